@@ -108,7 +108,14 @@ async def test_the_last_line_of_a_paused_turn() -> None:
     *_, last = await lines(Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase]))
     assert last["type"] == "paused"
     assert last["interrupts"] == [
-        {"id": "approval-1", "kind": "approval", "tool": "erase", "arguments": {"path": "x"}, "choices": []}
+        {
+            "id": "approval-1",
+            "kind": "approval",
+            "tool": "erase",
+            "question": "may erase run?",
+            "arguments": {"path": "x"},
+            "choices": [],
+        }
     ]
 
 

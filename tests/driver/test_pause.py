@@ -11,15 +11,19 @@ from pydantic import JsonValue
 from turnwright import (
     Agent,
     Answer,
+    CallView,
     ConfigError,
     Engine,
     InvalidAnswerError,
     TurnAlreadyEndedError,
+    TurnContext,
     TurnResult,
+    before_tool,
     reject,
     tool,
 )
 from turnwright.driver.driver import Driver
+from turnwright.events import TurnEvent
 from turnwright.journal.answers import answer_item
 from turnwright.journal.dependencies import Dependencies
 from turnwright.message import ToolResultPart
@@ -440,3 +444,62 @@ async def test_recovery_drives_what_was_answered_and_not_driven_on(desk: Desk) -
     (turn,) = await engine.recover()
     assert (turn.outcome, desk.done) == (Outcome.FINISHED, ["note a", "erase x.py"])
     assert await engine.store.inbox(paused.id) == []
+
+
+@pytest.mark.parametrize("most", [1, 3, 8])
+@pytest.mark.parametrize("slow", [("a",), ("b",), ("a", "b"), ()])
+async def test_approvals_are_numbered_in_the_order_of_calls(slow: Sequence[str], most: int) -> None:
+    """Whichever check is the fastest: a hook decides about each call, and some wait for another one."""
+    checked = anyio.Event()
+
+    @before_tool(tools=["a", "b"])
+    async def check(_: TurnContext, call: CallView) -> None:
+        if call.tool in slow and most > 1:
+            await checked.wait()
+
+    def needs_approval() -> bool:
+        checked.set()
+        return True
+
+    def named(name: str) -> Tool:
+        async def run() -> str:
+            return name
+
+        return tool(name=name, description="Run.", needs_approval=needs_approval)(run)
+
+    @tool(read_only=True)
+    async def free() -> str:
+        """Ask nobody."""
+        return "free"
+
+    calls = asks_for(("a", {}), ("free", {}), ("b", {}), ("c", {}), ("d", {}))
+    engine = Engine(
+        model=ScriptedModel(calls, "Done."),
+        tools=[free, *map(named, "abcd")],
+        hooks=[check],
+        max_parallel_tools=most,
+    )
+    with anyio.fail_after(60):
+        turn = await engine.run(Agent(name="A"), "hi")
+    assert [(one.id, one.tool) for one in turn.interrupts] == [
+        (f"approval-{number}", name) for number, name in enumerate("abcd", start=1)
+    ]
+    with anyio.fail_after(60):
+        ended = await engine.resume(turn.id, {one.id: True for one in turn.interrupts})
+    assert ended.text == "Done."
+
+
+async def test_an_approval_has_a_question() -> None:
+    """It is the one that people are shown, also in the event of the pause."""
+
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    events: list[TurnEvent] = []
+    engine = Engine(model=ScriptedModel(asks_for(("pay", {}))), tools=[pay], on_event=[events.append])
+    turn = await engine.run(Agent(name="A"), "hi")
+    assert [one.question for one in turn.interrupts] == ["may pay run?"]
+    assert events[-1].public()["interrupts"] == [turn.interrupts[0].to_json()]
+    assert turn.interrupts[0].to_json()["question"] == "may pay run?"

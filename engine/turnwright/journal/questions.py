@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.privacy.invisible import exact
-from turnwright.transcript.interrupt import Interrupt
+from turnwright.transcript.interrupt import Interrupt, default_question
 from turnwright_states import InterruptKind
 
 #: The mark of a line that a model, a tool or a server wrote.
@@ -43,7 +43,7 @@ def words(asked: Interrupt, *, choices: bool = True) -> str:
 
 def question(asked: Interrupt) -> str:
     """Return the question as it was written: not escaped, without choices and arguments."""
-    return asked.question or f"may {asked.tool} run?"
+    return asked.question or default_question(asked.tool)
 
 
 def call_lines(name: str, arguments: Mapping[str, JsonValue]) -> list[str]:

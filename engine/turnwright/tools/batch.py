@@ -69,7 +69,31 @@ async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallRe
             await _start_together(side_by_side, batch, report)
             continue
         room = anyio.Semaphore(max_parallel_tools) if len(side_by_side) > max_parallel_tools else None
-        await in_tasks([partial(_run_when_free, call, batch, report, room) for call in side_by_side], deliver=report)
+        order = _AskingOrder(side_by_side)
+        jobs = [partial(_run_in_order, call, batch, report, room, order) for call in side_by_side]
+        await in_tasks(jobs, deliver=report)
+
+
+class _AskingOrder:
+    """Lets calls that run side by side ask a person in their order, whichever check is the fastest.
+
+    A call passes when it needs no approval, or has asked for one.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._passed = {call.id: anyio.Event() for call in calls} if len(calls) > 1 else {}
+
+    def let_pass(self, call: Call) -> None:
+        """Note that a call has passed."""
+        if call.id in self._passed:
+            self._passed[call.id].set()
+
+    async def wait(self, call: Call) -> None:
+        """Wait until all calls before this one have passed."""
+        for name, passed in self._passed.items():
+            if name == call.id:
+                return
+            await passed.wait()
 
 
 def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
@@ -144,8 +168,18 @@ def _between_barriers(calls: Sequence[Call], batch: BatchContext) -> list[list[C
     return groups
 
 
+async def _run_in_order(
+    call: Call, batch: BatchContext, report: CallReport, room: "anyio.Semaphore | None", order: _AskingOrder
+) -> Outcome | None:
+    """Run a call as `_run_when_free` does. Those behind it need not wait for one that ends without asking."""
+    try:
+        return await _run_when_free(call, batch, report, room, order)
+    finally:
+        order.let_pass(call)
+
+
 async def _run_when_free(
-    call: Call, batch: BatchContext, report: CallReport, room: "anyio.Semaphore | None"
+    call: Call, batch: BatchContext, report: CallReport, room: "anyio.Semaphore | None", order: _AskingOrder
 ) -> Outcome | None:
     """Run a call when its batch has room and its tool's limiter, if any, has a slot.
 
@@ -157,10 +191,10 @@ async def _run_when_free(
     """
     while True:
         if room is None:
-            done = await _run(call, batch, report)
+            done = await _run(call, batch, report, order)
         else:
             async with room:
-                done = await _run(call, batch, report)
+                done = await _run(call, batch, report, order)
                 if done is not None and not isinstance(done, RateLimiter):
                     await report(done)
                     return None
@@ -220,14 +254,20 @@ async def settle_after_crash(calls: tuple[Call, ...], batch: BatchContext, repor
             await report(settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), batch))
 
 
-async def _run(call: Call, batch: BatchContext, report: CallReport) -> Outcome | RateLimiter | None:
+async def _run(
+    call: Call, batch: BatchContext, report: CallReport, order: _AskingOrder
+) -> Outcome | RateLimiter | None:
     """Run a call and return its outcome, for example its question, or the limiter that the call must wait for."""
     if batch.stopping():
         return None
     if _is_resumed(call):
+        order.let_pass(call)
         return await _work(call, batch)
     tool = batch.tools[call.name]
     checked = await _check_before_start(call, tool, batch)
+    if isinstance(checked, CallWaitingInput):
+        await order.wait(call)  # interrupts are numbered as they come
+    order.let_pass(call)
     if isinstance(checked, CallSettledInput | CallWaitingInput):
         return checked
     if batch.stopping() or await _settled_without_running(call, batch, report):  # an approval check may take long

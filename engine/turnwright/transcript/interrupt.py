@@ -26,7 +26,7 @@ class Interrupt:
     kind: InterruptKind
     #: The tool whose call asks. If a sub-agent asks, it is the sub-agent, and `question` names its tool.
     tool: str = ""
-    #: The words of the question. An approval of the turn's own call may have none.
+    #: The words of the question: those of the tool or the hook that asks, or `may erase run?`.
     question: str = ""
     arguments: JsonLine | None = None
     choices: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Interrupt:
             id=interrupt.id,
             kind=interrupt.kind,
             tool=interrupt.tool,
-            question=interrupt.question,
+            question=interrupt.question or default_question(interrupt.tool),
             arguments=None if arguments is None else frozen(dict(arguments)),
             choices=interrupt.choices,
             grant=interrupt.grant,
@@ -71,3 +71,8 @@ class Interrupt:
         if self.expires_at is not None:
             line["expires_at"] = self.expires_at
         return line
+
+
+def default_question(tool: str) -> str:
+    """Return the question about a call whose tool and hooks have no words of their own."""
+    return f"may {tool} run?"
