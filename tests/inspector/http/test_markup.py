@@ -3,15 +3,17 @@
 import html
 import json
 import re
+import time
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 from pydantic import JsonValue
 from tests.secrets_made import SECRETS
 
-from turnwright.inspector.http.markup import highlighted, markdown
+from turnwright.inspector.http.markup import ColoringBudget, coloring, highlighted, markdown
 from turnwright.inspector.http.render import environment, json_text, visible
 from turnwright.privacy.redaction import redactor
 
@@ -203,3 +205,32 @@ def test_a_text_that_is_json_is_laid_out_and_another_one_is_not() -> None:
     assert page.render(text='{"a":[1]}') == html.escape(json_text({"a": [1]})).replace("&quot;", "&#34;")
     assert [page.render(text=text) for text in ("[1", "17", "hello", '{"a": ' * 5000)] == [""] * 4
     assert "hunter2" not in page.render(text='{"password": "hunter22"}')
+
+
+def test_code_of_a_page_is_colored_within_one_budget() -> None:
+    """Code after it is shown without colors, and complete; the next page has a budget of its own."""
+    ticks = iter(range(1_000))
+    text = "def a(b):\n    return b  # <c>\n"
+    with coloring(ColoringBudget(seconds=8, clock=lambda: next(ticks))):
+        first, second = highlighted(text, "python"), highlighted(text, "python")
+    assert first.count("<span") > 0
+    assert "hl-c" not in first
+    assert second == escape(text)
+    assert read(first).text == text
+    assert "hl-c" in highlighted(text, "python")
+
+
+@pytest.mark.parametrize("language", ["diff", "python", "html", "ini"])
+def test_pages_of_hostile_code_take_bounded_time(language: str) -> None:
+    """Any number of blocks costs one budget, and one pattern that had begun. They took 5.7 s a block."""
+    began = time.process_time()
+    with coloring(ColoringBudget()):
+        for _ in range(50):
+            for text in ("+" * 4_000, "(" * 4_000, "<a " * 1_300, "=" * 4_000, "+" * 12_000):
+                assert read(highlighted(text, language)).text == text
+    assert time.process_time() - began < 5
+
+
+def test_long_code_is_shown_without_colors() -> None:
+    assert "<span" in highlighted("# a\n" * 1_000, "python")
+    assert "<span" not in highlighted("# a\n" * 1_001, "python")

@@ -5,7 +5,10 @@ made visible, once as it was written and once more after Markdown was read, beca
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -19,10 +22,15 @@ if TYPE_CHECKING:
 #: Changes a text before it is escaped: hides its secrets, and makes what is invisible visible.
 Shown = Callable[[str], str]
 
+#: The kind of a word of code, by Pygments, and the word.
+_Token = tuple[object, str]
 #: Lists and quotes in each other, beyond which a text is shown as it was written: the parser would drop the rest.
 _DEEPEST: Final = 20
-#: The longest code whose words are colored.
-_LONGEST: Final = 12_000
+#: The longest code whose words are colored. The time of a lexer's pattern may grow with its square, and nothing can
+#: interrupt it.
+_LONGEST: Final = 4_000
+#: Seconds for the coloring of a page.
+_SECONDS: Final = 0.25
 #: Lines of code beyond which a block is folded, and of JSON from which an object or a list can be.
 _LONG_CODE: Final = 40
 _LONG_JSON: Final = 4
@@ -82,6 +90,40 @@ _LINE: Final = re.compile(
 )
 
 
+class ColoringBudget:
+    """The rest of the time in which the code of a page is colored. The code after it is shown without colors."""
+
+    def __init__(self, seconds: float = _SECONDS, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._left = seconds
+        self._clock = clock
+
+    def spend(self, tokens: "Iterable[_Token]") -> "Iterator[_Token]":
+        """Yield the tokens while time is left."""
+        if self._left <= 0:
+            return
+        before = self._clock()
+        for token in tokens:
+            now = self._clock()
+            self._left, before = self._left - (now - before), now
+            yield token
+            if self._left <= 0:
+                return
+
+
+#: The budget of the page that is being rendered.
+_BUDGET: Final[ContextVar[ColoringBudget | None]] = ContextVar("coloring_budget", default=None)
+
+
+@contextmanager
+def coloring(budget: ColoringBudget) -> Iterator[None]:
+    """Color all code in the block within one budget. Code outside such a block has a budget of its own."""
+    token = _BUDGET.set(budget)
+    try:
+        yield
+    finally:
+        _BUDGET.reset(token)
+
+
 def markdown(text: str, shown: Shown) -> Markup:
     """Render Markdown. A text with too deep lists or quotes is returned as it was written."""
     parser = _parser()
@@ -102,9 +144,15 @@ def highlighted(text: str, language: str) -> Markup:
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]  # noqa: PLC0415 (it ships no types)
 
     found = get_lexer_by_name(lexer, stripnl=False, ensurenl=False)
-    tokens = groupby(found.get_tokens(text), key=lambda token: _color(str(token[0])))
-    colored = (_colored(color, "".join(words for _, words in group)) for color, group in tokens)
-    return Markup("").join(piece for pieces in colored for piece in pieces)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # as the lexer does
+    pieces: list[str] = []
+    length = 0
+    budget = _BUDGET.get() or ColoringBudget()
+    for color, group in groupby(budget.spend(found.get_tokens(text)), key=lambda token: _color(str(token[0]))):
+        words = "".join(words for _, words in group)
+        length += len(words)
+        pieces += _colored(color, words)
+    return Markup("").join([*pieces, text[length:]])
 
 
 def _color(kind: str) -> str:

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
 
-from .markup import highlighted, markdown
+from .markup import ColoringBudget, coloring, highlighted, markdown
 from .questions import question_text
 
 #: Seconds of a minute, an hour and a day.
@@ -78,7 +78,8 @@ def environment_with(hider: Redactor) -> Environment:
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    return environment().get_template(template).render(values)
+    with coloring(ColoringBudget()):
+        return environment().get_template(template).render(values)
 
 
 def beginning(text: str, most: int, hide: Callable[[str], str]) -> str:
