@@ -98,7 +98,7 @@ class Engine(SyncTurns[DepsT]):
     against them.
 
     Raises `ConfigError` for an argument of another type, a store that cannot be opened, two tools or agents of one
-    name, and what `Dependencies` rejects.
+    name, code that needs dependencies (`ToolContext[Deps]`) where there are none, and what `Dependencies` rejects.
     After `aclose`, every method that needs the store raises `EngineClosedError`. See docs/rules.md#errors.
     """
 
@@ -207,6 +207,8 @@ class Engine(SyncTurns[DepsT]):
         need_method("runtime", runtime, "submit", "a runtime, such as Local()")
         if not runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
+        if runtime.embedded:  # else the engines of the workers make them
+            self.setup.need_no_deps()
         turns = EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime)
         super().__init__(self.store, turns, opened)
 

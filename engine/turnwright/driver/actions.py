@@ -28,6 +28,8 @@ from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
 from turnwright.tools.text import shorten
+from turnwright.tools.tool import Tool
+from turnwright.tools.tool_work import log_bug
 from turnwright.transcript.wording import cut_off_problem
 from turnwright_states import (
     Action,
@@ -337,16 +339,7 @@ def _checked_call(
             " go on without it"
         )
     elif arguments is not None:
-        try:
-            values = tool.parse(arguments)
-        except ToolError as error:
-            problem = str(error)
-        except BaseException as error:
-            # An `Exception` from a custom `parse` is a bug, which ends the turn. Other exceptions must not leave this
-            # function.
-            if isinstance(error, Exception) or holds(error, KeyboardInterrupt):
-                raise
-            problem = describe(error)
+        values, problem = _parsed(segment, tool, call.id, arguments)
     if tool is not None and arguments is not None:  # also for a call that cannot run: it is part of its round
         loop_key = tool.loop_key(arguments)
     checked.append(values)
@@ -357,6 +350,24 @@ def _checked_call(
         ignore_in_loop_detection=tool is not None and tool.ignore_in_loop_detection,
         delegates=tool is not None and tool.delegates,
     )
+
+
+def _parsed(
+    segment: Segment, tool: Tool, call_id: str | None, arguments: Mapping[str, JsonValue]
+) -> tuple[Values | None, str]:
+    """Return the parsed arguments of a call, or the problem with them."""
+    try:
+        return tool.parse(arguments), ""
+    except ToolError as error:
+        if error.__cause__ is not None:  # the bug of a validator
+            log_bug(error.__cause__, tool.name, call_id or "", segment.journal.turn_id)
+        return None, str(error)
+    except BaseException as error:
+        # An `Exception` from a custom `parse` is a bug, which ends the turn. Other exceptions must not leave this
+        # function.
+        if isinstance(error, Exception) or holds(error, KeyboardInterrupt):
+            raise
+        return None, describe(error)
 
 
 def _is_offered(tool: str, names: Sequence[str] | None) -> bool:

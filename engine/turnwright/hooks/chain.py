@@ -118,6 +118,14 @@ def check_tool_names(hooks: Iterable[Hooks[object]], tools: Collection[str], whe
                 raise ConfigError(f"{about}there is no tool {name!r}; {hint}")
 
 
+def functions_of(
+    hooks: Iterable[HooksBase[object]], guardrails: Iterable[GuardrailBase[object]]
+) -> list[Callable[..., object]]:
+    """Return the functions of hooks and guardrails that take a context."""
+    asked = [getattr(one, on) for one in hooks if isinstance(one, Hooks) for on in HOOKS if overrides(one, on)]
+    return [*asked, *(one.check for one in guardrails if isinstance(one, Guardrail))]
+
+
 def checked_guardrails(guardrails: Iterable[GuardrailBase[object]], where: str) -> tuple[Guardrail[object], ...]:
     """Return the guardrails. Raises `ConfigError` for another object."""
     checked: list[Guardrail[object]] = []

@@ -23,6 +23,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.tools.errors import describe
 from turnwright.tools.loop_handle import MAX_THREADS, Threads
+from turnwright.tools.schema import deps_needed
 from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import CallStatus, Limits, Usage
@@ -198,6 +199,25 @@ class Dependencies(msgspec.Struct, frozen=True):
         checked_settings(self.model_settings, "Engine")
         if isinstance(self.show_budget_to_model, str) and not self.show_budget_to_model.strip():
             raise ConfigError("show_budget_to_model is blank: give True for the standard text, or a text of your own")
+
+    def need_no_deps(self) -> None:
+        """Raise `ConfigError` for code whose context needs dependencies, if turns of this engine have none."""
+        if self.takes_deps:
+            return
+        code = [(f"tool {tool.name}", one) for tool in self.tools.values() for one in tool.functions]
+        code += _functions_of("engine", self.hooks, self.guardrails)
+        for agent in self.agents.values():
+            where = f"agent {agent.name!r}"
+            code += _functions_of(where, agent.hooks, agent.guardrails)
+            own = (agent.instructions, agent.prepare_tools, *agent.output_validators)
+            code += [(where, one) for one in own if callable(one)]
+        for where, function in code:
+            if needed := deps_needed(function):
+                name = getattr(function, "__name__", type(function).__name__)
+                raise ConfigError(
+                    f"{where}: {name} needs dependencies of type {needed}, and this engine has none: make it with"
+                    " Engine(deps=...) or Engine(deps_type=...)"
+                )
 
     def agent_of(self, turn_id: str, journaled: JsonObject, given: Agent | None) -> Agent:
         """Return a turn's agent: the JSON of its journal, with the code of the agent that was given or is registered.
@@ -472,6 +492,16 @@ def code_words(hooks: Sequence[str], guardrails: Sequence[str]) -> str:
     return " and ".join(
         f"{kind}{'s' * (len(names) > 1)} {', '.join(map(repr, names))}" for kind, names in named if names
     )
+
+
+def _functions_of(
+    where: str, hooks: Sequence[HooksBase], guardrails: Sequence[GuardrailBase]
+) -> list[tuple[str, Callable[..., object]]]:
+    if not (hooks or guardrails):
+        return []
+    from turnwright.hooks.chain import functions_of  # noqa: PLC0415 (many programs have none)
+
+    return [(where, function) for function in functions_of(hooks, guardrails)]
 
 
 def factory_of(deps: DepsFactory[object] | None) -> DepsFactory[object] | None:

@@ -41,7 +41,7 @@ class ApprovalCheck:
     ) -> None:
         self._tool = tool
         self._timeout = timeout
-        self._function = function
+        self.function = function
         self._label = _label(function)
         self._where = f"tool {tool}: needs_approval: {self._label}"
         self._bound = frozenset(function.keywords) if isinstance(function, partial) else frozenset[str]()
@@ -104,7 +104,7 @@ class ApprovalCheck:
         mapping = {_ARGUMENTS: plain()} if self._takes_mapping else {}
         names = [name for name in values if name not in self._bound] if self._takes_all else self._names
         given = {name: values[name] for name in names if name in values}
-        return partial(self._function, **given, **mapping, **dict.fromkeys(self._contexts, context))
+        return partial(self.function, **given, **mapping, **dict.fromkeys(self._contexts, context))
 
     async def _verdict(self, call: Callable[[], object]) -> bool:
         result = call()
@@ -118,7 +118,7 @@ class ApprovalCheck:
 
     def _parameters(self) -> Sequence[inspect.Parameter]:
         try:
-            return tuple(inspect.signature(self._function, eval_str=True).parameters.values())
+            return tuple(inspect.signature(self.function, eval_str=True).parameters.values())
         except (NameError, SyntaxError, AttributeError) as error:
             raise ConfigError(
                 f"{self._where}: its annotations cannot be resolved ({error}):"

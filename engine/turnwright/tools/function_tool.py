@@ -70,6 +70,11 @@ class FunctionTool(Tool[DepsT_contra], Generic[F_co, DepsT_contra]):
             """Call the function directly: no validation, no timeout, the return value unchanged."""
             return self._function(*args, **kwargs)
 
+    @property
+    def functions(self) -> tuple[Callable[..., object], ...]:
+        """The function itself, and the one given as `needs_approval`."""
+        return (self._function, *super().functions)
+
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Validate the arguments against the function's annotations; raises `ToolInputError`."""
         return self._arguments.parse(arguments)

@@ -4,10 +4,23 @@ import cmath
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Number
-from types import UnionType
-from typing import Annotated, Final, NamedTuple, NotRequired, Union, cast, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    ForwardRef,
+    NamedTuple,
+    NotRequired,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -297,6 +310,31 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
         else:
             found.append(Parameter(parameter.name, annotation, parameter.default))
     return found, tuple(contexts)
+
+
+def deps_needed(function: Callable[..., object]) -> str:
+    """Return the dependencies that the context of a function needs, as people write their type; else an empty text."""
+    while isinstance(function, partial):
+        function = function.func
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        hints = get_type_hints(target)
+    except Exception:  # noqa: BLE001 (annotations that cannot be resolved say nothing)
+        return ""
+    hints.pop("return", None)
+    for hint in hints.values():
+        for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+            needed = get_args(one)[0] if get_origin(one) in (ToolContext, TurnContext) else object
+            if not _fits_none(needed):
+                return getattr(needed, "__name__", str(needed))
+    return ""
+
+
+def _fits_none(deps: object) -> bool:
+    """Whether a function whose dependencies have this type can be called without any."""
+    if get_origin(deps) in (Union, UnionType):
+        return any(map(_fits_none, get_args(deps)))
+    return deps in (object, Any, None, NoneType) or isinstance(deps, TypeVar | ForwardRef)
 
 
 def is_context(annotation: object) -> bool:

@@ -194,6 +194,11 @@ class Tool(ABC, Generic[DepsT_contra]):
         """Whether a call may need a person: before it runs, while it runs, or after a crash."""
         return not self.never_asks or self.on_crash == "ask" or (self.takes_context and self.asks_with_context)
 
+    @property
+    def functions(self) -> tuple[Callable[..., object], ...]:
+        """The functions of the app that take a context of its calls."""
+        return (self.execute, *(() if self._check is None else (self._check.function,)))
+
     def seconds_of_call(self, tool_timeout: float | None) -> float | None:
         """Return the time limit of a call in a turn with this `tool_timeout`; None means no limit."""
         return self.timeout if self.has_own_timeout else tool_timeout

@@ -14,7 +14,7 @@ from turnwright_states.construct import construct_unchecked
 
 from .batch_context import BatchContext, Failed, Values
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLine, ToolContext
-from .errors import ToolError, ToolTimeoutError, describe, holds
+from .errors import ToolError, ToolFailedError, ToolTimeoutError, describe, holds
 from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
 from .run_concurrently import in_tasks
@@ -178,6 +178,7 @@ class ToolWork(WorkItem):
             return settled(
                 self._call, CallStatus.ERROR, ToolResult(clean(str(error.feedback))), self._batch, retry=True
             )
+        log_bug(error, self._tool.name, self._call.id, self._batch.turn)
         said = str(error) if isinstance(error, ToolError) else describe(error)
         return settled(self._call, CallStatus.ERROR, ToolResult(said), self._batch)
 
@@ -190,6 +191,15 @@ class ToolWork(WorkItem):
         if self._line is not None:
             self._line.close()
             self._batch.abort.forget(self._context.abort_signal)
+
+
+def log_bug(error: BaseException, tool: str, call: str, turn: str) -> None:
+    """Log an exception of a tool that is no `ToolError` and no `Retry`: it is a bug, and only the model reads of it."""
+    if isinstance(error, ToolFailedError) or not isinstance(error, ToolError):
+        bug, about = error.__cause__ or error, {"turn": turn, "call": call, "tool": tool}
+        _LOG.warning(
+            "tool %s: call %s of turn %s raised %s", tool, call, turn, describe(bug), exc_info=bug, extra=about
+        )
 
 
 async def is_its_own(error: BaseException) -> bool:
