@@ -38,11 +38,12 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[test]'
 	@touch $@
 
-# Servers by the authors of MCP, for the tests that use real servers. Their installation runs none of their scripts.
+# Servers by the authors of MCP, and their conformance suite for clients. Their installation runs none of their scripts.
 $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	@{ npm install --prefix $(MCP_SERVERS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
 	  @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31 \
-	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers will be skipped'
+	  @modelcontextprotocol/conformance@0.2.0-alpha.12 \
+	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers and the conformance suite will be skipped'
 
 $(VENV)/.serve: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[serve]'

@@ -53,6 +53,7 @@ SLOW: Final = frozenset(
         "testing/test_fuzzing_pages.py",
         "testing/test_postgres_server.py",
         "testing/test_temporal_server.py",
+        "tools/mcp/test_conformance.py",
         "tools/mcp/test_page.py",
         "tools/mcp/test_real_servers.py",
     )

@@ -258,12 +258,12 @@ class Child:
                 return event
         pytest.fail(f"ended without {kind}: {self.done()}")
 
-    def shows(self, words: str) -> None:
-        """Read lines until one has these words."""
+    def shows(self, words: str) -> str:
+        """Read lines until one has these words, and return it."""
         ends = time.monotonic() + PATIENCE
         while line := self._lines.get(timeout=ends - time.monotonic()):
             if words in line:
-                return
+                return line
         pytest.fail(f"ended without {words}: {self.done()}")
 
     def interrupt(self) -> Self:

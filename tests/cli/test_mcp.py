@@ -5,7 +5,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
+
+from ..tools.mcp.oauth_server import oauth_server  # noqa: TID252
 
 if TYPE_CHECKING:
     from .conftest import Cli, Endpoint, Json
@@ -186,3 +189,56 @@ def test_sigterm_lets_go_of_the_turn_and_ends_the_servers(cli: "Cli", endpoint: 
     done = child.terminate().done()
     assert done.code == 143
     assert "has not ended" in done.err
+
+
+def test_login_at_a_server_lets_runs_use_it_until_the_logout(cli: "Cli", endpoint: "Endpoint") -> None:
+    with oauth_server() as known:
+        file = cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": known.url}}}))
+        cli.env["XDG_STATE_HOME"] = str(cli.folder / "state")
+        refused = cli.run("run", "greet", "--mcp", file.name)
+        assert refused.code == 2
+        remedy = "turnwright mcp login desk --mcp mcp.json"
+        assert refused.err == f"turnwright: MCP server 'desk' does not start: it needs a login: {remedy}\n"
+        child = cli.start(*remedy.split()[1:], "--no-browser")
+        httpx.get(child.shows("http://").strip(), follow_redirects=True)
+        done = child.done()
+        assert (done.code, done.err) == (0, "")
+        assert done.out.endswith("logged in at desk\n")
+        endpoint.calls(("desk__hello", {})).says("Hello.")
+        ran = cli.run("run", "greet", "--mcp", file.name)
+        assert (ran.code, results(endpoint)) == (0, ["hello"])
+        outs = [cli.run("mcp", "logout", "desk", "--mcp", file.name).out for _ in range(2)]
+        assert outs == ["logged out of desk\n", "there was no login at desk\n"]
+        assert cli.run("run", "greet", "--mcp", file.name).code == 2
+        stored = (cli.folder / "turns.db").read_bytes() + ran.out.encode() + ran.err.encode()
+        assert all(token.encode() not in stored for token in (*known.access, *known.refresh))
+
+
+def test_denied_login_fails_with_its_reason(cli: "Cli") -> None:
+    with oauth_server() as known:
+        known.denies = True
+        cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": known.url}}}))
+        cli.write("turnwright.toml", 'mcp = "mcp.json"')
+        cli.env["XDG_STATE_HOME"] = str(cli.folder / "state")
+        child = cli.start("mcp", "login", "desk", "--no-browser")
+        httpx.get(child.shows("http://").strip(), follow_redirects=True)
+        done = child.done()
+    assert done.code == 2
+    assert done.err.startswith("turnwright: MCP server 'desk': the login failed: ")
+    assert "it was refused: access_denied" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["login", "nobody", "--mcp", "mcp.json"], "there is no MCP server 'nobody'. Servers with logins: desk"),
+        (["login", "paint", "--mcp", "mcp.json"], "'paint': nobody can log in: it is a process of this machine"),
+        (["login", "desk"], "no MCP servers: name their file with --mcp FILE, or with `mcp` in turnwright.toml"),
+    ],
+)
+def test_login_that_is_impossible_says_why(cli: "Cli", arguments: list[str], words: str) -> None:
+    entries = {"desk": {"url": "https://desk.example/mcp"}, "paint": {"command": "paint"}}
+    cli.write("mcp.json", json.dumps({"mcpServers": entries}))
+    done = cli.run("mcp", *arguments)
+    assert done.code == 2
+    assert words in done.err

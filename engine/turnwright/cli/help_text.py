@@ -39,6 +39,7 @@ GROUPS: Final = {
     },
     "Operate": {
         "worker": "worker",
+        "mcp": "mcp",
         "annotate": "annotate",
         "title": "sessions",
         "delete": "upkeep",
@@ -72,6 +73,7 @@ SUMMARIES: Final = {
     "replay": "Check a recorded turn against the chart.",
     "decode": "Decode recorded streams of model providers.",
     "worker": "Drive turns that other processes submit.",
+    "mcp": "Log in at an MCP server, or out.",
     "annotate": "Tag, score or note a turn, and list what it has.",
     "title": "Set the title of a session.",
     "delete": "Delete a turn and its sub-turns, or all of a session.",
@@ -150,6 +152,7 @@ EXAMPLES: Final = {
         "turnwright worker --model gpt-5-mini --tools tools.py",
         "turnwright worker --store postgresql://host/db --concurrency 50",
     ],
+    "mcp": ["turnwright mcp login linear --mcp mcp.json", "turnwright mcp logout linear --mcp mcp.json"],
     "annotate": ["turnwright annotate 4f2c --score success=1 --tag slow", "turnwright annotate 4f2c"],
     "title": ['turnwright title s1 "Tests of the parser"'],
     "delete": ["turnwright delete 4f2c", "turnwright delete --session s1"],

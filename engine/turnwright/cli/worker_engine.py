@@ -38,7 +38,7 @@ class CodeArguments(TypedDict):
     guardrails: Sequence[GuardrailBase]
 
 
-#: Loggers of the MCP SDK. The results of calls contain the same errors, without tracebacks.
+#: Loggers of the MCP SDK.
 _NOISY: Final = ("client", "mcp", "httpx2")
 
 
@@ -152,7 +152,12 @@ def with_mcp(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence
 async def _open(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence[Tool]) -> AsyncIterator[Engine]:
     from turnwright.tools.mcp import mcp_tools  # noqa: PLC0415 (an optional extra)
 
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    silence_mcp()
     async with mcp_tools(*files) as offered, make(tools=[*tools, *offered]) as engine:
         yield engine
+
+
+def silence_mcp() -> None:
+    """Hide the log of the MCP SDK. Errors of servers and calls say the same."""
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -72,18 +72,25 @@ class Secrets:
     may be a key, and of base64, any two thirds in a row are hidden, at least eight characters.
     """
 
-    __slots__ = ("_forms", "_mark", "_size")
+    __slots__ = ("_forms", "_mark", "_words")
 
     def __init__(self, words: Iterable[str] = (), *, mark: str = _HIDDEN) -> None:
-        found = {word for word in words if word}
-        self._size = len(found)
+        self._words: frozenset[str] = frozenset()
+        self._forms: list[_SecretForm] = []
         self._mark = mark
+        self.add(words)
+
+    def add(self, words: Iterable[str]) -> None:
+        """Hide these words too."""
+        found = {word for word in words if word} - self._words
         wholes = {text: _KEY.fullmatch(word) is None for word in found for text in _written(word)}
         wholes |= {text: False for word in found for text in _in_base64(word)}
-        self._forms = [_SecretForm.of(text, whole=whole) for text, whole in wholes.items()]
+        self._words |= found
+        # A new list, because another thread may be iterating over the old one.
+        self._forms = [*self._forms, *(_SecretForm.of(text, whole=whole) for text, whole in wholes.items())]
 
     def __repr__(self) -> str:
-        return f"<{self._size} secrets>"
+        return f"<{len(self._words)} secrets>"
 
     def hide(self, text: str) -> str:
         """Return the text with the mark, by default `***`, for each secret."""
@@ -104,13 +111,10 @@ class Secrets:
 
     @contextmanager
     def hidden_in(self, *loggers: str) -> Iterator[None]:
-        """Hide the words in the messages and tracebacks of these loggers during the block.
+        """Hide the words in the messages and tracebacks of these loggers during the block, words that are added too.
 
         The filter of a logger does not apply to the loggers below it, so name each. Handlers run after the filter.
         """
-        if not self._forms:
-            yield
-            return
         hider = _HidingFilter(self)
         named = [logging.getLogger(name) for name in loggers]
         with _changing:

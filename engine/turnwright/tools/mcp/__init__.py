@@ -1,15 +1,18 @@
 """Tools of MCP servers, configured as in other MCP clients."""
 
-from .config import Approve, McpServer, mcp_servers, read_mcp_config
+from .config import Approve, McpOAuth, McpServer, mcp_servers, read_mcp_config
 from .hints import McpHints, Policy
 from .names import tool_names
-from .servers import mcp_tools
+from .servers import mcp_login, mcp_logout, mcp_tools
 
 __all__ = [
     "Approve",
     "McpHints",
+    "McpOAuth",
     "McpServer",
     "Policy",
+    "mcp_login",
+    "mcp_logout",
     "mcp_servers",
     "mcp_tools",
     "read_mcp_config",

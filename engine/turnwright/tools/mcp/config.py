@@ -64,6 +64,58 @@ _Variable = Annotated[str, BeforeValidator(_text)]
 _Timeout = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
 
 
+def _words(value: object) -> object:
+    """Accept a list of scopes as a text."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+class McpOAuth(BaseModel):
+    """The access to a server over HTTP. Without any field, the server says all that a login needs.
+
+    `client_id` and `client_secret` are those of a client that was registered by hand. Without them, the client has the
+    address `client_metadata_url` as its id, or registers itself. `scope` replaces the scopes that the server proposes.
+    `issuer` is the only authorization server that gets the credentials. `callback_port` is the port of
+    `http://localhost:PORT/callback`, where the browser ends; by default it is a free one at `127.0.0.1`.
+
+    With the grant `client_credentials` nobody logs in: the client has a `client_secret`, or a `private_key` (PEM) that
+    signs with `algorithm`. It needs an `issuer`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, populate_by_name=True)
+
+    grant: Literal["authorization_code", "client_credentials"] = Field(
+        default="authorization_code", validation_alias=AliasChoices("grant", "grantType", "grant_type")
+    )
+    client_id: str = Field(default="", validation_alias=AliasChoices("clientId", "client_id"))
+    client_secret: str = Field(default="", validation_alias=AliasChoices("clientSecret", "client_secret"), repr=False)
+    client_metadata_url: str = Field(
+        default="", validation_alias=AliasChoices("clientMetadataUrl", "client_metadata_url")
+    )
+    private_key: str = Field(default="", validation_alias=AliasChoices("privateKey", "private_key"), repr=False)
+    algorithm: str = "RS256"
+    scope: Annotated[str, BeforeValidator(_words)] = Field(default="", validation_alias=AliasChoices("scope", "scopes"))
+    issuer: str = ""
+    callback_port: int | None = Field(
+        default=None, ge=1, le=65_535, validation_alias=AliasChoices("callbackPort", "callback_port")
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.client_metadata_url and urlsplit(self.client_metadata_url).scheme != "https":
+            raise ValueError("clientMetadataUrl must start with https://")
+        if self.grant == "client_credentials":
+            if not (self.client_id and self.issuer):
+                raise ValueError("client_credentials need a clientId, and the issuer that may see the credentials")
+            if bool(self.client_secret) == bool(self.private_key):
+                raise ValueError("client_credentials need either a clientSecret or a privateKey")
+        return self
+
+
+def _oauth(value: object) -> object:
+    """Accept true and false."""
+    return {} if value is True else None if value is False else value
+
+
 class McpServer(BaseModel):
     """The configuration of one server: its transport, and which of its tools are offered.
 
@@ -72,7 +124,8 @@ class McpServer(BaseModel):
 
     `include` and `exclude` have names of tools, or patterns such as `read_*`. Tools in `auto_approve` need no approval.
     `approve` is the policy for the others. `timeout` limits a call, and `startup` the time until the server has sent
-    its tools, both in seconds. None means the caller's value.
+    its tools, both in seconds. None means the caller's value. `oauth` says how to log in at a server over HTTP; None
+    switches logins off, as an `Authorization` header does.
 
     These names of other clients are accepted too: `includeTools`, `enabledTools`, `enabled_tools` and `tools`;
     `excludeTools`, `disabledTools` and `disabled_tools`; `autoApprove`, `alwaysAllow` and `trust`; `tool_timeout_sec`
@@ -89,6 +142,7 @@ class McpServer(BaseModel):
     cwd: Path | None = None
     url: str = Field(default="", repr=False)
     headers: dict[str, _Variable] = Field(default={}, repr=False)
+    oauth: Annotated[McpOAuth | None, BeforeValidator(_oauth)] = McpOAuth()
     disabled: bool = False
     include: Names = Field(
         default=("*",), validation_alias=AliasChoices("includeTools", "enabledTools", "enabled_tools", "tools")
@@ -135,12 +189,20 @@ class McpServer(BaseModel):
         return self
 
     @property
+    def logs_in(self) -> bool:
+        """Whether a person may log in at this server."""
+        has_key = any(name.lower() == "authorization" for name in self.headers)
+        by_person = self.oauth is not None and self.oauth.grant == "authorization_code"
+        return self.type != "stdio" and by_person and not has_key
+
+    @property
     def secrets(self) -> frozenset[str]:
-        """The values that no message may show: of `env`, `headers` and variables, and secrets in `args` and `url`.
+        """The values that no message may show: of `env`, `headers`, `oauth`, variables, secrets in `args` and `url`.
 
         The latter are found by names such as `--api-key`, by their place in an address, and by their form.
         """
-        given = (*self.env.values(), *self.headers.values(), *self.hidden)
+        oauth = (self.oauth.client_secret, self.oauth.private_key) if self.oauth is not None else ()
+        given = (*self.env.values(), *self.headers.values(), *oauth, *self.hidden)
         return hidden_words([*given, *in_arguments(self.args), *in_address(self.url)])
 
 

@@ -25,6 +25,7 @@ from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright.tools.text import one_line
 
 from .config import McpServer
+from .oauth import Authorize
 from .wire import CODEC, BoundedBody, TooMuchError, refused, within_bounds, without_bad_tools
 
 ReadStream: TypeAlias = _transport.ReadStream[SessionMessage | Exception]
@@ -39,6 +40,8 @@ _CONNECT: Final = 30.0
 _LOGGERS: Final = (
     *HTTP_LOGGERS,
     "client",
+    "mcp.client.auth.oauth2",
+    "mcp.client.auth.utils",
     "mcp.client.client",
     "mcp.client.sse",
     "mcp.client.stdio",
@@ -63,6 +66,9 @@ class ServerLog:
         self.ended = False
         #: A request of the server arrives in the context of its call.
         self.identifies_caller = False
+        #: How to log in at the server, if a login may help.
+        self.remedy = ""
+        self.needs_login = False
         #: Why no more messages of the server are read, and the scope that ends a wait for its next message.
         self.refused = ""
         self._scope: anyio.CancelScope | None = None
@@ -85,6 +91,11 @@ class ServerLog:
         self.refused, self.ended = self.refused or why, True
         if self._scope is not None:
             self._scope.cancel()
+
+    def require_login(self) -> None:
+        """Stop reading the server's messages until a person has logged in."""
+        self.needs_login = True
+        self.refuse(f"it needs a login: {self.remedy}")
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -153,11 +164,11 @@ async def open_transport(connect: "Connect", log: ServerLog) -> AsyncIterator[St
 Connect: TypeAlias = Callable[[ServerLog], Transport]
 
 
-def connect_to(server: McpServer) -> Connect:
+def connect_to(server: McpServer, authorize: Authorize) -> Connect:
     """Return the function that connects to a configured server. It can be called again after the server died."""
     if server.type == "stdio":
         return partial(_stdio, server)
-    return partial(_http if server.type == "http" else _sse, server)
+    return partial(_http if server.type == "http" else _sse, server, authorize)
 
 
 @asynccontextmanager
@@ -199,9 +210,13 @@ def _read(pipe: int, log: ServerLog) -> bool:
     return False
 
 
-def _client(server: McpServer, log: ServerLog) -> httpx2.AsyncClient:
+def _client(server: McpServer, authorize: Authorize, log: ServerLog) -> httpx2.AsyncClient:
+    auth = authorize(log)
+
     async def note(response: httpx2.Response) -> None:
         log.status = response.status_code
+        if auth is None and log.remedy and response.status_code == HTTPStatus.UNAUTHORIZED:
+            log.require_login()
         if response.headers.get("content-encoding", "identity").lower() not in _PLAIN:
             raise httpx2.DecodingError("the answer is compressed, although the request forbids it")
         # In a stream, each event has a size limit of its own.
@@ -211,26 +226,26 @@ def _client(server: McpServer, log: ServerLog) -> httpx2.AsyncClient:
     # A call has a timeout of its own, and a stream of a server may be silent for any time.
     timeout = httpx2.Timeout(_CONNECT, read=None)
     headers = {"accept-encoding": "identity", **server.headers}
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks={"response": [note]})
 
 
 @asynccontextmanager
-async def _http(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
+async def _http(server: McpServer, authorize: Authorize, log: ServerLog) -> AsyncIterator[Streams]:
     log.identifies_caller = True
     async with (
-        _client(server, log) as client,
+        _client(server, authorize, log) as client,
         streamable_http_client(server.url, http_client=client) as streams,
     ):
         yield streams
 
 
 @asynccontextmanager
-async def _sse(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
+async def _sse(server: McpServer, authorize: Authorize, log: ServerLog) -> AsyncIterator[Streams]:
     def factory(
         headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
     ) -> httpx2.AsyncClient:
         del headers, timeout, auth  # `_client` sets its own
-        return _client(server, log)
+        return _client(server, authorize, log)
 
     async with sse_client(server.url, httpx_client_factory=factory) as streams:
         yield streams

@@ -1,7 +1,8 @@
 """Opening servers during a block, and offering their tools."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a server may take until it has sent its tools.
 STARTUP_TIMEOUT: Final = 60.0
+#: Seconds that a person has to log in.
+LOGIN_TIMEOUT: Final = 300.0
 
 _LOG: Final = logging.getLogger(__name__)
 _PLAIN: Final = McpServer(command="-")
@@ -38,6 +41,7 @@ async def mcp_tools(
     approve: Policy = "annotated",
     timeout: float | NotGiven | None = NOT_GIVEN,  # noqa: ASYNC109 (of a call, not of this)
     startup: float = STARTUP_TIMEOUT,
+    logins: str | Path | None = None,
 ) -> AsyncIterator[list[Tool]]:
     """Open the servers during the block. The context value is the list of their tools.
 
@@ -52,25 +56,25 @@ async def mcp_tools(
     server's hints, see `approval_for`), `always`, `never`, or a function that takes a tool's `McpHints` and returns its
     `needs_approval`. Tools in a server's `auto_approve` need none. `timeout` limits one call, as that of `@tool` does,
     and `startup` the time until a server has sent its tools, both in seconds. A server's configuration may override
-    the three.
+    the three. `logins` is the folder with the logins of `mcp_login` and `turnwright mcp login`; by default see
+    `mcp_login`.
 
     Raises `ConfigError` if the extra is not installed, for an invalid configuration, for two servers with one name, and
-    for every server that does not start. Then no server stays open.
+    for every server that does not start, or that needs a login. Then no server stays open.
     """
     try:
         from .session import McpSession  # noqa: PLC0415 (an optional extra)
     except ImportError as error:
-        raise ConfigError(f"MCP servers need the extra: pip install 'turnwright[mcp]' ({error})") from None
+        raise _extra_missing(error) from None
     targets = _targets(sources)
     background = _BackgroundGroup()
     async with background_task(background.run):
         await background.ready.wait()
         opened = []
-        for name, target in targets.items():
+        for name, (target, remedy) in targets.items():
             server = target if isinstance(target, McpServer) else _PLAIN
-            session = McpSession(
-                name, _way(name, target), background.group, startup=server.startup or startup, secrets=server.secrets
-            )
+            way = _way(name, target, _folder(logins), remedy)
+            session = McpSession(name, way, background.group, startup=server.startup or startup, secrets=server.secrets)
             opened.append((session, server))
         try:
             listed = await _start([session for session, _ in opened])
@@ -80,6 +84,55 @@ async def mcp_tools(
                 async with anyio.create_task_group() as group:
                     for session, _ in opened:
                         group.start_soon(session.close)
+
+
+async def mcp_login(
+    server: McpServer,
+    *,
+    show: Callable[[str], object],
+    typed: Callable[[], Awaitable[str]] | None = None,
+    name: str = "server",
+    logins: str | Path | None = None,
+    timeout: float = LOGIN_TIMEOUT,  # noqa: ASYNC109 (of a person, not of this)
+) -> bool:
+    """Log in at a server over HTTP, by OAuth: authorization code with PKCE, by the SDK.
+
+        await mcp_login(McpServer(url="https://mcp.example.com/mcp"), show=print)
+
+    `show` gets the address that a person must open. The browser returns to an address of this machine. Where it runs on
+    another one, `typed` waits for the person to type the address at which the browser ended. `timeout` is the time for
+    all in seconds, and `name` is for errors.
+
+    The login is saved in a file of its own with mode 0600, in the folder `logins`; by default `turnwright/mcp` in
+    `$XDG_STATE_HOME`, or else in `~/.local/state`. `mcp_tools` uses it, and refreshes it.
+
+    Returns False if the server asked for no login. Raises `ConfigError` if it failed, or if the server has no logins.
+    """
+    try:
+        from .login import log_in  # noqa: PLC0415 (an optional extra)
+    except ImportError as error:
+        raise _extra_missing(error) from None
+    return await log_in(name, server, show=show, typed=typed, folder=_folder(logins), timeout=timeout)
+
+
+def mcp_logout(server: McpServer, *, logins: str | Path | None = None) -> bool:
+    """Delete the saved login at a server. Return whether there was one.
+
+    Tokens stay valid at the server until they expire. `logins` is the folder, as for `mcp_login`.
+    """
+    try:
+        from .login import log_out  # noqa: PLC0415 (an optional extra)
+    except ImportError as error:
+        raise _extra_missing(error) from None
+    return log_out(server, _folder(logins))
+
+
+def _extra_missing(error: ImportError) -> ConfigError:
+    return ConfigError(f"MCP servers need the extra: pip install 'turnwright[mcp]' ({error})")
+
+
+def _folder(logins: str | Path | None) -> Path | None:
+    return Path(logins) if logins is not None else None
 
 
 class _BackgroundGroup:
@@ -96,10 +149,12 @@ class _BackgroundGroup:
             await anyio.sleep_forever()
 
 
-def _targets(sources: Sequence[str | Path | Mapping[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _targets(sources: Sequence[str | Path | Mapping[str, object]]) -> dict[str, tuple[object, str]]:
+    """Return what each server is reached by, and how to log in at it, by name."""
+    found: dict[str, tuple[object, str]] = {}
     for source in sources:
         servers: Mapping[str, object]
+        remedy = "call turnwright.tools.mcp.mcp_login with its McpServer"
         if isinstance(source, str | Path):
             servers = read_mcp_config(source)
         elif isinstance(source.get("mcpServers", source.get("servers")), Mapping):
@@ -109,19 +164,22 @@ def _targets(sources: Sequence[str | Path | Mapping[str, object]]) -> dict[str, 
         for name, target in servers.items():
             if name in found:
                 raise ConfigError(f"there are two MCP servers with the name {name!r}: rename one of them")
+            if isinstance(source, str | Path):
+                remedy = shlex.join(["turnwright", "mcp", "login", name, "--mcp", str(source)])
             if not (isinstance(target, McpServer) and target.disabled):
-                found[name] = target
+                found[name] = (target, remedy)
     return found
 
 
-def _way(name: str, target: object) -> "Way":
+def _way(name: str, target: object, logins: Path | None, remedy: str) -> "Way":
     from mcp.client import Client  # noqa: PLC0415 (an optional extra)
     from mcp.server import MCPServer, Server  # noqa: PLC0415 (an optional extra)
 
     from .connect import connect_to  # noqa: PLC0415 (an optional extra)
+    from .oauth import authorize_by_login  # noqa: PLC0415 (an optional extra)
 
     if isinstance(target, McpServer):
-        return connect_to(target)
+        return connect_to(target, authorize_by_login(target, folder=logins, remedy=remedy))
     if isinstance(target, Client | MCPServer | Server):
         return target
     if callable(target):

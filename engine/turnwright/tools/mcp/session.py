@@ -174,6 +174,9 @@ class McpSession:
             caller.visit(one)
 
     async def _explained(self, connection: _Connection, error: MCPError) -> ToolError:
+        if connection.log.needs_login:
+            await self._discard(connection)
+            return ToolError(f"server {self.name} did not take the call: {self.hide(connection.log.refused)}")
         closed = error.code == types.CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream"))
         if not closed and not connection.is_dead:
             return ToolError(f"server {self.name}: {self.hide(error.message)}")

@@ -1,0 +1,109 @@
+"""The program that the conformance suite of MCP tests: our client, as an app uses it.
+
+The suite gives the server's address as the last argument, and the scenario and its data in the environment. A person is
+played by a request that follows the redirects of the authorization server, and by empty forms.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+from pydantic import JsonValue
+
+from turnwright import Agent, Engine, TurnResult
+from turnwright.errors import ConfigError
+from turnwright.message import ToolResultPart
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.tools import Tool
+from turnwright.tools.mcp import McpServer, mcp_login, mcp_tools
+from turnwright_states.payload import thawed
+
+#: The address of the client's metadata that the suite expects.
+CLIENT_METADATA: Final = "https://conformance-test.local/client-metadata.json"
+MOST_LOGINS: Final = 3
+NEEDS_LOGIN: Final = "it needs a login: "
+#: Values for the arguments of a tool, by type.
+VALUES: Final[Mapping[object, JsonValue]] = {"number": 2, "integer": 2, "string": "x", "boolean": True}
+
+
+async def main() -> None:
+    """Call the server's tools, and log in as often as it wants, but not for ever."""
+    url = sys.argv[-1]
+    given: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    oauth = oauth_settings(os.environ["MCP_CONFORMANCE_SCENARIO"], url, given)
+    server = McpServer.model_validate({"type": "http", "url": url, "oauth": oauth})
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(MOST_LOGINS):
+            problem = await use(server, given.get("toolCalls"), Path(folder))
+            if NEEDS_LOGIN not in problem:
+                sys.stderr.write(problem)
+                return
+            await mcp_login(server, show=log_in_as_a_person, logins=folder)
+
+
+def oauth_settings(scenario: str, url: str, given: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return the settings of a scenario, from its data."""
+    oauth: dict[str, JsonValue] = {"clientMetadataUrl": CLIENT_METADATA} if scenario == "auth/basic-cimd" else {}
+    names = {"client_id": "clientId", "client_secret": "clientSecret", "issuer": "issuer"}
+    oauth |= {name: given[key] for key, name in names.items() if key in given}
+    if scenario.startswith("auth/client-credentials"):
+        oauth |= {"grant": "client_credentials", "issuer": issuer_of(url)}
+    if "private_key_pem" in given:
+        oauth |= {"privateKey": given["private_key_pem"], "algorithm": given["signing_algorithm"]}
+    return oauth
+
+
+def issuer_of(url: str) -> str:
+    """Return the authorization server of a server, which the data of the scenarios do not have."""
+    parts = urlsplit(url)
+    described = httpx.get(f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}").json()
+    return str(described["authorization_servers"][0])
+
+
+def log_in_as_a_person(address: str) -> None:
+    """Open the address in a thread: the answer comes to this process."""
+    Thread(target=httpx.get, args=(address,), kwargs={"follow_redirects": True}, daemon=True).start()
+
+
+async def use(server: McpServer, calls: list[dict[str, Any]] | None, folder: Path) -> str:
+    """Call the tools in one turn, by default each with some arguments. Return the problems."""
+    try:
+        async with mcp_tools({"s": server}, approve="never", logins=folder) as tools:
+            if calls is None:
+                wanted = [(tool.name, example(tool, tools)) for tool in tools]
+            else:
+                wanted = [(f"s__{call['name']}", call["arguments"]) for call in calls]
+            return await run_turn(tools, wanted) if wanted else ""
+    except ConfigError as error:
+        return str(error)
+
+
+async def run_turn(tools: list[Tool], calls: list[tuple[str, dict[str, JsonValue]]]) -> str:
+    """Make the calls in one turn, and answer each question with the defaults of its form."""
+    model = ScriptedModel(*(asks_for(call) for call in calls), "Done.")
+    async with Engine(model=model, tools=tools) as engine:
+        turn: TurnResult = await engine.run(Agent(name="A", steps=len(calls) + 1), "Call each tool.")
+        while turn.paused:
+            turn = await engine.resume(turn.id, {asked.id: "{}" for asked in turn.interrupts})
+    parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    return "\n".join(part.text for part in parts if part.status != "ok")
+
+
+def example(tool: Tool, tools: list[Tool]) -> dict[str, JsonValue]:
+    """Return arguments that fit a tool's schema. Where a tool takes a schema, it gets that of the first other one."""
+    properties: Any = tool.parameters.get("properties", {})
+    other = next((thawed(one.parameters) for one in tools if one is not tool), {})
+    values: Mapping[object, JsonValue] = {**VALUES, "object": {**other}}
+    return {name: values.get(schema.get("type"), "x") for name, schema in properties.items()}
+
+
+if __name__ == "__main__":
+    anyio.run(main)
