@@ -70,7 +70,9 @@ class TurnResult(Generic[OutT_co]):
 
     def __repr__(self) -> str:
         """Show the ending or the state, the counts and the beginning of the text: a notebook shows this."""
-        about = {"outcome": self.outcome, "reason": self.reason} if self.outcome else {"state": self.state}
+        about: dict[str, object] = (
+            {"outcome": self.outcome, "reason": self.reason} if self.outcome else {"state": self.state}
+        )
         if self.interrupts:
             about["interrupts"] = ", ".join(interrupt.id for interrupt in self.interrupts)
         text = shorten(self.error or self.text, _SHOWN)
