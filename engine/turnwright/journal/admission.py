@@ -37,8 +37,9 @@ class TurnOptions(TypedDict, total=False):
 
     session: str | None
     """The conversation that the turn belongs to. The session's earlier turns are its history."""
-    message_history: Sequence[Message | Mapping[str, JsonValue]]
-    """The history of a turn without a session: messages, or mappings in the chat completions format.
+    message_history: Sequence[Message | Mapping[str, object]]
+    """The history of a turn without a session: messages, or mappings in the chat completions format or in that of
+    Anthropic's Messages API, whose blocks may be the SDK's objects.
 
     Calls without results and results without calls are repaired when they are sent, or rejected
     (`Engine(unpaired=...)`).
@@ -251,13 +252,24 @@ def _check_names(options: Collection[str]) -> None:
             raise ConfigError(f"{name[:40]!r} is not an option of a turn: {hint} {', '.join(_OPTIONS)}")
 
 
-def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: bool) -> list[Message]:
+def _imported(message: Mapping[str, object], names: dict[str, str]) -> list[Message]:
+    """Return a message of another format as messages. `names` has the tools of earlier calls. Raises `ValueError`."""
+    if isinstance(message, Mapping) and isinstance(message.get("content"), list | tuple):
+        from turnwright.model.anthropic.message_blocks import has_blocks, messages_of  # noqa: PLC0415 (few turns)
+
+        if has_blocks(message):
+            return messages_of(message, names)
+    return [Message.from_chat(cast("Mapping[str, JsonValue]", message))]
+
+
+def _messages(history: Sequence[Message | Mapping[str, object]], *, strict: bool) -> list[Message]:
     """Return the history as messages. Raises `ConfigError`, naming the message that providers would reject."""
     messages: list[Message] = []
+    names: dict[str, str] = {}
     for number, message in enumerate(history):
         try:
-            given = message if isinstance(message, Message) else Message.from_chat(message)
-            messages.append(Message.of_json(given.to_json()))
+            given = [message] if isinstance(message, Message) else _imported(message, names)
+            messages += [Message.of_json(each.to_json()) for each in given]
         except ValueError as error:
             raise ConfigError(f"message_history: message {number}: {error}") from None
     messages = without_refused(messages)
