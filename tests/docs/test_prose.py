@@ -134,6 +134,19 @@ def test_every_cell_about_others_has_a_source_or_needs_none(heading: str) -> Non
     assert [one for one in bare if not UNSOURCED.fullmatch(one[2])] == []
 
 
+def test_comparison_names_where_others_are_ahead_with_sources() -> None:
+    ahead = section(TEXTS["comparison.md"], "Where the others are ahead today")
+    entries = {entry.partition(".**")[0]: entry for entry in ahead.split("- **")[1:]}
+    names = {"Budgets over many runs": "SpendLimits", "Background tools": "background_tools", "Editors": "ACP"}
+    names |= {"Idle timeouts": "TimeoutPolicy", "Approvals": "OPA policies"}
+    assert [title for title, name in names.items() if name not in entries.get(title, "")] == []
+    assert [title for title, text in entries.items() if "](https://" not in text] == ["Age and use"]
+    rows = {row[0]: row for row in table(section(TEXTS["comparison.md"], "Agent frameworks"))}
+    assert "`durability`" in "".join(rows["finished tools run again after a crash"])
+    assert all(name in rows["finished tools run again after a crash"][-1] for name in ("Absurd", "pgtask", "Lambda"))
+    assert "StepPersistence" in rows["an interrupted call"][-1]
+
+
 def test_the_readme_says_of_the_others_what_the_page_says() -> None:
     page = {row[0]: row for row in table(section(TEXTS["comparison.md"], "Agent frameworks"))}
     heads, *rows = table(section(README, "How it compares"))
