@@ -101,7 +101,8 @@ def test_every_event_of_the_table_is_one_of_the_code() -> None:
 def test_an_agent_file_is_listed_as_the_guide_shows(tmp_path: Path) -> None:
     """Run the commands of `write-agents-in-markdown.md`; each prints more than the guide shows."""
     file, commands, *_ = blocks_of("how-to/write-agents-in-markdown.md")
-    (tmp_path / "AGENTS.md").write_text(file.text)
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "clerk.md").write_text(file.text)
     terminal = Terminal(tmp_path)
     for command, shown in commands_of(commands):
         printed = terminal.run(command).splitlines()

@@ -1,5 +1,6 @@
 """Agents: their name, instructions, model, tools and limits. `turnwright` exports the public names."""
 
+from .agent import AGENTS_FILE as AGENTS_FILE
 from .agent import DEPS as DEPS
 from .agent import Agent as Agent
 from .agent import MisfitLimitError as MisfitLimitError

@@ -65,6 +65,8 @@ OutT = TypeVar("OutT")
 #: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
 _NEEDS: Final = "needs"
 DEPS: Final = "deps"
+#: The file of agents, and that of the open standard (https://agents.md).
+AGENTS_FILE: Final = "AGENTS.md"
 
 
 class MisfitLimitError(ConfigError):

@@ -20,6 +20,9 @@ agent is for human readers. Markdown uses `---` for rules and headings too. Thes
 
 All mistakes of a file are reported at once, each with its line. opencode's `maxSteps` is read as `steps`, with a
 warning.
+
+`AGENTS.md` is also an open standard: instructions for the agent that works in its folder. Such a file without a front
+matter of ours is the text of a plain assistant.
 """
 
 import logging
@@ -28,11 +31,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 from typing import Final, Self
 
 from pydantic import ValidationError
 
-from turnwright.agent import Agent, MisfitLimitError
+from turnwright.agent import AGENTS_FILE, Agent, MisfitLimitError
 from turnwright.errors import ConfigError
 from turnwright_states import MAX_STEPS, Limits
 
@@ -48,6 +52,7 @@ OLD_STEPS_NOTE: Final = "is the old name: write `steps`"
 
 _LOG = logging.getLogger(__name__)
 _DEFAULTS: Final = Limits()
+_PLAIN: Final = "Use the tools where they help. Answer briefly."
 _SHOWN: Final = 60
 _FORM: Final = "write a line `---`, then `name: ...` and other keys, then a line `---`, then the instructions"
 _RULE: Final = "if this `---` is a rule in the text, leave a blank line below it"
@@ -55,8 +60,10 @@ _OPENER: Final = (
     "leave a blank line above the `---` and start the keys right below it, "
     "or put all of it in a code fence if it belongs to the instructions"
 )
-_KEY: Final = re.compile(r"""["']?[A-Za-z_][\w-]*["']?[ \t]*:(?:[ \t]|$)""")
+_KEY: Final = re.compile(r"""["']?([A-Za-z_][\w-]*)["']?[ \t]*:(?:[ \t]|$)""")
 _NAME: Final = re.compile(r"""\s{0,3}["']?name["']?[ \t]*:(?:[ \t]|$)""")
+#: The keys of our front matters, but for `description`, which front matters of other programs have too.
+_OURS: Final = (Agent.model_fields.keys() | {OLD_STEPS}) - {"description"}
 _NAMED: Final = re.compile(r"""(?m)^name[ \t]*:[ \t]*(\S.{0,99})""")
 # Wider than CommonMark, which does not accept a fence that is indented by four, as in lists.
 _CODE: Final = re.compile(r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
@@ -99,10 +106,33 @@ def parse_agents(text: str, source: str = "AGENTS.md", *, limits: Limits = _DEFA
 def load_agents(*paths: str | os.PathLike[str], limits: Limits = _DEFAULTS) -> list[Agent]:
     """Load the agents of these files, in order. Each name must be unique over all files.
 
-    `limits` are the engine's; agents must fit them. Raises `AgentFileError` with every mistake in all files, including
-    files that cannot be read, are larger than 1 MiB or are not UTF-8.
+    `limits` are the engine's; agents must fit them. An `AGENTS.md` of the open standard is one plain assistant. Raises
+    `AgentFileError` with every mistake in all files, including files that cannot be read, are larger than 1 MiB or are
+    not UTF-8.
     """
     return _agents([_load(Path(path), limits) for path in paths])
+
+
+def plain_agent(instructions: str = "") -> Agent:
+    """Return the agent of commands that name none, with the instructions of the folder in which it works."""
+    more = f"\n\nThe instructions of this folder, from {AGENTS_FILE}:\n\n{instructions}" if instructions else ""
+    return Agent(name="assistant", instructions=f"{_PLAIN}{more}")
+
+
+def defines_agents(text: str) -> bool:
+    """Return whether the text of a file has a front matter of ours, complete or not."""
+    return _MarkdownFile(AGENTS_FILE, _DEFAULTS).split(in_lines(text)).defines_agents
+
+
+def read_instructions(text: str) -> str:
+    """Return the instructions in the text of an `AGENTS.md`; an empty text if it defines agents."""
+    return "" if defines_agents(text) else _instructions(in_lines(text))
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names of the agents that a file defines. Neither their values nor their code are loaded."""
+    blocks = _MarkdownFile(AGENTS_FILE, _DEFAULTS).split(in_lines(text)).blocks
+    return [name for name in (block.guessed_name for block in blocks) if name is not None]
 
 
 def find_agent(agents: Sequence[Agent], name: str) -> Agent:
@@ -139,11 +169,12 @@ def _agents(files: Sequence["_MarkdownFile"]) -> list[Agent]:
     for file in files:
         for note in file.notes:
             _LOG.warning("%s", note)
-    return [block.agent for file in files for block in file.blocks if block.agent is not None]
+    found = (agent for file in files for agent in (file.plain, *(block.agent for block in file.blocks)))
+    return [agent for agent in found if agent is not None]
 
 
 def _load(path: Path, limits: Limits) -> "_MarkdownFile":
-    file = _MarkdownFile(str(path), limits)
+    file = _MarkdownFile(str(path), limits, may_be_plain=path.name.casefold() == AGENTS_FILE.casefold())
     try:
         return file.read(read_text(path))
     except UnreadableFileError as error:
@@ -156,6 +187,11 @@ class _MarkdownFile:
 
     source: str
     limits: Limits
+    #: Whether it is instructions for a plain assistant unless it defines agents.
+    may_be_plain: bool = False
+    #: Whether it has a front matter of ours, complete or not.
+    defines_agents: bool = False
+    plain: Agent | None = None
     blocks: list["_AgentBlock"] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
@@ -165,7 +201,11 @@ class _MarkdownFile:
         if len(text) > MAX_BYTES:
             return self.say(TOO_LARGE)
         lines = in_lines(text)
-        self._split(lines)
+        self.split(lines)
+        if self.may_be_plain and not self.defines_agents and (text := _instructions(lines)):
+            self.blocks, self.problems = [], []
+            self.plain = plain_agent(text)
+            return self
         if not self.blocks and not self.problems:
             self.say(f"{'has no agent' if any(map(str.strip, lines)) else 'is empty'}: {_FORM}")
         if len(self.blocks) > MAX_AGENTS:
@@ -183,9 +223,11 @@ class _MarkdownFile:
         self.problems.append(Problem(self.source, line, None, None, message))
         return self
 
-    def _split(self, lines: list[str]) -> None:
+    def split(self, lines: list[str]) -> Self:
+        """Find the agents, and note what looks like one but is not. No values are read."""
         at = top = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
         if not _is_rule(lines, top) and _names_an_agent(lines, top):
+            self.defines_agents = True
             self.say(f"there is no `---` above this agent's keys: {_FORM}", top + 1)
         body = top  # the first line of the text that contains line `at`
         code: tuple[str, int] | None = None
@@ -205,10 +247,12 @@ class _MarkdownFile:
         self._end_body(lines[body:])
         if code is not None:
             self.say("this code fence has no end and would hide every agent below it: close it", code[1] + 1)
+        return self
 
     def _open(self, lines: list[str], at: int) -> int:
         """Read the front matter that line `at` opens. Returns the index of the line below it."""
         end = next((index for index in range(at + 1, len(lines)) if _is_rule(lines, index)), len(lines))
+        self.defines_agents = self.defines_agents or _is_ours(lines[at + 1 : end])
         if end == len(lines) or (not lines[end - 1].strip() and _names_an_agent(lines, end + 1)):
             self.say(f"the front matter that starts here is not closed: {_FORM}; {_RULE}", at + 1)
             return end
@@ -234,10 +278,15 @@ class _AgentBlock:
     agent: Agent | None = None
     notes: list[tuple[Loc, str]] = field(default_factory=list)
 
+    @property
+    def guessed_name(self) -> str | None:
+        """The name without reading the YAML, which it may not be."""
+        guess = _NAMED.search(self.matter.text)
+        return guess and guess[1].strip(" \t\"'")
+
     def read(self, limits: Limits) -> None:
         """Set `agent`, or add to the front matter's mistakes."""
-        guess = _NAMED.search(self.matter.text)  # names the agent in errors, if YAML cannot read it
-        self.name = guess and guess[1].strip(" \t\"'")
+        self.name = self.guessed_name  # names the agent in errors
         values = self.matter.read()
         if values is None:
             return
@@ -309,6 +358,26 @@ def _opens(lines: Sequence[str], at: int, body: int) -> bool:
     """Whether line `at` opens an agent (rule 2). `body` is the line below the last front matter."""
     begins = at == body or not lines[at - 1].strip()
     return _is_rule(lines, at) and begins and at + 1 < len(lines) and _KEY.match(lines[at + 1]) is not None
+
+
+def _is_ours(matter: Sequence[str]) -> bool:
+    """Whether a front matter is ours: it has a `name`, or in its first paragraph another key that only we have."""
+    text = dedent("\n".join(matter)).strip()
+    first = text.partition("\n\n")[0]
+    return text.startswith("{") or "name" in _keys(text) or not _OURS.isdisjoint(_keys(first))
+
+
+def _keys(text: str) -> set[str]:
+    return {key[1] for key in map(_KEY.match, text.split("\n")) if key is not None}
+
+
+def _instructions(lines: Sequence[str]) -> str:
+    """Return the text of a file without agents, without the front matter that another program wrote at its top."""
+    top = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
+    if _opens(lines, top, top):
+        end = next((index for index in range(top + 1, len(lines)) if _is_rule(lines, index)), None)
+        top = top if end is None else end + 1
+    return "\n".join(lines[top:]).strip()
 
 
 def _names_an_agent(lines: Sequence[str], at: int) -> bool:

@@ -39,7 +39,8 @@ from .markdown import OLD_STEPS, OLD_STEPS_NOTE, AgentFileError, Problem, make_a
 
 _LOG = logging.getLogger(__name__)
 _PRESET: Final = Limits.preset("opencode")
-_FOLDERS: Final = ("agent", "agents")
+#: The folders with agents in a folder like `.opencode`.
+AGENT_FOLDERS: Final = ("agent", "agents")
 _MAX_FILES: Final = 256
 _ACTIONS: Final = ("ask", "allow", "deny")
 _LONG: Final = 120
@@ -87,7 +88,7 @@ def load_opencode_agents(*folders: str | os.PathLike[str], limits: Limits = _PRE
 
 def _load(folder: Path, limits: Limits) -> Iterator["_OpencodeFile"]:
     places: dict[str, str] = {}
-    found = [(folder / name, path) for name in _FOLDERS for path in sorted((folder / name).rglob("*.md"))]
+    found = [(folder / name, path) for name in AGENT_FOLDERS for path in sorted((folder / name).rglob("*.md"))]
     for count, (top, path) in enumerate(found, start=1):
         file = _OpencodeFile(str(path), path.relative_to(top).with_suffix("").as_posix())
         if count > _MAX_FILES:

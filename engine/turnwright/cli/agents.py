@@ -42,7 +42,7 @@ def agents(
         typer.Argument(
             metavar="[SOURCE]",
             help="A Markdown file, a folder like .opencode, a .py file, or MODULE:NAME"
-            " [default: the configuration's, else AGENTS.md].",
+            " [default: the configuration's, else AGENTS.md, else agents/*.md and *.agent.md].",
         ),
     ] = None,
     *,

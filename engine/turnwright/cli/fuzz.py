@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
 import typer
 from rich.progress import Progress as Bar
 
-from turnwright.agent import Agent
+from turnwright.agent import AGENTS_FILE, Agent
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent, load_agents
 from turnwright.context import DepsFactory
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 #: Seeds are below this number, so that people can copy one by hand.
 _SEEDS: Final = 1_000_000
-_AGENTS: Final = "AGENTS.md"
 
 
 def fuzz(
@@ -142,7 +141,7 @@ class _Given:
     @property
     def source(self) -> str | None:
         """The file, the folder or the code with the agents."""
-        return self.agents or (_AGENTS if self.agent else None)
+        return self.agents or (AGENTS_FILE if self.agent else None)
 
     def words(self) -> list[str]:
         """Return the options of a command that plays or simulates the same."""
@@ -198,7 +197,7 @@ def _builder(make_deps: DepsFactory[object]) -> "Build[object]":
 def _choose(name: str | None, source: str | None) -> tuple[Agent, ...]:
     if name is None and source is None:
         return (Agent(name="assistant"),)
-    agents = read_agents(source or _AGENTS)
+    agents = read_agents(source or AGENTS_FILE)
     return tuple(agents) if name is None else (find_agent(agents, name),)
 
 

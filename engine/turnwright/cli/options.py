@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Never
@@ -10,7 +11,7 @@ import typer
 from pydantic import JsonValue, ValidationError
 
 from turnwright._base.schema_faults import dangling_refs
-from turnwright.agent import Agent
+from turnwright.agent import AGENTS_FILE, Agent
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.errors import ConfigError
 from turnwright.model.providers import PROVIDERS
@@ -129,7 +130,7 @@ AgentsOption = Annotated[
         "--agents",
         metavar="SOURCE",
         help="Agents: a Markdown file, a folder like .opencode, a .py file, or MODULE:NAME"
-        " [default: AGENTS.md if --agent is given].",
+        " [default: with --agent, AGENTS.md, or agents/*.md and *.agent.md].",
     ),
 ]
 ConfigOption = Annotated[
@@ -276,11 +277,11 @@ def read_schema(file: Path) -> dict[str, JsonValue]:
 def choose_agent(name: str | None, source: str | None, said: "Config") -> "tuple[Agent, list[AgentTool]]":
     """Return the agent of that name, or the only one that is not a sub-agent, and the sub-agents of its source.
 
-    Without a name and a source, return a default agent. Raises `ConfigError` if no agent has the name, and if there are
-    several and no name was given.
+    Without a name and a source, return a plain assistant, which follows a plain AGENTS.md of this folder. Raises
+    `ConfigError` if no agent has the name, and if there are several and no name was given.
     """
     if name is None and source is None:
-        return Agent(name="assistant", instructions="Use the tools where they help. Answer briefly."), []
+        return _plain_agent(), []
     from turnwright.agents.files import read_agents  # noqa: PLC0415 (few commands read agents)
     from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
     from turnwright.driver.subagents import agent_tools, primary_agents  # noqa: PLC0415 (as above)
@@ -295,6 +296,17 @@ def choose_agent(name: str | None, source: str | None, said: "Config") -> "tuple
         what = "several agents" if primary else "sub-agents"
         raise ConfigError(f"{source} has {what}: choose one with --agent: {names}")
     return primary[0], helpers
+
+
+def _plain_agent() -> Agent:
+    """Return a plain assistant, with the instructions of this folder if they can be read."""
+    from turnwright.agents.front_matter import UnreadableFileError, read_text  # noqa: PLC0415 (few commands need it)
+    from turnwright.agents.markdown import plain_agent, read_instructions  # noqa: PLC0415 (as above)
+
+    file = Path(AGENTS_FILE)
+    with suppress(UnreadableFileError):
+        return plain_agent(read_instructions(read_text(file)) if file.is_file() else "")
+    return plain_agent()
 
 
 def read_agents_of(source: str, said: "Config") -> "tuple[list[Agent], list[AgentTool]]":

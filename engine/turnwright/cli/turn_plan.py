@@ -1,16 +1,14 @@
 """From the flags of `run` and `chat` to an agent, an engine that opens, and the metadata that a turn keeps of them."""
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, ValidationError
 
-from turnwright.agent import DEPS, Agent, needs_of
+from turnwright.agent import AGENTS_FILE, DEPS, Agent, needs_of
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError, StoreError
@@ -20,6 +18,7 @@ from turnwright.journal.event_bus import Observer
 from turnwright.model.providers import open_model, split_name
 from turnwright.model_settings import ModelSettings, merge_settings
 from turnwright.telemetry import Telemetry
+from turnwright.tools.load import names_code
 from turnwright.transcript.request_builder import settings_in
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
@@ -34,9 +33,6 @@ from .worker_engine import engine_with, with_mcp
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
-
-#: The beginning of a file of agents.
-_AGENT: Final = re.compile(r"\s*---[ \t]*\n(?:(?!---).*\n)*?name[ \t]*:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +86,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     if flagged or before is None:
         chosen, others = choose_agent(turn_flags.agent, flags.agents, said_so)
         if not flagged:
-            _say_unused(Path(said_so.agent_sources()[0]))
+            _say_unused(Path(*said_so.settings.agents[:1] or [AGENTS_FILE]))
         chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
     else:
         limits = {"steps": steps, "tool_timeout": turn_flags.tool_timeout}
@@ -191,12 +187,21 @@ def _need_code(before: TurnStarted, hooks: Sequence[HooksBase], guardrails: Sequ
 
 
 def _say_unused(file: Path) -> None:
-    """Say that a file has an agent, and that a plain assistant runs instead. No code that the file names is loaded."""
+    """Say that a file has agents, or cannot be read, and that a plain assistant runs. No code of the file is loaded."""
     from turnwright.agents.front_matter import UnreadableFileError, read_text  # noqa: PLC0415 (many turns need none)
+    from turnwright.agents.markdown import names_in  # noqa: PLC0415 (as above)
 
-    with suppress(UnreadableFileError):
-        if file.is_file() and _AGENT.match(read_text(file)):
-            process.say(f"{file} is not used: --agents {file} runs its agent")
+    if not file.is_file() or names_code(str(file)):
+        return
+    try:
+        names = names_in(read_text(file))
+    except UnreadableFileError as error:
+        process.say(f"{file} is not used: it {error.why}")
+        return
+    if len(names) == 1:
+        process.say(f"{file} is not used: --agents {file} runs its agent")
+    elif names:
+        process.say(f"{file} is not used: --agents {file} --agent NAME runs one of its agents: {', '.join(names)}")
 
 
 def _need_endpoint(model: str, url: str | None) -> None:

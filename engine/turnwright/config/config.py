@@ -35,8 +35,6 @@ from turnwright_states import Limits
 from . import files
 from .settings import SETTINGS, Settings, check
 
-AGENTS_FILE: Final = "AGENTS.md"
-
 
 class SettingSource(StrEnum):
     """The kinds of origins, in the order of precedence."""
@@ -112,8 +110,10 @@ class Config:
         )
 
     def agent_sources(self) -> tuple[str, ...]:
-        """Return the files, folders and code with agents: the configured ones, or else `AGENTS.md` here."""
-        return self.settings.agents or (AGENTS_FILE,)
+        """Return the files, folders and code with agents: the configured ones, or else those of the working folder."""
+        from turnwright.agents.files import default_sources  # noqa: PLC0415 (few programs read agents)
+
+        return self.settings.agents or default_sources()
 
     def agent(self, name: str) -> Agent:
         """Return the agent of this name from the configured sources, ready to run. Raises `ConfigError`."""

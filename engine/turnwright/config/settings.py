@@ -104,7 +104,8 @@ class Settings(_Section):
     store: Text = "sqlite:///turns.db"
     """The address of the store. A relative file starts at the configuration file's folder."""
     agents: tuple[Text, ...] = ()
-    """Agent files, folders, and code (`desk.py`, `desk:DESK`). By default `AGENTS.md` in the working folder."""
+    """Agent files, folders, and code (`desk.py`, `desk:DESK`). By default `AGENTS.md` here, or else `agents/*.md` and
+    `*.agent.md`."""
     tools: Text | None = None
     """A module or `.py` file with `@tool` functions."""
     hooks: tuple[Text, ...] = ()
