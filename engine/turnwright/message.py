@@ -38,6 +38,12 @@ class ToolSpec(msgspec.Struct, frozen=True, weakref=True):
     parameters: Mapping[str, JsonValue]
 
 
+class OutputToolSpec(ToolSpec, frozen=True, weakref=True):
+    """The tool by which a model gives the typed answer. `field` holds the answer if it is not an object; else empty."""
+
+    field: str = ""
+
+
 # The garbage collector may skip parts: a part is made after its contents, so it is in no reference cycle.
 class Part(Value, frozen=True, kw_only=True, gc=False):
     """A part of a message. `seq` is its place in the turn, which rises from part to part."""

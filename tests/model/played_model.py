@@ -157,11 +157,18 @@ def sent(
     told = settings or {}
     choice = told.get("tool_choice")
     return SentRequest(
-        messages=tuple(each for message in messages for each in _sent(message)),
+        messages=(*_instructed(messages), *(each for message in messages for each in _sent(message))),
         tools=tuple(tool.name for tool in parameters.function_tools),
         tool_choice=choice if isinstance(choice, str) else None,
         max_tokens=told.get("max_tokens"),
     )
+
+
+def _instructed(messages: Sequence[ModelMessage]) -> list[SentMessage]:
+    """The instructions, which each request has."""
+    found = {message.instructions for message in messages if isinstance(message, ModelRequest)}
+    assert len(found) <= 1
+    return [SentMessage("system", text) for text in found if text]
 
 
 def _sent(message: ModelMessage) -> list[SentMessage]:

@@ -9,7 +9,7 @@ from turnwright.agent import OUTPUT_TOOL, OutputMode
 from turnwright.context import TurnContext
 from turnwright.errors import HookFailedError, Retry
 from turnwright.hooks.asking import ask
-from turnwright.message import ToolSpec
+from turnwright.message import OutputToolSpec
 from turnwright.model.protocol import Delta, Model, ModelError, OutputFormat, ResponseToolCall, TextDelta, ToolCallDelta
 from turnwright.transcript.output_type import OutputType
 from turnwright.transcript.request_builder import RequestedOutput
@@ -69,7 +69,8 @@ class TypedOutput:
             case "prompt":
                 return RequestedOutput(prompt=self.type.prompt)
             case _:
-                return RequestedOutput(tool=ToolSpec(OUTPUT_TOOL, self.type.description, asked))
+                tool = OutputToolSpec(OUTPUT_TOOL, self.type.description, asked, self.type.field)
+                return RequestedOutput(tool=tool)
 
     def is_answer(self, call: ResponseToolCall) -> bool:
         """Return whether a call of a reply is the typed answer."""

@@ -109,6 +109,11 @@ class OutputType:
         return wrapped | {name: self.schema[name] for name in ("$defs",) if name in self.schema}
 
     @property
+    def field(self) -> str:
+        """The field of that object with the answer; empty if the object is the answer."""
+        return _WRAPPED if self.is_wrapped else ""
+
+    @property
     def description(self) -> str:
         """The description of the tool that takes the answer."""
         own = self.schema.get("description")

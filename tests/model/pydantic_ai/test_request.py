@@ -26,10 +26,10 @@ from pydantic_ai.messages import (
 )
 from tests.model.conversations import conversations
 
-from turnwright.message import FilePart, Message, StepStartPart
+from turnwright.message import FilePart, Message, OutputToolSpec, StepStartPart, ToolSpec
 from turnwright.message import ToolCallPart as OurCall
-from turnwright.model.protocol import ModelRequest
-from turnwright.model.pydantic_ai.request import messages_of, parameters_of
+from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.pydantic_ai.request import instructions_of, messages_of, parameters_of
 from turnwright_states import CallStatus
 
 PNG = FilePart.of(b"\x89PNG", "image/png", "a.png")
@@ -56,7 +56,9 @@ def test_what_stands_between_two_replies_is_one_request() -> None:
         ]
     )
     assert isinstance(first, PydanticRequest)
-    assert [type(part) for part in first.parts] == [SystemPromptPart, UserPromptPart]
+    assert ([type(part) for part in first.parts], first.instructions) == ([UserPromptPart], "Be short.")
+    assert isinstance(results, PydanticRequest)
+    assert results.instructions == "Be short."
     assert isinstance(asked, PydanticResponse)
     assert asked.parts == [TextPart("I look."), ToolCallPart("look", {"n": 1}, "c1"), ToolCallPart("look", {}, "c2")]
     assert [type(part) for part in results.parts] == [ToolReturnPart, ToolReturnPart, UserPromptPart]
@@ -131,9 +133,39 @@ def test_a_result_shows_its_files() -> None:
     assert isinstance(file, BinaryContent)
 
 
+def test_later_system_message_is_a_part_of_the_conversation() -> None:
+    (request,) = messages_of([Message.user("Look."), Message.system("A summary.")])
+    assert isinstance(request, PydanticRequest)
+    assert ([type(part) for part in request.parts], request.instructions) == ([UserPromptPart, SystemPromptPart], None)
+
+
+SEARCH = ToolSpec("search", "Search.", {"type": "object", "properties": {}})
+ANSWER = OutputToolSpec("final_result", "Answer.", {"type": "object", "properties": {}})
+
+
+@pytest.mark.parametrize(
+    ("choice", "functions", "outputs", "text"),
+    [
+        ("required", ["search"], ["final_result"], False),
+        ("auto", ["search"], ["final_result"], True),
+        ("none", ["search", "final_result"], [], True),
+    ],
+)
+def test_tool_of_the_answer_is_an_output_tool(
+    choice: ToolChoice, functions: list[str], outputs: list[str], text: bool
+) -> None:
+    """A conclusion may call no tool, and pydantic-ai would allow it an output tool."""
+    parameters = parameters_of(ModelRequest((Message.user("Hi"),), tools=(SEARCH, ANSWER), tool_choice=choice))
+    assert [tool.name for tool in parameters.function_tools] == functions
+    assert [(tool.name, tool.kind) for tool in parameters.output_tools] == [(name, "output") for name in outputs]
+    assert parameters.allow_text_output is text
+    assert parameters.output_mode == ("tool" if outputs else "text")
+
+
 def test_no_tools_are_none() -> None:
-    assert parameters_of(()).function_tools == []
-    assert parameters_of(()).allow_text_output
+    parameters = parameters_of(ModelRequest(messages=()))
+    assert parameters.function_tools == parameters.output_tools == []
+    assert (parameters.allow_text_output, parameters.output_mode, parameters.instruction_parts) == (True, "text", None)
 
 
 @given(conversations())
@@ -141,10 +173,15 @@ def test_what_goes_on_is_translated_as_its_messages_are_one_by_one(made: list[Mo
     for request in made:
         parts: list[ModelRequestPart] = []
         plain: list[ModelMessage] = []
-        for (message,) in filter(None, (messages_of([each]) for each in request.messages)):
+        instructions = instructions_of(request.messages)
+        rest = request.messages if instructions is None else request.messages[1:]
+        for (message,) in filter(None, (messages_of([each]) for each in rest)):
             if isinstance(message, PydanticRequest):
                 parts += message.parts
                 continue
-            plain += [PydanticRequest(parts=parts), message] if parts else [message]
+            plain += [PydanticRequest(parts=parts, instructions=instructions), message] if parts else [message]
             parts = []
-        assert messages_of(request.messages) == [*plain, *([PydanticRequest(parts=parts)] if parts else [])]
+        assert messages_of(request.messages) == [
+            *plain,
+            *([PydanticRequest(parts=parts, instructions=instructions)] if parts else []),
+        ]

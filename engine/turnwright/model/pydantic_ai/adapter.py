@@ -15,6 +15,7 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse as PydanticResponse
 from pydantic_ai.messages import ToolCallPartDelta
 from pydantic_ai.models import Model, StreamedResponse, infer_model
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.settings import ModelSettings
 
 from turnwright.errors import ConfigError
@@ -30,7 +31,7 @@ from turnwright_states import Finish
 
 from .errors import failure
 from .reply import Hearing, reply_of, whole_reply
-from .request import messages_of, parameters_of
+from .request import has_output_tool, messages_of, parameters_of
 from .settings import map_pydantic_settings
 
 _LOG = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class PydanticAIModel:
         if self._settings.get("max_retries", 0) != 0:
             raise ConfigError("settings must not contain max_retries: the turn retries (Limits.max_retries)")
         self._settings |= _no_retries(self._name, model)
+        self._can_stream = all(map(_can_stream, _models(model)))
         self._secrets = frozenset(_secrets(model, self._settings))
         self._unsaid = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
 
@@ -197,25 +199,25 @@ class PydanticAIModel:
         refresh = getattr(self._model, "_refresh_http_client", None)
         if refresh is not None:
             refresh()
-        parameters = parameters_of(request.tools)
+        parameters = parameters_of(request)
         most = self._capabilities.calls_per_message
         sent = request.messages if most is None else split_calls(request.messages, most)
         messages = self._model.prepare_messages(messages_of(sent), parameters)
         settings = self._settings_for(request)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._unsaid.hidden_in(*HTTP_LOGGERS, *_LOGGERS))
-            answer: StreamedResponse | PydanticResponse
-            try:
-                with clock.until(clock.now() + self._patience.first_byte):
+            answer: StreamedResponse | PydanticResponse | None = None
+            if self._can_stream:
+                # An adapter of pydantic-ai that cannot stream raises this before it sends anything.
+                with suppress(NotImplementedError), clock.until(clock.now() + self._patience.first_byte):
                     answer = await stack.enter_async_context(
                         direct.model_request_stream(
                             self._model, messages, model_settings=settings, model_request_parameters=parameters
                         )
                     )
-                stack.push_async_callback(_close, answer)
-            except NotImplementedError:
-                # An adapter of pydantic-ai that cannot stream raises this before it sends anything. If it does not
-                # implement something else, the second call raises it again.
+                    stack.push_async_callback(_close, answer)
+            if answer is None:
+                # If the adapter does not implement something else, it raises that here.
                 with clock.until(clock.now() + self._patience.reply):
                     answer = await direct.model_request(
                         self._model, messages, model_settings=settings, model_request_parameters=parameters
@@ -234,8 +236,10 @@ class PydanticAIModel:
             if isinstance(own, Mapping) and isinstance(added := mapped.get("extra_body"), Mapping):
                 mapped["extra_body"] = {**own, **added}
             settings |= mapped
-        # Providers reject any choice of tools, `none` included, in a request without tools.
-        settings["tool_choice"] = request.tool_choice if request.tools else "auto"
+        # Providers reject any choice of tools, `none` included, in a request without tools. Of a typed answer,
+        # `allow_text_output` says that it is required: with `required` pydantic-ai means one of the other tools.
+        is_answer = request.tool_choice == "required" and has_output_tool(request)
+        settings["tool_choice"] = request.tool_choice if request.tools and not is_answer else "auto"
         if request.max_tokens is not None:
             own = settings.get("max_tokens")
             settings["max_tokens"] = min(own, request.max_tokens) if isinstance(own, int) else request.max_tokens
@@ -301,6 +305,11 @@ def _models(model: Model) -> Iterator[Model]:
         if isinstance(each, Model):
             yield from _models(each)
     yield model
+
+
+def _can_stream(model: Model) -> bool:
+    """Whether a model can stream; a `FunctionModel` without a function that streams fails an assertion instead."""
+    return not isinstance(model, FunctionModel) or model.stream_function is not None
 
 
 def _server(model: Model) -> tuple[str, int] | None:

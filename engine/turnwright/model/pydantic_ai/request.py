@@ -2,14 +2,16 @@
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 import pydantic_ai.messages as pai
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from turnwright.message import FilePart, Message, ToolResultPart, ToolSpec
+from turnwright.message import FilePart, Message, OutputToolSpec, ToolResultPart, ToolSpec
 from turnwright.model.http.encoding import EncodedMessage
+from turnwright.model.protocol import ModelRequest
 from turnwright_states import CallStatus
 
 from .provider_details import response_of
@@ -35,12 +37,14 @@ _URLS: Final[Mapping[str, type[pai.ImageUrl | pai.AudioUrl | pai.VideoUrl]]] = {
 def messages_of(messages: Sequence[Message]) -> list[pai.ModelMessage]:
     """Translate a conversation. The messages between two replies become one request, in their order.
 
-    An assistant's message with only the engine's bookkeeping is left out. The translation of a message is cached,
-    since pydantic-ai does not change a history.
+    A system message at the beginning is the instructions of each request, as an agent of pydantic-ai has them. An
+    assistant's message with only the engine's bookkeeping is left out. The translation of a message is cached, since
+    pydantic-ai does not change a history.
     """
     done: list[pai.ModelMessage] = []
     said: list[pai.ModelRequestPart] = []
-    for message in messages:
+    instructions = instructions_of(messages)
+    for message in messages if instructions is None else messages[1:]:
         if message.role != "assistant":
             said += _REQUESTS.of(message)
             continue
@@ -48,20 +52,42 @@ def messages_of(messages: Sequence[Message]) -> list[pai.ModelMessage]:
         if response is None:
             continue
         if said:
-            done.append(pai.ModelRequest(parts=said))
+            done.append(pai.ModelRequest(parts=said, instructions=instructions))
             said = []
         done.append(response)
-    return [*done, pai.ModelRequest(parts=said)] if said else done
+    return [*done, pai.ModelRequest(parts=said, instructions=instructions)] if said else done
 
 
-def parameters_of(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
-    """Define the tools. Text is always allowed beside them."""
+def instructions_of(messages: Sequence[Message]) -> str | None:
+    """Return the instructions of a conversation; None if it has none, or nothing that could have them."""
+    text = messages[0].text if messages and messages[0].role == "system" else ""
+    return text if text and any(message.role != "assistant" for message in messages[1:]) else None
+
+
+def parameters_of(request: ModelRequest) -> ModelRequestParameters:
+    """Define the tools, and the form of the answer.
+
+    The tool of a typed answer is an output tool, unless no tool may be called. It is required unless the request
+    leaves the choice to the model.
+    """
+    instructions = instructions_of(request.messages)
+    outputs = [tool for tool in request.tools if isinstance(tool, OutputToolSpec) and request.tool_choice != "none"]
     return ModelRequestParameters(
-        function_tools=[
-            ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
-            for tool in tools
-        ]
+        function_tools=[_tool(tool) for tool in request.tools if tool not in outputs],
+        output_tools=[replace(_tool(tool), kind="output", outer_typed_dict_key=tool.field or None) for tool in outputs],
+        output_mode="tool" if outputs else "text",
+        allow_text_output=not outputs or request.tool_choice == "auto",
+        instruction_parts=None if instructions is None else [pai.InstructionPart(content=instructions)],
     )
+
+
+def has_output_tool(request: ModelRequest) -> bool:
+    """Whether a tool of the request takes a typed answer."""
+    return any(isinstance(tool, OutputToolSpec) for tool in request.tools)
+
+
+def _tool(tool: ToolSpec) -> ToolDefinition:
+    return ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
 
 
 def _request_parts(message: Message) -> Iterator[pai.ModelRequestPart]:
