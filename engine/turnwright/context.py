@@ -4,7 +4,7 @@
 and approval functions. They are never written to the journal.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, TypeAlias
@@ -60,8 +60,11 @@ class TurnInfo:
     resumed: bool = False
 
 
-#: Makes the dependencies of a turn: an async function, or an async generator that yields once and then closes them.
-DepsFactory: TypeAlias = Callable[[TurnInfo], Awaitable[T]] | Callable[[TurnInfo], AsyncIterator[T]]
+#: Makes the dependencies of a turn: a function, or a generator that yields once and then closes them, async or not. The
+#: type lacks the plain function, because type checkers would take a coroutine for the dependencies.
+DepsFactory: TypeAlias = (
+    Callable[[TurnInfo], Awaitable[T]] | Callable[[TurnInfo], AsyncIterator[T]] | Callable[[TurnInfo], Iterator[T]]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,10 +56,10 @@ OutT = TypeVar("OutT")
 class Engine(SyncTurns[DepsT]):
     """Runs turns: in this process, on any number of tasks of one event loop, or on the workers of a runtime.
 
-    `deps` makes the dependencies of a turn, for its tools and other functions: an async function of the turn
-    (`TurnInfo`), or an async generator that yields them once and then closes them. It is called once for each driver of
-    a turn. Or `deps_type` is the type of dependencies that each `run` is given, and then no other process can resume
-    the turn. An engine with neither is an `Engine[None]`. See docs/rules.md#dependencies.
+    `deps` makes the dependencies of a turn, for its tools and other functions: a function of the turn (`TurnInfo`), or
+    a generator that yields them once and then closes them. It is called once for each driver of a turn. Or `deps_type`
+    is the type of dependencies that each `run` is given, and then no other process can resume the turn. An engine with
+    neither is an `Engine[None]`. See docs/rules.md#dependencies.
 
     `agents` are registered by name. A resumed turn finds there what its journal cannot keep of its agent: functions and
     types.
@@ -70,6 +70,9 @@ class Engine(SyncTurns[DepsT]):
     address (`memory:`, `sqlite:///turns.db`). `limits` are the defaults, which an agent's limits override; `ceiling`
     applies to every agent. `prices` has the cost of each model's tokens, by model name; it precedes the cost that
     a model reports, which precedes the published prices of `genai-prices`, if that is installed.
+
+    Functions of yours may be async. Others run in threads. Only those for `models`, `on_event` and the clocks must be
+    plain functions: they run in the event loop, and must be fast.
 
     `history_processor(messages)` may change what a model receives, never what is stored. `synthesize(batch)` is called
     with each finished batch, and ends the turn if it returns a text. Each function of `on_event` is called with every

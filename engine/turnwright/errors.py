@@ -218,6 +218,13 @@ def need_function(name: str, given: object) -> None:
         raise ConfigError(f"{name} must be a function, not {given!r:.80}")
 
 
+def need_plain_function(name: str, given: object) -> None:
+    """Raise `ConfigError` if an argument is neither a function that is not async nor None."""
+    need_function(name, given)
+    if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)
+        raise ConfigError(f"{name} must be a plain function, because nothing awaits it: {given!r:.80} is async")
+
+
 def need_method(name: str, given: object, method: str, form: str) -> None:
     """Raise `ConfigError` if an argument lacks a method of its protocol. Its value may be secret, and is not shown."""
     if not callable(getattr(given, method, None)):

@@ -248,16 +248,9 @@ async def empty(turn: TurnInfo) -> AsyncIterator[Deps]:
         yield Deps(turn)
 
 
-def not_async(turn: TurnInfo) -> Deps:
-    return Deps(turn)
-
-
 async def test_a_factory_that_makes_nothing_is_named() -> None:
     with pytest.raises(CannotRunError, match="deps: empty ended without a `yield`"):
         await Engine(deps=empty, model=ScriptedModel()).run(AGENT, "hi")
-    sync = Engine(deps=not_async, model=ScriptedModel())  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    with pytest.raises(CannotRunError, match=r"deps: not_async returned .* it must be an async function"):
-        await sync.run(AGENT, "hi")
 
 
 async def test_a_close_that_fails_changes_no_turn(caplog: pytest.LogCaptureFixture) -> None:

@@ -163,6 +163,8 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     cut_off = _problem_of_cut_off(reply) if reply.finish is Finish.LENGTH else ""
     for call in reply.calls:  # a comprehension would put two cells into each turn that waits for its model
         calls += (_checked_call(segment, call, checked, cut_off),)
+    if segment.has_async_keys:
+        calls = await _with_keys(segment, calls)
     segment.checked = checked
     starts = bool(calls) and action.tools and _may_start(segment, calls)
     replied = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
@@ -341,7 +343,7 @@ def _checked_call(
     elif arguments is not None:
         values, problem = _parsed(segment, tool, call.id, arguments)
     if tool is not None and arguments is not None:  # also for a call that cannot run: it is part of its round
-        loop_key = tool.loop_key(arguments)
+        loop_key = None if tool.has_async_key else tool.loop_key(arguments)
     checked.append(values)
     return settled_input(
         call,
@@ -350,6 +352,18 @@ def _checked_call(
         ignore_in_loop_detection=tool is not None and tool.ignore_in_loop_detection,
         delegates=tool is not None and tool.delegates,
     )
+
+
+async def _with_keys(segment: Segment, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply with the keys for loop detection that async functions make."""
+    keyed: list[ToolCall] = []
+    for call in calls:
+        tool = segment.tools.get(call.name)
+        if tool is not None and tool.has_async_key and call.arguments is not None:
+            keyed.append(replace(call, loop_key=await tool.awaited_loop_key(call.arguments)))
+        else:
+            keyed.append(call)
+    return tuple(keyed)
 
 
 def _parsed(

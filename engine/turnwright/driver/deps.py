@@ -6,8 +6,9 @@ They are never written to the journal (docs/rules.md#dependencies).
 import inspect
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 
@@ -15,7 +16,9 @@ from turnwright._base.background_task import background_task
 from turnwright.context import DepsFactory, TurnInfo
 from turnwright.errors import CannotRunError
 from turnwright.tools.errors import describe
+from turnwright.tools.loop_handle import in_thread
 from turnwright.tools.run_concurrently import in_tasks
+from turnwright.tools.timing import CLOCK
 from turnwright.tools.tool_work import is_its_own
 from turnwright.tools.work_item import WorkItem
 
@@ -52,8 +55,8 @@ class _Making(WorkItem):
     """The work of a factory, in a task of its own, which makes the dependencies and closes them.
 
     An async generator continues after its `yield` in the task in which it began. So it may hold task groups and cancel
-    scopes open. It is closed whatever ends the turn, also a cancellation. An error in its second half is logged. Each
-    half has `seconds`.
+    scopes open. A function and a generator that are not async run in threads. It is closed whatever ends the turn, also
+    a cancellation. An error in its second half is logged. Each half has `seconds`.
     """
 
     __slots__ = ("_abandoned", "_closing", "_factory", "_scope", "_turn", "deps", "ready")
@@ -90,11 +93,12 @@ class _Making(WorkItem):
 
     async def __call__(self) -> None:
         """Run the function, or the generator up to its `yield`, wait for the end, and run the rest."""
+        CLOCK.set(self)
         self.at_work = True
         try:
-            made: object = self._factory(self._turn)
+            made = await self._made()
             self.deps = await self._first(made)
-        except StopAsyncIteration:
+        except (StopAsyncIteration, _EndedError):
             why = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} ended without a `yield`"
             raise CannotRunError(why) from None
         except CannotRunError:
@@ -112,24 +116,30 @@ class _Making(WorkItem):
             await self._closing.wait()
             if self.seconds is not None:
                 self.deadline = anyio.current_time() + self.seconds
-        if isinstance(made, AsyncIterator):
+        if isinstance(made, AsyncIterator | Generator):
             await self._close(made)
+
+    async def _made(self) -> object:
+        """Call the factory: in a thread, unless that makes a coroutine or an iterator whose code has not begun."""
+        function = self._factory
+        while isinstance(function, partial):
+            function = function.func
+        target = function if inspect.isroutine(function) else type(function).__call__
+        begins_later = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+        if any(is_one(target) for is_one in begins_later):
+            return self._factory(self._turn)
+        return await in_thread(partial(self._factory, self._turn))
 
     async def _first(self, made: object) -> object:
         if inspect.isawaitable(made):
             return await made
-        if isinstance(made, AsyncIterator):
-            return await anext(made)
-        raise CannotRunError(
-            f"turn {self._turn.turn_id}: deps: {_name(self._factory)} returned {made!r:.80}: it must be an async"
-            " function, or an async generator that yields once"
-        )
+        return await _next(made) if isinstance(made, AsyncIterator | Generator) else made
 
-    async def _close(self, made: AsyncIterator[object]) -> None:
+    async def _close(self, made: AsyncIterator[object] | Generator[object]) -> None:
         about = {"turn": self._turn.turn_id}
         try:
-            await anext(made)
-        except StopAsyncIteration:
+            await _next(made)
+        except (StopAsyncIteration, _EndedError):
             return
         except Exception:  # noqa: BLE001 (the turn is as it is in the journal)
             message = "turn %s: deps: %s raised while it closed them"
@@ -154,6 +164,21 @@ class _Making(WorkItem):
         if not self.ready.is_set():
             raise CannotRunError(f"{late}: the turn stays as it is", may_pass=True)
         _LOG.warning("%s while it closed them", late, extra={"turn": self._turn.turn_id})
+
+
+class _EndedError(Exception):
+    """A generator has ended. A `StopIteration` cannot leave a coroutine."""
+
+
+async def _next(made: AsyncIterator[object] | Generator[object]) -> object:
+    """Return the next value of a generator, which runs in a thread unless it is async. Raises what it raises."""
+    if isinstance(made, AsyncIterator):
+        return await anext(made)
+    ended = object()
+    value = await in_thread(partial(next, made, ended))
+    if value is ended:
+        raise _EndedError
+    return value
 
 
 def _failed(factory: Callable[..., object], turn: TurnInfo, error: BaseException) -> CannotRunError:

@@ -118,6 +118,8 @@ class Segment:
         self._price, self._unobserved = setup.price_for(model), model
         self.model = model if observer is None else observer.observed(model, self._price, self._timed_out)
         self.tools: Mapping[str, Tool] = setup.tools_for(agent)
+        #: Whether a tool has an async `loop_key`.
+        self.has_async_keys = any(tool.has_async_key for tool in self.tools.values())
         #: Asks for a typed answer and judges it, if the agent has a type.
         self.output = self._typed_output(agent, model)
         self.conversation = Conversation(

@@ -4,7 +4,7 @@ import inspect
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -14,8 +14,17 @@ import msgspec
 
 from turnwright.agent import DEPS, Agent, needs_of
 from turnwright.agent.fields import check_limit
-from turnwright.context import NOT_GIVEN, AppCode, DepsFactory, GuardrailBase, HooksBase, JsonObject, NotGiven
-from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list
+from turnwright.context import (
+    NOT_GIVEN,
+    AppCode,
+    DepsFactory,
+    GuardrailBase,
+    HooksBase,
+    JsonObject,
+    MaybeAwaitable,
+    NotGiven,
+)
+from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list, need_plain_function
 from turnwright.message import Message, ToolSpec
 from turnwright.model.prices import Price, PublishedPrice, is_free, published_price, reports_cost
 from turnwright.model.protocol import Model
@@ -62,8 +71,8 @@ T = TypeVar("T")
 _MOST_AGENTS: Final = 64
 #: What is known of agents, by the agent's id. The agent is kept too, so that its id stays unique.
 ByAgent = dict[int, tuple[Agent, T]]
-Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
-Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
+Prepare = Callable[[tuple[Message, ...]], MaybeAwaitable[Sequence[Message]]]
+Synthesis = Callable[[tuple[FinishedCall, ...]], MaybeAwaitable[str | None]]
 
 
 def _give_price(model: Model) -> str:
@@ -194,6 +203,8 @@ class Dependencies(msgspec.Struct, frozen=True):
             need_kind(f"prices: {model}", price, Price, "Price(input=..., output=...)")
         need_function("history_processor", self.history_processor)
         need_function("synthesize", self.synthesize)
+        need_plain_function("now", self.now)
+        need_plain_function("clock", self.clock)
         if self.model is not None:
             checked_model(self.model)
         checked_settings(self.model_settings, "Engine")

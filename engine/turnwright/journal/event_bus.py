@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
-from turnwright.errors import need_function, need_list
+from turnwright.errors import need_list, need_plain_function
 from turnwright.events import StreamEvent
 from turnwright.tools.errors import holds
 
@@ -79,7 +79,7 @@ class EventBus:
     ) -> None:
         need_list("on_event", observers)
         for observer in observers:
-            need_function("on_event: each", observer)
+            need_plain_function("on_event: each", observer)
         #: See `Listeners.observe_segment`.
         self.observe_segment = observe_segment
         self._observers = tuple(observers)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from turnwright.errors import need_function
+from turnwright.errors import need_plain_function
 from turnwright.model.protocol import Model
 
 
@@ -10,7 +10,7 @@ class OpenedModels:
     """The engine's model, and those that `models` makes by name. Raises `ConfigError` if that is not a function."""
 
     def __init__(self, model: Model | None, models: Callable[[str], Model] | None) -> None:
-        need_function("models", models)
+        need_plain_function("models", models)
         self._model = model
         self._models = models
         self._made: dict[str, Model] = {}

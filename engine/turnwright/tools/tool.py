@@ -1,6 +1,7 @@
 """Tools: their declaration, their questions to a person, and the execution of one call."""
 
 import copy
+import inspect
 import logging
 import math
 import re
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
 OnCrash = Literal["rerun", "unknown", "ask"]
 #: Whether a person must approve a call: always, never, or decided by a function of the call's arguments.
 Approval = bool | Callable[..., bool | Awaitable[bool]]
-LoopKey = Callable[[Mapping[str, JsonValue]], str]
+LoopKey = Callable[[Mapping[str, JsonValue]], str | Awaitable[str]]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LOG: Final = logging.getLogger(__name__)
+#: Seconds of an async function that makes a key for loop detection.
+_KEY_SECONDS: Final = 30.0
 
 
 class ToolOptions(TypedDict, total=False):
@@ -172,6 +175,10 @@ class Tool(ABC, Generic[DepsT_contra]):
 
             self._check = checks.ApprovalCheck(name, needs_approval, self._offered(), self.timeout)
         self._loop_key = loop_key
+        #: Whether the function `loop_key` is async, so that `awaited_loop_key` returns its keys.
+        self.has_async_key = inspect.iscoroutinefunction(loop_key) or inspect.iscoroutinefunction(
+            getattr(loop_key, "__call__", None)  # noqa: B004 (an object with an async `__call__`)
+        )
         #: Whether no call of the tool needs a person before it runs.
         self.never_asks = (
             needs_approval is False and type(self).asks is Tool.asks and type(self).asks_first is Tool.asks_first
@@ -232,6 +239,21 @@ class Tool(ABC, Generic[DepsT_contra]):
         except BaseException as error:
             if holds(error, KeyboardInterrupt):  # any other error of the app's function is not fatal
                 raise
+            message, about = "loop_key of tool %s raised; its arguments are compared instead", {"tool": self.name}
+            _LOG.warning(message, self.name, exc_info=True, extra=about)
+            return None
+
+    async def awaited_loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
+        """Return what `loop_key` returns, for a function that is async. It has 30 seconds."""
+        if self._loop_key is None:
+            return None
+        try:
+            with anyio.fail_after(_KEY_SECONDS):
+                key = self._loop_key(self.plain(arguments))
+                return clean(str(await key if inspect.isawaitable(key) else key))
+        except ToolInputError:
+            return None
+        except Exception:  # noqa: BLE001 (an error of the app's function is not fatal)
             message, about = "loop_key of tool %s raised; its arguments are compared instead", {"tool": self.name}
             _LOG.warning(message, self.name, exc_info=True, extra=about)
             return None
