@@ -260,7 +260,14 @@ async def test_client_with_credentials_of_its_own_needs_no_login(known: OAuthSer
     assert len(known.token_requests) == 1
 
 
-@pytest.mark.parametrize("entry", [{"oauth": False}, {"headers": {"Authorization": "Bearer wrong-key-1234"}}])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"oauth": False},
+        {"oauth": {"enabled": False, "clientId": "c"}},
+        {"headers": {"Authorization": "Bearer wrong-key-1234"}},
+    ],
+)
 async def test_server_whose_logins_are_off_is_refused_by_its_status(
     known: OAuthServer, tmp_path: Path, entry: dict[str, JsonValue]
 ) -> None:

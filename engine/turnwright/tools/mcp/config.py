@@ -112,8 +112,10 @@ class McpOAuth(BaseModel):
 
 
 def _oauth(value: object) -> object:
-    """Accept true and false."""
-    return {} if value is True else None if value is False else value
+    """Accept true and false, and an object that is switched off."""
+    if value is False or (isinstance(value, Mapping) and value.get("enabled") is False):
+        return None
+    return {} if value is True else value
 
 
 class McpServer(BaseModel):
