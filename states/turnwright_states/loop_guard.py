@@ -241,12 +241,21 @@ class LoopGuard:
         assert known is not None  # noqa: S101 (the machine has taken the event)
         return _permit(known.made, "".join(fact.result for fact in facts if isinstance(fact, f.CallSettled)))
 
-    def result(self, call: str, status: CallStatus = CallStatus.OK, text: str = "", *, elapsed: float = 0.0) -> May:
-        """Record the result of a call.
+    def result(
+        self,
+        call: str,
+        status: CallStatus = CallStatus.OK,
+        text: str = "",
+        *,
+        final: bool = False,
+        elapsed: float = 0.0,
+    ) -> May:
+        """Record the result of a call. With `final` and status `ok` it is the turn's answer.
 
-        Raises `InvalidCallError` for a call that is not open, and for status `ok` without a start.
+        The other calls of the step still get their results, and no model call follows. Raises `InvalidCallError` for a
+        call that is not open, and for status `ok` without a start.
         """
-        return self.feed(CallSettledInput(call=call, status=status, result=text, elapsed=elapsed))
+        return self.feed(CallSettledInput(call=call, status=status, result=text, final=final, elapsed=elapsed))
 
     def waits(self, call: str, kind: InterruptKind, question: str = "", *, elapsed: float = 0.0) -> May:
         """Record that a call needs a person first. It is refused at once when no pause is left."""

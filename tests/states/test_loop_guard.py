@@ -492,3 +492,28 @@ def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, th
     assert guarded.machine.turn.counters.steps <= limits.allowance
     assert isinstance(guarded.machine.action, Halt)
     assert guarded.outcome is may.outcome
+
+
+def test_a_guard_that_never_concludes_stops_at_once() -> None:
+    guarded = guard(steps=1, concluding="never")
+    (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
+    guarded.started(call.id)
+    stopped = guarded.result(call.id)
+    assert isinstance(stopped, Stopped)
+    assert (stopped.outcome, stopped.reason, stopped.conclude) == (Outcome.CAP_HIT, EndReason.STEP_CAP, False)
+
+
+def test_a_final_result_ends_the_guarded_turn() -> None:
+    guarded = guard()
+    (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
+    guarded.started(call.id)
+    stopped = guarded.result(call.id, text="done", final=True)
+    assert isinstance(stopped, Stopped)
+    assert (stopped.outcome, stopped.reason) == (Outcome.FINISHED, EndReason.ANSWERED)
+
+
+def test_a_failed_result_is_never_final() -> None:
+    guarded = guard()
+    (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
+    guarded.started(call.id)
+    assert isinstance(guarded.result(call.id, CallStatus.ERROR, "no", final=True), Proceed)

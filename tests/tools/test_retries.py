@@ -2,11 +2,23 @@
 
 import pytest
 
-from turnwright import Agent, ConfigError, EndReason, Engine, Outcome, Retry, ToolContext, tool
+from turnwright import (
+    Agent,
+    CallView,
+    ConfigError,
+    EndReason,
+    Engine,
+    Hooks,
+    Outcome,
+    Retry,
+    ReturnResult,
+    ToolContext,
+    tool,
+)
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.result import TurnResult
-from turnwright.tools import Tool
+from turnwright.tools import Tool, ToolResult
 from turnwright_states import CallStatus
 from turnwright_states.facts import CallSettled
 
@@ -138,6 +150,51 @@ async def test_a_direct_tool_that_fails_ends_nothing() -> None:
     async with Engine(model=model, tools=[report]) as engine:
         turn = await engine.run(AGENT, "How is it?")
     assert turn.text == "There is none."
+
+
+async def test_a_result_can_say_that_it_is_the_answer() -> None:
+    """Call by call: the tool decides."""
+
+    @tool
+    def search(query: str) -> ToolResult:
+        return ToolResult(f"found {query}", final=query == "b")
+
+    model = ScriptedModel(asks_for(("search", {"query": "a"})), asks_for(("search", {"query": "b"})))
+    async with Engine(model=model, tools=[search]) as engine:
+        turn = await engine.run(AGENT, "Where is it?")
+        assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.ANSWERED, "found b")
+        assert [fact.final for fact in await settled(engine, turn.id)] == [False, True]
+
+
+async def test_a_long_final_result_is_cut_and_stays_final() -> None:
+    @tool
+    def search() -> ToolResult:
+        return ToolResult("ü" * 100_000, final=True)
+
+    async with Engine(model=ScriptedModel(asks_for(("search", {}))), tools=[search]) as engine:
+        turn = await engine.run(AGENT, "Where is it?")
+    assert turn.reason is EndReason.ANSWERED
+
+
+async def test_a_hook_may_give_the_final_result() -> None:
+    class Cache(Hooks):
+        async def before_tool(self, ctx: ToolContext, call: CallView) -> ReturnResult:
+            del ctx, call
+            return ReturnResult(ToolResult("known", final=True))
+
+    @tool
+    def search() -> str:
+        return "found"
+
+    model = ScriptedModel(asks_for(("search", {})))
+    async with Engine(model=model, tools=[search], hooks=[Cache()]) as engine:
+        turn = await engine.run(AGENT, "Where is it?")
+    assert (turn.reason, turn.text) == (EndReason.ANSWERED, "known")
+
+
+def test_a_final_result_says_true_or_false() -> None:
+    with pytest.raises(TypeError, match="final must be True or False, not 'yes'"):
+        ToolResult("x", final="yes")  # type: ignore[arg-type]
 
 
 async def test_calls_beside_a_direct_one_have_their_results() -> None:

@@ -32,7 +32,7 @@ class CertifiedTool(Part):
     asks: Asks
     """Whether a call asks a person. `perhaps`: code decides, or the tool receives a context, with which it may ask."""
     returns_direct: bool
-    """Whether the result of a successful call is the turn's answer."""
+    """Whether the result of a successful call may be the turn's answer: always, or where the result says so."""
     retries: int
     """The requests for another try, by `Retry`, after which the tool is still called."""
     retry_requests: int

@@ -134,7 +134,7 @@ class CallHooks:
             settled,
             status=status,
             retry=False,
-            final=batch.tools[call.name].return_direct,
+            final=batch.tools[call.name].return_direct or result.final,
             result=result.text,
             structured=result.structured,
             files=tuple(file.kept() for file in result.files),
@@ -163,4 +163,4 @@ def _result(hook: Hook, value: object) -> ToolResult:
 
 def _of(settled: CallSettledInput) -> ToolResult:
     files = tuple(FilePart.of_json(dict(file)) for file in settled.files)
-    return ToolResult(settled.result, thawed(settled.structured), files)
+    return ToolResult(settled.result, thawed(settled.structured), files, settled.final)

@@ -51,7 +51,7 @@ def _certified(tool: Tool, limits: Limits) -> CertifiedTool:
         delegates=tool.delegates,
         timeout=None if tool.delegates else tool.seconds_of_call(limits.tool_timeout),
         asks=_asks(tool),
-        returns_direct=tool.return_direct,
+        returns_direct=tool.may_answer,
         retries=tool.retries,
         retry_requests=tool.retries + 1,
     )

@@ -108,6 +108,11 @@ class AgentTool(Tool[DepsT_contra]):
         super().__init__(name=name, description=description, parameters=_PARAMETERS, **options)
         self.agent = cast("Agent", agent)
 
+    @property
+    def may_answer(self) -> bool:
+        """Only with `return_direct`: a sub-agent's answer is a text."""
+        return self.return_direct
+
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Check the one argument, a `prompt` with text. See `Tool.parse`."""
         prompt = arguments.get("prompt")

@@ -19,7 +19,6 @@ class CallReader:
         self.results: dict[str, Recorded] = {}
         self.exempt: set[str] = set()
         #: The tools whose results are the turn's answer.
-        self.direct: set[str] = set()
         self.asks: dict[str, tuple[Ask, ...]] = {}
         self._asked_in: dict[str, tuple[int, ...]] = {}
         self.loop_keys: dict[str, str] = {}
@@ -70,8 +69,6 @@ class CallReader:
         elif call.state is CallState.READY and fact.result in (batch.NO_PAUSE, batch.UNKNOWN_OUTCOME):
             # It wanted a person, and what exactly it asked is not known.
             self.ask(fact.call, Ask(InterruptKind.APPROVAL))
-        if fact.final and not call.made.output:
-            self.direct.add(call.name)
         self.results[fact.call] = Recorded(
             fact.result,
             fact.status,
@@ -80,6 +77,7 @@ class CallReader:
             structured=fact.structured,
             files=tuple(map(FilePart.of_json, fact.files)),
             retry=fact.retry,
+            final=fact.final and not call.made.output,
         )
 
     def blame(self, call: str) -> None:

@@ -112,7 +112,6 @@ class _Reader:
             results=dict(sorted(self._calls.results.items())),
             synthesis=tuple(self._synthesis) if started.synthesis else None,
             output=self._decisions.output,
-            return_direct=tuple(sorted(self._calls.direct)),
             reviewed=tuple(self._decisions.reviewed),
             decisions=self._decisions.decisions,
             then=tuple(self._then),

@@ -20,7 +20,7 @@ from turnwright.journal.dependencies import FinishedCall
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart
-from turnwright.model.prices import Price
+from turnwright.model.capabilities import Capabilities
 from turnwright.model.protocol import (
     Delta,
     ModelError,
@@ -34,7 +34,7 @@ from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status
 from turnwright.tools import RESULT_LIMIT, Ask, NeedsPersonError, Tool, ToolContext, ToolError, ToolResult
-from turnwright_states import CallStatus, Decision, Usage
+from turnwright_states import CallStatus, Decision
 from turnwright_states.facts import Fact, Notice
 
 from . import clock
@@ -146,7 +146,6 @@ class _Player:
             hooks=[self._decided] if self._recording.needs_decisions else [],
             store=self._journal,
             limits=self._recording.limits,
-            prices={self._model.name: _AsRecorded(0, 0)},
             synthesize=None if self._recording.synthesis is None else self._synthesize,
             backoff=Backoff(initial=0),
             max_parallel_tools=next(coming, 1),
@@ -244,6 +243,8 @@ class _Model:
         decided: PlayedDecisions,
     ) -> None:
         self.name = "recorded"
+        #: Its replies contain the costs that were recorded.
+        self.capabilities = Capabilities(reports_cost=True)
         #: The calls of the last reply that are not looked up yet, with their ids.
         self.asked: list[tuple[str, ResponseToolCall]] = []
         self._lines = deque(recording.model)
@@ -307,7 +308,6 @@ class _Tool(Tool):
             on_crash=on_crash,
             ignore_in_loop_detection=name in recording.ignore_in_loop_detection,
             retries=_ENOUGH,
-            return_direct=name in recording.return_direct,
         )
         self._recording = recording
         self._journal = journal
@@ -355,21 +355,13 @@ class _Tool(Tool):
         recorded = self._recording.results.get(context.call_id)
         if recorded is not None and context.attempt == recorded.attempt:
             if recorded.status is CallStatus.OK:
-                return ToolResult(_uncut(recorded.text), recorded.structured, recorded.files)
+                return ToolResult(_uncut(recorded.text), recorded.structured, recorded.files, recorded.final)
             if recorded.retry:
                 raise Retry(_uncut(recorded.text))
             if recorded.status is CallStatus.ERROR:
                 raise ToolError(_uncut(recorded.text))
         await anyio.sleep_forever()
         return None
-
-
-class _AsRecorded(Price):
-    """The price of a model whose replies contain their own cost."""
-
-    def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:  # noqa: ARG002 (the price's)
-        """Return the usage unchanged."""
-        return usage
 
 
 def _agent(recording: Recording) -> Agent:

@@ -58,6 +58,8 @@ class Recorded:
     files: tuple[FilePart, ...] = ()
     #: Whether the tool raised `Retry`.
     retry: bool = field(default=False, compare=False)
+    #: Whether it was the turn's answer.
+    final: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,6 @@ class Recording:
     """The syntheses of each batch, attempt by attempt. None: there was no synthesis."""
     output: Literal["tool", "prompt"] | None = None
     """The way in which a typed answer was asked for: as a call, or in text. None: the answer was not a typed one."""
-    return_direct: tuple[str, ...] = ()
-    """The tools whose results are the turn's answer."""
     reviewed: tuple[int, ...] = ()
     """The lines of `model`, counted from 0, that were reviewed before anything of them ran."""
     decisions: Mapping[int, Decided] = field(default_factory=dict)

@@ -75,6 +75,14 @@ class FunctionTool(Tool[DepsT_contra], Generic[F_co, DepsT_contra]):
         """The function itself, and the one given as `needs_approval`."""
         return (self._function, *super().functions)
 
+    @property
+    def may_answer(self) -> bool:
+        """Whether a call may give the turn's answer. A function whose annotated result is no `ToolResult` cannot."""
+        if self.return_direct or type(self).execute is not FunctionTool.execute:
+            return True
+        returns = inspect.get_annotations(self._function).get("return", object)
+        return any(name in str(returns) for name in ("ToolResult", "object", "Any"))
+
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Validate the arguments against the function's annotations; raises `ToolInputError`."""
         return self._arguments.parse(arguments)

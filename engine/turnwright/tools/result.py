@@ -30,8 +30,9 @@ _NAME_LIMIT: Final = 80
 class ToolResult:
     """The result of a call: `text` for the model, the same as JSON data for programs (`structured`), and `files`.
 
-    A tool may return one. The model receives the text, and the files if its provider supports them. The data is stored
-    with the call. Text is cut after 64 KiB. Data of more than `STRUCTURED_LIMIT` bytes and files of more than
+    A tool may return one. With `final` its text is the turn's answer, and no model call follows
+    (docs/rules.md#direct-results). The model receives the text, and the files if its provider supports them. The data
+    is stored with the call. Text is cut after 64 KiB. Data of more than `STRUCTURED_LIMIT` bytes and files of more than
     `FILES_LIMIT` bytes in total are left out, with a notice in the text. Raises `TypeError` if the text is not a `str`
     or a file is not a `FilePart`. Data that is not JSON fails the call. See docs/rules.md#tool-results.
     """
@@ -39,10 +40,13 @@ class ToolResult:
     text: str
     structured: JsonValue = None
     files: tuple[FilePart, ...] = ()
+    final: bool = False
 
     def __post_init__(self) -> None:
         if type(self.text) is not str and not isinstance(self.text, str):
             raise TypeError(f"text must be a str, not {type(self.text).__name__}")
+        if type(self.final) is not bool:
+            raise TypeError(f"final must be True or False, not {self.final!r:.80}")
         if self.files == ():
             return
         files = (self.files,) if isinstance(self.files, FilePart) else tuple(self.files)
@@ -63,7 +67,7 @@ def to_result(value: object) -> ToolResult:
         return ToolResult(value if type(value) is str and value.isascii() else clean(value))
     if isinstance(value, ToolResult):
         text = to_text(value.text) or _named(value.files)
-        return ToolResult(text, None if value.structured is None else plain(value.structured), value.files)
+        return ToolResult(text, None if value.structured is None else plain(value.structured), value.files, value.final)
     if isinstance(value, FilePart):
         return ToolResult(_named((value,)), None, (value,))
     if isinstance(value, list | tuple):
@@ -80,7 +84,7 @@ def bounded(result: ToolResult) -> ToolResult:
         if type(text) is str and len(text) <= RESULT_LIMIT and text.isascii():
             return result
         text = cap(text)
-        return result if text is result.text else ToolResult(text)
+        return result if text is result.text else ToolResult(text, final=result.final)
     notices: list[str] = []
     structured = result.structured
     if structured is not None:
@@ -92,7 +96,7 @@ def bounded(result: ToolResult) -> ToolResult:
             )
     files, left_out = _fitting(result.files)
     notices += left_out
-    return ToolResult(cap("\n".join([*notices, result.text])), structured, files)
+    return ToolResult(cap("\n".join([*notices, result.text])), structured, files, result.final)
 
 
 def _fitting(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list[str]]:

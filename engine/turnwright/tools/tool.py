@@ -206,6 +206,11 @@ class Tool(ABC, Generic[DepsT_contra]):
         """The functions of the app that take a context of its calls."""
         return (self.execute, *(() if self._check is None else (self._check.function,)))
 
+    @property
+    def may_answer(self) -> bool:
+        """Whether a call may give the turn's answer: always (`return_direct`), or by a result that says so."""
+        return True
+
     def seconds_of_call(self, tool_timeout: float | None) -> float | None:
         """Return the time limit of a call in a turn with this `tool_timeout`; None means no limit."""
         return self.timeout if self.has_own_timeout else tool_timeout

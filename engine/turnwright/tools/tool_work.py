@@ -253,7 +253,7 @@ def settled(
     final: bool = False,
     retry: bool = False,
 ) -> CallSettledInput:
-    """Return the input that settles a call with this result. `final`: it is the turn's answer."""
+    """Return the input that settles a call with this result. It is the turn's answer if it says so, or with `final`."""
     result = bounded(result)
     return construct_unchecked(
         CallSettledInput,
@@ -262,7 +262,7 @@ def settled(
         result=result.text,
         structured=result.structured,
         files=tuple([file.kept() for file in result.files]) if result.files else (),
-        final=final,
+        final=final or result.final,
         retry=retry,
         elapsed=batch.elapsed(),
     )

@@ -62,6 +62,11 @@ class McpTool(Tool):
         # The messages of the caller's own client do not pass through `wire`.
         self._schema = schema if isinstance(schema, dict) and is_quick(schema) else None
 
+    @property
+    def may_answer(self) -> bool:
+        """Never: a server's result goes to the model."""
+        return False
+
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> ToolResult:
         """Call the server. Raises `NeedsPersonError` if the server needs a person."""
         arguments = cast("Mapping[str, JsonValue]", values)  # `Tool.parse` leaves the JSON values unchanged
