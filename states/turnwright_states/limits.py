@@ -45,7 +45,7 @@ _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
         "tool_calls": {"read_only": 50, "writing": 10, "default": 50},
     },
     "opencode": {"concluding": "within", "doom_compare": "calls", "doom_response": "ask", **_NO_STALLS},
-    "glm-cli": {"concluding": "within", "steps": 25, "step_notices": "each", **_NO_STALLS},
+    "glm-cli": {"concluding": "within", "steps": 25, "step_notices": "each", "doom_compare": "calls", **_NO_STALLS},
 }
 
 _NO_STEPS: Final = "steps must be at least 1 under the preset opencode, not 0"

@@ -22,6 +22,7 @@ REASON_OF = {
     "tokens": EndReason.TOKENS,
     "cost": EndReason.COST,
     "seconds": EndReason.DEADLINE,
+    "steps without a call": EndReason.NO_CALL_RAN,
     "repeated rounds of tool calls": EndReason.DOOM_LOOP,
 }
 DEFAULTS = {
@@ -30,6 +31,7 @@ DEFAULTS = {
     "tokens": Limits().tokens,
     "cost": Limits().cost,
     "seconds": Limits().seconds,
+    "steps without a call": Limits().idle_steps,
     "repeated rounds of tool calls": Limits().doom_threshold,
 }
 

@@ -181,7 +181,7 @@ def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> Non
         "coding": {"tokens", "tool_calls"},
         "boocode": {"tokens", "concluding", "doom_threshold", "doom_compare", "doom_response", "tool_calls"} | stalls,
         "opencode": {"tokens", "concluding", "doom_compare", "doom_response"} | stalls,
-        "glm-cli": {"tokens", "concluding", "steps", "step_notices"} | stalls,
+        "glm-cli": {"tokens", "concluding", "steps", "step_notices", "doom_compare"} | stalls,
     }
 
 
