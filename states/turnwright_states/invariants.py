@@ -47,6 +47,8 @@ START: Final = (
 #: The allowance of `Limits`, for the numbers that a user gives. `test_invariants.py` compares both.
 ALLOWANCE: Final = "(cap if after or cap == 0 else cap - 1)"
 CAP: Final = "(ceiling if no_steps or ceiling <= asked else asked)"
+#: The most steps of any turn, as promised. It is written out, so that the proof fails with another `MAX_STEPS`.
+PROMISED_STEPS: Final = 200
 CEILING: Final = f"asked >= 0 and ceiling >= 0 and ceiling <= {MAX_STEPS}"
 
 

@@ -18,6 +18,7 @@ from turnwright_states.invariants import (
     HERE,
     INVARIANTS,
     LIMITS,
+    PROMISED_STEPS,
     START,
     claims_of,
     potential,
@@ -69,6 +70,11 @@ def test_the_texts_agree_with_the_limits(steps: int | None, ceiling: int, conclu
     most = BOUNDS["model calls <= the formula"].removeprefix("model_calls <= ")
     assert evaluate(most, begun) == limits.model_calls
     assert evaluate(potential(State.CHECK), begun) == evaluate(EVENTS, begun)
+
+
+def test_the_promised_steps_are_written_out() -> None:
+    """The proof of the allowance compares with this number, and not with the constant of the limits."""
+    assert PROMISED_STEPS == 200 == MAX_STEPS
 
 
 def test_an_end_has_no_move() -> None:

@@ -90,6 +90,25 @@ class FreeSteps(Emitting):
         self.turn.counters.steps -= isinstance(fact, facts.StepStarted)
 
 
+class AsksTheOtherWay(Emitting):
+    """It asks a person about a doom loop where the limits say stop, and stops where they say ask."""
+
+    __slots__ = ()
+
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        if isinstance(fact, facts.TurnStarted):
+            self.turn.counters.doom_asks = not self.turn.counters.doom_asks
+
+
+class ConcludesBeyondTheCap(Emitting):
+    """It keeps no step for a conclusion that is one."""
+
+    __slots__ = ()
+
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.allowance = self.turn.limits.cap
+
+
 class FreeReruns(Emitting):
     __slots__ = ()
 
@@ -344,6 +363,11 @@ DOOM: Final = Case(
 )
 NUDGE: Final = DOOM._replace(limits=DOOM.limits.model_copy(update={"tool_calls": 2}))
 ASKS: Final = DOOM._replace(limits=DOOM.limits.model_copy(update={"nudges": 0, "doom_response": "ask"}))
+LOOPS: Final = Case(
+    Limits(steps=3, tool_calls=None, doom_threshold=2, doom_compare="calls", max_pauses=1, max_retries=0), widest=1
+)
+ASKED: Final = LOOPS._replace(limits=LOOPS.limits.model_copy(update={"doom_response": "ask"}))
+WITHIN: Final = Case(Limits(steps=2, concluding="within", max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
 SPENT: Final = Case(Limits(steps=2, tool_calls=1, tokens=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
 UNLIMITED: Final = Case(Limits(steps=2, tool_calls=None, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
 CHILD: Final = Case(
@@ -368,6 +392,15 @@ FAULTS: Final = {
         Property.PAIRING, "a call without a result", led(S.PAUSED, T.ANSWERED, "", S.CHECK)
     ),
     "a call asks again without a bound": Fault(Property.RANK, "the rank did not fall", machine=FreePauses),
+    "a person is asked although the limits say stop": Fault(
+        Property.LOOPS, "a person is asked about a doom loop", machine=AsksTheOtherWay, case=LOOPS
+    ),
+    "nobody is asked although the limits say ask": Fault(
+        Property.LOOPS, "a doom loop stops the turn", machine=AsksTheOtherWay, case=ASKED
+    ),
+    "no step is kept for the conclusion": Fault(
+        Property.STEPS, "step 2 of 1 began", machine=ConcludesBeyondTheCap, case=WITHIN
+    ),
     "a nudge runs past a spent budget": Fault(
         Property.SPENT,
         "a step started on a spent budget",

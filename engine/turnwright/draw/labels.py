@@ -59,7 +59,8 @@ def picture_label(style: Style) -> str:
     if style.keys:
         lines.append(_strip("".join(_key(mark, words) for mark, words in style.keys)))
     lines.append(_strip("".join(_kind(kind) for kind in NodeKind)))
-    lines += [_font(line, INK, _TEXT) for line in style.reading]
+    defaults = textwrap.wrap(style.picture.defaults, _CAPTION_COLUMNS)
+    lines += [_font(escape(line), INK, _TEXT) for line in (*style.reading, *defaults)]
     return _table("".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines), 'BORDER="0" CELLPADDING="2"')
 
 

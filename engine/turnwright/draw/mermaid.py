@@ -67,6 +67,7 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     yield "%% Made by `turnwright diagram` from the chart: edit the chart, not this file."
     yield "stateDiagram-v2"
     yield "    direction TB"
+    yield from (f"    %% {line}" for line in picture.defaults.splitlines())
     drawn = {node.state for node in picture.nodes}
     yield from (f"    {state}" for state in _ORDER if state in drawn)
     for kind in NodeKind:

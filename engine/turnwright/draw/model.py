@@ -115,13 +115,15 @@ class FoldedRows:
 class Picture:
     """The chart as nodes in the order of `State`, and arrows in the order of their first rows.
 
-    `folded` are the rows that the main way folds into its note; the full chart has none.
+    `folded` are the rows that the main way folds into its note; the full chart has none. `defaults` are the limits of a
+    turn where nobody sets them, in a sentence; empty for an agent, whose guards show its own.
     """
 
     initial: State
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     folded: tuple[FoldedRows, ...] = ()
+    defaults: str = ""
 
 
 def extract(chart: Chart = CHART) -> Picture:
@@ -137,6 +139,18 @@ def extract(chart: Chart = CHART) -> Picture:
         initial=State[str(chart.machine.initial)],
         nodes=tuple(Node(state, _kind(state), reasons.get(state, ())) for state in State),
         arrows=tuple(arrows.values()),
+        defaults=_defaults(Limits()),
+    )
+
+
+def _defaults(limits: Limits) -> str:
+    """Return the limits on which the guards depend, so that a changed default makes the drawings stale."""
+    calls = limits.for_tools("default").tool_calls, limits.for_tools("writing").tool_calls
+    return (
+        f"Defaults: {limits.cap} steps; {calls[0]} tool calls, {calls[1]} if a tool writes; {limits.doom_threshold} "
+        f"equal rounds, then {limits.doom_response}; {limits.idle_steps} steps without a call; {limits.max_retries} "
+        f"retries; {limits.output_retries} refused replies; {limits.max_pauses} pauses; {limits.nudges} nudges; "
+        f"{limits.max_compactions} compactions."
     )
 
 

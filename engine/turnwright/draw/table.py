@@ -1,5 +1,6 @@
 """The picture as Markdown: the table of rows, the table of reasons, and the page that holds them all."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Final
 
@@ -41,6 +42,8 @@ The note holds the rows that stop a turn with the same event, guard and reason f
 
 The rows of a state are tried in this order, and the first whose guard holds is taken. An event that no row accepts is
 refused, and changes nothing. The reason `carried` is the one with which the turn went to CONCLUDE.
+
+{defaults}
 
 {rows}
 
@@ -94,6 +97,7 @@ def to_page(picture: Picture) -> str:
         full=to_mermaid(picture),
         kinds=markdown_table(("kind", "states", "means"), kinds),
         rows=to_table(picture).rstrip(),
+        defaults="\n".join(textwrap.wrap(picture.defaults, 118)),
         reasons=markdown_table(("reason", "outcome", "means", "what to do next"), reasons),
     )
 

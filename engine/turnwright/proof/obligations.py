@@ -23,12 +23,12 @@ from turnwright_states.invariants import (
     HERE,
     INVARIANTS,
     LIMITS,
+    PROMISED_STEPS,
     START,
     WORTH,
     claims_of,
     potential,
 )
-from turnwright_states.limits import MAX_STEPS
 from turnwright_states.moves import (
     ANSWERING,
     APPLIED,
@@ -359,8 +359,8 @@ def _bounds(_: System) -> Iterator[Query]:
         f"(= cap {value_of('cap', CAP, names).number})",
         f"(= allowance {value_of('allowance', ALLOWANCE, names).number})",
     )
-    within = f"(and (>= allowance 0) (<= allowance {MAX_STEPS}) (or no_steps (<= allowance asked)))"
-    yield Query(f"allowance <= min(steps, {MAX_STEPS})", given, (("the allowance is within the limits", within),))
+    within = f"(and (>= allowance 0) (<= allowance {PROMISED_STEPS}) (or no_steps (<= allowance asked)))"
+    yield Query(f"allowance <= min(steps, {PROMISED_STEPS})", given, (("the allowance is within the limits", within),))
     begun = value_of("potential", potential(_INITIAL), _NOW).number
     most = value_of("potential", EVENTS, _NOW).number
     yield Query(

@@ -11,6 +11,8 @@ from turnwright_states import facts as f
 from turnwright_states.actions import Halt
 from turnwright_states.chart import Row
 from turnwright_states.inputs import CallStatus
+from turnwright_states.invariants import PROMISED_STEPS
+from turnwright_states.limits import MAX_STEPS, Limits
 from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, OUTCOMES, State
 from turnwright_states.turn import Rank, Turn
@@ -54,7 +56,15 @@ def _fault_of_turn_ended(_: f.TurnEnded, turn: Turn, __: list[Row]) -> Fault | N
     return None if turn.state in FINAL else (Property.ONE_END, "turn_ended outside a final state")
 
 
+def _allowance(limits: Limits) -> int:
+    """Return the steps that may call tools, from the numbers that people set (docs/rules.md#steps)."""
+    cap = min(limits.ceiling if limits.steps is None else limits.steps, limits.ceiling, PROMISED_STEPS)
+    return cap - (limits.concluding == "within")
+
+
 def _fault_of_step(fact: f.StepStarted, turn: Turn, _: list[Row]) -> Fault | None:
+    if fact.number > _allowance(turn.limits) or MAX_STEPS > PROMISED_STEPS:
+        return Property.STEPS, f"step {fact.number} of {_allowance(turn.limits)} began, and {MAX_STEPS} may"
     if turn.counters.final:
         return Property.ANSWER, f"{fact.kind} although a call gave the answer"
     holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
@@ -74,11 +84,26 @@ def _fault_of_result(fact: f.CallSettled, turn: Turn, _: list[Row]) -> Fault | N
     return Property.LEASES, "a sub-agent ended, and its usage was not counted"
 
 
+def _fault_of_pause(fact: f.Paused, turn: Turn, _: list[Row]) -> Fault | None:
+    if fact.interrupt is None or _asks(turn, pauses=turn.counters.pauses_left + 1):
+        return None
+    return Property.LOOPS, "a person is asked about a doom loop, although the limits do not allow it"
+
+
+def _asks(turn: Turn, pauses: int) -> bool:
+    """Return whether a person is to be asked about a doom loop, with so many pauses left."""
+    spent = set(holding(turn)) - {EndReason.DOOM_LOOP}
+    return turn.limits.doom_response == "ask" and pauses > 0 and not spent
+
+
 def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault | None:
+    at_check = any(row.source is State.CHECK and row.dest is State.CONCLUDE for row in rows)
+    if at_check and fact.reason is EndReason.DOOM_LOOP and _asks(turn, pauses=turn.counters.pauses_left):
+        return Property.LOOPS, "a doom loop stops the turn, although a person is to be asked"
     if turn.counters.final:
         return Property.ANSWER, f"{fact.kind} although a call gave the answer"
     holds = holding(turn)
-    if any(row.source is State.CHECK and row.dest is State.CONCLUDE for row in rows) and fact.reason is not holds[0]:
+    if at_check and fact.reason is not holds[0]:
         return Property.PRECEDENCE, f"stopped for {fact.reason}, although {_listed(holds)} was reached"
     also = tuple(reason for reason in holds if reason is not fact.reason)
     if fact.also_reached != also:
@@ -90,6 +115,7 @@ def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault |
 #: The check of each kind of fact that has one, by class: one look-up for each fact.
 _FAULT_OF: Final[dict[type[f.Fact], Callable[[Any, Turn, list[Row]], Fault | None]]] = {
     f.StepStarted: _fault_of_step,
+    f.Paused: _fault_of_pause,
     f.Stopping: _fault_of_stopping,
     f.CallSettled: _fault_of_result,
     f.Reviewed: _fault_of_review,
