@@ -1,5 +1,6 @@
 """The three presets side by side: every cell of the tables in `docs/presets.md` is what a turn really does."""
 
+import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,8 @@ PAGE: Final = (DOCS / "presets.md").read_text(encoding="utf-8")
 PRESETS: Final[tuple[PresetName, ...]] = ("boocode", "opencode", "glm-cli")
 AGENT: Final = Agent(name="Tidier")
 SAME: Final = asks_for(("note", {"n": 1}))
+OTHER: Final = asks_for(("note", {"n": 2}))
+COUNTED: Final = asks_for(("count", {}))
 
 
 @tool
@@ -37,6 +40,18 @@ async def look() -> str:
 @tool(read_only=False)
 async def write() -> str:
     return "written"
+
+
+def missing() -> Line:
+    """Asks for a tool that does not exist, with new arguments each time."""
+    step = 0
+
+    def line(request: ModelRequest) -> ModelResponse | str:
+        nonlocal step
+        step += 1
+        return "That was it." if request.tool_choice == "none" else asks_for(("nowhere", {"n": step}))
+
+    return line
 
 
 def wanting(calls: int, *, answer_at: int = 0) -> Line:
@@ -59,7 +74,13 @@ class Ran:
     def __init__(self, preset: PresetName, *script: Line, **changes: object) -> None:
         self.limits = Limits.preset(preset, **changes)
         self.model = ScriptedModel(*script, repeat=True)
-        self.engine = Engine(model=self.model, tools=[note], limits=self.limits)
+        counted = itertools.count()
+
+        @tool
+        async def count() -> str:
+            return f"{next(counted)} so far"
+
+        self.engine = Engine(model=self.model, tools=[note, count], limits=self.limits)
 
     async def turn(self) -> TurnResult:
         return await self.engine.run(AGENT, "Tidy utils.py")
@@ -130,6 +151,9 @@ SIDE_BY_SIDE: Final[dict[str, Cell]] = {
     "an answer in call 5 of `steps: 5`": lambda preset: answers(preset, 5),
     "the notice of `steps: 25`": notice,
     "three identical rounds": lambda preset: Ran(preset, SAME, SAME, SAME, "Done.").outcome(),
+    "three equal calls with other results": lambda preset: Ran(preset, COUNTED, COUNTED, COUNTED, "Done.").outcome(),
+    "a cycle of two rounds, three times": lambda preset: Ran(preset, *[SAME, OTHER] * 3, "Done.").outcome(),
+    "`steps: 9`, a missing tool each time": lambda preset: Ran(preset, missing(), steps=9).calls(),
 }
 
 
