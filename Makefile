@@ -145,7 +145,7 @@ evidence: $(VENV)/.installed ## Measure recordings of other agents, RUNS= their 
 
 bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks that Turnwright is measured against, each by itself
 
-bench-guard: $(VENV)/.installed ## Count function calls, bytes and memory a step; fails where one exceeds bench/guard.toml
+bench-guard: $(VENV)/.bench ## Count function calls, bytes and memory a step; fails where one exceeds bench/guard.toml
 	$(BIN)/python -m bench.guard
 
 guards: $(GUARDED:%=$(VENV)-guards/%/.installed) ## Test the guards in the frameworks, each in an environment of its own (a minute)
@@ -158,7 +158,7 @@ examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	$(VENV)-examples/bin/python -m pytest tests/docs/test_examples.py
 
 # Harbor needs Python 3.12, and of it only the validator is used, which needs no more than pydantic.
-validators: $(BIN)/python ## Check exported trajectories with the validators of their format (Python 3.12 as VALIDATORS_PYTHON)
+validators: $(VENV)/.test ## Check exported trajectories with the validators of their format (Python 3.12 as VALIDATORS_PYTHON)
 	test -d $(VENV)-validators || $(VALIDATORS_PYTHON) -m venv $(VENV)-validators
 	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet 'atif==1.8.0' 'pydantic>=2.12,<3'
 	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet --no-deps 'harbor==0.24.0' 'agentpile==0.3.1'
