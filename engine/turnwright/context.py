@@ -4,7 +4,7 @@
 and approval functions. They are never written to the journal.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, TypeAlias
@@ -14,6 +14,8 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypeVar
 
 from turnwright_states import Usage
+
+from .message import Message
 
 #: An engine's dependencies. An engine without any has None.
 DepsT = TypeVar("DepsT", default=None)
@@ -73,7 +75,8 @@ class TurnContext(Generic[DepsT_co]):
 
     `deps` are the engine's dependencies. `agent` is the name of the turn's agent. `session` is its conversation, and
     `metadata` the JSON data that it was started with; in a sub-agent's turn, those of the turn at the top. `step`
-    counts from 1. `usage` is what the turn's model calls have used so far.
+    counts from 1. `usage` is what the turn's model calls have used so far. `messages` are those before the turn and its
+    own so far, as its model is sent them, without instructions.
 
     For a test of a function, `TurnContext(turn_id="t", deps=...)` is enough.
     """
@@ -85,6 +88,7 @@ class TurnContext(Generic[DepsT_co]):
     agent: str = ""
     step: int = 0
     usage: Usage = _NOTHING_USED
+    messages: Sequence[Message] = field(default=(), repr=False)
 
 
 class AppCode(Generic[DepsT_contra]):

@@ -263,13 +263,15 @@ class RequestPrepared(Fact, frozen=True, kw_only=True):
     kind = "request_prepared"
     noteworthy = False
     public_fields = allow("tools")
-    private_fields = frozenset({"instructions", "settings", "append", "decisions"})
+    private_fields = frozenset({"instructions", "settings", "append", "model", "decisions"})
     json_fields = ("settings", "decisions")
     follows_from = RequestPreparedInput
     instructions: str | None = None
     tools: tuple[str, ...] | None = None
     settings: JsonObject = _NO_DATA
     append: tuple[str, ...] = ()
+    #: The model of this step instead of the turn's, by name.
+    model: str | None = None
     decisions: tuple[JsonObject, ...] = ()
 
     def __post_init__(self) -> None:
@@ -281,6 +283,7 @@ class RequestPrepared(Fact, frozen=True, kw_only=True):
         parts += ["settings"] if self.settings else []
         parts += [f"{len(self.append)} messages"] if self.append else []
         parts += [f"tools {', '.join(self.tools) or 'none'}"] if self.tools is not None else []
+        parts += [f"model {self.model}"] if self.model is not None else []
         return ("; ".join(parts) or "nothing changed") + decided(self.decisions)
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:

@@ -207,6 +207,8 @@ class RequestPreparedInput(Input, frozen=True, kw_only=True):
     #: The model settings that hooks changed, and the messages that they added: kept, not read.
     settings: JsonObject = field(default_factory=dict)
     append: tuple[str, ...] = ()
+    #: The model of this step instead of the turn's, by name: kept, not read.
+    model: str | None = None
     #: The hooks' decisions: kept, not read.
     decisions: tuple[JsonObject, ...] = ()
 

@@ -363,6 +363,7 @@ class TurnMachine:
             tools=event.tools,
             settings=frozen(event.settings),
             append=event.append,
+            model=event.model,
             decisions=tuple(map(frozen, event.decisions)),
         )
         self._emit(prepared)

@@ -132,6 +132,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "tools": st.none() | st.lists(TEXT, max_size=2).map(tuple),
         "settings": OBJECT,
         "append": st.lists(TEXT, max_size=2).map(tuple),
+        "model": st.none() | TEXT,
         "decisions": OBJECTS,
     },
     facts.Reviewed: {

@@ -251,7 +251,8 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
         request = segment.conversation.request(action, segment.machine.turn)
     else:
         request = await _processed_request(segment, action, segment.setup.history_processor)
-    stream, reply = segment.model.stream(request), None
+    model, reply = segment.called_model, None
+    stream = model.stream(request)
     try:
         async for item in stream:
             if isinstance(item, ModelResponse):
@@ -263,12 +264,12 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
         if close is not None:
             await close()
     if reply is None:
-        raise no_reply(segment.model.name)
+        raise no_reply(model.name)
     # Without a call of a function, since this runs in each step.
     if reply.text.__class__ is not str or (reply.calls and reply.calls[0].__class__ is not ResponseToolCall):
-        check_reply(segment.model.name, reply)
+        check_reply(model.name, reply)
     if len(reply.calls) > MAX_CALLS_PER_REPLY:
-        raise too_long(segment.model.name, reply)
+        raise too_long(model.name, reply)
     # A blank reply fails the attempt or repeats the conclusion. Its pieces are kept, so that the next attempt withdraws
     # them.
     if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):

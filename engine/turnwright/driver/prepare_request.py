@@ -11,12 +11,12 @@ from pydantic import JsonValue
 
 from turnwright.agent import ToolsFunction
 from turnwright.agents.template import rendered
-from turnwright.errors import HookFailedError
+from turnwright.errors import ConfigError, HookFailedError
 from turnwright.hooks.asking import ask
 from turnwright.hooks.chain import Chain, Hook
 from turnwright.hooks.decisions import ChangeRequest
 from turnwright.message import Message
-from turnwright.model.protocol import ModelRequest
+from turnwright.model.protocol import Model, ModelRequest
 from turnwright.model_settings import ModelSettings
 from turnwright.tools.text import clean
 from turnwright_states import CallModel, RequestPreparedInput
@@ -56,7 +56,7 @@ class PrepareRequest:
             instructions, asked = await self._instructions(), True
         elif segment.agent.template:
             instructions = rendered(segment.agent.instructions, segment.context())
-        changes = _Changes(instructions, tuple(segment.tools))
+        changes = _Changes(instructions, tuple(segment.tools), segment.find_model)
         if segment.agent.prepare_tools is not None and action.tools:
             changes.tools, asked = await self._tools(segment.agent.prepare_tools), True
         for hook in self._hooks:
@@ -74,6 +74,7 @@ class PrepareRequest:
             tools=changes.tools,
             append=tuple(changes.append),
             settings=changes.settings,
+            model=changes.model,
             decisions=(*decisions, *changes.decisions),
             elapsed=segment.elapsed(),
         )
@@ -113,13 +114,15 @@ class PrepareRequest:
 class _Changes:
     """The requests of a step, as far as they are changed."""
 
-    def __init__(self, instructions: str, offered: tuple[str, ...]) -> None:
+    def __init__(self, instructions: str, offered: tuple[str, ...], find_model: Callable[[str], Model]) -> None:
         self.instructions = instructions
         self.tools: tuple[str, ...] | None = None
         self.append: list[str] = []
         self.settings: dict[str, JsonValue] = {}
         self.decisions: list[Mapping[str, JsonValue]] = []
+        self.model: str | None = None
         self._offered = offered
+        self._find_model = find_model
 
     def of(self, request: ModelRequest, joined: Callable[[str], str]) -> ModelRequest:
         """Return the request with the changes so far. `joined` adds to the instructions."""
@@ -152,6 +155,13 @@ class _Changes:
         if decision.settings is not None:
             self.settings |= _settings(hook, decision.settings)
             changed.append("settings")
+        if decision.model is not None:
+            self.model = hook.text(decision.model)
+            try:
+                self._find_model(self.model)
+            except ConfigError as error:
+                raise HookFailedError(f"{hook.what}: {error}") from error
+            changed.append("model")
         self.decisions.append(hook.decision("change_request", changed=changed))
 
     def _subset(self, hook: Hook, tools: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
-from turnwright.errors import HookFailedError
+from turnwright.errors import CannotRunError, ConfigError, HookFailedError
 from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
@@ -117,6 +117,8 @@ class Segment:
         observer = journal.observer
         self._price, self._unobserved = setup.price_for(model), model
         self.model = model if observer is None else observer.observed(model, self._price, self._timed_out)
+        #: The models that hooks chose for steps, by name: as they are, and as they are called.
+        self._step_models: dict[str, tuple[Model, Model]] = {}
         self.tools: Mapping[str, Tool] = setup.tools_for(agent)
         #: Whether a tool has an async `loop_key`.
         self.has_async_keys = any(tool.has_async_key for tool in self.tools.values())
@@ -209,6 +211,7 @@ class Segment:
             agent=self.agent.name,
             step=turn.counters.steps,
             usage=turn.usage,
+            messages=self.conversation.messages,
         )
 
     def batch_context(self) -> BatchContext:
@@ -283,7 +286,39 @@ class Segment:
 
     def _billed(self, model: Model | None) -> Model:
         """Return the model without its observer, which knows neither its server nor its capabilities."""
-        return self._unobserved if model is None or model is self.model else model
+        if model is None:
+            name = self._step_model
+            return self._unobserved if name is None else self.find_model(name)
+        return self._unobserved if model is self.model else model
+
+    @property
+    def _step_model(self) -> str | None:
+        prepared = self.journal.transcript.prepared
+        return None if prepared is None else prepared.model
+
+    @property
+    def called_model(self) -> Model:
+        """The model of the next call: the turn's, or the one that a hook chose for the step.
+
+        Raises `CannotRunError` if this process lacks it.
+        """
+        name = self._step_model
+        if name is None:
+            return self.model
+        try:
+            self.find_model(name)
+        except ConfigError as error:
+            raise CannotRunError(str(error)) from error.__cause__
+        return self._step_models[name][1]
+
+    def find_model(self, name: str) -> Model:
+        """Return a model by its name, as the engine finds that of an agent. Raises `ConfigError`."""
+        if name not in self._step_models:
+            model = self.setup.model_for(self.agent.model_copy(update={"model": name}))
+            observer, price = self.journal.observer, self.setup.price_for(model)
+            called = model if observer is None else observer.observed(model, price, self._timed_out)
+            self._step_models[name] = model, called
+        return self._step_models[name][0]
 
     def _timed_out(self) -> bool:
         return self.action_scope is not None and self.action_scope.cancel_called

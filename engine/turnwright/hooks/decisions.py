@@ -62,12 +62,14 @@ class ChangeRequest:
 
     `instructions` replace the agent's. `append` are texts that follow the messages, in this step only. `tools` are the
     names of the tools that may be called, out of those that the request has. `settings` override those of the turn.
+    `model` names the model that is called instead of the turn's; the engine finds it as it finds that of an agent.
     """
 
     instructions: str | None = None
     append: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
     settings: ModelSettings | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,11 @@ import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from msgspec import structs
-
 from turnwright.errors import SessionNotFoundError, StoreError, TurnNotFoundError, UnreadableTurnError
-from turnwright.message import Message, ReasoningPart, SentinelPart
+from turnwright.message import Message, SentinelPart
 from turnwright.store import Store
 from turnwright.transcript.compaction import compacted, history_needed
-from turnwright.transcript.history import unchecked_texts
+from turnwright.transcript.history import unchecked_texts, unsigned
 from turnwright.transcript.reading import reading
 from turnwright.transcript.refusal import Acceptance, refusal_message, shortened
 from turnwright.transcript.transcript import Transcript
@@ -72,7 +70,7 @@ async def history_before(
     messages = imported = _brought(turn_id, started)
     if started.forked_from is not None and started.model != model:
         # The imported history of a fork is the original's, for the original's model.
-        messages = list(map(_unsigned, messages))
+        messages = list(map(unsigned, messages))
     accepted = Acceptance()
     for one in await said_before(store, turn_id, started, model, known, session):
         messages, accepted = one.after(messages, accepted)
@@ -168,6 +166,8 @@ class Said(NamedTuple):
     transcript: Transcript
     model: str
     signed: bool
+    #: Our model; None if signatures stay.
+    target: str | None = None
 
     @property
     def only_adds(self) -> bool:
@@ -191,12 +191,13 @@ class Said(NamedTuple):
         if self._withheld_by:
             before = [*messages[: accepted.messages], Message.user(withheld_text(self._withheld_by))]
         base, taken = compacted(before, self.transcript)
-        own = self.transcript.messages[taken:]
-        if not self.signed:
-            own = tuple(map(_unsigned, own))
-            if taken:
-                known = set(map(id, before))
-                base = tuple(one if id(one) in known else _unsigned(one) for one in base)
+        own = [
+            message if self._is_signed(place) else unsigned(message)
+            for place, message in enumerate(self.transcript.messages[taken:], taken)
+        ]
+        if taken and not self.signed:
+            known = set(map(id, before))
+            base = tuple(one if id(one) in known else unsigned(one) for one in base)
         sent = [*base, *own]
         now = self.accepted_after(len(before), accepted, len(sent))
         if not self.transcript.refusal:
@@ -208,6 +209,11 @@ class Said(NamedTuple):
         kept = shortened(kept, now.refusals + is_other)
         line = [refusal_message(refused, self.transcript.refusal)] if refused else []
         return [*kept, *line, *last], now._replace(messages=len(kept))
+
+    def _is_signed(self, place: int) -> bool:
+        """Whether the signatures of this message of the turn are of our model: a hook may choose one for a step."""
+        step_model = self.transcript.step_models.get(place)
+        return self.signed if step_model is None else self.target is None or step_model == self.target
 
     def accepted_after(self, before: int, accepted: Acceptance, length: int) -> Acceptance:
         """Return how many of the first messages a model has accepted, if the turn follows `before` messages.
@@ -305,8 +311,8 @@ async def _said_until(
             given, transcript = _brought(other, first), Transcript.of(facts)
         signed = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
-        given = given if signed else list(map(_unsigned, given))
-        said.append(Said(given, transcript, first.model, signed))
+        given = given if signed else list(map(unsigned, given))
+        said.append(Said(given, transcript, first.model, signed, model))
         is_known = session is not None and await session.has(first.continue_from)
         other = None if is_known else first.continue_from
     return said
@@ -322,11 +328,3 @@ def _cycle(turn_id: str, followed: Sequence[str]) -> StoreError:
         f"turn {turn_id}: its history cannot be read, because turns continue each other in a cycle:"
         f" {', which continues '.join(named)}: a journal was edited"
     )
-
-
-def _unsigned(message: Message) -> Message:
-    """Return the message without the signatures of another model, which other providers reject."""
-    if not any(isinstance(part, ReasoningPart) and part.details for part in message.parts):
-        return message
-    parts = (structs.replace(p, details=()) if isinstance(p, ReasoningPart) else p for p in message.parts)
-    return structs.replace(message, parts=tuple(parts))

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from turnwright.message import Message
+from msgspec import structs
+
+from turnwright.message import Message, ReasoningPart
 
 from .compaction import Size, size_of
 from .pairing import check_pairing, renamed
@@ -40,6 +42,14 @@ class History(NamedTuple):
             self.calls + sum(len(message.calls) for message in new),
             self.size + size_of(new),
         )
+
+
+def unsigned(message: Message) -> Message:
+    """Return the message without the signatures of another model, which other providers reject."""
+    if not any(isinstance(part, ReasoningPart) and part.details for part in message.parts):
+        return message
+    parts = (structs.replace(p, details=()) if isinstance(p, ReasoningPart) else p for p in message.parts)
+    return structs.replace(message, parts=tuple(parts))
 
 
 def unchecked_texts(messages: Iterable[Message]) -> tuple[str, ...]:

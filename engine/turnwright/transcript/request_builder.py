@@ -14,7 +14,7 @@ from turnwright_states import CallModel, Conclude, EndReason, Turn
 from turnwright_states.facts import TurnStarted
 
 from .compaction import Size, compacted, size_of
-from .history import History
+from .history import History, unsigned
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
 from .wording import budget_text, conclude_instruction, hint_text
@@ -67,6 +67,7 @@ class Conversation:
         "_history",
         "_mode",
         "_output",
+        "_plain",
         "_replaced",
         "_said",
         "_show_budget",
@@ -106,6 +107,8 @@ class Conversation:
         #: The settings of the turn.
         self.settings = settings
         self._turn_id = turn_id
+        #: Messages without signatures, by the id of the message that they are made of.
+        self._plain: dict[int, tuple[Message, Message]] = {}
         #: The dynamic instructions that `_text` was made of.
         self._dynamic: str | None = None
         self._begin()
@@ -194,8 +197,12 @@ class Conversation:
         if prepared is not None and prepared.settings:
             settings = ModelSettings.from_json(prepared.settings).over(settings)
         thinks = settings is not None and settings.thinking
+        sent = self._sent(messages, self._asked(action, turn))
+        model = None if prepared is None else prepared.model
+        if model is not None or transcript.step_models:
+            sent = self._signed_by(model, sent)
         return ModelRequest(
-            messages=self._sent(messages, self._asked(action, turn)),
+            messages=sent,
             tools=self._tools if prepared is None and output.tool is None else self.tools,
             # Only a call gives a typed answer. While a model thinks, some providers refuse to hold it to one.
             tool_choice="none" if not calls else "auto" if output.tool is None or thinks else "required",
@@ -204,6 +211,21 @@ class Conversation:
             settings=settings,
             first=step is not None and turn.counters.steps <= 1,
         )
+
+    def _signed_by(self, model: str | None, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return the messages without signatures of other models than `model`; None is the turn's."""
+        closed = self._transcript.closed
+        models = {
+            id(closed[place]): name for place, name in self._transcript.step_models.items() if place < len(closed)
+        }
+        return tuple(one if models.get(id(one)) == model else self._unsigned(one) for one in messages)
+
+    def _unsigned(self, message: Message) -> Message:
+        """Return `unsigned(message)`, the same object each time, which encoders find in their caches."""
+        known = self._plain.get(id(message))
+        if known is None or known[0] is not message:
+            known = self._plain[id(message)] = message, unsigned(message)
+        return known[1]
 
     def _asked(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
         """Return the texts for this call alone."""

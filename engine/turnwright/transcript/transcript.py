@@ -41,6 +41,7 @@ from .wording import (
 
 #: What a turn has between two steps, shared by all turns: each empty dict of its own takes 64 bytes.
 _NOTHING: Final[FrozenDict[Any]] = FrozenDict()
+_NO_MODELS: Final[Mapping[int, str]] = {}
 #: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
@@ -61,7 +62,7 @@ class Transcript:
         "_asked", "_before", "_began", "_changed", "_compacting", "_conclusion", "_direct", "_in_review",
         "_next", "_open", "_path", "_refused", "_results", "_slots", "_started", "_steers", "_step", "_steps",
         "_synthesis", "accepted", "calls", "closed", "compactions", "compacts", "counted", "instructions", "last",
-        "prepared", "refusal", "replied_to", "reply", "sentinel", "text", "turn",
+        "prepared", "refusal", "replied_to", "reply", "sentinel", "step_models", "text", "turn",
     )
     # fmt: on
 
@@ -101,6 +102,8 @@ class Transcript:
         #: The last reply, and the dynamic part of the open step's requests, if there is one.
         self.reply: f.ModelReplied | None = None
         self.prepared: f.RequestPrepared | None = None
+        #: The models that hooks chose for steps, by the place of the step's reply in the messages.
+        self.step_models: Mapping[int, str] = _NO_MODELS
         #: The instructions that were sent last, if they are dynamic.
         self.instructions: str | None = None
         #: The review that accepted the turn's answer: its `output` is the typed answer, if the agent has a type.
@@ -256,10 +259,7 @@ class Transcript:
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         self.reply, self.accepted = fact, None
-        if fact.finish is Finish.CONTENT_FILTER:
-            self.refusal = refusal_text(Cause.CONTENT_FILTER)
-        elif fact.state is not State.REVIEW:
-            self.replied_to = len(self.closed)
+        self._answer_request(fact)
         self._in_review = fact.state is State.REVIEW
         self.counted = fact.usage
         parts = [*self._open]
@@ -285,6 +285,15 @@ class Transcript:
         else:
             self._next = 0
         self._open = tuple(parts)
+
+    def _answer_request(self, fact: f.ModelReplied) -> None:
+        """Note what the reply says about its request: whether it was accepted, and by which model."""
+        if fact.finish is Finish.CONTENT_FILTER:
+            self.refusal = refusal_text(Cause.CONTENT_FILTER)
+        elif fact.state is not State.REVIEW:
+            self.replied_to = len(self.closed)
+        if self.prepared is not None and self.prepared.model is not None:
+            self.step_models = {**self.step_models, len(self.closed): self.prepared.model}
 
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
         if fact.call not in self._started:
