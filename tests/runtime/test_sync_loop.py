@@ -275,7 +275,7 @@ def test_ctrl_c_releases_the_turn(streamed: bool, store: str) -> None:
 
 
 class SoftTimeLimitExceeded(Exception):  # noqa: N818 (as Celery calls it)
-    """What Celery raises in a task that takes too long, from the handler of a signal."""
+    """Raised by Celery in a task that takes too long, from the handler of a signal."""
 
 
 @pytest.mark.parametrize("kind", [SoftTimeLimitExceeded, KeyboardInterrupt, SystemExit])

@@ -1,4 +1,4 @@
-"""Messages of the Messages API, with their blocks, as messages of ours: history that a program brings along."""
+"""Imported history: messages of the Messages API, with their blocks, as messages of ours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
