@@ -154,8 +154,9 @@ async def test_a_plain_factory_that_raises_is_named() -> None:
     def breaks(turn: TurnInfo) -> str:
         raise KeyError(turn.agent)
 
+    factory: Any = breaks
     with pytest.raises(CannotRunError, match=r"deps: .*breaks raised KeyError: 'Clerk'"):
-        await Engine(model=model(), tools=[look_with], deps=breaks).run(AGENT, "go")
+        await Engine(model=model(), tools=[look_with], deps=factory).run(AGENT, "go")
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])

@@ -319,6 +319,8 @@ def _checked_call(
     reply that was cut off.
     """
     incomplete = cut_off if call.arguments is None else ""
+    if call.arguments is None and not cut_off and call.raw.strip() == "null" and _takes_none(segment, call.name):
+        call = ResponseToolCall(call.name, {}, call.raw, call.id)
     if segment.output is not None and segment.output.is_answer(call):
         checked.append(None)
         return settled_input(call, problem=incomplete, ignore_in_loop_detection=True, output=True)
@@ -383,6 +385,11 @@ def _parsed(
         if isinstance(error, Exception) or holds(error, KeyboardInterrupt):
             raise
         return None, describe(error)
+
+
+def _takes_none(segment: Segment, name: str) -> bool:
+    """Whether a tool has no parameters, so that some models send `null` as its arguments."""
+    return name in segment.tools and not segment.tools[name].parameters.get("properties")
 
 
 def _is_offered(tool: str, names: Sequence[str] | None) -> bool:

@@ -13,7 +13,7 @@ from turnwright.errors import ConfigError
 
 from .context import NeedsPersonError, ToolContext
 from .errors import ToolError, describe, holds
-from .schema import is_context
+from .schema import hints_of, is_context
 from .text import shorten
 from .timing import limited
 
@@ -118,7 +118,12 @@ class ApprovalCheck:
 
     def _parameters(self) -> Sequence[inspect.Parameter]:
         try:
-            return tuple(inspect.signature(self.function, eval_str=True).parameters.values())
+            parameters = inspect.signature(self.function).parameters.values()
+            function = self.function
+            while isinstance(function, partial):
+                function = function.func
+            hints = hints_of(function if inspect.isroutine(function) else type(function).__call__)
+            return tuple(one.replace(annotation=hints.get(one.name, one.annotation)) for one in parameters)
         except (NameError, SyntaxError, AttributeError) as error:
             raise ConfigError(
                 f"{self._where}: its annotations cannot be resolved ({error}):"

@@ -3,10 +3,12 @@
 import cmath
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cached_property, partial
 from numbers import Number
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     Annotated,
     Any,
@@ -34,6 +36,7 @@ from pydantic_core import (
     PydanticUndefined,
     SchemaValidator,
     to_json,
+    to_jsonable_python,
 )
 from typing_extensions import TypedDict
 
@@ -103,7 +106,7 @@ class QuickCheck:
         shape = TypedDict("Arguments", keys)  # type: ignore[misc]  # likewise
         shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # pydantic's convention
         adapter = TypeAdapter(shape)
-        finite = finite_validator(adapter.core_schema)
+        finite = json_validator(adapter.core_schema)
         return adapter.validator.validate_json if finite is None else finite.validate_json
 
 
@@ -191,7 +194,7 @@ class Arguments:
 
     @cached_property
     def _validate(self) -> Callable[[bytes], BaseModel]:
-        finite = finite_validator(self._model.__pydantic_core_schema__)
+        finite = json_validator(self._model.__pydantic_core_schema__)
         return self._model.model_validate_json if finite is None else finite.validate_json
 
     def _explain(self, problems: list[str]) -> str:
@@ -226,13 +229,14 @@ class Arguments:
         return cast("type[BaseModel]", model)
 
 
-def finite_validator(schema: CoreSchema) -> SchemaValidator | None:
-    """Return a validator that accepts NaN and the infinities only where the schema asks for them by `allow_inf_nan`.
+def json_validator(schema: CoreSchema) -> SchemaValidator | None:
+    """Return a validator of JSON that differs from pydantic's in two ways, or None if the schema needs neither.
 
-    Pydantic takes the texts `"NaN"` and `"1e999"` for numbers, and NaN is neither above nor below a limit. Returns None
-    if the schema takes no such number.
+    It accepts NaN and the infinities only where the schema asks for them by `allow_inf_nan`. Pydantic takes the texts
+    `"NaN"` and `"1e999"` for numbers, and NaN is neither above nor below a limit. And a `Literal` of a member of an
+    enumeration accepts the member's value, as its JSON Schema says.
     """
-    finite = _finite(schema)
+    finite = _of_json(schema)
     if finite == schema:
         return None
     # The validator of a model that is a part of the schema would be used as it is.
@@ -243,26 +247,40 @@ def finite_validator(schema: CoreSchema) -> SchemaValidator | None:
 _NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "members", "metadata", "serialization"})
 
 
-def _finite(schema: object, *, asks: bool = False) -> object:
-    """Return a schema of pydantic whose numbers are finite. It `asks` for others if a model around it does."""
+def _of_json(schema: object, *, asks: bool = False) -> object:
+    """Return a schema for `json_validator`. It `asks` for numbers that are not finite if a model around it does."""
     if isinstance(schema, list | tuple):
-        return [_finite(one, asks=asks) for one in schema]
+        return [_of_json(one, asks=asks) for one in schema]
     if not isinstance(schema, dict):
         return schema
     config = schema.get("config")
     if isinstance(config, dict) and "allow_inf_nan" in config:
         asks = bool(config["allow_inf_nan"])
-    parts = {key: value if key in _NO_SCHEMAS else _finite(value, asks=asks) for key, value in schema.items()}
-    if asks:
-        return parts
-    match schema.get("type"):
-        case "float":
-            return {"allow_inf_nan": False, **parts}
-        case "any" | "complex":
-            check = {"type": "no-info", "function": _need_finite}
-            return {"type": "function-after", "function": check, "schema": parts}
-        case _:
-            return parts
+    parts = {key: value if key in _NO_SCHEMAS else _of_json(value, asks=asks) for key, value in schema.items()}
+    return _adapted(parts, asks=asks)
+
+
+def _adapted(schema: dict[str, Any], *, asks: bool) -> dict[str, Any]:
+    """Return one node of a schema for `json_validator`."""
+    kind = schema.get("type")
+    if kind == "literal" and any(isinstance(one, Enum) for one in schema["expected"]):
+        members = [one for one in schema["expected"] if isinstance(one, Enum)]
+        convert = {"type": "no-info", "function": partial(_member, members)}
+        return {"type": "function-before", "function": convert, "schema": schema}
+    if kind == "tagged-union":
+        by_value = {tag.value: one for tag, one in schema["choices"].items() if isinstance(tag, Enum)}
+        return {**schema, "choices": {**by_value, **schema["choices"]}}
+    if kind == "float" and not asks:
+        return {"allow_inf_nan": False, **schema}
+    if kind in ("any", "complex") and not asks:
+        check = {"type": "no-info", "function": _need_finite}
+        return {"type": "function-after", "function": check, "schema": schema}
+    return schema
+
+
+def _member(members: Sequence[Enum], value: object) -> object:
+    """Return the member that has this value, or else the value."""
+    return next((one for one in members if type(one.value) is type(value) and one.value == value), value)
 
 
 def _need_finite(value: object) -> object:
@@ -282,12 +300,20 @@ def _need_finite(value: object) -> object:
 class _Schema(GenerateJsonSchema):
     """Omits a default that is not JSON, such as a sentinel, without a warning."""
 
+    def encode_default(self, dft: object) -> object:
+        """Return the default as JSON. Raises `PydanticSerializationError` for NaN and the infinities."""
+        try:
+            _need_finite(to_jsonable_python(dft, inf_nan_mode="constants", fallback=str))
+        except PydanticCustomError:
+            raise PydanticSerializationError("not finite") from None
+        return super().encode_default(dft)
+
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (pydantic declares it so)
 
 
 def _parameters(function: Callable[..., object], label: str) -> tuple[list[Parameter], tuple[str, ...]]:
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = hints_of(function)
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise ConfigError(
             f"tool {label}: its annotations cannot be resolved ({error}):"
@@ -312,16 +338,28 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
     return found, tuple(contexts)
 
 
+def hints_of(function: Callable[..., object]) -> dict[str, object]:
+    """Return the annotations of the parameters of a function, resolved. That of its result need not exist here."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format, get_annotations  # noqa: PLC0415 (older versions have none)
+
+        annotations = get_annotations(function, format=Format.FORWARDREF)
+    else:
+        annotations = inspect.get_annotations(function)
+    given = {name: annotation for name, annotation in annotations.items() if name != "return"}
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    return get_type_hints(SimpleNamespace(__annotations__=given), globalns=names, include_extras=True)
+
+
 def deps_needed(function: Callable[..., object]) -> str:
     """Return the dependencies that the context of a function needs, as people write their type; else an empty text."""
     while isinstance(function, partial):
         function = function.func
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
-        hints = get_type_hints(target)
+        hints = hints_of(target)
     except Exception:  # noqa: BLE001 (annotations that cannot be resolved say nothing)
         return ""
-    hints.pop("return", None)
     for hint in hints.values():
         for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
             needed = get_args(one)[0] if get_origin(one) in (ToolContext, TurnContext) else object

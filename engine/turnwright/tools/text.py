@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from turnwright._base.frozen import Value
 
@@ -23,6 +23,7 @@ NO_OUTPUT: Final = "(no output)"
 #: The address of an object, as the default `repr` ends.
 _ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+>")
 _DATA: Final = BaseModel | Struct | Mapping | list | tuple | AbstractSet | ValuesView | int | float
+_SURROGATES: Final = "surrogates not allowed"
 _NO_JSON: Final = "Error serializing to JSON: "
 
 
@@ -128,6 +129,15 @@ def _printed(value: object) -> str:
     return text
 
 
+def clean_data(value: object) -> object:
+    """Return a JSON value without lone surrogates, which the name of a file has that is not UTF-8."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean_data(name): clean_data(one) for name, one in value.items()}
+    return [clean_data(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def _json(value: object) -> str:
     refused: list[NotJsonError] = []
 
@@ -146,5 +156,7 @@ def _json(value: object) -> str:
         except ValueError as error:
             if refused:
                 raise refused[0] from None
+            if _SURROGATES in str(error):
+                return _json(clean_data(to_jsonable_python(clean_data(value), fallback=fallback)))
             why = str(error).removeprefix(_NO_JSON)
     raise NotJsonError(f"its result cannot be written as JSON: {shorten(why, 200)}")

@@ -5,7 +5,7 @@ See docs/rules.md#typed-answers.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.schema_faults import dangling_refs
 from turnwright.errors import ConfigError, Retry
+from turnwright.tools.schema import json_validator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +46,7 @@ class OutputType:
     def __init__(self, agent: str, type_: object = None, schema: JsonObject | None = None) -> None:
         self._agent = agent
         self._adapter: TypeAdapter[Any] | None = None
+        self._json_validator: Callable[[str], object] | None = None
         if type_ is not None:
             self._adapter = self._adapted(type_)
             schema = schema or self._schema_of(self._adapter)
@@ -154,9 +156,16 @@ class OutputType:
             return self._checked(data)
         try:
             # As JSON, because a date or an enumeration is a text there.
-            return self._adapter.validate_json(json.dumps(data, allow_nan=False))
+            return self._validate(self._adapter)(json.dumps(data, allow_nan=False))
         except ValidationError as error:
             raise Retry(_listed(map(_problem, error.errors(include_url=False)))) from None
+
+    def _validate(self, adapter: TypeAdapter[Any]) -> Callable[[str], object]:
+        """Return the validator of JSON, made at its first use."""
+        if self._json_validator is None:
+            validator = json_validator(adapter.core_schema)
+            self._json_validator = adapter.validate_json if validator is None else validator.validate_json
+        return self._json_validator
 
     def _checked(self, data: JsonValue) -> JsonValue:
         problems = [
