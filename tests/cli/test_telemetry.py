@@ -82,7 +82,11 @@ def test_a_real_collector_receives_the_spans_and_the_metrics_of_a_turn(
     assert (told["turnwright.turn.id"], told["turnwright.outcome"]) == (done.turn, "finished")
     assert {event.name for event in root.events} == {"turnwright.transition"}
     assert sink.services == {"turnwright"}
-    assert sink.measured >= {"gen_ai.client.token.usage", "gen_ai.client.operation.duration", "turnwright.turns"}
+    assert sink.measured >= {
+        "gen_ai.client.inference.usage.input_tokens",
+        "gen_ai.client.inference.duration",
+        "turnwright.turns",
+    }
     assert not any(b"Tidy up" in request.SerializeToString() for request in sink.traces)
 
 

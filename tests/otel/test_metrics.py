@@ -46,19 +46,33 @@ def counts(told: Told) -> dict[tuple[object, object], int | float]:
     }
 
 
+USED = Usage(input_tokens=200, output_tokens=30, cached_tokens=150, reasoning_tokens=20)
+
+
 async def test_tokens_are_counted_by_their_kind(told: Told) -> None:
-    model = ScriptedModel(ModelResponse(text="Done.", usage=Usage(input_tokens=200, output_tokens=30)))
+    model = ScriptedModel(ModelResponse(text="Done.", usage=USED))
     await Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert histogram(told, "gen_ai.client.token.usage") == [
-        ({**CHAT, "gen_ai.token.type": "input"}, 1, 200),
-        ({**CHAT, "gen_ai.token.type": "output"}, 1, 30),
-    ]
+    inference = "gen_ai.client.inference"
+    assert histogram(told, f"{inference}.operation.input_tokens") == [(CHAT, 1, 200)]
+    assert histogram(told, f"{inference}.operation.output_tokens") == [(CHAT, 1, 30)]
+    by = {**CHAT, "gen_ai.token.modality": "unknown"}
+    kinds = ("input_tokens", "output_tokens", "cache_read.input_tokens", "reasoning.output_tokens")
+    counted = {kind: told.points(f"{inference}.usage.{kind}") for kind in kinds}
+    assert {
+        kind: [(dict(p.attributes or {}), p.value) for p in points if isinstance(p, NumberDataPoint)]
+        for kind, points in counted.items()
+    } == {
+        "input_tokens": [(by, 200)],
+        "output_tokens": [(by, 30)],
+        "cache_read.input_tokens": [(by, 150)],
+        "reasoning.output_tokens": [(by, 20)],
+    }
 
 
 async def test_a_provider_that_tells_no_usage_is_not_counted(told: Told) -> None:
     model = ScriptedModel(ModelResponse(text="Done."))
     await Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert told.points("gen_ai.client.token.usage") == []
+    assert told.points("gen_ai.client.inference.usage.input_tokens") == []
 
 
 async def test_durations_say_what_went_wrong(told: Told) -> None:
@@ -66,7 +80,7 @@ async def test_durations_say_what_went_wrong(told: Told) -> None:
     model = ScriptedModel(failed, asks_for(("look", {"place": 1}), ("look", {"place": -1})), "Done.")
     backoff = Backoff(initial=0.0)
     await Engine(model=model, tools=[look], backoff=backoff, telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert [(a, n) for a, n, _ in histogram(told, "gen_ai.client.operation.duration")] == [
+    assert [(a, n) for a, n, _ in histogram(told, "gen_ai.client.inference.duration")] == [
         ({**CHAT, "error.type": "overloaded"}, 1),
         (CHAT, 2),
     ]
@@ -82,7 +96,11 @@ async def test_the_buckets_are_those_of_the_conventions(told: Told) -> None:
     await Engine(model=ScriptedModel("Done."), telemetry=told.telemetry).run(AGENT, "Tidy up")
     bounds = {
         name: point.explicit_bounds
-        for name in ("gen_ai.client.token.usage", "gen_ai.client.operation.duration", "gen_ai.invoke_agent.duration")
+        for name in (
+            "gen_ai.client.inference.operation.input_tokens",
+            "gen_ai.client.inference.duration",
+            "gen_ai.invoke_agent.duration",
+        )
         for point in told.points(name)
         if isinstance(point, HistogramDataPoint)
     }

@@ -81,8 +81,11 @@ async def test_input_tokens_are_those_of_the_whole_prompt(told: Told) -> None:
     assert chat["gen_ai.usage.cache_read.input_tokens"] == 1000
     assert chat["gen_ai.usage.cache_write.input_tokens"] == 200
     assert chat["gen_ai.usage.output_tokens"] == 7
-    tokens = {point["gen_ai.token.type"]: total for point, total in measured(told, "gen_ai.client.token.usage")}
-    assert tokens == {"input": 1203, "output": 7}
+    kinds = ("operation.input_tokens", "operation.output_tokens")
+    tokens = [total for kind in kinds for _, total in measured(told, f"gen_ai.client.inference.{kind}")]
+    assert tokens == [1203, 7]
+    (written,) = told.points("gen_ai.client.inference.usage.cache_write.input_tokens")
+    assert getattr(written, "value", 0) == 200
 
 
 async def test_the_journal_counts_as_the_telemetry_does(told: Told) -> None:
@@ -148,12 +151,12 @@ async def test_the_metrics_of_the_client_say_which_model_and_server_answered(tol
         "server.address": "models.example",
         "server.port": 80,
     }
-    for name in ("gen_ai.client.operation.duration", "gen_ai.client.operation.time_to_first_chunk"):
+    for name in ("gen_ai.client.inference.duration", "gen_ai.client.inference.time_to_first_chunk"):
         ((point, total),) = measured(told, name)
         assert point == by
         assert total > 0.0
-    tokens = [point for point, _ in measured(told, "gen_ai.client.token.usage")]
-    assert tokens == [{**by, "gen_ai.token.type": kind} for kind in ("input", "output")]
+    tokens = [point for point, _ in measured(told, "gen_ai.client.inference.operation.input_tokens")]
+    assert tokens == [by]
 
 
 async def test_a_request_that_fails_was_one_for_a_stream(told: Told) -> None:
@@ -161,14 +164,14 @@ async def test_a_request_that_fails_was_one_for_a_stream(told: Told) -> None:
     chat = await ran(told, OpenAIChat("gpt-x", base_url="http://models.example/v1", transport=refused))
     assert chat["gen_ai.request.stream"] is True
     assert "gen_ai.response.time_to_first_chunk" not in chat
-    assert measured(told, "gen_ai.client.operation.time_to_first_chunk") == []
+    assert measured(told, "gen_ai.client.inference.time_to_first_chunk") == []
 
 
 async def test_a_model_that_tells_nothing_more_is_not_known_to_stream(told: Told) -> None:
     chat = await ran(told, ScriptedModel("Done."))
     assert not [name for name in chat if name.startswith("gen_ai.response.") and "finish" not in name]
     assert "gen_ai.request.stream" not in chat
-    assert measured(told, "gen_ai.client.operation.time_to_first_chunk") == []
+    assert measured(told, "gen_ai.client.inference.time_to_first_chunk") == []
 
 
 async def test_a_reply_that_broke_off_tells_what_had_come(told: Told) -> None:

@@ -154,7 +154,7 @@ class AttemptBlock(SpanBlock):
         measured = self._told_of(response)
         if work.usage is not None:
             tell_usage(span, work.usage)
-            self._measured.used(work.usage, measured)
+            self._measured.used(work.usage, response.cache_creation_input_tokens, measured)
             self._used(work.usage)
         first = response.time_to_first_chunk
         if first is not None:

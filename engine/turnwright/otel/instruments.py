@@ -19,25 +19,44 @@ _AGENT_SECONDS: Final = tuple(0.1 * 2**power for power in range(13))
 _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200)
 
 
+#: The kinds of tokens, by the ends of their metrics' names.
+_KINDS: Final = {
+    "input_tokens": "input tokens, cached ones too",
+    "output_tokens": "output tokens, those of reasoning too",
+    "cache_read.input_tokens": "input tokens from the provider's cache",
+    "cache_write.input_tokens": "input tokens written to the provider's cache",
+    "reasoning.output_tokens": "output tokens of reasoning",
+}
+
+
 class Instruments:
     """The instruments. Durations are in seconds; a turn's duration is its active time, over all its segments."""
 
     def __init__(self, meter: metrics.Meter) -> None:
         histogram = meter.create_histogram
-        self._tokens = histogram(
-            "gen_ai.client.token.usage",
-            unit="{token}",
-            description="Number of input and output tokens used.",
-            explicit_bucket_boundaries_advisory=_TOKENS,
-        )
+        self._usage = {
+            kind: meter.create_counter(
+                f"gen_ai.client.inference.usage.{kind}", unit="{token}", description=f"Number of {what}."
+            )
+            for kind, what in _KINDS.items()
+        }
+        self._of_operation = {
+            kind: histogram(
+                f"gen_ai.client.inference.operation.{kind}",
+                unit="{token}",
+                description=f"Number of {_KINDS[kind]} of one attempt.",
+                explicit_bucket_boundaries_advisory=_TOKENS,
+            )
+            for kind in ("input_tokens", "output_tokens")
+        }
         self.chat = histogram(
-            "gen_ai.client.operation.duration",
+            "gen_ai.client.inference.duration",
             unit="s",
             description="Duration of one attempt at a model's reply.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self.first_chunk = histogram(
-            "gen_ai.client.operation.time_to_first_chunk",
+            "gen_ai.client.inference.time_to_first_chunk",
             unit="s",
             description="Time from the start of an attempt to the first chunk of its streamed reply.",
             explicit_bucket_boundaries_advisory=_SECONDS,
@@ -70,10 +89,21 @@ class Instruments:
             explicit_bucket_boundaries_advisory=_STEPS,
         )
 
-    def used(self, usage: Usage, attributes: Attributes) -> None:
-        """Count the usage of one attempt."""
-        self._tokens.record(usage.input_tokens, {**attributes, names.TOKEN_TYPE: "input"})
-        self._tokens.record(usage.output_tokens, {**attributes, names.TOKEN_TYPE: "output"})
+    def used(self, usage: Usage, cache_write: int | None, attributes: Attributes) -> None:
+        """Count the usage of one attempt. Parts of the tokens are counted only where there are any."""
+        for kind, histogram in self._of_operation.items():
+            histogram.record(getattr(usage, kind), attributes)
+        parts = {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cache_read.input_tokens": usage.cached_tokens,
+            "cache_write.input_tokens": cache_write,
+            "reasoning.output_tokens": usage.reasoning_tokens,
+        }
+        by = {**attributes, names.MODALITY: "unknown"}  # no provider says which tokens were those of texts
+        for kind, tokens in parts.items():
+            if tokens or kind in self._of_operation:
+                self._usage[kind].add(tokens or 0, by)
 
     def ended(self, work: TurnWork) -> None:
         """Count a turn that has ended."""

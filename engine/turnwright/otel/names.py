@@ -1,8 +1,7 @@
 """The names of attributes and metrics: those of the conventions for generative AI, and ours under `turnwright.`.
 
-Source: the GenAI conventions of OpenTelemetry (github.com/open-telemetry/semantic-conventions-genai), main branch of
-11 September 2026. They are in development: they left the general conventions after version 1.41, and had no tagged
-version by then. Later renames (the client's metrics, to `gen_ai.client.inference.*`) are not followed yet.
+Source: the GenAI conventions of OpenTelemetry (github.com/open-telemetry/semantic-conventions-genai), version 0.1.0.
+They are in development.
 """
 
 from typing import Final
@@ -32,7 +31,7 @@ CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
-TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 (a kind of tokens of text)
+MODALITY: Final = "gen_ai.token.modality"
 TOOL: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_DESCRIPTION: Final = "gen_ai.tool.description"
