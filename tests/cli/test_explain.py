@@ -94,3 +94,9 @@ def test_tools_that_are_not_offered_are_named(cli: "Cli") -> None:
     said = cli.run("explain", "--agent", "Tester")
     assert said.code == 0
     assert said.err.startswith("turnwright: unknown tools: stock: name their module with --tools. ")
+
+
+def test_explain_of_a_turn_names_the_command_that_shows_it(cli: "Cli") -> None:
+    done = cli.run("explain", "a1b2c3")
+    assert (done.code, done.out) == (2, "")
+    assert "`turnwright show a1b2c3` shows a turn" in " ".join(done.err.split())

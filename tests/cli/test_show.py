@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from turnwright.cli.show import journal_lines
+from turnwright.store import ClaimSpan
+from turnwright_states import State
+from turnwright_states.facts import Fact, StepStarted
+
 if TYPE_CHECKING:
     from .conftest import Cli, Done, Endpoint
 
@@ -216,3 +221,13 @@ def test_progress_is_a_line_of_json(cli: "Cli", endpoint: "Endpoint") -> None:
     done = cli.run("run", "Draw it", "--tools", "drawing.py", "--json")
     (told,) = (event for event in done.events if event["type"] == "tool_progress")
     assert (told["tool"], told["progress"], told["total"], told["message"]) == ("draw", 1, 2, "half")
+
+
+def test_a_journal_shows_the_epoch_and_the_time_of_each_later_claim() -> None:
+    """Where a turn was resumed or recovered, the active seconds say nothing of the time that passed."""
+    facts: list[tuple[int, Fact]] = [(seq, StepStarted(float(seq), State.STREAM, number=seq)) for seq in (1, 2, 3)]
+    claims = [ClaimSpan(1, 1, "one", 0.0, 1.0), ClaimSpan(3, 4, "two", 1_764_360_725.0, 1_764_360_726.0)]
+    lines = [*journal_lines(facts, claims)]
+    assert len(lines) == 4
+    assert lines[2].startswith("      epoch 4, driven by two since 2025-11-2")
+    assert [*journal_lines(facts)] == [lines[0], lines[1], lines[3]]

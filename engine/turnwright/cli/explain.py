@@ -1,12 +1,14 @@
 """`turnwright explain`: the limits of a turn, with values, formulas, who set them, and how exact they are."""
 
 import json
+import shlex
 from typing import Annotated, Final
 
 import typer
 
 from turnwright.agents.bounds import EXACTNESS
 from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents
+from turnwright.errors import ConfigError
 from turnwright_states import REASONS
 
 from .certified import Issuer
@@ -29,6 +31,7 @@ _OF_SUB_AGENTS: Final = ("cap", "tool calls", "tokens", "cost", "seconds")
 
 
 def explain(
+    turn: Annotated[str | None, typer.Argument(metavar="TURN", hidden=True)] = None,
     *,
     agent: AgentOption = None,
     agents: AgentsOption = None,
@@ -40,6 +43,11 @@ def explain(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of the certificate.")] = False,
 ) -> None:
     """Print every limit of an agent's turns, and who set it."""
+    if turn is not None:
+        raise ConfigError(
+            "explain prints the limits of an agent, and takes no turn:"
+            f" `turnwright show {shlex.quote(turn)}` shows a turn, and why it ended"
+        )
     if schema:
         echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return

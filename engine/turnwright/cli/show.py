@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
@@ -32,7 +32,7 @@ from turnwright.message import (
     ToolResultPart,
 )
 from turnwright.result import TurnResult
-from turnwright.store import InboxKind, Store, TurnRow
+from turnwright.store import ClaimSpan, InboxKind, Store, TurnRow
 from turnwright.transcript.tool_phase import message_ids
 from turnwright_states.facts import KINDS, CallSettled, CallStarted, Fact, TurnStarted, tool_names
 
@@ -87,7 +87,7 @@ def show(
     result, facts, below, begun, told_to_stop, driver = use_store(store, partial(_turn, turn=turn))
     started = first_fact(turn, facts)
     if journal:
-        for line in _json_facts(facts) if as_json else journal_lines(facts):
+        for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
             echo(line)
     elif as_json:
         echo_json(_result_record(result) | _origin(started) | _below(below))
@@ -139,12 +139,25 @@ async def _session(store: Store, *, named: str) -> list[tuple[TurnResult, dict[s
     return shown
 
 
-def journal_lines(facts: Journal) -> Iterator[str]:
-    """Return a line for each fact: its number, its kind, the active seconds, and its summary."""
+def journal_lines(facts: Journal, claims: Sequence[ClaimSpan] = ()) -> Iterator[str]:
+    """Return a line for each fact: its number, its kind, the active seconds, and its summary.
+
+    A line before the first fact of each claim after the first has its epoch, its driver and the time of day: there the
+    turn was resumed or recovered.
+    """
     tools = tool_names(fact for _, fact in facts)
+    later = {claim.first: claim for claim in claims[1:]}
     for seq, fact in facts:
+        if seq in later:
+            claim = later[seq]
+            began = local_time(claim.began, "%Y-%m-%d %H:%M:%S")
+            yield f"      epoch {claim.epoch}, driven by {one_line(claim.owner)} since {began}"
         summary = one_line(fact.summary(tools), _LONGEST)
         yield f"{seq:>4}  {fact.kind:<{_KIND_WIDTH}} {fact.elapsed:>9.3f} s  {summary}".rstrip()
+
+
+def _journal_lines(store: str, turn: str, facts: Journal) -> Iterator[str]:
+    return journal_lines(facts, use_store(store, lambda opened: opened.claim_spans(turn)))
 
 
 def _json_facts(facts: Journal) -> Iterator[str]:
