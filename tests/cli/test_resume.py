@@ -132,6 +132,7 @@ def test_an_approval_is_granted_or_denied_with_words(
         "id": asked["id"],
         "kind": "approval",
         "tool": "delete_file",
+        "question": "may delete_file run?",
         "arguments": {"path": "old.log"},
         "choices": [],
     }
