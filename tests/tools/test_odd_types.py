@@ -119,3 +119,26 @@ async def test_null_is_no_arguments_for_a_tool_without_parameters(tool_: str, *,
     null = ModelResponse(calls=(ResponseToolCall(tool_, None, "null", "c1"),))
     turn = await Engine(model=ScriptedModel(null, "Done."), tools=[look, find]).run(Agent(name="A"), "go")
     assert (result(turn)[0] is CallStatus.OK) is runs
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ('{"n": 1, "m": [2, }', 'Expecting value at character 19 of 19, after \'{"n": 1, "m": [2, \''),
+        ('{"n": 1} {"n": 2}', "Extra data at character 10 of 17, after '{\"n\": 1} '"),
+        ("[1, 2]", "you passed a list, '[1, 2]'"),
+        ('{"n": NaN}', "NaN is not JSON"),
+    ],
+)
+async def test_malformed_arguments_tell_where_they_break(raw: str, why: str) -> None:
+    @tool
+    async def find(n: int = 0) -> str:
+        """Find."""
+        return f"found {n}"
+
+    damaged = ModelResponse(calls=(ResponseToolCall("find", None, raw, "c1"),))
+    turn = await Engine(model=ScriptedModel(damaged, "Done."), tools=[find]).run(Agent(name="A"), "go")
+    assert result(turn) == (
+        CallStatus.ERROR,
+        f"not executed: the arguments are not one whole JSON object: {why}",
+    )

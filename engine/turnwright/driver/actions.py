@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from turnwright.errors import HookFailedError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall, Prepare
+from turnwright.model.http.json_text import damage_of
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -51,6 +52,7 @@ from turnwright_states import (
     SynthesizedInput,
     ToolCall,
 )
+from turnwright_states.batch import NOT_WHOLE
 from turnwright_states.blank import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
@@ -321,6 +323,8 @@ def _checked_call(
     incomplete = cut_off if call.arguments is None else ""
     if call.arguments is None and not cut_off and call.raw.strip() == "null" and _takes_none(segment, call.name):
         call = ResponseToolCall(call.name, {}, call.raw, call.id)
+    elif call.arguments is None and not cut_off:
+        incomplete = f"{NOT_WHOLE}: {damage_of(call.raw)}"
     if segment.output is not None and segment.output.is_answer(call):
         checked.append(None)
         return settled_input(call, problem=incomplete, ignore_in_loop_detection=True, output=True)

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from pydantic import JsonValue
@@ -50,6 +51,31 @@ def whole_object(raw: str) -> dict[str, JsonValue] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def damage_of(raw: str) -> str:
+    """Return why `whole_object` does not accept these arguments, for a model: where they break, and what was read."""
+    try:
+        value = _read(raw, strict=True)
+    except json.JSONDecodeError as error:
+        read = mend(raw[max(0, error.pos - _READ) : error.pos])
+        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after {read!r}"
+    except ValueError as error:
+        return str(error)[:_READ]
+    return f"you passed {_KINDS[type(value)]}, {mend(raw[:_READ])!r}"
+
+
+#: Characters of damaged arguments that are shown.
+_READ: Final = 60
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    type(None): "null",
+}
 
 
 def read_count(value: JsonValue) -> int | None:
