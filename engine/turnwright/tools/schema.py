@@ -243,7 +243,7 @@ def json_validator(schema: CoreSchema) -> SchemaValidator | None:
     return SchemaValidator(cast("CoreSchema", finite), _use_prebuilt=False)
 
 
-#: The keys of a schema of pydantic whose values are no schemas.
+#: The keys of a schema of pydantic whose values are not schemas.
 _NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "members", "metadata", "serialization"})
 
 
