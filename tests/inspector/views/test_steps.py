@@ -13,8 +13,9 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.tools import Tool
-from turnwright_states import State
+from turnwright_states import Decision, State
 from turnwright_states.chart import CHART
+from turnwright_states.facts import Answered
 
 pytestmark = pytest.mark.anyio
 
@@ -212,3 +213,19 @@ async def test_a_step_with_a_hint_says_so() -> None:
     words = [[badge.words for badge in one.marks] for one in step_summaries(hinted.steps)]
     assert "the model received a notice that its calls bring nothing new" in words[3]
     assert "the model received a notice that the same error comes again and again" in words[4]
+
+
+def test_step_says_which_answer_a_person_gave() -> None:
+    """With the text, unless it is long: nothing is cut there."""
+    answers = [
+        Answered(1.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.REJECT, text="not on a Friday"),
+        Answered(1.0, State.TOOL_EXEC, interrupt="approval-2", decision=Decision.APPROVE),
+        Answered(1.0, State.TOOL_EXEC, interrupt="question-1", decision=Decision.REJECT, text="x" * 121),
+    ]
+    step = Step("1", "Step 1", 1, 9, 0.0, 1.0, State.CHECK, answers=answers)
+    (summary,) = step_summaries([step])
+    assert [badge.words for badge in summary.marks if "answered" in badge.words] == [
+        "a person answered approval-1: reject: not on a Friday",
+        "a person answered approval-2: approve",
+        "a person answered question-1: reject",
+    ]

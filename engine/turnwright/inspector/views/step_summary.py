@@ -50,6 +50,10 @@ class StepSummary:
     share: float
 
 
+#: The most characters of an answer in the line of a step.
+_LONGEST_ANSWER: Final = 120
+
+
 def step_summaries(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
     longest = max((step.seconds for step in steps), default=0.0)
     return tuple(
@@ -96,8 +100,10 @@ def _marks(step: Step) -> Iterator[Badge]:
         yield Badge("nudge", "warn", _STALLED[step.stall])
     if step.said:
         yield Badge("steer", "info", "a person sent a message")
-    if step.answers:
-        yield Badge("person", "paused", "a person answered")
+    for answer in step.answers:
+        # A longer text is on the journal's tab. It is not cut: half a secret is not recognized.
+        text = f": {answer.text}" if 0 < len(answer.text) <= _LONGEST_ANSWER else ""
+        yield Badge("person", "paused", f"a person answered {answer.interrupt}: {answer.decision}{text}")
     if any(call.child for call in step.calls):
         yield Badge("child", "info", "a sub-agent ran")
     for notice in step.notices:
