@@ -389,7 +389,7 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> St
                 outcome=fact.outcome,
                 reason=fact.reason,
                 also_reached=fact.also_reached,
-                steps=turn.counters.steps,
+                steps=turn.steps_taken,
                 tool_calls=turn.counters.calls,
                 text=transcript.text,
                 usage=turn.usage,

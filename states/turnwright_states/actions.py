@@ -17,13 +17,15 @@ class CallModel(Struct, frozen=True):
 
     `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: add a
     hint, to this request alone, that the model repeats itself. `stall`: the hint is about this stall, also without
-    `nudge`. `max_tokens`: the rest of the token budget; None without one.
+    `nudge`. `max_tokens`: the rest of the token budget; None without one. `second_try`: without tools, the model
+    replied without text before, so ask with a sharper instruction.
     """
 
     tools: bool
     nudge: bool = False
     max_tokens: int | None = None
     stall: Stall | None = None
+    second_try: bool = False
 
 
 class RunTools(Struct, frozen=True):

@@ -46,7 +46,10 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "step_finished": Effect({"doom": "doom or loops", "idle": "idle + (idles and idle_limit > 0)"}, ("loops", "idles")),
     "reviewed": Effect({"output_retries_left": "output_retries_left - retry"}, ("retry",)),
     "compaction_started": Effect({"compactions_left": "compactions_left - 1"}),
-    "attempt_failed": Effect({"retries_left": "retries_left - retry"}, ("retry",)),
+    # `silent`: the single reply of a turn without steps had no text, and is asked for again.
+    "attempt_failed": Effect(
+        {"retries_left": "retries_left - retry", "second_try": "second_try or silent"}, ("retry", "silent")
+    ),
     # `again`: the call had started before, and its process died. `counted`: it has its place in the budget. `paid`: the
     # crash has taken its retry, for all the calls that it interrupted.
     "call_started": Effect(

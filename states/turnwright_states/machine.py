@@ -147,7 +147,7 @@ class TurnMachine:
             case State.COMPACT:
                 return CompactHistory(turn.tokens_left)
             case State.TEXT_ONLY:
-                return CallModel(False, max_tokens=turn.tokens_left)
+                return CallModel(False, max_tokens=turn.tokens_left, second_try=turn.counters.second_try)
             case State.PAUSED:
                 return AwaitPerson(tuple(turn.interrupts.values()))
             case State.CONCLUDE if turn.carried is not None:
@@ -290,7 +290,9 @@ class TurnMachine:
             case ModelRepliedInput():
                 counters.made, counters.truncated = len(event.calls), event.finish is Finish.LENGTH
                 counters.filtered, counters.review = event.finish is Finish.CONTENT_FILTER, event.review
-                if not counters.made and not counters.filtered and is_blank(event.text):
+                # The single reply of a turn without steps is asked for once more if it has only calls.
+                silent = self.state is State.TEXT_ONLY and counters.retries_left and not counters.second_try
+                if not counters.filtered and (not counters.made or silent) and is_blank(event.text):
                     counters.may_pass, counters.overflow = Cause.EMPTY_REPLY.may_pass, False
                     return Trigger.ATTEMPT_FAILED
             case AttemptFailedInput():

@@ -27,14 +27,17 @@ OPEN: Final = f"{TOOLS} + answering"
 RUNS: Final = "ready + ready_counted + running"
 
 #: The values that a move chooses, beside the passing flags: the calls of a reply that run, its typed answers, the
-#: calls in its leases; whether it, or the end of its step, closes a loop; whether none of the step's calls ran;
-#: whether a call has its place in the budget, whether an answer settles it, its lease and the calls of it that were
-#: used; whether a result is the turn's answer; which budgets are spent from now on; the reason that an input brings.
+#: calls in its leases; whether it, or the end of its step, closes a loop; whether none of the step's calls ran; whether
+#: the single reply of a turn without steps had no text; whether a call has its place in the budget, whether an answer
+#: settles it, its lease and the calls of it that were used; whether a result is the turn's answer; which budgets are
+#: spent from now on; and the reason that an input brings.
 INPUTS: Final = (
-    *("runs", "answers", "lends", "loops", "idles", "counted", "settles", "lease", "used", "gives"),
+    *("runs", "answers", "lends", "loops", "idles", "silent", "counted", "settles", "lease", "used", "gives"),
     *("tokens_now", "cost_now", "time_now", "given"),
 )
-INPUT_FLAGS: Final = frozenset({"loops", "idles", "counted", "settles", "gives", "tokens_now", "cost_now", "time_now"})
+INPUT_FLAGS: Final = frozenset(
+    {"loops", "idles", "silent", "counted", "settles", "gives", "tokens_now", "cost_now", "time_now"}
+)
 
 #: Numbers that only the proof needs, and their changes by the kind of fact: the interrupts of doom loops; the nudges,
 #: refused replies, pauses, tool calls and repeated conclusions so far; the model calls that were allowed so far.
@@ -48,6 +51,7 @@ GHOSTS: Final[Mapping[str, Mapping[str, str]]] = {
     "paused": {"pauses": "pauses + 1", "doom_waits": "doom_waits + asks"},
     "answered": {"doom_waits": "doom_waits - doom_asked"},
     "concluded": {"repeats": "repeats + retry"},
+    "attempt_failed": {"repeats": "repeats + (silent and not second_try)"},
     "turn_ended": {"doom_waits": "0"},
 }
 #: Each row into one of these states is followed by a model call, or by a compaction instead of it.
@@ -248,7 +252,7 @@ MOVES: Final = (
         (S.TOOL_EXEC,),
         None,
         f"{RUNS} == 0 and waiting == 0 and not final and retries_left > 0",
-        (Follows("attempt_failed", {"retry": "True"}),),
+        (Follows("attempt_failed", {"retry": "True", "silent": "False"}),),
         stops=True,
     ),
     *(
@@ -310,7 +314,9 @@ def _facts_of(row: Row) -> Iterator[Follows]:  # noqa: C901 (one case a fact: fl
     if trigger is T.REVIEWED:
         yield Follows("reviewed", {"retry": str(dest is S.CONTINUE)})
     if trigger is T.ATTEMPT_FAILED or trigger is T.CONCLUDED:
-        yield Follows("attempt_failed" if trigger is T.ATTEMPT_FAILED else "concluded", {"retry": str(dest is source)})
+        silent = {"silent": "silent" if source is dest is S.TEXT_ONLY else "False"}
+        retry = {"retry": str(dest is source)}
+        yield Follows("attempt_failed", retry | silent) if trigger is T.ATTEMPT_FAILED else Follows("concluded", retry)
     if dest in FINAL or trigger in _OUTSIDE or (trigger is T.REVIEWED and dest is S.CONTINUE):
         yield Follows("closing", {"used": "used" if trigger in _OUTSIDE else "0"})
     if trigger is T.REVIEWED and dest is S.TOOL_EXEC:

@@ -19,7 +19,7 @@ from .effects import REFILLS, RUN, rank_of
 from .inputs import CallStatus, Decision, Finish, Usage
 from .limits import Limits, LimitThresholds
 from .payload import FrozenDict
-from .reasons import EndReason
+from .reasons import Cause, EndReason
 from .rounds import NO_ROUNDS, SettledCall, Stall
 from .state import State
 from .turn_hash import digest_of
@@ -115,6 +115,14 @@ class Turn:
             cached_tokens=self.cached_tokens,
             reasoning_tokens=self.reasoning_tokens,
         )
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps that have started, as people count them: the conclusion too, if it is one (docs/rules.md#steps)."""
+        steps, limits = self.counters.steps, self.limits
+        if limits.concluding == "within" and (self.stopped_at is not None or self.counters.allowance == 0):
+            return min(steps + 1, limits.cap)
+        return steps
 
     @property
     def rank(self) -> Rank:
@@ -281,7 +289,8 @@ class Turn:
 
     def _fail_attempt(self, fact: f.AttemptFailed) -> None:
         self._use(fact.usage)
-        RUN["attempt_failed"](self.counters, fact.retry)
+        silent = fact.retry and fact.cause is Cause.EMPTY_REPLY and fact.state is State.TEXT_ONLY
+        RUN["attempt_failed"](self.counters, fact.retry, silent)
 
     def _use(self, usage: Usage | None) -> None:
         if usage is not None:

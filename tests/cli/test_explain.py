@@ -63,7 +63,7 @@ def test_the_columns_say_what_the_certificate_says(cli: "Cli") -> None:
         who = f"{bound['set_by']} ({others})" if others else bound["set_by"]
         assert cells == [bound["bound"], value, who, bound["exactness"], bound["formula"]]
     assert "1234567" in text.out
-    assert f"Chart 3, 74 rows, SHA-256 {as_json.last['chart']['digest']}" in lines
+    assert f"Chart 4, 75 rows, SHA-256 {as_json.last['chart']['digest']}" in lines
     assert all(f"{exactness}: {means}" in lines for exactness, means in EXACTNESS.items())
 
 

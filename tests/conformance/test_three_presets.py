@@ -187,7 +187,7 @@ async def sent(preset: PresetName) -> str:
 ONE_SCRIPT: Final[dict[PresetName, tuple[str, str, str]]] = {
     "boocode": ("`doom_loop: doom_loop`", "33", "34"),
     "opencode": ("`paused: doom_loop`", "33", "33"),
-    "glm-cli": ("`cap_hit: step_cap`", "24", "25"),
+    "glm-cli": ("`cap_hit: step_cap`", "25", "25"),
 }
 
 

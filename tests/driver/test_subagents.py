@@ -866,7 +866,8 @@ async def test_what_those_used_that_were_stopped_over_a_head_is_counted() -> Non
 
 #: The result of a call is public: why it cannot run is for the log.
 CANNOT_RUN = (
-    "the sub-agent cannot run here: the agent, its model, a tool or a price is missing; calling it again does not help"
+    "the sub-agent cannot run here: its limits are not allowed, or the agent, its model, a tool or a price is missing;"
+    " calling it again does not help"
 )
 
 

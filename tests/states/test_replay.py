@@ -349,7 +349,7 @@ UNSEEN: Final = frozenset(
         *(f"turn_started.limits.{name}" for name in ("conclude_seconds", "conclude_tokens")),
         *(f"model_replied.{name}" for name in ("reasoning", "reasoning_details", "calls.provider_id")),
         "step_started.started_at",
-        *(f"request_prepared.{name}" for name in ("instructions", "tools", "settings", "append", "decisions")),
+        *(f"request_prepared.{name}" for name in ("instructions", "tools", "settings", "model", "append", "decisions")),
         *(f"reviewed.{name}" for name in ("output", "decisions")),
         *(f"compacted.{name}" for name in ("text", "cleared", "kept")),
         *(f"call_started.{name}" for name in ("child", "arguments", "decisions")),
@@ -365,7 +365,10 @@ UNSEEN: Final = frozenset(
 OUTSIDE: Final = frozenset(
     {
         *(f"turn_started.limits.{name}" for name in ("ceiling", "tokens", "cost", "seconds", "doom_threshold")),
-        *(f"turn_started.limits.{name}" for name in ("stall_errors", "stall_rounds", "stall_response", "idle_steps")),
+        *(
+            f"turn_started.limits.{name}"
+            for name in ("stall_errors", "stall_rounds", "stall_response", "idle_steps", "tool_timeout")
+        ),
         *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth")),
         *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid", "output")),

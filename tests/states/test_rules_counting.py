@@ -403,3 +403,28 @@ def test_a_part_of_the_usage_can_be_taken_from_the_sum() -> None:
     for name in Usage.__struct_fields__:
         with pytest.raises(ValueError, match=name):
             _ = Usage() - replace(Usage(), **{name: 1})
+
+
+def test_a_single_reply_of_only_calls_is_asked_for_once_more(begin: "Begin") -> None:
+    """The last step under a cap of 1 concludes, and a conclusion without text has a second try."""
+    turn = begin(steps=1, concluding="within")
+    turn.reply("a")
+    assert turn.action == CallModel(tools=False, second_try=True)
+    turn.reply("a")
+    assert turn.end is not None
+    assert (turn.end.outcome, turn.end.reason) == (Outcome.FINISHED, EndReason.TEXT_ONLY)
+
+
+def test_without_a_retry_a_single_reply_is_not_asked_for_again(begin: "Begin") -> None:
+    turn = begin(steps=0, max_retries=0)
+    turn.reply("a")
+    assert turn.end is not None
+    assert turn.end.reason is EndReason.TEXT_ONLY
+
+
+@pytest.mark.parametrize(("concluding", "taken"), [("after", 2), ("never", 2), ("within", 2)])
+def test_the_steps_of_a_turn_are_counted_as_people_set_them(begin: "Begin", concluding: str, taken: int) -> None:
+    turn = begin(steps=2, concluding=concluding)
+    while turn.state is State.STREAM:
+        turn.step("a")
+    assert turn.machine.turn.steps_taken == taken

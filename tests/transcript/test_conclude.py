@@ -154,7 +154,7 @@ async def test_within_the_cap_th_call_is_the_concluding_one() -> None:
     """A cap of 3 is two steps with tools and a conclusion; the sentinel prints the cap (docs/rules.md#last-step)."""
     model = Counting()
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=3, concluding="within")).run(AGENT, "hi")
-    assert (turn.outcome, turn.steps, len(model.requests)) == (Outcome.CAP_HIT, 2, 3)
+    assert (turn.outcome, turn.steps, len(model.requests)) == (Outcome.CAP_HIT, 3, 3)
     assert sentinel(turn).startswith("Stopped at the step limit (3 of 3)")
 
 
@@ -364,7 +364,7 @@ async def test_without_a_step_there_is_one_call_in_text(limits: Limits) -> None:
     turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.TEXT_ONLY, "I would tidy it.")
     assert (turn.steps, turn.path, sentinels(turn)) == (
-        0,
+        int(limits.concluding == "within"),
         (State.CHECK, State.TEXT_ONLY, State.FINISHED),
         limits.tool_calls == 0,
     )
@@ -403,8 +403,9 @@ async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
 ) -> None:
     """No text advises to use an answer that does not exist."""
     caplog.set_level(logging.WARNING, "turnwright")
-    model = ScriptedModel(asks_for(("note", {}), ("rm", {}), text=text))
+    model = ScriptedModel(asks_for(("note", {}), ("rm", {}), text=text), repeat=True)
     turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
+    assert len(model.requests) == (1 if text == "Let me look." else 2), "a reply without text is asked for once more"
     assert (turn.outcome, turn.reason, turn.tool_calls) == (Outcome.FINISHED, EndReason.TEXT_ONLY, 0)
     assert sentinel(turn).startswith(why)
     assert "were refused: note, rm." in sentinel(turn)
@@ -418,7 +419,9 @@ async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
 
 @pytest.mark.parametrize("limits", [Limits(ceiling=0), Limits.preset("opencode", ceiling=1)], ids=["none", "within"])
 async def test_the_advice_for_a_turn_without_tools_names_the_ceiling_where_it_binds(limits: Limits) -> None:
-    turn = await Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], limits=limits).run(AGENT, "hi")
+    turn = await Engine(model=ScriptedModel(asks_for(("note", {})), repeat=True), tools=[note], limits=limits).run(
+        AGENT, "hi"
+    )
     assert turn.reason is EndReason.TEXT_ONLY
     assert turn.advice == "Raise `ceiling` in the engine's limits to allow tools."
 

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 import typer
 
 from turnwright.agents.bounds import EXACTNESS
-from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents
+from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SetBy, SubAgents
+from turnwright.config.config import Config, SettingSource
 from turnwright.errors import ConfigError
 from turnwright_states import REASONS
 
@@ -63,14 +64,14 @@ def explain(
     if as_json:
         echo_json(certified.to_json())
     else:
-        _print(certified)
+        _print(certified, said)
 
 
-def _print(certified: Certificate) -> None:
+def _print(certified: Certificate, config: Config) -> None:
     chart = certified.chart
     print_lines([f"A turn of agent {certified.agent!r} is bounded by:", ""])
     head = ("bound", "value", "set by", "exactness", "formula")
-    print_columns(head, [_cells(bound) for bound in (*certified.bounds, certified.reply)])
+    print_columns(head, [_cells(bound, config) for bound in (*certified.bounds, certified.reply)])
     if certified.code is not None and certified.code.endless_tools:
         print_lines(["", f"Without a time limit, by choice: {', '.join(certified.code.endless_tools)}."])
     if certified.sub_agents is not None:
@@ -97,7 +98,18 @@ def _sub_agent_cells(one: CertifiedSubAgent) -> tuple[str, ...]:
     return (one.tool, one.agent, str(one.depth), *bounds, ", ".join(one.calls) or "-")
 
 
-def _cells(bound: CertifiedBound) -> tuple[str, ...]:
-    others = ", ".join(f"{one.field}: {one.set_by}" for one in bound.settings[1:])
-    who = f"{bound.set_by} ({others})" if others else str(bound.set_by)
+def _cells(bound: CertifiedBound, config: Config) -> tuple[str, ...]:
+    others = ", ".join(
+        f"{setting.field}: {_source(setting.field, setting.set_by, config)}" for setting in bound.settings[1:]
+    )
+    first = _source(bound.field, bound.set_by, config)
+    who = f"{first} ({others})" if others else first
     return (bound.bound, bound.shown, who, bound.exactness, bound.formula)
+
+
+def _source(field: str, set_by: SetBy, config: Config) -> str:
+    """Return who set a field: for the configuration, the source that `turnwright config` names."""
+    if set_by is not SetBy.CONFIGURATION:
+        return str(set_by)
+    origin = config.origins.get(f"model_settings.{field}" if field == "max_tokens" else f"limits.{field}")
+    return str(set_by) if origin is None or origin.source is SettingSource.DEFAULT else str(origin)

@@ -25,7 +25,7 @@ def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) ->
         taken[_PLACES[row]] += 1
     kinds = sum(count > 0 for count in taken)
     figures = (
-        _count(turn.counters.steps, "step"),
+        _count(turn.steps_taken, "step"),
         f"{_count(turn.counters.calls, 'tool call')} run",
         f"{turn.elapsed:.1f} s of driving",
         f"{kinds} of {len(taken)} rows taken, {_count(len(rows), 'time')} in all",

@@ -3,6 +3,7 @@
 No function retries or decides. A failed attempt is fed as such, and the chart decides what follows.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -90,6 +91,7 @@ def perform(segment: Segment, action: Action) -> Awaitable[Input | None]:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
 
 
+_LOG: Final = logging.getLogger(__name__)
 #: The actions during which a crash is a failed attempt.
 _CALLS_A_MODEL: Final = (CallModel, ReviewReply, CompactHistory, Conclude, Synthesize)
 
@@ -229,6 +231,10 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
                 return ConcludedInput(usage=usage, elapsed=segment.elapsed())
             return segment.failed(error, usage)
         await _check_text(segment, reply)
+        if reply.calls:
+            names = ", ".join(sorted({call.name for call in reply.calls}))
+            extra = {"turn": segment.journal.turn_id}
+            _LOG.warning("turn %s: its conclusion asks for tools: %s; refused", extra["turn"], names, extra=extra)
         return ConcludedInput(
             text=reply.text,
             calls=tuple(_checked_call(segment, call, []) for call in reply.calls),

@@ -74,7 +74,8 @@ _GONE: Final = (
 )
 #: A call's result is public. The name or address of what is missing is only in the log.
 _CANNOT_RUN: Final = (
-    "the sub-agent cannot run here: the agent, its model, a tool or a price is missing; calling it again does not help"
+    "the sub-agent cannot run here: its limits are not allowed, or the agent, its model, a tool or a price is missing;"
+    " calling it again does not help"
 )
 _NO_PAUSE: Final = "the turn that called this sub-agent has no pause left"
 

@@ -104,7 +104,7 @@ def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callab
     return TurnSummary(
         outcome=turn.state.outcome,
         reason=turn.reason,
-        steps=min(turn.counters.steps, MOST),
+        steps=min(turn.steps_taken, MOST),
         tool_calls=min(turn.counters.calls, MOST),
         usage=_stored(turn.usage if before is None else _less(turn.usage, before.usage)),
         seconds=min(max(turn.elapsed - (0.0 if before is None else before.elapsed), 0.0), _LONGEST),

@@ -111,4 +111,4 @@ class Instruments:
         attributes = {names.AGENT: work.agent, names.OUTCOME: str(work.outcome), names.REASON: str(turn.reason)}
         self._turns.add(1, attributes)
         self._turn.record(turn.elapsed, attributes)
-        self._steps.record(turn.counters.steps, attributes)
+        self._steps.record(turn.steps_taken, attributes)

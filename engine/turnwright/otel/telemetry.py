@@ -156,7 +156,7 @@ class TurnBlock(SpanBlock):
     def _finish(self, error: BaseException | None, seconds: float) -> None:
         work, span, turn = self._work, self.span, self._work.turn
         span.set_attribute(names.STATE, str(work.state))
-        span.set_attribute(names.STEPS, turn.counters.steps)
+        span.set_attribute(names.STEPS, turn.steps_taken)
         span.set_attribute(names.TOOL_CALLS, turn.counters.calls)
         if self._used is not None:
             tell_usage(span, self._used)

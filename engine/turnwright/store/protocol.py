@@ -66,7 +66,7 @@ class Status(Struct, frozen=True, gc=False):
     def of(cls, turn: Turn) -> "Status":
         """Return the status of a folded turn."""
         counters = turn.counters
-        return cls(turn.state, counters.steps, counters.calls, turn.reason)
+        return cls(turn.state, turn.steps_taken, counters.calls, turn.reason)
 
 
 @dataclass(frozen=True, slots=True)

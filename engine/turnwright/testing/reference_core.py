@@ -91,16 +91,16 @@ class Turn(Counted):
         self.steps += 1
         self._wrote()
 
-    def _stop(self, why: EndReason) -> NoReturn:
-        raise LimitError(why, [other for other in self._reached() if other is not why])
-
     def _reply(self, *, step: bool) -> ScriptedReply:
         """Call the model until it replies. Only causes that may pass are retried (docs/rules.md#retries)."""
-        self.retries_left = self.limits.max_retries
+        self.retries_left, once_more = self.limits.max_retries, not step
         while True:
             reply = self._attempt_or_crash(step=step)
-            # A reply with no calls and a blank text is a failed attempt (docs/rules.md#replies).
-            blank = not reply.calls and not reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER
+            # A reply with no calls and a blank text is a failed attempt (docs/rules.md#replies). So is the first reply
+            # of a turn without steps that has only calls (docs/rules.md#zero).
+            wants = reply.calls and not (once_more and self.retries_left)
+            blank = not wants and not reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER
+            once_more = once_more and not (reply.error is Cause.EMPTY_REPLY or (reply.error is None and blank))
             cause = reply.error or (Cause.EMPTY_REPLY if blank else None)
             if cause is None:
                 return reply

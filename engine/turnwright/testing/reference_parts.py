@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, NoReturn
 
 from turnwright_states import CallStatus, Cause, EndReason, Outcome, ToolCallLimits
 
@@ -174,6 +174,9 @@ class Counted:
         ]
         return [reason for reason, used, limit in use if limit is not None and used >= limit]
 
+    def _stop(self, why: EndReason) -> NoReturn:
+        raise LimitError(why, [other for other in self._reached() if other is not why])
+
     def _watch_for_loops(self, batch: list[Call]) -> None:
         """Watch the calls of a reply. Where their results are compared, the round ends with the step."""
         self.doom = False
@@ -228,7 +231,8 @@ class Counted:
             outcome=self.outcome,
             reason=why,
             also_reached=self.end.also,
-            steps=self.steps,
+            steps=self.steps
+            + (self.limits.concluding == "within" and self.cap > 0 and (self.stopped or not self.allowance)),
             tool_calls=self.started,
             executed=tuple(sorted((asked.tool, asked.number) for asked in self.executed)),
             model_calls=self.model_calls,

@@ -17,7 +17,7 @@ from .compaction import Size, compacted, size_of
 from .history import History, unsigned
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
-from .wording import budget_text, conclude_instruction, hint_text
+from .wording import budget_text, conclude_instruction, hint_text, prompt
 
 _LOG = logging.getLogger(__name__)
 #: The instructions in use. Turns of one text share one message, which encoders find in their caches.
@@ -236,7 +236,11 @@ class Conversation:
         limits = turn.limits
         if not action.tools and limits.concluding == "within" and limits.cap and not limits.allowance:
             # The only step is also the last one: its call concludes.
-            said.append(Message.user(conclude_instruction(turn, EndReason.STEP_CAP, self._conclude_prompt)))
+            again = action.second_try
+            text = conclude_instruction(turn, EndReason.STEP_CAP, self._conclude_prompt, again=again)
+            said.append(Message.user(text))
+        elif action.second_try:
+            said.append(Message.user(prompt("conclude_again").strip()))
         if self._show_budget and action.tools:
             template = self._show_budget if isinstance(self._show_budget, str) else None
             said.append(Message.user(budget_text(turn, template)))

@@ -214,7 +214,7 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
     )
     asked = "was not asked for a" if turn.limits.concluding == "never" else "gave no"
     lines = [f"{limit_reached(turn, reason)}. The model {asked} summary."]
-    lines.append(f"Steps taken: {turn.counters.steps}. Tool calls run: {turn.counters.calls}.")
+    lines.append(f"Steps taken: {turn.steps_taken}. Tool calls run: {turn.counters.calls}.")
     if used:
         lines.append(f"Tools used: {_listed([name for name, _ in used.most_common()], used)}.")
     parts = (part for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart))

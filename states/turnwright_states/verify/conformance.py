@@ -140,6 +140,7 @@ class _Part:
             case f.Answered():
                 inputs["counted"] = "asking_counted" in fell
             case f.AttemptFailed():
+                inputs["silent"] = fact.retry and after["second_try"]
                 inputs["given"] = NUMBER_OF[fact.cause.reason]
             case f.TurnEnded() if self.row is not None and self.row.trigger is Trigger.ABORT:
                 inputs["given"] = NUMBER_OF[fact.reason]

@@ -36,7 +36,7 @@ async def test_the_last_of_max_steps_calls_is_in_text(play: "Play", steps: int |
 
 async def test_the_default_is_25(play: "Play") -> None:
     ran = await play(play.endless())
-    assert (len(ran.sent), ran.turn.steps) == (25, 24)
+    assert (len(ran.sent), ran.turn.steps) == (25, 25)
 
 
 @pytest.mark.parametrize("answers_at", [23, 24, 25])

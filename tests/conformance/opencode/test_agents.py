@@ -132,7 +132,7 @@ async def _run_nested(folder: Path) -> tuple[TurnResult, Engine, ScriptedModel]:
 async def test_nested_sub_agents_each_have_a_counter_of_their_own(folder: Path) -> None:
     """4, 3 and 2 steps: build calls plan in each of 3, plan looks in each of 2, look notes in 1, and each concludes."""
     turn, engine, model = await _run_nested(folder)
-    assert (turn.outcome, turn.reason, turn.steps, turn.text) == ("cap_hit", "step_cap", 3, "build stops.")
+    assert (turn.outcome, turn.reason, turn.steps, turn.text) == ("cap_hit", "step_cap", 4, "build stops.")
     rows = {row.id: row for row in await engine.store.turns()}
     steps = {"build": 3, "plan": 2, "looker": 1}
     assert {agent: sum(row.agent == agent for row in rows.values()) for agent in steps} == {
@@ -142,7 +142,7 @@ async def test_nested_sub_agents_each_have_a_counter_of_their_own(folder: Path) 
     }
     for row in rows.values():
         result = await engine.get(row.id)
-        assert (result.outcome, result.reason, result.steps) == ("cap_hit", "step_cap", steps[row.agent])
+        assert (result.outcome, result.reason, result.steps) == ("cap_hit", "step_cap", steps[row.agent] + 1)
     assert len(model.requests) == 4 + 3 * (3 + 2 * 2)
 
 

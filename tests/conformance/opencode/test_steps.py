@@ -30,7 +30,7 @@ async def test_the_last_of_as_many_calls_as_there_are_steps_is_in_text(
     ran = await play(play.endless(), Agent(name="build", steps=steps), tool_calls=None)
     assert ran.ended == ("cap_hit", "step_cap")
     assert ran.choices == "a" * (cap - 1) + "n"
-    assert (ran.turn.steps, ran.turn.tool_calls) == (cap - 1, cap - 1)
+    assert (ran.turn.steps, ran.turn.tool_calls) == (cap, cap - 1)
 
 
 async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
@@ -55,7 +55,7 @@ async def test_one_step_answers_in_text_at_once(play: "Play") -> None:
     """No tool runs, so that nothing was cut short: it is an answer, without a sentinel."""
     ran = await play(play.endless(last="I would tidy it."), Agent(name="build", steps=1))
     assert (ran.ended, ran.turn.text) == (("finished", "text_only"), "I would tidy it.")
-    assert (ran.choices, ran.turn.steps, ran.sentinels) == ("n", 0, [])
+    assert (ran.choices, ran.turn.steps, ran.sentinels) == ("n", 1, [])
 
 
 async def test_a_tool_budget_of_0_answers_in_text_at_once_too(play: "Play") -> None:
@@ -71,7 +71,7 @@ async def test_two_steps_allow_one_round_of_tools_and_then_text(play: "Play") ->
     model = ScriptedModel(asks_for(("note", {"n": 1}), ("look", {"n": 2})), "Half is done.")
     ran = await play(model, Agent(name="build", steps=2))
     assert (ran.ended, ran.turn.text) == (("cap_hit", "step_cap"), "Half is done.")
-    assert (ran.choices, ran.turn.steps, ran.turn.tool_calls) == ("an", 1, 2)
+    assert (ran.choices, ran.turn.steps, ran.turn.tool_calls) == ("an", 2, 2)
 
 
 def test_no_steps_are_a_mistake() -> None:
@@ -150,4 +150,4 @@ async def test_each_agent_of_one_engine_has_steps_of_its_own(play: "Play") -> No
 async def test_each_turn_of_a_session_counts_from_the_start(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=3))
     again = await ran.engine.run(Agent(name="build", steps=3), "Go on.", continue_from=ran.turn.id)
-    assert (again.steps, len(ran.sent)) == (2, 6)
+    assert (again.steps, len(ran.sent)) == (3, 6)

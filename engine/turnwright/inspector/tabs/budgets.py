@@ -47,7 +47,7 @@ class BudgetsView:
 
 #: What of each bound is used, by its name in `bounds_of`, and in which unit.
 _USED: Final[dict[str, tuple[Callable[[Turn, Journal], float], str]]] = {
-    "cap": (lambda turn, _: turn.counters.steps, "steps"),
+    "cap": (lambda turn, _: turn.steps_taken, "steps"),
     "tool calls": (lambda turn, _: turn.counters.calls, "calls"),
     "tokens": (lambda turn, _: turn.tokens, "tokens"),
     "cost": (lambda turn, _: turn.cost, ""),
