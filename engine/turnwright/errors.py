@@ -21,7 +21,7 @@
     ├── ToolError                a tool (`turnwright.tools`): becomes the result of the call
     └── ModelError               the provider (`turnwright.model`): becomes a fact, never leaves the driver
 
-Each can be pickled and copied, with its text and its fields (`turnwright_states.errors.PicklableError`).
+Each can be pickled and copied, with its text and its fields (`PicklableError`).
 
 How a turn ends is never an exception. It is the outcome and the reason of its result (docs/rules.md#outcomes).
 """
@@ -32,10 +32,24 @@ from functools import wraps
 from types import UnionType
 from typing import ParamSpec, TypeVar
 
-from turnwright_states.errors import PicklableError
-
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class PicklableError(BaseException):
+    """An exception that can be copied and sent to another process: see `turnwright_states.errors.PicklableError`.
+
+    It is written twice, since the help of the command line loads this module, and nothing of the machine.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[PicklableError], args: tuple[object, ...], fields: dict[str, object]) -> PicklableError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class TurnwrightError(PicklableError, Exception):

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Final
 
 from turnwright.engine import Engine
-from turnwright_states.errors import PicklableError
+from turnwright.errors import PicklableError
 
 from . import process
 

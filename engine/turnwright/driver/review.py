@@ -10,11 +10,10 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from turnwright.errors import Retry
+from turnwright.errors import PicklableError, Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools.text import cap
 from turnwright_states import AttemptFailedInput, Call, Input, ReviewedInput, TrippedInput, Usage
-from turnwright_states.errors import PicklableError
 from turnwright_states.facts import ModelReplied
 
 

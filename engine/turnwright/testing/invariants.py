@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from turnwright.agent import OUTPUT_TOOL
+from turnwright.errors import PicklableError
 from turnwright.message import Message, ToolCallPart, ToolResultPart
 from turnwright.tools import RESULT_LIMIT, Tool
 from turnwright.tools.batch import can_be_repeated
@@ -16,7 +17,6 @@ from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Turn
 from turnwright_states import facts as f
-from turnwright_states.errors import PicklableError
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Check, Verdict
 

@@ -13,8 +13,8 @@ import anyio
 import anyio.lowlevel
 
 from turnwright.context import DepsT_co, TurnContext
+from turnwright.errors import PicklableError
 from turnwright_states import Decision, InterruptKind
-from turnwright_states.errors import PicklableError
 
 from .loop_handle import LoopHandle, loop_handle
 from .text import shorten
