@@ -50,7 +50,7 @@ def pydantic_ai(capabilities: Capabilities) -> Build:
     """Messages of pydantic-ai, which makes bodies of its own out of them."""
     from turnwright.model.pydantic_ai.request import messages_of, parameters_of  # noqa: PLC0415 (an extra)
 
-    return lambda request: (messages_of(fit(request, capabilities).messages), parameters_of(request.tools))
+    return lambda request: (messages_of(fit(request, capabilities).messages), parameters_of(request))
 
 
 DEFAULT: Final = Capabilities()

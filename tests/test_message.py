@@ -180,7 +180,15 @@ WHOLE: Chat = {
             "reasoning_tokens": 0,
             "refused": False,
         },
-        {"seq": 8, "type": "sentinel", "kind": "cap_hit", "reason": "step_cap", "text": "Enough."},
+        {
+            "seq": 8,
+            "type": "sentinel",
+            "kind": "cap_hit",
+            "reason": "step_cap",
+            "text": "Enough.",
+            "refusal": "",
+            "refused_from": None,
+        },
     ],
 }
 

@@ -163,6 +163,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "limits.stall_errors": ("off", None),
     "limits.stall_rounds": ("3", 3),
     "limits.stall_response": ("loop", "loop"),
+    "limits.idle_steps": ("off", None),
     "limits.step_notices": ("each", "each"),
     "limits.max_retries": ("0", 0),
     "limits.max_pauses": ("0", 0),

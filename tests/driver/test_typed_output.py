@@ -55,7 +55,9 @@ def answers(data: object, name: str = "final_result") -> ModelResponse:
 class NativeModel(ScriptedModel):
     """A model whose provider holds replies to a schema."""
 
-    capabilities = Capabilities(json_schema_output=True)
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(json_schema_output=True)
 
 
 def engine_of(*lines: Line, store: MemoryStore | None = None) -> tuple[Engine, ScriptedModel]:

@@ -225,7 +225,7 @@ async def test_an_answer_whose_check_fails_ends_the_turn() -> None:
 )
 async def test_imported_history_is_checked(guardrail: Guardrail, message: Message | dict[str, object]) -> None:
     engine = engine_of(guardrail, "Done.")
-    turn = await engine.run(AGENT, "go on", message_history=[message, Message.assistant("Yes?")])  # type: ignore[list-item]
+    turn = await engine.run(AGENT, "go on", message_history=[message, Message.assistant("Yes?")])
     assert_tripped(turn, "history")
     model = ScriptedModel("Fine.")
     later = Engine(model=model, guardrails=[guardrail], store=engine.store)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright import Agent, Engine, TurnContext, after_model, tool
-from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
+from turnwright.events import FactEvent, StreamEvent, TextDeltaEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.follow import follow
 from turnwright.journal.held_events import HeldEvents
@@ -40,7 +40,7 @@ class Played:
 
     row: TurnRow
     facts: Sequence[Fact]
-    events: Sequence[TurnEvent]
+    events: Sequence[StreamEvent]
 
 
 @after_model
@@ -50,7 +50,7 @@ async def allow(ctx: TurnContext, response: ModelResponse) -> None:
 
 def play(model: ScriptedModel, *, pauses: bool = False, reviews: bool = False) -> Played:
     async def drive() -> Played:
-        events: list[TurnEvent] = []
+        events: list[StreamEvent] = []
         hooks = [allow] if reviews else []
         engine = Engine(model=model, tools=[look, erase], hooks=hooks, on_event=[events.append])
         turn = await engine.run(Agent(name="Tester"), "Look")
@@ -149,12 +149,12 @@ class Growing(StoreWrapper):
             self._hub.close(played.row.id)
 
 
-def heard_of(played: Played, *stretches: Stretch, after: int = 0) -> tuple[list[TurnEvent], Growing]:
+def heard_of(played: Played, *stretches: Stretch, after: int = 0) -> tuple[list[StreamEvent], Growing]:
     """Return the events of a follower while the turn is driven in these parts, then elsewhere; and the store."""
     hub = EventBus()
     store = Growing(played, hub, stretches)
 
-    async def listen() -> list[TurnEvent]:
+    async def listen() -> list[StreamEvent]:
         await store.begin()
         followed = follow(store, hub, played.row.id, after=after, is_driven_here=lambda: store.here, poll_interval=0)
         return [event async for event in followed]
@@ -170,7 +170,7 @@ def here(length: int) -> Stretch:
     return Stretch(length, here=True)
 
 
-def without_pieces(heard: Sequence[TurnEvent]) -> list[TurnEvent]:
+def without_pieces(heard: Sequence[StreamEvent]) -> list[StreamEvent]:
     return [event for event in heard if not isinstance(event, TextDeltaEvent)]
 
 

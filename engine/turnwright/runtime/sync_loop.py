@@ -49,7 +49,8 @@ class SyncLoop:
             nonlocal task
             task = asyncio.current_task()
             if task is not None:
-                interrupt.cancels(partial(task.get_loop().call_soon_threadsafe, task.cancel))
+                loop, cancel = task.get_loop(), task.cancel
+                interrupt.cancels(lambda: loop.call_soon_threadsafe(cancel))
             return await work()
 
         self._is_running = True
