@@ -195,7 +195,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"budget": {"cost": 10**400}}, "must be a number of at most 18 digits, not 1"),
     ({"budget": {"seconds": -2}}, "must be a number above 0, not -2"),
     ({"budget": {"calls": 3}}, "is unknown: did you mean `tool_calls`?"),
-    ({"concluding": "before"}, "must be 'after' or 'within', not 'before'"),
+    ({"concluding": "before"}, "must be 'after', 'within' or 'never', not 'before'"),
     ({"doom_threshold": 1}, "must be a whole number of at least 2, not 1"),
     ({"doom_response": "shout"}, "must be 'stop' or 'ask', not 'shout'"),
     ({"nudges": None}, "cannot be switched off: leave it out to keep the engine's value"),

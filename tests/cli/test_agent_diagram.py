@@ -96,7 +96,7 @@ def table(*options: str) -> dict[int, list[str]]:
 def test_rows_that_an_agent_never_takes_are_left_out() -> None:
     reader = table("--agent", "Reader")
     assert set(reader) < set(range(1, len(ROWS) + 1))
-    assert {2, 10, 13, 15, 46} <= set(reader)
+    assert {2, 11, 14, 16, 47} <= set(reader)
     assert not {
         row for row, (source, _, _, dest, *_) in reader.items() if {source, dest} & {"PAUSED", "REVIEW", "COMPACT"}
     }
@@ -107,43 +107,43 @@ def test_guards_carry_the_numbers_of_the_agent() -> None:
     lead = table("--agent", "Lead")
     assert lead[2][2] == "steps ≥ 12"
     assert lead[5][2] == "30 calls spent"
-    assert lead[16][2] == "a retry of 3 left and the cause may pass"
+    assert lead[17][2] == "a retry of 3 left and the cause may pass"
 
 
 def test_tools_stand_at_the_rows_where_they_act() -> None:
     lead = table("--agent", "Lead", "--tools", "my_tools.py", "--hooks", "my_hooks.py")
     asks = "asks by deploy, may ask by ask_user_input, request_read_access"
     assert {row: cells[-1] for row, cells in lead.items() if cells[-1]} == {
-        12: "by picky, polite",
-        20: "by polite",
-        34: "writes deploy, may write quote, delegates to Editor, Reader",
-        39: "by polite",
-        43: asks,
-        44: "by quote",
-        47: "by polite",
-        64: "by polite",
+        13: "by picky, polite",
+        21: "by polite",
+        35: "writes deploy, may write quote, delegates to Editor, Reader",
+        40: "by polite",
+        44: asks,
+        45: "by quote",
+        48: "by polite",
+        65: "by polite",
     }
-    assert 13 not in lead, "every reply is reviewed"
+    assert 14 not in lead, "every reply is reviewed"
 
 
 def test_a_sub_agent_that_asks_pauses_its_caller(team: Path) -> None:
     text = TEAM.replace("steps: 12\n", "steps: 12\ntools: [Editor]\n")
     (team / "AGENTS.md").write_text(text, encoding="utf-8")
-    assert 43 in table("--agent", "Lead")
+    assert 44 in table("--agent", "Lead")
     (team / "AGENTS.md").write_text(text.replace(", ask_user_input", ""), encoding="utf-8")
-    assert 43 not in table("--agent", "Lead")
+    assert 44 not in table("--agent", "Lead")
 
 
 def test_unknown_tools_may_do_everything(team: Path) -> None:
     (team / "AGENTS.md").write_text("---\nname: One\ntools: [elsewhere]\n---\nGo.\n", encoding="utf-8")
     unknown = table()
-    assert unknown[13][-1] == unknown[43][-1] == "(some tools are unknown)"
-    assert 44 in unknown
+    assert unknown[14][-1] == unknown[44][-1] == "(some tools are unknown)"
+    assert 45 in unknown
 
 
 def test_the_synthesis_of_an_app_has_its_row() -> None:
-    assert 45 not in table("--agent", "Reader")
-    assert 45 in table("--agent", "Reader", "--synthesis")
+    assert 46 not in table("--agent", "Reader")
+    assert 46 in table("--agent", "Reader", "--synthesis")
 
 
 def test_the_page_has_the_chart_the_team_and_the_bounds() -> None:

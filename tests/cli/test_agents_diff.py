@@ -48,7 +48,7 @@ def test_a_change_in_one_line() -> None:
     text = REFACTORER.replace("steps: 5", "steps: 20").replace("[read_file]", "[read_file, ask_user_input]")
     assert " ".join(diff(text).split()) == (
         "Refactorer: steps 5 -> 20; model calls at most 24 -> 84; may now end as aborted: superseded;"
-        " may now pause; tool added: ask_user_input"
+        " may now end as cap_hit: no_call_ran; may now pause; tool added: ask_user_input"
     )
 
 
@@ -115,7 +115,7 @@ def test_json_has_one_object_for_each_agent() -> None:
         "agent": "Refactorer",
         "kind": "changed",
         "words": "Refactorer: steps 5 -> 20; model calls at most 24 -> 84; tool calls 50 -> unlimited;"
-        " may no longer end as cap_hit: budget",
+        " may now end as cap_hit: no_call_ran; may no longer end as cap_hit: budget",
     }
     assert changes["tool calls"] == {"what": "tool calls", "old": 50, "new": None, "wider": True}
     assert changes["may no longer end as cap_hit: budget"]["wider"] is False

@@ -190,7 +190,7 @@ def test_a_recorded_turn_is_drawn_with_the_rows_that_driving_it_took(recorded: R
     title, figures, path, *_ = result.stdout.split("\n\n")
     assert title == f"**turn {recorded.id}: cap_hit: step_cap**"
     assert re.fullmatch(
-        r"2 steps, 2 tool calls run, \d+\.\d s of driving, 6 of 74 rows taken, 10 times in all", figures
+        r"2 steps, 2 tool calls run, \d+\.\d s of driving, 6 of 75 rows taken, 10 times in all", figures
     )
     assert path == "path: (CHECK > STREAM > TOOL_EXEC > CONTINUE) x2 > CHECK > CONCLUDE > CAP_HIT"
 
@@ -257,14 +257,14 @@ def test_coverage_is_drawn_in_every_format(tmp_path: Path, form: str) -> None:
     }
     result = run("--coverage", str(file), "--format", form, env={"PATH": ""})
     assert (result.exit_code, result.stdout, result.stderr) == (0, texts[form], "")
-    assert "2 of 74 rows taken" in result.stdout
+    assert "2 of 75 rows taken" in result.stdout
 
 
 @needs_graphviz
 def test_coverage_is_drawn_as_svg(tmp_path: Path) -> None:
     result = run("--coverage", str(_written(tmp_path / "rows.json", 10, 14)), "--format", "svg")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert '<title id="turn-title">One turn of an agent as a state machine: 2 of 74 rows taken</title>' in result.stdout
+    assert '<title id="turn-title">One turn of an agent as a state machine: 2 of 75 rows taken</title>' in result.stdout
 
 
 def test_several_files_of_coverage_are_added_up(tmp_path: Path) -> None:

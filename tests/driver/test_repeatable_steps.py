@@ -158,7 +158,7 @@ async def test_calls_that_cannot_run_do_not_matter() -> None:
 
 
 async def test_a_reply_whose_calls_are_all_refused_waits_for_nothing() -> None:
-    kept = await appends(("look", {}), limits=Limits(tool_calls=0))
+    kept = await appends(("look", {}), limits=Limits(tool_calls=0, max_retries=0))
     assert kept[0][0] == "model_replied"
     store = Recording(MemoryStore())
     model = ScriptedModel(asks_for(("look", {})), asks_for(("look", {"n": 1}), ("look", {"n": 2})), "Done.")
