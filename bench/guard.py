@@ -25,6 +25,7 @@ takes a ratio. A step is one of the yardstick's: a text and two calls.
 import argparse
 import asyncio
 import cProfile
+import gc
 import json
 import pstats
 import re
@@ -283,7 +284,7 @@ async def held(subject: Subject) -> float:
     async with subject.opened():
         await run(subject, Script(HELD_STEPS))
         at_gate: list[int] = []
-        gate = Gate(HELD, lambda: at_gate.append(tracemalloc.get_traced_memory()[0]))
+        gate = Gate(HELD, lambda: at_gate.append((gc.collect(), tracemalloc.get_traced_memory()[0])[1]))
         scripts = [Script(HELD_STEPS, gate) for _ in range(HELD)]
         tracemalloc.start()
         await asyncio.gather(*(run(subject, script) for script in scripts))

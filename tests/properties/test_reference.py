@@ -167,7 +167,7 @@ def test_no_turn_takes_more_than_two_hundred_steps(steps: int | None, concluding
     bounds = Limits.model_validate({"steps": steps, "concluding": concluding, "tool_calls": None})
     script = TurnScript(replies=(polling,), tools=TOOLS, limits=bounds)
     course = assert_as_predicted(script)
-    assert course.steps == min(steps or 200, 200) - (concluding == "within")
+    assert course.steps == min(steps or 200, 200)
 
 
 @settings(max_examples=percent_of_examples(20))

@@ -7,7 +7,7 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
-from tests.rule_bounds import DEEPEST, most_tool_calls, steps_with_tools
+from tests.rule_bounds import DEEPEST, most_steps, most_tool_calls
 
 from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, tool
 from turnwright.driver.subagents import agent_tool
@@ -235,7 +235,7 @@ def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: 
         used = started_calls(journal) + sum(started_calls(tree.journals[other]) for other in below)
         lent = most_tool_calls(limits_of(journal))
         assert lent is None or used <= lent, f"{name} was lent {lent}"
-        assert tree.turns[name].steps <= steps_with_tools(limits_of(journal))
+        assert tree.turns[name].steps <= most_steps(limits_of(journal))
 
 
 @settings(max_examples=percent_of_examples(40))

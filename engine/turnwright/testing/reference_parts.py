@@ -251,6 +251,5 @@ class Counted:
             EndReason.STEP_CAP: f"{self.cap} of {self.cap}",
             EndReason.BUDGET: f"{self.started} of {self.budget} calls",
             EndReason.TOKENS: f"{self.tokens} of {self.limits.tokens}",
-            EndReason.NO_CALL_RAN: f"{self.idle} step",
         }
         return figures.get(why, "")
