@@ -69,7 +69,7 @@ def dangling_refs(schema: Mapping[str, object]) -> list[DanglingRef]:
 
 
 def invalid_keyword(schema: Mapping[str, object]) -> str | None:
-    """Return the first keyword in a schema whose value is invalid in every draft from 4 on, or None.
+    """Return the first keyword in a schema whose value is invalid in every draft from 4 on that has it, or None.
 
     The text names the place, the value and what belongs there. Unknown keywords, and keywords that only describe, may
     have any value.
@@ -89,6 +89,8 @@ def invalid_keyword(schema: Mapping[str, object]) -> str | None:
 
 def _inner_schemas(keyword: str, value: object) -> Iterator[tuple[Mapping[str, object], Path]]:
     """Yield the schemas in the value of a known keyword, each with its path there."""
+    if keyword in _DATA:
+        return
     if isinstance(value, Mapping) and keyword not in _NAMED:
         yield value, ()
     elif isinstance(value, Mapping | list | tuple):
