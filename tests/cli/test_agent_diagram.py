@@ -107,7 +107,16 @@ def test_guards_carry_the_numbers_of_the_agent() -> None:
     lead = table("--agent", "Lead")
     assert lead[2][2] == "steps ≥ 12"
     assert lead[5][2] == "30 calls spent"
+    assert lead[9][2] == "no call ran in 5 steps in a row"
     assert lead[17][2] == "a retry of 3 left and the cause may pass"
+
+
+def test_row_of_idle_steps_is_left_out_without_their_limit(team: Path) -> None:
+    """Other rows no longer say that a call ran lately."""
+    (team / "AGENTS.md").write_text(TEAM.replace("steps: 12", "steps: 12\nidle_steps: null"), encoding="utf-8")
+    lead = table("--agent", "Lead")
+    assert 9 not in lead
+    assert not [cells for cells in lead.values() if "lately" in cells[2] or "in a row" in cells[2]]
 
 
 def test_tools_stand_at_the_rows_where_they_act() -> None:

@@ -60,6 +60,7 @@ def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
         "tokens_spent": (f"{tokens} tokens spent", f"tokens of {tokens} left"),
         "cost_spent": (f"cost of {limits.cost or 0:g} spent", f"money of {limits.cost or 0:g} left"),
         "time_spent": (f"{limits.seconds or 0:g} s spent", f"time of {limits.seconds or 0:g} s left"),
+        "idled": (f"no call ran in {limits.idle_steps} steps in a row", "a call ran lately"),
         "doom": (f"doom loop of {limits.shortest_loop} rounds", "no doom loop"),
         "nudges_left > 0": _left("nudge", limits.nudges),
         "pauses_left == 0": (f"{limits.max_pauses} pauses taken", f"a pause of {limits.max_pauses} left"),
@@ -67,26 +68,21 @@ def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
         "output_retries_left > 0": _left("output retry", limits.output_retries),
         "compactions_left > 0": _left("compaction", limits.max_compactions),
     }
-    off = {"calls_spent": calls, "tokens_spent": tokens, "cost_spent": limits.cost, "time_spent": limits.seconds}
-    return {**WORDS, **{atom: words for atom, words in own.items() if off.get(atom, 0) is not None}}
+    spending = _spending_limits(limits)
+    return {**WORDS, **{atom: words for atom, words in own.items() if spending.get(atom, 0) is not None}}
 
 
 def known_atoms(limits: Limits) -> Mapping[str, bool]:
     """Return the atoms of guards whose values never change in turns with these limits."""
-    spent = {
-        "calls_spent": limits.call_limit,
-        "tokens_spent": limits.tokens,
-        "cost_spent": limits.cost,
-        "time_spent": limits.seconds,
-    }
+    spending = _spending_limits(limits)
     known = {
         "allowance == 0": limits.allowance == 0,
         "no_calls": limits.call_limit == 0,
         "doom_asks": limits.doom_response == "ask",
     }
     never = {
-        **{atom: limit is None for atom, limit in spent.items()},
-        "spent": not any(limit is not None for limit in spent.values()),
+        **{atom: limit is None for atom, limit in spending.items()},
+        "spent": not any(limit is not None for limit in spending.values()),
         "doom": limits.shortest_loop is None,
         "nudges_left > 0": limits.nudges == 0,
         "retries_left > 0": limits.max_retries == 0,
@@ -95,6 +91,17 @@ def known_atoms(limits: Limits) -> Mapping[str, bool]:
     }
     always = {"pauses_left == 0": True} if limits.max_pauses == 0 else {}
     return known | {atom: False for atom, is_off in never.items() if is_off} | always
+
+
+def _spending_limits(limits: Limits) -> Mapping[str, float | None]:
+    """Return the limits that `spent` in a guard is about, by their atoms; None for no limit."""
+    return {
+        "calls_spent": limits.call_limit,
+        "tokens_spent": limits.tokens,
+        "cost_spent": limits.cost,
+        "time_spent": limits.seconds,
+        "idled": limits.idle_steps,
+    }
 
 
 def _left(what: str, most: int) -> tuple[str, str]:
