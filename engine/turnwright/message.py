@@ -6,7 +6,6 @@ A message has more parts than a provider takes (steps, sentinels). Each model ad
 import base64
 import binascii
 import json
-import mimetypes
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -142,7 +141,9 @@ class FilePart(Part, frozen=True, kw_only=True):
 
         Raises `ConfigError` if it cannot be read, is empty or too large, or has an unknown ending.
         """
-        from ._base.regular_files import FileTooLargeError, read_regular  # noqa: PLC0415 (few turns have files)
+        import mimetypes  # noqa: PLC0415 (few turns have files)
+
+        from ._base.regular_files import FileTooLargeError, read_regular  # noqa: PLC0415
 
         path = Path(path)
         media_type, packed = mimetypes.guess_type(path.name)

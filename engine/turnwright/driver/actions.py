@@ -15,7 +15,6 @@ from pydantic import JsonValue
 from turnwright.errors import HookFailedError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall, Prepare
-from turnwright.model.http.json_text import damage_of
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -330,6 +329,8 @@ def _checked_call(
     if call.arguments is None and not cut_off and call.raw.strip() == "null" and _takes_none(segment, call.name):
         call = ResponseToolCall(call.name, {}, call.raw, call.id)
     elif call.arguments is None and not cut_off:
+        from turnwright.model.http.json_text import damage_of  # noqa: PLC0415 (few calls are damaged)
+
         incomplete = f"{NOT_WHOLE}: {damage_of(call.raw)}"
     if segment.output is not None and segment.output.is_answer(call):
         checked.append(None)

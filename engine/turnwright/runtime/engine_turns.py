@@ -39,11 +39,11 @@ from turnwright.store import Store
 
 from .in_process import InProcessTurns
 from .protocol import Runtime
-from .turn_stream import TurnStream
 
 if TYPE_CHECKING:
     from .started import StartedTurn, StartedTurns
     from .submitted import SubmittedTurns
+    from .turn_stream import ClosableEvents, TurnStream
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class EngineTurns:
         deps: object = NOT_GIVEN,
         *,
         subagents: bool = False,
-    ) -> AsyncIterator[TurnStream]:
+    ) -> "AsyncIterator[TurnStream]":
         """See `Engine.stream`."""
         turn_id, supplied = new_id(), self.supplied(agent, deps)
 
@@ -118,7 +118,7 @@ class EngineTurns:
             return
         with self._hub.follow(turn_id, subagents=subagents) as followed:
             begun = await self._begin(turn_id, agent, prompt, options)
-            async with _driven(TurnStream(turn_id, followed), partial(drive, begun)) as stream:
+            async with _driven(turn_id, followed, partial(drive, begun)) as stream:
                 yield stream
 
     async def submit(self, agent: AnyAgent, prompt: str, options: TurnOptions) -> str:
@@ -196,7 +196,7 @@ class EngineTurns:
         deps: object = NOT_GIVEN,
         *,
         subagents: bool = False,
-    ) -> AsyncIterator[TurnStream]:
+    ) -> "AsyncIterator[TurnStream]":
         """See `Engine.stream_resume`."""
         supplied = self.supplied(agent, deps)
         known = await self.read(turn_id)
@@ -382,7 +382,7 @@ class EngineTurns:
         drive: Callable[[], Awaitable[TurnResult]],
         *,
         subagents: Mapping[str, int] | None,
-    ) -> AsyncIterator[TurnStream]:
+    ) -> "AsyncIterator[TurnStream]":
         """Follow a turn after the fact `after`, while `drive` drives it or waits for its driver."""
         under_way = True
 
@@ -397,7 +397,7 @@ class EngineTurns:
 
         followed = self._follow(turn_id, after, lambda: under_way, subagents=subagents)
         events = wait_until_idle(followed, turn_id, after, partial(current_result, self._store))
-        async with _driven(TurnStream(turn_id, events), drive_and_close) as stream:
+        async with _driven(turn_id, events, drive_and_close) as stream:
             yield stream
 
     def _follow(
@@ -430,8 +430,13 @@ class EngineTurns:
 
 
 @asynccontextmanager
-async def _driven(stream: TurnStream, drive: Callable[[], Awaitable[TurnResult]]) -> AsyncIterator[TurnStream]:
+async def _driven(
+    turn_id: str, events: "ClosableEvents", drive: Callable[[], Awaitable[TurnResult]]
+) -> "AsyncIterator[TurnStream]":
     """Drive a turn during the block. Once its last event was read, the end of the block waits for its result."""
+    from .turn_stream import TurnStream  # noqa: PLC0415 (many programs read no stream)
+
+    stream = TurnStream(turn_id, events)
     async with background_task(stream.drive, drive):
         yield stream
         await stream.wait_for_result()

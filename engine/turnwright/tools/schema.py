@@ -1,8 +1,8 @@
 """The arguments of a function: their JSON Schema, and their validation."""
 
-import cmath
 import inspect
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -292,7 +292,7 @@ def _need_finite(value: object) -> object:
             pending += one.values()
         elif isinstance(one, list):
             pending += one
-        elif isinstance(one, float | complex) and not cmath.isfinite(one):
+        elif isinstance(one, float | complex) and not (math.isfinite(one.real) and math.isfinite(one.imag)):
             raise PydanticCustomError("finite_number", "Input should be a finite number")
     return value
 
