@@ -15,7 +15,7 @@ from pathlib import Path
 
 FORMAT, MAX_DEPTH = "turnwright/certificate/2", 3
 #: The known charts: the number of rows and the digest of each version.
-CHARTS = {3: (74, "dfd8a9d70ed1fe9c0e7e6a4a14d76041f64523fc0945dd8849a8eb5dc463b613")}
+CHARTS = {4: (75, "acb8feed6cce785e49f351afb737bcd0708d3bca52cdaaec8d3247e37d188a15")}
 EXACTNESS = {
     "exact": "never exceeded",
     "overshot_by_one_reply": "may be exceeded by the attempts of one reply and the concluding call",
@@ -30,19 +30,18 @@ LEASES = (
 )
 #: The least value of each setting that is a number. Those of OPTIONAL may be off, and those of REAL need not be whole.
 ROUNDS = ("doom_threshold", "stall_errors", "stall_rounds")
-LEAST = dict.fromkeys(("max_calls_per_step", "tokens", "conclude_tokens", "max_tokens", "idle_steps"), 1)
-LEAST |= dict.fromkeys(ROUNDS, 2)
-LEAST |= dict.fromkeys(("steps", "ceiling", "tool_calls", "cost", "seconds", "conclude_seconds", "nudges"), 0)
-LEAST |= dict.fromkeys(("max_retries", "output_retries", "max_compactions", "max_pauses"), 0)
-OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "max_tokens", "idle_steps", *ROUNDS}
-REAL = dict.fromkeys(("cost", "seconds", "conclude_seconds"), 1e15)
+ONES = ("max_calls_per_step", "tokens", "conclude_tokens", "max_tokens", "idle_steps")
+ZEROS = "steps ceiling tool_calls cost seconds tool_timeout conclude_seconds nudges max_retries output_retries"
+LEAST = (
+    dict.fromkeys((*ZEROS.split(), "max_compactions", "max_pauses"), 0)
+    | dict.fromkeys(ONES, 1)
+    | dict.fromkeys(ROUNDS, 2)
+)
+OPTIONAL = {"steps", "tool_calls", "tokens", "cost", "seconds", "tool_timeout", "max_tokens", "idle_steps", *ROUNDS}
+REAL = dict.fromkeys(("cost", "seconds", "tool_timeout", "conclude_seconds"), 1e15)
 MOST = {"ceiling": 200, "max_calls_per_step": 32, **REAL}
-TEXTS = {
-    "concluding": ("after", "within", "never"),
-    "doom_response": ("stop", "ask"),
-    "doom_compare": ("results", "calls"),
-}
-TEXTS["stall_response"] = ("hint", "loop")
+TEXTS = {"concluding": ("after", "within", "never"), "doom_response": ("stop", "ask")}
+TEXTS |= {"doom_compare": ("results", "calls"), "stall_response": ("hint", "loop")}
 #: The keys of each object, with the types that no formula shows. A certificate without sub-agents has no sub_agents.
 PARTS = {
     "certificate": "schema agent:str chart bounds:list reply code sub_agents",
@@ -52,7 +51,7 @@ PARTS = {
     "code": "tools hooks:list guardrails:list typed:bool",
     "hook": "name:str on:list",
     "guardrail": "name:str checks:input|output|tool_input|tool_output",
-    "tool": "tool:str read_only delegates:bool asks:always|perhaps|never returns_direct:bool retries:int "
+    "tool": "tool:str read_only delegates:bool timeout asks:always|perhaps|never returns_direct:bool retries:int "
     "retry_requests",
     "sub_agents": "leases max_depth calls:list agents:list tree",
     "sub_agent": "tool:str agent:str depth:int calls:list bounds:list reply code",
@@ -147,6 +146,7 @@ def expected(s, tool_class):
         plain("tokens", "tokens", reply, "tokens", "tokens, in and out"),
         plain("cost", "cost", reply, "cost"),
         plain("seconds", "seconds", time, "deadline", "seconds of driving, without pauses and the concluding call"),
+        plain("seconds of a tool call", "tool_timeout", time, None, "tool_timeout, or the tool's own timeout"),
         ("rounds that repeat", rounds, repeats if rounds else doom[0], doom, exact, "doom_loop"),
         ("rounds of one error", s["stall_errors"], "stall_errors", ("stall_errors", "stall_response"), exact, stalls),
         ("rounds without news", s["stall_rounds"], "stall_rounds", ("stall_rounds", "stall_response"), exact, stalls),

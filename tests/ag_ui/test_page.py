@@ -34,7 +34,7 @@ def kinds_of(event: type[TurnEvent]) -> Iterator[type[TurnEvent]]:
 
 def rows(heading: str) -> list[list[str]]:
     """The cells of the table whose header begins with that word."""
-    table = re.search(rf"^\|{heading}\|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    table = re.search(rf"^\| {heading} \|.*\n\|[ -|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     assert table is not None
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines()]
 

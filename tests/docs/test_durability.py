@@ -33,7 +33,7 @@ def test_each_tool_of_a_killed_turn_is_treated_by_its_crash_policy(tmp_path: Pat
 
 
 def test_every_fact_that_the_page_names_is_one() -> None:
-    table = text_of(PAGE).split("|before|", 1)[1].split("\n\n", 1)[0]
+    table = text_of(PAGE).split("| before |", 1)[1].split("\n\n", 1)[0]
     named = set(re.findall(r"`(\w+_\w+|paused|answered|turn_ended)`", table))
     assert named
     assert named <= KINDS.keys()

@@ -78,7 +78,7 @@ def test_a_command_prints_what_the_page_shows(command: str, shown: str) -> None:
 @pytest.mark.parametrize("number", range(len(STEPS)))
 def test_the_table_says_which_problems_a_step_solves(number: int) -> None:
     solved = {problem for problem, said in SOLVED.items() if re.search(said, printed_by_all_of(STEPS[number]))}
-    rows = [line.strip("|").split("|") for line in text_of(PAGE).splitlines() if line.startswith("|")]
+    rows = [line.strip("| ").split(" | ") for line in text_of(PAGE).splitlines() if line.startswith("| ")]
     listed = {row[0]: row[number + 1] for row in rows if row[0] in SOLVED}
     assert listed == {problem: "yes" if problem in solved else "no" for problem in SOLVED}
 

@@ -109,6 +109,8 @@ HARMLESS: Final = {
     *(("model_replied", name) for name in ("lent", "final", "doom")),
     ("step_finished", "doom"),
     *(("call_settled", "final"), ("answered", "waiting"), ("answered", "doom"), ("message_added", "doom")),
+    ("model_replied", "crash_paid"),
+    *((kind, "idle") for kind in ("step_finished", "call_started", "answered", "message_added")),
 }
 EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in effect.sets]
 

@@ -55,7 +55,7 @@ def test_each_fault_can_be_planted(script: Script) -> None:
         compile(fault.planted(), fault.file, "exec")
     assert len({fault.name for fault in faults}) == len(faults)
     page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
-    assert f"- {len(faults)} in the engine and the machine" in page
+    assert f"| the engine and the machine | {len(faults)}, from" in page
 
 
 def test_each_fault_is_caught_by_properties_that_exist(script: Script) -> None:

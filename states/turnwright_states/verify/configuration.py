@@ -158,7 +158,7 @@ def whole_key_of(turn: Turn) -> Key:
         turn.state,
         turn.counters.kept(),
         turn.carried,
-        turn.rounds,
+        (turn.rounds.latest, turn.rounds.tools, turn.rounds.stalls, *turn.rounds.unkeyed),
         turn.round_forgotten,
         turn.stall,
         turn.always_for,
