@@ -224,7 +224,9 @@ def imported() -> dict[str, set[str]]:
             for name in names:
                 found.setdefault(name.partition(".")[0], set()).add(source.name)
     own = {"turnwright", "turnwright_states"}
-    return {name: where for name, where in found.items() if name not in sys.stdlib_module_names | own}
+    return {
+        name: where for name, where in found.items() if name not in {*sys.stdlib_module_names, "annotationlib"} | own
+    }
 
 
 @pytest.mark.slow
