@@ -148,7 +148,11 @@ def test_messages_are_read_before_the_result_that_ends_the_idle_steps(begin: "Be
 
 @given(st.lists(st.sampled_from(["bad", "runs", "message"]), max_size=12), st.integers(1, 4))
 def test_the_count_is_that_of_the_latest_idle_steps(acts: list[str], most: int) -> None:
-    machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(**LOOSE, idle_steps=most)))
+    machine, _ = TurnMachine.start(
+        StartedInput(
+            prompt="x", limits=Limits(doom_threshold=None, stall_errors=None, stall_rounds=None, idle_steps=most)
+        )
+    )
     idle = 0
     for act in acts:
         match act:
