@@ -32,6 +32,7 @@ from turnwright_states.payload import frozen
 
 from ._base.ids import child_id
 from .errors import LeaseLostError, TurnwrightError
+from .model.http.read_timeout import stream_reply
 from .model.prices import PriceOf, priced
 from .model.protocol import (
     Delta,
@@ -278,6 +279,8 @@ class ObservedSegment:
 class ObservedModel:
     """A model whose attempts are reported to the telemetry. Its replies are frozen."""
 
+    silence_timeout: Final = None  # that of the model applies within the block
+
     def __init__(
         self, model: Model, segment: ObservedSegment, price: PriceOf | None, timed_out: Callable[[], bool]
     ) -> None:
@@ -294,7 +297,7 @@ class ObservedModel:
         work = AttemptWork(request=request, state=turn.state, step=turn.counters.steps, attempt=attempt)
         with self._segment.attempt(work):
             try:
-                stream, reply = self._model.stream(request), None
+                stream, reply = stream_reply(self._model, request), None
                 try:
                     async for item in stream:
                         if isinstance(item, ModelResponse):

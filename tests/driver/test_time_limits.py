@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from turnwright import (
     Agent,
+    Compact,
     Engine,
     Limits,
     Tool,
@@ -24,7 +25,7 @@ from turnwright import (
     tool,
 )
 from turnwright.errors import CannotRunError, ConfigError
-from turnwright.model import ScriptedModel, asks_for
+from turnwright.model import ScriptedModel, TextDelta, asks_for
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.scripted import Line
 from turnwright.tools import ToolResult
@@ -56,6 +57,29 @@ def waiting_tool(**options: Any) -> Tool:  # noqa: ANN401 (options of `@tool`)
         return "never"
 
     return tool(**options)(look)
+
+
+class SilentModel:
+    """A model of an app. Its stream yields `text`, and then nothing."""
+
+    name = "silent"
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self.calls = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta]:
+        del request
+        self.calls += 1
+        if self.text:
+            yield TextDelta(self.text)
+        await anyio.sleep_forever()
+
+
+class ImpatientModel(SilentModel):
+    """A model of an app, with a time limit of its own for silence."""
+
+    silence_timeout = 60.0
 
 
 class Overriding(Tool):
@@ -131,6 +155,33 @@ async def test_a_resumed_turn_keeps_its_setting() -> None:
 def test_an_invalid_setting_is_refused_when_the_engine_is_made(value: Any) -> None:  # noqa: ANN401 (a mistake)
     with pytest.raises(ConfigError, match="tool_timeout must be a number above 0"):
         Engine(model=model(), tool_timeout=value)
+
+
+@pytest.mark.parametrize(
+    ("silent", "seconds"), [(SilentModel(), 1800), (SilentModel("Half"), 1800), (ImpatientModel(), 60)]
+)
+async def test_a_silent_model_of_an_app_fails_its_attempts(silent: SilentModel, seconds: int) -> None:
+    began = anyio.current_time()
+    turn = await Engine(model=silent, limits=Limits(max_retries=1)).run(AGENT, "go")
+    assert turn.reason is EndReason.MODEL_ERROR
+    assert turn.error == f"model silent yielded no part of its reply for {seconds} s (`silence_timeout`)"
+    assert silent.calls == 2
+    assert 2 * seconds <= anyio.current_time() - began < 2 * seconds + 60
+
+
+async def test_a_silent_model_for_summaries_does_not_keep_the_turn_open() -> None:
+    agent = Agent(name="Clerk", compaction=Compact(at_tokens=10, keep_steps=1, model="silent"))
+    scripted = ScriptedModel(asks_for(("look", {})), asks_for(("look", {})), "Done.")
+    models = {"silent": ImpatientModel()}.__getitem__
+    turn = await Engine(model=scripted, models=models, tools=[look], limits=Limits(max_retries=0)).run(
+        agent, "go " * 99
+    )
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+
+
+async def test_a_scripted_function_that_never_returns_fails_its_attempt() -> None:
+    turn = await Engine(model=ScriptedModel(never), limits=Limits(max_retries=0)).run(AGENT, "go")
+    assert turn.reason is EndReason.MODEL_ERROR
 
 
 async def test_an_approval_check_that_never_returns_refuses_the_call() -> None:

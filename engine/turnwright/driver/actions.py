@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from turnwright.errors import HookFailedError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall, Prepare
+from turnwright.model.http.read_timeout import stream_reply
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -259,7 +260,7 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     else:
         request = await _processed_request(segment, action, segment.setup.history_processor)
     model, reply = segment.called_model, None
-    stream = model.stream(request)
+    stream = stream_reply(model, request)
     try:
         async for item in stream:
             if isinstance(item, ModelResponse):

@@ -6,6 +6,7 @@ from typing import Final
 
 from turnwright.agent import Compact
 from turnwright.message import Message
+from turnwright.model.http.read_timeout import stream_reply
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, no_reply
 from turnwright.model_settings import ModelSettings
 from turnwright.transcript.compaction import cut_before, oldest_steps, size_of, without_results
@@ -155,7 +156,7 @@ class Compactor:
         request = ModelRequest(
             tuple(said), tools=conversation.tools, tool_choice="none", max_tokens=most, settings=settings
         )
-        stream, repetition = self._model.stream(request), RepetitionGuard()
+        stream, repetition = stream_reply(self._model, request), RepetitionGuard()
         try:
             async for item in stream:
                 if isinstance(item, ModelResponse):

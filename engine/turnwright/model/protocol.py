@@ -22,6 +22,8 @@ ToolChoice = Literal["auto", "none", "required"]
 #: names as long as a reply, and journals, events and summaries carry them on.
 MAX_TOOL_NAME: Final = 200
 MAX_CALL_ID: Final = 512
+#: The seconds that the engine waits for the next part of a reply, unless the model has `silence_timeout`.
+SILENCE_TIMEOUT: Final = 1800.0
 # What is longer is neither an id nor a name, and would be carried into every measurement.
 _LONGEST_NAME: Final = 256
 #: Keywords of JSON Schema whose values are data, and not schemas.
@@ -259,7 +261,8 @@ class Model(Protocol):
 
     A model that sends `ModelRequest.settings` has a method `unsupported_settings(settings)` too: it returns the reason
     for each setting that it does not send, by name (see `model.settings`). A model whose replies have their cost has
-    an attribute `capabilities`, with `reports_cost=True`.
+    an attribute `capabilities`, with `reports_cost=True`. The engine waits at most `silence_timeout` seconds for each
+    part of a reply: 1,800 for a model without this attribute. It is None for a model with timeouts of its own.
     """
 
     @property

@@ -14,6 +14,7 @@ from turnwright_states.payload import thawed
 
 from .capabilities import Capabilities
 from .protocol import (
+    SILENCE_TIMEOUT,
     Delta,
     ModelError,
     ModelRequest,
@@ -43,6 +44,8 @@ class ScriptedModel:
         self._lines = lines
         self._repeat = repeat
         self._stream_calls = stream_calls
+        # A text cannot be silent, and a function may never return.
+        self.silence_timeout = SILENCE_TIMEOUT if any(map(callable, lines)) else None
 
     @property
     def capabilities(self) -> Capabilities:

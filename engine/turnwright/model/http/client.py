@@ -46,6 +46,8 @@ class HttpModel:
     """
 
     always_streams: ClassVar[bool] = True
+    #: Its own timeouts apply.
+    silence_timeout: ClassVar[None] = None
 
     def __init__(
         self,

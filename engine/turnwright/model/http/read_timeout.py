@@ -8,13 +8,16 @@ read has time left. Their tests, and those of the clients' timeouts, run with bo
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Self
 
 import anyio
 from typing_extensions import override
+
+from turnwright.model.protocol import SILENCE_TIMEOUT, Delta, Model, ModelError, ModelRequest, ModelResponse
+from turnwright_states import Cause
 
 
 class ReadTimedOutError(Exception):
@@ -114,3 +117,34 @@ def read_timeout() -> ReadTimeout:
         return ReadTimeout()
     # A guest loop on asyncio has no asyncio task.
     return ReadTimeout() if asyncio.current_task(loop) is None else AsyncioReadTimeout(loop)
+
+
+def stream_reply(model: Model, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+    """Stream the reply of a model. No model keeps its turn open (docs/rules.md#time-limits).
+
+    Raises `ModelError` with `Cause.TIMEOUT` after `silence_timeout` seconds without a part of the reply.
+    """
+    seconds: float | None = getattr(model, "silence_timeout", SILENCE_TIMEOUT)
+    return model.stream(request) if seconds is None else _limit_silence(model, request, seconds)
+
+
+async def _limit_silence(
+    model: Model, request: ModelRequest, seconds: float
+) -> AsyncGenerator[Delta | ModelResponse, None]:
+    stream, timeout = model.stream(request), read_timeout()
+    parts = aiter(stream)
+    try:
+        while True:
+            with timeout.until(timeout.now() + seconds):
+                item = await anext(parts, None)
+            if item is None:
+                return
+            yield item
+    except ReadTimedOutError as late:
+        why = f"model {model.name} yielded no part of its reply for {seconds:g} s (`silence_timeout`)"
+        raise ModelError(why, cause=Cause.TIMEOUT) from late
+    finally:
+        timeout.off()
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from weakref import WeakSet
 
 import anyio.to_thread
@@ -95,6 +95,9 @@ class LocalModel:
 
     Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are not a GGUF file.
     """
+
+    #: Its own timeouts apply.
+    silence_timeout: ClassVar[None] = None
 
     def __init__(self, weights: Path | None = None, *, threads: int = 1) -> None:
         self.weights: Final = find_weights(weights)

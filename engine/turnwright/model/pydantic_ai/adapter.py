@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import ClassVar, Final, Self, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -70,6 +70,9 @@ def _known(model: Model) -> Capabilities:
 
 class PydanticAIModel:
     """A model of pydantic-ai. See `pydantic_ai_model` for its arguments and errors."""
+
+    #: Its own timeouts apply.
+    silence_timeout: ClassVar[None] = None
 
     def __init__(
         self,
