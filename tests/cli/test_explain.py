@@ -85,6 +85,13 @@ def test_the_flag_goes_before_the_file_and_is_configuration(cli: "Cli") -> None:
     assert caps == [(5, "agent"), (7, "configuration"), (200, "ceiling")]
 
 
+def test_tool_timeout_flag_precedes_the_file(cli: "Cli") -> None:
+    file = cli.agent("tool_timeout: 60")
+    said = cli.run("explain", "--agents", file, "--tool-timeout", "20").out
+    (line,) = (line for line in said.splitlines() if line.startswith("seconds of a tool call"))
+    assert line.split()[5:7] == ["20", "flag"]
+
+
 def test_the_schema_is_printed_as_it_is_frozen(cli: "Cli") -> None:
     assert json.loads(cli.run("explain", "--schema").out) == Certificate.model_json_schema()
 

@@ -184,20 +184,26 @@ def certificate(
     engine_limits: Limits | None = None,
     *,
     steps: int | None = None,
+    tool_timeout: float | None = None,
     subagent_tools: SubagentTools | None = None,
     code_of: CodeOf | None = None,
     model_settings: ModelSettings | None = None,
 ) -> Certificate:
     """Return the certificate of this agent's turns.
 
-    `engine_limits` are the engine's limits, by default `Limits()`. `steps` is the command line's value, which replaces
-    the agent's. `subagent_tools` returns the sub-agents of an agent; without it there are none. `code_of` returns the
-    tools of an agent, whose class selects the tool-call limit, and its hooks; without it the class is `default`.
-    `model_settings` are the engine's. A value has the origin that set it last, even to the same value. A value that was
-    never set has the origin `default`. Raises pydantic's `ValidationError` for `steps` out of range.
+    `engine_limits` are the engine's limits, by default `Limits()`. `steps` and `tool_timeout` are the command line's
+    values, which replace the agent's. `subagent_tools` returns the sub-agents of an agent; without it there are none.
+    `code_of` returns the tools of an agent, whose class selects the tool-call limit, and its hooks; without it the
+    class is `default`. `model_settings` are the engine's. A value has the origin that set it last, even to the same
+    value. A value that was never set has the origin `default`. Raises pydantic's `ValidationError` for values out of
+    range.
     """
     issuer = _Issuer(Limits() if engine_limits is None else engine_limits, code_of, model_settings)
-    flags = {} if steps is None else {"steps": Limits(steps=steps).steps}
+    flags: dict[str, int | float | None] = {}
+    if steps is not None:
+        flags["steps"] = Limits(steps=steps).steps
+    if tool_timeout is not None:
+        flags["tool_timeout"] = Limits(tool_timeout=tool_timeout).tool_timeout
     bounds = issuer.bounds(agent, flags)
     # As a mapping, because type checkers do not accept the alias `schema` as an argument.
     return Certificate.model_validate(
@@ -224,7 +230,7 @@ class _Issuer:
     def code(self, agent: Agent) -> CertifiedCode | None:
         return None if self._code_of is None else self._code_of(agent)
 
-    def bounds(self, agent: Agent, flags: Mapping[str, int | None]) -> tuple[CertifiedBound, ...]:
+    def bounds(self, agent: Agent, flags: Mapping[str, int | float | None]) -> tuple[CertifiedBound, ...]:
         limits, base = agent.limits_for(self._base).model_copy(update=flags), self._base
         written = (
             dict.fromkeys(Limits.model_fields, SetBy.DEFAULT)

@@ -30,14 +30,22 @@ class Issuer:
         self._offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root)).tools}
         self._hooks, self._guardrails = choose_hooks(hooks or said.settings.hooks)
 
-    def certificate(self, agent: Agent, beside: Sequence[AgentTool], *, steps: int | None = None) -> Certificate:
-        """Return the certificate of an agent as its file defines it. `beside` are the sub-agents of the file."""
+    def certificate(
+        self,
+        agent: Agent,
+        beside: Sequence[AgentTool],
+        *,
+        steps: int | None = None,
+        tool_timeout: float | None = None,
+    ) -> Certificate:
+        """Return the certificate of an agent as its file and the flags define it. `beside` are its sub-agents."""
         chosen = self._said.prepared(agent)
         helpers = {one.name: one for one in agent_tools(self._said.prepared(one.agent) for one in beside)}
         return certificate(
             chosen,
             self._said.limits(),
             steps=steps,
+            tool_timeout=tool_timeout,
             subagent_tools=partial(subagent_tools, helpers),
             code_of=code_reader(
                 partial(_tools_for, self._offered | helpers), self._hooks, self._guardrails, self._said.limits()

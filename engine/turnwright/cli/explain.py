@@ -20,6 +20,7 @@ from .options import (
     ConfigOption,
     HooksOption,
     ToolsOption,
+    ToolTimeoutOption,
     choose_agent,
     configuration,
     with_limits,
@@ -39,6 +40,7 @@ def explain(
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="The most steps, as for `run`.")] = None,
     tools: ToolsOption = None,
     hooks: HooksOption = None,
+    tool_timeout: ToolTimeoutOption = None,
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as one JSON object.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of the certificate.")] = False,
@@ -52,12 +54,12 @@ def explain(
     if schema:
         echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return
-    said = configuration(config)
+    said = configuration(config, {"limits.tool_timeout": tool_timeout})
     chosen, beside = choose_agent(agent, agents, said)
     # An error about --steps names the flag.
     with_limits(said.prepared(chosen), {"steps": steps}).limits_for(said.limits())
     issuer = Issuer(said, tools, hooks or ())
-    certified = issuer.certificate(chosen, beside, steps=steps)
+    certified = issuer.certificate(chosen, beside, steps=steps, tool_timeout=tool_timeout)
     if unknown := issuer.unknown_tools(chosen, beside):
         names = ", ".join(unknown)
         say(f"unknown tools: {names}: name their module with --tools. One that writes lowers the limit of tool calls")
