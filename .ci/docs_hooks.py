@@ -8,7 +8,7 @@ each block.
 
 **Commands.** The page about the command line gets the help of each command.
 
-**Search.** Tutorials and guides rank above the reference. Decisions and files of the repository are left out.
+**Search.** Tutorials and guides rank above the reference, and decisions below. Files of the repository are left out.
 
 **For programs.** Each page is also written as Markdown, for `llms.txt`. `llms-full.txt` holds all pages.
 
@@ -49,7 +49,7 @@ UNDRAWN: Final = ROOT / "examples" / "agents"
 
 #: How search ranks the pages below a path: the first that fits. None leaves the pages out.
 RANKS: Final[tuple[tuple[str, float | None], ...]] = (
-    ("decisions/0", None),
+    ("decisions/", 0.1),
     ("repository/CHANGELOG.md", 0.1),
     ("repository/CONTRIBUTING.md", 1),
     ("repository/SECURITY.md", 1),

@@ -808,7 +808,7 @@ class TurnMachine:
         )
 
     def _also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
-        """Return the other limits that were reached. A turn that was not stopped has none (decision 11)."""
+        """Return the other limits that were reached: none for a turn that was not stopped (decision 11)."""
         turn = self.turn
         if row.dest is State.FINISHED:
             return ()

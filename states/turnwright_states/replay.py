@@ -11,7 +11,7 @@ The replay cannot detect a changed text that decided nothing (a result, an answe
 after an input. The name and the arguments of a call are bound to its loop key. They cannot be checked if its tool gave
 that key, or if the call has none because its tool is exempt or tools are disabled; `Replayed.believed` names such
 calls. A forger who recomputes the hashes can also replace an input by another possible one, if no decision depended on
-it. Decision 15 has the list.
+it. docs/decisions/journal-and-recovery.md#15 has the list.
 """
 
 import re

@@ -13,6 +13,7 @@ PAGES: Final = sorted([*ROOT.glob("*.md"), *(page for one in FOLDERS for page in
 
 _FENCE: Final = re.compile(r"^ *(`{3,}|~{3,})(.*)$")
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s]+)(?=[)\s])")
+_ANCHOR: Final = re.compile(r'^<a id="([^"]+)"></a>$', re.MULTILINE)
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?)(?: +\{[^}]*\})?\s*$", re.MULTILINE)
 
 
@@ -84,9 +85,9 @@ def links(text: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as code hosts and the site make them."""
+    """The anchors of a page: those that it sets, and those of its headings as code hosts and the site make them."""
     seen: dict[str, int] = {}
-    found = set()
+    found = set(_ANCHOR.findall(prose(text)))
     for heading in _HEADING.findall(prose(text)):
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import yaml
 
@@ -54,19 +55,34 @@ def listed(nav: object) -> set[str]:
 
 
 def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None:
-    """Decisions are reached from the page that lists them."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = listed(yaml.load(text, Loader)["nav"])  # noqa: S506 (a safe one)
-    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("0")}
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     outside = {page for page in nav if page.startswith("repository/")}
     assert nav - outside == pages
     assert [page for page in outside if not Path(ROOT, page.removeprefix("repository/")).is_file()] == []
 
 
-def test_every_decision_is_listed() -> None:
-    page = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in DOCS.glob("decisions/0*.md") if f"({path.name})" not in page] == []
-    assert page.count("\n1. ") == 0, "the index is by subject: a decision is a link in one of its lines"
+#: A decision: the anchor that links use, then the heading with the same number.
+DECISION: Final = re.compile(r'^<a id="(\d+)"></a>\n\n## (\d+)\. (.+)$', re.MULTILINE)
+
+
+def test_every_decision_has_its_number_as_anchor_and_is_in_the_index() -> None:
+    """The index lists each theme, and below it the theme's decisions in the order of their numbers."""
+    folder = DOCS / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    themes = re.findall(r"^## \[.+\]\((.+)\)$", index, re.MULTILINE)
+    assert sorted(themes) == sorted(path.name for path in folder.glob("*.md") if path.name != "README.md")
+    lines = []
+    for theme in themes:
+        text = (folder / theme).read_text(encoding="utf-8")
+        decisions = DECISION.findall(text)
+        assert [anchor for anchor, _, _ in decisions] == [number for _, number, _ in decisions]
+        assert len(decisions) == text.count("\n## ")
+        assert sorted(decisions, key=lambda decision: int(decision[0])) == decisions
+        lines += [f"- [{number}]({theme}#{number}): {title}" for number, _, title in decisions]
+    assert re.findall(r"^- .+$", index, re.MULTILINE) == lines
+    assert len({line.split("]")[0] for line in lines}) == len(lines)
 
 
 def test_the_site_shows_the_help_of_every_command() -> None:
