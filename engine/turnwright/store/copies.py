@@ -70,7 +70,7 @@ def check_columns(facts: Sequence[tuple[int, Fact]], columns: TurnColumns) -> No
         wrote = [fact for _, fact in facts[append.first - 1 : append.last]]
         for fact in wrote:
             turn.apply(fact)
-        if append.values.get("state") is not None:  # a row of an older release has no status
+        if "state" in append.values:
             _compare(append.first, append.values, _status(turn))
         _check_time(append, wrote, columns.turn["created_at"] if append.first == 1 else None)
     status = _status(turn) | {"live": turn.state not in FINAL}
@@ -100,8 +100,6 @@ def _compare(seq: int, values: Mapping[str, object], expected: Mapping[str, obje
 def _check_time(append: AppendColumns, wrote: Sequence[Fact], created: object) -> None:
     """Check a time with that in the facts. The first append has the time at which the turn was created."""
     at = append.values["at"]
-    if at is None:
-        return  # in an append of an older release only the last row has a time
     if not is_time(at):
         raise InvalidJournalError(append.first, f"its column at is {at!r}, and no time")
     if created is not None and at != created:
@@ -134,11 +132,7 @@ def _check_epochs(appends: Sequence[AppendColumns], now: object, last: int) -> N
 def _check_order(facts: Sequence[tuple[int, Fact]], columns: TurnColumns) -> None:
     """Check that the times of appends are as far apart as their facts at least."""
     elapsed = [fact.elapsed for _, fact in facts]
-    timed = [
-        (one.first, one.values["at"], elapsed[one.first - 1], elapsed[one.last - 1])
-        for one in columns.appends
-        if one.values["at"] is not None
-    ]
+    timed = [(one.first, one.values["at"], elapsed[one.first - 1], elapsed[one.last - 1]) for one in columns.appends]
     if "updated_at" in columns.turn:
         timed.append((len(facts), columns.turn["updated_at"], elapsed[-1], elapsed[-1]))
     for (_, before, _, start), (seq, at, end, _) in pairwise(timed):

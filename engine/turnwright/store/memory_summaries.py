@@ -16,7 +16,7 @@ from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from .agent_statistics import KnownGroups
 from .annotations import AnnotationStore
 from .protocol import Store, TurnRow, is_read_only
-from .sqlite.schema import create_tables, immediate
+from .sqlite.schema import SCHEMA, immediate
 from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
 from .summaries import (
     MOST,
@@ -51,7 +51,7 @@ class MemorySummaries(SqliteSummaries):
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         # Nobody closes the summaries, and Python 3.13 warns of a connection that is collected open.
         weakref.finalize(self, self._db.close)
-        create_tables(self._db)
+        SCHEMA.create_tables(self._db)
         self._known = KnownGroups()
         #: The known turns that had not ended, and the number of the newest known turn.
         self._live: dict[str, TurnRow] = {}

@@ -255,7 +255,7 @@ class Store(Protocol):
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         """Return who wrote the turn's facts, one span per claim, oldest first. Raises `TurnNotFoundError`.
 
-        A claim that wrote no fact has no span. Nor have facts of an old release that did not record their driver.
+        A claim that wrote no fact has no span.
         """
         ...
 

@@ -1,6 +1,5 @@
 """Sessions, as a query shows them, and their titles."""
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -70,12 +69,3 @@ def checked_title(title: str) -> str:
     except UnicodeEncodeError:
         raise ConfigError("the title has half a surrogate pair") from None
     return line
-
-
-def title_of(payload: object) -> str:
-    """Return the default title of a session from the payload of its first fact, for `migrate`; empty if damaged."""
-    try:
-        prompt = json.loads(payload)["prompt"] if isinstance(payload, str) else ""
-        return default_title(prompt.encode(errors="replace").decode())
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return ""

@@ -1,7 +1,7 @@
 """Summaries of turns: what lists, totals and searches read, so that they replay no journal.
 
 A store may keep one summary for each turn (`SummaryStore`). It is derived data: readers write it, from the journal,
-when a turn pauses or has ended. So drivers pay nothing for it, and turns of an older release are summarized too.
+when a turn pauses or has ended. So drivers pay nothing for it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from random import Random
@@ -23,12 +23,9 @@ from turnwright.errors import (
     TurnNotFoundError,
     UnreadableTurnError,
 )
-from turnwright.journal.summarize import summarize_turns
-from turnwright.store import Claim, InboxItem, InboxKind, Store
-from turnwright.store.postgres.schema import SCHEMA_VERSION, STEPS, Step, migrate, older
+from turnwright.store import Claim, InboxItem, InboxKind, NewTurn, Store
+from turnwright.store.postgres.schema import SCHEMA, TABLES, Connection, Schema
 from turnwright.store.postgres.store import PostgresStore
-from turnwright.store.postgres.summary_schema import UNNAMED
-from turnwright.store.summaries import TurnFilter
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.store_suite import StoreSuite, Written
 
@@ -536,8 +533,8 @@ async def test_of_two_that_migrate_at_once_one_does(postgres_server: PostgresSer
     async with anyio.create_task_group() as group:
         for _ in range(3):
             group.start_soon(migrate_it)
-    done = (SCHEMA_VERSION, SCHEMA_VERSION)
-    assert sorted(versions) == [(0, SCHEMA_VERSION), done, done]
+    done = (SCHEMA.version, SCHEMA.version)
+    assert sorted(versions) == [(0, SCHEMA.version), done, done]
     assert await migrated(address) == done
 
 
@@ -555,7 +552,7 @@ async def test_a_migration_that_began_is_finished_when_its_scope_is_cancelled(po
         group.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):
             await other.rollback()
-    assert versions == [(0, SCHEMA_VERSION)]
+    assert versions == [(0, SCHEMA.version)]
     await bench.close()
 
 
@@ -570,54 +567,68 @@ async def test_a_store_of_a_newer_release_is_left_alone(postgres_server: Postgre
     await bench.close()
 
 
-async def test_a_store_of_an_older_release_is_migrated_when_nobody_drives(postgres_server: PostgresServer) -> None:
-    """Until then nothing of it is used; a driver of the older release would write on as it did."""
-    bench = PostgresBench(postgres_server.new_schema())
-    store, other = await bench.open(), await bench.open()
-    await store.migrate()
-    claim = await Written().create(store)
-    await bench.execute("UPDATE turnwright_schema SET version = version - 2")
-    with pytest.raises(ConfigError, match=r"run `turnwright migrate --store \.\.\.` with the same address"):
-        await other.turns()
-    said = f"by {store.owner}, a process of the older release: migrate when that process has ended$"
-    for handle in (store, other):
-        with pytest.raises(ConfigError, match=f"turn t1 is being driven {said}"):
-            await handle.migrate()
-    await store.release(claim)
-    with pytest.raises(StoreError, match="already exists"):  # nothing but the version is older here
-        await other.migrate()
-    await bench.close()
-
-
-def test_a_store_of_an_older_release_is_told_from_an_empty_database() -> None:
-    """Both are to be migrated."""
-    for version, what in ((2, f"schema 2, this release needs {SCHEMA_VERSION}"), (0, "it has no tables of Turnwright")):
-        message = str(older(version, "postgresql://host/db"))
-        assert message.startswith(f"store postgresql://host/db: {what}")
-        assert message.endswith("run `turnwright migrate --store ...` with the same address")
-
-
-#: What a later release might do.
-_LATER: Final = (*STEPS, "ALTER TABLE turnwright_turns ADD COLUMN label text;")
-
-
-async def _migrate_to(address: str, steps: Sequence[Step]) -> tuple[int, int]:
-    """Bring the store to the schema of another release."""
-
-    async def nobody_drives() -> None:
-        pass
-
-    async with await psycopg.AsyncConnection.connect(address) as connection:
-        return await migrate(connection, "another", nobody_drives, steps)
-
-
-async def test_who_still_writes_as_before_a_migration_is_fenced(postgres_server: PostgresServer) -> None:
-    """Its lock was lost, so the migration did not wait for it. Later reads fail and ask for an upgrade."""
+async def test_older_store_is_migrated_when_nobody_drives(postgres_server: PostgresServer) -> None:
+    """Until then the later release refuses each call; a driver of the older release would write as before."""
     bench, written = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
     await store.migrate()
     claim = await written.create(store)
-    assert await _migrate_to(bench.address, _LATER) == (SCHEMA_VERSION, SCHEMA_VERSION + 1)
+    later = LaterStore(bench.address, patience=5)
+    bench.opened.append(later)
+    for call in (later.turns, lambda: later.claim("t1"), lambda: later.claim_spans("t1")):
+        with pytest.raises(ConfigError, match=rf"schema {OLDER}, this release needs {LATER}: run `turnwright migrate"):
+            await call()
+    why = f"turn t1 is being driven by {store.owner}, a process of the older release: migrate when that process has"
+    with pytest.raises(ConfigError, match=why):
+        await later.migrate()
+    await store.release(claim)
+    assert await later.migrate() == (OLDER, LATER)
+    assert await later.migrate() == (LATER, LATER)
+    assert await later.facts("t1") == list(enumerate(written.facts, start=1))
+    assert await bench.execute("SELECT label FROM turnwright_turns") == [("T1",)]
+    await bench.close()
+
+
+def test_error_for_an_older_store_differs_from_an_empty_database() -> None:
+    """Both name the command."""
+    older = f"schema {OLDER}, this release needs {LATER}"
+    for version, what in (
+        (OLDER, older),
+        (0, "it has no tables of Turnwright"),
+    ):
+        message = str(LATER_SCHEMA.older(version, "postgresql://host/db"))
+        assert message.startswith(f"store postgresql://host/db: {what}")
+        assert message.endswith("run `turnwright migrate --store ...` with the same address")
+
+
+async def _label_turns(connection: Connection) -> None:
+    await connection.execute("UPDATE turnwright_turns SET label = upper(turn_id)")
+
+
+#: The schema of a later release, with two invented steps: statements, and a function.
+LATER_SCHEMA: Final = Schema(TABLES, "ALTER TABLE turnwright_turns ADD COLUMN label text;", _label_turns)
+OLDER, LATER = SCHEMA.version, LATER_SCHEMA.version
+
+
+class LaterStore(PostgresStore):
+    """A store of that release."""
+
+    _schema = LATER_SCHEMA
+
+
+async def test_migration_fences_a_driver_that_lost_its_lock(postgres_server: PostgresServer) -> None:
+    """Later reads fail and ask for an upgrade. A turn that waits for its first driver keeps epoch 0."""
+    bench, written = PostgresBench(postgres_server.new_schema()), Written()
+    store = await bench.open()
+    await store.migrate()
+    claim = await written.create(store)
+    queued = NewTurn("queued", None, "Tidier", "scripted", 1.0)
+    await store.create(queued, Written("queued").facts, written.status, driven=False)
+    await bench.execute("UPDATE turnwright_turns SET owner = '1-dead' WHERE turn_id = 't1'")
+    later = LaterStore(bench.address, patience=5)
+    bench.opened.append(later)
+    assert await later.migrate() == (OLDER, LATER)
+    assert {row.id: row.epoch for row in await later.turns()} == {"t1": claim.epoch + 1, "queued": 0}
     with pytest.raises(LeaseLostError):
         await store.append(claim, written.answer(), written.status)
     with pytest.raises(ConfigError, match="upgrade"):
@@ -625,104 +636,33 @@ async def test_who_still_writes_as_before_a_migration_is_fenced(postgres_server:
     await bench.close()
 
 
-async def test_a_migration_fences_who_drove_and_leaves_alone_what_nobody_drove_yet(
-    postgres_server: PostgresServer,
-) -> None:
+async def test_concurrent_migrations_of_an_older_store_run_once(postgres_server: PostgresServer) -> None:
+    """Two handles of a later release: the second waits, and finds the work done."""
     bench = PostgresBench(postgres_server.new_schema())
-    await _migrate_to(bench.address, STEPS[:1])
-    for turn, epoch in (("submitted", 0), ("driven", 3)):
-        await bench.execute(
-            "INSERT INTO turnwright_turns (turn_id, agent, model, created_at, updated_at, epoch, state, steps,"
-            " tool_calls, live) VALUES (%s, 'Tidier', 'scripted', 1, 2, %s, 'CHECK', 0, 0, true)",
-            turn,
-            epoch,
-        )
-    store = await bench.open()
-    await store.migrate()
-    epochs = {row.id: row.epoch for row in await store.turns()}
-    assert epochs == {"submitted": 0, "driven": 4}
+    await (await bench.open()).migrate()
+    versions: list[tuple[int, int]] = []
+
+    async def migrate_one(store: PostgresStore) -> None:
+        versions.append(await store.migrate())
+
+    async with anyio.create_task_group() as group:
+        for _ in range(2):
+            bench.opened.append(later := LaterStore(bench.address, patience=5))
+            group.start_soon(migrate_one, later)
+    assert sorted(versions) == [(OLDER, LATER), (LATER, LATER)]
     await bench.close()
 
 
-async def test_a_migration_gives_sessions_titles(postgres_server: PostgresServer) -> None:
-    """Each has the beginning of its first prompt, or nothing if that cannot be read."""
+async def test_failed_step_changes_nothing(postgres_server: PostgresServer) -> None:
+    """The steps before it are undone with it."""
     bench = PostgresBench(postgres_server.new_schema())
-    await _migrate_to(bench.address, STEPS[:2])
-    for turn_id, session, payload in (
-        ("t1", "s1", '{"prompt": "First \\u0000 prompt\\nand more"}'),
-        ("t2", "s2", "no JSON"),
-        ("t3", "s1", '{"prompt": "Second prompt"}'),
-        ("t4", None, '{"prompt": "No session"}'),
-    ):
-        await bench.execute(
-            "INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, state,"
-            " reason, steps, tool_calls, live) VALUES (%s, %s, 'A', 'm', 1, 2, 1, 'FINISHED', 'answered', 1, 0, false)",
-            turn_id,
-            session,
-        )
-        await bench.execute("INSERT INTO turnwright_facts VALUES (%s, 1, 'turn_started', %s, 2)", turn_id, payload)
-    store = await bench.open()
-    assert await store.migrate() == (2, SCHEMA_VERSION)
-    shown = [(one.id, one.title, one.turns, one.number) for one in await store.sessions()]
-    assert shown == [("s1", "First prompt", 2, 3), ("s2", "", 1, 2)]
-    await bench.close()
-
-
-async def test_turns_that_were_summarized_without_their_tools_are_summarized_again(
-    postgres_server: PostgresServer,
-) -> None:
-    bench, written = PostgresBench(postgres_server.new_schema()), Written("t1", prompt="Hello")
-    store = await bench.open()
-    await store.migrate()
-    claim = await written.create(store)
-    await store.append(claim, written.answer(), written.status)
-    await store.release(claim)
-    assert await summarize_turns(store, store, str, limit=9) == 1
-    await bench.execute("DROP TABLE turnwright_tools")
-    await bench.execute("ALTER TABLE turnwright_summaries DROP COLUMN measures")
-    await bench.execute("ALTER TABLE turnwright_summaries RENAME COLUMN names TO turn_id")
-    await bench.execute("UPDATE turnwright_schema SET version = %s", SCHEMA_VERSION - 2)
-    assert await store.migrate() == (SCHEMA_VERSION - 2, SCHEMA_VERSION)
-    assert [one.id for one in await store.unsummarized(limit=9)] == ["t1"]
-    assert await summarize_turns(store, store, str, limit=9) == 1
-    (one,) = await store.find(TurnFilter(agent="Tidier"), limit=9)
-    assert (one.row.id, one.prompt) == ("t1", "Hello")
-    await bench.close()
-
-
-async def test_a_migration_removes_names_with_secrets_from_summaries(postgres_server: PostgresServer) -> None:
-    """Readers write them again."""
-    bench = PostgresBench(postgres_server.new_schema())
-    await _migrate_to(bench.address, STEPS[: STEPS.index(UNNAMED)])
-    await bench.execute(
-        "INSERT INTO turnwright_summaries (number, turn_id, root, agent, model, created_at, seq, complete)"
-        " VALUES (1, 't1', 1, 'password=hunter22', 'm', 1, 1, 1)"
-    )
-    await migrated(bench.address)
-    left = await bench.execute("SELECT names, agent, model, session, seq, complete FROM turnwright_summaries")
-    assert left == [("", "", "", None, 0, 0)]
-
-
-async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres_server: PostgresServer) -> None:
-    """It did not keep who drove. Who continues with such a turn has a span of its own, from its first fact on."""
-    bench, written = PostgresBench(postgres_server.new_schema()), Written()
-    assert await _migrate_to(bench.address, STEPS[:1]) == (0, 1)
-    await bench.execute(
-        "INSERT INTO turnwright_turns (turn_id, agent, model, created_at, updated_at, epoch, state, steps, tool_calls,"
-        " live) VALUES ('t1', 'Tidier', 'scripted', 1, 2, 1, 'STREAM', 1, 0, true)"
-    )
-    for seq, fact in enumerate(written.facts, start=1):
-        await bench.execute("INSERT INTO turnwright_facts VALUES ('t1', %s, %s, %s, 2)", seq, fact.kind, fact.payload())
-    store = await bench.open()
-    with pytest.raises(ConfigError, match=f"schema 1, this release needs {SCHEMA_VERSION}"):
-        await store.claim_spans("t1")
-    assert await store.migrate() == (1, SCHEMA_VERSION)
-    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-    assert await store.claim_spans("t1") == []
-    claim, at = await store.claim("t1"), len(written.facts) + 1
-    await store.append(claim, written.answer(), written.status)
-    (span,) = await store.claim_spans("t1")
-    assert (span.first, span.epoch, span.owner) == (at, claim.epoch, store.owner)
+    await (await bench.open()).migrate()
+    await bench.execute("ALTER TABLE turnwright_turns ADD COLUMN label integer")
+    bench.opened.append(later := LaterStore(bench.address, patience=5))
+    with pytest.raises(StoreError, match="label"):
+        await later.migrate()
+    await bench.execute("ALTER TABLE turnwright_turns DROP COLUMN label")
+    assert await later.migrate() == (OLDER, LATER)
     await bench.close()
 
 
@@ -733,7 +673,7 @@ async def test_a_failed_migration_changes_nothing(postgres_server: PostgresServe
     with pytest.raises(StoreError, match="turnwright_facts"):
         await (await bench.open()).migrate()
     await bench.execute("DROP TABLE turnwright_facts")
-    assert await migrated(bench.address) == (0, SCHEMA_VERSION)
+    assert await migrated(bench.address) == (0, SCHEMA.version)
     await bench.close()
 
 

@@ -1,7 +1,10 @@
-"""The schema of a SQLite store: a file of an older release is migrated when somebody says so, and loses nothing."""
+"""The schema of a SQLite store: an older file is migrated on command only, and loses nothing.
+
+This release has version 1. The steps to later versions are invented.
+"""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -11,45 +14,61 @@ import anyio
 import pytest
 
 from turnwright.errors import ConfigError, LeaseLostError, SessionBusyError, StoreError
-from turnwright.store import Claim, InboxItem, InboxKind, SqliteStore
+from turnwright.store import Claim, InboxItem, InboxKind, NewTurn, SqliteStore
 from turnwright.store.sqlite.owner_lock import OwnerLock
-from turnwright.store.sqlite.schema import SCHEMA_VERSION
+from turnwright.store.sqlite.schema import SCHEMA, Schema, create_store
 from turnwright.testing.store_suite import Written
-from turnwright_states import State
-from turnwright_states.facts import Notice
 
 pytestmark = pytest.mark.anyio
 
-#: What the releases of older schemas wrote: an ended turn, a paused one with answers in its inbox, and one whose driver
-#: died. In schema 2 a fourth one was deleted, in schema 3 a fifth one too.
-_OLDER = (1, 2, 3)
-#: The first one that keeps times and statuses with the facts.
-_LEAN = 3
+_TABLES = ("turns", "facts", "inbox", "sessions")
 
 
-@pytest.fixture(params=_OLDER)
-def older(request: pytest.FixtureRequest) -> int:
-    """An older schema."""
-    version: int = request.param
-    return version
+def _label_turns(db: sqlite3.Connection) -> None:
+    db.execute("UPDATE turns SET label = upper(turn_id)")
+
+
+#: The schema of a later release, with two invented steps: statements, and a function.
+_LATER_SCHEMA = Schema(
+    create_store,
+    "ALTER TABLE turns ADD COLUMN label TEXT; CREATE INDEX turns_by_label ON turns (label);",
+    _label_turns,
+)
+OLDER, LATER = SCHEMA.version, _LATER_SCHEMA.version
+
+
+class LaterStore(SqliteStore):
+    """A store of that release."""
+
+    _schema = _LATER_SCHEMA
 
 
 @pytest.fixture
-def path(tmp_path: Path, older: int) -> Path:
-    """A file of that schema."""
+def path(tmp_path: Path) -> Path:
+    """A file of this release: an ended turn, one with an inbox in a session, and one whose driver died."""
     path = tmp_path / "turns.db"
-    with closing(sqlite3.connect(path)) as old:
-        old.execute("PRAGMA journal_mode=WAL")
-        old.executescript(Path(__file__).with_name(f"schema_{older}.sql").read_text())
+    anyio.run(_fill, path)
     return path
 
 
-@pytest.fixture
-def store(path: Path) -> Iterator[SqliteStore]:
-    """The older file, opened by this release."""
+async def _fill(path: Path) -> None:
     store = SqliteStore(path, durability="normal")
+    ended, waits = Written("ended"), Written("waits", session="s1")
+    claim = await ended.create(store)
+    await store.append(claim, ended.answer(), ended.status)
+    await store.release(claim)
+    await store.release(await waits.create(store))
+    await store.post(InboxItem("waits", "b", InboxKind.STEER), InboxItem("waits", "a", InboxKind.STEER))
+    await Written("crashed").create(store)
+    await store.aclose()
+
+
+@pytest.fixture
+async def later(path: Path) -> AsyncIterator[LaterStore]:
+    """The older file, opened by the later release."""
+    store = LaterStore(path, durability="normal")
     yield store
-    anyio.run(store.aclose)
+    await store.aclose()
 
 
 def dump(path: Path, *tables: str) -> list[tuple[object, ...]]:
@@ -59,235 +78,144 @@ def dump(path: Path, *tables: str) -> list[tuple[object, ...]]:
         return [*rows, *other.execute("PRAGMA user_version")]
 
 
-async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStore, path: Path, older: int) -> None:
-    """It can be opened; all else says what to run, and changes nothing. An append needs a claim, which is refused."""
-    before = dump(path, "turns", "facts", "inbox")
-    written, claim = Written(), Claim("a-late", epoch=1, seq=3)
+async def test_older_file_is_refused_before_its_migration(later: LaterStore, path: Path) -> None:
+    """It can be opened; every other call names the command, and changes nothing."""
+    before = dump(path, *_TABLES)
     for call in (
-        written.create(store),
-        store.claim("a-late"),
-        store.release(claim),
-        store.facts("t-a"),
-        store.claim_spans("t-a"),
-        store.get("t-a"),
-        store.turns(),
-        store.is_driven("a-late"),
-        store.post(InboxItem("t-a", "abort", InboxKind.ABORT)),
-        store.inbox("t-a"),
-        store.delete("t-b"),
+        Written().create(later),
+        later.claim("crashed"),
+        later.release(Claim("crashed", epoch=1, seq=3)),
+        later.facts("ended"),
+        later.claim_spans("ended"),
+        later.get("ended"),
+        later.turns(),
+        later.is_driven("crashed"),
+        later.post(InboxItem("waits", "abort", InboxKind.ABORT)),
+        later.inbox("waits"),
+        later.delete("ended"),
     ):
-        with pytest.raises(
-            ConfigError,
-            match=f"store {path}: schema {older}, .* needs {SCHEMA_VERSION}: run `turnwright migrate --store",
-        ):
+        needs = f"store {path}: schema {OLDER}, .* needs {LATER}: run `turnwright migrate --store"
+        with pytest.raises(ConfigError, match=needs):
             await call
-    assert dump(path, "turns", "facts", "inbox") == before
+    assert dump(path, *_TABLES) == before
 
 
-def test_the_command_that_is_named_can_be_run(path: Path) -> None:
-    """The address in it is that of this file: an absolute path has four slashes."""
-    store = SqliteStore(path)
+async def test_refusal_of_an_older_file_names_its_address(later: LaterStore, path: Path) -> None:
+    """An absolute path has four slashes."""
     with pytest.raises(ConfigError) as refused:
-        anyio.run(store.turns)
+        await later.turns()
     assert str(refused.value).endswith(f"`turnwright migrate --store sqlite:///{path}`")
     assert f"sqlite:////{path.name}" not in str(refused.value)
-    anyio.run(store.aclose)
 
 
-_TURNS = (
-    "SELECT turn_id, session, agent, model, created_at, turns.owner, state, reason, steps, tool_calls, live FROM turns"
-)
-_ITEMS = "SELECT turn_id, id, kind, payload, at FROM inbox"
-_FACTS = "SELECT turn_id, seq, kind, payload, at FROM facts"
-_LEAN_TURNS = f"{_TURNS} JOIN facts ON turn = number WHERE seq = (SELECT max(seq) FROM facts WHERE turn = number)"  # noqa: S608 (constant)
-_LEAN_FACTS = f"{_FACTS} JOIN turns ON turn = number"
+async def test_migration_keeps_every_row(later: LaterStore, path: Path) -> None:
+    """It takes each step once, in order. Only the epochs of claimed turns change."""
+    *turns, _ = dump(path, "turns")
+    facts = dump(path, "facts", "inbox", "sessions")[:-1]
+    assert await later.migrate() == (OLDER, LATER)
+    assert dump(path, "facts", "inbox", "sessions") == [*facts, (LATER,)]
+    *migrated, _ = dump(path, "turns")
+    assert migrated == [
+        (number, name, *rest, epoch + 1, owner, live, str(name).upper())
+        for number, name, *rest, epoch, owner, live in turns
+        if isinstance(epoch, int)
+    ]
+    assert [item.id for item in await later.inbox("waits")] == ["b", "a"]
 
 
-def rows(path: Path, *queries: str) -> list[tuple[object, ...]]:
-    """Return the sorted rows of these queries."""
-    with closing(sqlite3.connect(path)) as other:
-        return sorted((row for query in queries for row in other.execute(query)), key=repr)
+async def test_migrated_store_continues(later: LaterStore) -> None:
+    """The migration ended all claims. A crash is still noticed, a session is still busy, numbers continue."""
+    await later.migrate()
+    rested, crashed = await later.claim("waits"), await later.claim("crashed")
+    assert (rested.epoch, rested.crashed) == (3, False)
+    assert (crashed.epoch, crashed.crashed) == (3, True)
+    with pytest.raises(SessionBusyError, match="waits"):
+        await Written("new", session="s1").create(later)
+    await Written("new").create(later)
+    assert (await later.get("new")).number == 4
 
 
-#: The words of older journals, and those of today.
-_WORDS = {
-    '"history":[': '"message_history":[',
-    '"continues":': '"continue_from":',
-    '"context":{': '"metadata":{',
-    '"calls_a_step":': '"max_calls_per_step":',
-    '"decision":"grant"': '"decision":"approve"',
-    '"status":"denied"': '"status":"rejected"',
-    "halted": "turn_ended",
-}
-
-
-def in_words_of_today(value: object) -> object:
-    """A column of a row, in the words of today."""
-    for old, new in _WORDS.items():
-        value = value.replace(old, new) if isinstance(value, str) else value
-    return value
-
-
-async def test_a_migration_keeps_everything(store: SqliteStore, path: Path, older: int) -> None:
-    """Every row, fact and item of an inbox, in the words of today.
-
-    Turns and items are numbered by their time, then by their id.
-    """
-    lean = (_LEAN_TURNS, _LEAN_FACTS, _ITEMS)
-    found = rows(path, *(lean if older >= _LEAN else (_TURNS, _FACTS, _ITEMS)))
-    before = sorted((tuple(map(in_words_of_today, row)) for row in found), key=repr)
-    assert await store.migrate() == (older, SCHEMA_VERSION)
-    assert rows(path, *lean) == before != found
-    assert [(row.id, row.number) for row in await store.turns()] == [("a-late", 3), ("t-b", 2), ("t-a", 1)]
-    assert [item.id for item in await store.inbox("t-a")] == ["a", "b", "z"]
-    assert [len(await store.facts(turn_id)) for turn_id in ("t-a", "t-b", "a-late")] == [6, 6, 3]
-
-
-async def test_a_migration_keeps_when_a_turn_was_last_written(store: SqliteStore, path: Path, older: int) -> None:
-    """With its last fact, or after that: a status may have been written alone."""
-    late = "facts SET at = 1800000000 WHERE turn = 1 AND seq = 6"
-    if older < _LEAN:
-        late = "turns SET updated_at = 1800000000 WHERE turn_id = 't-a'"
-    with closing(sqlite3.connect(path)) as old:
-        old.execute(f"UPDATE {late}")
-        old.commit()
-    await store.migrate()
-    times = {row.id: row.updated_at for row in await store.turns()}
-    assert times == {"t-a": 1_800_000_000, "t-b": 1_700_000_105, "a-late": 1_700_000_102}
-
-
-async def test_a_migrated_store_goes_on(store: SqliteStore, older: int) -> None:
-    """The migration ended all claims. A crash is still noticed, a session is still busy, numbers go on."""
-    await store.migrate()
-    rested, crashed = await store.claim("t-a"), await store.claim("a-late")
-    assert (rested.epoch, rested.seq, rested.crashed) == (4, 6, False)
-    assert (crashed.epoch, crashed.seq, crashed.crashed) == (3, 3, True)
-    with pytest.raises(SessionBusyError, match="t-a"):
-        await Written("new", session="s2").create(store)
-    await Written("new").create(store)
-    assert (await store.get("new")).number == 3 + older  # none is given twice: schema 2 gave a fourth
-    await store.post(InboxItem("t-a", "0", InboxKind.STEER))
-    assert [item.id for item in await store.inbox("t-a")] == ["a", "b", "z", "0"]
-
-
-async def test_a_migration_gives_sessions_titles(store: SqliteStore) -> None:
-    """Each has the beginning of its first prompt, and its turns as before."""
-    await store.migrate()
-    shown = [(one.id, one.title, one.turns, one.open_turn) for one in await store.sessions()]
-    assert shown == [("s1", "hi", 1, "a-late"), ("s2", "é 🙂", 2, "t-a")]
-    await store.delete_session("s1")
-    await store.set_title("s2", "Title")
-    assert [(one.id, one.title) for one in await store.sessions()] == [("s2", "Title")]
-
-
-async def test_what_an_older_release_wrote_is_nobody_s(store: SqliteStore) -> None:
-    """It did not keep who drove. Who continues with such a turn has a span of its own, from its first fact on."""
-    await store.migrate()
-    for turn_id in ("t-a", "t-b", "a-late"):
-        assert await store.claim_spans(turn_id) == []
-    claim, status = await store.claim("a-late"), (await store.get("a-late")).status
-    facts = [Notice(elapsed=2, state=State.TOOL_EXEC, limit="steps")]
-    await store.append(claim, facts, status)
-    (span,) = await store.claim_spans("a-late")
-    assert (span.first, span.epoch, span.owner) == (4, 3, store.owner)
-    assert span.began == span.ended == (await store.get("a-late")).updated_at
-
-
-async def test_a_migrated_file_is_as_a_new_one(store: SqliteStore, path: Path) -> None:
+async def test_migrated_file_has_the_schema_of_a_new_one(later: LaterStore, path: Path) -> None:
     """Tables and indexes, to the letter."""
-    await store.migrate()
-    await SqliteStore(path.with_name("new.db")).aclose()
+    await later.migrate()
+    await LaterStore(path.with_name("new.db")).aclose()
 
     def schema(file: Path) -> list[tuple[object, ...]]:
         with closing(sqlite3.connect(file)) as other:
-            rows = other.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-        return sorted((kind, name, " ".join((sql or "").split())) for kind, name, sql in rows)
+            return sorted(other.execute("SELECT type, name, ifnull(sql, '') FROM sqlite_master").fetchall())
 
     assert schema(path) == schema(path.with_name("new.db"))
 
 
-async def test_a_migration_is_done_once(store: SqliteStore, path: Path, older: int) -> None:
+async def test_migration_runs_once(later: LaterStore, path: Path) -> None:
     """A handle that was opened before sees that another migrated, and there is nothing left to do."""
-    other = SqliteStore(path)
-    assert await other.migrate() == (older, SCHEMA_VERSION)
+    other = LaterStore(path)
+    assert await other.migrate() == (OLDER, LATER)
     rows = await other.turns()
-    assert await store.turns() == rows
-    assert await store.migrate() == (SCHEMA_VERSION, SCHEMA_VERSION)
-    assert await store.turns() == rows
+    assert await later.turns() == rows
+    assert await later.migrate() == (LATER, LATER)
+    assert await later.turns() == rows
     await other.aclose()
 
 
-async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path, older: int) -> None:
+async def test_migration_refuses_to_run_beside_a_driver(later: LaterStore, path: Path) -> None:
     """Its process has the older release. The error names the turn, and nothing changes until its release."""
     driver = OwnerLock(path)
-    with closing(sqlite3.connect(path)) as old:
-        old.execute("UPDATE turns SET owner = ? WHERE turn_id = 't-a'", (driver.take(),))
-        old.commit()
-    before = dump(path, "turns", "facts", "inbox")
-    said = "turn t-a is being driven by .*, a process of the older release: migrate when that process has ended$"
-    with pytest.raises(ConfigError, match=said):
-        await store.migrate()
-    assert dump(path, "turns", "facts", "inbox") == before
+    with closing(sqlite3.connect(path)) as older:
+        older.execute("UPDATE turns SET owner = ? WHERE turn_id = 'waits'", (driver.take(),))
+        older.commit()
+    before = dump(path, *_TABLES)
+    why = "turn waits is being driven by .*, a process of the older release: migrate when that process has ended$"
+    with pytest.raises(ConfigError, match=why):
+        await later.migrate()
+    assert dump(path, *_TABLES) == before
     driver.release()
-    assert await store.migrate() == (older, SCHEMA_VERSION)
+    assert await later.migrate() == (OLDER, LATER)
 
 
-async def test_a_driver_that_looked_dead_in_a_migration_has_lost_its_turn(store: SqliteStore, path: Path) -> None:
+async def test_migration_fences_a_driver_that_looked_dead(path: Path) -> None:
     """Its next append fails. A turn that waits for its first driver keeps epoch 0."""
-    with closing(sqlite3.connect(path)) as old:
-        old.execute("UPDATE turns SET epoch = 0, owner = NULL WHERE turn_id = 't-b'")
-        old.commit()
-    await store.migrate()
-    assert (await store.get("t-b")).epoch == 0
-    written, claim = Written(), Claim("a-late", epoch=1, seq=3)
-    with pytest.raises(LeaseLostError):
-        await store.append(claim, written.answer(), written.status)
-    assert len(await store.facts("a-late")) == 3
-
-
-async def test_a_migration_that_fails_changes_nothing(store: SqliteStore, path: Path, older: int) -> None:
-    """It is one transaction; here, a table or a column is in its way that somebody else put there."""
-    in_the_way = "ALTER TABLE facts ADD COLUMN owner TEXT" if older >= _LEAN else "CREATE TABLE facts_2 (theirs TEXT)"
+    older, later, written = SqliteStore(path, durability="normal"), LaterStore(path), Written("driven")
+    claim = await written.create(older)
+    queued = Written("queued")
+    await older.create(NewTurn("queued", None, "Tidier", "scripted", 1.0), queued.facts, queued.status, driven=False)
     with closing(sqlite3.connect(path)) as other:
-        other.execute(in_the_way)
-    before = dump(path, "turns", "facts", "inbox")
-    with pytest.raises(StoreError, match=r"(facts_2|owner).*nothing was written"):
-        await store.migrate()
-    assert dump(path, "turns", "facts", "inbox") == before
+        other.execute("UPDATE turns SET owner = '1-dead' WHERE turn_id = 'driven'")
+        other.commit()
+    await later.migrate()
+    assert {row.id: row.epoch for row in await later.turns(live=True)}["queued"] == 0
+    with pytest.raises(LeaseLostError):
+        await older.append(claim, written.answer(), written.status)
+    with pytest.raises(ConfigError, match=r"newer release .*upgrade turnwright"):
+        await older.facts("driven")
+    await older.aclose()
+    await later.aclose()
 
 
-async def test_a_file_that_became_newer_is_left_alone(store: SqliteStore, path: Path) -> None:
-    """By every method, `migrate` too: only the newer release knows what is in it."""
+async def test_failed_migration_changes_nothing(later: LaterStore, path: Path) -> None:
+    """It is one transaction: its first steps are undone with the one that failed."""
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE INDEX turns_by_label ON turns (agent)")
+    before = dump(path, *_TABLES)
+    with pytest.raises(StoreError, match=r"turns_by_label.*nothing was written"):
+        await later.migrate()
+    assert dump(path, *_TABLES) == before
+
+
+async def test_newer_file_is_refused_by_every_call(path: Path) -> None:
+    """By `migrate` too: only the newer release knows what is in it."""
+    store = SqliteStore(path)
     with closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 99")
     for call in (store.turns(), store.inbox("t1"), store.migrate(), Written().create(store)):
         with pytest.raises(ConfigError, match=rf"^store {path}: written by a newer release .*upgrade turnwright"):
             await call
     assert dump(path) == [(99,)]
-
-
-async def test_a_file_that_becomes_newer_under_a_driver_is_left_alone(tmp_path: Path) -> None:
-    """A migration ends its claim, and that is what an append asks for. Its other calls ask for the schema."""
-    path, written = tmp_path / "turns.db", Written()
-    store = SqliteStore(path, durability="normal")
-    claim = await written.create(store)
-    assert await store.inbox("t1") == await store.inbox("t1") == []
-    with closing(sqlite3.connect(path)) as newer:
-        newer.execute("PRAGMA user_version = 99")
-        newer.execute("UPDATE turns SET epoch = epoch + 1")
-        newer.commit()
-    before = dump(path, "turns", "facts")
-    with pytest.raises(LeaseLostError):
-        await store.append(claim, written.answer(), written.status)
-    for call in (store.inbox("t1"), store.claim("t1")):
-        with pytest.raises(ConfigError, match=r"newer release .*upgrade turnwright"):
-            await call
-    assert dump(path, "turns", "facts") == before
     await store.aclose()
 
 
-def test_a_file_of_a_newer_release_is_left_alone(tmp_path: Path) -> None:
-    """It is not even opened."""
+def test_newer_file_is_not_opened(tmp_path: Path) -> None:
+    """Its bytes stay as they are."""
     with closing(sqlite3.connect(tmp_path / "turns.db")) as newer:
         newer.execute("PRAGMA user_version = 99")
     before = (tmp_path / "turns.db").read_bytes()
@@ -308,11 +236,11 @@ def at_once(number: int, work: Callable[[], tuple[int, int]]) -> list[tuple[int,
         return sorted(pool.map(begin, range(number)))
 
 
-def migrated(path: Path) -> tuple[int, int]:
+def migrate(path: Path) -> tuple[int, int]:
     """Open, migrate and close the store."""
 
     async def run() -> tuple[int, int]:
-        store = SqliteStore(path, durability="normal")
+        store = LaterStore(path, durability="normal")
         try:
             return await store.migrate()
         finally:
@@ -321,14 +249,14 @@ def migrated(path: Path) -> tuple[int, int]:
     return anyio.run(run)
 
 
-def test_of_several_that_migrate_at_once_one_does_it(path: Path, older: int) -> None:
+def test_concurrent_migrations_run_the_steps_once(path: Path) -> None:
     """The others wait and find it done."""
-    done = at_once(4, lambda: migrated(path))
-    assert done == [(older, SCHEMA_VERSION), *[(SCHEMA_VERSION, SCHEMA_VERSION)] * 3]
-    assert len(dump(path, "turns", "facts", "inbox")) == 3 + 15 + 4 + 1
+    *rows, _ = dump(path, *_TABLES)
+    assert at_once(4, lambda: migrate(path)) == [(OLDER, LATER), *[(LATER, LATER)] * 3]
+    assert len(dump(path, *_TABLES)) == len(rows) + 1
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_several_may_open_a_new_file_at_once(tmp_path: Path, round_: int) -> None:
+def test_new_file_is_opened_by_several_at_once(tmp_path: Path, round_: int) -> None:
     """One process creates it, and none fails with a locked file."""
-    assert at_once(6, lambda: migrated(tmp_path / f"{round_}.db")) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 6
+    assert at_once(6, lambda: migrate(tmp_path / f"{round_}.db")) == [(LATER, LATER)] * 6

@@ -1,4 +1,4 @@
-"""The summaries of a SQLite file: those of older releases, and what a file without them or their words has."""
+"""The summaries of a SQLite file: deleted words, search without an index, damaged journals."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -9,14 +9,11 @@ import pytest
 
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import SqliteStore
-from turnwright.store.sqlite.schema import SCHEMA_VERSION
 from turnwright.store.sqlite.summaries import create_search, numbers_with
 from turnwright.store.summaries import TurnFilter
 from turnwright.testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio
-
-_PATH = Path(__file__)
 
 
 @pytest.fixture
@@ -35,44 +32,6 @@ async def ended(store: SqliteStore, turn_id: str, prompt: str) -> None:
 
 async def summarized(store: SqliteStore) -> None:
     assert await summarize_turns(store, store, str, limit=100)
-
-
-@pytest.mark.parametrize("older", [1, 2, 3])
-async def test_turns_of_an_older_release_are_summarized(tmp_path: Path, older: int) -> None:
-    """After the migration they are in the list. One that runs, or whose driver died, has no totals yet."""
-    path = tmp_path / "old.db"
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(_PATH.with_name(f"schema_{older}.sql").read_text())
-    store = SqliteStore(path)
-    await store.migrate()
-    assert [one.row.id for one in await store.find(TurnFilter(), limit=9)] == ["a-late", "t-b", "t-a"]
-    await summarized(store)
-    found = await store.find(TurnFilter(), limit=9)
-    assert {one.row.id: one.summarized for one in found} == {"a-late": False, "t-b": True, "t-a": True}
-    assert [one.ended for one in await store.unsummarized(limit=9)] == []
-    await store.aclose()
-
-
-async def test_names_with_secrets_of_an_older_release_are_written_again(store: SqliteStore) -> None:
-    """Until then they are not compared."""
-    await ended(store, "t1", "Hello")
-    await summarized(store)
-    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
-        other.execute("UPDATE summaries SET agent = 'password=hunter22'")
-        other.executescript(f"""
-            DROP TABLE tools;
-            DROP INDEX summaries_by_agent;
-            CREATE INDEX summaries_by_agent ON summaries (agent);
-            ALTER TABLE summaries RENAME COLUMN names TO turn_id;
-            ALTER TABLE summaries DROP COLUMN measures;
-            PRAGMA user_version = {SCHEMA_VERSION - 3};
-        """)
-    await store.migrate()
-    for agent in ("hunter", "Tidier"):
-        assert await store.find(TurnFilter(agent=agent), limit=9) == []
-    await summarized(store)
-    (one,) = await store.find(TurnFilter(agent="Tidier"), limit=9)
-    assert (one.row.id, one.prompt) == ("t1", "Hello")
 
 
 async def test_no_word_of_a_deleted_turn_stays_in_the_file(store: SqliteStore) -> None:

@@ -15,7 +15,7 @@ from turnwright.errors import StoreError
 from turnwright.store.rows import Columns
 
 from .owner_lock import is_silent, keep_from_forks
-from .schema import VERSION, Connection, check, older
+from .schema import VERSION, Connection, Schema
 
 #: Takes the driver's lock, before a connection is used.
 Lock = Callable[[], Awaitable[object]]
@@ -27,9 +27,10 @@ class Connections:
     `place` is the store's name in errors. `patience` is the timeout for a connection, and for an answer, in seconds.
     """
 
-    def __init__(self, conninfo: str, place: str, patience: float, most: int) -> None:
+    def __init__(self, conninfo: str, place: str, schema: Schema, patience: float, most: int) -> None:
         self._conninfo = conninfo
         self._place = place
+        self._schema = schema
         self._patience = patience
         self._most = most
         self._pool: AsyncConnectionPool[Connection] | None = None
@@ -52,16 +53,16 @@ class Connections:
                         await cursor.execute(query, parameters)
                 except psycopg.ProgrammingError:
                     if version.rowcount == 1:  # an older schema lacks what the query names
-                        check(await version.fetchone(), self._place)
+                        self._schema.check(await version.fetchone(), self._place)
                     raise
-                check(await version.fetchone(), self._place)
+                self._schema.check(await version.fetchone(), self._place)
                 return await cursor.fetchall()
 
     @asynccontextmanager
     async def transaction(self, lock: Lock | None = None) -> AsyncIterator[Connection]:
         """Open a transaction on a store that has the schema of this release."""
         async with self.one(lock, writes=True) as connection, connection.transaction():
-            check(await (await connection.execute(VERSION)).fetchone(), self._place)
+            self._schema.check(await (await connection.execute(VERSION)).fetchone(), self._place)
             yield connection
 
     @asynccontextmanager
@@ -91,7 +92,7 @@ class Connections:
                         await connection.close()
                     await pool.putconn(connection)
         except UndefinedTable as error:
-            raise older(0, self._place) from error
+            raise self._schema.older(0, self._place) from error
         except (psycopg.Error, TimeoutError, UnicodeError) as error:
             why = str(error).strip() or f"no answer after {self._patience:g} s"
             if isinstance(error, PoolTimeout):

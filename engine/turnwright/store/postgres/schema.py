@@ -1,8 +1,7 @@
-"""The schema of a PostgreSQL store, as migration steps. Each step is one version.
+"""The schema of a PostgreSQL store: the tables of a new store, and the steps from one version to the next.
 
-Only `turnwright migrate` runs the steps. A released step is never edited, because databases that took it exist. Tables
-are found by the session's search path. To keep several stores in one database, give each a schema
-(`?options=-csearch_path%3Dturns`).
+Only `turnwright migrate` runs the steps. Tables are found by the session's search path. To keep several stores in one
+database, give each a schema (`?options=-csearch_path%3Dturns`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,72 +11,14 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from turnwright.errors import ConfigError
-from turnwright.store.old_words import KINDS, renamed, with_hash
-from turnwright.store.sessions import title_of
-
-from .summary_schema import ANNOTATIONS, MEASURES, SUMMARIES, TAGS, TOOLS, UNNAMED
 
 Connection = AsyncConnection[TupleRow]
-#: A function, or statements. Each statement ends with a semicolon and contains no other semicolon.
+#: What leads to one version: a function, or statements. A semicolon ends each statement, and is nowhere else.
 Step = LiteralString | Callable[[Connection], Awaitable[None]]
 
-
-async def _rename_words(connection: Connection) -> None:
-    """Translate journals and inboxes into today's words."""
-
-    async def rows(query: LiteralString, *values: object) -> list[TupleRow]:
-        return await (await connection.execute(query, values)).fetchall()
-
-    some: LiteralString = (
-        "SELECT turn_id, seq, payload FROM turnwright_facts WHERE kind = %s AND (turn_id, seq) > (%s, %s)"
-        " ORDER BY turn_id, seq LIMIT 500"
-    )
-    for old, new in KINDS.items():
-        after = ("", 0)
-        while found := await rows(some, old, *after):
-            for turn, seq, payload in found:
-                change = "UPDATE turnwright_facts SET kind = %s, payload = %s WHERE turn_id = %s AND seq = %s"
-                await connection.execute(change, (new, renamed(payload), turn, seq))
-            after = found[-1][:2]
-    for (turn,) in await rows("SELECT turn_id FROM turnwright_turns WHERE reason = 'synthesised'"):
-        journal = await rows("SELECT kind, payload, seq FROM turnwright_facts WHERE turn_id = %s ORDER BY seq", turn)
-        last = with_hash([(kind, payload) for kind, payload, _ in journal])
-        change = "UPDATE turnwright_facts SET payload = %s WHERE turn_id = %s AND seq = %s"
-        await connection.execute(change, (last, turn, journal[-1][2]))
-    await connection.execute("UPDATE turnwright_turns SET reason = 'synthesized' WHERE reason = 'synthesised'")
-    for number, payload in await rows("SELECT n, payload FROM turnwright_inbox WHERE kind = 'answer'"):
-        await connection.execute("UPDATE turnwright_inbox SET payload = %s WHERE n = %s", (renamed(payload), number))
-
-
-async def _title_sessions(connection: Connection) -> None:
-    """Give each session a row, with the number of its last turn and a title from its first prompt."""
-    await connection.execute(
-        """
-        CREATE TABLE turnwright_sessions (
-            session text COLLATE "C" PRIMARY KEY,
-            title text NOT NULL,
-            number bigint NOT NULL UNIQUE
-        )
-        """
-    )
-    named: LiteralString = "FROM turnwright_turns WHERE session IS NOT NULL GROUP BY session"
-    await connection.execute(f"INSERT INTO turnwright_sessions SELECT session, '', max(number) {named}")
-    query: LiteralString = f"SELECT min(number), max(number) {named}"
-    for first, last in await (await connection.execute(query)).fetchall():
-        began = await connection.execute(
-            "SELECT payload FROM turnwright_facts JOIN turnwright_turns USING (turn_id) WHERE number = %s AND seq = 1",
-            (first,),
-        )
-        for (payload,) in await began.fetchall():
-            await connection.execute(
-                "UPDATE turnwright_sessions SET title = %s WHERE number = %s", (title_of(payload), last)
-            )
-
-
-#: The step at index n leads from version n to n + 1. Ids compare as bytes in every locale, because sub-turns are found
-#: by the prefix of their ids.
-STEPS: Final[tuple[Step, ...]] = (
-    """
+#: The tables of a new store.
+TABLES: Final = """
+    -- Ids compare as bytes in every locale, because sub-turns are found by the prefix of their ids.
     CREATE TABLE turnwright_turns (
         turn_id text COLLATE "C" PRIMARY KEY,
         number bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -96,14 +37,21 @@ STEPS: Final[tuple[Step, ...]] = (
     );
     CREATE INDEX turnwright_turns_by_session ON turnwright_turns (session);
     CREATE UNIQUE INDEX turnwright_one_live_turn_a_session ON turnwright_turns (session) WHERE live;
+    CREATE INDEX turnwright_live_turns ON turnwright_turns (number) WHERE live;
+
+    -- The facts of an append are one row.
+    -- The first row under a claim records the driver, also for the rows that follow it.
     CREATE TABLE turnwright_facts (
         turn_id text COLLATE "C" NOT NULL,
         seq bigint NOT NULL,
         kind text NOT NULL,
         payload text NOT NULL,
         at double precision NOT NULL,
+        epoch bigint,
+        owner text COLLATE "C",
         PRIMARY KEY (turn_id, seq)
     );
+
     CREATE TABLE turnwright_inbox (
         n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         turn_id text COLLATE "C" NOT NULL,
@@ -113,85 +61,150 @@ STEPS: Final[tuple[Step, ...]] = (
         at double precision NOT NULL,
         UNIQUE (turn_id, id)
     );
-    """,
-    # The first fact under a claim records its driver, also for the facts that follow it.
-    """
-    ALTER TABLE turnwright_facts ADD COLUMN epoch bigint, ADD COLUMN owner text COLLATE "C";
-    """,
-    _rename_words,
-    _title_sessions,
-    # From here on the facts of an append are one row (`store/rows.py`). Earlier rows, of one fact each, stay valid.
-    "",
-    # Readers fill the summaries from the journals. Each turn has a row from its creation.
-    SUMMARIES,
-    ANNOTATIONS,
-    TAGS,
-    # From here on the names in summaries have no secrets: readers write them.
-    UNNAMED,
-    TOOLS,
-    MEASURES,
-)
 
-SCHEMA_VERSION: Final = len(STEPS)
+    -- The number of a session is that of its last turn.
+    CREATE TABLE turnwright_sessions (
+        session text COLLATE "C" PRIMARY KEY,
+        title text NOT NULL,
+        number bigint NOT NULL UNIQUE
+    );
+
+    CREATE TABLE turnwright_annotations (
+        turn_id text COLLATE "C" NOT NULL,
+        kind text NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        value double precision,
+        text text NOT NULL,
+        at double precision NOT NULL,
+        PRIMARY KEY (turn_id, kind, name)
+    );
+    CREATE INDEX turnwright_tags ON turnwright_annotations (name, turn_id) WHERE kind = 'tag';
+
+    -- Each turn has a summary from its creation, which readers fill from its journal, without secrets.
+    -- `seq` is the last fact up to which it is summarized. `complete`: it has ended, and nothing will change.
+    CREATE TABLE turnwright_summaries (
+        number bigint PRIMARY KEY,
+        names text COLLATE "C" NOT NULL,
+        root integer NOT NULL,
+        agent text COLLATE "C" NOT NULL,
+        model text COLLATE "C" NOT NULL,
+        session text COLLATE "C",
+        created_at double precision NOT NULL,
+        seq bigint NOT NULL DEFAULT 0,
+        complete integer NOT NULL DEFAULT 0,
+        outcome text,
+        reason text,
+        steps bigint NOT NULL DEFAULT 0,
+        tool_calls bigint NOT NULL DEFAULT 0,
+        input_tokens bigint NOT NULL DEFAULT 0,
+        output_tokens bigint NOT NULL DEFAULT 0,
+        cached_tokens bigint NOT NULL DEFAULT 0,
+        reasoning_tokens bigint NOT NULL DEFAULT 0,
+        cost double precision NOT NULL DEFAULT 0,
+        seconds double precision NOT NULL DEFAULT 0,
+        retries bigint NOT NULL DEFAULT 0,
+        pauses bigint NOT NULL DEFAULT 0,
+        sub_turns bigint NOT NULL DEFAULT 0,
+        fault text NOT NULL DEFAULT '',
+        measures text NOT NULL DEFAULT ''
+    );
+    CREATE INDEX turnwright_summaries_to_write ON turnwright_summaries (number) WHERE complete = 0;
+    -- This index has all that the page of agents reads.
+    CREATE INDEX turnwright_summaries_by_agent ON turnwright_summaries (agent, model, outcome, reason)
+        INCLUDE (number, created_at, cost, measures, names) WHERE root = 1 AND outcome IS NOT NULL;
+    CREATE TABLE turnwright_failures (
+        number bigint NOT NULL,
+        tool text NOT NULL,
+        failed bigint NOT NULL,
+        PRIMARY KEY (number, tool)
+    );
+    CREATE TABLE turnwright_tools (
+        number bigint NOT NULL,
+        tool text NOT NULL,
+        calls bigint NOT NULL,
+        failed bigint NOT NULL,
+        millis text NOT NULL,
+        PRIMARY KEY (number, tool)
+    );
+    -- Long texts are beside the table: a search for a common word reads few pages.
+    CREATE TABLE turnwright_search (
+        turn_number bigint PRIMARY KEY,
+        prompt text NOT NULL,
+        answer text NOT NULL,
+        words tsvector NOT NULL
+    ) WITH (toast_tuple_target = 128);
+    CREATE INDEX turnwright_search_words ON turnwright_search USING gin (words);
+"""
 
 #: Read first in each transaction. A migration waits until that transaction ends.
 VERSION: Final = "SELECT version FROM turnwright_schema"
 
 
-def check(row: tuple[int, ...] | None, place: str) -> None:
-    """Raise `ConfigError` unless `row`, the result of `VERSION` for the store `place`, has this release's version."""
-    version = row[0] if row else 0
-    if version > SCHEMA_VERSION:
-        raise _newer(version, place, SCHEMA_VERSION)
-    if version < SCHEMA_VERSION:
-        raise older(version, place)
+class Schema:
+    """Versions of a schema: the step at index n leads from version n to n + 1. Version 0 is a database without tables.
 
-
-async def migrate(
-    connection: Connection,
-    place: str,
-    refuse_if_driven: Callable[[], Awaitable[None]],
-    steps: Sequence[Step] = STEPS,
-) -> tuple[int, int]:
-    """Run the `steps` that the store has not taken yet, and return the versions before and after.
-
-    Call it in a transaction. Of two concurrent migrations, one waits and finds the work done. `refuse_if_driven` raises
-    while a turn is driven. Raises `ConfigError` for a store of a newer release.
+    A released step is never edited, because databases that took it exist.
     """
-    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('turnwright migrate', 0))")
-    await connection.execute("CREATE TABLE IF NOT EXISTS turnwright_schema (version integer NOT NULL)")
-    # This lock waits for the transactions that have read the version, and stops new ones: no driver can start.
-    await connection.execute("LOCK TABLE turnwright_schema IN ACCESS EXCLUSIVE MODE")
-    row = await (await connection.execute(VERSION)).fetchone()
-    version: int = row[0] if row else 0
-    if version > len(steps):
-        raise _newer(version, place, len(steps))
-    if version == len(steps):
-        return version, version
-    if row is not None:
-        await refuse_if_driven()
-        # A driver that lost its lock would still write in the older format: a new epoch stops it. Epoch 0 stays,
-        # because it marks a turn that waits for its first driver.
-        await connection.execute("UPDATE turnwright_turns SET epoch = epoch + 1 WHERE epoch > 0")
-    for step in steps[version:]:
-        if callable(step):
-            await step(connection)
-        else:
-            for statement in filter(str.strip, step.split(";")):
-                await connection.execute(statement)
-    await connection.execute("DELETE FROM turnwright_schema")
-    await connection.execute("INSERT INTO turnwright_schema VALUES (%s)", (len(steps),))
-    return version, len(steps)
+
+    def __init__(self, *steps: Step) -> None:
+        self._steps: Sequence[Step] = steps
+        self.version: Final = len(steps)
+
+    def check(self, row: tuple[int, ...] | None, place: str) -> None:
+        """Raise `ConfigError` unless `row`, the result of `VERSION` for the store `place`, has the last version."""
+        version = row[0] if row else 0
+        if version > self.version:
+            raise self._newer(version, place)
+        if version < self.version:
+            raise self.older(version, place)
+
+    async def migrate(
+        self, connection: Connection, place: str, refuse_if_driven: Callable[[], Awaitable[None]]
+    ) -> tuple[int, int]:
+        """Run the steps that the store has not taken yet, and return the versions before and after.
+
+        Call it in a transaction. Of two concurrent migrations, one waits and finds the work done. `refuse_if_driven`
+        raises while a turn is driven. Raises `ConfigError` for a store of a newer release.
+        """
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('turnwright migrate', 0))")
+        await connection.execute("CREATE TABLE IF NOT EXISTS turnwright_schema (version integer NOT NULL)")
+        # This lock waits for the transactions that have read the version, and stops new ones: no driver can start.
+        await connection.execute("LOCK TABLE turnwright_schema IN ACCESS EXCLUSIVE MODE")
+        row = await (await connection.execute(VERSION)).fetchone()
+        before: int = row[0] if row else 0
+        if before > self.version:
+            raise self._newer(before, place)
+        if before == self.version:
+            return before, before
+        if row is not None:
+            await refuse_if_driven()
+            # A driver that lost its lock would still write in the older format: a new epoch stops it. Epoch 0 stays,
+            # because it marks a turn that waits for its first driver.
+            await connection.execute("UPDATE turnwright_turns SET epoch = epoch + 1 WHERE epoch > 0")
+        for step in self._steps[before:]:
+            if callable(step):
+                await step(connection)
+            else:
+                for statement in filter(str.strip, step.split(";")):
+                    await connection.execute(statement)
+        await connection.execute("DELETE FROM turnwright_schema")
+        await connection.execute("INSERT INTO turnwright_schema VALUES (%s)", (self.version,))
+        return before, self.version
+
+    def older(self, version: int, place: str) -> ConfigError:
+        """Return the error for a store of an older release, or for a database without tables of Turnwright."""
+        what = (
+            f"schema {version}, this release needs {self.version}" if version else "it has no tables of Turnwright yet"
+        )
+        # The address is shown without user and options, so the message cannot give the complete command.
+        return ConfigError(f"store {place}: {what}: run `turnwright migrate --store ...` with the same address")
+
+    def _newer(self, version: int, place: str) -> ConfigError:
+        return ConfigError(
+            f"store {place}: written by a newer release (schema {version}, this one knows {self.version}):"
+            " upgrade turnwright"
+        )
 
 
-def older(version: int, place: str) -> ConfigError:
-    """Return the error for a store of an older release, or for a database without tables of Turnwright."""
-    what = f"schema {version}, this release needs {SCHEMA_VERSION}" if version else "it has no tables of Turnwright yet"
-    # The address is shown without user and options, so the message cannot give the complete command.
-    return ConfigError(f"store {place}: {what}: run `turnwright migrate --store ...` with the same address")
-
-
-def _newer(version: int, place: str, known: int) -> ConfigError:
-    return ConfigError(
-        f"store {place}: written by a newer release (schema {version}, this one knows {known}): upgrade turnwright"
-    )
+#: The schema of this release.
+SCHEMA: Final = Schema(TABLES)

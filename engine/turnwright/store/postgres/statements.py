@@ -11,7 +11,6 @@ from typing import Final, LiteralString, NamedTuple
 from turnwright.store.rows import LAST_SEQ
 
 from .rows import COLUMNS
-from .summary_schema import NEW_SUMMARIES
 
 #: The channel of notifications. The payload is the id of the turn that was written to. A channel covers the database:
 #: a turn with the same id in another schema only causes one more read.
@@ -22,6 +21,11 @@ ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
+#: Copies turns into summaries without names and totals, which readers write: drivers do not look for secrets.
+_NEW_SUMMARIES: Final = (
+    "INSERT INTO turnwright_summaries (number, names, root, agent, model, created_at)"
+    " SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM turnwright_turns"
+)
 #: Deletes the summaries of a family of turns.
 _NUMBERS: Final = f"SELECT number FROM turnwright_turns WHERE {FAMILY}"
 DELETE_SUMMARIES: Final = (
@@ -123,7 +127,7 @@ def _writes(said: LiteralString) -> Writes:
                 WHERE turn_id = %(turn)s AND session IS NOT NULL
                 ON CONFLICT (session) DO UPDATE SET number = excluded.number
             ), summarized AS (
-                {NEW_SUMMARIES} WHERE turn_id = %(turn)s
+                {_NEW_SUMMARIES} WHERE turn_id = %(turn)s
             ) SELECT {said} FROM claimed
         """,
         append=f"""

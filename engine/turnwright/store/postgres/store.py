@@ -59,7 +59,7 @@ from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
 from .pipeline import Statement, run_together
 from .rows import COLUMNS, parameters_of, status_of
-from .schema import Connection, migrate
+from .schema import SCHEMA, Connection
 from .statements import (
     CLAIM_SPANS,
     COPIES,
@@ -106,13 +106,14 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
 
     shared = True
     inline = False
+    _schema = SCHEMA
 
     def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4, notify: bool = False) -> None:
         conninfo, self.place = parse_address(address, patience)
         self._writes = TELLING if notify else QUIET
         self._append = Statement("turnwright_append", self._writes.append)
         self._notifications = Notifications(conninfo)
-        self._connections = Connections(conninfo, self.place, patience, connections)
+        self._connections = Connections(conninfo, self.place, self._schema, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
         self._known = KnownGroups()
         #: The claims of the turns that this process drives, by turn.
@@ -317,7 +318,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
                             " release: migrate when that process has ended"
                         )
 
-            return await migrate(connection, self.place, refuse_if_driven)
+            return await self._schema.migrate(connection, self.place, refuse_if_driven)
 
     async def aclose(self) -> None:
         self._driving.clear()

@@ -10,18 +10,6 @@ from turnwright.store.annotations import Annotation, AnnotationKind
 
 from .tables import SqliteTables
 
-ANNOTATIONS: Final = """
-    CREATE TABLE annotations (
-        turn_id TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        name TEXT NOT NULL,
-        value REAL,
-        text TEXT NOT NULL,
-        at REAL NOT NULL,
-        PRIMARY KEY (turn_id, kind, name)
-    ) WITHOUT ROWID;
-"""
-TAGS: Final = "CREATE INDEX annotations_by_tag ON annotations (name, turn_id) WHERE kind = 'tag'"
 _WRITE: Final = """
     INSERT INTO annotations SELECT turn_id, ?, ?, ?, ?, ? FROM turns WHERE turn_id = ?
     ON CONFLICT (turn_id, kind, name) DO UPDATE SET value = excluded.value, text = excluded.text, at = excluded.at

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from turnwright.errors import ConfigError
 
 from .place import StoreFiles
-from .schema import prepare
+from .schema import Schema
 
 Durability = Literal["full", "normal"]
 
@@ -32,14 +32,14 @@ class OpenFile(NamedTuple):
     read_only: Files | None
 
 
-def open_file(path: Path, place: Path, durability: Durability, patience: float) -> OpenFile:
+def open_file(path: Path, place: Path, schema: Schema, durability: Durability, patience: float) -> OpenFile:
     """Open the file at `path`, whose real path is `place`. A missing file is created, readable for this user only.
 
     Only the creation of the tables may have to wait for another process, at most `patience` seconds. The connection
     does not wait afterwards (`lock_wait.py`).
 
-    Raises the errors of `sqlite3` and of the operating system, and `ConfigError` for a file that is not a store of this
-    release or an older one, or that cannot be read whole.
+    Raises the errors of `sqlite3` and of the operating system, and `ConfigError` for a file that is not a store of
+    `schema` or of an older version, or that cannot be read whole.
     """
     with suppress(FileExistsError):
         # SQLite would let everybody read it. The log gets the same permissions.
@@ -50,7 +50,7 @@ def open_file(path: Path, place: Path, durability: Durability, patience: float) 
     db = sqlite3.connect(address, uri=frozen, timeout=patience, isolation_level=None)
     try:
         if read_only is None:
-            prepare(db, path, patience)
+            schema.prepare(db, path, patience)
         db.execute("PRAGMA busy_timeout=0")
         db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
         # Deleted data must not stay readable in the file's free pages.

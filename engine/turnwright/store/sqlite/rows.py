@@ -4,16 +4,14 @@ from typing import Final
 
 from turnwright.store.rows import LAST_SEQ
 
-#: The columns of `rows.turn_row`, and where they are. A turn has the status that was written with its last fact. A turn
-#: without such a fact is damaged, but is included. A row of an older release has one fact, and no status unless it
-#: ended its append.
+#: The columns of `rows.turn_row`, and where they are. A turn has the status that was written with its last facts.
+#: A turn without facts is damaged, but is included.
 TURN_COLUMNS: Final = (
     "turn_id, session, agent, model, created_at, at, turns.epoch, turns.owner, state, steps, tool_calls, reason, live,"
     " number"
 )
 LAST_FACT: Final = (
-    "facts ON facts.turn = number AND facts.seq = ("
-    "SELECT MAX(last.seq) FROM facts AS last WHERE last.turn = number AND last.state IS NOT NULL)"
+    "facts ON facts.turn = number AND facts.seq = (SELECT MAX(last.seq) FROM facts AS last WHERE last.turn = number)"
 )
 TURNS: Final = f"SELECT {TURN_COLUMNS} FROM turns LEFT JOIN {LAST_FACT}"  # noqa: S608 (constant)
 #: The columns of `rows.session_info`, from the newest `:limit` sessions below `:before`. The last turn was written to

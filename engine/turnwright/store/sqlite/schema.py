@@ -1,94 +1,21 @@
-"""The schema of a SQLite store, as migration steps. Each step is one version.
-
-A new file takes all of them. A released step is never edited, because files that took it exist.
-"""
+"""The schema of a SQLite store: the tables of a new file, and the steps from one version to the next."""
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from turnwright.errors import ConfigError
-from turnwright.store.old_words import KINDS, renamed, with_hash
-from turnwright.store.sessions import title_of
 
-from .annotations import ANNOTATIONS, TAGS
-from .summaries import MEASURES, SUMMARIES, TOOLS, UNNAMED, create_search
+from .summaries import create_search
 
+#: What leads to one version: a function, or statements. A semicolon ends each statement, and is nowhere else.
+Step = str | Callable[[sqlite3.Connection], None]
 
-def _rename_words(db: sqlite3.Connection) -> None:
-    """Translate journals and inboxes into today's words."""
-    for old, new in KINDS.items():
-        after = 0
-        some = "SELECT rowid, payload FROM facts WHERE kind = ? AND rowid > ? ORDER BY rowid LIMIT 500"
-        while rows := db.execute(some, (old, after)).fetchall():
-            changed = [(new, renamed(payload), number) for number, payload in rows if isinstance(payload, str)]
-            db.executemany("UPDATE facts SET kind = ?, payload = ? WHERE rowid = ?", changed)
-            after = rows[-1][0]
-    ended = db.execute("SELECT rowid, turn FROM facts WHERE reason = 'synthesised'").fetchall()
-    for number, turn in ended:
-        journal = db.execute("SELECT kind, payload FROM facts WHERE turn = ? ORDER BY seq", (turn,)).fetchall()
-        change = (with_hash(journal), number)
-        db.execute("UPDATE facts SET payload = ?, reason = 'synthesized' WHERE rowid = ?", change)
-    answers = db.execute("SELECT n, payload FROM inbox WHERE kind = 'answer'").fetchall()
-    db.executemany("UPDATE inbox SET payload = ? WHERE n = ?", [(renamed(payload), n) for n, payload in answers])
-
-
-def _title_sessions(db: sqlite3.Connection) -> None:
-    """Give each session a row, with the number of its last turn and a title from its first prompt."""
-    db.execute("CREATE TABLE sessions (session TEXT PRIMARY KEY, title TEXT NOT NULL, number INTEGER NOT NULL)")
-    db.execute("CREATE INDEX sessions_by_number ON sessions (number)")
-    named = "FROM turns WHERE session IS NOT NULL GROUP BY session"
-    db.execute(f"INSERT INTO sessions SELECT session, '', max(number) {named}")
-    for first, last in db.execute(f"SELECT min(number), max(number) {named}").fetchall():
-        for (payload,) in db.execute("SELECT payload FROM facts WHERE turn = ? AND seq = 1", (first,)):
-            db.execute("UPDATE sessions SET title = ? WHERE number = ?", (title_of(payload), last))
-
-
-#: The step at index n leads from version n to n + 1. It is a function, or statements. Each statement ends with a
-#: semicolon and contains no other semicolon.
-_STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
-    """
-    CREATE TABLE turns (
-        turn_id TEXT PRIMARY KEY,
-        session TEXT,
-        agent TEXT NOT NULL,
-        model TEXT NOT NULL,
-        created_at REAL NOT NULL,
-        updated_at REAL NOT NULL,
-        epoch INTEGER NOT NULL,
-        owner TEXT,
-        state TEXT NOT NULL,
-        reason TEXT,
-        steps INTEGER NOT NULL,
-        tool_calls INTEGER NOT NULL,
-        live INTEGER NOT NULL
-    ) WITHOUT ROWID;
-    CREATE INDEX turns_by_session ON turns (session, created_at);
-    CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
-    CREATE INDEX turns_by_time ON turns (created_at);
-    CREATE TABLE facts (
-        turn_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        at REAL NOT NULL,
-        PRIMARY KEY (turn_id, seq)
-    ) WITHOUT ROWID;
-    CREATE TABLE inbox (
-        turn_id TEXT NOT NULL,
-        id TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        at REAL NOT NULL,
-        PRIMARY KEY (turn_id, id)
-    ) WITHOUT ROWID;
-    """,
-    # Numbers give the order of turns and inbox items. Times would reverse it when the clock is set back.
-    """
-    ALTER TABLE turns RENAME TO turns_1;
+_TABLES: Final = """
+    -- A number gives the order of turns. Times would reverse it when the clock is set back.
     CREATE TABLE turns (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         turn_id TEXT NOT NULL UNIQUE,
@@ -96,52 +23,17 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
         agent TEXT NOT NULL,
         model TEXT NOT NULL,
         created_at REAL NOT NULL,
-        updated_at REAL NOT NULL,
         epoch INTEGER NOT NULL,
         owner TEXT,
-        state TEXT NOT NULL,
-        reason TEXT,
-        steps INTEGER NOT NULL,
-        tool_calls INTEGER NOT NULL,
         live INTEGER NOT NULL
     );
-    INSERT INTO turns SELECT row_number() OVER (ORDER BY created_at, turn_id), * FROM turns_1;
-    DROP TABLE turns_1;
     CREATE INDEX turns_by_session ON turns (session);
     CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
-    ALTER TABLE inbox RENAME TO inbox_1;
-    CREATE TABLE inbox (
-        n INTEGER PRIMARY KEY AUTOINCREMENT,
-        turn_id TEXT NOT NULL,
-        id TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        at REAL NOT NULL,
-        UNIQUE (turn_id, id)
-    );
-    INSERT INTO inbox SELECT row_number() OVER (ORDER BY turn_id, at, id), * FROM inbox_1;
-    DROP TABLE inbox_1;
-    """,
-    # The cost of a commit is the number of changed pages. Facts are stored in the order of writing, so the facts of
-    # many turns share pages. The last fact of an append has the time and the status, so the turn's row does not change.
-    """
-    ALTER TABLE turns RENAME TO turns_2;
-    CREATE TABLE turns (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        turn_id TEXT NOT NULL UNIQUE,
-        session TEXT,
-        agent TEXT NOT NULL,
-        model TEXT NOT NULL,
-        created_at REAL NOT NULL,
-        epoch INTEGER NOT NULL,
-        owner TEXT,
-        live INTEGER NOT NULL
-    );
-    INSERT INTO turns
-        SELECT number, turn_id, session, agent, model, created_at, epoch, owner, live FROM turns_2 ORDER BY number;
-    DELETE FROM sqlite_sequence WHERE name = 'turns';
-    INSERT INTO sqlite_sequence SELECT 'turns', seq FROM sqlite_sequence WHERE name = 'turns_2';
-    ALTER TABLE facts RENAME TO facts_2;
+    CREATE INDEX live_turns ON turns (number) WHERE live = 1;
+
+    -- The facts of an append are one row, with the time and the status after them: the row of the turn does not change.
+    -- A commit costs the pages that it changes. Rows are in the order of writing, so many turns share pages.
+    -- The first row under a claim records the driver, also for the rows that follow it.
     CREATE TABLE facts (
         turn INTEGER NOT NULL,
         seq INTEGER NOT NULL,
@@ -151,121 +43,190 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
         state TEXT,
         reason TEXT,
         steps INTEGER,
-        tool_calls INTEGER
+        tool_calls INTEGER,
+        epoch INTEGER,
+        owner TEXT
     );
-    INSERT INTO facts (turn, seq, kind, payload, at)
-        SELECT number, seq, kind, payload, at FROM facts_2 JOIN turns_2 ON turns_2.turn_id = facts_2.turn_id
-        ORDER BY at, number, seq;
     CREATE UNIQUE INDEX facts_by_turn ON facts (turn, seq);
-    UPDATE facts SET (at, state, reason, steps, tool_calls) =
-            (SELECT max(at, updated_at), state, reason, steps, tool_calls FROM turns_2 WHERE number = turn)
-        WHERE seq = (SELECT max(seq) FROM facts AS every WHERE every.turn = facts.turn);
-    DROP TABLE facts_2;
-    DROP TABLE turns_2;
-    CREATE INDEX turns_by_session ON turns (session);
-    CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
-    """,
-    # The first fact under a claim records its driver, also for the facts that follow it.
+
+    CREATE TABLE inbox (
+        n INTEGER PRIMARY KEY AUTOINCREMENT,
+        turn_id TEXT NOT NULL,
+        id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        at REAL NOT NULL,
+        UNIQUE (turn_id, id)
+    );
+
+    -- The number of a session is that of its last turn.
+    CREATE TABLE sessions (session TEXT PRIMARY KEY, title TEXT NOT NULL, number INTEGER NOT NULL);
+    CREATE INDEX sessions_by_number ON sessions (number);
+
+    CREATE TABLE annotations (
+        turn_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        value REAL,
+        text TEXT NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (turn_id, kind, name)
+    ) WITHOUT ROWID;
+    CREATE INDEX annotations_by_tag ON annotations (name, turn_id) WHERE kind = 'tag';
+
+    -- Each turn has a summary from its creation, which readers fill from its journal, without secrets.
+    -- `seq` is the row of facts up to which it is summarized. `complete`: it has ended, and nothing will change.
+    CREATE TABLE summaries (
+        number INTEGER PRIMARY KEY,
+        names TEXT,
+        root INTEGER,
+        agent TEXT,
+        model TEXT,
+        session TEXT,
+        created_at REAL,
+        seq INTEGER DEFAULT 0,
+        complete INTEGER DEFAULT 0,
+        outcome TEXT,
+        reason TEXT,
+        steps INTEGER DEFAULT 0,
+        tool_calls INTEGER DEFAULT 0,
+        input_tokens INTEGER DEFAULT 0,
+        output_tokens INTEGER DEFAULT 0,
+        cached_tokens INTEGER DEFAULT 0,
+        reasoning_tokens INTEGER DEFAULT 0,
+        cost REAL DEFAULT 0,
+        seconds REAL DEFAULT 0,
+        retries INTEGER DEFAULT 0,
+        pauses INTEGER DEFAULT 0,
+        sub_turns INTEGER DEFAULT 0,
+        fault TEXT DEFAULT '',
+        measures TEXT
+    );
+    CREATE INDEX summaries_to_write ON summaries (number) WHERE complete = 0;
+    -- This index has all that searches, totals and agents read.
+    CREATE INDEX summaries_by_agent ON summaries (
+        agent, model, outcome, reason, created_at, cost, measures, names,
+        steps, tool_calls, input_tokens, output_tokens, seconds
+    ) WHERE root = 1;
+    CREATE TABLE failures (
+        number INTEGER NOT NULL,
+        tool TEXT NOT NULL,
+        failed INTEGER NOT NULL,
+        PRIMARY KEY (number, tool)
+    ) WITHOUT ROWID;
+    CREATE TABLE tools (
+        number INTEGER NOT NULL,
+        tool TEXT NOT NULL,
+        calls INTEGER NOT NULL,
+        failed INTEGER NOT NULL,
+        millis TEXT NOT NULL,
+        PRIMARY KEY (number, tool)
+    ) WITHOUT ROWID;
+"""
+
+
+class Schema:
+    """Versions of a schema: the step at index n leads from version n to n + 1. Version 0 is a new file.
+
+    A released step is never edited, because files that took it exist.
     """
-    ALTER TABLE facts ADD COLUMN epoch INTEGER;
-    ALTER TABLE facts ADD COLUMN owner TEXT;
-    """,
-    _rename_words,
-    _title_sessions,
-    # From here on the facts of an append are one row (`store/rows.py`). Earlier rows, of one fact each, stay valid.
-    "",
-    # Readers fill the summaries from the journals. Each turn has a row from its creation.
-    SUMMARIES,
-    create_search,
-    ANNOTATIONS,
-    TAGS,
-    # From here on the names in summaries have no secrets: readers write them.
-    UNNAMED,
-    TOOLS,
-    MEASURES,
-)
 
-SCHEMA_VERSION: Final = len(_STEPS)
+    def __init__(self, *steps: Step) -> None:
+        self._steps: Sequence[Step] = steps
+        self.version: Final = len(steps)
 
+    def check(self, db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> None:
+        """Raise `ConfigError` unless `path`, which `db` has open, has the last version."""
+        if db.execute("PRAGMA user_version").fetchone()[0] == self.version:
+            return
+        version = self._version_of(db, path)
+        if version < self.version:
+            raise ConfigError(
+                f"store {path}: schema {version}, this release needs {self.version}:"
+                f" run `turnwright migrate --store sqlite:///{path}`"
+            )
 
-def check(db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> None:
-    """Raise `ConfigError` unless `path`, which `db` has open, has the schema of this release."""
-    if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
-        return
-    version = known_version(db, path)
-    if version < SCHEMA_VERSION:
-        raise ConfigError(
-            f"store {path}: schema {version}, this release needs {SCHEMA_VERSION}:"
-            f" run `turnwright migrate --store sqlite:///{path}`"
-        )
+    def prepare(self, db: sqlite3.Connection, path: Path, patience: float) -> None:
+        """Create the store if `path` is new or empty, and switch on WAL, so that many can read while one writes.
 
+        Raises `ConfigError` for a file of a newer release or of another program, and does not change that file.
+        """
+        # In this order: another process may create the tables and the version between the two reads.
+        has_tables = db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
+        version = self._version_of(db, path)
+        if has_tables and version == 0:
+            raise ConfigError(f"store {path}: this is another program's database: name another file")
+        if version == 0:
+            # An append writes two pages. With 4096 bytes per page it takes a sixth longer, with 1024 it takes as long.
+            db.execute("PRAGMA page_size=2048")
+        ends = time.monotonic() + patience
+        while True:
+            try:
+                db.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # SQLite's busy timeout does not cover this statement when others open the new file too.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
+                    raise
+                time.sleep(0.01)
+        if version == 0:
+            self.migrate(db, path)
 
-def known_version(db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> int:
-    """Return the schema version of `path`, 0 for a new file. Raises `ConfigError` for a newer release's."""
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"store {path}: written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}):"
-            " upgrade turnwright"
-        )
-    return version
+    def migrate(
+        self, db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], None] = lambda: None
+    ) -> tuple[int, int]:
+        """Migrate `path` to the last version in one transaction, and return the versions before and after.
 
+        The version is read in that transaction, so two processes may migrate at once. `refuse_if_driven` raises while
+        a turn is driven; no driver can start during that check. Raises `ConfigError` for a file of a newer release.
+        """
+        with immediate(db):
+            before = self._version_of(db, path)
+            is_older = 0 < before < self.version
+            if is_older:
+                refuse_if_driven()
+            # All steps or none: a new file must never look like the file of an older release.
+            self.create_tables(db, before)
+            if is_older:
+                # An append does not check the version: a new epoch stops a driver of the older release that looked
+                # dead. Epoch 0 stays, because it marks a turn that waits for its first driver.
+                db.execute("UPDATE turns SET epoch = epoch + 1 WHERE epoch > 0")
+        return before, self.version
 
-def prepare(db: sqlite3.Connection, path: Path, patience: float) -> None:
-    """Create the store if `path` is new or empty, and switch on WAL, so that many can read while one writes.
+    def create_tables(self, db: sqlite3.Connection, before: int = 0) -> None:
+        """Take the steps after the version `before`."""
+        for step in self._steps[before:]:
+            if callable(step):
+                step(db)
+            else:
+                _execute_all(db, step)
+        db.execute(f"PRAGMA user_version={self.version}")
 
-    Raises `ConfigError` for a file of a newer release or of another program, and does not change that file.
-    """
-    # In this order: another process may create the tables and the version between the two reads.
-    has_tables = db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
-    version = known_version(db, path)
-    if has_tables and version == 0:
-        raise ConfigError(f"store {path}: this is another program's database: name another file")
-    if version == 0:
-        # An append writes two pages. With 4096 bytes per page it takes a sixth longer, with 1024 it takes as long.
-        db.execute("PRAGMA page_size=2048")
-    ends = time.monotonic() + patience
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode=WAL")
-            break
-        except sqlite3.OperationalError as error:
-            # SQLite's busy timeout does not cover this statement when others open the new file too.
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
-                raise
-            time.sleep(0.01)
-    if version == 0:
-        migrate(db, path)
-
-
-def migrate(db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], None] = lambda: None) -> tuple[int, int]:
-    """Migrate `path` to this release's schema in one transaction, and return the versions before and after.
-
-    The version is read in that transaction, so two processes may migrate at once. `refuse_if_driven` raises while a
-    turn is driven; no driver can start during that check. Raises `ConfigError` for a file of a newer release.
-    """
-    with immediate(db):
-        before = known_version(db, path)
-        if 0 < before < SCHEMA_VERSION:
-            refuse_if_driven()
-        # All steps or none: a new file must never look like the file of an older release.
-        create_tables(db, before)
-        if 0 < before < SCHEMA_VERSION:
-            # An append does not check the version: a new epoch stops a driver of the older release that looked dead.
-            # Epoch 0 stays, because it marks a turn that waits for its first driver.
-            db.execute("UPDATE turns SET epoch = epoch + 1 WHERE epoch > 0")
-    return before, SCHEMA_VERSION
+    def _version_of(self, db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> int:
+        """Return the version of `path`, 0 for a new file. Raises `ConfigError` for a newer release's."""
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > self.version:
+            raise ConfigError(
+                f"store {path}: written by a newer release (schema {version}, this one knows {self.version}):"
+                " upgrade turnwright"
+            )
+        return version
 
 
-def create_tables(db: sqlite3.Connection, before: int = 0) -> None:
-    """Take the steps after the version `before`."""
-    for version, step in enumerate(_STEPS[before:], start=before + 1):
-        if isinstance(step, str):
-            for statement in filter(str.strip, step.split(";")):
-                db.execute(statement)
-        else:
-            step(db)
-        db.execute(f"PRAGMA user_version={version}")
+def create_store(db: sqlite3.Connection) -> None:
+    """Create the tables of a new file."""
+    _execute_all(db, _TABLES)
+    create_search(db)
+
+
+def _execute_all(db: sqlite3.Connection, statements: str) -> None:
+    # `executescript` would commit first.
+    for statement in filter(str.strip, statements.split(";")):
+        db.execute(statement)
+
+
+#: The schema of this release.
+SCHEMA: Final = Schema(create_store)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ from .lock_wait import LockWait, is_locked
 from .opening import Durability, open_file, read_only_files
 from .owner_lock import OwnerLock
 from .rows import CLAIM_SPANS, CLAIMED, COPIES, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
-from .schema import check, migrate
+from .schema import SCHEMA
 from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
 
@@ -94,6 +94,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     """
 
     shared = True
+    _schema = SCHEMA
 
     def __init__(
         self, path: Path | str, *, durability: Durability = "full", patience: float = 10.0, crowd: int | None = None
@@ -119,7 +120,9 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     def _open(self, patience: float) -> None:
         """Open the file. Raises the error of `sqlite3` if another process has locked it and there is no patience."""
         try:
-            self._db, self._place, self._read_only = open_file(self.path, self._real_path, self._durability, patience)
+            self._db, self._place, self._read_only = open_file(
+                self.path, self._real_path, self._schema, self._durability, patience
+            )
         except (sqlite3.Error, OSError) as error:
             if is_locked(error) and not patience:
                 raise
@@ -291,7 +294,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         try:
             if self._opened and not self.read_only:
-                check(self._cursor, self.path)
+                self._schema.check(self._cursor, self.path)
                 return self._waiting(turn_id)
         except _ERRORS as error:
             if not is_locked(error):
@@ -319,7 +322,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
         with self._errors():
-            return await self._unlocked(lambda: migrate(self._db, self.path, self._refuse_if_driven))
+            return await self._unlocked(lambda: self._schema.migrate(self._db, self.path, self._refuse_if_driven))
 
     async def aclose(self) -> None:
         self._driving.clear()
@@ -364,7 +367,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             await self._group.add(one)
             return
         try:
-            write(self._cursor, self.path, self._place, (one,))
+            write(self._cursor, self.path, self._place, self._schema, (one,))
         except _ERRORS as error:
             if not is_locked(error):
                 raise self._explained(error) from error
@@ -375,7 +378,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             raise one.error
 
     def _write(self, together: Sequence[Write]) -> None:
-        write(self._cursor, self.path, self._place, together)
+        write(self._cursor, self.path, self._place, self._schema, together)
 
     def _waiting(self, turn_id: str) -> list[InboxItem]:
         rows = self._cursor.execute(WAITING, (turn_id,)).fetchall()
@@ -396,7 +399,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         with self._errors():
             await self._unlocked(self._start_transaction)
             try:
-                check(self._db, self.path)
+                self._schema.check(self._db, self.path)
                 self._place.check()
                 yield
                 self._db.execute("COMMIT")
@@ -417,7 +420,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     def _start_reading(self) -> None:
         if self.read_only:
             self._follow_files()
-        check(self._db, self.path)
+        self._schema.check(self._db, self.path)
         self._place.check()
 
     async def _unlocked(self, work: Callable[[], _T]) -> _T:

@@ -15,7 +15,7 @@ from turnwright_states.state import FINAL
 
 from .place import StoreFiles
 from .rows import WAITING
-from .schema import check
+from .schema import Schema
 from .summaries import NEW_SUMMARIES
 
 #: The statement also checks the epoch, and that the facts follow the last one: for an outdated claim it finds no turn
@@ -204,7 +204,9 @@ class ReleaseWrite(Write):
         )
 
 
-def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:  # noqa: C901, PLR0912 (in parts it would take more calls per step)
+def write(  # noqa: C901, PLR0912 (in parts it would take more calls per step)
+    cursor: sqlite3.Cursor, path: Path, place: StoreFiles, schema: Schema, together: Sequence[Write]
+) -> None:
     """Make writes in one transaction. A write that raises a `TurnwrightError` is given up, and the rest is made.
 
     Raises the errors of `sqlite3`, and `LeaseLostError` or `StoreError` if facts follow no claim or not the last fact;
@@ -217,7 +219,7 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
         for one in together:
             checks_place = checks_place or one.checks_place
             if one.checks_version and not checks_version:
-                check(cursor, path)
+                schema.check(cursor, path)
                 checks_version = True
             if not one.only_facts:
                 try:

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright.store.rows import split_facts
-from turnwright.store.sqlite.schema import SCHEMA_VERSION
+from turnwright.store.sqlite.schema import SCHEMA
 from turnwright.trajectories.atif import Trajectory
 from turnwright.trajectories.journal_run import NAME as NAME  # noqa: PLC0414 (the name of the format)
 from turnwright.trajectories.journal_run import Journals, run_of
@@ -176,10 +176,10 @@ class _Database:
 
     def _runs(self, db: sqlite3.Connection) -> Iterator[Trajectory]:
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != SCHEMA_VERSION:
-            advice = "run `turnwright migrate`" if version < SCHEMA_VERSION else "upgrade turnwright"
+        if version != SCHEMA.version:
+            advice = "run `turnwright migrate`" if version < SCHEMA.version else "upgrade turnwright"
             raise UnreadableRecordingError(
-                f"the store has schema {version}, this release reads {SCHEMA_VERSION}: {advice}"
+                f"the store has schema {version}, this release reads {SCHEMA.version}: {advice}"
             )
         numbers: dict[str, int] = dict(db.execute("SELECT turn_id, number FROM turns ORDER BY number"))
 
