@@ -24,7 +24,6 @@ pytestmark = pytest.mark.anyio
 QUESTION = UserMessage(id="m1", content="Erase x")
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "ag-ui.md").read_text(encoding="utf-8")
-GUIDE = (DOCS / "how-to" / "serve-ag-ui.md").read_text(encoding="utf-8")
 
 
 def kinds_of(event: type[TurnEvent]) -> Iterator[type[TurnEvent]]:
@@ -88,7 +87,7 @@ class Server:
 
     def __init__(self) -> None:
         self._page: dict[str, Any] = {}
-        exec(GUIDE.split("```python\n")[1].split("```")[0], self._page)  # noqa: S102 (it is ours)
+        exec(PAGE.split("```python\n")[1].split("```")[0], self._page)  # noqa: S102 (it is ours)
         script = ScriptedModel(asks_for(("erase", {"path": "x"}), text="I look."), "Gone.")
         self.engine = Engine(model=script, tools=[erase])
         self.client = Client()

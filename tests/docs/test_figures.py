@@ -120,7 +120,7 @@ SENTENCES: Final = {
         says("for {} with Python's own thresholds", throughput("as Python is")),
         says("with the collector off it is {}", throughput("without the collector")),
     ],
-    "docs/how-to/run-on-temporal.md": [
+    "docs/how-to/run-workers.md": [
         says("is sent every {:g} seconds", HEARTBEAT),
         says("After {:g} seconds of silence", PATIENCE),
         says("is a Temporal Schedule, every {:g} seconds", SWEEP),

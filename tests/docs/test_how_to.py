@@ -13,25 +13,21 @@ from turnwright_states.facts import KINDS
 
 from .page_blocks import Block, Terminal, blocks_of, commands_of, text_of
 
-#: Guides whose Python blocks are programs, each followed by what it prints.
+#: Guides with Python blocks that are programs, each followed by its output. A comment above each names this file.
 GUIDES = (
-    "answer-a-pause.md",
-    "change-a-turn-with-hooks.md",
+    "ask-a-person.md",
+    "choose-a-model.md",
+    "choose-instructions-and-tools.md",
     "choose-limits.md",
-    "choose-tools-per-step.md",
-    "compact-a-conversation.md",
-    "continue-a-conversation.md",
     "follow-a-turn.md",
     "get-a-typed-answer.md",
+    "hand-over-to-another-agent.md",
     "list-and-fork.md",
-    "make-instructions-per-turn.md",
     "manage-conversations.md",
     "resume-after-a-crash.md",
     "retry-a-tool.md",
     "run-an-engine.md",
     "run-in-the-background.md",
-    "run-without-asyncio.md",
-    "set-model-settings.md",
     "steer-and-abort.md",
     "stop-a-turn-with-guardrails.md",
     "test-an-agent.md",
@@ -45,7 +41,7 @@ EXAMPLES = [
     for number, (block, below) in enumerate(
         zip(blocks_of(f"how-to/{page}"), [*blocks_of(f"how-to/{page}")[1:], Block("", "", "", "")], strict=True)
     )
-    if block.language == "python"
+    if block.language == "python" and block.comment == "tested by tests/docs/test_how_to.py"
 ]
 
 

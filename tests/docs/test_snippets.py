@@ -1,4 +1,4 @@
-"""Pieces of programs, run with the rest around them: docs/models.md and docs/how-to/use-a-local-server.md."""
+"""Pieces of programs, run with the rest around them: docs/models.md and docs/how-to/choose-a-model.md."""
 
 import textwrap
 from pathlib import Path
@@ -15,7 +15,8 @@ pytestmark = pytest.mark.anyio
 
 def python_of(page: str) -> list[str]:
     text = (DOCS / page).read_text(encoding="utf-8")
-    return [block.text for block in blocks(text) if block.language == "python"]
+    here = "tested by tests/docs/test_snippets.py"
+    return [block.text for block in blocks(text) if block.language == "python" and here in block.comments]
 
 
 async def test_a_picture_goes_with_the_prompt(tmp_path: Path) -> None:
@@ -35,19 +36,9 @@ async def test_a_picture_goes_with_the_prompt(tmp_path: Path) -> None:
     assert (shown.name, shown.media_type) == ("screenshot.png", "image/png")
 
 
-async def test_a_local_server_is_an_address() -> None:
-    """Run the example of `docs/how-to/use-a-local-server.md`."""
-    (example,) = python_of("how-to/use-a-local-server.md")
-    names: dict[str, object] = {}
-    exec(example, names)  # noqa: S102 (it is ours)
-    engine = names["engine"]
-    assert isinstance(engine, Engine)
-    await engine.aclose()
-
-
-async def test_an_engine_takes_a_model_of_the_responses_api() -> None:
-    """The example of `docs/how-to/use-openai-responses.md`, which sends nothing."""
-    (example,) = python_of("how-to/use-openai-responses.md")
+@pytest.mark.parametrize("example", python_of("how-to/choose-a-model.md"))
+async def test_an_engine_takes_the_model_of_an_example(example: str) -> None:
+    """Run the examples of a local server and of the Responses API, which send nothing."""
     names: dict[str, object] = {}
     exec(example, names)  # noqa: S102 (it is ours)
     engine = names["engine"]

@@ -1,4 +1,4 @@
-"""docs/tools.md and docs/how-to/approve-a-tool.md: the examples run, and every option of `@tool` is in its table."""
+"""docs/tools.md and docs/how-to/ask-a-person.md: the examples run, and every option of `@tool` is in its table."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ from turnwright.tools.tool import ToolOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "tools.md").read_text(encoding="utf-8")
-APPROVAL = (DOCS / "how-to" / "approve-a-tool.md").read_text(encoding="utf-8")
+APPROVAL = (DOCS / "how-to" / "ask-a-person.md").read_text(encoding="utf-8")
 
 
 def test_the_example_prints_what_the_page_says() -> None:

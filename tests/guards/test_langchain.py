@@ -285,7 +285,7 @@ def test_the_code_of_the_page_bounds_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_block("bound-your-framework.md", "langchain", {"model": model(pages()), "tools": [reader()]})
+    run_block("bound-your-loop.md", "langchain", {"model": model(pages()), "tools": [reader()]})
     assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"
 
 

@@ -22,10 +22,11 @@ def test_the_code_for_a_client_bounds_it(
     completions = SimpleNamespace(create=create)
     client = SimpleNamespace(chat=SimpleNamespace(completions=completions))
     names = {"client": client, "model": "m", "tools": ["read_page"], "run": lambda name, asked: f"{name} {asked}"}
-    run_block("bound-your-framework.md", "GuardedLoop", names)
+    run_block("bound-your-loop.md", "GuardedLoop", names)
     assert capsys.readouterr().out == "I read ten. cap_hit: step_cap\n"
     assert (tmp_path / "turns.db").exists()
 
 
 def test_no_guard_takes_more_than_ten_lines() -> None:
-    assert max(map(own_lines, blocks_of("bound-your-framework.md"))) <= 10
+    guards = [block for block in blocks_of("bound-your-loop.md") if "turnwright.guards" in block]
+    assert max(map(own_lines, guards)) <= 10

@@ -378,7 +378,7 @@ def test_the_code_of_the_page_bounds_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_block("bound-your-framework.md", "pydantic_ai", {"model": FunctionModel(Script(pages())), "tools": [read_page]})
+    run_block("bound-your-loop.md", "pydantic_ai", {"model": FunctionModel(Script(pages())), "tools": [read_page]})
     assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"
 
 

@@ -20,10 +20,10 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 (STORE,) = blocks("test-a-store-or-model.md", "python")
-(GUARD,) = blocks("bound-your-own-loop.md", "python")
-PAGE = (GUIDES / "check-a-trace.md").read_text(encoding="utf-8")
-(TRACE,) = blocks("check-a-trace.md", "python")
-(LINES,) = blocks("check-a-trace.md", "json")
+(GUARD,) = (block for block in blocks("bound-your-loop.md", "python") if "LoopGuard(" in block)
+PAGE = (GUIDES / "audit-your-runs.md").read_text(encoding="utf-8")
+(TRACE,) = blocks("audit-your-runs.md", "python")
+(LINES,) = blocks("audit-your-runs.md", "json")
 
 
 def printed(code: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`fuzz-your-agents.md` and `fuzz-your-hooks.md`: their files, commands and outputs are what happens."""
+"""`fuzz-your-agents.md`: its files, commands and outputs are what happens."""
 
 import re
 import subprocess
@@ -10,9 +10,9 @@ import pytest
 from turnwright.testing import INVARIANTS, Driven
 
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
-PAGE = "".join((GUIDES / name).read_text(encoding="utf-8") for name in ("fuzz-your-agents.md", "fuzz-your-hooks.md"))
+PAGE = (GUIDES / "fuzz-your-agents.md").read_text(encoding="utf-8")
 
-#: The agent and the tools of both guides.
+#: The agent and the tools of the guide.
 AGENTS = """\
 ---
 name: Clerk

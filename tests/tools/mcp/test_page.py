@@ -1,11 +1,11 @@
-"""`docs/how-to/add-mcp-tools.md`: its files do what the page shows."""
+"""`docs/mcp.md`: the files of its example do what the page shows."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "add-mcp-tools.md"
+PAGE = Path(__file__).parents[3] / "docs" / "mcp.md"
 
 
 def test_the_example_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads traces of turns, one event in each line (docs/how-to/check-a-trace.md). A trace has no arguments or results."""
+"""Reads traces of turns, an event per line (docs/how-to/audit-your-runs.md). A trace has no arguments or results."""
 
 from collections.abc import Iterator
 from functools import partial
