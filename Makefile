@@ -102,8 +102,8 @@ $(VENV)/.smt: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[smt]'
 	@touch $@
 
-verify: $(VENV)/.smt ## Prove that every path ends: lint, walk, SMT for all limits and, where SPIN is installed, the model checker
-	$(BIN)/turnwright verify --spin --smt
+verify: $(VENV)/.smt ## Prove that every path ends: lint, walk, and SMT for all limits
+	$(BIN)/turnwright verify --smt
 
 smt: $(VENV)/.smt ## Prove the bounds for all limits by induction, with z3 and cvc5 (ten seconds)
 	$(BIN)/turnwright verify --smt --no-walk
@@ -227,7 +227,7 @@ docs-serve: $(VENV)/.dev ## Show the documentation on http://127.0.0.1:8000 whil
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 proof: $(VENV)/.smt ## Write what `make verify` finds to docs/proof.json, which the pages quote
-	$(BIN)/turnwright verify --spin --smt --json > docs/proof.json
+	$(BIN)/turnwright verify --smt --json > docs/proof.json
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) $(VENV)-audit $(VENV)-examples $(VENV)-guards $(VENV)-peers dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

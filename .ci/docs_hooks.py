@@ -34,7 +34,7 @@ DOCS: Final = ROOT / "docs"
 #: Where files of the repository have their pages.
 FOLDER: Final = "repository"
 MEDIA: Final = frozenset({".svg", ".png"})
-LANGUAGES: Final = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json", ".yml": "yaml", ".pml": "c"}
+LANGUAGES: Final = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json", ".yml": "yaml"}
 #: What takes the place of a page's Mermaid blocks, in their order.
 DRAWN: Final = {
     "diagrams/turn.md": ("[![The main way](turn.svg)](turn.svg)", "[![The full chart](turn-full.svg)](turn-full.svg)"),

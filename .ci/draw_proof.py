@@ -52,7 +52,6 @@ COLUMNS: Final = (
         (
             Box("lint", "rows: reachable, total, falling"),
             Box("SMT", "any limits, by induction"),
-            Box("SPIN", "a model, in an environment", by_hand=True),
         ),
     ),
     Column(

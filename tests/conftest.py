@@ -4,7 +4,7 @@
 the slow ones. A test is slow if
 
 - it takes more than a second on an idle machine, or
-- it needs a browser, Temporal, SPIN, a model server or npm, or stops or kills a PostgreSQL server, or
+- it needs a browser, Temporal, a model server or npm, or stops or kills a PostgreSQL server, or
 - it is a campaign, a sweep or a walk, or it reads or runs the documentation.
 
 Whole folders and modules are in `SLOW`; in any other module the test itself has `@pytest.mark.slow`.
@@ -45,7 +45,6 @@ SLOW: Final = frozenset(
         "journal/test_damaged.py",
         "model/local",
         "model/openai_chat/test_llama_cpp.py",
-        "proof/test_spin.py",
         "runtime/temporal",
         "runtime/test_postgres_queue.py",
         "store/postgres/test_store.py",

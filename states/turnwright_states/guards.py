@@ -1,8 +1,7 @@
 """Guards as data: small expressions over named counters and flags.
 
 A guard is written once, as text (`"steps >= allowance"`). The machine's function, the words of the diagrams and the
-expression of the model checker are made from that text, and a test compares the three. A lambda could be neither drawn
-nor checked.
+terms of the SMT proof are made from that text, and tests compare them. A lambda could be neither drawn nor proven.
 
 The language is a part of Python's: `and`, `or`, `not`, one comparison of a counter with a counter or a number, a flag,
 and the names of `SHORTHANDS`.
@@ -98,11 +97,6 @@ class Guard:
     def expanded(self) -> str:
         """The guard's text with shorthands expanded; `True` for a fallback."""
         return ast.unparse(_expanded(self.tree))
-
-    @property
-    def promela(self) -> str:
-        """The guard as an expression of Promela, with shorthands expanded; `true` for a fallback."""
-        return _promela(_expanded(self.tree)) if self.text else "true"
 
 
 @cache
@@ -209,17 +203,3 @@ def _words(node: ast.expr, words: Mapping[str, tuple[str, str]], *, negated: boo
             return f"({text})" if inner else text
         case _:
             return words[ast.unparse(node)][1 if negated else 0]
-
-
-def _promela(node: ast.expr) -> str:
-    match node:
-        case ast.UnaryOp(operand=ast.UnaryOp() as operand):
-            return f"!({_promela(operand)})"  # `!!` would be a send in Promela
-        case ast.UnaryOp(operand=operand):
-            return f"!{_promela(operand)}"
-        case ast.BoolOp(op=op, values=values):
-            return "(" + (" && " if isinstance(op, ast.And) else " || ").join(_promela(v) for v in values) + ")"
-        case ast.Compare():
-            return f"({ast.unparse(node)})"
-        case _:
-            return ast.unparse(node)

@@ -16,7 +16,7 @@ class Outcome(StrEnum):
 
 
 class State(StrEnum):
-    """The state of a turn. Diagrams, the journal and the model checker use the value as its name."""
+    """The state of a turn. Diagrams, the journal and the proof use the value as its name."""
 
     CHECK = "CHECK"
     STREAM = "STREAM"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from turnwright import Agent, Engine, tool
 from turnwright.cli.diagram import diagram
-from turnwright.draw import RowCounts, coverage_overlay, extract, main_way, to_dot, to_mermaid, to_promela, to_table
+from turnwright.draw import RowCounts, coverage_overlay, extract, main_way, to_dot, to_mermaid, to_table
 from turnwright.draw.svg import is_fresh
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states.chart import ROWS, VERSION
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COMMITTED = Path(__file__).parents[2] / "diagrams"
 NAMES = (
     *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot"),
-    *("turn.pml", "turn.md", "turn.svg", "turn-full.svg"),
+    *("turn.md", "turn.svg", "turn-full.svg"),
 )
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
@@ -43,7 +43,6 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
         (("--format", "mermaid"), to_mermaid),
         (("--format", "dot"), to_dot),
         (("--format", "table"), to_table),
-        (("--format", "promela"), lambda _: to_promela()),
         (("--main",), lambda picture: to_mermaid(main_way(picture))),
         (("--main", "--format", "dot"), lambda picture: to_dot(main_way(picture))),
     ],
@@ -67,7 +66,7 @@ def test_svg_without_graphviz_is_an_error_without_a_traceback() -> None:
     assert result.stderr == (
         "turnwright diagram: an SVG is drawn by Graphviz, and its `dot` is not on PATH: install it "
         "(`apt-get install graphviz`, `brew install graphviz`); "
-        "the formats mermaid, dot, promela and table need nothing\n"
+        "the formats mermaid, dot and table need nothing\n"
     )
 
 
@@ -137,8 +136,8 @@ def test_the_main_way_is_a_picture_without_an_overlay(options: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("overlay", ["--turn", "--coverage"])
-def test_nothing_is_laid_over_a_promela_model(overlay: str) -> None:
-    result = run("--format", "promela", overlay, "x")
+def test_page_refuses_an_overlay(overlay: str) -> None:
+    result = run("--format", "page", overlay, "x")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "use mermaid, dot, svg or table" in result.stderr
 
@@ -146,7 +145,7 @@ def test_nothing_is_laid_over_a_promela_model(overlay: str) -> None:
 def test_an_unknown_format_is_a_usage_error_that_names_the_known_ones() -> None:
     result = run("--format", "png")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert all(name in result.stderr for name in ("mermaid", "dot", "svg", "promela", "table"))
+    assert all(name in result.stderr for name in ("mermaid", "dot", "svg", "table", "page"))
 
 
 def column(table: str) -> list[str]:

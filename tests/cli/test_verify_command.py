@@ -83,10 +83,10 @@ def test_a_fault_is_told_with_the_way_to_it(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_nobody_knows_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    """A tool that is missing beside everything that holds: 6."""
+    """A solver without an answer beside everything that holds: 6."""
     report = VerifyReport()
     report.add_walks("the machine", [REST])
-    report.add("SPIN", [Check("the model holds", Verdict.INCONCLUSIVE, "spin is missing")])
+    report.add("SMT", [Check("the bounds hold", Verdict.INCONCLUSIVE, "no answer in time")])
     assert report.close() == 6
     assert (
         capsys.readouterr().out.splitlines()[-1] == f"{len(Property) + 1} checks: {len(Property)} hold, 1 inconclusive"
@@ -278,11 +278,11 @@ def test_the_command_answers_with_a_way_or_a_line_on_stderr(cli: "Cli") -> None:
         ["verify", "--bound", "0", "--can-reach", "deadline", "--with", "seconds=9", "--json", "--processes", "1"],
         ["verify", "--can-reach", "heaven"],
         ["verify", "--with", "PAUSED"],
-        ["verify", "--can-reach", "failed", "--spin"],
+        ["verify", "--can-reach", "failed", "--no-walk"],
         ["verify", "--bound", "0", "--max-configurations", "1", "--processes", "1"],
     )
     assert (found.code, found.events[0]["end"], found.events[0]["limits"]["seconds"]) == (0, "cap_hit/deadline", 9)
-    for done, says in ((wrong, "heaven"), (alone, "--can-reach"), (both, "--spin and --can-reach")):
+    for done, says in ((wrong, "heaven"), (alone, "--can-reach"), (both, "--no-walk and --can-reach")):
         assert (done.code, done.out) == (2, "")
         assert says in done.err
         assert len(done.err.splitlines()) == 1

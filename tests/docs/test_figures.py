@@ -43,18 +43,7 @@ def about(value: float, digits: int = 2) -> str:
     return f"{float(f'{value:.{digits - 1}e}'):,.0f}"
 
 
-def millions(value: float, digits: int = 2) -> str:
-    return f"{value / 1e6:.{digits}g}"
-
-
 PROOF: Final = json_of("docs/proof.json")
-#: Of each check by SPIN: the states and the transitions that it looked at.
-SPIN: Final = [
-    (int(found[1].replace(",", "")), int(found[2].replace(",", "")))
-    for check in PROOF["checks"]
-    if (found := re.search(r"([\d,]+) states, ([\d,]+) transitions", check["detail"]))
-]
-OTHERS: Final = [transitions for _, transitions in SPIN[1:]]
 KILLS: Final = sum(store["kills"] for store in json_of("docs/reliability.json")["stores"].values())
 WORKER_MIB: Final = json_of("docs/scale.json")["phases"]["killed"]["worker_mib"]
 TEMPORAL: Final = {name: one.default for name, one in inspect.signature(Temporal).parameters.items()}
@@ -107,9 +96,6 @@ SENTENCES: Final = {
         says("under caps 0 to {},", BOUND),
         says("about {} configurations and {} events", about(PROOF["configurations"]), about(PROOF["events"])),
         says("in {} walks", PROOF["walks"]),
-        says("That is {} checks over about {} states each", WORDS[len(SPIN)], about(SPIN[0][0])),
-        says("the first covers {} million transitions", millions(SPIN[0][1])),
-        says("the others at {} to {} million.", millions(min(OTHERS)), millions(max(OTHERS))),
         says("two or more for each of the {} claims", WORDS[len(list(lint()))]),
     ],
     "docs/scale.md": [
@@ -160,18 +146,13 @@ def test_the_last_proof_holds() -> None:
 
 def test_as_many_faults_are_planted_as_the_page_says() -> None:
     """Each by a test of its own, which pytest counts."""
-    files = ("tests/states/test_planted_faults.py", "tests/proof/test_spin.py", "tests/testing/test_traces.py")
+    files = ("tests/states/test_planted_faults.py", "tests/testing/test_traces.py")
     asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     collected = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     of = Counter(re.findall(r"::(test_\w+)\[", collected))
-    spin = (
-        of["test_a_fault_in_the_chart_comes_back_as_a_path_of_its_rows"]
-        + of["test_a_fault_in_the_surroundings_is_found"]
-    )
     tampered = WORDS[of["test_a_trace_that_was_tampered_with_is_found"]]
     page = text_of("docs/proof.md")
     assert f"| the chart and the machine | {of['test_a_planted_fault_is_found']}, from" in page
-    assert f"| the chart and the environment | {spin}, the four of" in page
     made = of["test_a_fault_is_found_and_told_with_its_line"]
     assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
 
@@ -179,7 +160,6 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
 #: Pages or sections whose figures were all measured, each with the other digits that it contains.
 MEASURED: Final = {
     ("docs/proof.md", "The walk"): ["caps 0 to 4", "budgets 0 to 5", "batches of 0 to 3", "caps 0 to 2", "--bound 1"],
-    ("docs/proof.md", "SPIN"): [],
 }
 
 

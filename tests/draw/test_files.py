@@ -13,7 +13,7 @@ needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphvi
 COMMITTED = Path(__file__).parents[2] / "diagrams"
 NAMES = (
     *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot"),
-    *("turn.pml", "turn.md", "turn.svg", "turn-full.svg"),
+    *("turn.md", "turn.svg", "turn-full.svg"),
 )
 
 

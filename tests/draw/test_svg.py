@@ -144,7 +144,7 @@ def test_without_graphviz_the_error_says_how_to_get_it_and_what_needs_none(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        ConfigError, match=r"not on PATH: install it \(`apt-get install graphviz`.*mermaid, dot, promela and tab"
+        ConfigError, match=r"not on PATH: install it \(`apt-get install graphviz`.*mermaid, dot and table"
     ):
         to_svg("digraph turn {}")
 

@@ -1,6 +1,7 @@
 """The chart: its rows are the design's, a `transitions.Machine` executes them, and what has no row changes nothing."""
 
 import copy
+import re
 from collections.abc import Callable
 from itertools import groupby, product
 from typing import TYPE_CHECKING, Final
@@ -230,8 +231,8 @@ VALUES: Final[dict[str, tuple[int, int]]] = {
 
 
 def names_in(rows: list[Row]) -> list[str]:
-    text = " ".join(row.guard.promela for row in rows)
-    return [name for name in NAMES if name in text.replace("(", " ").replace(")", " ").replace("!", " ").split()]
+    used = {word for row in rows for word in re.findall(r"\w+", row.guard.expanded)}
+    return [name for name in NAMES if name in used]
 
 
 @pytest.mark.parametrize("state", list(State))

@@ -17,7 +17,6 @@ from turnwright.draw import (
     to_dot,
     to_mermaid,
     to_page,
-    to_promela,
     to_svg,
     to_table,
     turn_overlay,
@@ -46,7 +45,6 @@ class Format(StrEnum):
     MERMAID = "mermaid"
     DOT = "dot"
     SVG = "svg"
-    PROMELA = "promela"
     TABLE = "table"
     PAGE = "page"
 
@@ -85,7 +83,7 @@ def diagram(
         typer.Option(
             "--write",
             metavar="DIR",
-            help="Write the small chart (turn.svg, .dot, .mmd), the full one (turn-full.*), turn.md and turn.pml;"
+            help="Write the small chart (turn.svg, .dot, .mmd), the full one (turn-full.*) and turn.md;"
             " of agents, a page each.",
         ),
     ] = None,
@@ -128,14 +126,14 @@ def _refuse_overlays(
     """Refuse options that do not fit together."""
     if turn and coverage:
         _refuse("--turn and --coverage exclude each other: give one of them")
-    if main and (turn or coverage or form in {Format.PROMELA, Format.TABLE, Format.PAGE}):
+    if main and (turn or coverage or form in {Format.TABLE, Format.PAGE}):
         _refuse(
             "--main is a picture in mermaid, dot or svg without an overlay: --turn and --coverage need the full chart"
         )
-    if (turn or coverage) and form in {Format.PROMELA, Format.PAGE}:
+    if (turn or coverage) and form is Format.PAGE:
         _refuse(f"the format {form} has no overlay: use mermaid, dot, svg or table")
-    if of_agents and (main or turn or coverage or form is Format.PROMELA):
-        _refuse("--agents and --agent exclude --main, --turn, --coverage and --format promela")
+    if of_agents and (main or turn or coverage):
+        _refuse("--agents and --agent exclude --main, --turn and --coverage")
 
 
 def _text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
@@ -146,8 +144,6 @@ def _text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
             return to_dot(picture, overlay=overlay)
         case Format.SVG:
             return to_svg(to_dot(picture, overlay=overlay), overlay)
-        case Format.PROMELA:
-            return to_promela()
         case Format.TABLE:
             return to_table(picture, overlay)
         case Format.PAGE:

@@ -18,7 +18,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from turnwright.errors import ConfigError
 from turnwright.proof.smt import each_smt_check, export
-from turnwright.proof.spin import each_check
 from turnwright_states.verdict import Check, Verdict
 from turnwright_states.verify import BOUND, MOST, Case, Search, ViolationError, Walk, findings, grid, lint, reach, walk
 
@@ -45,9 +44,6 @@ def verify(
             "--bound", metavar="N", min=0, max=200, help="The bound of the walk: step limits 0 to N, and more."
         ),
     ] = BOUND,
-    spin: Annotated[
-        bool, typer.Option("--spin", help="Also check the chart's model with SPIN (needs spin and a C compiler).")
-    ] = False,
     smt: Annotated[
         bool,
         typer.Option("--smt", help="Also prove the bounds for all limits, with z3 and cvc5 (the extra smt)."),
@@ -121,10 +117,8 @@ def verify(
                 report.add_walks(f"the machine, walked within bound {bound}", walked)
         if smt:
             report.add("the chart and the effects, proven for all limits by SMT", proven)
-        if spin:
-            report.add("the chart's model, searched by SPIN", each_check())
         raise typer.Exit(report.close())
-    for flag, given in (("--spin", spin), ("--smt", smt), ("--no-walk", not walks)):
+    for flag, given in (("--smt", smt), ("--no-walk", not walks)):
         if given:
             raise ConfigError(f"{flag} and --can-reach exclude each other: give one of them")
     goal, values = read_goal(can_reach, conditions or ())

@@ -1,11 +1,10 @@
-"""Drawings of the chart: Mermaid, DOT, SVG, Promela and Markdown."""
+"""Drawings of the chart: Mermaid, DOT, SVG and Markdown."""
 
 from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
 from .model import Arrow, FoldedRows, Node, NodeKind, Picture, TextLine, extract, main_way
 from .overlay import Overlay, OverlayKind, coverage_overlay
-from .promela import to_promela
 from .recorded import turn_overlay
 from .rows import RowCounts
 from .svg import to_svg
@@ -28,7 +27,6 @@ __all__ = [
     "to_dot",
     "to_mermaid",
     "to_page",
-    "to_promela",
     "to_svg",
     "to_table",
     "turn_overlay",

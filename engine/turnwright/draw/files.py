@@ -13,7 +13,6 @@ from turnwright_states.chart import CHART, Chart
 from .dot import to_dot
 from .mermaid import to_mermaid
 from .model import Picture, extract, main_way
-from .promela import to_promela
 from .svg import is_fresh, to_svg
 from .table import to_page
 
@@ -70,7 +69,6 @@ def _texts(chart: Chart) -> dict[str, str]:
     return {
         **{f"{view}.mmd": to_mermaid(picture) for view, picture in views.items()},
         **{f"{view}.dot": to_dot(picture) for view, picture in views.items()},
-        "turn.pml": to_promela(chart),
         "turn.md": to_page(views["turn-full"]),
     }
 

@@ -47,7 +47,7 @@ def to_svg(dot: str, overlay: Overlay | None = None) -> str:
     if program is None:
         raise ConfigError(
             "an SVG is drawn by Graphviz, and its `dot` is not on PATH: install it (`apt-get install graphviz`, "
-            "`brew install graphviz`); the formats mermaid, dot, promela and table need nothing"
+            "`brew install graphviz`); the formats mermaid, dot and table need nothing"
         )
     try:
         done = subprocess.run(  # noqa: S603 (the program that PATH names, with constant arguments)

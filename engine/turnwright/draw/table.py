@@ -21,7 +21,7 @@ _PAGE: Final = """\
 
 Made by `turnwright diagram --write` from `states/turnwright_states/chart.py`: edit the chart, not this page.
 [turn.svg](turn.svg) shows the main way and [turn-full.svg](turn-full.svg) the full chart, both laid out for the width
-of a page. [turn.pml](turn.pml) is the chart as a model for SPIN.
+of a page.
 
 ## The main way
 

@@ -4,6 +4,7 @@ A guard compares a counter only with 0 or with one other counter. So guards dist
 result for these holds for all values. A test compares them with values of any size.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple
@@ -41,13 +42,10 @@ ASSUMED: Final = (
     ),
 )
 
-#: The signs next to a name in Promela, as spaces.
-_SIGNS: Final = str.maketrans("()!", "   ")
-
 
 def names_in(guards: Iterable[Guard]) -> tuple[str, ...]:
     """Return the counters and flags that the guards use, also within shorthands, in the order of `NAMES`."""
-    used = {word for guard in guards for word in guard.promela.translate(_SIGNS).split()}
+    used = {word for guard in guards for word in re.findall(r"\w+", guard.expanded)}
     return tuple(name for name in NAMES if name in used)
 
 
