@@ -5,7 +5,9 @@ its assignments. The others change the machine, the limits or the declared illeg
 `ROWS` is theirs too.
 """
 
+import runpy
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +33,9 @@ from turnwright_states.reasons import EndReason
 from turnwright_states.state import State, Trigger
 from turnwright_states.verdict import Check, Verdict
 
-COMMITTED: Final = Path(__file__).parents[2] / "diagrams" / "smt"
+ROOT: Final = Path(__file__).parents[2]
+HASHES: Final = runpy.run_path(str(ROOT / ".ci" / "hash_smt.py"))
+COMMITTED: Final = (ROOT / "diagrams" / "smt.sha256").read_text("utf-8")
 
 
 def both() -> tuple[Z3, Cvc5]:
@@ -275,12 +279,19 @@ def smt(value: int) -> str:
 # The files.
 
 
-def test_the_committed_files_are_those_of_the_table(tmp_path: Path) -> None:
-    """`make diagrams` writes them again."""
+def test_committed_hashes_are_those_of_the_exported_files(tmp_path: Path) -> None:
+    """In the format of `sha256sum`. `make diagrams` writes them again."""
     files = export(tmp_path / "smt")
-    assert [file.name for file in sorted(files)] == [file.name for file in sorted(COMMITTED.iterdir())]
-    for file in files:
-        assert file.read_text("utf-8") == (COMMITTED / file.name).read_text("utf-8"), f"{file.name} is stale"
+    assert "".join(f"{sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(files)) == COMMITTED
+
+
+def test_hash_check_names_each_formula_that_differs() -> None:
+    """A changed, a missing and an additional one."""
+    changed_formulas = HASHES["changed_formulas"]
+    first, second, *others = COMMITTED.splitlines()
+    wrong = [first.translate(str.maketrans("0123456789abcdef", "123456789abcdef0")), *others, f"{'0' * 64}  old.smt2"]
+    assert changed_formulas(COMMITTED) == []
+    assert changed_formulas("\n".join(wrong)) == [first.split()[1], second.split()[1], "old.smt2"]
 
 
 def test_a_file_is_the_same_each_time_and_says_what_to_expect() -> None:
