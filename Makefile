@@ -109,7 +109,7 @@ smt: $(VENV)/.smt ## Prove the bounds for all limits by induction, with z3 and c
 	$(BIN)/turnwright verify --smt --no-walk
 
 # What each costs on two cores: verify two minutes, the tests twelve, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
-proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/proof.md (an hour and a half)
+proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/evidence.md (an hour and a half)
 	$(MAKE) verify
 	$(MAKE) test-all
 	$(BIN)/python -m pytest --hypothesis-profile=deep tests/states/test_verify.py -k whole_campaign
@@ -119,8 +119,8 @@ proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a
 	$(MAKE) planted
 	$(MAKE) mutants
 
-faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/reliability (five minutes)
-	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/reliability.md
+faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/evidence.md (five minutes)
+	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/evidence.md
 
 histories: $(VENV)/.test ## Check a thousand histories of stores whose processes are killed and stopped (five minutes)
 	$(BIN)/python -m turnwright.testing.linearizability --sqlite 700 --postgres 300
@@ -128,8 +128,8 @@ histories: $(VENV)/.test ## Check a thousand histories of stores whose processes
 simulate: $(VENV)/.installed ## Run a million schedules of several processes, people and faults (a night)
 	$(BIN)/python -m turnwright.testing.simulation --schedules $(or $(SCHEDULES),1000000)
 
-scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
-	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md
+scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/evidence.md (seven minutes)
+	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/evidence.md
 	$(BIN)/python -m bench.scale.two_workers
 
 bench: $(VENV)/.bench ## Measure all, or PARTS= and MEASURES= of it, RESUME=yes; writes bench/RESULTS.md (two hours)
@@ -138,7 +138,7 @@ bench: $(VENV)/.bench ## Measure all, or PARTS= and MEASURES= of it, RESUME=yes;
 bench-page: $(VENV)/.bench ## Write bench/RESULTS.md and its plots again from bench/results.json
 	$(BIN)/python -m bench --report-only
 
-evidence: $(VENV)/.installed ## Measure recordings of other agents, RUNS= their folder, OUTCOMES= labels; writes docs/evidence
+evidence: $(VENV)/.installed ## Measure recordings of other agents, RUNS= their folder, OUTCOMES= labels; writes docs/evidence.md
 	$(BIN)/python -m bench.evidence $(RUNS) $(if $(OUTCOMES),--outcomes $(OUTCOMES))
 
 bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks that Turnwright is measured against, each by itself

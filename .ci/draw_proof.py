@@ -2,7 +2,7 @@
 
     python .ci/draw_proof.py [--check]
 
-Each box names a check of docs/proof.md, and a test compares both. With `--check` it exits with 1 if it is stale.
+Each box names a check of docs/evidence.md, and a test compares both. With `--check` it exits with 1 if it is stale.
 """
 
 import sys

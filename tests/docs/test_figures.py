@@ -2,7 +2,7 @@
 
 A sentence with figures is written here a second time, with the values in place of the figures. After a new measurement
 the failing tests name the sentences that are no longer true. The tests of the programs that write tables into pages
-compare those tables with their files (`docs/scale.md`, `docs/reliability.md`).
+compare those tables with their files (`docs/evidence.md`).
 """
 
 import inspect
@@ -91,14 +91,12 @@ SENTENCES: Final = {
         says("| seconds of the concluding call | {:g} |", LIMITS.conclude_seconds),
         says("| tokens of the concluding call | {} |", f"{LIMITS.conclude_tokens:,}"),
     ],
-    "docs/proof.md": [
+    "docs/evidence.md": [
         says("the {} rows alone", len(ROWS)),
         says("under caps 0 to {},", BOUND),
         says("about {} configurations and {} events", about(PROOF["configurations"]), about(PROOF["events"])),
         says("in {} walks", PROOF["walks"]),
         says("two or more for each of the {} claims", WORDS[len(list(lint()))]),
-    ],
-    "docs/scale.md": [
         says("heartbeat is {:g} seconds, the patience {:g} seconds", HEARTBEAT, PATIENCE),
         says("{:g} to {:g} seconds, or twice as long", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
         says("- *Memory*: {} MiB a process", about(WORKER_MIB, 1)),
@@ -151,7 +149,7 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
     collected = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     of = Counter(re.findall(r"::(test_\w+)\[", collected))
     tampered = WORDS[of["test_a_trace_that_was_tampered_with_is_found"]]
-    page = text_of("docs/proof.md")
+    page = text_of("docs/evidence.md")
     assert f"| the chart and the machine | {of['test_a_planted_fault_is_found']}, from" in page
     made = of["test_a_fault_is_found_and_told_with_its_line"]
     assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
@@ -159,14 +157,14 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
 
 #: Pages or sections whose figures were all measured, each with the other digits that it contains.
 MEASURED: Final = {
-    ("docs/proof.md", "The walk"): ["caps 0 to 4", "budgets 0 to 5", "batches of 0 to 3", "caps 0 to 2", "--bound 1"],
+    ("docs/evidence.md", "The walk"): ["caps 0 to 4", "budgets 0 to 5", "batches of 0 to 3", "caps 0 to 2"],
 }
 
 
 @pytest.mark.parametrize(("page", "heading"), MEASURED)
 def test_no_figure_of_a_measured_section_is_left_out(page: str, heading: str) -> None:
     """A sentence above contains each figure, or the list of other digits does."""
-    section = re.split(r"^#{2,3} ", text_of(page).split(f"# {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+    section = re.split(r"^#{2,4} ", text_of(page).split(f"# {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
     text = " ".join(re.sub(r"\]\([^)]*\)", "]", section).split())
     for known in sorted([*SENTENCES[page], *MEASURED[page, heading]], key=len, reverse=True):
         text = text.replace(" ".join(known.split()), "")

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = (ROOT / "docs" / "proof.md").read_text("utf-8")
+PAGE: Final = (ROOT / "docs" / "evidence.md").read_text("utf-8")
 MADE: Final = runpy.run_path(str(ROOT / ".ci" / "draw_proof.py"))
 PICTURE: Final = (ROOT / "docs" / "assets" / "proof.svg").read_text("utf-8")
 
 
 def checks() -> dict[str, str]:
     """The checks of the page, each with how to run it."""
-    section = PAGE.split("## What checks it\n")[1].split("\n## ")[0]
+    section = PAGE.split("### What checks it\n")[1].split("\n#")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     return {name: command for name, _, command in rows[2:]}
 

@@ -1,4 +1,4 @@
-"""`docs/reliability.md` has the tables of the last report, and a killed turn is recovered as it says."""
+"""`docs/evidence.md` has the tables of the last report, and a killed turn is recovered as it says."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from turnwright.testing.faults.report import FaultReport, put_into
 from turnwright_states.facts import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "reliability.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "evidence.md").read_text(encoding="utf-8")
 PROGRAM = Path(__file__).parent / "crash_program.py"
 FACTS = """
    4  call_started  book (call00001)

@@ -54,7 +54,7 @@ def test_each_fault_can_be_planted(script: Script) -> None:
     for fault in faults:
         compile(fault.planted(), fault.file, "exec")
     assert len({fault.name for fault in faults}) == len(faults)
-    page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     assert f"| the engine and the machine | {len(faults)}, from" in page
 
 

@@ -1,4 +1,4 @@
-"""The obligations of the inductive proof, from the one table: for turns with any limits (docs/proof.md).
+"""The obligations of the inductive proof, from the one table: for turns with any limits (docs/evidence.md).
 
 A transition is a row of the chart or a move inside a state, from any configuration that satisfies the invariants. Its
 effect, its precondition, the invariants and the claims are the texts of `turnwright_states.moves` and

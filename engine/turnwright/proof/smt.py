@@ -1,7 +1,7 @@
 """The inductive proof for all limits: the obligations of the one table, checked by one or two solvers.
 
 A query asks for a counterexample, so `unsat` proves it. No answer in time is inconclusive, and so are two solvers that
-disagree. A counterexample is one to induction: its configuration need not be reachable (docs/proof.md).
+disagree. A counterexample is one to induction: its configuration need not be reachable (docs/evidence.md).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _MORE: Final = (
 _SMALL: Final = (1, 2, 3, 5, 9)
 _HEAD: Final = """\
 ; {claim}.
-; Made by `turnwright verify --smt-export` from the one table (docs/proof.md). Edit that, not this.
+; Made by `turnwright verify --smt-export` from the one table (docs/evidence.md). Edit that, not this.
 ; z3 and cvc5 read it: each `check-sat` must give the answer above it.
 """
 

@@ -2,7 +2,7 @@
 
 For those who want to know what their own tools and stores do when the process dies. A database server to stop and
 start is in `turnwright.testing.postgres_server`; `python -m turnwright.testing.faults` runs the campaign of kills that
-`docs/reliability.md` reports.
+`docs/evidence.md` reports.
 """
 
 from .clock import JumpingClock

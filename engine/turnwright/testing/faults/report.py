@@ -1,4 +1,4 @@
-"""The result of a campaign: as a value, as JSON and as the tables of `docs/reliability.md`."""
+"""The result of a campaign: as a value, as JSON and as the tables of `docs/evidence.md`."""
 
 import json
 import re
