@@ -21,7 +21,7 @@ HEAVY = frozenset(
     {"httpx", "mcp", "psycopg", "pydantic_ai", "pydantic_settings", "rich", "sqlite3", "temporalio", "typer", "yaml"}
 )
 #: What else importing does without: an event loop brings most of it.
-LATER = frozenset({"ag_ui", "asyncio", "difflib", "multiprocessing", "ssl", "subprocess", "tenacity"})
+LATER = frozenset({"ag_ui", "asyncio", "difflib", "multiprocessing", "ssl", "subprocess"})
 #: What most programs import.
 ENGINE = "from turnwright import Agent, Engine, tool"
 #: Rooms of `turnwright` that an engine does without.

@@ -31,7 +31,6 @@ LATER = (
     "anyio._backends._asyncio",
     "httpcore",
     "httpx",
-    "tenacity",
     "turnwright.config",
     "turnwright.config.environment",
     "turnwright.model.openai_chat.client",

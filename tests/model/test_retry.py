@@ -17,6 +17,11 @@ def test_a_wait_grows_exponentially_up_to_the_maximum(attempt: int, initial: flo
     assert 0 <= wait <= min(maximum, initial * 2 ** min(max(attempt, 1) - 1, 100))
 
 
+@pytest.mark.parametrize("attempt", [1, 1_001, 10**9])
+def test_wait_after_a_huge_start_is_at_most_the_maximum(attempt: int) -> None:
+    assert 0 <= Backoff(initial=1e308, maximum=7).wait(attempt) <= 7
+
+
 def test_waits_are_spread_out() -> None:
     """Turns that failed together must not come back together."""
     assert len({Backoff(initial=1).wait(3) for _ in range(20)}) > 10

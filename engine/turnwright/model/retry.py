@@ -1,6 +1,7 @@
 """The wait before another attempt. The chart decides whether there is one (docs/rules.md#retries)."""
 
 import math
+import random
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,12 +10,13 @@ from turnwright.errors import ConfigError
 #: The longest wait, in seconds, that a provider's Retry-After may cause.
 MAX_RETRY_AFTER: Final = 120.0
 
-_MOST_ATTEMPTS: Final = 64
+#: A power of two with more doublings would not fit a float.
+_MOST_DOUBLINGS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential waits with full jitter, computed by tenacity.
+    """Exponential waits with full jitter.
 
     The wait after the n-th failed attempt is random between 0 and `initial` * 2 ** (n - 1) seconds, at most `maximum`.
     So many turns that failed together do not retry together. `initial=0` never waits. `max_retry_after` limits, in
@@ -38,13 +40,8 @@ class Backoff:
 
         The wait is at least `retry_after`, the seconds that the provider asked for, up to `max_retry_after`.
         """
-        # tenacity imports asyncio; a process that never retries need not load it.
-        import tenacity  # noqa: PLC0415
-
-        state = tenacity.RetryCallState(tenacity.Retrying(), fn=None, args=(), kwargs={})
-        # Capped: from attempt 1,000 on tenacity returns the maximum even for `initial=0`.
-        state.attempt_number = min(max(attempt, 1), _MOST_ATTEMPTS)
-        wait = tenacity.wait_random_exponential(multiplier=self.initial, max=self.maximum)(state)
+        doublings = min(max(attempt, 1) - 1, _MOST_DOUBLINGS)
+        wait = random.uniform(0, min(self.initial * 2**doublings, self.maximum))  # noqa: S311 (no secret)
         if retry_after is None or math.isnan(retry_after):
             return wait
         return max(wait, min(retry_after, self.max_retry_after))
