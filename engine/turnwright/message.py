@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, NoReturn, Self, final
 
 import msgspec
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, JsonValue
+from pydantic import Field, GetCoreSchemaHandler, JsonValue
 from pydantic_core import CoreSchema, core_schema
 
 from turnwright_states import CallStatus, EndReason, Outcome
@@ -208,8 +208,7 @@ class StepStartPart(Part, frozen=True, kw_only=True):
     type: ClassVar[Literal["step_start"]] = "step_start"
 
     step_number: int
-    #: A history of an earlier release has seconds of driving here.
-    started_at: Annotated[str | None, BeforeValidator(lambda at: None if isinstance(at, int | float) else at)] = None
+    started_at: str | None = None
     elapsed: float = 0.0
 
 

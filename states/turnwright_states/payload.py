@@ -20,13 +20,6 @@ from .limits import Limits
 T = TypeVar("T")
 V = TypeVar("V")
 
-#: The values of limits that older journals do not have.
-_BEFORE: Final[dict[str, object]] = {
-    "doom_compare": "calls",
-    "stall_errors": None,
-    "stall_rounds": None,
-    "idle_steps": None,
-}
 #: All bytes but the brackets and the quotation mark of JSON.
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
@@ -181,7 +174,7 @@ def repeated(text: str) -> str | None:
 def model(kind: type, fields: object) -> Limits:
     """Parse the limits in a fact. Raises pydantic's `ValidationError` if they do not fit."""
     assert kind is Limits  # noqa: S101 (msgspec knows the kinds of all other fields)
-    return Limits.model_validate(_BEFORE | fields if isinstance(fields, dict) else fields)
+    return Limits.model_validate(fields)
 
 
 def misfit(error: Misfit) -> str:

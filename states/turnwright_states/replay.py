@@ -21,28 +21,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 from msgspec.structs import force_setattr
 from pydantic import BaseModel
 
 from . import facts as f
-from .call import Call
 from .chart import CHART, VERSION, Chart, Row
 from .construct import construct
 from .doom import call_key
 from .errors import InvalidInputError, InvalidJournalError, MachineError
 from .event_inference import infer_inputs, only_input, started_input
-from .inputs import CallStatus, Input, ModelRepliedInput, StartedInput
+from .inputs import Input, ModelRepliedInput, StartedInput
 from .machine import TurnMachine
-from .result_key import compared_text, keys_of_old
 from .state import FINAL, State, Trigger
 from .turn import Turn, fold
 from .verdict import Check, Verdict
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 CLAIM: Final = "every fact follows from the ones before"
 
@@ -160,7 +155,6 @@ class _Witness(TurnMachine):
     """A machine that records its rows, and accepts the loop keys that tools gave.
 
     A tool may have made its key from data that is not in the journal. The hash still binds the rounds to it.
-    In a journal of an older release every fact has a hash, so the machine makes one wherever the journal has one.
     The time at which a step started is the journal's too: a clock gave it.
     """
 
@@ -182,17 +176,12 @@ class _Witness(TurnMachine):
         return self._begin(event)
 
     def _emit_derived(self, fact: f.Fact) -> None:
-        try:
-            found = self._journal[self._at + len(self._out)]
-        except IndexError:
-            return super()._emit_derived(fact)
-        if type(fact) is f.StepStarted and type(found) is f.StepStarted:
-            force_setattr(fact, "started_at", found.started_at)
-        if found.hash:
-            self._emit(fact)
-        else:
-            super()._emit_derived(fact)
-        return None
+        place = self._at + len(self._out)
+        if type(fact) is f.StepStarted and place < len(self._journal):
+            written = self._journal[place]
+            if type(written) is f.StepStarted:
+                force_setattr(fact, "started_at", written.started_at)
+        super()._emit_derived(fact)
 
     def _fire(self, trigger: Trigger) -> Row:
         row = self._chart.fire(self, trigger, self.turn.counters)
@@ -206,21 +195,6 @@ class _Witness(TurnMachine):
                 keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else []
                 return tuple(map(self._keyed, decided, keys))
         return decided
-
-    def _result_key(
-        self, call: Call, status: CallStatus, result: str, files: "Sequence[Mapping[str, JsonValue]]" = ()
-    ) -> str:
-        """Return the key of a result, in the form that the journal has it in."""
-        key = super()._result_key(call, status, result, files)
-        if not key:
-            return key
-        try:
-            found = self._journal[self._at + len(self._out) if self._out else self._at]
-        except IndexError:
-            return key
-        if type(found) is not f.CallSettled or found.key == key:
-            return key
-        return found.key if found.key in keys_of_old(compared_text(result, files)) else key
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
         """Return the call with the journal's key, if its tool may have made that key."""

@@ -54,13 +54,6 @@ _SHAPES: Final = r"""
   | (?<=/proc/\d) \d*+(?:/task/\d+)?\b
   | (?<=/) (?:(?:private/)?(?:var/)?tmp|var/folders)/[^\s'\":,;)\]}>]+
   | (?<=t) mp\w{8}\b
-    NUMBERS
-  )
-"""
-#: The ids of sub-agents' turns, which end with the number of their call. Each word may begin such an id, so they are
-#: looked for only in a text that may have one.
-_TURN_ID: Final = r"| (?: (?<=\w)(?<!\w\w) | (?<=\w-) ) [\w-]{0,98} (?::call\d{5,9})+ \b"
-_NUMBERS: Final = r"""
     # Seconds since 1970, from 2017 to 2036, and their thousandths, millionths and billionths. No bytes and no money.
   | (?: [5-9](?<=1.) | 0(?<=2.) ) (?<![.$€£¥-]..) \d{8} (?:\d{3}){0,3} (?:\.\d++)?+ (?!\w|\ ?bytes?\b)
     # "pid 12", "PPID=12", '"worker_pid": 12', "process id 12", "process 123", but not "process 123 of 456".
@@ -78,16 +71,20 @@ _NUMBERS: Final = r"""
     # A line of valgrind, and the job that a shell begins in the background.
   | (?<=^=)=\d++==
   | (?<=^\[)\d++\]\ \d++$
+  )
 """
+#: The ids of sub-agents' turns, which end with the number of their call. Each word may begin such an id, so they are
+#: looked for only in a text that may have one.
+_TURN_ID: Final = r"| (?: (?<=\w)(?<!\w\w) | (?<=\w-) ) [\w-]{0,98} (?::call\d{5,9})+ \b"
 
 
-def _compiled(first: str, turn_id: str, numbers: str) -> re.Pattern[str]:
-    shapes = _SHAPES.replace("FIRST", first).replace("TURN_ID", turn_id).replace("NUMBERS", numbers)
+def _compiled(first: str, turn_id: str) -> re.Pattern[str]:
+    shapes = _SHAPES.replace("FIRST", first).replace("TURN_ID", turn_id)
     return re.compile(shapes, re.VERBOSE | re.MULTILINE)
 
 
-_NOISES: Final = _compiled(r"\da-fA-FJMNOSt/Pp=\[", "", _NUMBERS)
-_NOISES_AND_TURN_IDS: Final = _compiled(r"\w/=\[-", _TURN_ID, _NUMBERS)
+_NOISES: Final = _compiled(r"\da-fA-FJMNOSt/Pp=\[", "")
+_NOISES_AND_TURN_IDS: Final = _compiled(r"\w/=\[-", _TURN_ID)
 
 
 def without_noise(text: str) -> str:
@@ -119,17 +116,6 @@ def checksum(text: str) -> str:
 def is_checksum(key: str) -> bool:
     """Whether this is a checksum, instead of a key."""
     return key.startswith(_CHECKSUM)
-
-
-def keys_of_old(text: str) -> tuple[str, str]:
-    """Return the keys that older journals may have instead of a checksum or a key: this release's key, and theirs."""
-    return result_key(text), _digest(_earlier_noises().sub(_NOISE, text))
-
-
-@lru_cache(maxsize=1)
-def _earlier_noises() -> re.Pattern[str]:
-    """Return the noise of journals without checksums, in which no number is noise."""
-    return _compiled(r"\w/-", _TURN_ID, "")
 
 
 @lru_cache(maxsize=8)  # the machine needs the key of a call that recurs before its fact is made, and for the fact

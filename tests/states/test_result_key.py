@@ -1,8 +1,6 @@
 """Results are equal for the doom-loop detector if they differ in noise alone."""
 
-import re
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 
 import pytest
 from hypothesis import example, given
@@ -29,40 +27,11 @@ from turnwright_states.result_key import (
     SHORT,
     checksum,
     compared_text,
-    is_checksum,
-    keys_of_old,
     result_key,
     without_noise,
 )
 from turnwright_states.turn import fold
 from turnwright_states.verdict import Verdict
-
-#: The noise of journals whose results all have keys.
-MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
-EARLIER = re.compile(
-    rf"""
-    # A date with a time, a time with seconds, a duration, an address in memory. A date alone is kept.
-    (?<![\w.-])(?:
-        \d{{4}}-\d\d-\d\d[T\ _]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|\ ?[+-]\d\d:?\d\d)?
-      | \d\d?:\d\d:\d\d(?:[.,]\d+)?
-      | \d+m\d+(?:\.\d+)?s
-      | \d+(?:\.\d+)?\ ?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?)
-      | 0x[0-9a-fA-F]{{6,}}
-    )(?!\w)
-    # The times in a listing of files.
-  | \b(?:{MONTH})\ {{1,2}}\d\d?\ \d\d:\d\d\b
-    # The ids of sub-agents' turns, which end with the number of their call.
-  | \b[\w-]{{1,99}}(?::call\d{{5,9}})+\b
-    # UUIDs, and ids of at least twelve hexadecimal digits that are neither all digits nor all letters.
-  | \b[0-9a-fA-F]{{8}}-(?:[0-9a-fA-F]{{4}}-){{3}}[0-9a-fA-F]{{12}}\b
-  | \b(?=[0-9]{{0,99}}[a-f])(?=[a-f]{{0,99}}[0-9])[0-9a-f]{{12,}}\b
-    # Processes, and temporary files.
-  | (?<=/proc/)\d+(?:/task/\d+)?\b
-  | (?:/private)?(?:/var)?/tmp/[^\s'\":,;)\]}}>]+ | /var/folders/[^\s'\":,;)\]}}>]+ | \btmp\w{{8}}\b
-    """,
-    re.VERBOSE,
-)
-
 
 SAME = [
     ("done at 2026-11-27T12:00:01.250Z", "done at 2026-11-27T12:07:59Z"),
@@ -165,23 +134,6 @@ def test_a_long_hostile_text_takes_linear_time() -> None:
         assert result_key(text)
 
 
-#: The words, numbers and signs of texts with noise.
-PARTS = sorted({part for pair in SAME for text in pair for part in re.split(r"(\W|\d+)", text)} | {"\u0663", "us", "+"})
-texts = st.one_of(st.text(), st.lists(st.sampled_from(PARTS), max_size=20).map("".join))
-
-
-@given(texts)
-@example("tmp12:00:010m123tmp/ 3 123seconds:call00001")
-@example("0xab0000:call00001,\u0663123/var123")
-def test_noise_by_shape_is_the_noise_of_earlier_journals(text: str) -> None:
-    """The pattern that begins with the first character finds what the earlier one found, and a key is as it was."""
-    masked = EARLIER.sub("\N{REPLACEMENT CHARACTER}", text)
-    key = blake2b(masked.encode(errors="replace"), digest_size=6).hexdigest()
-    assert keys_of_old(text)[1] == key
-    if without_noise(text) == masked and len(text) <= SHORT:
-        assert result_key(text) == key
-
-
 def test_middle_of_a_huge_text_has_no_noise() -> None:
     """The time that a key takes is bounded: 131,072 characters are searched, half of them at each end."""
     filler = "lorem ipsum " * 10_000
@@ -195,22 +147,14 @@ RESULTS = ["", "at 12:00:01", "at 12:00:02", LONG, f"{LONG}at 12:00:01", f"{LONG
 
 
 class Keyed(TurnMachine):
-    """The machine before long results had checksums: each result has its key at once."""
-
-    earlier = False
+    """A machine without checksums: each result has its key at once."""
 
     def _result_key(
         self, call: Call, status: CallStatus, result: str, files: "Sequence[Mapping[str, JsonValue]]" = ()
     ) -> str:
         if not super()._result_key(call, status, result, files):
             return ""
-        return keys_of_old(compared_text(result, files))[self.earlier]
-
-
-class KeyedEarlier(Keyed):
-    """Likewise, and seconds since 1970 and numbers of processes were not noise."""
-
-    earlier = True
+        return result_key(compared_text(result, files))
 
 
 def begun(kind: type[TurnMachine], limits: Limits) -> tuple[TurnMachine, list[Fact]]:
@@ -279,26 +223,6 @@ def test_checksums_change_no_answer_of_the_detector(
         assert late.turn.rounds.stalls.stall == once.turn.rounds.stalls.stall
     assert fold(journal).rounds == late.turn.rounds
     assert replay(enumerate(journal, start=1)).check.verdict is Verdict.HOLDS
-
-
-@pytest.mark.parametrize("kind", [Keyed, KeyedEarlier])
-def test_journals_whose_results_all_have_keys_still_replay(kind: type[TurnMachine]) -> None:
-    """Older journals hold, and their turns go on: a result with an earlier key is compared as before."""
-    pid = f"{LONG}pid 4711"
-    machine, journal = begun(kind, Limits(doom_threshold=2))
-    RESULTS.append(pid)
-    try:
-        journal += step(machine, [(0, 4, False), (1, len(RESULTS) - 1, False)])
-    finally:
-        RESULTS.pop()
-    keys = [fact.key for fact in journal if isinstance(fact, CallSettled)]
-    assert not any(map(is_checksum, keys))
-    assert replay(enumerate(journal, start=1)).check.verdict is Verdict.HOLDS
-    resumed = TurnMachine(fold(journal))
-    journal += step(resumed, [(2, 4, False)])
-    journal += step(resumed, [(2, 5, False)])
-    assert replay(enumerate(journal, start=1)).check.verdict is Verdict.HOLDS
-    assert not isinstance(resumed.action, CallModel)
 
 
 def test_long_results_get_their_keys_when_calls_recur() -> None:

@@ -1,6 +1,5 @@
 """The machine's responses to doom loops (docs/rules.md#doom-loops). The detector's tests are in test_doom.py."""
 
-import json
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
@@ -24,14 +23,12 @@ from turnwright_states import (
     Halt,
     InterruptKind,
     InvalidCallError,
-    Limits,
     Outcome,
     State,
     SteeredInput,
     ToolCall,
     facts,
 )
-from turnwright_states.fact_parser import parse_fact
 from turnwright_states.result_key import result_key
 
 if TYPE_CHECKING:
@@ -248,15 +245,6 @@ def test_a_message_comes_before_the_last_result_only_if_it_closes_a_loop(begin: 
         last = CallSettledInput(call="call00002", result=text, files=files)
         assert turn.machine.takes_messages_before(last) is taken
     assert not turn.machine.takes_messages_before(CallSettledInput(call="call00009", result="one file"))
-
-
-def test_a_journal_from_before_compares_calls() -> None:
-    started = facts.TurnStarted(0.0, State.CHECK, prompt="x", limits=Limits(), chart=1)
-    fields = json.loads(started.payload())
-    del fields["limits"]["doom_compare"]
-    back = parse_fact("turn_started", json.dumps(fields))
-    assert isinstance(back, facts.TurnStarted)
-    assert back.limits.doom_compare == "calls"
 
 
 def test_a_round_enters_when_the_reply_arrives_once(begin: "Begin") -> None:
