@@ -35,6 +35,7 @@ SLOW: Final = frozenset(
         "cli/test_fuzz.py",
         "cli/test_log_format.py",
         "cli/test_mcp.py",
+        "cli/test_telemetry.py",
         "cli/test_worker_temporal.py",
         "docs",
         "faults",

@@ -34,6 +34,9 @@ SECRET = "sk-secret-0123456789abcdef"  # noqa: S105 (nobody's)
 #: Seconds that any child may take on a busy machine.
 PATIENCE = 200.0
 
+#: The program of OpenTelemetry that configures its SDK, and then starts a command.
+INSTRUMENT = (str(Path(sys.executable).with_name("opentelemetry-instrument")),)
+
 #: What an answer is made of: bytes to send, seconds to be silent, None to stay silent until the client has gone.
 Move = bytes | float | None
 Json = dict[str, Any]
@@ -329,6 +332,8 @@ class Options(TypedDict, total=False):
     folder: Path
     fresh: bool
     """Begin with a new interpreter."""
+    instrumented: bool
+    """Begin with a new interpreter, which `opentelemetry-instrument` starts."""
     terminal: bool
     """The output goes to a terminal."""
 
@@ -350,7 +355,8 @@ class Cli:
             {name: value for name, value in changed.items() if value is not None},
             options.get("folder", self.folder),
         )
-        nursery = None if options.get("fresh") else self.nursery
+        instrumented = options.get("instrumented", False)
+        nursery = None if instrumented or options.get("fresh") else self.nursery
         with ExitStack() as ours, tempfile.TemporaryFile() as given:
             given.write(options.get("stdin", "").encode(errors="surrogateescape"))
             given.seek(0)
@@ -358,7 +364,8 @@ class Cli:
             for descriptor in (to_out, to_err):
                 ours.callback(os.close, descriptor)
             streams = (given.fileno(), to_out, to_err)
-            process = _spawn(streams, *asked) if nursery is None else _fork(nursery, streams, *asked)
+            program = [*(INSTRUMENT if instrumented else ()), sys.executable, "-m", "turnwright"]
+            process = _spawn(program, streams, *asked) if nursery is None else _fork(nursery, streams, *asked)
         child = Child(process, os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
         self.children.append(child)
         return child
@@ -429,9 +436,9 @@ class Cli:
 Streams = tuple[int, int, int]
 
 
-def _spawn(streams: Streams, arguments: list[str], env: dict[str, str], folder: Path) -> Process:
+def _spawn(program: list[str], streams: Streams, arguments: list[str], env: dict[str, str], folder: Path) -> Process:
     return subprocess.Popen(
-        [sys.executable, "-m", "turnwright", *arguments],
+        [*program, *arguments],
         cwd=folder,
         env=env,
         stdin=streams[0],

@@ -45,7 +45,6 @@ from .screen import print_lines
 from .signals import QuitError
 from .stores import is_elsewhere, missing_file, store_flag, use_store
 from .summary import closing_lines
-from .telemetry import Exporting
 from .turn_plan import TurnFlags, TurnPlan, plan_turn
 
 _PROMPT: Final = "> "
@@ -92,7 +91,6 @@ def chat(
     if last and earlier is None:
         raise ConfigError("--continue: the store has no session yet: leave it out to start one")
     session = session or (earlier[0].session if earlier else None) or f"chat-{new_id()[:8]}"
-    exporting = Exporting()
     conversation = ChatSession(session, store, verbose=verbose)
     turn_flags = TurnFlags(
         driver=flags,
@@ -106,10 +104,9 @@ def chat(
         settings=read_settings(setting),
         metadata=read_metadata(metadata),
     )
-    plan = plan_turn(turn_flags, [conversation.show], exporting.telemetry)
+    plan = plan_turn(turn_flags, [conversation.show])
     try:
-        with exporting.sent():
-            code = anyio.run(conversation.run, plan, earlier[0] if earlier else None)
+        code = anyio.run(conversation.run, plan, earlier[0] if earlier else None)
     except QuitError as left:
         process.say_last(str(left))
         raise typer.Exit(left.code) from None

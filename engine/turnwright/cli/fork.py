@@ -37,7 +37,6 @@ from .prompts import can_ask
 from .run import engine_for
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import closing_lines, print_closing
-from .telemetry import Exporting
 from .view import one_line
 
 _COLUMNS: Final = ("AT", "STATE", "AFTER")
@@ -99,20 +98,17 @@ def fork(
     asked = can_ask(no_input=no_input, as_json=as_json)
     display = choose_display(as_json=as_json, store=store)
     opened = open_store(store, create=False)
-    exporting = Exporting()
     there = "`Engine.fork` forks it there. To fork it here, name the model with --model and the tools with --tools"
-    make_engine = partial(engine_for, turn, started, opened, display.show, flags, elsewhere=there, model=model)
-    opening = make_engine(telemetry=exporting.telemetry)
+    opening = engine_for(turn, started, opened, display.show, flags, elsewhere=there, model=model)
     copied, facts = use_store(store, make)
     display.show(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])
-    with exporting.sent():
-        execute(
-            display,
-            opening,
-            lambda engine: engine.resume(copied),
-            resume=(lambda engine, answers: engine.resume(copied, answers)) if asked else None,
-        )
+    execute(
+        display,
+        opening,
+        lambda engine: engine.resume(copied),
+        resume=(lambda engine, answers: engine.resume(copied, answers)) if asked else None,
+    )
 
 
 def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:

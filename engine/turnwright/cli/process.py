@@ -17,6 +17,8 @@ from turnwright.logs import JsonFormatter, utc
 from turnwright.privacy.invisible import escape, escaped
 from turnwright.privacy.secrets import Secrets
 
+from .telemetry import flush_telemetry
+
 if TYPE_CHECKING:
     from turnwright.privacy.redaction import Redactor
 
@@ -232,10 +234,15 @@ def leave(code: int) -> NoReturn:
             continue
         thread.join(max(ends - time.monotonic(), 0.0))
         if thread.is_alive():
-            os._exit(code)
+            _exit_without_handlers(code)
     if _UNTIDY in sys.modules:
-        os._exit(code)
+        _exit_without_handlers(code)
     sys.exit(code)
+
+
+def _exit_without_handlers(code: int) -> NoReturn:
+    flush_telemetry()
+    os._exit(code)
 
 
 def leave_now(code: int, text: str) -> NoReturn:

@@ -21,7 +21,6 @@ from turnwright.message import FilePart
 from turnwright.model.providers import open_model
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
-from turnwright.telemetry import Telemetry
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
@@ -66,7 +65,6 @@ from .saved_options import SavedOptions
 from .signals import Opening
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import resumed_by
-from .telemetry import Exporting
 from .turn_plan import TurnFlags, plan_turn, same_agent
 from .worker_engine import engine_with, with_mcp
 
@@ -119,7 +117,6 @@ def run(
     shown = [FilePart.read(file) for file in files or ()]
     continues = None if continues is None else find_turn(store, continues)
     before = None if continues is None else first_fact(continues, read_journal(store, continues))
-    exporting = Exporting()
     turn_flags = TurnFlags(
         driver=flags,
         store=store,
@@ -132,7 +129,7 @@ def run(
         settings=read_settings(setting),
         metadata=read_metadata(metadata),
     )
-    plan = plan_turn(turn_flags, [display.show], exporting.telemetry)
+    plan = plan_turn(turn_flags, [display.show])
     typed = {} if output_schema is None else {"output_schema": read_schema(output_schema)}
     if typed and plan.agent.output_type is not None:
         raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
@@ -157,8 +154,7 @@ def run(
         return await engine.resume(display.view.turn, answers)
 
     asked = service.embedded and can_ask(no_input=no_input, as_json=as_json)
-    with exporting.sent():
-        execute(display, plan.opening, work, resume=again if asked else None)
+    execute(display, plan.opening, work, resume=again if asked else None)
 
 
 def resume(
@@ -192,11 +188,9 @@ def resume(
     answers = read_answers(given, still_open, answered)
     started, opened = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
-    exporting = Exporting()
     if service.embedded:
         told = _elsewhere(turn, store_flag(store), asks=bool(still_open))
-        make = partial(engine_for, turn, started, opened, followed.observe, flags, elsewhere=told)
-        opening = make(telemetry=exporting.telemetry)
+        opening = engine_for(turn, started, opened, followed.observe, flags, elsewhere=told)
     else:
         service.refuse(flags)
         opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
@@ -218,8 +212,7 @@ def resume(
         return await answered_with(engine, answers)
 
     asked = service.embedded and can_ask(no_input=no_input, as_json=as_json)
-    with exporting.sent():
-        execute(display, opening, work, followed=followed, resume=answered_with if asked else None)
+    execute(display, opening, work, followed=followed, resume=answered_with if asked else None)
 
 
 def _elsewhere(turn: str, flags: str, *, asks: bool) -> str:
@@ -240,7 +233,6 @@ def engine_for(
     *,
     elsewhere: str,
     model: str | None = None,
-    telemetry: Telemetry | None = None,
 ) -> Opening:
     """Return an engine that opens with the model and the tools of the turn, unless a flag changes them.
 
@@ -273,7 +265,6 @@ def engine_for(
         models=models_for(served, named, same_agent(started), url, timeout),
         store=store,
         on_event=[on_event],
-        telemetry=telemetry,
     )
     own = choose_tools(flags.tools or kept.tools, kept.root or Path())
     hooks, guardrails = choose_hooks(flags.hooks or kept.hooks or said_so.settings.hooks)

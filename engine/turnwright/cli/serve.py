@@ -1,7 +1,6 @@
 """`turnwright serve`: serves the inspector as pages for a browser."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,22 +81,21 @@ def serve(
     # A named store that does not exist is a mistake. The default store may be created later.
     opened = shared_store(store, create=drive or store_flag(store) == "")
     opening: Opening = Engine(store=opened)
-    sent: AbstractContextManager[object] = nullcontext()
     agents: list[Agent] = []
     if drive:
-        from .telemetry import Exporting  # noqa: PLC0415 (only a process that drives turns needs them)
-        from .worker_engine import driving, driving_model, startable_agents  # noqa: PLC0415 (as above)
+        from .worker_engine import (  # noqa: PLC0415 (only a process that drives turns needs them)
+            driving,
+            driving_model,
+            startable_agents,
+        )
 
         said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
         named = driving_model(said, flags.model)
-        exporting = Exporting()
-        opening = driving(opened, said, named, flags, telemetry=exporting.telemetry)
-        sent = exporting.sent()
+        opening = driving(opened, said, named, flags)
         agents = startable_agents(flags.agents, said)
     from .serving import serve_pages  # noqa: PLC0415 (an extra, and slow to load)
 
-    with sent:
-        serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents)
+    serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents)
 
 
 def _serve_runs(paths: Sequence[Path], place: ServerOptions, *, as_json: bool) -> None:

@@ -17,7 +17,6 @@ from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
 from turnwright.model.providers import open_model, split_name
 from turnwright.model_settings import ModelSettings, merge_settings
-from turnwright.telemetry import Telemetry
 from turnwright.tools.load import names_code
 from turnwright.transcript.request_builder import settings_in
 from turnwright_states import Limits
@@ -62,7 +61,7 @@ class TurnPlan:
     settings: ModelSettings | None
 
 
-def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Telemetry | None) -> TurnPlan:
+def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
     """Return what new turns run with: flags first, then the options kept by the turn before, then the configuration.
 
     Raises `ConfigError` for an agent, a model, a tool or a file that is not available.
@@ -112,7 +111,6 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer], telemetry: Te
     make = partial(
         engine_with,
         options,
-        telemetry=telemetry,
         model=served,
         models=models_for(served, named, chosen, url, timeout) if service.embedded else WorkersModel.named,
         store=service.store(turn_flags.store),

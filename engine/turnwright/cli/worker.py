@@ -28,7 +28,6 @@ from .options import (
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
 from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from .stores import without_password
-from .telemetry import Exporting
 from .worker_engine import driving, driving_model
 from .worker_listener import ObservedRuntime, WorkerListener
 
@@ -84,7 +83,6 @@ def worker(
     named = driving_model(said, flags.model)
     listener = WorkerListener(as_json=as_json)
     observed = ObservedRuntime(runtime, opened, listener)
-    exporting = Exporting()
     opening = driving(
         opened,
         said,
@@ -92,7 +90,6 @@ def worker(
         flags,
         runtime=observed,
         on_event=[observed.observe],
-        telemetry=exporting.telemetry,
     )
     at: dict[str, JsonValue] = {}
     if service.address is not None:
@@ -104,10 +101,9 @@ def worker(
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with exporting.sent():
-            anyio.run(
-                _work, opening, observed, listener, partial(listener.started, without_password(store), named, at), drain
-            )
+        anyio.run(
+            _work, opening, observed, listener, partial(listener.started, without_password(store), named, at), drain
+        )
     except QuitError as left:
         process.say_last(str(left))
         raise typer.Exit(left.code) from None

@@ -18,12 +18,12 @@ from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model
 from turnwright.runtime import Runtime
 from turnwright.store import Store
-from turnwright.telemetry import Telemetry
 from turnwright.tools import Tool
 
 from .models import model_named, models_for
 from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, with_helpers
 from .signals import Opening
+from .telemetry import configured_telemetry
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
@@ -62,7 +62,6 @@ def driving(
     *,
     runtime: Runtime | None = None,
     on_event: Sequence[Observer] = (),
-    telemetry: Telemetry | None = None,
 ) -> Opening:
     """Return an engine that opens and drives the turns in `store`, configured by `flags` and else by `said`.
 
@@ -81,7 +80,6 @@ def driving(
         models=models_for(served, named, None, settings.base_url, settings.timeout),
         store=store,
         runtime=runtime,
-        telemetry=telemetry,
         on_event=on_event,
     )
     own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
@@ -107,7 +105,6 @@ def engine_with(
     store: Store,
     on_event: Sequence[Observer],
     runtime: Runtime | None = None,
-    telemetry: Telemetry | None = None,
     make_deps: DepsFactory[object] | None = None,
     agents: Sequence[Agent] = (),
     hooks: Sequence[HooksBase] = (),
@@ -131,7 +128,7 @@ def engine_with(
         "stop_repetition": options["stop_repetition"],
         "on_event": on_event,
         "runtime": runtime,
-        "telemetry": telemetry,
+        "telemetry": configured_telemetry(),
     }
     if make_deps is None:
         return Engine(tools=tools, **code, **arguments)
