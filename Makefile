@@ -202,7 +202,7 @@ format: $(VENV)/.dev ## Format, and mend what can be mended
 	$(BIN)/ruff format --config pyproject.toml docs/check_certificate.py
 
 # The inspector has its own copy of the pictures: it runs where there is no checkout.
-diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and the full chart (turn-full.*)
+diagrams: $(VENV)/.installed ## Draw diagrams/ again: overview.svg, the review drawing (turn.*) and the full chart (turn-full.*)
 	$(BIN)/turnwright diagram --write diagrams
 	$(BIN)/python .ci/hash_smt.py
 	$(BIN)/turnwright diagram --agents examples/AGENTS.md --write examples/agents

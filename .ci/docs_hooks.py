@@ -37,7 +37,10 @@ MEDIA: Final = frozenset({".svg", ".png"})
 LANGUAGES: Final = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json", ".yml": "yaml"}
 #: What takes the place of a page's Mermaid blocks, in their order.
 DRAWN: Final = {
-    "diagrams/turn.md": ("[![The main way](turn.svg)](turn.svg)", "[![The full chart](turn-full.svg)](turn-full.svg)"),
+    "diagrams/turn.md": (
+        "[![The review drawing](turn.svg)](turn.svg)",
+        "[![The full chart](turn-full.svg)](turn-full.svg)",
+    ),
     "docs/first-turn.md": ("![The way of the first turn](assets/first-turn.svg)",),
 }
 

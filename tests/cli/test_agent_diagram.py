@@ -211,7 +211,10 @@ def test_names_in_any_script_have_pages_of_their_own(team: Path) -> None:
     assert written == [f"wrote {Path('agents', name)}" for name in ("日本_語.md", "中国.md")]
 
 
-@pytest.mark.parametrize("options", [("--main",), ("--turn", "x"), ("--coverage", "x")])
+@pytest.mark.parametrize(
+    "options",
+    [("--view", "overview"), ("--view", "full"), ("--turn", "x"), ("--coverage", "x")],
+)
 def test_an_agent_has_no_overlay(options: tuple[str, ...]) -> None:
     refused = run("--agents", "AGENTS.md", *options)
     assert (refused.exit_code, refused.stdout) == (2, "")

@@ -14,7 +14,18 @@ from typer.testing import CliRunner, Result
 
 from turnwright import Agent, Engine, tool
 from turnwright.cli.diagram import diagram
-from turnwright.draw import RowCounts, coverage_overlay, extract, main_way, to_dot, to_mermaid, to_table
+from turnwright.draw import (
+    RowCounts,
+    coverage_overlay,
+    extract,
+    extract_overview,
+    fold_common_rows,
+    overview_to_svg,
+    overview_to_table,
+    to_dot,
+    to_mermaid,
+    to_table,
+)
 from turnwright.draw.svg import is_fresh
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states.chart import ROWS, VERSION
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
 
 COMMITTED = Path(__file__).parents[2] / "diagrams"
 NAMES = (
-    *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot"),
+    *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot", "overview.svg"),
     *("turn.md", "turn.svg", "turn-full.svg"),
 )
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
@@ -43,8 +54,12 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
         (("--format", "mermaid"), to_mermaid),
         (("--format", "dot"), to_dot),
         (("--format", "table"), to_table),
-        (("--main",), lambda picture: to_mermaid(main_way(picture))),
-        (("--main", "--format", "dot"), lambda picture: to_dot(main_way(picture))),
+        (("--view", "full"), to_mermaid),
+        (("--view", "review"), lambda picture: to_mermaid(fold_common_rows(picture))),
+        (("--view", "review", "--format", "dot"), lambda picture: to_dot(fold_common_rows(picture))),
+        (("--view", "overview"), lambda picture: overview_to_svg(extract_overview(picture))),
+        (("--view", "overview", "--format", "svg"), lambda picture: overview_to_svg(extract_overview(picture))),
+        (("--view", "overview", "--format", "table"), lambda picture: overview_to_table(extract_overview(picture))),
     ],
 )
 def test_a_format_is_printed_and_nothing_else(options: tuple[str, ...], text: object) -> None:
@@ -118,7 +133,8 @@ def test_a_directory_that_cannot_be_made_is_an_error_without_a_traceback(tmp_pat
         ("--format", "dot", "--write", "x"),
         ("--turn", "x", "--write", "x"),
         ("--coverage", "x", "--check", "x"),
-        ("--main", "--check", "x"),
+        ("--view", "review", "--check", "x"),
+        ("--view", "full", "--write", "x"),
         ("--coverage", "x", "--turn", "x"),
     ],
 )
@@ -128,11 +144,25 @@ def test_two_things_at_once_are_refused(options: tuple[str, ...]) -> None:
     assert "give one of them" in result.stderr
 
 
-@pytest.mark.parametrize("options", [("--turn", "x"), ("--coverage", "x"), ("--format", "table")])
-def test_the_main_way_is_a_picture_without_an_overlay(options: tuple[str, ...]) -> None:
-    result = run("--main", *options)
+@pytest.mark.parametrize("view", ["overview", "review"])
+@pytest.mark.parametrize("overlay", ["--turn", "--coverage"])
+def test_overlays_need_the_full_view(view: str, overlay: str) -> None:
+    result = run("--view", view, overlay, "x")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--turn and --coverage need the full chart" in result.stderr
+    assert f"--view {view} excludes --turn and --coverage: they need the full chart" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("view", "form", "formats"),
+    [
+        *(("overview", form, "svg, table") for form in ("mermaid", "dot", "page")),
+        *(("review", form, "dot, mermaid, svg") for form in ("table", "page")),
+    ],
+)
+def test_a_view_names_its_formats_when_it_lacks_one(view: str, form: str, formats: str) -> None:
+    result = run("--view", view, "--format", form)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"turnwright diagram: --view {view} excludes --format {form}: use {formats}\n"
 
 
 @pytest.mark.parametrize("overlay", ["--turn", "--coverage"])

@@ -12,7 +12,7 @@ from turnwright_states.chart import ROWS, Chart
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 COMMITTED = Path(__file__).parents[2] / "diagrams"
 NAMES = (
-    *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot"),
+    *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot", "overview.svg"),
     *("turn.md", "turn.svg", "turn-full.svg"),
 )
 

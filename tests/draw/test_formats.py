@@ -13,7 +13,7 @@ from turnwright.draw import (
     Picture,
     TextLine,
     extract,
-    main_way,
+    fold_common_rows,
     to_dot,
     to_mermaid,
     to_page,
@@ -95,12 +95,12 @@ def _entries(picture: Picture) -> list[str]:
                 else f"from {', '.join(rows.sources)} to {rows.dest}",
             )
         )
-        for rows in main_way(picture).folded
+        for rows in fold_common_rows(picture).folded
     ]
 
 
-def test_dot_has_the_folded_rows_of_the_main_way_in_a_note(picture: Picture) -> None:
-    text = to_dot(main_way(picture))
+def test_dot_has_the_folded_rows_of_the_review_in_a_note(picture: Picture) -> None:
+    text = to_dot(fold_common_rows(picture))
     label = re.search(r"^  note \[shape=plain label=<(.*)>\]$", text, flags=re.MULTILINE)
     assert label is not None
     assert _plain(label[1]) == " ".join(("These rows are alike in several states:", *_entries(picture)))
@@ -108,8 +108,8 @@ def test_dot_has_the_folded_rows_of_the_main_way_in_a_note(picture: Picture) -> 
     assert "note [" not in to_dot(picture)
 
 
-def test_mermaid_has_the_folded_rows_of_the_main_way_in_a_note(picture: Picture) -> None:
-    note = re.search(r"    note right of [A-Z]+\n([^:]*)    end note\n", to_mermaid(main_way(picture)))
+def test_mermaid_has_the_folded_rows_of_the_review_in_a_note(picture: Picture) -> None:
+    note = re.search(r"    note right of [A-Z]+\n([^:]*)    end note\n", to_mermaid(fold_common_rows(picture)))
     assert note is not None
     assert " ".join(note[1].split()) == " ".join(_entries(picture))
     assert "note" not in to_mermaid(picture)
@@ -151,7 +151,7 @@ def test_the_table_is_the_chart_row_by_row(picture: Picture) -> None:
 
 def test_the_page_holds_both_views_the_rows_and_every_reason(picture: Picture) -> None:
     page = to_page(picture)
-    assert f"```mermaid\n{to_mermaid(main_way(picture))}```\n" in page
+    assert f"```mermaid\n{to_mermaid(fold_common_rows(picture))}```\n" in page
     assert f"```mermaid\n{to_mermaid(picture)}```\n" in page
     assert to_table(picture) in page
     for reason, meaning in REASONS.items():

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from turnwright.draw import NodeKind, Picture, extract, main_way
+from turnwright.draw import NodeKind, Picture, extract, fold_common_rows
 from turnwright.draw.model import endings
 from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom, Row
 from turnwright_states.reasons import REASONS, EndReason
@@ -95,17 +95,17 @@ def test_quiet_arrows_are_guardrails_aborts_and_failures_of_the_engine(picture: 
         assert arrow.stops == all(row.trigger in {"tripped", "abort", "fail"} for row in rows)
 
 
-def test_each_row_is_in_one_place_of_the_main_way(picture: Picture) -> None:
-    main = main_way(picture)
-    drawn = {line.number: (arrow.source, arrow.dest) for arrow in main.arrows for line in arrow.lines}
+def test_each_row_is_in_one_place_of_the_review(picture: Picture) -> None:
+    review = fold_common_rows(picture)
+    drawn = {line.number: (arrow.source, arrow.dest) for arrow in review.arrows for line in arrow.lines}
     folded = {
         line.number: (source, rows.dest or source)
-        for rows in main.folded
+        for rows in review.folded
         for source, line in zip(rows.sources, rows.lines, strict=True)
     }
     assert len(drawn) + len(folded) == len(ROWS) == len(drawn | folded)
     assert drawn | folded == {number: (row.source, row.dest) for number, row in enumerate(ROWS, start=1)}
-    assert main.nodes == picture.nodes
+    assert review.nodes == picture.nodes
     assert picture.folded == ()
 
 
@@ -114,14 +114,14 @@ def _may_be_folded(row: Row) -> bool:
 
 
 def test_a_row_is_folded_that_stops_or_repeats_another_state_alike(picture: Picture) -> None:
-    folded = {line.number for rows in main_way(picture).folded for line in rows.lines}
+    folded = {line.number for rows in fold_common_rows(picture).folded for line in rows.lines}
     for number, row in enumerate(ROWS, start=1):
         alike = [one for one in ROWS if one[1:3] == row[1:3] and one.reason == row.reason and one.source != row.source]
         assert (number in folded) == (_may_be_folded(row) and any(map(_may_be_folded, alike)))
 
 
 def test_the_note_lists_each_row_once_with_its_event_guard_and_reason(picture: Picture) -> None:
-    folded = main_way(picture).folded
+    folded = fold_common_rows(picture).folded
     shown = [(rows.shown.event, rows.shown.guard, rows.shown.reason, rows.dest) for rows in folded]
     assert len(set(shown)) == len(shown)
     for rows in folded:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.draw import Picture, extract, main_way, to_dot, to_svg
+from turnwright.draw import Picture, extract, fold_common_rows, to_dot, to_svg
 from turnwright.draw.svg import is_fresh
 from turnwright.errors import ConfigError
 from turnwright_states.chart import ROWS
@@ -34,7 +34,7 @@ def committed(view: str) -> str:
 
 @pytest.fixture(scope="module")
 def picture(view: str) -> Picture:
-    return extract() if view == "turn-full" else main_way(extract())
+    return extract() if view == "turn-full" else fold_common_rows(extract())
 
 
 def _root(svg: str) -> ET.Element:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -12,7 +12,10 @@ from turnwright.draw import (
     RowCounts,
     coverage_overlay,
     extract,
-    main_way,
+    extract_overview,
+    fold_common_rows,
+    overview_to_svg,
+    overview_to_table,
     stale,
     to_dot,
     to_mermaid,
@@ -49,16 +52,38 @@ class Format(StrEnum):
     PAGE = "page"
 
 
+class View(StrEnum):
+    OVERVIEW = "overview"
+    REVIEW = "review"
+    FULL = "full"
+
+
+#: The formats of the views that lack rows.
+_FORMATS: Final = {
+    View.OVERVIEW: frozenset({Format.SVG, Format.TABLE}),
+    View.REVIEW: frozenset({Format.MERMAID, Format.DOT, Format.SVG}),
+}
+
+
 def diagram(
     *,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="The format [default: mermaid; of an agent: page].", show_default=False),
+        typer.Option(
+            "--format",
+            help="The format [default: mermaid; of the overview: svg; of an agent: page].",
+            show_default=False,
+        ),
     ] = None,
-    main: Annotated[
-        bool,
-        typer.Option("--main", help="Draw a smaller chart: shared transitions become one note."),
-    ] = False,
+    view: Annotated[
+        View | None,
+        typer.Option(
+            "--view",
+            help="overview: a dozen boxes for a first look; review: transitions of several states become one note;"
+            " full: every transition [default: full].",
+            show_default=False,
+        ),
+    ] = None,
     turn: Annotated[str | None, typer.Option("--turn", metavar="ID", help="Mark the path of this turn.")] = None,
     coverage: Annotated[
         list[Path] | None,
@@ -83,8 +108,8 @@ def diagram(
         typer.Option(
             "--write",
             metavar="DIR",
-            help="Write the small chart (turn.svg, .dot, .mmd), the full one (turn-full.*) and turn.md;"
-            " of agents, a page each.",
+            help="Write overview.svg, the review drawing (turn.svg, .dot, .mmd), the full chart (turn-full.*) and"
+            " turn.md; of agents, a page each.",
         ),
     ] = None,
     check: Annotated[
@@ -97,9 +122,9 @@ def diagram(
     journal does not follow the chart. --check exits with 1 if it lists a file. --agents or --agent draws the chart as
     it is for an agent: without the rows that its limits, tools and hooks exclude.
     """
-    if sum(map(bool, (form or main or turn or coverage, write_to, check))) > 1:
+    if sum(map(bool, (form or view or turn or coverage, write_to, check))) > 1:
         _refuse("printing a picture, --write and --check exclude each other: give one of them")
-    _refuse_overlays(form, main=main, turn=turn, coverage=coverage, of_agents=bool(agents or agent))
+    _refuse_overlays(form, view, turn=turn, coverage=coverage, of_agents=bool(agents or agent))
     if agents or agent:
         from .agent_diagram import AgentDrawing, draw_agents  # noqa: PLC0415 (walks turns: slow to load)
 
@@ -115,28 +140,41 @@ def diagram(
             overlay = _turn(turn, store) if turn else None
             if coverage:
                 overlay = coverage_overlay(sum(map(RowCounts.read, coverage), start=RowCounts.none()))
-            echo(_text(form or Format.MERMAID, overlay, main_way(extract()) if main else extract()).removesuffix("\n"))
+            echo(_text(view or View.FULL, form, overlay).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         _refuse(words_of(error))
 
 
 def _refuse_overlays(
-    form: Format | None, *, main: bool, turn: str | None, coverage: list[Path] | None, of_agents: bool
+    form: Format | None, view: View | None, *, turn: str | None, coverage: list[Path] | None, of_agents: bool
 ) -> None:
     """Refuse options that do not fit together."""
     if turn and coverage:
         _refuse("--turn and --coverage exclude each other: give one of them")
-    if main and (turn or coverage or form in {Format.TABLE, Format.PAGE}):
-        _refuse(
-            "--main is a picture in mermaid, dot or svg without an overlay: --turn and --coverage need the full chart"
-        )
+    formats = _FORMATS.get(view or View.FULL)
+    if formats and (turn or coverage):
+        _refuse(f"--view {view} excludes --turn and --coverage: they need the full chart")
+    if formats and form and form not in formats:
+        _refuse(f"--view {view} excludes --format {form}: use {', '.join(sorted(formats))}")
     if (turn or coverage) and form is Format.PAGE:
         _refuse(f"the format {form} has no overlay: use mermaid, dot, svg or table")
-    if of_agents and (main or turn or coverage):
-        _refuse("--agents and --agent exclude --main, --turn and --coverage")
+    if of_agents and (view or turn or coverage):
+        _refuse("--agents and --agent exclude --view, --turn and --coverage")
 
 
-def _text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
+def _text(view: View, form: Format | None, overlay: Overlay | None) -> str:
+    picture = extract()
+    match view:
+        case View.OVERVIEW:
+            overview = extract_overview(picture)
+            return overview_to_table(overview) if form is Format.TABLE else overview_to_svg(overview)
+        case View.REVIEW:
+            return _picture_text(form or Format.MERMAID, overlay, fold_common_rows(picture))
+        case View.FULL:
+            return _picture_text(form or Format.MERMAID, overlay, picture)
+
+
+def _picture_text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
     match form:
         case Format.MERMAID:
             return to_mermaid(picture, overlay)

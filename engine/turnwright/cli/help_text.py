@@ -134,7 +134,7 @@ EXAMPLES: Final = {
     "config": ["turnwright config", "turnwright config --agent Coder"],
     "agents": ["turnwright agents", "turnwright agents desk.py", "turnwright agents --diff before.md AGENTS.md"],
     "diagram": [
-        "turnwright diagram --main --format svg > turn.svg",
+        "turnwright diagram --view overview > overview.svg",
         "turnwright diagram --turn 4f2c",
         "turnwright diagram --agents AGENTS.md --write docs/agents",
     ],

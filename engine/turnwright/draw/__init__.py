@@ -3,12 +3,14 @@
 from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
-from .model import Arrow, FoldedRows, Node, NodeKind, Picture, TextLine, extract, main_way
+from .model import Arrow, FoldedRows, Node, NodeKind, Picture, TextLine, extract, fold_common_rows
 from .overlay import Overlay, OverlayKind, coverage_overlay
+from .overview import Overview, extract_overview
+from .overview_svg import overview_to_svg
 from .recorded import turn_overlay
 from .rows import RowCounts
 from .svg import to_svg
-from .table import to_page, to_table
+from .table import overview_to_table, to_page, to_table
 
 __all__ = [
     "Arrow",
@@ -17,12 +19,16 @@ __all__ = [
     "NodeKind",
     "Overlay",
     "OverlayKind",
+    "Overview",
     "Picture",
     "RowCounts",
     "TextLine",
     "coverage_overlay",
     "extract",
-    "main_way",
+    "extract_overview",
+    "fold_common_rows",
+    "overview_to_svg",
+    "overview_to_table",
     "stale",
     "to_dot",
     "to_mermaid",

@@ -2,13 +2,14 @@
 
 Every arrow runs through a card: a node that holds the arrow's rows. Graphviz draws other lines over the labels of
 edges, and places most of these labels side by side. Nodes are never covered, so the picture fits the width of a page.
+Lines are horizontal and vertical, because curves between so many cards cannot be followed.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from .labels import NAME_SIZE, arrow_label, name_label, note_label, picture_label
-from .layout_hints import COUNTED, HINTS, MAIN_WAY, LayoutHints
+from .layout_hints import COUNTED, HINTS, REVIEW, LayoutHints
 from .model import Arrow, NodeKind, Picture
 from .overlay import Overlay
 from .style import NAME, PAPER, QUIET, Style, style_of
@@ -19,7 +20,7 @@ _MADE: Final = "// Made by `turnwright diagram` from the chart: edit the chart, 
 
 def to_dot(picture: Picture, hints: LayoutHints | None = None, *, overlay: Overlay | None = None) -> str:
     """Return the text of a DOT file, the same for the same picture, hints and overlay."""
-    hints = hints or (MAIN_WAY if picture.folded else HINTS if overlay is None else COUNTED)
+    hints = hints or (REVIEW if picture.folded else HINTS if overlay is None else COUNTED)
     lines = _document(style_of(picture, hints, overlay), hints)
     return "\n".join((_MADE, "digraph turn {", *(f"  {line}" for line in lines), "}", ""))
 
@@ -27,7 +28,8 @@ def to_dot(picture: Picture, hints: LayoutHints | None = None, *, overlay: Overl
 def _document(style: Style, hints: LayoutHints) -> Iterator[str]:
     # A caption is read before the picture, and a legend after it.
     side = "t" if style.caption else "b"
-    yield f'graph [newrank=true nodesep=0.07 ranksep=0.17 pad=0.15 bgcolor="{PAPER}" fontname="{FONT}" labelloc={side}]'
+    yield "graph [splines=ortho newrank=true]"
+    yield f'graph [nodesep=0.07 ranksep=0.17 pad=0.15 bgcolor="{PAPER}" fontname="{FONT}" labelloc={side}]'
     yield f"graph [label={picture_label(style)}]"
     yield f'node [shape=box fontname="{FONT}" fontsize={NAME_SIZE}]'
     yield 'node [width=1.15 height=0.42 margin="0.1,0.05"]'

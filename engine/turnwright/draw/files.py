@@ -1,6 +1,7 @@
 """The committed files of the chart: written from it, and compared with it.
 
-`turn.svg`, `.dot` and `.mmd` show the main way, `turn-full.svg`, `.dot` and `.mmd` every arrow. `turn.md` has both.
+`overview.svg` is for a first look, `turn.svg`, `.dot` and `.mmd` are for a review, and `turn-full.svg`, `.dot` and
+`.mmd` show every arrow. `turn.md` has all three.
 """
 
 from pathlib import Path
@@ -12,7 +13,9 @@ from turnwright_states.chart import CHART, Chart
 
 from .dot import to_dot
 from .mermaid import to_mermaid
-from .model import Picture, extract, main_way
+from .model import Picture, extract, fold_common_rows
+from .overview import extract_overview
+from .overview_svg import overview_to_svg
 from .svg import is_fresh, to_svg
 from .table import to_page
 
@@ -59,9 +62,9 @@ def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
 
 
 def _views(chart: Chart) -> dict[str, Picture]:
-    """Return the two views of the chart, by the names of their files."""
+    """Return the views that Graphviz draws, by the names of their files."""
     full = extract(chart)
-    return {"turn": main_way(full), "turn-full": full}
+    return {"turn": fold_common_rows(full), "turn-full": full}
 
 
 def _texts(chart: Chart) -> dict[str, str]:
@@ -69,6 +72,7 @@ def _texts(chart: Chart) -> dict[str, str]:
     return {
         **{f"{view}.mmd": to_mermaid(picture) for view, picture in views.items()},
         **{f"{view}.dot": to_dot(picture) for view, picture in views.items()},
+        "overview.svg": overview_to_svg(extract_overview(views["turn-full"])),
         "turn.md": to_page(views["turn-full"]),
     }
 

@@ -45,7 +45,7 @@ def arrow_label(arrow: Arrow, style: Style, columns: int) -> str:
 
 
 def note_label(folded: Iterable[FoldedRows], columns: int) -> str:
-    """Return the note of the main way: the rows that are folded into it."""
+    """Return the note of the review drawing: the rows that are folded into it."""
     title = f'<TR><TD></TD><TD COLSPAN="4" ALIGN="LEFT"><B>{_font(_NOTE, INK, _TEXT)}</B></TD></TR>'
     return _card(title + "".join(_row(row, RowLook()) for row in note_rows(folded, columns)), ' STYLE="ROUNDED"')
 

@@ -115,7 +115,7 @@ class FoldedRows:
 class Picture:
     """The chart as nodes in the order of `State`, and arrows in the order of their first rows.
 
-    `folded` are the rows that the main way folds into its note; the full chart has none. `defaults` are the limits of a
+    `folded` are the rows in the note of the review drawing; the full chart has none. `defaults` are the limits of a
     turn where nobody sets them, in a sentence; empty for an agent, whose guards show its own.
     """
 
@@ -154,8 +154,8 @@ def _defaults(limits: Limits) -> str:
     )
 
 
-def main_way(picture: Picture) -> Picture:
-    """Fold the stops and the retries of several states, so that the usual path of a turn is visible.
+def fold_common_rows(picture: Picture) -> Picture:
+    """Return the review drawing: stops and retries of several states become a note, so that the usual path is visible.
 
     A row is folded when it names a reason or leads back to its state, and another state has such a row with the same
     event, guard and reason.

@@ -15,7 +15,7 @@ from .overlay import Overlay, OverlayKind, compact_count, level, level_words
 PAPER: Final = "#f8fafc"
 NAME, INK, DIM, RULE = "#111827", "#1f2937", "#5b6678", "#dbe2ea"
 _REASON: Final = "#9a3412"
-_LINE, QUIET, _LOOP = "#475569", "#8a97a8", "#1d4ed8"
+LINE, QUIET, LOOP = "#475569", "#8a97a8", "#1d4ed8"
 #: For the parts of an overlay that are less important: still legible.
 FADED, FADED_LINE = "#6f7d91", "#c3cdd9"
 _TAKEN_ROW, _TAKEN, HERE = "#e4eefd", "#1d4ed8", "#c2410c"
@@ -120,7 +120,7 @@ class Style:
     #: The instructions for reading a card, line by line.
     reading: tuple[str, ...] = (_READING[0], f"{_READING[1]} The loop of a step is drawn bold.")
     #: The attributes of the arrow into the initial state.
-    start: str = f'color="{_LINE}"'
+    start: str = f'color="{LINE}"'
 
     def __init__(self, picture: Picture, hints: LayoutHints) -> None:
         self.picture = picture
@@ -139,7 +139,7 @@ class Style:
         """The attributes of both halves of an arrow."""
         if arrow.stops:
             return f'color="{QUIET}"'
-        return f'color="{_LOOP}" penwidth=2' if self._hints.looping((arrow.source, arrow.dest)) else f'color="{_LINE}"'
+        return f'color="{LOOP}" penwidth=2' if self._hints.looping((arrow.source, arrow.dest)) else f'color="{LINE}"'
 
     def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         """The looks of a row."""
@@ -205,7 +205,7 @@ class _CoverageStyle(_Counted):
 
     def edge(self, arrow: Arrow) -> str:
         if count := self._overlay.on(arrow):
-            return f'color="{_LINE}" penwidth={0.75 + 0.25 * level(count):g}'
+            return f'color="{LINE}" penwidth={0.75 + 0.25 * level(count):g}'
         return f'color="{NEVER}" style=dashed penwidth=1.2'
 
     def row(self, arrow: Arrow, line: TextLine) -> RowLook:

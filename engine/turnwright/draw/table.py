@@ -1,4 +1,4 @@
-"""The picture as Markdown: the table of rows, the table of reasons, and the page that holds them all."""
+"""The picture as Markdown: tables of the overview, the rows and the reasons, and the page that holds them all."""
 
 import textwrap
 from collections.abc import Sequence
@@ -8,8 +8,9 @@ from turnwright_states.reasons import REASONS
 from turnwright_states.state import OUTCOMES
 
 from .mermaid import to_mermaid
-from .model import NodeKind, Picture, endings, main_way
-from .overlay import Overlay, OverlayKind
+from .model import NodeKind, Picture, endings, fold_common_rows
+from .overlay import Overlay, OverlayKind, number_ranges
+from .overview import Overview, extract_overview
 
 #: A column is padded up to this width. A longer cell sticks out, so that it does not widen every line.
 _WIDEST: Final = 38
@@ -20,13 +21,21 @@ _PAGE: Final = """\
 # One turn
 
 Made by `turnwright diagram --write` from `states/turnwright_states/chart.py`: edit the chart, not this page.
-[turn.svg](turn.svg) shows the main way and [turn-full.svg](turn-full.svg) the full chart, both laid out for the width
-of a page.
+[overview.svg](overview.svg) is for a first look, [turn.svg](turn.svg) for a review, and
+[turn-full.svg](turn-full.svg) shows the full chart.
 
-## The main way
+## The overview
+
+[![The overview](overview.svg)](overview.svg)
+
+Each row of the chart belongs to one of these arrows:
+
+{overview}
+
+## The review drawing
 
 ```mermaid
-{main}```
+{review}```
 
 An arrow carries rows of the chart: number, `event [guard] / reason`. An event is not repeated on the lines below it.
 The note holds the rows that stop a turn with the same event, guard and reason from two states or more.
@@ -78,8 +87,14 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
     return "\n\n".join((f"**{title}**", *more, counted)) + "\n"
 
 
+def overview_to_table(overview: Overview) -> str:
+    """Return every arrow of the overview as a Markdown table, with the numbers of its rows."""
+    rows = [(arrow.rule.ends, arrow.rule.label, number_ranges(arrow.numbers)) for arrow in overview.arrows]
+    return markdown_table(("arrow", "means", "rows"), rows) + "\n"
+
+
 def to_page(picture: Picture) -> str:
-    """Return the page `turn.md`: both views in Mermaid, the kinds of states, the rows, and the reasons."""
+    """Return the page `turn.md`: the three views, the kinds of states, the rows, and the reasons."""
     kinds = [
         (kind, ", ".join(node.state for node in picture.nodes if node.kind is kind), kind.means) for kind in NodeKind
     ]
@@ -93,7 +108,8 @@ def to_page(picture: Picture) -> str:
         for reason, states in endings(picture).items()
     ]
     return _PAGE.format(
-        main=to_mermaid(main_way(picture)),
+        overview=overview_to_table(extract_overview(picture)).rstrip(),
+        review=to_mermaid(fold_common_rows(picture)),
         full=to_mermaid(picture),
         kinds=markdown_table(("kind", "states", "means"), kinds),
         rows=to_table(picture).rstrip(),
