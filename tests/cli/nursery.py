@@ -34,7 +34,6 @@ LATER = (
     "turnwright.config",
     "turnwright.config.environment",
     "turnwright.model.openai_chat.client",
-    "turnwright.store.sqlite.address",
     "turnwright.store.sqlite.store",
 )
 #: Seconds between two looks at who has ended, and where nobody runs, at whether we are still wanted.

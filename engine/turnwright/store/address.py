@@ -55,7 +55,7 @@ SCHEMES: Final = (
     ),
     StoreScheme(
         name="sqlite",
-        opener="turnwright.store.sqlite.address:open_sqlite",
+        opener="turnwright.store.sqlite.store:open_sqlite",
         help="a SQLite file",
         example="sqlite:///relative.db, sqlite:////absolute.db",
         in_file=True,

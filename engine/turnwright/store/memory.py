@@ -18,7 +18,6 @@ from turnwright.errors import (
 )
 from turnwright_states.facts import Fact
 
-from .posting import addressee, conflicting_items
 from .protocol import (
     NOBODY,
     NONE_ABANDONED,
@@ -31,6 +30,8 @@ from .protocol import (
     NewTurn,
     Status,
     TurnRow,
+    addressee,
+    conflicting_items,
 )
 from .sessions import SessionInfo
 from .watching import poll_for_changes

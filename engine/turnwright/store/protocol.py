@@ -7,7 +7,7 @@ A driver claims a turn before it drives it. A claim raises the turn's epoch, and
 current epoch. A driver that lost the turn gets `LeaseLostError` and has written nothing.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -356,3 +356,23 @@ class Store(Protocol):
 def is_read_only(store: Store) -> bool:
     """Whether nothing can be written to a store, which then has a true attribute `read_only`."""
     return getattr(store, "read_only", False)
+
+
+def addressee(items: Sequence[InboxItem]) -> str:
+    """Return the one turn that the items of a post are for.
+
+    Raises `ValueError` for items of several turns, and for two different items with one id.
+    """
+    turns = {item.turn for item in items}
+    if len(turns) != 1:
+        raise ValueError(f"a post is for one turn, not for {', '.join(sorted(turns)) or 'none'}")
+    twice = {item.id for item in items if any(item.id == other.id and item != other for other in items)}
+    if twice:
+        raise ValueError(f"a post has one item under an id, not several that differ: {', '.join(sorted(twice))}")
+    return turns.pop()
+
+
+def conflicting_items(waiting: Iterable[InboxItem], items: Sequence[InboxItem]) -> tuple[InboxItem, ...]:
+    """Return the waiting items that have the id of one of `items` and another content, in the order of `waiting`."""
+    wanted = {item.id: item for item in items}
+    return tuple(one for one in waiting if wanted.get(one.id, one) != one)

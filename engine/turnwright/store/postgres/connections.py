@@ -1,17 +1,21 @@
-"""The connection pool of a PostgreSQL store, and its errors when the server is lost."""
+"""The connection pool of a PostgreSQL store: its address, and its errors when the server is lost."""
 
+import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import LiteralString
+from urllib.parse import quote
 
 import anyio
 import anyio.lowlevel
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import UndefinedTable
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from turnwright.errors import StoreError
+from turnwright.errors import ConfigError, StoreError
 from turnwright.store.rows import Columns
 
 from .owner_lock import is_silent, keep_from_forks
@@ -51,7 +55,7 @@ class Connections:
                     async with connection.pipeline():
                         await version.execute(VERSION)
                         await cursor.execute(query, parameters)
-                except psycopg.ProgrammingError:
+                except ProgrammingError:
                     if version.rowcount == 1:  # an older schema lacks what the query names
                         self._schema.check(await version.fetchone(), self._place)
                     raise
@@ -163,3 +167,33 @@ async def _check(connection: Connection) -> None:
 def _was_lost(error: Exception) -> bool:
     """Whether the outcome of a statement is unknown. An error that the server reports has undone the statement."""
     return isinstance(error, psycopg.OperationalError) and (error.sqlstate is None or error.sqlstate.startswith("08"))
+
+
+def parse_address(address: str, patience: float) -> tuple[str, str]:
+    """Return the connection string for psycopg, and the store's name in messages, without user, password and options.
+
+    `patience` is the connection timeout in seconds, unless the address sets one. Raises `ConfigError`, which repeats
+    no part of the address: libpq's message may quote a part of a password that was not encoded.
+    """
+    try:
+        parameters = conninfo_to_dict(address)
+    except ProgrammingError:
+        raise _unreadable() from None
+    host, port, database = (str(parameters.get(name) or "") for name in ("host", "port", "dbname"))
+    authority, _, path = address.partition("://")[2].partition("/")
+    # libpq ends user and password at the first @ or slash. It reads the rest of a password as host or database.
+    read_on = (authority.partition("@")[2], path)
+    if any("@" in part.partition("?")[0] for part in read_on) or re.search("[^0-9,]", port):
+        raise _unreadable()
+    shown = f"postgresql://{quote(host, safe=':,')}{f':{port}' if port else ''}/{database}"
+    # libpq accepts whole seconds, at least two.
+    seconds = parameters.get("connect_timeout", max(2, math.ceil(patience)))
+    name = parameters.get("application_name", "turnwright")
+    return make_conninfo(address, connect_timeout=seconds, application_name=name), shown
+
+
+def _unreadable() -> ConfigError:
+    return ConfigError(
+        "store postgresql://...: PostgreSQL cannot read this address: write"
+        " postgresql://user:password@host:port/database?option=value, special characters percent-encoded (@ as %40)"
+    )

@@ -1,4 +1,4 @@
-"""The statements of a PostgreSQL store that write, or that are used more than once.
+"""The statements of a PostgreSQL store that write, or that are used more than once, and their parameters.
 
 A store that notifies has write statements of its own: a commit with `NOTIFY` locks the database, and a store without
 notifications must not pay for that.
@@ -6,12 +6,18 @@ notifications must not pay for that.
 
 # ruff: noqa: S608 (every query is made of constants)
 
+from collections.abc import Sequence
 from typing import Final, LiteralString, NamedTuple
 
-from turnwright.store.rows import LAST_SEQ
+from turnwright.store.protocol import Status
+from turnwright.store.rows import LAST_SEQ, join_facts
+from turnwright_states.facts import Fact
 
-from .rows import COLUMNS
-
+#: The columns of `rows.turn_row`.
+COLUMNS: Final = (
+    "turn_id, session, agent, model, created_at, updated_at, epoch, owner, state, steps, tool_calls, reason, live,"
+    " number"
+)
 #: The channel of notifications. The payload is the id of the turn that was written to. A channel covers the database:
 #: a turn with the same id in another schema only causes one more read.
 CHANNEL: Final = "turnwright"
@@ -163,3 +169,20 @@ def _writes(said: LiteralString) -> Writes:
 QUIET: Final = _writes("turn_id")
 #: The statements of a store that notifies, once for each turn in a transaction, when it is committed.
 TELLING: Final = _writes(f"pg_notify('{CHANNEL}', turn_id)")
+
+
+def parameters_of(facts: Sequence[Fact], seq: int, at: float) -> dict[str, object]:
+    """Return the parameters of facts that follow fact `seq` and are written at the time `at`."""
+    kinds, payloads = join_facts(facts) if facts else (None, None)
+    return {"seq": seq + 1, "at": at, "kinds": kinds, "payloads": payloads}
+
+
+def status_of(status: Status) -> dict[str, object]:
+    """Return the parameters of a status."""
+    return {
+        "state": status.state.value,
+        "reason": None if status.reason is None else status.reason.value,
+        "steps": status.steps,
+        "calls": status.tool_calls,
+        "live": status.outcome is None,
+    }

@@ -22,7 +22,6 @@ from turnwright.errors import (
 )
 from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.copies import TurnColumns, append_columns
-from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NOBODY,
     NONE_ABANDONED,
@@ -35,6 +34,8 @@ from turnwright.store.protocol import (
     NewTurn,
     Status,
     TurnRow,
+    addressee,
+    conflicting_items,
 )
 from turnwright.store.rows import (
     LAST_SEQ,
@@ -52,16 +53,15 @@ from turnwright.store.rows import (
 from turnwright.store.sessions import SessionInfo
 from turnwright_states.facts import Fact
 
-from .address import parse_address
 from .annotations import PostgresAnnotations
-from .connections import Connections
+from .connections import Connections, parse_address
 from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
 from .pipeline import Statement, run_together
-from .rows import COLUMNS, parameters_of, status_of
 from .schema import SCHEMA, Connection
 from .statements import (
     CLAIM_SPANS,
+    COLUMNS,
     COPIES,
     COPIES_OF_TURN,
     CREATE,
@@ -77,6 +77,8 @@ from .statements import (
     SESSIONS,
     TELLING,
     WAITING,
+    parameters_of,
+    status_of,
 )
 from .summaries import PostgresSummaries
 

@@ -32,7 +32,7 @@ from turnwright.store.summary_sql import (
 )
 
 from .connections import Connections
-from .rows import COLUMNS
+from .statements import COLUMNS
 
 _UNSUMMARIZED: Final = f"""
     SELECT turn.turn_id, turn.agent, turn.model, turn.session,

@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from turnwright.errors import StoreError, StoreReplacedError
 
-from .lock_wait import LockWait, is_locked
+from .opening import LockWait, is_locked
 from .writes import Write
 
 

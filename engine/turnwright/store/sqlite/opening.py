@@ -3,14 +3,20 @@
 A file in WAL mode is read with its log and the log's index. In a folder that cannot be written, SQLite creates neither.
 If both exist, it reads with the process that writes. If neither does, the file is complete, and is read as one that
 nobody changes (`immutable`). A log without its index cannot be read there, and without the log turns would be missing.
+
+The connection never waits for a file that another process has locked (`busy_timeout` is 0), because it would stop every
+turn of the process. `LockWait` waits instead, while the event loop runs.
 """
 
 import os
 import sqlite3
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
+
+import anyio
 
 from turnwright.errors import ConfigError
 
@@ -22,6 +28,8 @@ Durability = Literal["full", "normal"]
 #: Inode, size and time of the last change of the file, its log and the log's index; None for one that does not exist.
 Files = tuple[tuple[int, int, int] | None, ...]
 _ENDS: Final = ("", "-wal", "-shm")
+#: Seconds between two attempts: SQLite's own. The last is repeated.
+_DELAYS: Final = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05, 0.1)
 
 
 class OpenFile(NamedTuple):
@@ -36,7 +44,7 @@ def open_file(path: Path, place: Path, schema: Schema, durability: Durability, p
     """Open the file at `path`, whose real path is `place`. A missing file is created, readable for this user only.
 
     Only the creation of the tables may have to wait for another process, at most `patience` seconds. The connection
-    does not wait afterwards (`lock_wait.py`).
+    does not wait afterwards (`LockWait`).
 
     Raises the errors of `sqlite3` and of the operating system, and `ConfigError` for a file that is not a store of
     `schema` or of an older version, or that cannot be read whole.
@@ -87,3 +95,28 @@ def _known(file: Path) -> tuple[int, int, int] | None:
     except FileNotFoundError:
         return None
     return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+class LockWait:
+    """The wait of one call, for at most `patience` seconds."""
+
+    def __init__(self, patience: float) -> None:
+        self._ends = time.monotonic() + patience
+        self._attempts = 0
+
+    async def pause(self) -> bool:
+        """Wait until the next attempt. Return False, without waiting, if there is none."""
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            return False
+        delay = _DELAYS[min(self._attempts, len(_DELAYS) - 1)]
+        self._attempts += 1
+        await anyio.sleep(min(delay, left))
+        return True
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether SQLite raised this error because another connection has locked the file."""
+    return isinstance(error, sqlite3.OperationalError) and (
+        getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    )

@@ -11,7 +11,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
+from urllib.parse import parse_qsl
 
 import anyio
 from anyio.lowlevel import current_token
@@ -19,7 +20,6 @@ from anyio.lowlevel import current_token
 from turnwright.errors import ConfigError, SessionNotFoundError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.copies import TurnColumns, append_columns
-from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NONE_ABANDONED,
     AbandonedDrivers,
@@ -31,6 +31,8 @@ from turnwright.store.protocol import (
     NewTurn,
     Status,
     TurnRow,
+    addressee,
+    conflicting_items,
 )
 from turnwright.store.rows import (
     Columns,
@@ -49,8 +51,7 @@ from turnwright_states.facts import Fact
 
 from .annotations import SqliteAnnotations
 from .group_commit import CommitGroup
-from .lock_wait import LockWait, is_locked
-from .opening import Durability, open_file, read_only_files
+from .opening import Durability, LockWait, is_locked, open_file, read_only_files
 from .owner_lock import OwnerLock
 from .rows import CLAIM_SPANS, CLAIMED, COPIES, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import SCHEMA
@@ -470,3 +471,27 @@ def _explain(error: Exception) -> str:
     # The low byte is the primary code. Errors of the Python module itself, such as for a closed store, have no code.
     hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return f"{error}: {hint}" if hint else str(error)
+
+
+def open_sqlite(address: str, *, create: bool) -> SqliteStore:
+    """Open the store at `address`, `sqlite:///relative.db` or `sqlite:////absolute.db`, perhaps with options.
+
+    Raises `ConfigError` (see `open_store`).
+    """
+    _, separator, rest = address.partition(":///")
+    path, _, options = rest.partition("?")
+    if not separator or path in ("", "/"):
+        raise ConfigError(
+            "store sqlite:...: the address names no file: write sqlite:///relative.db or sqlite:////absolute.db"
+        )
+    durability: Durability = "full"
+    for name, value in parse_qsl(options, keep_blank_values=True):
+        known = next((known for known in get_args(Durability) if (name, value) == ("durability", known)), None)
+        if known is None:
+            raise ConfigError(
+                f"store sqlite:///{path}: unknown option {name}={value}: use durability=full or durability=normal"
+            )
+        durability = known
+    if not create and not Path(path).exists():
+        raise ConfigError(f"there is no store {path}: name the file that the turns were written to (--store)")
+    return SqliteStore(Path(path), durability=durability)

@@ -2,8 +2,7 @@
 
 from .config import Approve, McpOAuth, McpServer, mcp_servers, read_mcp_config
 from .hints import McpHints, Policy
-from .names import tool_names
-from .servers import mcp_login, mcp_logout, mcp_tools
+from .servers import mcp_login, mcp_logout, mcp_tools, tool_names
 
 __all__ = [
     "Approve",

@@ -1,10 +1,13 @@
-"""Opening servers during a block, and offering their tools."""
+"""Opening servers during a block, and offering their tools under names for the model (`server__tool`)."""
 
 import logging
+import re
 import shlex
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -17,7 +20,6 @@ from turnwright.tools.tool import Tool
 
 from .config import McpServer, mcp_servers, read_mcp_config
 from .hints import Policy
-from .names import tool_names
 
 if TYPE_CHECKING:
     import anyio.abc
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
 STARTUP_TIMEOUT: Final = 60.0
 #: Seconds that a person has to log in.
 LOGIN_TIMEOUT: Final = 300.0
+
+#: The longest name of a tool, the characters that names do not have, and the digits that mark a changed name.
+_LONGEST: Final = 64
+_NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_MARK_DIGITS: Final = 8
 
 _LOG: Final = logging.getLogger(__name__)
 _PLAIN: Final = McpServer(command="-")
@@ -252,3 +259,23 @@ def _is_offered(server: McpServer, tool: "Listed") -> bool:
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def tool_names(wanted: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a unique name, valid for all providers, for each pair of a server and its tool.
+
+    A name is `server__tool`, at most 64 of a-z, A-Z, 0-9, `_` and `-`. Another character becomes `_`. A name that was
+    changed, is too long, or occurs twice gets the suffix `_` and 8 digits of the pair's SHA-256. So it does not depend
+    on the server's other tools. The pairs must be different.
+    """
+    plain = [f"{server}__{tool}" for server, tool in wanted]
+    often = Counter(plain)
+    return [
+        name if len(name) <= _LONGEST and not _NO_NAME.search(name) and often[name] == 1 else _marked(name, pair)
+        for name, pair in zip(plain, wanted, strict=True)
+    ]
+
+
+def _marked(name: str, pair: tuple[str, str]) -> str:
+    mark = sha256("\0".join(pair).encode(errors="replace")).hexdigest()[:_MARK_DIGITS]
+    return f"{_NO_NAME.sub('_', name)[: _LONGEST - _MARK_DIGITS - 1]}_{mark}"
