@@ -163,4 +163,5 @@ def test_no_arrow_of_the_overview_crosses_a_box(root: ET.Element) -> None:
 def test_the_table_lists_each_arrow_with_its_rows(picture: Picture) -> None:
     lines = overview_to_table(extract_overview(picture)).splitlines()
     assert len(lines) == 2 + len(RULES)
+    assert sum("| a state to itself " in line for line in lines) == 1
     assert [cell.strip() for cell in lines[2].strip("|").split(" | ")] == ["CHECK to STREAM", "a step starts", "3, 11"]

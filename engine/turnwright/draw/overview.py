@@ -76,6 +76,8 @@ class ArrowRule:
     @property
     def ends(self) -> str:
         """The names of the areas that the arrow joins."""
+        if self.source is self.dest:
+            return "a state to itself"
         way = "to and from" if self.back else "to"
         return f"{_name(self.source)} {way} {_name(self.dest)}"
 
