@@ -13,10 +13,9 @@ from pydantic import JsonValue
 
 from turnwright.model.anthropic.fast_events import read_event
 from turnwright.model.anthropic.stream import MessagesStream
-from turnwright.model.http.fast_json import MOST, NOT_QUICK, is_flat
 from turnwright.model.http.json_text import MAX_DEPTH
 from turnwright.model.http.reply_builder import Builder
-from turnwright.model.http.reply_stream import ReplyStream
+from turnwright.model.http.reply_stream import MAX_QUICK, NOT_QUICK, ReplyStream, is_flat
 from turnwright.model.http.sse import MAX_EVENT
 from turnwright.model.openai_chat.fast_events import read_chunk
 from turnwright.model.openai_chat.stream import ChatStream
@@ -135,12 +134,12 @@ class TestTheBytes:
         assert quick_in(b"data: {}\n\n" + event) == ([] if b"\r" in event else [b"{}"])
 
     def test_a_long_one_does_too(self) -> None:
-        most = b'data: {"a": "%s"}\n\n' % (b"x" * (MOST - 17))
-        assert len(most) == MOST
+        most = b'data: {"a": "%s"}\n\n' % (b"x" * (MAX_QUICK - 17))
+        assert len(most) == MAX_QUICK
         assert quick_in(most) != []
         assert quick_in(most.replace(b"xx", b"xxx", 1)) == []
-        assert quick_in(most, max_event=MOST) != []
-        assert quick_in(most, max_event=MOST - 1) == []
+        assert quick_in(most, max_event=MAX_QUICK) != []
+        assert quick_in(most, max_event=MAX_QUICK - 1) == []
 
     def test_and_so_does_what_might_be_nested_too_deep(self) -> None:
         def nested(levels: int) -> bytes:

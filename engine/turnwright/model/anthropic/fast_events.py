@@ -29,5 +29,5 @@ class QuickEvent(msgspec.Struct, gc=False):
     object: None = None
 
 
-#: Decodes a quick event. Raises one of `turnwright.model.http.fast_json.NOT_QUICK` for any other event.
+#: Decodes a quick event. Raises one of `turnwright.model.http.reply_stream.NOT_QUICK` for any other event.
 read_event: Final = msgspec.json.Decoder(QuickEvent).decode

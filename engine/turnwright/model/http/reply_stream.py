@@ -2,6 +2,11 @@
 
 A response is a stream of server-sent events, the single JSON body of a server that ignores `stream: true`, or something
 else. The decoder of an API interprets events; this module decides when a response has ended, and why it is not a reply.
+
+`sse` frames everything that the format allows, and `json_text` reads all JSON that servers send. Most events need
+neither: a quick event is one line of small JSON behind a fixed prefix. Its data are cut out of the bytes, and the
+`fast_events` of an API decode the relevant fields. From any other event on, the plain path reads the stream. Tests
+compare both paths for all kinds of events, and for recorded streams with changed bytes.
 """
 
 import codecs
@@ -10,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import ClassVar, Final, Literal, TypedDict
 
+import msgspec
 from pydantic import JsonValue
 
 from turnwright.model.protocol import Delta, ModelError, ModelResponse
@@ -17,8 +23,7 @@ from turnwright_states import Cause
 
 from .error_body import understand
 from .errors import NEXT_STEPS, excerpt, stream_failure, without_tags
-from .fast_json import MOST, NOT_QUICK, is_flat
-from .json_text import read_json
+from .json_text import MAX_DEPTH, read_json
 from .reply_builder import Builder
 from .sse import MAX_EVENT, MAX_LINES, EventReader, EventTooLongError, ServerSentEvent
 from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLargeError
@@ -26,6 +31,14 @@ from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLargeError
 #: The server's name in the errors of a decoder without one.
 SERVER: Final = "the server"
 
+#: The errors that the decoders of quick events raise for other events.
+NOT_QUICK: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+#: The largest quick event, in bytes. It is below 4,300, the most digits of a number that Python parses.
+MAX_QUICK: Final = 4096
+
+# An object in an object takes at least five bytes, with its key, and a list two.
+_OBJECT: Final = 5
+_LIST: Final = 2
 _DONE: Final = "[DONE]"
 _CR: Final = 13
 _LF: Final = 10
@@ -87,7 +100,7 @@ class ReplyStream(ABC):
         self._secrets = secrets
         self._where = where
         self._max_event = max_event
-        self._most = min(MOST, max_event)
+        self._most = min(MAX_QUICK, max_event)
         self._max_bytes = self._bytes_left = max_bytes
         self._max_chunks = self._chunks_left = max_chunks
         self._events = EventReader(max_event=max_event)
@@ -392,3 +405,14 @@ def _read_or_keep(data: str) -> JsonValue:
         return read_json(data)
     except ValueError:
         return data
+
+
+def is_flat(data: bytes) -> bool:
+    """Whether JSON is certainly not nested too deep. The decoders skip unknown fields at any depth.
+
+    The depth is at most the number of lists, and of the objects that fit beside them. That is usually low enough, so
+    that the objects need not be counted.
+    """
+    lists = data.count(b"[")
+    most = lists + (len(data) - lists * _LIST) / _OBJECT
+    return most <= MAX_DEPTH or lists + data.count(b"{") <= MAX_DEPTH

@@ -69,5 +69,5 @@ class QuickChunk(msgspec.Struct, gc=False):
     base_resp: None = None
 
 
-#: Decodes a quick chunk. Raises one of `fast_json.NOT_QUICK` for any other chunk.
+#: Decodes a quick chunk. Raises one of `turnwright.model.http.reply_stream.NOT_QUICK` for any other chunk.
 read_chunk: Final = msgspec.json.Decoder(QuickChunk).decode
