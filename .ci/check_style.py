@@ -19,7 +19,7 @@ STYLE = tomllib.loads((ROOT / ".ci" / "style.toml").read_text(encoding="utf-8"))
 LIMITS = STYLE["pages"]
 WORDS = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in STYLE["words"].items()]
 RIDDLE = re.compile(STYLE["docstrings"]["riddle"])
-SOURCES = ("engine", "states", "examples", "tests", "bench", ".ci")
+SOURCES = ("engine", "states", "packages", "examples", "tests", "bench", ".ci")
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "tests", "bench")
 REST = (*SOURCES, *(path.name for path in ROOT.iterdir() if path.suffix in {".toml", ".yml"}), "Makefile", ".github")
 CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)

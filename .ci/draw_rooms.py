@@ -38,13 +38,26 @@ def floors() -> list[list[str]]:
     """The rooms of each floor, as the contract has them, the top floor first."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
-    (layers,) = [one["layers"] for one in contracts if one["type"] == "layers"]
-    return [*([room.strip() for room in floor.split("|")] for floor in layers), ["turnwright_states"]]
+    packages, rooms = (
+        next(one["layers"] for one in contracts if one["type"] == "layers" and one.get("containers", []) == containers)
+        for containers in ([], ["turnwright"])
+    )
+    above = packages[: packages.index("turnwright")]
+    return [*([room.strip() for room in floor.split("|")] for floor in [*above, *rooms]), ["turnwright_states"]]
+
+
+def folder_of(room: str) -> Path:
+    """The folder of a room of the engine, or of a package."""
+    if room == "turnwright_states":
+        return ROOT / "states"
+    if room.startswith("turnwright_"):
+        return ROOT / "packages" / room.removeprefix("turnwright_")
+    return ROOT / "engine" / "turnwright"
 
 
 def purpose(room: str) -> str:
     """The first sentence of a room's docstring."""
-    base = ROOT / ("states" if room == "turnwright_states" else "engine/turnwright") / room
+    base = folder_of(room) / room
     file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     sentence = " ".join(said.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")

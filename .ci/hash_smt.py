@@ -12,8 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from turnwright.proof.obligations import GROUPS
-from turnwright.proof.smt import to_smt
+from turnwright_proof.smt.obligations import GROUPS
+from turnwright_proof.smt.smt import to_smt
 
 HASHES: Final = Path(__file__).parent.parent / "diagrams" / "smt.sha256"
 _GROUPS: Final = {f"{group.name}.smt2": group for group in GROUPS}

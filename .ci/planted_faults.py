@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[1]
 LISTED: Final = Path(__file__).with_suffix(".toml")
 PLACE: Final = ROOT / "build" / "planted"
 #: What a run of the tests needs.
-COPIED: Final = ("engine", "states", "tests", "pyproject.toml")
+COPIED: Final = ("engine", "states", "packages", "tests", "pyproject.toml")
 #: Seconds of one test, and of a whole run, which the tests' own time-out should never let happen.
 TEST_SECONDS: Final = 300
 RUN_SECONDS: Final = 1800
@@ -112,7 +112,7 @@ def run(place: Path, tests: Collection[str], fault: Fault | None = None) -> Run:
     lay_out(place, fault)
     began = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}"]
-    paths = os.pathsep.join(str(place / part) for part in ("engine", "states"))
+    paths = os.pathsep.join(map(str, (place / "engine", place / "states", *(place / "packages").iterdir())))
     environment = os.environ | {"PYTHONPATH": paths, "HYPOTHESIS_PROFILE": "planted"}
     try:
         done = subprocess.run(  # noqa: S603 (our own arguments)

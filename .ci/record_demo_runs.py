@@ -12,10 +12,10 @@ import msgspec
 from turnwright import Agent, CallView, Engine, Limits, Reject, ToolContext, Usage, before_tool, tool
 from turnwright.model import ModelResponse, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
-from turnwright.trajectories.atif import RunExtra, Trajectory
-from turnwright.trajectories.journal_run import run_of
+from turnwright_audit.trajectories.atif import RunExtra, Trajectory
+from turnwright_audit.trajectories.journal_run import run_of
 
-TARGET = Path(__file__).parents[1] / "engine" / "turnwright" / "audit" / "demo_runs.jsonl.gz"
+TARGET = Path(__file__).parents[1] / "packages" / "audit" / "turnwright_audit" / "demo_runs.jsonl.gz"
 LIMITS = Limits(steps=60, tool_calls=None, doom_threshold=None)
 Call = tuple[str, dict[str, str]]
 #: The share of careful runs that succeed.

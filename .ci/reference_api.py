@@ -48,21 +48,23 @@ PAGES: Final = {
         ("turnwright.config",),
     ),
     "inspector": Page(
-        "turnwright.inspector",
+        "turnwright_inspector",
         "The pages of `turnwright serve`, for a server of your own.",
-        ("turnwright.inspector",),
+        ("turnwright_inspector",),
     ),
     "otel": Page("turnwright.otel", "Spans and metrics of turns, by OpenTelemetry.", ("turnwright.otel",)),
     "logs": Page("turnwright.logs", "The fields of log records about a turn, and a formatter.", ("turnwright.logs",)),
-    "ag-ui": Page("turnwright.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright.ag_ui",)),
+    "ag-ui": Page(
+        "turnwright_protocols.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright_protocols.ag_ui",)
+    ),
     "guards": Page(
-        "turnwright.guards",
+        "turnwright_guards",
         "The bounds of a turn in a loop around a client, or in a framework.",
         (
-            "turnwright.guards",
-            "turnwright.guards.langchain",
-            "turnwright.guards.openai_agents",
-            "turnwright.guards.pydantic_ai",
+            "turnwright_guards",
+            "turnwright_guards.langchain",
+            "turnwright_guards.openai_agents",
+            "turnwright_guards.pydantic_ai",
         ),
     ),
     "fork": Page(
@@ -70,24 +72,31 @@ PAGES: Final = {
         "Forks: copies of the beginning of a turn that continue independently.",
         ("turnwright.journal.fork",),
     ),
-    "draw": Page("turnwright.draw", "Drawings of the chart, extracted from the chart alone.", ("turnwright.draw",)),
+    "proof": Page(
+        "turnwright_proof",
+        "The certificate of an agent: every bound of its turns, and who set each.",
+        ("turnwright_proof",),
+    ),
+    "draw": Page(
+        "turnwright_proof.draw", "Drawings of the chart, extracted from the chart alone.", ("turnwright_proof.draw",)
+    ),
     "testing": Page(
-        "turnwright.testing",
+        "turnwright_testing",
         "Tools for tests: scenarios, strategies, faults, suites, a pytest plugin.",
         (
-            "turnwright.testing",
-            "turnwright.testing.turn_script",
-            "turnwright.testing.reference",
-            "turnwright.testing.differential",
-            "turnwright.testing.strategies",
-            "turnwright.testing.fuzz",
-            "turnwright.testing.simulation",
-            "turnwright.testing.faults",
-            "turnwright.testing.store_suite",
-            "turnwright.testing.linearizability",
-            "turnwright.testing.model_suite",
-            "turnwright.testing.runtime_suite",
-            "turnwright.testing.plugin",
+            "turnwright_testing",
+            "turnwright_testing.turn_script",
+            "turnwright_testing.reference",
+            "turnwright_testing.differential",
+            "turnwright_testing.strategies",
+            "turnwright_testing.fuzz",
+            "turnwright_testing.simulation",
+            "turnwright_testing.faults",
+            "turnwright_testing.store_suite",
+            "turnwright_testing.linearizability",
+            "turnwright_testing.model_suite",
+            "turnwright_testing.runtime_suite",
+            "turnwright_testing.plugin",
         ),
     ),
     "states": Page(
@@ -106,9 +115,9 @@ PAGES: Final = {
         ("turnwright_states.traces",),
     ),
     "verify": Page(
-        "turnwright_states.verify",
+        "turnwright_proof.verify",
         "The lint of the chart, and the walk over everything that a turn can reach.",
-        ("turnwright_states.verify",),
+        ("turnwright_proof.verify",),
     ),
 }
 
@@ -145,7 +154,10 @@ def _text(page: Page) -> str:
 
 def source(room: str) -> Path:
     """The file of a room."""
-    base = ROOT.joinpath("states" if room.startswith("turnwright_states") else "engine", *room.split("."))
+    package = room.partition(".")[0]
+    folder = {"turnwright": "engine", "turnwright_states": "states"}.get(package)
+    home = ROOT / folder if folder else ROOT / "packages" / package.removeprefix("turnwright_")
+    base = home.joinpath(*room.split("."))
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
 

@@ -25,7 +25,7 @@ _PLAIN_JSON: Final = re.compile(r"- `--json`: Print one JSON (object|event)( per
 
 def commands_as_markdown() -> str:
     """Return a section for each command, and one for the options that several share."""
-    group: Any = typer.main.get_command(app._app(tuple(app.ROOMS)))  # noqa: SLF001 (the app is made where it is run)
+    group: Any = typer.main.get_command(app._app({name: app.command(name) for name in app.PLACES}))  # noqa: SLF001 (the app is made where it is run)
     commands = group.commands
     uses = Counter(_option(one) for command in commands.values() for one in _options_of(command))
     everywhere = [line for line, count in uses.items() if count == len(commands)]

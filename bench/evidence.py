@@ -18,12 +18,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from turnwright.audit.loops import LoopKind
-from turnwright.audit.measure import RunMeasure, measure
-from turnwright.audit.outcomes import Outcomes
-from turnwright.audit.totals import Tally, Totals
-from turnwright.trajectories.archives import Problem
-from turnwright.trajectories.files import Run, find, runs_of
+from turnwright_audit.loops import LoopKind
+from turnwright_audit.measure import RunMeasure, measure
+from turnwright_audit.outcomes import Outcomes
+from turnwright_audit.totals import Tally, Totals
+from turnwright_audit.trajectories.archives import Problem
+from turnwright_audit.trajectories.files import Run, find, runs_of
 
 _HERE: Final = Path(__file__).parent
 _DOCS: Final = _HERE.parent / "docs"

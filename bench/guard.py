@@ -45,10 +45,10 @@ from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
 
 from turnwright import Engine, tool
-from turnwright.testing.postgres_server import PostgresServer
 from turnwright.tools import Tool
 from turnwright_states.facts import Fact, StepStarted
 from turnwright_states.replay import replay
+from turnwright_testing.postgres_server import PostgresServer
 
 LIMITS: Final = Path(__file__).parent / "guard.toml"
 LONG: Final = 200

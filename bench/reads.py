@@ -32,11 +32,11 @@ from bench.program import serve
 from bench.results import Record
 
 from turnwright import Engine
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.views.turn_query import PAGE, RANGES, STANDINGS
 from turnwright.model import ScriptedModel
 from turnwright.store.summaries import Order
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.views.turn_query import PAGE, RANGES, STANDINGS
+from turnwright_testing.postgres_server import PostgresServer
 
 REPEATS: Final = 5
 SERVED: Final = 3

@@ -21,8 +21,8 @@ from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolC
 from turnwright.store import SqliteStore, Store
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.sqlite.opening import Durability
-from turnwright.testing.postgres_server import PostgresServer
 from turnwright.tools import Tool
+from turnwright_testing.postgres_server import PostgresServer
 
 #: The longest turn is measured, so nothing but its last step may end it.
 AGENT: Final = Agent(name="Looking", steps=200, budget=1_000)

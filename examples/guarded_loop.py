@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from turnwright import Limits
-from turnwright.guards import GuardedLoop
+from turnwright_guards import GuardedLoop
 
 #: Model calls after which somebody pulls the plug on a loop that does not end.
 PLUG = 500

@@ -21,41 +21,41 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from turnwright.testing.clock import SkippingLoop
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.clock import SkippingLoop
+from turnwright_testing.postgres_server import PostgresServer
 
-pytest_plugins = ["turnwright.testing.plugin"]
+pytest_plugins = ["turnwright_testing.plugin", "tests.engine.cli.fixtures"]
 
 TESTS: Final = Path(__file__).parent
 #: Folders and modules of slow tests. `make test` does not import them.
 SLOW: Final = frozenset(
     TESTS / path
     for path in (
-        "browser",
-        "cli/test_fuzz.py",
-        "cli/test_log_format.py",
-        "cli/test_mcp.py",
-        "cli/test_telemetry.py",
-        "cli/test_worker_temporal.py",
         "docs",
+        "engine/cli/test_log_format.py",
+        "engine/cli/test_mcp.py",
+        "engine/cli/test_telemetry.py",
+        "engine/cli/test_worker_temporal.py",
+        "engine/journal/test_damaged.py",
+        "engine/model/local",
+        "engine/model/openai_chat/test_llama_cpp.py",
+        "engine/runtime/temporal",
+        "engine/runtime/test_postgres_queue.py",
+        "engine/store/postgres/test_store.py",
+        "engine/tools/mcp/test_conformance.py",
+        "engine/tools/mcp/test_page.py",
+        "engine/tools/mcp/test_real_servers.py",
         "faults",
         "guards/test_pydantic_ai.py",
+        "inspector/browser",
         "inspector/pages/test_live.py",
         "inspector/test_forged.py",
         "inspector/test_secrets.py",
-        "journal/test_damaged.py",
-        "model/local",
-        "model/openai_chat/test_llama_cpp.py",
-        "runtime/temporal",
-        "runtime/test_postgres_queue.py",
-        "store/postgres/test_store.py",
+        "testing/cli/test_fuzz.py",
         "testing/test_conformance_pages.py",
         "testing/test_fuzzing_pages.py",
         "testing/test_postgres_server.py",
         "testing/test_temporal_server.py",
-        "tools/mcp/test_conformance.py",
-        "tools/mcp/test_page.py",
-        "tools/mcp/test_real_servers.py",
     )
 )
 NOT_SLOW: Final = "not slow"

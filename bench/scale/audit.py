@@ -10,15 +10,15 @@ from typing import Final
 
 from bench.scale.work import slow_tools
 
-from turnwright.testing.behavior import Execution
-from turnwright.testing.faults import Witness
-from turnwright.testing.faults.witness import Ran, WitnessLine, executions
-from turnwright.testing.faults.worker_process import checksum
-from turnwright.testing.invariants import INVARIANTS, ends, follows, journals_before_it_runs, runs_once
-from turnwright.testing.play import Driven
 from turnwright_states import CallStatus, Cause
 from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
+from turnwright_testing.behavior import Execution
+from turnwright_testing.faults import Witness
+from turnwright_testing.faults.witness import Ran, WitnessLine, executions
+from turnwright_testing.faults.worker_process import checksum
+from turnwright_testing.invariants import INVARIANTS, ends, follows, journals_before_it_runs, runs_once
+from turnwright_testing.play import Driven
 
 Tale = Callable[["Turn"], Iterator[str]]
 

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from turnwright.store import open_store
 from turnwright.store.rows import split_facts
-from turnwright.testing.faults import DriverProcess, Witness
 from turnwright_states.fact_parser import parse_fact
+from turnwright_testing.faults import DriverProcess, Witness
 
 #: Submissions under way at once.
 _AT_ONCE: Final = 16

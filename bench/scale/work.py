@@ -14,10 +14,10 @@ from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
 from turnwright.runtime import Local, Runtime, Temporal
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, Status, open_store
-from turnwright.testing.faults import Witness
-from turnwright.testing.faults.worker_process import NotingStore, paired
 from turnwright.tools import Tool, ToolContext
 from turnwright_states.facts import Fact
+from turnwright_testing.faults import Witness
+from turnwright_testing.faults.worker_process import NotingStore, paired
 
 AGENT: Final = Agent(name="Clerk")
 #: Those of a step, in this order: a crash reruns the first, and makes the second one's outcome unknown.

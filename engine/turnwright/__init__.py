@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from turnwright_states.facts import TrippedGuardrail
 
     from .agent import Agent, Compact
-    from .agents.certificate import Certificate
     from .agents.markdown import AgentFileError, find_agent, load_agents, parse_agents
     from .agents.opencode import load_opencode_agents
     from .context import TurnContext, TurnInfo
@@ -76,7 +75,6 @@ else:
             "Ask": ".tools",
             "CallView": ".hooks.decisions",
             "CannotRunError": ".errors",
-            "Certificate": ".agents.certificate",
             "ChangeArguments": ".hooks.decisions",
             "ChangeRequest": ".hooks.decisions",
             "Compact": ".agent",
@@ -160,7 +158,6 @@ __all__ = [
     "Ask",
     "CallView",
     "CannotRunError",
-    "Certificate",
     "ChangeArguments",
     "ChangeRequest",
     "Compact",

@@ -12,9 +12,8 @@ from turnwright_states import Limits
 from ._base.blocks import AsyncBlock, async_block
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
-from .driver.subagents import subagent_tools
 from .errors import ConfigError, known_options, need_method
-from .journal.admission import TurnOptions, limits_for
+from .journal.admission import TurnOptions
 from .journal.answers import Answers
 from .journal.dependencies import (
     Dependencies,
@@ -43,7 +42,6 @@ from .tools.tool import Tool
 from .transcript.pairing import Unpaired
 
 if TYPE_CHECKING:
-    from .agents.certificate import Certificate
     from .runtime.engine_arguments import EngineArguments
     from .runtime.handle import TurnHandle
     from .runtime.turn_stream import TurnStream
@@ -379,19 +377,3 @@ class Engine(SyncTurns[DepsT]):
         """
         async with self._turns.stream_resume(turn_id, answers, agent, deps, subagents=subagents) as stream:
             yield stream
-
-    def explain(self, agent: Agent[DepsT, object]) -> "Certificate":
-        """Return the bounds of a turn of this agent, and who set each. Raises `ConfigError` for an invalid agent."""
-        # Slow to import, and no turn needs it.
-        from .agents.certificate import certificate  # noqa: PLC0415
-        from .driver.certified_code import code_reader  # noqa: PLC0415
-
-        setup, plain = self.setup, cast("Agent", agent)
-        limits_for(plain, setup)
-        return certificate(
-            plain,
-            setup.limits,
-            subagent_tools=partial(subagent_tools, setup.tools),
-            code_of=code_reader(lambda one: setup.tools_for(one).values(), setup.hooks, setup.guardrails, setup.limits),
-            model_settings=setup.model_settings,
-        )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from shop import Client, Message, charge, play, refund, search
 
 from turnwright import Limits
-from turnwright.guards import GuardedLoop
+from turnwright_guards import GuardedLoop
 
 TOOLS: dict[str, Callable[..., str]] = {
     "search": search,

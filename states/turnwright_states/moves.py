@@ -60,7 +60,7 @@ ASKS: Final = frozenset({S.STREAM, S.COMPACT, S.CONCLUDE, S.TEXT_ONLY})
 NUMBER_OF: Final[Mapping[EndReason, int]] = {reason: number for number, reason in enumerate(EndReason, start=1)}
 
 #: The results of all open calls at once, and those of the typed answers of an accepted reply. The proof derives both
-#: from `call_settled` (`loops` in `engine/turnwright/proof/obligations.py`).
+#: from `call_settled` (`loops` in `packages/proof/turnwright_proof/smt/obligations.py`).
 CLOSING: Final = Effect(
     dict.fromkeys(BATCH, "0") | {"waiting": "waiting - asking - asking_counted", "calls": "calls + used"}, ("used",)
 )

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from turnwright.trajectories.atif import ResultStatus, StepMetrics, Trajectory
-from turnwright.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, Trajectory
+from turnwright_audit.trajectories.builder import RunBuilder
 
 #: A call (tool, arguments as text) and its result; no result for None.
 Done = tuple[str, str, str | None]

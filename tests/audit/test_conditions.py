@@ -3,9 +3,9 @@
 import pytest
 from tests.audit.recorded import call, run_of
 
-from turnwright.audit.conditions import InvalidConditionError, parse_conditions
-from turnwright.audit.measure import measure
-from turnwright.audit.totals import Totals
+from turnwright_audit.conditions import InvalidConditionError, parse_conditions
+from turnwright_audit.measure import measure
+from turnwright_audit.totals import Totals
 
 
 def totals() -> Totals:

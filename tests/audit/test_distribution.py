@@ -5,7 +5,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.audit.distribution import Distribution
+from turnwright_audit.distribution import Distribution
 
 
 def of(numbers: list[int]) -> Distribution:

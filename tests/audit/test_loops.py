@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.audit.recorded import call, run_of
 
-from turnwright.audit.loops import THRESHOLDS, Loop, LoopKind, TurnLoops, loops_of
-from turnwright.audit.rounds import turns_of
-from turnwright.trajectories.atif import Trajectory
+from turnwright_audit.loops import THRESHOLDS, Loop, LoopKind, TurnLoops, loops_of
+from turnwright_audit.rounds import turns_of
+from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_states.doom import LONGEST_PERIOD, looping, make_round
 
 

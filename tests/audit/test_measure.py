@@ -3,9 +3,9 @@
 import pytest
 from tests.audit.recorded import call, run_of
 
-from turnwright.audit.measure import measure
-from turnwright.audit.totals import Totals
-from turnwright.trajectories.atif import (
+from turnwright_audit.measure import measure
+from turnwright_audit.totals import Totals
+from turnwright_audit.trajectories.atif import (
     CallExtra,
     CallNotes,
     ResultExtra,
@@ -15,7 +15,7 @@ from turnwright.trajectories.atif import (
     StepNotes,
     TrajectoryStep,
 )
-from turnwright.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.builder import RunBuilder
 
 
 def test_steps_calls_turns_and_tokens_are_counted() -> None:

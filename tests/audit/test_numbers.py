@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright.audit.numbers import count, money, percent, short
+from turnwright_audit.numbers import count, money, percent, short
 
 
 @pytest.mark.parametrize(

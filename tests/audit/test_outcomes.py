@@ -2,8 +2,8 @@
 
 import pytest
 
-from turnwright.audit.measure import RunMeasure
-from turnwright.audit.outcomes import InvalidOutcomesError, Outcomes
+from turnwright_audit.measure import RunMeasure
+from turnwright_audit.outcomes import InvalidOutcomesError, Outcomes
 
 
 def run(file: str, name: str) -> RunMeasure:

@@ -8,13 +8,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.audit.recorded import call, run_of
 
-from turnwright.audit.distribution import Distribution
-from turnwright.audit.measure import measure
-from turnwright.audit.page import page_of
-from turnwright.audit.plots import Line, curves, histogram
-from turnwright.audit.suggest import suggest
-from turnwright.audit.totals import Totals
-from turnwright.trajectories.atif import Trajectory
+from turnwright_audit.distribution import Distribution
+from turnwright_audit.measure import measure
+from turnwright_audit.page import page_of
+from turnwright_audit.plots import Line, curves, histogram
+from turnwright_audit.suggest import suggest
+from turnwright_audit.totals import Totals
+from turnwright_audit.trajectories.atif import Trajectory
 
 
 def page(runs: Sequence[Trajectory], hidden: str = "nothing") -> str:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.audit.recorded import call, run_of
 
 from turnwright.agents.markdown import parse_agents
-from turnwright.audit.measure import RunMeasure, measure
-from turnwright.audit.suggest import Suggestion, rounded_up, suggest
-from turnwright.audit.totals import Totals
-from turnwright.trajectories.atif import Trajectory
+from turnwright_audit.measure import RunMeasure, measure
+from turnwright_audit.suggest import Suggestion, rounded_up, suggest
+from turnwright_audit.totals import Totals
+from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_states import Limits
 
 

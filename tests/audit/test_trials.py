@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.audit.recorded import call, run_of
 
-from turnwright.audit.measure import TurnMeasure, measure
-from turnwright.audit.trials import TOGETHER, TRIALS, Effect, Trial, effect, may_matter
+from turnwright_audit.measure import TurnMeasure, measure
+from turnwright_audit.trials import TOGETHER, TRIALS, Effect, Trial, effect, may_matter
 from turnwright_states import CallStatus, LoopGuard, Proceed, ToolCall, Usage
 
 #: The text of the results that are errors.

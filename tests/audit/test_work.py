@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from tests.audit.recorded import call, run_of
 
-from turnwright.audit.measure import RunMeasure
-from turnwright.audit.outcomes import Outcomes
-from turnwright.audit.suggest import suggest
-from turnwright.audit.totals import Totals
-from turnwright.audit.work import Audit, Settings
-from turnwright.trajectories.atif import StepMetrics
+from turnwright_audit.measure import RunMeasure
+from turnwright_audit.outcomes import Outcomes
+from turnwright_audit.suggest import suggest
+from turnwright_audit.totals import Totals
+from turnwright_audit.trajectories.atif import StepMetrics
+from turnwright_audit.work import Audit, Settings
 
 
 def write_runs(folder: Path, count: int) -> None:

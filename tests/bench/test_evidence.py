@@ -7,7 +7,7 @@ import pytest
 from bench.evidence import Evidence, datasets, gather, put_into
 from tests.audit.recorded import call, run_of
 
-from turnwright.audit.outcomes import Outcomes
+from turnwright_audit.outcomes import Outcomes
 from turnwright_states import Limits
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,7 +12,7 @@ from bench.results import Results, empty
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import SqliteStore
 from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright import Agent, Compact, Limits, ModelSettings, Tool, TurnContext, agent_tool, output_guardrail, tool
-from turnwright.agents.certificate import Certificate, certificate
-from turnwright.driver.certified_code import code_reader
 from turnwright.driver.subagents import subagent_tools
+from turnwright_proof.certificates.certificate import Certificate, certificate
+from turnwright_proof.certificates.code_reader import code_reader
 from turnwright_states.chart import VERSION
 
 PROGRAM: Final = Path(__file__).parents[2] / "docs" / "check_certificate.py"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.postgres_server import PostgresServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -20,9 +20,9 @@ from bench.results import read
 
 from turnwright import Limits
 from turnwright.runtime import Temporal
+from turnwright_proof.verify import BOUND, lint
 from turnwright_states import ToolCallLimits
 from turnwright_states.chart import ROWS
-from turnwright_states.verify import BOUND, lint
 
 from .repository_pages import ROOT
 
@@ -144,7 +144,7 @@ def test_the_last_proof_holds() -> None:
 
 def test_as_many_faults_are_planted_as_the_page_says() -> None:
     """Each by a test of its own, which pytest counts."""
-    files = ("tests/states/test_planted_faults.py", "tests/testing/test_traces.py")
+    files = ("tests/proof/verify/test_planted_faults.py", "tests/testing/test_traces.py")
     asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     collected = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     of = Counter(re.findall(r"::(test_\w+)\[", collected))

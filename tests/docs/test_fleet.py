@@ -19,8 +19,8 @@ import pytest
 from httpx_sse import connect_sse
 from pydantic import JsonValue
 
-from turnwright.testing.postgres_server import PostgresServer
-from turnwright.testing.temporal_server import TemporalServer
+from turnwright_testing.postgres_server import PostgresServer
+from turnwright_testing.temporal_server import TemporalServer
 
 FLEET: Final = Path(__file__).parents[2] / "examples" / "fleet"
 #: Seconds in which whatever is to happen does.

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from turnwright import Engine
-from turnwright.cli.app import ROOMS
+from turnwright.cli.app import PLACES
 
 from .page_blocks import blocks_of, text_of
 
@@ -61,7 +61,7 @@ async def test_the_server_that_takes_over_lets_in_its_own_operators() -> None:
 
 async def test_the_commands_and_the_flags_of_the_page_are_there() -> None:
     commands = set(re.findall(r"(?<!from )\bturnwright (\w+)", text_of(PAGE)))
-    assert commands <= ROOMS.keys()
+    assert commands <= PLACES.keys()
     source = "".join(
         (Path(__file__).parents[2] / "engine/turnwright/cli" / name).read_text(encoding="utf-8")
         for name in ("serve.py", "server_options.py", "options.py", "demo.py")

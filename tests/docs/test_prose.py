@@ -68,7 +68,7 @@ def options_of(name: str) -> set[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_that_is_named_exists_with_its_options(page: str) -> None:
     for name, *words in commands(TEXTS[page]):
-        assert name in app.ROOMS, name
+        assert name in app.PLACES, name
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options_of(name), (name, words)
 
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / ".ci"))
 from reference_cli import commands_as_markdown
 
 #: Packages whose names are nobody's to import: the command line, what it alone needs, and parts of a room.
-OWN = frozenset({"turnwright.cli", "turnwright.inspector.tabs", "turnwright.proof"})
+OWN = frozenset({"turnwright.cli", "turnwright_inspector.tabs", "turnwright_proof.smt"})
 
 
 def test_what_is_made_from_the_code_is_fresh() -> None:
@@ -87,7 +87,7 @@ def test_every_decision_has_its_number_as_anchor_and_is_in_the_index() -> None:
 
 def test_the_site_shows_the_help_of_every_command() -> None:
     shown = re.findall(r"^## `([a-z]+)`$", commands_as_markdown(), re.MULTILINE)
-    assert sorted(shown) == sorted(app.ROOMS)
+    assert sorted(shown) == sorted(app.PLACES)
     assert (DOCS / "cli.md").read_text(encoding="utf-8").count("\n<!-- commands: ") == 1
 
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from turnwright.store import open_store
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ import anyio
 
 from turnwright import Agent, Engine, tool
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.testing.faults import DriverProcess, kill_this_process
 from turnwright.tools import ToolContext
+from turnwright_testing.faults import DriverProcess, kill_this_process
 
 CALLS = asks_for(("book", {}), ("charge", {}), ("upload", {}), ("notify", {}))
 

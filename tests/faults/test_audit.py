@@ -10,13 +10,13 @@ from msgspec import structs
 
 from turnwright.journal.answers import Answer
 from turnwright.store import open_store
-from turnwright.testing.faults import Witness, WitnessLine
-from turnwright.testing.faults.audit import CLAIMS, audit
-from turnwright.testing.faults.plan import FEATURES, Plan
-from turnwright.testing.faults.trial import Seen
-from turnwright.testing.faults.worker_process import Role, act
 from turnwright_states import Decision
 from turnwright_states import facts as f
+from turnwright_testing.faults import Witness, WitnessLine
+from turnwright_testing.faults.audit import CLAIMS, audit
+from turnwright_testing.faults.plan import FEATURES, Plan
+from turnwright_testing.faults.trial import Seen
+from turnwright_testing.faults.worker_process import Role, act
 
 PLAN = Plan(seed=0, number=0, steps=((("send", 1), ("erase", 2)), (("put", 3),)), failures=(1,))
 #: A process that was never there.

@@ -8,11 +8,11 @@ import pytest
 
 from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
-from turnwright.testing.faults import KillAt
-from turnwright.testing.faults.plan import FEATURES, KillAfter, KillIn, Plan
-from turnwright.testing.faults.report import FaultReport, put_into
-from turnwright.testing.faults.trial import made_turn
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.faults import KillAt
+from turnwright_testing.faults.plan import FEATURES, KillAfter, KillIn, Plan
+from turnwright_testing.faults.report import FaultReport, put_into
+from turnwright_testing.faults.trial import made_turn
+from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -20,7 +20,7 @@ PAGE = "before\n<!-- campaign -->\nold\n<!-- /campaign -->\nafter\n"
 
 
 def faults(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "turnwright.testing.faults", *map(str, arguments)]
+    command = [sys.executable, "-m", "turnwright_testing.faults", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 

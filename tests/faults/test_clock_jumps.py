@@ -6,10 +6,10 @@ from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store
-from turnwright.testing.faults import JumpingClock
 from turnwright_states import CallStatus, Limits, Outcome
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing.faults import JumpingClock
 
 pytestmark = pytest.mark.anyio
 

@@ -16,12 +16,12 @@ from turnwright.message import StepFinishPart, StepStartPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store, open_store
-from turnwright.testing import FaultyStore
-from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, State, Turn
 from turnwright_states import facts as f
+from turnwright_testing import FaultyStore
+from turnwright_testing.faults import StoreWrapper
 
 pytestmark = pytest.mark.anyio
 

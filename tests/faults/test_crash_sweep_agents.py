@@ -8,12 +8,12 @@ from turnwright.context import TurnContext
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, Store
-from turnwright.testing import FaultyStore
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing import FaultyStore
 
 from .test_crash_sweep import follows, shown
 

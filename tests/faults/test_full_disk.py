@@ -9,12 +9,12 @@ from turnwright import Agent, Engine, StoreError, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
-from turnwright.testing.faults import full_disk
 from turnwright.tools import Tool
 from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing.faults import full_disk
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import anyio
 
 from turnwright.cli.show import journal_lines
 from turnwright.store import SqliteStore
-from turnwright.testing.faults.audit import CLAIMS
-from turnwright.testing.faults.report import FaultReport, put_into
 from turnwright_states.facts import KINDS
+from turnwright_testing.faults.audit import CLAIMS
+from turnwright_testing.faults.report import FaultReport, put_into
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "evidence.md").read_text(encoding="utf-8")

@@ -9,12 +9,12 @@ from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import open_store
 from turnwright.store.postgres.store import PostgresStore
-from turnwright.testing.postgres_server import PostgresServer
 from turnwright.tools import Tool
 from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

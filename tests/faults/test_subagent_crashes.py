@@ -15,12 +15,12 @@ from turnwright.driver.subagents import agent_tool
 from turnwright.model.protocol import Model, ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store
-from turnwright.testing import FaultyStore
 from turnwright.tools import Tool, ToolContext
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing import FaultyStore
 
 pytestmark = pytest.mark.anyio
 

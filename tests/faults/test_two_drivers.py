@@ -11,13 +11,13 @@ import pytest
 
 from turnwright import Engine, TurnBusyError, TurnResult
 from turnwright.store import open_store
-from turnwright.testing.faults import DriverProcess, KillAt, Witness
-from turnwright.testing.faults.audit import audit
-from turnwright.testing.faults.plan import Plan
-from turnwright.testing.faults.trial import Seen
-from turnwright.testing.faults.worker_process import Role, act, engine_of
 from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
+from turnwright_testing.faults import DriverProcess, KillAt, Witness
+from turnwright_testing.faults.audit import audit
+from turnwright_testing.faults.plan import Plan
+from turnwright_testing.faults.trial import Seen
+from turnwright_testing.faults.worker_process import Role, act, engine_of
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from turnwright.guards.client_formats import ClientApi
+from turnwright_guards.client_formats import ClientApi
 
 Json = dict[str, Any]
 #: (id, tool, arguments) of a call.

@@ -12,8 +12,8 @@ from anthropic import Anthropic  # pyright: ignore[reportMissingImports]
 from httpx2 import Client, MockTransport, Request, Response  # pyright: ignore[reportMissingImports]
 from openai import OpenAI  # pyright: ignore[reportMissingImports]
 
-from turnwright.guards import GuardedLoop
-from turnwright.guards.client_formats import FORMATS, ClientApi
+from turnwright_guards import GuardedLoop
+from turnwright_guards.client_formats import FORMATS, ClientApi
 from turnwright_states import EndReason, Limits, Outcome
 
 from .clients import NO_TOOLS, PROMPT, WRITERS, Json, check_pairs

@@ -9,12 +9,12 @@ import pytest
 
 from turnwright import Engine
 from turnwright.errors import ConfigError, LeaseLostError, StoreError
-from turnwright.guards import GuardedLoop
-from turnwright.guards.turn import GuardedTurn, GuardOptions
-from turnwright.inspector import Open, inspector_app
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.model import ScriptedModel
 from turnwright.store import AbandonedDrivers, TurnRow, open_store
+from turnwright_guards import GuardedLoop
+from turnwright_guards.turn import GuardedTurn, GuardOptions
+from turnwright_inspector import Open, inspector_app
 from turnwright_states import Limits, Outcome, facts
 from turnwright_states.replay import replay
 

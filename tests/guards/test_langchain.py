@@ -26,10 +26,10 @@ from langgraph.errors import GraphRecursionError  # pyright: ignore[reportMissin
 from langgraph.types import Command  # pyright: ignore[reportMissingImports]
 from pydantic import BaseModel
 
-from turnwright.guards import Ending
-from turnwright.guards.langchain import LoopGuardMiddleware
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.store import open_store
+from turnwright_guards import Ending
+from turnwright_guards.langchain import LoopGuardMiddleware
 from turnwright_states import EndReason, Limits, Outcome, Usage
 from turnwright_states.replay import replay
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.errors import ConfigError, TurnAlreadyEndedError
-from turnwright.guards import Ending, GuardedLoop
-from turnwright.guards.client_formats import FORMATS, ClientApi
+from turnwright_guards import Ending, GuardedLoop
+from turnwright_guards.client_formats import FORMATS, ClientApi
 from turnwright_states import EndReason, Finish, Limits, Outcome, Usage
 
 from .clients import NO_TOOLS, PROMPT, WRITERS, Json, check_pairs

@@ -34,9 +34,9 @@ from openai.types.responses.response_reasoning_item import (  # pyright: ignore[
 )
 from pydantic import BaseModel
 
-from turnwright.guards.openai_agents import guarded_run, guarded_run_streamed
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.store import open_store
+from turnwright_guards.openai_agents import guarded_run, guarded_run_streamed
 from turnwright_states import EndReason, Limits, Outcome
 from turnwright_states.replay import replay
 

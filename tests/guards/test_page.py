@@ -28,5 +28,5 @@ def test_the_code_for_a_client_bounds_it(
 
 
 def test_no_guard_takes_more_than_ten_lines() -> None:
-    guards = [block for block in blocks_of("bound-your-loop.md") if "turnwright.guards" in block]
+    guards = [block for block in blocks_of("bound-your-loop.md") if "turnwright_guards" in block]
     assert max(map(own_lines, guards)) <= 10

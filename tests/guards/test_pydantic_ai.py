@@ -37,9 +37,9 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from turnwright.errors import ConfigError, TurnAlreadyEndedError
-from turnwright.guards.pydantic_ai import LoopGuardCapability
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.store import open_store
+from turnwright_guards.pydantic_ai import LoopGuardCapability
 from turnwright_states import EndReason, Limits, Outcome, facts
 from turnwright_states.replay import replay
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector import Inspector
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.scripted import Line
 from turnwright.tools import builtin_tools
+from turnwright_inspector import Inspector
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
 ADDRESS = "http://127.0.0.1:8321"

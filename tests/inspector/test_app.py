@@ -17,11 +17,11 @@ from starlette.routing import Mount
 
 from turnwright import Agent, Engine
 from turnwright.errors import StoreError
-from turnwright.inspector import Inspector, Open, Token, inspector_app
-from turnwright.inspector.tabs import TABS
-from turnwright.inspector.views.summaries import Summaries
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import Annotation, AnnotationKind, InboxItem, MemoryStore, TurnRow
+from turnwright_inspector import Inspector, Open, Token, inspector_app
+from turnwright_inspector.tabs import TABS
+from turnwright_inspector.views.summaries import Summaries
 
 from .conftest import ADDRESS, TOKEN, csrf_of, delete_file, engine_on, enter, paused_turn, person_at
 
@@ -223,7 +223,7 @@ LOADED = (
     "import sys, turnwright.cli.app; from turnwright import Engine; {};"
     " print([one for one in {} if one in sys.modules])"
 )
-WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright.inspector"]
+WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright_inspector"]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +236,6 @@ async def test_nothing_else_loads_what_the_inspector_needs(also: str) -> None:
 
 
 async def test_the_inspector_loads_no_writer_of_tests_before_a_page_needs_it() -> None:
-    code = "import sys, turnwright.inspector; print('turnwright.testing.regression_test' in sys.modules)"
+    code = "import sys, turnwright_inspector; print('turnwright_testing.regression_test' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: ASYNC221
     assert ran.stdout == "False\n"

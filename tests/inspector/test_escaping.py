@@ -11,15 +11,15 @@ from pydantic import JsonValue
 from tests.secrets_made import SECRETS
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector import inspector_app
-from turnwright.inspector.http.access import Open
-from turnwright.inspector.http.render import amount, cut, environment, moment, seconds, span, visible
-from turnwright.inspector.tabs import TABS
 from turnwright.message import FilePart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.store import SqliteStore
+from turnwright_inspector import inspector_app
+from turnwright_inspector.http.access import Open
+from turnwright_inspector.http.render import amount, cut, environment, moment, seconds, span, visible
+from turnwright_inspector.tabs import TABS
 from turnwright_states import Cause
 
 from .conftest import browser

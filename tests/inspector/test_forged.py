@@ -10,13 +10,13 @@ import pytest
 from tests.one_row_a_fact import one_row_a_fact
 
 from turnwright import Agent, Engine
-from turnwright.inspector import inspector_app
-from turnwright.inspector.http.access import Open
-from turnwright.inspector.tabs import TABS
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
 from turnwright.store import SqliteStore
+from turnwright_inspector import inspector_app
+from turnwright_inspector.http.access import Open
+from turnwright_inspector.tabs import TABS
 from turnwright_states import Cause, State
 
 from .conftest import browser

@@ -13,11 +13,11 @@ from pydantic import JsonValue
 from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, Engine, TurnResult, tool
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.tabs import TABS
 from turnwright.model import ScriptedModel
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.privacy.redaction import HIDDEN, Redactor, opened_in
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.tabs import TABS
 
 from .conftest import browser
 

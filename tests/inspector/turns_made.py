@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.tab_context import TabContext
-from turnwright.inspector.views.turn_record import history_of, read_turn
 from turnwright.model import ScriptedModel
 from turnwright.store import MemoryStore, NewTurn, Status, Store
-from turnwright.testing import Driven
 from turnwright.tools import Tool
+from turnwright_inspector.views.pagination import Window
+from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.turn_record import history_of, read_turn
 from turnwright_states import TurnMachine
 from turnwright_states import facts as f
+from turnwright_testing import Driven
 
 AGENT = Agent(name="Anybody", instructions="You are somebody.")
 

@@ -19,13 +19,13 @@ from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCal
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, SqliteStore, Store
-from turnwright.testing import FaultyStore
 from turnwright.tools import Tool
 from turnwright.transcript.pairing import check_pairing
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import DECISIONS, Cause, Finish, InterruptKind, Limits, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
+from turnwright_testing import FaultyStore
 
 AGENT = Agent(name="Anybody")
 CONCLUDING: tuple[Concluding, ...] = ("after", "within", "never")

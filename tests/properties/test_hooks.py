@@ -39,7 +39,11 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.result import result_of
 from turnwright.store import SqliteStore, Store
-from turnwright.testing import (
+from turnwright.tools import Tool
+from turnwright_states import EndReason, Limits, Outcome, Usage
+from turnwright_states import facts as f
+from turnwright_states.verdict import Verdict
+from turnwright_testing import (
     Answers,
     Asks,
     Behavior,
@@ -57,8 +61,8 @@ from turnwright.testing import (
     assert_invariants,
     play,
 )
-from turnwright.testing.fuzz import Target, fuzz
-from turnwright.testing.strategies import (
+from turnwright_testing.fuzz import Target, fuzz
+from turnwright_testing.strategies import (
     compactions,
     hook_scripts,
     model_settings,
@@ -66,10 +70,6 @@ from turnwright.testing.strategies import (
     people,
     typed_answers,
 )
-from turnwright.tools import Tool
-from turnwright_states import EndReason, Limits, Outcome, Usage
-from turnwright_states import facts as f
-from turnwright_states.verdict import Verdict
 
 #: An agent of any answer.
 AnyAgent: TypeAlias = Agent[object, object]

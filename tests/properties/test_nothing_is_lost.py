@@ -29,8 +29,6 @@ from turnwright.message import TextPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
-from turnwright.testing.clock import run
-from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Cause, Limits, Outcome, State
@@ -38,6 +36,8 @@ from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing.clock import run
+from turnwright_testing.faults import StoreWrapper
 
 AGENT = Agent(name="Anybody")
 #: What may be raised in the face of who acts at the wrong moment, or who was killed.

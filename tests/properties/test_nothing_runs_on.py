@@ -12,9 +12,9 @@ from turnwright import Agent, Engine, TurnResult, agent_tool, tool
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import MemoryStore, Store
-from turnwright.testing.clock import run
 from turnwright.tools import Tool
 from turnwright_states import Limits, Outcome
+from turnwright_testing.clock import run
 
 ROOT = Agent(name="Root")
 HELPERS = [

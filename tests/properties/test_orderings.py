@@ -21,7 +21,6 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, Queued, Store
-from turnwright.testing import FaultyStore
 from turnwright.tools import ToolContext
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import (
@@ -60,6 +59,7 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.counters import Counters
 from turnwright_states.fact_parser import parse_fact
+from turnwright_testing import FaultyStore
 
 AGENT = Agent(name="Anybody")
 SESSIONS = st.sampled_from(["s1", "s2", None])

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
 
 from turnwright.store import SqliteStore
-from turnwright.testing.differential import assert_as_predicted
-from turnwright.testing.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 from turnwright_states import Cause, Finish, Limits
+from turnwright_testing.differential import assert_as_predicted
+from turnwright_testing.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 T = TypeVar("T")
 

@@ -12,8 +12,9 @@ from tests.properties.test_reference import TOOLS, USUAL, folder, limits, maybe_
 from tests.properties.test_reference import replies as plain_replies
 
 from turnwright.store import SqliteStore
-from turnwright.testing.differential import assert_as_predicted
-from turnwright.testing.turn_script import (
+from turnwright_states import Cause, Limits
+from turnwright_testing.differential import assert_as_predicted
+from turnwright_testing.turn_script import (
     ANSWER,
     HELPER,
     LONG,
@@ -23,7 +24,6 @@ from turnwright.testing.turn_script import (
     ScriptedReply,
     TurnScript,
 )
-from turnwright_states import Cause, Limits
 
 __all__ = ["folder"]
 

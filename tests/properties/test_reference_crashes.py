@@ -16,9 +16,10 @@ from tests.properties.test_reference import replies as plain_replies
 from tests.properties.test_reference_agents import agent_scripts, teams
 
 from turnwright.store import SqliteStore
-from turnwright.testing.differential import assert_as_predicted
-from turnwright.testing.reference_parts import CoincidenceError
-from turnwright.testing.turn_script import (
+from turnwright_states import Cause, Finish, Limits
+from turnwright_testing.differential import assert_as_predicted
+from turnwright_testing.reference_parts import CoincidenceError
+from turnwright_testing.turn_script import (
     ANSWER,
     HELPER,
     LONG,
@@ -28,7 +29,6 @@ from turnwright.testing.turn_script import (
     ScriptedTool,
     TurnScript,
 )
-from turnwright_states import Cause, Finish, Limits
 
 __all__ = ["folder"]
 

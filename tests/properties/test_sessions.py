@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnwright.errors import SessionBusyError, SessionNotFoundError, TurnNotFoundError
 from turnwright.store import MemoryStore, SqliteStore, Store
-from turnwright.testing.store_suite import Written
+from turnwright_testing.store_suite import Written
 
 SESSIONS = st.sampled_from(["a", "b", "%", None])
 TURNS = st.integers(0, 9).map(lambda number: f"t{number}")

@@ -16,13 +16,13 @@ from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResp
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, Store
-from turnwright.testing import FaultyStore
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import DECISIONS, Cause, InterruptKind, Limits, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing import FaultyStore
 
 NAMES = ("Root", "Left", "Right")
 #: The most tokens that one reply uses, and what a token costs.

@@ -29,10 +29,10 @@ from turnwright.store.summaries import (
     TurnSummary,
     Unsummarized,
 )
-from turnwright.testing.postgres_server import PostgresServer
-from turnwright.testing.store_suite import Written
-from turnwright.testing.store_suite.bench import NOW
 from turnwright_states import EndReason, Outcome, Usage
+from turnwright_testing.postgres_server import PostgresServer
+from turnwright_testing.store_suite import Written
+from turnwright_testing.store_suite.bench import NOW
 
 ENDINGS = [
     (Outcome.FINISHED, EndReason.ANSWERED),

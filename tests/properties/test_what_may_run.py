@@ -18,9 +18,9 @@ from turnwright import (
     tool_input_guardrail,
 )
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.testing.clock import run
 from turnwright.tools import Tool
 from turnwright_states import EndReason
+from turnwright_testing.clock import run
 
 NAMES = ("look", "write", "erase")
 #: The tools that are called in each step.

@@ -17,11 +17,11 @@ from turnwright.events import TurnEvent
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status
-from turnwright.testing.clock import run
-from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
+from turnwright_testing.clock import run
+from turnwright_testing.faults import StoreWrapper
 
 ROOT = Agent(name="Root")
 HELPER = Agent(name="Helper", description="Helps.", steps=2)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("engine", "states", "examples", "bench", "tests", ".ci")
+ROOMS = ("engine", "states", "packages", "examples", "bench", "tests", ".ci")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -19,6 +19,8 @@ import yaml
 from turnwright_states.fact import PAYLOAD_VERSION
 
 ROOT = Path(__file__).parents[2]
+#: The projects of the checkout, the engine first.
+PROJECTS: Final = [ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml"))]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 PHONY = set(re.findall(r"[\w-]+", MAKEFILE.split(".PHONY:")[1].split("\n\n")[0].replace("\\\n", " ")))
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/versioning.md", ".github/PULL_REQUEST_TEMPLATE.md")
@@ -99,7 +101,7 @@ def is_there(name: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_dotted_name_on_a_page_is_there(page: str) -> None:
-    named = {one for one in code_in(page) if re.fullmatch(r"turnwright(_states)?(\.\w+)+", one)} - {"turnwright.toml"}
+    named = {one for one in code_in(page) if re.fullmatch(r"turnwright(_[a-z]+)?(\.\w+)+", one)} - {"turnwright.toml"}
     assert {one for one in named if not is_there(one)} == set()
 
 
@@ -201,8 +203,11 @@ def test_hooks_run_the_tools_of_the_environment() -> None:
 
 def declared() -> set[str]:
     """The distributions that are declared, whether by all or by an extra."""
-    project = tomllib.loads(read("pyproject.toml"))["project"]
-    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    wanted: list[str] = []
+    for path in PROJECTS:
+        project = tomllib.loads(read(path))["project"]
+        extras = project.get("optional-dependencies", {}).values()
+        wanted += [*project["dependencies"], *(one for extra in extras for one in extra)]
     return set(map(name_of, wanted))
 
 
@@ -214,7 +219,7 @@ def name_of(requirement: str) -> str:
 def imported() -> dict[str, set[str]]:
     """The packages of others that the code imports, and where."""
     found: dict[str, set[str]] = {}
-    for source in [*(ROOT / "engine").rglob("*.py"), *(ROOT / "states").rglob("*.py")]:
+    for source in [path for folder in ("engine", "states", "packages") for path in (ROOT / folder).rglob("*.py")]:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             names: list[str] = []
             if isinstance(node, ast.Import):
@@ -223,7 +228,7 @@ def imported() -> dict[str, set[str]]:
                 names = [node.module]
             for name in names:
                 found.setdefault(name.partition(".")[0], set()).add(source.name)
-    own = {"turnwright", "turnwright_states"}
+    own = {"turnwright", "turnwright_states", *(f"turnwright_{path.parent.name}" for path in PROJECTS[1:])}
     return {
         name: where for name, where in found.items() if name not in {*sys.stdlib_module_names, "annotationlib"} | own
     }
@@ -244,7 +249,7 @@ def test_whatever_is_imported_is_declared() -> None:
 def test_the_page_about_versions_tells_of_the_one_that_payloads_have_and_of_every_public_package() -> None:
     told = set(code_in("docs/versioning.md"))
     assert f'"v":{PAYLOAD_VERSION}' in told
-    exports = re.search(r"^PACKAGES = \[(.+?)\]", read("tests/test_exports.py"), flags=re.MULTILINE)
+    exports = re.search(r"^PACKAGES = \[(.+?)\]", read("tests/engine/test_exports.py"), flags=re.MULTILINE)
     assert exports is not None
     assert set(exports[1].split(", ")) <= told
 

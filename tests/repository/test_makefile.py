@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 MAKEFILE: Final = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES: Final = re.search(r"^PACKAGES := (.*)$", MAKEFILE, re.MULTILINE)[1]  # type: ignore[index]
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: The distributions of programs in `$(BIN)` that are not modules of ours.
 PROGRAMS: Final = {"coverage": "coverage", "lint-imports": "import-linter", "mkdocs": "mkdocs", "mypy": "mypy"} | {
@@ -73,14 +73,22 @@ RULES: Final = dict(rules())
 TARGETS: Final = {name: target for name, target in RULES.items() if re.fullmatch(r"[a-z-]+", name)}
 
 
-def extras(stamp: str) -> Iterator[str]:
-    """The extras that a stamp such as `$(VENV)/.test` installs, with those of the stamps that it needs."""
+def projects(stamp: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The folders and extras that a stamp such as `$(VENV)/.test` installs, with those of the stamps that it needs."""
     rule = RULES[f"$(VENV)/.{stamp}"]
     for needed in rule.needs:
         if needed != stamp:
-            yield from extras(needed)
-    for found in re.findall(r"'\.\[([\w,-]+)\]'", rule.recipe):
-        yield from found.split(",")
+            yield from projects(needed)
+    recipe = rule.recipe.replace("$(PACKAGES)", PACKAGES)
+    for folder, chosen in re.findall(r"--editable '?([\w./-]+?)(?:\[([\w,-]+)\])?'?(?=\s|$)", recipe):
+        yield folder, tuple(filter(None, chosen.split(",")))
+
+
+def requirements(folder: str, extras: Iterable[str]) -> list[str]:
+    """The requirements of a project of the checkout, with these extras."""
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    optional = project.get("optional-dependencies", {})
+    return [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
 
 
 @cache
@@ -89,7 +97,9 @@ def closure(requirement: str) -> frozenset[str]:
     name = normal(NAME.match(requirement)[0])  # type: ignore[index]
     wanted = set(re.findall(r"[\w-]+", re.match(r"[^\[;]*(?:\[([^\]]*)\])?", requirement)[1] or ""))  # type: ignore[index]
     if name == "turnwright":
-        lines = [line for extra in wanted for line in PROJECT["optional-dependencies"][extra]]
+        lines = requirements(".", wanted)
+    elif name.startswith("turnwright-"):
+        lines = requirements(f"packages/{name.removeprefix('turnwright-')}", wanted)
     else:
         try:
             lines = metadata.requires(name) or []
@@ -109,9 +119,11 @@ def normal(name: str) -> str:
 
 def installed(target: Target) -> set[str]:
     """The distributions that a target installs into `.venv`."""
-    lines = [*PROJECT["dependencies"], "pip", "turnwright"]
+    lines = ["pip"]
     for need in target.needs:
-        lines += [line for extra in extras(need) for line in PROJECT["optional-dependencies"][extra]]
+        for folder, chosen in projects(need):
+            name = "turnwright" if folder == "." else f"turnwright-{Path(folder).name}"
+            lines.append(f"{name}[{','.join(chosen)}]")
     return set().union(*map(closure, lines))
 
 

@@ -16,20 +16,26 @@ LISTED: Final[dict[str, dict[str, str]]] = tomllib.loads(
     (Path(__file__).parent / "public_api.toml").read_text(encoding="utf-8")
 )
 #: Packages whose `__all__` is for the rest of this project.
-INTERNAL: Final = {"turnwright.cli", "turnwright.inspector.tabs", "turnwright.otel.api"}
+INTERNAL: Final = {"turnwright.cli", "turnwright_inspector.tabs", "turnwright.otel.api"}
 #: Modules that import a framework which only an environment of its own has (`make guards`), or a model's engine that
 #: `make test` does not install.
 ELSEWHERE: Final = {
-    "turnwright.guards.langchain",
-    "turnwright.guards.openai_agents",
+    "turnwright_guards.langchain",
+    "turnwright_guards.openai_agents",
     *(() if find_spec("xllamacpp") else ("turnwright.model.local.child_process",)),
 }
+#: The packages of all distributions.
+ROOTS: Final = (
+    "turnwright",
+    "turnwright_states",
+    *sorted(f"turnwright_{path.parent.name}" for path in Path(__file__).parents[2].glob("packages/*/pyproject.toml")),
+)
 LONGEST: Final = 100
 
 
 def modules() -> Iterator[ModuleType]:
-    """Every module of both distributions, imported."""
-    for root in ("turnwright", "turnwright_states"):
+    """Every module of each distribution, imported."""
+    for root in ROOTS:
         yield (package := importlib.import_module(root))
         for found in pkgutil.walk_packages(package.__path__, f"{root}."):
             if not found.name.endswith("__main__") and found.name not in ELSEWHERE:

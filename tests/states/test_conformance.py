@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
+from turnwright_proof.verify import Case, ConformingMachine, Property, ViolationError, walk
 from turnwright_states import CallState, Limits, ModelRepliedInput, State, facts
 from turnwright_states.chart import ROWS, Chart
 from turnwright_states.facts import Fact
-from turnwright_states.verify import Case, ConformingMachine, Property, ViolationError, walk
 
 
 def small(**changes: object) -> Limits:

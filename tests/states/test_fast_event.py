@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 import transitions
 
+from turnwright_proof.verify import grid, walk
 from turnwright_states import (
     AbortInput,
     CallSettledInput,
@@ -28,7 +29,6 @@ from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.counters import NAMES, Counters
 from turnwright_states.fast_event import FastEvent, HasState
 from turnwright_states.guards import Guard
-from turnwright_states.verify import grid, walk
 
 STOCK: Final = Chart(ROWS, event=transitions.Event)
 Values = tuple[int | bool, ...]

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnwright_proof.verify.conformance import values_of
 from turnwright_states import Limits, State
 from turnwright_states.chart import ROWS
 from turnwright_states.counters import PASSING
@@ -27,7 +28,6 @@ from turnwright_states.limits import MAX_STEPS
 from turnwright_states.moves import APPLIED, CHOSEN, MOVES, facts_of
 from turnwright_states.state import FINAL
 from turnwright_states.turn import Turn
-from turnwright_states.verify.conformance import values_of
 
 KNOWN = {*CONSTANTS, *CHANGING}
 

@@ -49,7 +49,7 @@ def imported(module: Path) -> Iterator[str]:
 
 
 def test_importing_the_machine_loads_no_io() -> None:
-    code = f"import sys, turnwright_states, turnwright_states.verify; print([m for m in {HEAVY!r} if m in sys.modules])"
+    code = f"import sys, turnwright_states, turnwright_proof.verify; print([m for m in {HEAVY!r} if m in sys.modules])"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (child.stdout.strip(), child.stderr) == ("[]", "")
 

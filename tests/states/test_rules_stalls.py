@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from turnwright_proof.verify.case import Case
+from turnwright_proof.verify.conformance import ConformingMachine
+from turnwright_proof.verify.walk import walk
 from turnwright_states import (
     AnsweredInput,
     AwaitPerson,
@@ -33,9 +36,6 @@ from turnwright_states import (
 from turnwright_states.limits import PresetName
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
-from turnwright_states.verify.case import Case
-from turnwright_states.verify.conformance import ConformingMachine
-from turnwright_states.verify.walk import walk
 
 from .conftest import Script
 

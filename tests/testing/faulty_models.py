@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from turnwright.message import Message, ToolResultPart
 from turnwright.model import Model, ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta, ToolCallDelta
 from turnwright.model.protocol import Delta
-from turnwright.testing.exchange import (
+from turnwright_states import Cause, Finish, Usage
+from turnwright_testing.exchange import (
     Exchange,
     Fails,
     ModelBench,
@@ -24,8 +25,7 @@ from turnwright.testing.exchange import (
     SentRequest,
     Unreachable,
 )
-from turnwright.testing.model_suite import ModelSuite
-from turnwright_states import Cause, Finish, Usage
+from turnwright_testing.model_suite import ModelSuite
 
 Item = Delta | ModelResponse
 

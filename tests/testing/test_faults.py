@@ -11,7 +11,8 @@ import pytest
 from turnwright import Agent, Engine, StoreError
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, SqliteStore, Store
-from turnwright.testing.faults import (
+from turnwright.tools import ToolContext
+from turnwright_testing.faults import (
     DriverProcess,
     FaultyStore,
     JumpingClock,
@@ -22,10 +23,9 @@ from turnwright.testing.faults import (
     WitnessLine,
     full_disk,
 )
-from turnwright.testing.faults.plan import Kill, KillIn, Plan
-from turnwright.testing.faults.worker_process import Role, act
-from turnwright.testing.store_suite import Bench, StoreSuite
-from turnwright.tools import ToolContext
+from turnwright_testing.faults.plan import Kill, KillIn, Plan
+from turnwright_testing.faults.worker_process import Role, act
+from turnwright_testing.store_suite import Bench, StoreSuite
 
 pytestmark = pytest.mark.anyio
 

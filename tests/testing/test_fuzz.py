@@ -16,13 +16,13 @@ from turnwright.message import Message
 from turnwright.model import asks_for
 from turnwright.model.protocol import Model, ModelRequest
 from turnwright.store import Claim, InboxItem, Status
-from turnwright.testing import Build, EngineParts, FaultyStore, InvariantViolatedError
-from turnwright.testing.fuzz import Target, fuzz
-from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
 from turnwright.tools import Ask, Tool, ToolContext, builtin_tools
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
+from turnwright_testing import Build, EngineParts, FaultyStore, InvariantViolatedError
+from turnwright_testing.fuzz import Target, fuzz
+from turnwright_testing.fuzz_failure import FailureOrigin, Found, as_test
 
 
 @tool

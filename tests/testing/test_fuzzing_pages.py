@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.testing import INVARIANTS, Driven
+from turnwright_testing import INVARIANTS, Driven
 
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = (GUIDES / "fuzz-your-agents.md").read_text(encoding="utf-8")

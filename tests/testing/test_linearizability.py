@@ -11,17 +11,17 @@ from anyio.lowlevel import checkpoint
 from msgspec import structs
 
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, MemoryStore, Status, Store
-from turnwright.testing.faults import StoreWrapper
-from turnwright.testing.linearizability import (
+from turnwright_states.facts import Fact
+from turnwright_testing.faults import StoreWrapper
+from turnwright_testing.linearizability import (
     Operation,
     explain_history,
     linearize,
     record_history,
     run_history,
 )
-from turnwright.testing.linearizability.calls import Post, StoreResult
-from turnwright.testing.linearizability.history import HistoryFile, read_history
-from turnwright_states.facts import Fact
+from turnwright_testing.linearizability.calls import Post, StoreResult
+from turnwright_testing.linearizability.history import HistoryFile, read_history
 
 
 class Register:
@@ -225,7 +225,7 @@ def test_a_fact_that_a_killed_process_duplicated_is_found(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_command_records_histories_and_says_how_many() -> None:
-    command = [sys.executable, "-m", "turnwright.testing.linearizability", "--sqlite", "2", "--postgres", "0"]
+    command = [sys.executable, "-m", "turnwright_testing.linearizability", "--sqlite", "2", "--postgres", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("sqlite: 2 histories of ")

@@ -17,7 +17,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from turnwright.message import Message, ToolResultPart
 from turnwright.model import AnthropicMessages, Model, ModelResponse, OpenAIChat, ResponseToolCall, ScriptedModel
-from turnwright.testing.exchange import (
+from turnwright_states import Finish
+from turnwright_testing.exchange import (
     Exchange,
     Fails,
     ModelBench,
@@ -29,8 +30,7 @@ from turnwright.testing.exchange import (
     SentRequest,
     Unreachable,
 )
-from turnwright.testing.model_suite import ModelSuite
-from turnwright_states import Finish
+from turnwright_testing.model_suite import ModelSuite
 
 ROOT = Path(__file__).parents[2]
 FAULTY = Path(__file__).with_name("faulty_models.py")

@@ -31,7 +31,10 @@ from turnwright.hooks.guardrails import GuardrailKind
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.store import SqliteStore, Store
-from turnwright.testing import (
+from turnwright.tools import RESULT_LIMIT
+from turnwright_states import Cause, Limits
+from turnwright_states import facts as f
+from turnwright_testing import (
     Answers,
     Asks,
     Behavior,
@@ -55,9 +58,6 @@ from turnwright.testing import (
     clock,
     play,
 )
-from turnwright.tools import RESULT_LIMIT
-from turnwright_states import Cause, Limits
-from turnwright_states import facts as f
 
 RAN: list[str] = []
 

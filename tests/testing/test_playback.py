@@ -19,9 +19,9 @@ from turnwright import (
     reject,
 )
 from turnwright.model import ModelError, ModelResponse, ResponseToolCall, asks_for
-from turnwright.testing import At, Broke, PlaybackError, Recorded, Recording, Unfinished, playback, results_of
 from turnwright.tools import RESULT_LIMIT, cap
 from turnwright_states import CallStatus, Cause, InterruptKind
+from turnwright_testing import At, Broke, PlaybackError, Recorded, Recording, Unfinished, playback, results_of
 
 WHO = Agent(name="Anybody")
 BOTH = asks_for(("look", {"path": "a"}), ("pay", {"sum": 5}))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.draw import RowCounts
+from turnwright.row_counts import RowCounts
 from turnwright_states.chart import CHART, ROWS
 
 pytest_plugins = ["pytester"]
 
-PLUGIN = ("-p", "turnwright.testing.plugin", "-p", "no:cacheprovider")
+PLUGIN = ("-p", "turnwright_testing.plugin", "-p", "no:cacheprovider")
 #: Each takes rows 11 and 16: a step starts, and the model answers.
 ANSWERS = """
     import pytest
@@ -115,7 +115,7 @@ def test_what_was_taken_before_the_run_is_not_counted(pytester: pytest.Pytester)
 
 @pytest.mark.slow
 def test_workers_hand_in_their_counts_and_they_are_added_up(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["turnwright.testing.plugin"]')
+    pytester.makeconftest('pytest_plugins = ["turnwright_testing.plugin"]')
     pytester.makepyfile(ANSWERS.format(times=4))
     result = pytester.runpytest_inprocess("-n", "2", "--turnwright-rows", "--turnwright-rows-file", "rows.json")
     result.assert_outcomes(passed=4)

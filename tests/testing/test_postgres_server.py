@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from turnwright.errors import ConfigError, StoreError
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.postgres_server import PostgresServer
 
 if (_REASON := PostgresServer.reason_missing()) is not None:
     pytest.skip(_REASON, allow_module_level=True)
@@ -104,7 +104,7 @@ def test_a_server_that_does_not_start_says_why() -> None:
 
 _OWNER: Final = """
 import sys, time
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.postgres_server import PostgresServer
 server = PostgresServer(fsync=False)
 server.start()
 print(server.address, flush=True)

@@ -14,9 +14,9 @@ from pydantic import JsonValue
 from turnwright import Agent, Answer, FinishedCall, Limits, Message, Outcome, Price, ToolCallLimits, approve, reject
 from turnwright.message import AnyPart, StepStartPart, TextPart, ToolCallPart
 from turnwright.model import ModelError, ModelResponse, ResponseToolCall, asks_for
-from turnwright.testing import At, Recorded, Stalls
-from turnwright.testing.python_source import Imports, PythonSource, code
 from turnwright_states import CallStatus, Cause, Decision, EndReason, Finish, InterruptKind, State, Usage
+from turnwright_testing import At, Recorded, Stalls
+from turnwright_testing.python_source import Imports, PythonSource, code
 
 texts = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
     [
@@ -214,7 +214,7 @@ def test_imports_stand_where_users_import_from_in_the_order_of_linters() -> None
         "from turnwright import Limits, Message, Outcome",
         "from turnwright.message import StepStartPart, TextPart",
         "from turnwright.model import ModelResponse, asks_for",
-        "from turnwright.testing import At",
+        "from turnwright_testing import At",
         "from turnwright_states import Cause",
     ]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.testing import (
+from turnwright_states import Cause, Limits, ToolCallLimits
+from turnwright_testing import (
     reference,
     reference_core,
     reference_crashes,
@@ -17,7 +18,6 @@ from turnwright.testing import (
     reference_parts,
     turn_script,
 )
-from turnwright_states import Cause, Limits, ToolCallLimits
 
 #: The types that it may import: values without behavior.
 DATA = {"CallStatus", "Cause", "EndReason", "Finish", "Limits", "Outcome", "ToolCallLimits"}

@@ -50,29 +50,6 @@ from turnwright.model import (
     TextDelta,
     asks_for,
 )
-from turnwright.testing import (
-    Answers,
-    Asks,
-    Crash,
-    Driven,
-    Floods,
-    GuardrailScript,
-    Hangs,
-    HookScript,
-    Leaves,
-    PlaybackError,
-    Raises,
-    Refuses,
-    Returns,
-    Scenario,
-    Stalls,
-    clock,
-    play,
-)
-from turnwright.testing.facts_to_recording import read_facts
-from turnwright.testing.faults import JumpingClock
-from turnwright.testing.regression_test import as_test
-from turnwright.testing.strategies import scenarios
 from turnwright.tools import Ask, Tool, ToolInputError
 from turnwright.tools.batch import UNKNOWN_OUTCOME
 from turnwright_states import (
@@ -95,6 +72,29 @@ from turnwright_states import (
     Usage,
 )
 from turnwright_states import facts as f
+from turnwright_testing import (
+    Answers,
+    Asks,
+    Crash,
+    Driven,
+    Floods,
+    GuardrailScript,
+    Hangs,
+    HookScript,
+    Leaves,
+    PlaybackError,
+    Raises,
+    Refuses,
+    Returns,
+    Scenario,
+    Stalls,
+    clock,
+    play,
+)
+from turnwright_testing.facts_to_recording import read_facts
+from turnwright_testing.faults import JumpingClock
+from turnwright_testing.regression_test import as_test
+from turnwright_testing.strategies import scenarios
 
 Facts = Sequence[tuple[int, f.Fact]]
 

@@ -6,9 +6,9 @@ import pytest
 
 from turnwright.message import Message, ToolResultPart
 from turnwright.model import Model, ModelRequest, ModelResponse, ResponseToolCall, ScriptedModel
-from turnwright.testing import exchange as ex
-from turnwright.testing.model_suite import ModelSuite
 from turnwright_states import Finish
+from turnwright_testing import exchange as ex
+from turnwright_testing.model_suite import ModelSuite
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from turnwright import Agent, Engine, agent_tool, tool
 from turnwright.message import Message
 from turnwright.model.protocol import Delta, Model, ModelRequest, ModelResponse
 from turnwright.store import Claim, InboxItem, Status, Store
-from turnwright.testing import InvariantViolatedError
-from turnwright.testing.faults import StoreWrapper
-from turnwright.testing.simulation import SimulationTarget, assert_schedule, run_schedule, simulate
-from turnwright.testing.simulation.loop import NobodyRunsError, SimulatedLoop
-from turnwright.testing.simulation.shrink import plain
-from turnwright.testing.simulation.targets import TARGETS
 from turnwright_states.facts import CallStarted, Fact
+from turnwright_testing import InvariantViolatedError
+from turnwright_testing.faults import StoreWrapper
+from turnwright_testing.simulation import SimulationTarget, assert_schedule, run_schedule, simulate
+from turnwright_testing.simulation.loop import NobodyRunsError, SimulatedLoop
+from turnwright_testing.simulation.shrink import plain
+from turnwright_testing.simulation.targets import TARGETS
 
 
 @tool(idempotent=True)
@@ -105,7 +105,7 @@ def test_many_schedules_keep_every_promise(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_command_simulates_our_own_agents() -> None:
-    command = [sys.executable, "-m", "turnwright.testing.simulation", "--schedules", "40", "--target", "hooks"]
+    command = [sys.executable, "-m", "turnwright_testing.simulation", "--schedules", "40", "--target", "hooks"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("40 schedules keep every promise: ")

@@ -14,11 +14,14 @@ from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, tool
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
-from turnwright.testing.behavior import Asks, Floods, Hangs, Raises, Returns, Runs
-from turnwright.testing.flaky import Cut, Line, Stalls
-from turnwright.testing.json_values import arguments_of, misfits_of, values_of
-from turnwright.testing.scenario import Answers, Crash, Leaves, Person, Scenario
-from turnwright.testing.strategies import (
+from turnwright.tools import Tool, ToolInputError, builtin_tools
+from turnwright_states import Cause, Finish, Limits
+from turnwright_states.limits import MAX_CALLS_PER_STEP
+from turnwright_testing.behavior import Asks, Floods, Hangs, Raises, Returns, Runs
+from turnwright_testing.flaky import Cut, Line, Stalls
+from turnwright_testing.json_values import arguments_of, misfits_of, values_of
+from turnwright_testing.scenario import Answers, Crash, Leaves, Person, Scenario
+from turnwright_testing.strategies import (
     bad_calls,
     behaviours,
     crashes,
@@ -31,9 +34,6 @@ from turnwright.testing.strategies import (
     scripts,
     tool_calls,
 )
-from turnwright.tools import Tool, ToolInputError, builtin_tools
-from turnwright_states import Cause, Finish, Limits
-from turnwright_states.limits import MAX_CALLS_PER_STEP
 
 
 class Place(BaseModel):
@@ -291,7 +291,7 @@ def test_importing_the_package_does_not_import_hypothesis() -> None:
     """It is optional; only the strategies and the runner need it."""
     rooms = ("", ".behavior", ".fuzz_failure", ".invariants", ".play", ".scenario", ".flaky")
     code = (
-        f"import sys\nfor room in {rooms}: __import__('turnwright.testing' + room)\nprint('hypothesis' in sys.modules)"
+        f"import sys\nfor room in {rooms}: __import__('turnwright_testing' + room)\nprint('hypothesis' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

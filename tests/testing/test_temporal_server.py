@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from turnwright.errors import ConfigError, RuntimeUnavailableError
-from turnwright.testing.temporal_server import TemporalServer
+from turnwright_testing.temporal_server import TemporalServer
 
 if (_REASON := TemporalServer.reason_missing()) is not None:
     pytest.skip(_REASON, allow_module_level=True)
@@ -86,7 +86,7 @@ def test_a_server_that_does_not_start_says_why() -> None:
 
 _OWNER: Final = """
 import time
-from turnwright.testing.temporal_server import TemporalServer
+from turnwright_testing.temporal_server import TemporalServer
 server = TemporalServer()
 server.start()
 print(server.address, server.log.parent, flush=True)

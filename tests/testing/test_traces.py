@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.testing.play import play
-from turnwright.testing.scenario import Scenario
-from turnwright.testing.strategies import scenarios
 from turnwright.tools import Tool, tool
-from turnwright.trajectories.journal_trace import trace_of
+from turnwright_audit.trajectories.journal_trace import trace_of
 from turnwright_states import CallStatus, Cause, Decision, InterruptKind, Limits, LoopGuard, ToolCall, facts
 from turnwright_states.traces import (
     InvalidTraceError,
@@ -38,6 +35,9 @@ from turnwright_states.traces import (
     write_event,
 )
 from turnwright_states.verdict import Check, Verdict, worst
+from turnwright_testing.play import play
+from turnwright_testing.scenario import Scenario
+from turnwright_testing.strategies import scenarios
 
 LIMITS = TraceLimits(steps=3, tool_calls=3, max_retries=1)
 BEGIN = TraceTurnStarted(limits=LIMITS)

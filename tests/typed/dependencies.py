@@ -7,8 +7,8 @@ from typing import Unpack, assert_type
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, Tool, ToolContext, TurnContext, TurnInfo, TurnResult, agent_tool, tool
-from turnwright.inspector import inspector_app
-from turnwright.testing import EngineParts, Scenario, play
+from turnwright_inspector import inspector_app
+from turnwright_testing import EngineParts, Scenario, play
 
 
 class Db:

@@ -1,31 +1,26 @@
 """`turnwright agents`: the agents of a file with their limits, and the effect of a change on these."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
-from turnwright.agents.front_matter import UnreadableFileError, read_text
 from turnwright.driver.subagents import agent_tools
 from turnwright.errors import ConfigError
 from turnwright_states import Limits
 from turnwright_states.limits import ToolClass
 
 from . import columns
+from .offered_tools import OfferedTools
 from .options import ConfigOption, HooksOption, ToolsOption, configuration
+from .packages import import_part
 from .process import echo, echo_json
-from .screen import print_lines
 
 if TYPE_CHECKING:
-    from turnwright.agents.agent_diff import Known
     from turnwright.config.config import Config
-
-    from .certified import Issuer
 
 _UNSET: Final = "—"
 _COLUMNS: Final = ("NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
@@ -62,9 +57,9 @@ def agents(
     `explain` has all limits of an agent. --diff prints what a change does to bounds, tools, and what turns may do.
     """
     if diff is not None:
-        from .certified import Issuer  # noqa: PLC0415 (loads tools: slow)
-
-        _diff(*diff, Issuer(configuration(config), tools, hooks or ()), form, as_json=as_json)
+        said = configuration(config)
+        part = import_part("turnwright_proof.cli.agents_diff", "turnwright agents --diff")
+        part.print_diff(*diff, said, tools=tools, hooks=hooks or (), form=form, as_json=as_json)
         return
     try:
         said = configuration(config)
@@ -88,39 +83,10 @@ def _tool_classes(found: Sequence[Agent], said: "Config", tools: str | None) -> 
     """
     if tools is None and said.settings.tools is None:
         return dict.fromkeys([agent.name for agent in found], "default")
-    from .certified import Issuer  # noqa: PLC0415 (loads tools: slow)
-
-    issuer, helpers = Issuer(said, tools), agent_tools(found)
+    offered, helpers = OfferedTools(said, tools), agent_tools(found)
     for agent in found:
-        issuer.need_tools(agent, helpers)
-    return {agent.name: issuer.tool_class(agent, helpers) or "default" for agent in found}
-
-
-def _diff(old: str, new: str, issuer: "Issuer", form: DiffFormat, *, as_json: bool) -> None:
-    from turnwright.agents.agent_diff import agent_diffs, to_markdown  # noqa: PLC0415 (walks turns: slow to load)
-
-    try:
-        diffs = agent_diffs(_known(old, issuer), _known(new, issuer))
-    except ConfigError as error:
-        echo(error, err=True)
-        raise typer.Exit(2) from None
-    if as_json:
-        for one in diffs:
-            echo_json(one.to_json())
-    elif form is DiffFormat.MARKDOWN:
-        echo(to_markdown(diffs).removesuffix("\n"))
-    else:
-        print_lines([str(one) for one in diffs] or ["No bound of an agent changed."])
-
-
-def _known(source: str, issuer: "Issuer") -> "dict[str, Known]":
-    """Return the agents of a source with their charts. A blank file, as before the first agent, has none."""
-    from turnwright.agents.agent_chart import agent_chart  # noqa: PLC0415 (walks turns: slow to load)
-
-    with suppress(UnreadableFileError):  # what it is, the reader of agents says
-        if not Path(source).is_dir() and not read_text(Path(source)).strip():
-            return {}
-    return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.all(source)}
+        offered.require(agent, helpers)
+    return {agent.name: offered.class_for(agent, helpers) or "default" for agent in found}
 
 
 def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[str, object]:

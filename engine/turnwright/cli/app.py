@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from shutil import get_terminal_size
 from typing import Annotated, Final
@@ -11,30 +12,47 @@ import typer
 
 from turnwright._base import startup
 from turnwright._base.version import VERSION
-from turnwright.errors import LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
+from turnwright.errors import ConfigError, LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
 
 from . import codes, process
 from .entry import COMPLETING
-from .help_text import EXAMPLES, GROUPS, CommandWithExamples, GroupedCommands, first_steps
+from .help_text import EXAMPLES, GROUPS, PACKAGE, CommandWithExamples, GroupedCommands, first_steps
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_shared_options
+from .packages import load_command
 from .process import echo
 from .refused import with_advice
 
-#: The module of each command. Only the command that was asked for is loaded: loading all takes longer than most run.
-ROOMS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
+#: The place of each command: a module, or the package that adds it. Only the command that was asked for is loaded:
+#: loading all takes longer than most run.
+PLACES: Final = {name: place for group in GROUPS.values() for name, place in group.items()}
 
 
 def command(name: str) -> Callable[..., object]:
-    found: Callable[..., object] = getattr(import_module(f".{ROOMS[name]}", __package__), name)
-    return found
+    """Return the function of a command of ours. Raises `ConfigError` if its package is not installed."""
+    place = PLACES[name]
+    if place.startswith(PACKAGE):
+        function = load_command(name, place)
+        assert function is not None  # noqa: S101 (else it raised)
+        return function
+    of_engine: Callable[..., object] = getattr(import_module(f".{place}", __package__), name)
+    return of_engine
 
 
-def _needed(arguments: Sequence[str]) -> Sequence[str]:
+def _commands_for(arguments: Sequence[str]) -> dict[str, Callable[..., object]]:
     """Return the commands to load for these arguments: all of them for a name that is wrong, and none for the help."""
     arguments = behind_log_options(arguments)
     if list(arguments) in (["--help"], ["--version"]):
-        return ()
-    return arguments[:1] if arguments and arguments[0] in ROOMS else tuple(ROOMS)
+        return {}
+    if arguments and arguments[0] in PLACES:
+        return {arguments[0]: command(arguments[0])}
+    added = load_command(arguments[0]) if arguments and not arguments[0].startswith("-") else None
+    if added is not None:
+        return {arguments[0]: added}
+    commands = {}
+    for name in PLACES:
+        with suppress(ConfigError):  # its package is not installed
+            commands[name] = command(name)
+    return commands
 
 
 def _completed() -> Sequence[str]:
@@ -43,7 +61,7 @@ def _completed() -> Sequence[str]:
     return words.split(" ")[1:-1]
 
 
-def _app(commands: Sequence[str]) -> typer.Typer:
+def _app(commands: Mapping[str, Callable[..., object]]) -> typer.Typer:
     app = typer.Typer(
         name="turnwright",
         cls=GroupedCommands,
@@ -56,9 +74,9 @@ def _app(commands: Sequence[str]) -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(turnwright)
-    for name in commands:
-        examples = "\n".join(EXAMPLES[name])
-        app.command(cls=CommandWithExamples, epilog=examples)(with_shared_options(with_advice(command(name))))
+    for name, function in commands.items():
+        examples = "\n".join(EXAMPLES.get(name, ()))
+        app.command(name, cls=CommandWithExamples, epilog=examples)(with_shared_options(with_advice(function)))
     return app
 
 
@@ -94,7 +112,7 @@ def exit_code() -> int:
         if not arguments and COMPLETING not in os.environ:
             echo(first_steps(get_terminal_size().columns), err=True)
             return codes.USAGE
-        app = _app(_needed(arguments))
+        app = _app(_commands_for(arguments))
         startup.interrupt_as_usual()
         # In standalone mode Typer would print its errors past our streams, which replace what ASCII cannot show.
         ended = app(standalone_mode=False, prog_name="turnwright")

@@ -8,6 +8,7 @@ import anyio
 import typer
 
 from turnwright._base.ids import new_id, root_of
+from turnwright.agents.bounds import bounds_of, class_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionBusyError, TurnwrightError
 from turnwright.events import TurnEvent
@@ -263,7 +264,9 @@ class ChatSession:
                 "seconds": f"{last.seconds:.1f}",
             }
         shown = {"cap": "steps", "tool calls": "tool calls", "tokens": "tokens", "cost": "cost", "seconds": "seconds"}
-        bounds = {bound.bound: bound for bound in engine.explain(plan.agent).bounds}
+        setup = engine.setup
+        tools = class_of(setup.tools_for(plan.agent).values())
+        bounds = {bound.name: bound for bound in bounds_of(plan.agent.limits_for(setup.limits), tools)}
         rows = []
         for name, word in shown.items():
             value = bounds[name].value

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.draw import RowCounts
+from turnwright.row_counts import RowCounts
 from turnwright_states.verdict import Check, Verdict, worst
 
 from . import codes

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
-from turnwright.agents.certificate import CertifiedBound, certificate
+from turnwright.agents.bounds import Bound, bounds_of
 from turnwright.model.prices import Price, price_data
 from turnwright_states import ToolCallLimits
 
@@ -53,7 +53,7 @@ def config(
     if agent is not None:
         written, place = found.written(agent)
         origins = found.origins_for(written, str(place))
-        cap = certificate(found.prepared(written), found.limits()).bounds[0]
+        cap = bounds_of(found.prepared(written).limits_for(found.limits()))[0]
     published = price_data()
     if as_json:
         record = _record(found.file, agent, origins, cap)
@@ -84,7 +84,7 @@ def _default(setting: "Setting") -> str:
 
 
 def _record(
-    file: Path | None, agent: str | None, origins: "Mapping[str, SettingOrigin]", cap: CertifiedBound | None
+    file: Path | None, agent: str | None, origins: "Mapping[str, SettingOrigin]", cap: Bound | None
 ) -> dict[str, object]:
     return {
         "file": None if file is None else str(file),

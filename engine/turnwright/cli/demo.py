@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import anyio
 import typer
 
-import turnwright.audit
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.journal.questions import words
@@ -26,14 +25,12 @@ from turnwright_states.facts import Fact
 
 from .demo_child import CHILD, crash_script, crash_tools, delete_file, keeps_looking_up, second_call
 from .display import PlainDisplay
+from .options import PORT, PortOption
+from .packages import import_part
 from .process import echo
 from .screen import print_lines
-from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, need_extra
 from .show import journal_lines
 from .summary import closing_lines, final_text
-
-#: The runs that `turnwright demo audit` reads. `.ci/record_demo_runs.py` records them.
-DEMO_RUNS = Path(turnwright.audit.__file__).with_name("demo_runs.jsonl.gz")
 
 
 @tool
@@ -64,7 +61,7 @@ def demo(
         _audit(as_json=as_json)
         return
     if serve:
-        _serve(ServerOptions.of(LOOPBACK, port, None), as_json=as_json)
+        _serve(port, as_json=as_json)
         return
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
@@ -78,23 +75,21 @@ def demo(
 
 
 def _audit(*, as_json: bool) -> None:
-    from .audit import audit  # noqa: PLC0415 (the other demo does not need it)
-
+    part = import_part("turnwright_audit.cli.audit", "turnwright demo audit")
     if not as_json:
         print_lines(["Runs of our own, made by scripted models and labeled. The command was:"])
-        print_lines([f"  turnwright audit {DEMO_RUNS}", ""])
-    audit([str(DEMO_RUNS)], as_json=as_json)
+        print_lines([f"  turnwright audit {part.DEMO_RUNS}", ""])
+    part.audit([str(part.DEMO_RUNS)], as_json=as_json)
 
 
-def _serve(place: ServerOptions, *, as_json: bool) -> None:
-    need_extra()
+def _serve(port: int, *, as_json: bool) -> None:
+    part = import_part("turnwright_inspector.cli.serving", "turnwright demo --serve")
     from .demo_turns import demo_engine, play_turns  # noqa: PLC0415 (the other demo does not need it)
-    from .serving import serve_pages  # noqa: PLC0415 (an extra)
 
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
-        serve_pages(
+        part.serve_pages(
             demo_engine(Path(folder)),
-            place,
+            part.ServerOptions.of(part.LOOPBACK, port, None),
             store="",
             drives=True,
             as_json=as_json,

@@ -8,6 +8,8 @@ from turnwright._base.version import VERSION
 
 #: The variable that a shell sets while it completes a line.
 COMPLETING = "_TURNWRIGHT_COMPLETE"
+#: The modules of the extra `cli`.
+_EXTRA = frozenset({"markdown_it", "pydantic_settings", "rich", "typer"})
 
 
 def main() -> None:
@@ -15,8 +17,14 @@ def main() -> None:
     if sys.argv[1:] == ["--version"] and COMPLETING not in os.environ and _printed_version():
         return
     # Loaded here, because it takes ten times as long as the rest.
-    from . import process  # noqa: PLC0415
-    from .app import exit_code  # noqa: PLC0415
+    try:
+        from . import process  # noqa: PLC0415
+        from .app import exit_code  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write(f"turnwright: the command line needs {missing.name}: pip install 'turnwright[cli]'\n")
+        sys.exit(2)
 
     code = exit_code()
     startup.leave_on_interrupt()

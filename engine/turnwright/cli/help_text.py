@@ -7,7 +7,10 @@ from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
-#: The commands by what they are for, in the order of the help. Each name comes with the module that defines it.
+#: The beginning of the name of each package beside the engine.
+PACKAGE: Final = "turnwright-"
+#: The commands by what they are for, in the order of the help. Each name comes with the module that defines it, or
+#: with the package that adds it.
 GROUPS: Final = {
     "Run": {
         "demo": "demo",
@@ -23,17 +26,17 @@ GROUPS: Final = {
         "turns": "turns",
         "sessions": "sessions",
         "show": "show",
-        "serve": "serve",
-        "export": "export",
-        "explain": "explain",
+        "serve": f"{PACKAGE}inspector",
+        "export": f"{PACKAGE}audit",
+        "explain": f"{PACKAGE}proof",
         "config": "config",
         "agents": "agents",
-        "diagram": "diagram",
+        "diagram": f"{PACKAGE}proof",
     },
     "Check": {
-        "audit": "audit",
-        "verify": "verify",
-        "fuzz": "fuzz",
+        "audit": f"{PACKAGE}audit",
+        "verify": f"{PACKAGE}proof",
+        "fuzz": f"{PACKAGE}testing",
         "replay": "replay",
         "decode": "decode",
     },

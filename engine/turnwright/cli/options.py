@@ -185,6 +185,8 @@ JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON o
 StepsOption = Annotated[
     int | None, typer.Option("--steps", metavar="N", callback=_steps, help="The most steps of the turn, up to 200.")
 ]
+PORT: Final = 8321
+PortOption = Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 picks a free one.")]
 ToolTimeoutOption = Annotated[
     float | None,
     typer.Option(

@@ -37,6 +37,7 @@ from turnwright.transcript.tool_phase import message_ids
 from turnwright_states.facts import KINDS, CallSettled, CallStarted, Fact, TurnStarted, tool_names
 
 from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
+from .packages import import_part
 from .plain_lines import forked
 from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
@@ -189,9 +190,7 @@ def _print_test(make: Callable[[], str]) -> None:
 
 async def _read_incident(store: Store, *, turn: str) -> Callable[[], str]:
     """Return a function that writes the test of a turn. It must run without an event loop, because it starts one."""
-    # Slow to load.
-    from turnwright.testing.regression_test import as_test  # noqa: PLC0415
-
+    as_test = import_part("turnwright_testing.regression_test", "turnwright show --as-test").as_test
     row, facts = await store.get(turn), await store.facts(turn)
     history = await messages_before(store, turn, first_fact(turn, facts))
     return partial(as_test, turn, facts, history=history, recorded=local_time(row.created_at, "%Y-%m-%d"))

@@ -158,14 +158,12 @@ class Config:
         Pass the agent as `written` returns it, not as `prepared` does. Its settings have the origin `front matter`,
         unless a flag replaces them.
         """
-        from turnwright.agents.certificate import SetBy, certificate  # noqa: PLC0415 (few programs ask)
-
         self.prepared(agent)
         origins = dict(self.origins)
         where = f"{place}: agent {agent.name!r}"
-        bounds = certificate(agent, self.limits()).bounds
+        limits = agent.limits_for(self.limits()).model_dump()
         said: dict[str, object] = {
-            f"limits.{one.field}": one.value for bound in bounds for one in bound.settings if one.set_by is SetBy.AGENT
+            f"limits.{name}": limits[name] for name in agent.overrides if f"limits.{name}" in origins
         }
         said |= {"model": agent.model} if agent.model is not None else {}
         said |= {"conclude_prompt_file": None} if "conclude_prompt" in agent.model_fields_set else {}

@@ -9,8 +9,8 @@ from bench.scale.work import AGENT, SlowModel, slow_tools
 
 from turnwright import Engine
 from turnwright.store import MemoryStore
-from turnwright.testing.faults import Witness, WitnessLine
-from turnwright.testing.faults.worker_process import NotingStore, checksum
+from turnwright_testing.faults import Witness, WitnessLine
+from turnwright_testing.faults.worker_process import NotingStore, checksum
 
 LOST, AGAIN = list(CLAIMS)[1:3]
 

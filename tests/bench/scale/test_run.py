@@ -7,7 +7,7 @@ from bench.scale.run import journals
 from turnwright import Agent, Engine
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store.postgres.store import PostgresStore
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

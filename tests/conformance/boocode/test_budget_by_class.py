@@ -15,6 +15,7 @@ from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.tools import Tool
+from turnwright_proof import explain
 from turnwright_states import Limits
 from turnwright_states import facts as f
 
@@ -44,7 +45,7 @@ ALL: list[Tool] = [look, write, note]
 
 def budget_of(engine: Engine, agent: Agent) -> tuple[float | None, str]:
     """The budget of tool calls that `turnwright explain` prints, and who set it."""
-    (bound,) = (bound for bound in engine.explain(agent).bounds if bound.bound == "tool calls")
+    (bound,) = (bound for bound in explain(engine, agent).bounds if bound.bound == "tool calls")
     return bound.value, bound.set_by
 
 

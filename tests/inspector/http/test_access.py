@@ -13,7 +13,7 @@ from tests.inspector.conftest import ADDRESS, TOKEN, browser, csrf_of, engine_on
 
 from turnwright import Agent, Engine
 from turnwright.errors import ConfigError
-from turnwright.inspector import Inspector, Open, Token, inspector_app
+from turnwright_inspector import Inspector, Open, Token, inspector_app
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ from markupsafe import escape
 from pydantic import JsonValue
 from tests.secrets_made import SECRETS
 
-from turnwright.inspector.http.markup import ColoringBudget, coloring, highlighted, markdown
-from turnwright.inspector.http.render import environment, json_text, visible
 from turnwright.privacy.redaction import redactor
+from turnwright_inspector.http.markup import ColoringBudget, coloring, highlighted, markdown
+from turnwright_inspector.http.render import environment, json_text, visible
 
 #: Every element that a text may become, with its attributes.
 ALLOWED = {

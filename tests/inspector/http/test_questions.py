@@ -4,9 +4,9 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright.errors import InvalidAnswerError
-from turnwright.inspector.http.questions import need_shown, question_text
 from turnwright.privacy.redaction import Redactor
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_inspector.http.questions import need_shown, question_text
 from turnwright_states import InterruptKind
 
 HIDER = Redactor({})

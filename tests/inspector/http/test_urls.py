@@ -15,11 +15,11 @@ from tests.inspector.conftest import ADDRESS
 from tests.inspector.turns_made import AGENT, TOOLS, keep
 
 from turnwright import Engine
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.http.render import environment
-from turnwright.inspector.http.urls import address
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.http.render import environment
+from turnwright_inspector.http.urls import address
 from turnwright_states import facts as f
 
 pytestmark = pytest.mark.anyio

@@ -24,14 +24,14 @@ from tests.inspector.conftest import (
 from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import StoreError
-from turnwright.inspector import Open, Token, inspector_app
-from turnwright.inspector.views.cli_commands import continue_command
 from turnwright.journal.questions import words
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.result import TurnResult
 from turnwright.tools import Tool
+from turnwright_inspector import Open, Token, inspector_app
+from turnwright_inspector.views.cli_commands import continue_command
 from turnwright_states import Cause, Finish
 
 pytestmark = pytest.mark.anyio

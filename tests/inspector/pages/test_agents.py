@@ -8,10 +8,10 @@ from tests.inspector.conftest import browser
 from tests.inspector.turns_made import TOOLS
 
 from turnwright import Agent, Engine
-from turnwright.inspector import Open, inspector_app
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelResponse
 from turnwright.store import MemoryStore
+from turnwright_inspector import Open, inspector_app
 from turnwright_states import Usage
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 from tests.inspector.conftest import engine_on, person_at
 
 from turnwright import Agent
-from turnwright.inspector import Open, inspector_app
 from turnwright.store import Annotation, AnnotationKind, AnnotationStore
+from turnwright_inspector import Open, inspector_app
 
 pytestmark = pytest.mark.anyio
 

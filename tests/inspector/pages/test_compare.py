@@ -8,9 +8,9 @@ import pytest
 from tests.inspector.conftest import browser, engine_on
 
 from turnwright import Agent, Engine
-from turnwright.inspector import Open, inspector_app
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright_inspector import Open, inspector_app
 from turnwright_states import Usage
 
 pytestmark = pytest.mark.anyio

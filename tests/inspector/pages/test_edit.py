@@ -7,9 +7,9 @@ import pytest
 from tests.inspector.conftest import Person, engine_on, person_at
 
 from turnwright import Agent, Engine, TurnResult
-from turnwright.inspector import Open, inspector_app
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import Line
+from turnwright_inspector import Open, inspector_app
 from turnwright_states import facts as f
 
 pytestmark = pytest.mark.anyio

@@ -17,12 +17,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from tests.inspector.conftest import browser, look_up, paused_turn
 
 from turnwright import Agent, Engine, ToolContext, tool
-from turnwright.inspector import Inspector, Open, inspector_app
 from turnwright.model import ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import TextDelta
 from turnwright.store import NewTurn, SqliteStore, Status
-from turnwright.testing.postgres_server import PostgresServer
+from turnwright_inspector import Inspector, Open, inspector_app
 from turnwright_states import State
+from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ from tests.inspector.conftest import TOKEN, browser, csrf_of, engine_on, enter, 
 from tests.inspector.turns_made import AGENT, TOOLS
 
 from turnwright import Engine, Outcome
-from turnwright.inspector import Inspector, Open, Token, inspector_app
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.result import TurnResult
 from turnwright.store import NewTurn, SqliteStore, Status
+from turnwright_inspector import Inspector, Open, Token, inspector_app
 from turnwright_states import State
 
 pytestmark = pytest.mark.anyio

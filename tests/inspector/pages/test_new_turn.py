@@ -8,11 +8,11 @@ import pytest
 from tests.inspector.conftest import engine_on, person_at
 
 from turnwright import Agent, Engine, StoreError
-from turnwright.inspector import Open, inspector_app
 from turnwright.model import ScriptedModel
 from turnwright.model.protocol import ModelRequest
 from turnwright.store import SqliteStore
 from turnwright.store.protocol import Claim, InboxItem, Status
+from turnwright_inspector import Open, inspector_app
 from turnwright_states import Outcome
 from turnwright_states.facts import Fact
 

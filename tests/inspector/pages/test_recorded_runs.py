@@ -13,10 +13,10 @@ import pytest
 from tests.inspector.conftest import browser, engine_on
 
 from turnwright import Agent, ConfigError, Engine
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.views.run_library import RunLibrary
 from turnwright.journal.transfer import export_turn
 from turnwright.store import MemoryStore
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.views.run_library import RunLibrary
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT
 
 from turnwright import Engine, tool
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.pages.sessions import TURNS
-from turnwright.inspector.views.turn_query import PAGE
 from turnwright.model import ScriptedModel, asks_for
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.pages.sessions import TURNS
+from turnwright_inspector.views.turn_query import PAGE
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ import pytest
 from tests.inspector.conftest import browser
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector import Open, inspector_app
 from turnwright.message import FilePart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.tools import ToolResult
+from turnwright_inspector import Open, inspector_app
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,6 @@ from tests.inspector.turns_made import AGENT, TOOLS
 from turnwright import Agent, EndReason, Engine, TurnResult
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import TurnNotFoundError
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.views.statistics import STANDINGS, Quantiles, grouped, quantile, statistics_of
-from turnwright.inspector.views.summaries import Summaries
-from turnwright.inspector.views.turn_query import PAGE, Listed, Query, list_turns
-from turnwright.inspector.views.turn_summary import Digests
 from turnwright.journal.answers import approve
 from turnwright.journal.fork import fork_places
 from turnwright.model import ScriptedModel, asks_for
@@ -28,6 +23,11 @@ from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, NewTurn, Status
 from turnwright.store.summaries import MOST_WORDS, Order
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.views.statistics import STANDINGS, Quantiles, grouped, quantile, statistics_of
+from turnwright_inspector.views.summaries import Summaries
+from turnwright_inspector.views.turn_query import PAGE, Listed, Query, list_turns
+from turnwright_inspector.views.turn_summary import Digests
 from turnwright_states import Cause, Limits, State, Usage
 from turnwright_states import facts as f
 

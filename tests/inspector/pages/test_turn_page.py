@@ -6,8 +6,8 @@ import pytest
 from tests.inspector.conftest import browser
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector import Open, inspector_app
 from turnwright.model import ScriptedModel, asks_for
+from turnwright_inspector import Open, inspector_app
 
 pytestmark = pytest.mark.anyio
 

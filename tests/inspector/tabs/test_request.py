@@ -16,10 +16,6 @@ from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_st
 
 from turnwright import Agent, Engine, ModelSettings, StoreError
 from turnwright.driver.subagents import agent_tool
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.tabs import request as tab
-from turnwright.inspector.views.request_replay import Rebuilt
-from turnwright.inspector.views.tab_context import TabContext
 from turnwright.journal.admission import TurnOptions
 from turnwright.journal.answers import approve, reject
 from turnwright.message import FilePart, Message
@@ -27,10 +23,14 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.store import SqliteStore
-from turnwright.testing import Driven, FaultyStore, Scenario, play
-from turnwright.testing.strategies import scenarios
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.tabs import request as tab
+from turnwright_inspector.views.request_replay import Rebuilt
+from turnwright_inspector.views.tab_context import TabContext
 from turnwright_states import Cause, Limits, Usage
 from turnwright_states import facts as f
+from turnwright_testing import Driven, FaultyStore, Scenario, play
+from turnwright_testing.strategies import scenarios
 
 NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
 PASSES = ModelError("busy", cause=Cause.OVERLOADED)

@@ -22,13 +22,6 @@ from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_st
 from tests.secrets_made import SECRETS
 
 from turnwright import Agent, Engine, Price, StoreError
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.http.render import beginning
-from turnwright.inspector.tabs import budgets, journal, reproduce, timeline, transcript
-from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.tab_context import TabContext
-from turnwright.inspector.views.timeline import WIDTH, marks_of
-from turnwright.inspector.views.waterfall import BarKind
 from turnwright.journal.answers import approve
 from turnwright.journal.fork import fork_places
 from turnwright.model import ScriptedModel, asks_for
@@ -36,11 +29,18 @@ from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.privacy.redaction import redactor
 from turnwright.store import MemoryStore, SqliteStore
-from turnwright.testing import Driven, FaultyStore, Scenario, play
-from turnwright.testing.strategies import scenarios
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.http.render import beginning
+from turnwright_inspector.tabs import budgets, journal, reproduce, timeline, transcript
+from turnwright_inspector.views.pagination import Window
+from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.timeline import WIDTH, marks_of
+from turnwright_inspector.views.waterfall import BarKind
 from turnwright_states import Cause, Limits
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART
+from turnwright_testing import Driven, FaultyStore, Scenario, play
+from turnwright_testing.strategies import scenarios
 
 #: The width of the narrowest bar.
 NARROWEST = 2.0

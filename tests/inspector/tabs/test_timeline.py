@@ -14,15 +14,15 @@ from tests.inspector.turns_made import AGENT, TOOLS, look
 
 from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.tabs import timeline
-from turnwright.inspector.views.sub_agents import sub_agents
-from turnwright.inspector.views.tab_context import TabContext
-from turnwright.inspector.views.timeline import WIDTH
-from turnwright.inspector.views.waterfall import BarKind
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import MemoryStore
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.tabs import timeline
+from turnwright_inspector.views.sub_agents import sub_agents
+from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.timeline import WIDTH
+from turnwright_inspector.views.waterfall import BarKind
 from turnwright_states import Limits
 
 pytestmark = pytest.mark.anyio

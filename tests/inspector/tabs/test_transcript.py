@@ -7,11 +7,11 @@ from tests.inspector.conftest import TOKEN, person_at
 from tests.inspector.turns_made import TOOLS, keep, look
 
 from turnwright import Agent, Engine
-from turnwright.inspector import Token, inspector_app
-from turnwright.inspector.tabs import transcript
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError
 from turnwright.store import MemoryStore
+from turnwright_inspector import Token, inspector_app
+from turnwright_inspector.tabs import transcript
 from turnwright_states import Cause, Outcome
 from turnwright_states.facts import CallStarted
 

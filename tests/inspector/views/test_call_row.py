@@ -4,8 +4,8 @@ import pytest
 from pydantic import JsonValue
 from tests.secrets_made import SECRETS
 
-from turnwright.inspector.views.call_row import CallRow, call_row
 from turnwright.message import ToolCallPart, ToolResultPart
+from turnwright_inspector.views.call_row import CallRow, call_row
 from turnwright_states import CallStatus
 
 

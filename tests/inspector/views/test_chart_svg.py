@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from turnwright.draw import extract
-from turnwright.draw.svg import is_fresh
-from turnwright.inspector.views.chart_svg import FILE, Lit, chart_svg
+from turnwright_inspector.views.chart_svg import FILE, Lit, chart_svg
+from turnwright_proof.draw import extract
+from turnwright_proof.draw.svg import is_fresh
 from turnwright_states import State
 from turnwright_states.chart import CHART
 

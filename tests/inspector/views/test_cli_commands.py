@@ -10,10 +10,13 @@ from pydantic import JsonValue
 from tests.inspector.turns_made import AGENT, TOOLS, look, look_at_each_step
 
 from turnwright import Agent, Engine
-from turnwright.inspector.pages.background_turns import BackgroundTurns
-from turnwright.inspector.tabs import reproduce
-from turnwright.inspector.views.available_actions import available_actions
-from turnwright.inspector.views.cli_commands import (
+from turnwright.journal.fork import fork_places
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.store import MemoryStore, SqliteStore
+from turnwright_inspector.pages.background_turns import BackgroundTurns
+from turnwright_inspector.tabs import reproduce
+from turnwright_inspector.views.available_actions import available_actions
+from turnwright_inspector.views.cli_commands import (
     IN_MEMORY,
     NO_ADDRESS,
     UNTOLD,
@@ -21,9 +24,6 @@ from turnwright.inspector.views.cli_commands import (
     resume_command,
     store_flag,
 )
-from turnwright.journal.fork import fork_places
-from turnwright.model import ScriptedModel, asks_for
-from turnwright.store import MemoryStore, SqliteStore
 
 pytestmark = pytest.mark.anyio
 

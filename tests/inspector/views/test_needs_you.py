@@ -10,16 +10,16 @@ from tests.inspector.conftest import person_at
 
 from turnwright import Engine
 from turnwright.errors import StoreError
-from turnwright.inspector import Open, inspector_app
-from turnwright.inspector.pages.background_turns import BackgroundTurns
-from turnwright.inspector.views.needs_you import NeedsYou
-from turnwright.inspector.views.summaries import Summaries
-from turnwright.inspector.views.turn_query import Query, list_turns
-from turnwright.inspector.views.turn_summary import Digests
 from turnwright.model import ScriptedModel
 from turnwright.store import SqliteStore
 from turnwright.store.summaries import TurnFilter, TurnSummary, TurnTotals, Unsummarized
-from turnwright.testing.store_suite import Written
+from turnwright_inspector import Open, inspector_app
+from turnwright_inspector.pages.background_turns import BackgroundTurns
+from turnwright_inspector.views.needs_you import NeedsYou
+from turnwright_inspector.views.summaries import Summaries
+from turnwright_inspector.views.turn_query import Query, list_turns
+from turnwright_inspector.views.turn_summary import Digests
+from turnwright_testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio
 

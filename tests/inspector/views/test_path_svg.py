@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from turnwright.inspector.views.chart_svg import Lit
-from turnwright.inspector.views.path_svg import path_svg
+from turnwright_inspector.views.chart_svg import Lit
+from turnwright_inspector.views.path_svg import path_svg
 from turnwright_states import State
 from turnwright_states.chart import CHART
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from turnwright.inspector.views.plot import HUES, Plot, Series, plot_of, series_of, width_of
+from turnwright_inspector.views.plot import HUES, Plot, Series, plot_of, series_of, width_of
 
 DAY = 86_400.0
 NOON = datetime(2026, 11, 27, 12, tzinfo=UTC).timestamp()

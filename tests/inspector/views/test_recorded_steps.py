@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.inspector.views.recorded_steps import (
+from turnwright_audit.trajectories.atif import SubagentRef, Trajectory
+from turnwright_audit.trajectories.builder import RunBuilder
+from turnwright_inspector.views.recorded_steps import (
     inner_runs,
     lasts,
     recorded_steps,
     recorded_sub_agents,
     text_before,
 )
-from turnwright.inspector.views.steps import Step
-from turnwright.inspector.views.sub_agents import MOST
-from turnwright.inspector.views.waterfall import BarKind, waterfall
-from turnwright.trajectories.atif import SubagentRef, Trajectory
-from turnwright.trajectories.builder import RunBuilder
+from turnwright_inspector.views.steps import Step
+from turnwright_inspector.views.sub_agents import MOST
+from turnwright_inspector.views.waterfall import BarKind, waterfall
 
 
 def at(seconds: float) -> str:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.secrets_made import SECRETS
 
 from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
-from turnwright.inspector.http.event_stream import PageEvent, PageEventStream
-from turnwright.inspector.views.redacted_stream import Replies, Words
 from turnwright.privacy.redaction import redactor
+from turnwright_inspector.http.event_stream import PageEvent, PageEventStream
+from turnwright_inspector.views.redacted_stream import Replies, Words
 
 SECRET_WORDS = ("qorrekt", "hxrse", "battqry")
 TEXTS = st.lists(

@@ -6,13 +6,13 @@ import pytest
 
 from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
-from turnwright.inspector.views.step_summary import step_summaries
-from turnwright.inspector.views.steps import CONCLUDE, TEXT_ONLY, Step
-from turnwright.inspector.views.turn_record import TurnRecord, read_turn
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.tools import Tool
+from turnwright_inspector.views.step_summary import step_summaries
+from turnwright_inspector.views.steps import CONCLUDE, TEXT_ONLY, Step
+from turnwright_inspector.views.turn_record import TurnRecord, read_turn
 from turnwright_states import Decision, State
 from turnwright_states.chart import CHART
 from turnwright_states.facts import Answered

@@ -9,14 +9,14 @@ import pytest
 from msgspec import structs
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector.views.stop_reason import StopReason, stop_of
-from turnwright.inspector.views.tab_context import TabContext
-from turnwright.inspector.views.turn_record import TurnRecord, read_turn
 from turnwright.journal.answers import answer_item, approve
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.store import InboxItem, InboxKind
+from turnwright_inspector.views.stop_reason import StopReason, stop_of
+from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.turn_record import TurnRecord, read_turn
 from turnwright_states import REASONS, EndReason, Usage
 from turnwright_states.verdict import Check, Verdict
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.inspector.views.text_diff import DiffLine, text_diff
+from turnwright_inspector.views.text_diff import DiffLine, text_diff
 
 LINES = st.lists(st.sampled_from("abc"), max_size=30)
 

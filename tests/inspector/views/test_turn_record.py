@@ -7,9 +7,9 @@ from msgspec import structs
 
 from turnwright import Agent, Engine, tool
 from turnwright.errors import TurnNotFoundError
-from turnwright.inspector.views.turn_record import Turns, history_of, read_turn
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, NewTurn, Status, Store
+from turnwright_inspector.views.turn_record import Turns, history_of, read_turn
 from turnwright_states import State
 from turnwright_states import facts as f
 

@@ -1,0 +1,44 @@
+"""The packages beside the engine: the commands that they add, and the parts that commands of the engine use.
+
+The engine imports none of them. A package adds a command by an entry point of the group `turnwright.commands`.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Final
+
+from turnwright.errors import ConfigError
+
+#: The group of entry points that add commands: a name, and `module:function`.
+COMMANDS: Final = "turnwright.commands"
+
+
+def load_command(name: str, package: str | None = None) -> Callable[..., object] | None:
+    """Return the function of a command that a package adds, or None if none adds it.
+
+    `package` is the distribution that has the command. Raises `ConfigError` if it is not installed.
+    """
+    for entry in entry_points(group=COMMANDS, name=name):
+        function: Callable[..., object] = entry.load()
+        return function
+    if package is not None:
+        raise missing_package(f"turnwright {name}", package)
+    return None
+
+
+def import_part(module: str, user: str) -> ModuleType:
+    """Import a module of a package for `user`, a command or a flag. Raises `ConfigError` if it is not installed."""
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise missing_package(user, package.replace("_", "-")) from None
+
+
+def missing_package(user: str, package: str) -> ConfigError:
+    """Make the error of a command or a flag whose package is not installed."""
+    return ConfigError(f"{user} is part of {package}, which is not installed: pip install {package}")

@@ -1,1 +1,0 @@
-"""The readers of recorded runs, one module a format. `turnwright.trajectories.formats` lists them."""

@@ -1,0 +1,185 @@
+"""`turnwright audit`: reads recorded runs of any agent, and shows their endings, loops and limits."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from turnwright.cli import codes, process
+from turnwright.cli.process import echo_json
+from turnwright.cli.screen import Screen
+from turnwright.cli.summary import count
+from turnwright.cli.view import one_line
+from turnwright.errors import ConfigError
+from turnwright.privacy.redaction import redactor
+from turnwright_audit.conditions import Condition, InvalidConditionError, parse_conditions
+from turnwright_audit.outcomes import InvalidOutcomesError, Outcomes
+from turnwright_audit.page import page_of
+from turnwright_audit.report import run_json, summary_json
+from turnwright_audit.suggest import Suggestion, suggest
+from turnwright_audit.totals import Totals
+from turnwright_audit.trajectories.formats import FORMATS, format_named
+from turnwright_audit.work import Audit, Settings, cpus
+from turnwright_states.verdict import Verdict
+
+from .audit_report import print_invariants, print_report
+
+#: The runs that `turnwright demo audit` reads. `.ci/record_demo_runs.py` records them.
+DEMO_RUNS: Final = Path(__file__).parents[1] / "demo_runs.jsonl.gz"
+_MESSAGE: Final = 1000
+_CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
+
+
+def audit(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Files, folders or archives of recorded runs; - is stdin.")
+    ],
+    *,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="The format of all files. By default it is recognized.")
+    ] = None,
+    outcomes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV or JSON lines that say which runs succeeded: run or file, and success."),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITIONS", help="Exit with 1 if one holds: loops>1%,unpaired>0, or a size as in steps.p99>50."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Check the invariants of a turn in each turn, instead of a report.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report with plots to this file, as one HTML page.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that read files. By default as many as there are processors.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per run, and a last one for all.")
+    ] = False,
+) -> None:
+    """Audit recorded runs of any agent: their endings, their loops, and the limits that would have helped.
+
+    Nothing leaves this machine. docs/how-to/audit-your-runs.md explains the report.
+
+    Exit codes: 0 audited, 1 a condition of --fail-on holds or could not be checked on each file, or --strict finds a
+    violation, 2 usage, or no run could be read, 6 the runs, or files that could not be read, lack what a condition, or
+    a claim of --strict, needs.
+    """
+    conditions = [] if fail_on is None else _conditions(fail_on)
+    settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict)
+    _check(html)
+    unreadable: set[str] = set()
+    with Audit(paths, settings, jobs=jobs or cpus()) as found, _progress(found.size) as advance:
+        for batch in found.batches(advance):
+            for problem in batch.problems:
+                unreadable.add(problem.file)
+                process.say(_hidden(one_line(f"{problem.file}: {problem.message}", _MESSAGE)))
+            for run in batch.runs() if as_json else ():
+                echo_json(redactor().hide_in(run_json(run)))
+        suggestion = suggest(found.totals, found.runs())
+    totals = found.totals
+    unknown = _skipped(found, format_) if found.skipped else ""
+    if unknown and totals.runs and not as_json:
+        process.say(unknown)
+    if settings.outcomes is not None and totals.runs and not found.labels:
+        process.say(f"--outcomes {outcomes}: it has no label for any of these runs")
+    if html is not None and totals.runs:
+        _write(html, page_of(totals, suggestion, files=found.files, hide=_hidden))
+    if as_json:
+        figures = {"files": found.files, "files_skipped": found.skipped, "files_unreadable": len(unreadable)}
+        echo_json(redactor().hide_in(summary_json(totals, suggestion, figures)))
+    elif totals.runs:
+        _print(found, suggestion, strict=strict)
+    if not totals.runs:
+        nothing = "" if found.files or unreadable or found.skipped else "there is no file to read"
+        raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, nothing))))
+    raise typer.Exit(_exit_code(totals, conditions, unreadable=len(unreadable), strict=strict))
+
+
+def _skipped(found: Audit, format_: str | None) -> str:
+    what = f"{count(found.skipped, 'file')} had {'another' if format_ else 'no known'} format"
+    name = _hidden(one_line(found.first_skipped, _MESSAGE))
+    return f"{what}{': ' if found.skipped == 1 else ', such as '}{name}"
+
+
+def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None:
+    if strict:
+        print_invariants(found.totals.invariants, subagents=found.totals.subagents, hide=_hidden)
+    else:
+        print_report(found.totals, suggestion, files=found.files, hide=_hidden)
+
+
+def _check(page: Path | None) -> None:
+    """Raise `ConfigError` if the page has no place. To read the files may take a while."""
+    if page is not None and not page.parent.is_dir():
+        raise ConfigError(f"--html {page}: {page.parent} is not a folder")
+
+
+def _write(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"--html {path}: {error.strerror}") from error
+
+
+def _exit_code(totals: Totals, conditions: Iterable[Condition], *, unreadable: int, strict: bool) -> int:
+    conditions = list(conditions)
+    lacking = [(condition.text, lacks) for condition in conditions if (lacks := condition.lacks(totals))]
+    for text, lacks in lacking:
+        process.say(f"--fail-on {text}: it cannot be checked: the runs have {lacks}")
+    failed = [condition for condition in conditions if condition.holds(totals)]
+    for condition in failed:
+        process.say(f"--fail-on {condition.text}: it is {condition.value(totals):g}{'%' * condition.percent}")
+    if conditions and unreadable:
+        texts = ",".join(condition.text for condition in conditions)
+        process.say(f"--fail-on {texts}: it could not be checked on {count(unreadable, 'file')}")
+    if failed or (conditions and unreadable):
+        return codes.FAILED
+    if lacking:
+        return codes.INCONCLUSIVE
+    code = _CODES[totals.invariants.verdict] if strict else 0
+    return codes.INCONCLUSIVE if strict and unreadable and not code else code
+
+
+def _hidden(text: str) -> str:
+    return redactor().hide(text)
+
+
+def _format(name: str | None) -> str | None:
+    if name is not None and format_named(name) is None:
+        raise ConfigError(f"--format must be one of {', '.join(one.name for one in FORMATS)}, not {name!r}")
+    return name
+
+
+def _conditions(text: str) -> list[Condition]:
+    try:
+        return parse_conditions(text)
+    except InvalidConditionError as error:
+        raise ConfigError(f"--fail-on: {error}") from None
+
+
+def _outcomes(path: Path) -> Outcomes:
+    try:
+        return Outcomes.parse(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, InvalidOutcomesError) as error:
+        raise ConfigError(f"--outcomes {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _progress(size: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar where stderr is a terminal."""
+    console = Screen(err=True)
+    if not console.is_terminal or not size:
+        yield lambda _: None
+        return
+    columns = (TextColumn("Reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=size)
+        yield lambda read: progress.advance(task, read)

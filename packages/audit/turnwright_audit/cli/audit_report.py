@@ -1,0 +1,321 @@
+"""The report of an audit on a terminal: endings, sizes, loops, limits, and a suggestion."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
+from textwrap import wrap
+from typing import Final
+
+from turnwright.cli.columns import print_columns
+from turnwright.cli.screen import print_lines
+from turnwright.cli.summary import count
+from turnwright.cli.view import one_line
+from turnwright_audit.distribution import Distribution
+from turnwright_audit.numbers import money, percent, short
+from turnwright_audit.suggest import Suggestion
+from turnwright_audit.totals import MICRO, Group, SeenLoop, Tally, Totals
+from turnwright_audit.trials import TRIALS
+from turnwright_audit.verdicts import Invariants
+
+Rows = list[Sequence[str]]
+#: Rows of a table that are shown.
+_MOST: Final = 10
+_LOOPS: Final = 5
+#: A limit that changes a larger share of the runs is not shown.
+_USEFUL: Final = 0.5
+#: Fewer good runs than this are too few for a p99.
+_FEW: Final = 100
+_NAME: Final = 34
+_LIMITS: Final = {
+    "steps": "steps",
+    "tool_calls": "tool calls",
+    "max_calls_per_step": "calls per step",
+    "tokens": "tokens",
+    "cost": "cost",
+    "doom_threshold": "equal rounds",
+    "detector": "detector",
+}
+#: The detectors in words.
+_WORDS: Final = {
+    "errors:4": "same error x4",
+    "nothing:6": "nothing new x6",
+    "results:3 + errors:4 + nothing:6": "all three",
+}
+#: The meaning of each word in the table of limits.
+_NOTES: Final = {
+    "calls x": "  calls xN: N rounds with the same calls; results xN: with the same results too",
+    "nudge": "  +nudge: the model gets a hint, and is stopped the next time",
+    "all three": "  all three: results x3, same error x4 and nothing new x6",
+}
+
+
+def print_report(totals: Totals, suggestion: Suggestion | None, *, files: int, hide: Callable[[str], str]) -> None:
+    """Print the report. `hide` hides secrets in texts of a recording."""
+    report = _Report(totals, hide)
+    print_lines(report.head(files))
+    report.endings()
+    report.sizes()
+    report.groups()
+    print_lines(report.pairing())
+    report.without_results()
+    report.loops()
+    report.limits()
+    print_lines(_suggested(totals, suggestion))
+
+
+def print_invariants(found: Invariants, *, subagents: int = 0, hide: Callable[[str], str]) -> None:
+    """Print the verdict on each claim with the numbers of turns, and the first faults."""
+    beside = " (those of sub-agents too)" if subagents else ""
+    print_lines([f"Turns: {found.turns:,}{beside}", f"{'verdict':<13} holds broken unknown  claim"])
+    for claim, one in found.claims.items():
+        numbers = f"{one.holds:>6,} {one.violated:>6,} {one.unknown:>7,}"
+        lines = wrap(claim, 43)
+        print_lines([f"{one.verdict:<12} {numbers}  {lines[0]}", *(f"{'':<36}{line}" for line in lines[1:])])
+    reasons = dict.fromkeys(one.why for one in found.claims.values() if one.why)
+    print_lines(["", "Unknown because, for example:"] if reasons else [])
+    print_lines(f"  {one_line(hide(why), 400)}" for why in reasons)
+    for fault in found.faults:
+        turn = f", turn {fault.turn}" if fault.turn else ""
+        where = f"{fault.file}, run {fault.run}{turn}" if fault.run != fault.turn else f"{fault.file}{turn}"
+        print_lines(["", f"violated: {fault.claim}", f"  {one_line(hide(where), 400)}"])
+        print_lines([f"  {one_line(hide(fault.why), 400)}"])
+        print_lines(f"    {one_line(hide(line), 400)}" for line in fault.witness)
+
+
+class _Report:
+    def __init__(self, totals: Totals, hide: Callable[[str], str]) -> None:
+        self._totals = totals
+        self._hide = hide
+        self._labeled = totals.succeeded + totals.failed
+
+    def _text(self, text: str, width: int = _NAME) -> str:
+        return one_line(self._hide(text), width)
+
+    def head(self, files: int) -> Iterator[str]:
+        totals = self._totals
+        found = f"{count(totals.runs, 'run')} in {count(files, 'file')} ({', '.join(sorted(totals.formats))})"
+        yield from wrap(found, 80, subsequent_indent="  ")
+        tokens = totals.input_tokens + totals.output_tokens
+        cost = f"cost {money(totals.cost)}" if totals.cost else "no cost recorded"
+        used = f"{short(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
+        turns, steps, calls = count(totals.turns, "turn"), count(totals.steps, "step"), count(totals.calls, "call")
+        yield f"  {turns}, {steps}, {calls}, {used}"
+        if self._labeled:
+            rest = totals.runs - self._labeled
+            without = f", {rest:,} without a label" if rest else ""
+            yield f"  {totals.succeeded:,} succeeded, {totals.failed:,} failed{without}"
+        else:
+            yield "  no labels: --outcomes FILE says which runs succeeded"
+
+    def endings(self) -> None:
+        rows: Rows = []
+        ordered = sorted(self._totals.endings.items(), key=lambda one: -one[1])
+        for name, number in ordered[:_MOST]:
+            rows.append((self._text(name, 50), f"{number:,}", percent(number, self._totals.runs)))
+        self._more(rows, ordered)
+        _table("Endings", ("ending", ">runs", ">share"), rows)
+
+    def sizes(self) -> None:
+        every = self._totals.all
+        rows: Rows = [
+            (name, *map(words, _shares(distribution, scale)))
+            for name, distribution, scale, words in (
+                ("steps", every.steps, 1, short),
+                ("calls", every.calls, 1, short),
+                ("tokens", every.tokens, 1, short),
+                ("cost", every.cost, MICRO, money),
+            )
+            if distribution.max
+        ]
+        _table("Size of a run", ("", ">p50", ">p95", ">p99", ">max"), rows)
+
+    def groups(self) -> None:
+        rows: Rows = []
+        ordered = sorted(self._totals.groups.items(), key=lambda one: -one[1].runs)
+        for name, group in ordered[:_MOST]:
+            rows.append((self._text(name), *_group(group)))
+        self._more(rows, ordered)
+        head = ("agent / model", ">runs", ">ok", ">steps p50", ">p99", ">calls p99", ">tokens p99")
+        _table("By agent and model", head, rows)
+
+    def pairing(self) -> Iterator[str]:
+        totals = self._totals
+        yield ""
+        yield "Calls without a result"
+        yield f"  {totals.unpaired:,} of {count(totals.calls, 'call')}, in {count(totals.unpaired_runs, 'run')}"
+        apart = {
+            "of terminal tools": totals.terminal,
+            "that wait for a person": totals.waiting,
+            "whose record could not be read": totals.unreadable + totals.lost_calls,
+        }
+        others = [f"{number:,} {words}" for words, number in apart.items() if number]
+        if others:
+            yield f"  not counted: {', '.join(others)}"
+        noted = (
+            (totals.orphans, "result", " without a call"),
+            (totals.errors, "error", ""),
+            (totals.denied, "denied call", ""),
+            (totals.failed_requests, "failed request", " to the model"),
+            (totals.unreadable_lines, "line", " that could not be read"),
+        )
+        found = [count(number, what) + rest for number, what, rest in noted if number]
+        if found:
+            yield f"  also: {', '.join(found)}"
+        for finding, number in totals.findings.items():
+            yield f"  cannot be so: {finding} ({number:,})"
+
+    def without_results(self) -> None:
+        rows: Rows = []
+        ordered = self._totals.without_results
+        for one in ordered[:_MOST]:
+            tools = ", ".join(one.tools)
+            rows.append((self._text(_run(one.file, one.run), 40), self._text(tools, 24), f"{one.calls:,}"))
+        self._more(rows, ordered)
+        _table("The runs with most calls without a result", ("run", "tools", ">calls"), rows)
+
+    def loops(self) -> None:
+        totals = self._totals
+        if not totals.kinds:
+            print_lines(["", "Loops: none"])
+            return
+        rows: Rows = [
+            (
+                name,
+                f"{one.loops:,}",
+                f"{one.runs:,}",
+                self._ok(one.succeeded),
+                f"{one.rounds:,}",
+                _tokens(one.tokens_after, known=bool(one.with_tokens)),
+            )
+            for name, one in sorted(totals.kinds.items(), key=lambda one: -one[1].loops)
+        ]
+        title = f"Loops, in {totals.looping:,} of {count(totals.runs, 'run')} ({percent(totals.looping, totals.runs)})"
+        _table(title, ("kind", ">loops", ">runs", ">ok", ">rounds", ">tokens after"), rows)
+        worst: Rows = [self._loop(one) for one in totals.loops[:_LOOPS]]
+        _table("The loops with most tokens after them", ("run", "tool", "kind", ">step", ">rounds", ">tokens"), worst)
+
+    def _loop(self, seen: SeenLoop) -> Sequence[str]:
+        loop = seen.loop
+        tool = self._text(loop.tool, 12)
+        return (
+            self._text(_run(seen.file, seen.run), 20),
+            tool,
+            loop.kind.words,
+            f"{loop.step:,}",
+            f"{loop.length:,}",
+            _tokens(loop.tokens_after, known=seen.has_tokens),
+        )
+
+    def limits(self) -> None:
+        rows: Rows = []
+        for name in TRIALS:
+            tally = self._totals.tallies.get(name)
+            if tally is None or not 0 < tally.runs <= self._totals.runs * _USEFUL:
+                continue
+            limit, _, value = name.partition(" ")
+            rows.append((_LIMITS[limit], _value(limit, value), *self._tally(tally)))
+        if not rows:
+            print_lines(["", f"Limits: each that was tried changes no run, or more than {percent(_USEFUL, 1)} of them"])
+            return
+        head = ("limit", ">value", ">runs", ">ok", ">at step", ">steps", ">calls", ">tokens", ">cost")
+        _table("Limits: the runs that each would change, and what it would save", head, rows)
+        print_lines(
+            [
+                "  ok: of these runs, those that had succeeded; at step: the median of the stops",
+                *(text for word, text in _NOTES.items() if any(word in row[1] for row in rows)),
+                f"  Limits that change more than {percent(_USEFUL, 1)} of the runs are only in --json.",
+            ]
+        )
+
+    def _tally(self, tally: Tally) -> Sequence[str]:
+        totals = self._totals
+        at = f"{tally.at.quantile(0.5):,}" if tally.at.n else ""
+        return (
+            f"{tally.runs:,}",
+            self._ok(tally.succeeded),
+            at,
+            percent(tally.steps, totals.steps),
+            percent(tally.calls, totals.calls),
+            *totals.shares_saved(tally),
+        )
+
+    def _ok(self, number: int) -> str:
+        return f"{number:,}" if self._labeled else "?"
+
+    def _more(self, rows: Rows, ordered: Sequence[object]) -> None:
+        if len(ordered) > _MOST:
+            rows.append((f"and {len(ordered) - _MOST:,} more", *[""] * (len(rows[0]) - 1)))
+
+
+def _run(file: str, run: str) -> str:
+    """Return the name of a run: of one that has a number only, with the name of its file."""
+    return f"{PurePath(file).name}:{run}" if run.isdecimal() else run
+
+
+def _tokens(number: int, *, known: bool) -> str:
+    return short(number) if known else "?"
+
+
+def _value(limit: str, value: str) -> str:
+    if limit == "tokens":
+        return short(int(value))
+    if limit == "detector":
+        return _WORDS[value]
+    return value.replace("calls:", "calls x").replace("results:", "results x").replace(", 1 nudge", " +nudge")
+
+
+def _group(group: Group) -> Sequence[str]:
+    ok = percent(group.succeeded, group.labeled) if group.labeled else "?"
+    steps, calls = group.steps, group.calls
+    return (
+        f"{group.runs:,}",
+        ok,
+        f"{steps.quantile(0.5):,}",
+        f"{steps.quantile(0.99):,}",
+        f"{calls.quantile(0.99):,}",
+        short(group.tokens.quantile(0.99)) if group.tokens.n else "?",
+    )
+
+
+def _shares(distribution: Distribution, scale: int) -> Iterator[float]:
+    return (number / scale for number in distribution.shares().values())
+
+
+def _table(title: str, head: Sequence[str], rows: Rows) -> None:
+    """Print a table. A column whose head begins with `>` is aligned to the right."""
+    if not rows:
+        return
+    columns = [list(column) for column in zip(head, *rows, strict=True)]
+    for column in columns:
+        if column[0].startswith(">"):
+            column[0] = column[0][1:]
+            width = max(map(len, column))
+            column[:] = [cell.rjust(width) for cell in column]
+    columns[0] = [f"  {cell}" for cell in columns[0]]
+    named, *rest = zip(*columns, strict=True)
+    print_lines(["", title])
+    print_columns(named, rest)
+
+
+def _suggested(totals: Totals, found: Suggestion | None) -> Iterator[str]:
+    yield ""
+    if found is None:
+        yield "Suggested limits: none, because no run is known to have gone well"
+        return
+    kind = "succeeded" if found.labeled else "gave an answer"
+    yield f"Suggested limits: p99 of {count(found.runs, 'run')} that {kind}, rounded up"
+    yield f"    {found.python}"
+    yield "  or in an agent file:"
+    yield from (f"    {line}" for line in found.front_matter)
+    for name, tally in (("These limits", found.effect), ("The defaults", found.defaults)):
+        yield f"  {name} would change {_done(totals, tally, labeled=found.labeled)}"
+    if found.runs < _FEW:
+        yield f"  The p99 of fewer than {_FEW} runs is their maximum: audit more of them."
+    if len(totals.groups) > 1:
+        yield "  They are for all agents and models together: audit one alone for limits of its own."
+
+
+def _done(totals: Totals, tally: Tally, *, labeled: bool) -> str:
+    ok = f" ({tally.succeeded:,} ok)" if labeled else ""
+    tokens, _ = totals.shares_saved(tally)
+    saved = f"{percent(tally.steps, totals.steps)} of steps{f', {tokens} of tokens' if tokens else ''}"
+    return f"{tally.runs:,} of {count(totals.runs, 'run')}{ok}, saving {saved}."

@@ -1,0 +1,104 @@
+"""The invariants of a turn (`turnwright_states.traces`), checked on recorded runs of any format."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from turnwright_audit.trajectories.atif import ResultNotes, ResultStatus, RunNotes, Trajectory, TrajectoryStep
+from turnwright_audit.trajectories.traced_run import TracedRun
+from turnwright_states import CallStatus, traces
+from turnwright_states.traces import TraceClaim, TurnCheck
+
+from .measure import is_finished
+from .rounds import is_reply, shared_result, text_of
+from .verdicts import Invariants
+
+_STATUSES: Final[Mapping[ResultStatus | None, CallStatus]] = {
+    "error": CallStatus.ERROR,
+    "denied": CallStatus.REJECTED,
+    "canceled": CallStatus.ABORTED,
+}
+#: Claims about the end of a turn, which a recording of steps does not mark.
+_OF_ENDS: Final = (TraceClaim.ONE_END, TraceClaim.NOTHING_AFTER, TraceClaim.REASON)
+_NO_END: Final = "the format does not record the ends of turns"
+_DAMAGED: Final = "a part of the run could not be read"
+
+
+def check_run(run: Trajectory, file: str, name: str) -> Invariants:
+    """Check the turns of a run and of its sub-agents."""
+    found = Invariants()
+    for check in (
+        _of_events(run) if isinstance(run, TracedRun) else (one for inner in run.every() for one in _checks(inner))
+    ):
+        found.take(check, file, name)
+    return found
+
+
+def _of_events(run: TracedRun) -> Iterator[TurnCheck]:
+    for check in traces.check_turns(run.events(), run.place):
+        yield _undecided(check) if run.damaged else check
+
+
+def _checks(run: Trajectory) -> Iterator[TurnCheck]:
+    damaged = run.run_notes.unreadable_lines > 0
+    for check in traces.check_turns(events_of(run), "step"):
+        unmarked = {claim: _NO_END for claim in _OF_ENDS if claim not in check.unknown}
+        yield _undecided(check) if damaged else check._replace(unknown={**check.unknown, **unmarked})
+
+
+def _undecided(check: TurnCheck) -> TurnCheck:
+    """Return a check without faults, because what could not be read may explain them."""
+    return check._replace(faults=(), unknown=dict.fromkeys(TraceClaim, _DAMAGED))
+
+
+def events_of(run: Trajectory) -> Iterator[tuple[int, traces.TraceEvent]]:
+    """Yield the events of the turns of a run, each with the number of its step; turns are named by their place.
+
+    A call of a terminal tool, and one whose result could not be read, count as having one.
+    """
+    notes = run.run_notes
+    turn = 0
+    number = 0
+    for step in run.steps:
+        if step.is_copied_context or (not turn and step.source == "system"):
+            continue
+        noted = step.extra and step.extra.turnwright
+        if noted and noted.steered and turn:
+            yield step.step_id, traces.TraceMessage(turn=str(turn), text=text_of(step.message))
+            continue
+        if step.source == "user" or not turn:
+            if turn:
+                yield number, _end(str(turn), "")
+            turn += 1
+            yield step.step_id, traces.TraceTurnStarted(turn=str(turn))
+        number = step.step_id
+        for event in _events(step, str(turn), notes):
+            yield number, event
+    if turn and not notes.cut and (notes.ending or is_finished(run)):
+        yield number, _end(str(turn), notes.ending or "")
+
+
+def _end(turn: str, ending: str) -> traces.TraceTurnEnded:
+    # Such a claim cannot be decided.
+    return traces.TraceTurnEnded(turn=turn, outcome=ending or "ended", reason=ending or "ended")
+
+
+def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces.TraceEvent]:
+    noted = step.extra and step.extra.turnwright
+    if step.source == "system" and noted and noted.error:
+        yield traces.TraceModelFailed(turn=turn, cause=text_of(step.message))
+    calls = step.tool_calls or ()
+    if is_reply(step):
+        asked = tuple(traces.TraceCall(id=call.tool_call_id, name=call.function_name) for call in calls)
+        yield traces.TraceModelReplied(turn=turn, text=text_of(step.message), calls=asked)
+    answered = set()
+    shared = shared_result(step)
+    for result in step.observation.results if step.observation else ():
+        own = (result.extra and result.extra.turnwright) or ResultNotes()
+        answered.add(result.source_call_id)
+        if result is not shared and (result.source_call_id is not None or not own.unreadable):
+            answers = result.source_call_id or own.orphan_id or "without an id"
+            yield traces.TraceToolResult(turn=turn, call=answers, status=_STATUSES.get(own.status, CallStatus.OK))
+    for call in calls:
+        ended = shared is not None or call.function_name in (notes.terminal_tools or ())
+        if ended and call.tool_call_id not in answered:
+            yield traces.TraceToolResult(turn=turn, call=call.tool_call_id)

@@ -1,0 +1,281 @@
+"""The measures of one run, small enough to be kept while thousands of other runs are read."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from msgspec import Struct, field
+
+from turnwright_audit.trajectories.atif import FinalMetrics, ResultNotes, RunNotes, Trajectory, TrajectoryStep
+from turnwright_audit.trajectories.checks import findings_of
+
+from .loops import Loop, loops_of
+from .rounds import AuditStep, counted, is_reply, late_results, shared_result, turns_of
+from .verdicts import Invariants
+
+_UNKNOWN: Final = "unknown"
+_ANSWERED: Final = "answered"
+_TERMINAL: Final = "terminal tool"
+#: The state of a call that a person must answer first.
+_WAITING: Final = "waiting"
+_BY_ITSELF: Final = (_ANSWERED, _TERMINAL)
+#: The endings of agents that said they were done, though their last reply is a call, or the last message the user's.
+_DONE: Final = frozenset({"Submitted", "submitted", "task_done", "user_stop"})
+#: The endings of a reply that is an answer, though the model's server ran calls in it.
+_REPLY_DONE: Final = frozenset(
+    {"end_turn", "stop_sequence", "stop", "completed", "task_complete", "turn_complete", "success", "natural stop"}
+)
+#: How endings begin, up to a colon, of runs that something stopped, though their last reply may be a text.
+_STOPPED: Final = frozenset(
+    {"cap_hit", "doom_loop", "failed", "inconclusive", "paused", "continued", "cap", "max turns", "blocked"}
+)
+#: Other parts of the names of such endings, which differ between versions: LimitsExceeded, turn_aborted, exit_cost.
+_STOPPED_WORD: Final = re.compile(
+    r"abort|cancel|content_filter|error|exceed|exit_(?:api|context|cost|format)|incomplete|interrupt|length|limit|max_"
+    r"|time(?:d[ _]?)?out",
+    re.IGNORECASE,
+)
+
+
+class TurnMeasure(Struct):
+    """One turn as the limits see it: a number for each step, and the places of steps at which loop detectors act.
+
+    `calls` are those that take a place in a budget, and `ran` those of them that were not denied. `first` is the
+    number of the turn's first step in the run.
+    """
+
+    first: int
+    calls: list[int]
+    ran: list[int]
+    tokens: list[int]
+    cost: list[float]
+    acts: dict[str, list[int]]
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return len(self.calls)
+
+
+class RunMeasure(Struct):
+    """One run with its sub-agents. Tokens are input and output tokens; the input includes the cached ones.
+
+    Of the `calls`, those that have no result are `terminal` (calls of terminal tools), `unreadable` (the record of the
+    result could not be read), `waiting` (the run is paused, and a person answers first) or else `unpaired`, counted by
+    tool in `unpaired_tools`. `lost_calls` could not be read, `orphans` are results whose call is
+    nowhere. `findings` counts what cannot be so in a recording, by kind. `finished`: it ended by itself, with an answer
+    or a terminal tool. `first` marks the first run of a file. `tokens_after` are those after the first loop of each
+    kind in each turn.
+    """
+
+    file: str
+    run: str
+    format: str
+    agent: str
+    model: str
+    turns: int = 0
+    steps: int = 0
+    calls: int = 0
+    results: int = 0
+    unpaired: int = 0
+    terminal: int = 0
+    unreadable: int = 0
+    waiting: int = 0
+    lost_calls: int = 0
+    orphans: int = 0
+    errors: int = 0
+    denied: int = 0
+    failed_requests: int = 0
+    unreadable_lines: int = 0
+    subagents: int = 0
+    ending: str = ""
+    success: bool | None = None
+    cut: bool = False
+    finished: bool = False
+    first: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float = 0.0
+    findings: dict[str, int] = field(default_factory=dict)
+    unpaired_tools: dict[str, int] = field(default_factory=dict)
+    loops: list[Loop] = field(default_factory=list)
+    tokens_after: dict[str, int] = field(default_factory=dict)
+    measured: list[TurnMeasure] = field(default_factory=list)
+    invariants: Invariants | None = None
+
+    @property
+    def has_step_tokens(self) -> bool:
+        """Whether the tokens are known for each step, and not as a sum alone."""
+        return any(any(turn.tokens) for turn in self.measured)
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens."""
+        return self.input_tokens + self.output_tokens
+
+
+def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
+    """Return the measures of a run. `place` is its position in the file, from 0, for a run without a name."""
+    notes = run.run_notes
+    found = RunMeasure(
+        file=file,
+        run=notes.run or run.session_id or run.trajectory_id or str(place),
+        format=notes.format or _UNKNOWN,
+        agent=run.agent.name,
+        model=_model(run),
+        ending=_ending(run, notes),
+        success=notes.success,
+        cut=notes.cut,
+        finished=is_finished(run),
+        first=not place,
+        findings=dict(Counter(one.kind for one in findings_of(run))),
+    )
+    for one in run.every():
+        found.subagents += one is not run
+        _count(one, found)
+        for number, turn in enumerate(turns_of(one)):
+            _take(turn, found, new=one is run and (number > 0 or _begins_with_message(one)))
+    return found
+
+
+def is_finished(run: Trajectory) -> bool:
+    """Whether a run ended by itself: with an answer, or with a call of a terminal tool."""
+    notes = run.run_notes
+    ending = (notes.ending or "").partition(":")[0]
+    if notes.cut or ending in _STOPPED or _STOPPED_WORD.search(ending):
+        return False
+    return ending in _DONE or _last_seen(run, notes) in _BY_ITSELF or (ending in _REPLY_DONE and _answers(run))
+
+
+def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
+    found.turns += new
+    if not turn:
+        return
+    loops, acts = loops_of(turn)
+    found.loops += loops
+    for kind in {loop.kind for loop in loops}:
+        after = max(loop.tokens_after for loop in loops if loop.kind is kind)
+        found.tokens_after[kind] = found.tokens_after.get(kind, 0) + after
+    found.errors += sum(call.status == "error" for step in turn for call in step.calls)
+    found.denied += sum(call.status == "denied" for step in turn for call in step.calls)
+    found.measured.append(
+        TurnMeasure(
+            turn[0].number,
+            [sum(call.valid for call in step.calls) for step in turn],
+            [sum(call.valid and call.status != "denied" for call in step.calls) for step in turn],
+            [step.tokens for step in turn],
+            [step.cost for step in turn],
+            acts,
+        )
+    )
+
+
+def _count(run: Trajectory, found: RunMeasure) -> None:
+    notes = run.run_notes
+    found.unreadable_lines += notes.unreadable_lines
+    late = late_results(run)
+    found.orphans += len(late.keys() - {call.tool_call_id for step in run.steps for call in step.tool_calls or ()})
+    last = next((step for step in reversed(run.steps) if is_reply(step)), None)
+    for step in run.steps:
+        if step.is_copied_context:
+            continue
+        if is_reply(step):
+            found.steps += 1
+        noted = step.extra and step.extra.turnwright
+        if noted:
+            found.failed_requests += noted.error
+            found.lost_calls += noted.unreadable_calls
+        _pair(step, late, found, notes.terminal_tools or (), cut=notes.cut and step is last)
+    _spend(run, found)
+
+
+def _pair(
+    step: TrajectoryStep, late: Collection[str], found: RunMeasure, terminal: Collection[str], *, cut: bool
+) -> None:
+    """Count the calls of a step, and what became of them."""
+    answered: dict[str, bool] = {}
+    for result in step.observation.results if step.observation else ():
+        notes = (result.extra and result.extra.turnwright) or ResultNotes()
+        if result.source_call_id is None:
+            found.orphans += notes.orphan_id is not None and not notes.unreadable
+        else:
+            answered[result.source_call_id] = notes.unreadable
+    shared = None if shared_result(step) is None else False
+    for call in step.tool_calls or ():
+        name = call.function_name
+        found.calls += 1
+        unreadable = answered.get(call.tool_call_id, False if call.tool_call_id in late else shared)
+        if unreadable is not None:
+            found.results += not unreadable
+            found.unreadable += unreadable
+        elif name in terminal:
+            found.terminal += 1
+        elif cut:
+            found.unreadable += 1
+        elif call.extra and call.extra.turnwright and call.extra.turnwright.state == _WAITING:
+            found.waiting += 1
+        else:
+            found.unpaired += 1
+            found.unpaired_tools[name] = found.unpaired_tools.get(name, 0) + 1
+
+
+def _spend(run: Trajectory, found: RunMeasure) -> None:
+    """Add the tokens and the cost: the sums of the steps, or those of the run where it only has sums."""
+    used = [step.metrics for step in run.steps if step.metrics and not step.is_copied_context]
+    totals = run.final_metrics or FinalMetrics()
+    for name, total in (
+        ("input_tokens", (sum(counted(one.prompt_tokens) for one in used), totals.total_prompt_tokens)),
+        ("output_tokens", (sum(counted(one.completion_tokens) for one in used), totals.total_completion_tokens)),
+        ("cached_tokens", (sum(counted(one.cached_tokens) for one in used), totals.total_cached_tokens)),
+        ("cost", (sum(counted(one.cost_usd) for one in used), totals.total_cost_usd)),
+    ):
+        setattr(found, name, getattr(found, name) + (total[0] or counted(total[1])))
+
+
+def _model(run: Trajectory) -> str:
+    if run.agent.model_name:
+        return run.agent.model_name
+    names = (step.model_name for step in run.steps if step.source == "agent" and step.model_name)
+    return next(names, _UNKNOWN)
+
+
+def _begins_with_message(run: Trajectory) -> bool:
+    """Whether a user message comes before the first reply, so that the first turn is one."""
+    first = next(_own(run), None)
+    return first is not None and first.source == "user"
+
+
+def _own(run: Trajectory) -> Iterator[TrajectoryStep]:
+    return (step for step in run.steps if step.source == "user" or is_reply(step) if not step.is_copied_context)
+
+
+def _ending(run: Trajectory, notes: RunNotes) -> str:
+    """Return the ending in the words of the recording, or what the last step shows."""
+    return notes.ending or ("cut" if notes.cut else _last_seen(run, notes))
+
+
+def _answers(run: Trajectory) -> bool:
+    """Whether the last reply has a text, and no message of the user follows it."""
+    last = next((step for step in reversed(run.steps) if step.source != "system"), None)
+    return last is not None and last.source == "agent" and bool(last.message)
+
+
+def _last_seen(run: Trajectory, notes: RunNotes) -> str:
+    last = next((step for step in reversed(run.steps) if step.source != "system" or _failed(step)), None)
+    if last is None:
+        return "empty"
+    if last.source == "system":
+        return "model error"
+    if last.source == "user":
+        return "message without a reply"
+    if not last.tool_calls:
+        return _ANSWERED
+    if any(call.function_name in (notes.terminal_tools or ()) for call in last.tool_calls):
+        return _TERMINAL
+    return "after a tool call"
+
+
+def _failed(step: TrajectoryStep) -> bool:
+    return bool(step.extra and step.extra.turnwright and step.extra.turnwright.error)

@@ -1,0 +1,93 @@
+"""Reads trajectories in the Agent Trajectory Interchange Format: one, a list of them, or one in each line."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from turnwright_audit.trajectories.atif import VERSION, RunExtra, RunNotes, Trajectory, TrajectoryAgent, TrajectoryStep
+from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.source import Recording
+from turnwright_audit.trajectories.values import Values
+
+NAME: Final = "atif"
+#: Tools by which agents of several programs end a run. Their calls have no result.
+_TERMINAL: Final = ["finish", "mark_task_complete", "submit", "task_done"]
+_UNKNOWN: Final = {"name": "unknown", "version": "unknown"}
+_RUN: Final = Shape(Trajectory)
+_STEP: Final = Shape(TrajectoryStep)
+_AGENT: Final = Shape(TrajectoryAgent)
+
+
+class _Trajectories(Shape[list[Trajectory]]):
+    """Trajectories. Of one that breaks the format, the steps that fit are kept, and the others are counted."""
+
+    def __init__(self) -> None:
+        super().__init__(list[Trajectory])
+
+    def decode(self, data: bytes) -> list[Trajectory] | None:
+        try:
+            return [_decode(data)]
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return super().decode(data)
+
+    def convert(self, value: object) -> list[Trajectory] | None:
+        found = [self._one(part) for part in value] if isinstance(value, list) else [self._one(value)]
+        return [run for run in found if run is not None] or None
+
+    def _one(self, value: object) -> Trajectory | None:
+        if not isinstance(value, Mapping):
+            return None
+        agent = value.get("agent")
+        about = {**_UNKNOWN, **agent} if isinstance(agent, Mapping) else _UNKNOWN
+        rest = {name: part for name, part in value.items() if name not in ("agent", "steps", "subagent_trajectories")}
+        run = _RUN.convert({**rest, "schema_version": VERSION, "agent": _UNKNOWN})
+        if run is None:
+            return None
+        run.agent = _AGENT.convert(about) or run.agent
+        steps, inner = value.get("steps"), value.get("subagent_trajectories")
+        found = [_STEP.convert(step) for step in steps] if isinstance(steps, list) else []
+        run.steps = [step for step in found if step is not None]
+        below = map(self._one, inner) if isinstance(inner, list) else ()
+        run.subagent_trajectories = [one for one in below if one is not None] or None
+        notes = _notes(run)
+        notes.unreadable_lines += len(found) - len(run.steps)
+        if not run.steps:
+            run.steps.append(TrajectoryStep(step_id=1, source="system"))
+        return run
+
+
+_SHAPE: Final = _Trajectories()
+_decode = msgspec.json.Decoder(Trajectory).decode
+
+
+def recognizes(recording: Recording) -> bool:
+    """Whether the first trajectory names a version of the format."""
+    first = recording.document
+    if isinstance(first, list) and first:
+        first = first[0]
+    version = first.get("schema_version") if isinstance(first, Mapping) else None
+    return isinstance(version, str) and version.startswith("ATIF-")
+
+
+def read(recording: Recording) -> Iterator[Trajectory]:
+    """Yield each trajectory. Its format is this one, also if it was exported from another one."""
+    values = Values(recording, _SHAPE, {"steps", "subagent_trajectories"})
+    return values.noted((_noted(run) for found in values for run in found), "no trajectory in it could be read")
+
+
+def _notes(run: Trajectory) -> RunNotes:
+    """Return the notes of a run, which a trajectory of another program has not."""
+    run.extra = run.extra or RunExtra()
+    run.extra.turnwright = run.extra.turnwright or RunNotes()
+    return run.extra.turnwright
+
+
+def _noted(run: Trajectory) -> Trajectory:
+    notes = _notes(run)
+    if notes.format is None:
+        notes.terminal_tools = _TERMINAL
+    notes.format = NAME
+    if run.continued_trajectory_ref and notes.ending is None:
+        notes.ending = "continued"
+    return run

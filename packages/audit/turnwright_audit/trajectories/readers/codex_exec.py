@@ -1,0 +1,194 @@
+"""Reads what `codex exec --json` prints: the events of a thread. The prompt of a turn is not among them.
+
+An item has its call together with its result. What the model writes after a result is another reply.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from pydantic import JsonValue
+
+from turnwright_audit.trajectories.atif import FinalMetrics, ResultStatus, Trajectory, TrajectoryStep
+from turnwright_audit.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.source import Recording
+from turnwright_audit.trajectories.values import Values
+
+from .codex_items import Usage, joined
+
+NAME: Final = "codex-exec"
+_EVENTS: Final = frozenset(
+    {
+        "thread.started",
+        "turn.started",
+        "turn.completed",
+        "turn.failed",
+        "item.started",
+        "item.updated",
+        "item.completed",
+    }
+)
+#: Items that are calls, with the fields of their arguments and of their result.
+_CALLS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "command_execution": (("command",), "aggregated_output"),
+    "file_change": (("changes",), ""),
+    "mcp_tool_call": ((), "result"),
+    "web_search": (("query",), ""),
+}
+_RUNNING: Final = "in_progress"
+
+
+class Item(Struct):
+    """An item as it is now."""
+
+    id: str | None = None
+    type: str = ""
+    text: str | None = None
+    message: str | None = None
+    status: str | None = None
+    command: Any = None
+    aggregated_output: str | None = None
+    exit_code: int | None = None
+    changes: Any = None
+    query: str | None = None
+    server: str | None = None
+    tool: str | None = None
+    arguments: Any = None
+    result: Any = None
+    error: Any = None
+
+
+class Event(Struct):
+    """An event."""
+
+    type: str = ""
+    thread_id: str | None = None
+    item: Item | None = None
+    usage: Usage | None = None
+    error: Any = None
+    message: str | None = None
+
+
+_SHAPE: Final = Shape(Event)
+
+
+def recognizes(recording: Recording) -> bool:
+    """Whether one of the first lines is an event of a thread."""
+    first = recording.document
+    return any(map(_is_event, [*recording.records, *([first] if isinstance(first, Mapping) else ())]))
+
+
+def _is_event(record: Mapping[str, JsonValue]) -> bool:
+    kind = str(record.get("type"))
+    if kind not in _EVENTS:
+        return False
+    return "thread_id" in record if kind == "thread.started" else "item" in record or kind.startswith("turn.")
+
+
+def read(recording: Recording) -> Iterator[Trajectory]:
+    """Yield the run of each thread."""
+    values = Values(recording, _SHAPE, ())
+    return values.noted(_runs(values), "no event in it could be read")
+
+
+def _runs(values: Values[Event]) -> Iterator[Trajectory]:
+    thread = _Thread()
+    for event in values:
+        if event.type == "thread.started" and thread.run.steps:
+            yield thread.finish()
+            thread = _Thread()
+        if not values.cut:  # else the line is not complete
+            thread.add(event)
+    if thread.run.steps:
+        yield thread.finish()
+
+
+class _Thread:
+    """A thread in the making."""
+
+    def __init__(self) -> None:
+        self.run = RunBuilder(NAME, agent="codex")
+        self._reply: TrajectoryStep | None = None
+        self._answered = False
+        self._calls: dict[str, str] = {}
+        self._used: list[Usage] = []
+        self._ending: str | None = None
+
+    def add(self, event: Event) -> None:
+        """Add an event."""
+        match event.type:
+            case "thread.started":
+                self.run.trajectory.session_id = event.thread_id
+            case "turn.started":
+                self._reply, self._ending = None, None
+                self.run.user("")
+            case "turn.completed":
+                self._ending = "completed"
+                if event.usage is not None:
+                    self._used.append(event.usage)
+            case "turn.failed" | "error":
+                self._ending = "error"
+                self.run.system(_words(event.error) or event.message or "", error=True)
+            case "item.started" | "item.updated" | "item.completed" if event.item is not None:
+                self._item(event.item, done=event.type == "item.completed")
+
+    def finish(self) -> Trajectory:
+        """Return the run. Tokens are known for each turn alone."""
+        totals = None
+        if self._used:
+            totals = FinalMetrics(
+                total_prompt_tokens=sum(one.input_tokens or 0 for one in self._used),
+                total_completion_tokens=sum(one.output_tokens or 0 for one in self._used),
+                total_cached_tokens=sum(one.cached_input_tokens or 0 for one in self._used),
+            )
+        return self.run.finish(ending=self._ending, totals=totals)
+
+    def _item(self, item: Item, *, done: bool) -> None:
+        if item.type in _CALLS:
+            self._call(item, done=done)
+        elif item.type == "agent_message" and done:
+            step = self._step()
+            step.message = joined(step.message, item.text)
+        elif item.type == "reasoning" and done:
+            step = self._step()
+            step.reasoning_content = joined(step.reasoning_content, item.text) or None
+
+    def _step(self) -> TrajectoryStep:
+        if self._reply is None or self._answered:
+            self._reply = self.run.reply()
+            self._answered = False
+        return self._reply
+
+    def _call(self, item: Item, *, done: bool) -> None:
+        names, output = _CALLS[item.type]
+        own = self._calls.get(item.id or "")
+        if own is None:
+            of_server = item.type == "mcp_tool_call"
+            name = item.tool if of_server else item.type
+            if not name:
+                return
+            arguments = item.arguments if of_server else {field: getattr(item, field) for field in names}
+            own = self.run.call(None, name, arguments, step=self._step()).tool_call_id
+            if item.id:
+                self._calls[item.id] = own
+        if done and item.status != _RUNNING and own in self.run.open_calls:
+            text = _words(getattr(item, output)) if output else ""
+            self.run.result(own, joined(text, _words(item.error)), status=_status(item))
+            self._answered = True
+
+
+def _status(item: Item) -> ResultStatus:
+    if item.status == "declined":
+        return "denied"
+    failed = item.status == "failed" or item.error is not None or item.exit_code not in (None, 0)
+    return "error" if failed else "ok"
+
+
+def _words(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, Mapping) and isinstance(value.get("message"), str):
+        return str(value["message"])
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,318 @@
+"""Reads messages of OpenAI's chat completions.
+
+A document is a list of messages, an object with `messages`, a response with `choices`, a pair of a request and its
+response, or a list of these; so is each line of a file of JSON lines. Files with one message in each line are one
+conversation, and the chunks of a stream are one reply. tau-bench's list of `traj` with `reward`, and tau2-bench's
+`simulations`, are among them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from msgspec import Struct
+from pydantic import JsonValue
+
+from turnwright_audit.trajectories.atif import FinalMetrics, Trajectory
+from turnwright_audit.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.source import Recording
+from turnwright_audit.trajectories.values import Values
+
+from .chat_messages import Chat, Message, Usage, text_of
+from .chat_stream import CHUNK, Delta, StreamedReply
+from .joined import Joined
+
+NAME: Final = "openai-chat"
+_ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_LISTS: Final = ("messages", "traj", "conversation", "simulations")
+_NESTED: Final = ("request", "body", "response")
+#: Types of parts in Anthropic's messages, which have the same roles.
+_FOREIGN: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
+_LOOKED_AT: Final = 20
+#: The keys of a file of simulations of tau2-bench.
+_TAU2: Final = {"agent_info", "environment_info", "user_info"}
+#: Levels of nesting in which messages are looked for.
+_DEPTH: Final = 8
+#: How tau-bench's simulated user ends a conversation, and the tool that hands it to a person.
+_STOP: Final = "###STOP###"
+_TRANSFER: Final = "transfer_to_human_agents"
+
+
+class Choice(Struct):
+    """A reply of a response. Only the first one is part of the conversation."""
+
+    index: int = 0
+    message: Message | None = None
+    delta: Delta | None = None
+    finish_reason: str | None = None
+
+
+class Response(Struct):
+    """A response, or the HTTP response around it."""
+
+    model: str | None = None
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    body: "Response | None" = None
+
+
+class Request(Struct):
+    """A request, or the HTTP request around it."""
+
+    model: str | None = None
+    messages: list[Message] | None = None
+    body: "Request | None" = None
+
+
+class Reward(Struct):
+    """The reward of a simulation."""
+
+    reward: float | None = None
+
+
+class Record(Message):
+    """A message, a record of a conversation, or a chunk of a reply."""
+
+    object: str = ""
+    model: str | None = None
+    messages: list[Message] | None = None
+    traj: list[Message] | None = None
+    conversation: list[Message] | None = None
+    choices: list[Choice] | None = None
+    request: Request | None = None
+    body: Request | None = None
+    response: Response | None = None
+    simulations: "list[Record] | None" = None
+    reward_info: Reward | None = None
+    termination_reason: str | None = None
+    task_id: str | int | None = None
+    trial: int | None = None
+    reward: float | None = None
+    success: bool | None = None
+    custom_id: str | None = None
+
+
+_Found = Record | list[Record | list[Message]]
+_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
+
+
+def recognizes(recording: Recording) -> bool:
+    """Whether the first messages have a role of chat completions, and no part that only Anthropic's have.
+
+    The simulations of tau2-bench may come after megabytes of tasks.
+    """
+    first = recording.document
+    info = first.get("info") if isinstance(first, Mapping) and "tasks" in first else None
+    if isinstance(info, Mapping) and info.keys() >= _TAU2:
+        return True
+    if any(record.get("object") == CHUNK for record in recording.objects):
+        return True
+    found = list(islice(_messages(recording.document), _LOOKED_AT))
+    if not found and recording.is_lines:
+        found = list(islice(_messages(list(recording.records)), _LOOKED_AT))
+    return bool(found) and all(map(_is_chat, found))
+
+
+def read(recording: Recording) -> Iterator[Trajectory]:
+    """Yield the conversations."""
+    values = Values(recording, _SHAPE, {*_LISTS, *_NESTED}, _uses)
+    return values.noted(_runs(values), "no message in it could be read")
+
+
+def _uses(value: _Found) -> Iterator[bool]:
+    for record in value if isinstance(value, list) else [value]:
+        if isinstance(record, list):
+            yield from map(_says_something, record)
+        elif messages := record.messages or record.traj or record.conversation:
+            yield from map(_says_something, messages)
+        elif record.role:
+            yield _says_something(record)
+        else:
+            around = (record.simulations, record.choices, record.request, record.body, record.response, record.error)
+            yield record.object == CHUNK or any(one is not None for one in around)
+
+
+def _says_something(message: Message) -> bool:
+    fields = (message.content, message.tool_calls, message.function_call, message.refusal, message.reasoning_content)
+    return message.role in _ROLES and any(one is not None for one in fields)
+
+
+def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
+    reader = _Reader()
+    for value in values:
+        reader.lost = values.unreadable_lines
+        for one in reader.runs(value):
+            yield one
+    for one in reader.rest():
+        yield one
+
+
+class _Reader:
+    """Makes runs of records. Messages of their own, and requests that continue one another, are joined."""
+
+    def __init__(self) -> None:
+        self._own: Chat | None = None
+        self._logged: Joined[Chat] = Joined()
+        self._chats: list[Chat] = []
+        self._streamed: StreamedReply | None = None
+        #: The number of lines so far that could not be read.
+        self.lost = 0
+        self._number = 0
+
+    def runs(self, value: _Found) -> Iterator[Trajectory]:
+        """Yield the conversations that are complete with this value."""
+        several = isinstance(value, list)
+        for record in value if isinstance(value, list) else [value]:
+            if isinstance(record, Record) and record.object == CHUNK:
+                self._chunk(record)
+                continue
+            self._end_stream()
+            if isinstance(record, list):
+                yield from self._whole(Record(messages=record), several=several)
+            elif record.simulations is not None:
+                for one in record.simulations:
+                    yield from self._whole(one, several=True)
+            elif record.role:
+                self._own = self._own or self._chat(Record())
+                self._own.add(record)
+            elif record.choices or record.response or record.request or record.body or record.error:
+                self._log(record)
+            else:
+                yield from self._whole(record, several=several)
+
+    def rest(self) -> Iterator[Trajectory]:
+        """Yield the conversations that more records could have continued."""
+        self._end_stream()
+        for chat in self._chats:
+            if chat.run.steps:
+                yield chat.run.finish(ending=_stop_reason(chat))
+
+    def _chunk(self, record: Record) -> None:
+        if self._streamed is None or record.id != self._streamed.own:
+            self._end_stream()
+            self._streamed = StreamedReply(record.id, record.model, self.lost)
+        reply = self._streamed
+        reply.damaged = reply.damaged or self.lost != reply.lost
+        reply.usage = record.usage or reply.usage
+        for choice in record.choices or ():
+            if choice.index == 0:
+                reply.add(choice.delta or Delta())
+                reply.stop = choice.finish_reason or reply.stop
+
+    def _end_stream(self) -> None:
+        reply, self._streamed = self._streamed, None
+        if reply is not None:
+            choice = Choice(message=reply.message(), finish_reason=reply.stop)
+            self._log(Record(model=reply.model, choices=[choice], usage=reply.usage))
+
+    def _chat(self, record: Record, name: str | None = None) -> Chat:
+        model = record.request.model if record.request and not record.model else record.model
+        chat = Chat(RunBuilder(NAME, agent="", model=model, run=name or record.id or record.custom_id))
+        self._chats.append(chat)
+        return chat
+
+    def _whole(self, record: Record, *, several: bool) -> Iterator[Trajectory]:
+        messages = record.messages or record.traj or record.conversation
+        if not messages:
+            return
+        name = str(self._number) if several else None
+        self._number += 1
+        if record.task_id is not None:
+            name = f"{record.task_id}" if record.trial is None else f"{record.task_id}.{record.trial}"
+        is_tau = record.traj is not None and record.reward is not None
+        agent = "tau-bench" if is_tau else "tau2-bench" if record.termination_reason else ""
+        chat = Chat(RunBuilder(NAME, agent=agent, model=record.model, run=record.id or name))
+        unreadable = sum(not chat.add(message) for message in messages)
+        if not chat.run.steps:
+            return
+        reward = record.reward_info.reward if record.reward_info else record.reward
+        success = record.success if reward is None else reward >= 1
+        yield chat.run.finish(
+            ending=_tau_ending(messages[-1], chat) if is_tau else record.termination_reason,
+            success=success,
+            unreadable_lines=unreadable,
+            totals=_totals(record.usage),
+        )
+
+    def _log(self, record: Record) -> None:
+        request = record.request and (record.request.body or record.request)
+        messages = (request and request.messages) or (record.body and record.body.messages) or record.messages or []
+        response = record.response and (record.response.body or record.response)
+        choices = (response and response.choices) or record.choices
+        known = self._logged.take(map(_key, messages))
+        chat = known.conversation or self._chat(record)
+        for message in messages[known.messages :]:
+            chat.add(message)
+        if choices and choices[0].message is not None:
+            reply = choices[0].message
+            reply.role = "assistant"
+            model = (response and response.model) or record.model
+            chat.add(
+                reply, model=model, usage=(response and response.usage) or record.usage, stop=choices[0].finish_reason
+            )
+            self._logged.keep(chat, known.digest, [_key(reply)])
+            return
+        if record.error:
+            chat.run.system(str(record.error), error=True)
+        self._logged.keep(chat, known.digest)
+
+
+def _key(message: Message) -> tuple[object, ...]:
+    """Return what two copies of a message have in common."""
+    calls = tuple(call.id or str(call.function) for call in message.tool_calls or ())
+    return message.role, text_of(message.content), calls, message.tool_call_id, str(message.function_call)
+
+
+def _stop_reason(chat: Chat) -> str | None:
+    step = chat.run.steps[-1]
+    notes = step.extra and step.extra.turnwright
+    return notes.stop_reason if notes else None
+
+
+def _tau_ending(last: Message, chat: Chat) -> str | None:
+    if last.role == "user" and _STOP in text_of(last.content):
+        return "user_stop"
+    calls = [call for step in chat.run.steps[-2:] for call in step.tool_calls or ()]
+    return "transfer" if last.role == "tool" and calls and calls[-1].function_name == _TRANSFER else None
+
+
+def _totals(usage: Usage | None) -> FinalMetrics | None:
+    metrics = usage.metrics() if usage else None
+    if metrics is None:
+        return None
+    return FinalMetrics(
+        total_prompt_tokens=metrics.prompt_tokens,
+        total_completion_tokens=metrics.completion_tokens,
+        total_cached_tokens=metrics.cached_tokens,
+        total_cost_usd=metrics.cost_usd,
+    )
+
+
+def _messages(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, JsonValue]]:
+    """Yield the messages in a value that has conversations, from its beginning."""
+    if not depth:
+        return
+    if isinstance(value, list):
+        for part in value:
+            yield from _messages(part, depth - 1)
+    elif isinstance(value, Mapping):
+        if "role" in value:
+            yield value
+            return
+        for name in (*_LISTS, *_NESTED):
+            found = value.get(name)
+            if isinstance(found, (list, Mapping)):
+                yield from _messages(found, depth - 1)
+        choices = value.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            message = choice.get("message") if isinstance(choice, Mapping) else None
+            if isinstance(message, Mapping):
+                yield message
+
+
+def _is_chat(message: Mapping[str, JsonValue]) -> bool:
+    content = message.get("content")
+    parts: Iterable[JsonValue] = content if isinstance(content, list) else ()
+    foreign = any(isinstance(part, Mapping) and str(part.get("type")) in _FOREIGN for part in parts)
+    return str(message.get("role")) in _ROLES and not foreign

@@ -1,0 +1,299 @@
+"""Reads OpenAI's responses.
+
+A document is a list of items, a request with its input, a response, a pair of a request and its response, or a list of
+these; so is each line of a file of JSON lines. Of the events of a stream, those with a whole response are read, and of
+a response that has not ended, those with a whole item.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from msgspec import Struct
+from pydantic import JsonValue
+
+from turnwright_audit.trajectories.atif import Trajectory
+from turnwright_audit.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.source import Recording
+from turnwright_audit.trajectories.values import Values
+
+from .chat_messages import Usage
+from .joined import Joined
+from .response_items import Item, Items
+
+NAME: Final = "openai-responses"
+_RESPONSE: Final = "response"
+_FINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_BEGUN: Final = "response.created"
+_ITEM: Final = "response.output_item.done"
+_PARTS: Final = frozenset({"input_text", "output_text", "input_image"})
+_NESTED: Final = ("request", "body", "response", "input", "output", "items")
+_LOOKED_AT: Final = 20
+#: Levels of nesting in which items are looked for.
+_DEPTH: Final = 8
+
+
+class Details(Struct):
+    """The reason of an incomplete response."""
+
+    reason: str | None = None
+
+
+class Response(Struct):
+    """A response, or the HTTP response around it."""
+
+    id: str | None = None
+    model: str | None = None
+    output: list[Item] | None = None
+    usage: Usage | None = None
+    status: str | None = None
+    incomplete_details: Details | None = None
+    error: Any = None
+    previous_response_id: str | None = None
+    created_at: float | None = None
+    body: "Response | None" = None
+
+
+class Request(Struct):
+    """A request, or the HTTP request around it."""
+
+    model: str | None = None
+    input: str | list[Item] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    body: "Request | None" = None
+
+
+class Record(Item):
+    """An item, a request, a response, or a pair of them."""
+
+    object: str = ""
+    model: str | None = None
+    usage: Usage | None = None
+    incomplete_details: Details | None = None
+    previous_response_id: str | None = None
+    created_at: float | None = None
+    instructions: Any = None
+    request: Request | None = None
+    body: Request | None = None
+    response: Response | None = None
+    items: list[Item] | None = None
+    item: Item | None = None
+
+
+_Found = Record | list[Record | list[Item]]
+_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
+_ITEMS: Final = Shape(list[Item])
+_REQUESTS: Final = Shape(Request)
+
+
+def recognizes(recording: Recording) -> bool:
+    """Whether one of the first items is of a type that only responses have."""
+    found = islice(_objects(recording.document), _LOOKED_AT)
+    if any(map(_is_item, found)):
+        return True
+    return recording.is_lines and any(map(_is_item, islice(_objects([*recording.records]), _LOOKED_AT)))
+
+
+def read(recording: Recording) -> Iterator[Trajectory]:
+    """Yield the conversations."""
+    values = Values(recording, _SHAPE, _NESTED, _uses)
+    return values.noted(_runs(values), "no item in it could be read")
+
+
+def _uses(value: _Found) -> Iterator[bool]:
+    for record in value if isinstance(value, list) else [value]:
+        if isinstance(record, list):
+            yield from map(_is_known, record)
+        elif record.type or record.role:
+            yield record.type.startswith("response.") or _is_known(record)
+        else:
+            around = (record.response, record.request, record.body, record.output, record.items, record.input)
+            yield record.object == _RESPONSE or any(one is not None for one in around)
+
+
+def _is_known(item: Item) -> bool:
+    return bool(item.role) or item.is_of_model or item.type.endswith("_output") or item.type.startswith("mcp_approval_")
+
+
+def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
+    reader = _Reader()
+    for value in values:
+        reader.add(value)
+    yield from reader.runs()
+
+
+class _Conversation:
+    def __init__(self, number: int) -> None:
+        self.run = RunBuilder(NAME, agent="", run=str(number))
+        self.items = Items(self.run)
+        self.ending: str | None = None
+        self.unreadable = 0
+
+    def extend(self, items: list[Item]) -> None:
+        self.unreadable += sum(not self.items.add(item) for item in items)
+
+
+class _Reader:
+    """Makes conversations of records. Items of their own, and requests that continue one another, are joined."""
+
+    def __init__(self) -> None:
+        self._own: _Conversation | None = None
+        self._all: list[_Conversation] = []
+        self._by_id: dict[str, _Conversation] = {}
+        self._logged: Joined[_Conversation] = Joined()
+        self._begun = Response()
+        self._streamed: list[Item] = []
+
+    def add(self, value: _Found) -> None:
+        """Add a value of the recording."""
+        if isinstance(value, list):
+            self._own = None
+        for record in value if isinstance(value, list) else [value]:
+            if isinstance(record, list):
+                self._new().extend(record)
+            elif record.type.startswith("response."):
+                self._event(record)
+            elif record.response is not None or record.request is not None or record.body is not None:
+                self._log(record.request or record.body or Request(), record.response)
+            elif record.type or (record.role and record.object != _RESPONSE):
+                self._own = self._own or self._new()
+                self._own.extend([record])
+            else:
+                self._add_fields(record)
+
+    def _event(self, event: Record) -> None:
+        """Add an event of a stream. Items are kept until their response ends with all of them."""
+        if event.type == _ITEM and event.item is not None:
+            self._streamed.append(event.item)
+        elif event.type == _BEGUN:
+            self._begun = event.response or Response()
+        elif event.type in _FINAL and event.response is not None:
+            ended = {item.id for item in event.response.output or ()}
+            self._streamed = [item for item in self._streamed if item.id not in ended]
+            self._log(Request(), event.response)
+
+    def _add_fields(self, record: Record) -> None:
+        if record.object == _RESPONSE or isinstance(record.output, list):
+            self._log(Request() if record.object == _RESPONSE else _request_of(record), _response_of(record))
+        elif record.items is not None:
+            self._new().extend(record.items)
+        elif record.input is not None:
+            self._log(_request_of(record), None)
+
+    def runs(self) -> Iterator[Trajectory]:
+        """Yield the conversations."""
+        if self._streamed:
+            self._begun.output = self._streamed
+            self._log(Request(), self._begun)
+        several = len(self._all) > 1
+        for one in self._all:
+            if one.run.steps:
+                one.run.notes.run = one.run.notes.run if several else None
+                yield one.run.finish(ending=one.ending, unreadable_lines=one.unreadable)
+
+    def _new(self) -> _Conversation:
+        made = _Conversation(len(self._all))
+        self._all.append(made)
+        return made
+
+    def _log(self, request: Request, response: Response | None) -> None:
+        request = request.body or request
+        response = response and (response.body or response)
+        given = request.input
+        items = [Item(role="user", content=given)] if isinstance(given, str) else given or []
+        before = request.previous_response_id or (response and response.previous_response_id)
+        known = self._logged.take(key for item in items if (key := item.key))
+        conversation = self._by_id.get(before or "")
+        if conversation is None:
+            conversation = known.conversation
+            items = _after(items, known.messages)
+        if conversation is None:
+            conversation = self._new()
+            conversation.run.trajectory.agent.model_name = request.model or (response.model if response else None)
+            if request.instructions:
+                conversation.run.system(request.instructions)
+        conversation.extend(items)
+        output = (response and response.output) or []
+        if response is not None:
+            _reply(conversation, response, output)
+            self._by_id[response.id or ""] = conversation
+            self._by_id.pop("", None)
+        self._logged.keep(conversation, known.digest, (key for item in output if (key := item.key)))
+
+
+def _reply(conversation: _Conversation, response: Response, output: list[Item]) -> None:
+    reason = response.incomplete_details.reason if response.incomplete_details else None
+    stop = reason or response.status
+    conversation.ending = stop
+    if not output and response.error is not None:
+        conversation.run.system(str(response.error), error=True)
+        return
+    metrics = response.usage.metrics() if response.usage else None
+    conversation.items.response(output, model=response.model, metrics=metrics, stop=stop, at=_time(response.created_at))
+
+
+def _after(items: list[Item], known: int) -> list[Item]:
+    """Return the items after the first ones that have a key, so many of them."""
+    for number, item in enumerate(items):
+        if known == 0:
+            return items[number:]
+        known -= item.key is not None
+    return []
+
+
+def _request_of(record: Record) -> Request:
+    given = {"input": record.input, "model": record.model, "instructions": record.instructions}
+    return _REQUESTS.convert(given) or Request()
+
+
+def _response_of(record: Record) -> Response:
+    return Response(
+        id=record.id,
+        model=record.model,
+        output=_ITEMS.convert(record.output),
+        usage=record.usage,
+        status=record.status,
+        incomplete_details=record.incomplete_details,
+        error=record.error,
+        previous_response_id=record.previous_response_id,
+        created_at=record.created_at,
+    )
+
+
+def _time(seconds: float | None) -> str | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _objects(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, JsonValue]]:
+    """Yield the objects in a value that may be items or responses, from its beginning."""
+    if not depth:
+        return
+    if isinstance(value, list):
+        for part in value:
+            yield from _objects(part, depth - 1)
+    elif isinstance(value, Mapping):
+        yield value
+        if "role" not in value and not str(value.get("type")).endswith(("_call", "_call_output")):
+            for name in _NESTED:
+                found = value.get(name)
+                if isinstance(found, (list, Mapping)):
+                    yield from _objects(found, depth - 1)
+
+
+def _is_item(value: Mapping[str, JsonValue]) -> bool:
+    kind = str(value.get("type"))
+    if value.get("object") == _RESPONSE or kind in _FINAL:
+        return True
+    if kind.endswith(("_call", "_call_output")):
+        return "call_id" in value or "id" in value
+    if kind == "reasoning":
+        return "summary" in value
+    content = value.get("content")
+    parts = content if isinstance(content, list) else []
+    return "role" in value and any(isinstance(part, Mapping) and str(part.get("type")) in _PARTS for part in parts)

@@ -1,0 +1,106 @@
+"""`turnwright serve`: serves the inspector as pages for a browser."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnwright.agent import Agent
+from turnwright.cli.options import (
+    DEFAULT_STORE,
+    PORT,
+    ConfigOption,
+    DriverFlags,
+    JsonLinesOption,
+    PortOption,
+    StoreOption,
+    configuration,
+    first_given,
+)
+from turnwright.cli.runtimes import shared_store
+from turnwright.cli.stores import store_flag, without_password
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError
+from turnwright.store import MemoryStore
+
+from .server_options import LOOPBACK, ServerOptions, TokenOption
+
+if TYPE_CHECKING:
+    from turnwright.cli.signals import Opening
+
+
+def serve(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to serve on.")] = LOOPBACK,
+    port: PortOption = PORT,
+    token: TokenOption = None,
+    allow_remote: Annotated[
+        bool,
+        typer.Option("--allow-remote", help="Allow an address that other machines reach; needs a token of your own."),
+    ] = False,
+    allow_hosts: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A host name that browsers use; may be repeated."),
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option("--root-path", metavar="PATH", help="The path prefix that a proxy in front removes.")
+    ] = "",
+    drive: Annotated[
+        bool, typer.Option("--drive", help="Drive turns that are answered, forked or resumed on the pages.")
+    ] = False,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--runs", metavar="PATH", help="Serve recorded runs of any agent, or exported turns; may be repeated."
+        ),
+    ] = None,
+    flags: DriverFlags,
+    config: ConfigOption = None,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Serve the inspector: turns as pages in a browser.
+
+    The first line printed is the address to open, with an access token. Only this machine reaches it, unless
+    --allow-remote is given.
+
+    The process that drives a turn, or `turnwright worker`, gets the answers. With --drive, this process drives the
+    turn, with the tools and the model of the flags, and a page starts turns of its agents.
+
+    With --runs, it serves files, folders and archives of recordings that `turnwright audit` reads, and no store.
+    """
+    given = first_given(flags)
+    if given is not None and not drive:
+        raise ConfigError(f"{given}: needs --drive: give --drive, or start a worker instead")
+    place = ServerOptions.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
+    if runs:
+        if drive or store_flag(store):
+            raise ConfigError("--runs: is served without a store: leave --drive and --store out")
+        _serve_runs(runs, place, as_json=as_json)
+        return
+    # A named store that does not exist is a mistake. The default store may be created later.
+    opened = shared_store(store, create=drive or store_flag(store) == "")
+    opening: Opening = Engine(store=opened)
+    agents: list[Agent] = []
+    if drive:
+        from turnwright.cli.worker_engine import driving, driving_model, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
+
+        said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
+        named = driving_model(said, flags.model)
+        opening = driving(opened, said, named, flags)
+        agents = startable_agents(flags.agents, said)
+    from .serving import serve_pages  # noqa: PLC0415 (slow to load)
+
+    serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents)
+
+
+def _serve_runs(paths: Sequence[Path], place: ServerOptions, *, as_json: bool) -> None:
+    from turnwright_inspector.views.run_library import RunLibrary  # noqa: PLC0415 (slow to load)
+
+    from .serving import serve_pages  # noqa: PLC0415 (as above)
+
+    words = f"inspector of the runs in {', '.join(map(str, paths))}; Ctrl-C stops it"
+    opening = Engine(store=MemoryStore())
+    with RunLibrary(paths) as library:
+        serve_pages(opening, place, store="memory:", drives=False, as_json=as_json, words=words, runs=library)

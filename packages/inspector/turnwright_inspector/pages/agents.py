@@ -1,0 +1,95 @@
+"""The page of agents and models: how their turns end, what they take, and what they cost over time."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from turnwright.store.summaries import AgentTotals, Grouping
+from turnwright_inspector.views.plot import spent_over_time
+from turnwright_inspector.views.summaries import Summaries
+from turnwright_inspector.views.turn_query import RANGES, Query
+from turnwright_states import Outcome
+
+from .turn_page import page
+
+#: The words of the rows of the table, by the value of the address.
+GROUPINGS: Final = {Grouping.BOTH: "agent and model", Grouping.AGENT: "agent", Grouping.MODEL: "model"}
+#: The most rows of the table.
+_MOST: Final = 200
+
+
+def success(one: AgentTotals) -> float:
+    """Return the share of turns that gave an answer by themselves or by a synthesis."""
+    done = one.outcomes.get(Outcome.FINISHED, 0) + one.outcomes.get(Outcome.SYNTHESIS_DONE, 0)
+    return done / one.turns if one.turns else 0.0
+
+
+#: The columns by which the table is sorted, the largest value first; of the successes, the smallest.
+SORTS: Final[Mapping[str, Callable[[AgentTotals], float]]] = {
+    "turns": lambda one: one.turns,
+    "success": lambda one: -success(one),
+    "steps": lambda one: one.steps.p50,
+    "tokens": lambda one: one.tokens.p50,
+    "cost": lambda one: one.cost.p50,
+    "time": lambda one: one.seconds.p50,
+    "spent": lambda one: one.total_cost,
+    "failures": lambda one: sum(count for _, count in one.failures),
+}
+
+#: The sorted tables that have links, which a narrow page has instead of the columns' heads.
+VIEWS: Final = {
+    "Most turns": "turns",
+    "Fail most": "success",
+    "Most expensive": "spent",
+    "Slowest": "time",
+    "Most failed calls": "failures",
+}
+
+
+def grouping_of(asked: Mapping[str, str]) -> Grouping:
+    """Return what has a row, by the address."""
+    by = asked.get("by", "")
+    return Grouping(by) if by in GROUPINGS else Grouping.BOTH
+
+
+def plotted_by(by: Grouping) -> str:
+    """Return whose cost and tokens are plotted: those of each `agent` or each `model`."""
+    return "model" if by is Grouping.MODEL else "agent"
+
+
+class AgentsPage:
+    """The handler of the page."""
+
+    def __init__(self, summaries: Summaries) -> None:
+        self._summaries = summaries
+
+    @property
+    def routes(self) -> list[Route]:
+        return [Route("/agents", self.get, name="agents")]
+
+    async def get(self, request: Request) -> Response:
+        query = Query.of(request.query_params)
+        sort = request.query_params.get("sort", "turns")
+        by = grouping_of(request.query_params)
+        current = await self._summaries.current()
+        counted = await self._summaries.read.agents(query.filter(time.time()), by=by)
+        found = sorted(counted.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
+        values = {
+            "rows": found[:_MOST],
+            "all": len(found),
+            "success": success,
+            "current": current,
+            "query": query,
+            "sort": sort if sort in SORTS else "turns",
+            "views": VIEWS,
+            "by": by,
+            "groupings": GROUPINGS,
+            "ranges": RANGES,
+            "plotted_by": plotted_by(by),
+            "plots": spent_over_time(counted.spending, plotted_by(by), counted.width),
+        }
+        return page(request, "agents.html", values)

@@ -1,0 +1,101 @@
+"""The page of the turns that need a person: each is answered, resumed or aborted there, or several at once."""
+
+import json
+from contextlib import suppress
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError, TurnNotFoundError, TurnwrightError
+from turnwright.journal.answers import Answer, need_root
+from turnwright_inspector.http.urls import address
+from turnwright_inspector.views.available_actions import PostedItem, need_shown_whole
+from turnwright_inspector.views.needs_you import MOST, NeedsYou
+from turnwright_states import Decision
+
+from .background_turns import BackgroundTurns
+from .turn_page import page
+
+#: The most turns that one form changes.
+_MOST: Final = 4 * MOST
+
+
+class NeedsYouPage:
+    """The handlers of the page, of its form for several turns, and of the number in the navigation."""
+
+    def __init__(self, engine: Engine, background: BackgroundTurns, needs: NeedsYou) -> None:
+        self._engine = engine
+        self._background = background
+        self._needs = needs
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/needs-you", self.get, name="needs-you"),
+            Route("/needs-you", self.post, methods=["POST"], name="needs-you-all"),
+            Route("/needs-you/count", self.count, name="needs-you-count"),
+        ]
+
+    async def get(self, request: Request) -> Response:
+        return await self.show(request)
+
+    async def count(self, request: Request) -> Response:  # noqa: ARG002 (a route takes one)
+        return JSONResponse({"count": await self._needs.refresh()})
+
+    async def show(
+        self, request: Request, *, said: PostedItem | None = None, turn: str = "", status: int = 200
+    ) -> Response:
+        """Return the page, with the error of a failed action on a turn, if any. Raises `StoreError`."""
+        values = {"waiting": await self._needs.find(), "said": said, "said_of": turn, "drives": self._background.drives}
+        return page(request, "needs_you.html", values, status)
+
+    async def post(self, request: Request) -> Response:
+        """Approve, reject, resume or abort the chosen turns. Those that cannot be changed are named with the reason."""
+        form = await request.form()
+        action, failed = str(form.get("do", "")), list[str]()
+        chosen = [one for one in form.getlist("chosen") if isinstance(one, str)][:_MOST]
+        for one in chosen:
+            turn = ""
+            try:
+                turn, asked = _chosen(one)
+                await self._do(action, turn, asked)
+            except TurnwrightError as error:
+                failed.append(f"{turn}: {error}")
+        if not chosen:
+            failed.append("no turn is chosen")
+        if failed:
+            return await self.show(request, said=PostedItem("; ".join(failed), {}), status=409)
+        return RedirectResponse(address(request, "needs-you"), 303)
+
+    async def _do(self, action: str, turn: str, asked: list[str]) -> None:
+        need_root(turn, "change")
+        if action in (Decision.APPROVE, Decision.REJECT):
+            if not asked:
+                raise ConfigError("it asks for more than an approval, or not all of it is shown: answer it by itself")
+            if action == Decision.APPROVE:
+                await need_shown_whole(self._engine, turn, asked)
+            # Only the questions that were on the page: one that came since is still open.
+            await self._engine.answer(turn, {name: Answer(Decision(action), "") for name in asked})
+        elif action == "abort":
+            await self._engine.abort(turn)
+            return
+        elif action != "resume":
+            raise ConfigError(f"{action!r} is not an action")
+        elif not self._background.drives:
+            raise ConfigError("this inspector drives no turns: a worker resumes it, or the command that is shown")
+        with suppress(TurnNotFoundError):
+            self._background.take_on(turn)
+
+
+def _chosen(value: str) -> tuple[str, list[str]]:
+    """Return a turn and the names of the approvals that were shown, from a box of the page."""
+    try:
+        turn, asked = json.loads(value)
+    except (ValueError, TypeError, RecursionError):
+        raise ConfigError("the form does not say which turn") from None
+    if not isinstance(turn, str) or not isinstance(asked, list):
+        raise ConfigError("the form does not say which turn")
+    return turn, [name for name in asked if isinstance(name, str)]

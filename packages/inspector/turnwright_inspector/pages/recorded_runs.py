@@ -1,0 +1,211 @@
+"""The pages of runs that were recorded elsewhere."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import urlencode
+
+import anyio.to_thread
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
+
+from turnwright.privacy.redaction import redactor
+from turnwright_audit.trajectories.atif import Trajectory
+from turnwright_inspector.views.comparison import Comparison, compare
+from turnwright_inspector.views.recorded_run import recorded_run, run_timeline
+from turnwright_inspector.views.run_groups import GROUP_COLUMNS, RunGroup, groups_of
+from turnwright_inspector.views.run_library import RunEntry, RunLibrary
+from turnwright_inspector.views.run_query import RESULTS, RunQuery, list_runs, others_of
+from turnwright_inspector.views.run_side import run_side
+from turnwright_inspector.views.run_statistics import run_statistics
+from turnwright_inspector.views.statistics import Statistics
+
+from .agents import GROUPINGS, grouping_of
+from .turn_page import page, place_in
+
+#: Problems that are listed.
+_PROBLEMS: Final = 20
+#: The most rows of the table of agents.
+_GROUPS: Final = 200
+#: The most characters of a part of the time.
+_LONGEST: Final = 50
+#: The lists that one click shows: their names, and the fields of their addresses.
+VIEWS: Final = {
+    "All": {},
+    "Failed": {"result": "failed"},
+    "Stopped or cut": {"result": "stopped or cut"},
+    "Loops": {"result": "with a loop", "sort": "loops"},
+    "Lost results": {"result": "with a lost result", "sort": "lost"},
+    "Most expensive": {"sort": "cost"},
+    "Longest": {"sort": "steps"},
+}
+#: The sorted tables of agents that have links, which a narrow page has instead of the columns' heads.
+GROUP_VIEWS: Final = {
+    "Most runs": "runs",
+    "Fail most": "success",
+    "Stopped most": "finished",
+    "Most expensive": "cost",
+    "Most failed calls": "errors",
+}
+
+
+class _FirstPage(Route):
+    """The first page of an inspector that has recorded runs and no turns."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], library: RunLibrary) -> None:
+        super().__init__(path, endpoint)
+        self._library = library
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match nothing where there are turns."""
+        return (Match.NONE, {}) if self._library.turns else super().matches(scope)
+
+
+class RunPages:
+    """The handlers of the list of runs, and of each run."""
+
+    def __init__(self, library: RunLibrary) -> None:
+        self._library = library
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            _FirstPage("/", self.first, self._library),
+            Route("/runs", self.runs, name="runs"),
+            Route("/runs/agents", self.agents, name="run-agents"),
+            Route("/runs/statistics", self.statistics, name="run-statistics"),
+            Route("/runs/compare", self.compare, name="run-compare"),
+            Route("/runs/{number}", self.run, name="run"),
+            Route("/runs/{number}/atif.json", self.file, name="run-file"),
+        ]
+
+    async def first(self, request: Request) -> Response:
+        """Lead from the list of turns, which has none, to the runs."""
+        return RedirectResponse(request.url_for("runs").path)
+
+    async def runs(self, request: Request) -> Response:
+        """List the runs of a query, page by page."""
+        library, query = self._library, RunQuery.of(request.query_params)
+        start = place_in(request.query_params.get("start", "")) or 0
+        listing = await anyio.to_thread.run_sync(list_runs, library, query, start)
+        values = {
+            "query": query,
+            "listing": listing,
+            "results": tuple(RESULTS),
+            "views": VIEWS,
+            "reading": library.reading,
+            "problems": library.problems[:_PROBLEMS],
+            "more_problems": max(len(library.problems) - _PROBLEMS, 0),
+        }
+        return page(request, "runs.html", values)
+
+    async def agents(self, request: Request) -> Response:
+        """Show the runs of a query by agent and model, or `by` one of them, sorted by the column `sort`."""
+        library, query, sort = self._library, RunQuery.of(request.query_params), request.query_params.get("sort", "")
+        by = grouping_of(request.query_params)
+
+        def grouped() -> list[RunGroup]:
+            return groups_of(query.runs(library, library.entries), sort, by)
+
+        rows = await anyio.to_thread.run_sync(grouped)
+        values = {
+            "query": query,
+            "sort": sort if sort in GROUP_COLUMNS else "runs",
+            "views": GROUP_VIEWS,
+            "by": by,
+            "groupings": GROUPINGS,
+            "rows": rows[:_GROUPS],
+            "all": len(rows),
+            "reading": library.reading,
+        }
+        return page(request, "run_agents.html", values)
+
+    async def statistics(self, request: Request) -> Response:
+        """Show the statistics of the runs of a query, with cost and tokens over time by `by`: agent or model."""
+        library, query = self._library, RunQuery.of(request.query_params)
+        by = "model" if request.query_params.get("by") == "model" else "agent"
+
+        def counted() -> Statistics:
+            return run_statistics(query.runs(library, library.entries), by)
+
+        found = await anyio.to_thread.run_sync(counted)
+        values = {"statistics": found, "of": "run", "query": query, "by": by, "reading": library.reading}
+        return page(request, "statistics.html", values)
+
+    async def run(self, request: Request) -> Response:
+        """Show a run, or with `inner` the run of a sub-agent in it, as a transcript or, with `tab`, as a timeline.
+
+        Raises `HTTPException` (404).
+        """
+        entry, whole = await self._found(request.path_params["number"])
+        asked = request.query_params
+        inner, step = (place_in(asked.get(name, "")) or 0 for name in ("inner", "step"))
+        until, zoom, opened = place_in(asked.get("until", "")), asked.get("zoom", "")[:_LONGEST], asked.get("call", "")
+        path = request.url_for("run", number=str(entry.number)).path
+        timed = asked.get("tab") == "timeline"
+        stale = self._library.is_stale(entry)
+
+        def link(**changed: object) -> str:
+            query = {
+                "inner": inner or None,
+                "tab": "timeline" if timed else None,
+                "step": step or None,
+                "zoom": zoom or None,
+                **changed,
+            }
+            if query["tab"] != "timeline":
+                query |= {"tab": None, "zoom": None}
+            told = {name: value for name, value in query.items() if value is not None}
+            there = f"{path}?{urlencode(told)}" if told else path
+            return f"{there}#{told['call']}" if "call" in told else there
+
+        def inner_link(number: str, **query: object) -> str:
+            return link(**{"inner": number, "tab": None, "step": None, **query})
+
+        def made() -> dict[str, object]:
+            shown = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
+            chosen = next((one for one in shown.steps if one.key == str(step)), None)
+            values: dict[str, object] = {"recorded": shown, "step": chosen, "view": None, "stale": stale}
+            if timed and shown.seconds:
+                values["view"] = run_timeline(whole, shown, zoom=zoom, step=step, until=until)
+            return values
+
+        values = await anyio.to_thread.run_sync(made)
+        values |= {"entry": entry, "number": inner, "opened": opened, "link": link, "inner": inner_link, "whole": "run"}
+        return page(request, "run.html", values)
+
+    async def compare(self, request: Request) -> Response:
+        """Compare the runs with the numbers `left` and `right`. With one of them, others are offered.
+
+        `pair` is the number of the pair of steps to show. Raises `HTTPException` (404).
+        """
+        asked = {name: request.query_params.get(name, "").strip() for name in ("left", "right")}
+        found = {name: await self._found(number) for name, number in asked.items() if number}
+        values = {"noun": "run", "path": "run-compare", "forked_at": None, **asked}
+        if len(found) < len(asked):
+            offered = [one for entry, _ in found.values() for one in others_of(entry, self._library.entries)]
+            return page(request, "compare.html", {**values, "found": None, "offered": offered})
+        chosen = place_in(request.query_params.get("pair", ""))
+
+        def compared() -> Comparison:
+            return compare(run_side(*found["left"]), run_side(*found["right"]), chosen)
+
+        return page(request, "compare.html", {**values, "found": await anyio.to_thread.run_sync(compared)})
+
+    async def file(self, request: Request) -> Response:
+        """Return a run in the Agent Trajectory Interchange Format, without secrets."""
+        entry, whole = await self._found(request.path_params["number"])
+        hidden = redactor().hide_in(msgspec.to_builtins(whole))
+        headers = {"Content-Disposition": f'attachment; filename="run_{entry.number}.json"'}
+        return Response(msgspec.json.encode(hidden), media_type="application/json", headers=headers)
+
+    async def _found(self, number: str) -> tuple[RunEntry, Trajectory]:
+        place = place_in(number) or 0
+        await self._library.refresh(place)
+        found = await anyio.to_thread.run_sync(self._library.run, place)
+        if found is None:
+            raise HTTPException(404)
+        return found

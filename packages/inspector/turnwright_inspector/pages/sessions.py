@@ -1,0 +1,117 @@
+"""The pages of sessions: the list, and one session as a conversation."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from turnwright.engine import Engine
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.journal.turn_journal import first_fact
+from turnwright.message import SentinelPart
+from turnwright.privacy.redaction import redactor
+from turnwright.result import result_of
+from turnwright.store import TurnRow
+from turnwright.store.summaries import SummarizedTurn, TurnFilter
+from turnwright_inspector.http.urls import address
+from turnwright_inspector.views.summaries import Summaries
+from turnwright_inspector.views.turn_query import PAGE, Query
+from turnwright_states import Usage
+from turnwright_states.facts import Fact
+
+from .turn_page import page
+
+#: Turns of a conversation that one page shows: each is read from its journal.
+TURNS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A turn of a conversation: the prompt, the answer, and why there is none or only a part of it (`stopped`)."""
+
+    row: TurnRow
+    prompt: str = ""
+    answer: str = ""
+    stopped: str = ""
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    fault: str = ""
+
+
+class SessionPages:
+    """The handlers of the pages."""
+
+    def __init__(self, engine: Engine, summaries: Summaries) -> None:
+        self._store = engine.store
+        self._summaries = summaries
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/sessions", self.sessions, name="sessions"),
+            Route("/session", self.session, name="session"),
+        ]
+
+    async def sessions(self, request: Request) -> Response:
+        before = Query.of(request.query_params).before
+        found = await self._store.sessions(limit=PAGE + 1, before=before)
+        shown = found[:PAGE]
+        older = f"{request.url_for('sessions').path}?before={shown[-1].number}" if len(found) > PAGE else None
+        return page(request, "sessions.html", {"sessions": shown, "older": older})
+
+    async def session(self, request: Request) -> Response:
+        """Show the newest turns of a session, or those before the turn with the number `before`; the oldest first.
+
+        Its id may have any characters, so it is not part of the path.
+        """
+        asked = Query.of(request.query_params)
+        name = redactor().hide(asked.session)  # as summaries have it
+        await self._summaries.current()
+        wanted = TurnFilter(session=name)
+        totals = await self._summaries.read.totals(wanted)
+        if not name or not totals.turns:
+            said = {"title": "Session not found", "message": f"There is no session {name!r} in this store."}
+            return page(request, "missing.html", said, 404)
+        found = await self._summaries.read.find(wanted, limit=TURNS + 1, after=asked.before)
+        exchanges = [await self._exchange(one) for one in reversed(found[:TURNS])]
+        values = {
+            "session": name,
+            "title": await self._title(name),
+            "totals": totals,
+            "exchanges": [one for one in exchanges if one is not None],
+            "earlier": {"session": name, "before": str(found[TURNS - 1].row.number)} if len(found) > TURNS else None,
+            "path": address(request, "session"),
+            "live": asked.before is None,
+        }
+        return page(request, "session.html", values)
+
+    async def _title(self, name: str) -> str:
+        """Return the title of a session; its id if the session is not among the newest."""
+        hide = redactor().hide
+        found = (one.title for one in await self._store.sessions(limit=PAGE) if hide(one.id) == name)
+        return next(found, "") or name
+
+    async def _exchange(self, one: SummarizedTurn) -> Exchange | None:
+        try:
+            facts = await self._store.facts(one.row.id)
+            return await anyio.to_thread.run_sync(_exchange, one.row, facts)
+        except TurnNotFoundError:
+            return None
+        except UnreadableTurnError as error:
+            return Exchange(one.row, fault=error.why)
+
+
+def _exchange(row: TurnRow, facts: list[tuple[int, Fact]]) -> Exchange:
+    result = result_of(row.id, facts)
+    stops = [part.text for message in result.messages for part in message.parts if isinstance(part, SentinelPart)]
+    return Exchange(
+        row=row,
+        prompt=first_fact(row.id, facts).prompt,
+        answer=result.text,
+        stopped=stops[-1] if stops else "",
+        usage=result.usage,
+        seconds=facts[-1][1].elapsed,
+    )

@@ -1,0 +1,56 @@
+"""The pictures in a turn's messages, for its page."""
+
+import base64
+from collections.abc import Iterator
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from turnwright.message import FilePart, Message, ToolResultPart
+from turnwright_inspector.views.turn_record import Turns
+
+from .turn_page import place_in
+
+#: How a picture of each shown type begins. Other content is not sent: a text may hold a secret, and an SVG a program.
+_BEGINS: Final = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+
+
+class TurnFiles:
+    """The handler of pictures: `/turns/{turn}/files/{seq}`, or with `/{place}` of the files of a tool's result."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/turns/{turn}/files/{seq}", self.file, name="turn-file"),
+            Route("/turns/{turn}/files/{seq}/{place}", self.file),
+        ]
+
+    async def file(self, request: Request) -> Response:
+        """Return a picture. Raises `HTTPException` (404) for anything else, and `TurnNotFoundError`."""
+        seq, place = place_in(request.path_params["seq"]), place_in(request.path_params.get("place", "0"))
+        turn = await self._turns.read(request.path_params["turn"])
+        found = [one for at, number, one in _files(turn.result.messages) if (at, number) == (seq, place)]
+        content = base64.b64decode(found[0].data) if found else b""
+        if not found or not content.startswith(_BEGINS.get(found[0].media_type, ())):
+            raise HTTPException(404)
+        return Response(content, media_type=found[0].media_type)
+
+
+def _files(messages: tuple[Message, ...]) -> Iterator[tuple[int, int, FilePart]]:
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, FilePart):
+                yield part.seq, 0, part
+            elif isinstance(part, ToolResultPart):
+                yield from ((part.seq, number, one) for number, one in enumerate(part.files))

@@ -1,0 +1,161 @@
+"""The actions that a turn allows now."""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright._base.ids import root_of
+from turnwright.engine import Engine
+from turnwright.errors import TurnNotFoundError
+from turnwright.journal.answers import with_tool
+from turnwright.journal.inbox import RESUMING_KINDS, answers_in, steers
+from turnwright.result import TurnResult, result_of
+from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
+from turnwright.store.protocol import is_read_only
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_inspector.http.questions import need_shown
+from turnwright_inspector.pages.background_turns import BackgroundTurns
+from turnwright_states import InterruptKind, State
+
+from .annotations import annotations_of
+from .cli_commands import begun_elsewhere, fork_place, resume_command, show_command
+from .turn_record import TurnRecord
+
+#: The kinds that may be approved or rejected, with words for the model.
+_APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
+
+
+@dataclass(frozen=True, slots=True)
+class PostedItem:
+    """A failed action: `message` is the error, `fields` the typed texts for another try."""
+
+    message: str
+    fields: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """An open question. `name` is its name in the answer; `answered` is whether an answer waits in the inbox.
+
+    `agent` is the name of the agent that asks.
+    """
+
+    name: str
+    pending: Interrupt
+    answered: bool
+    agent: str = ""
+
+    @property
+    def form(self) -> str:
+        """The form of its answer: `question`, `approval`, `doom_loop` or `unknown_outcome`."""
+        return "approval" if self.pending.kind in _APPROVALS else str(self.pending.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableActions:
+    """The actions that a turn allows now. A sub-agent's turn is answered, steered and stopped in its `root`.
+
+    `live`: it has not ended. `due`: it could continue, and has no driver. `driven`: it has a driver. `drives`: this
+    process can run it. `trouble` is the last error of that. The messages `said` and the request to stop (`stopping`)
+    wait in the inbox. `fork_at` is the place to fork it from. `command` resumes it on a command line, and `show` shows
+    all of it there; `elsewhere`: another program started it, and has its model and tools. `annotations` is None where
+    the store keeps none.
+    """
+
+    turn: str
+    root: str
+    live: bool
+    paused: bool
+    due: bool
+    driven: bool
+    drives: bool
+    stopping: bool
+    asked: tuple[OpenQuestion, ...]
+    said: tuple[str, ...]
+    fork_at: int | None
+    command: str
+    show: str
+    elsewhere: bool
+    trouble: str
+    annotations: tuple[Annotation, ...] | None
+
+    @property
+    def is_root(self) -> bool:
+        return self.turn == self.root
+
+    @property
+    def nothing(self) -> bool:
+        return not self.live and self.fork_at is None
+
+
+async def available_actions(
+    engine: Engine, background: BackgroundTurns, turn: TurnRecord, upto: int, *, store: str
+) -> AvailableActions:
+    """Return the actions that a turn, shown up to the fact `upto`, allows now. `store` is the address for commands.
+
+    Raises `StoreError`.
+    """
+    name, root = turn.row.id, root_of(turn.row.id)
+    fixed = is_read_only(engine.store)
+    live = turn.row.status.outcome is None
+    paused = turn.row.status.state is State.PAUSED
+    # A journal with a fault cannot always be folded to its end.
+    result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
+    asking, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
+    answered = answers_in(inbox)
+    called = any(item.kind in RESUMING_KINDS for item in turn.inbox)
+    elsewhere = begun_elsewhere(turn)
+    return AvailableActions(
+        turn=name,
+        root=root,
+        live=live,
+        paused=paused,
+        due=live and not turn.driven and name == root and (not paused or called),
+        driven=turn.driven,
+        drives=background.drives and not fixed,
+        stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
+        asked=tuple(
+            [await question_of(engine.store, turn.row, call, one, answered=call in answered) for call, one in asking]
+        ),
+        said=tuple(steers(turn.inbox).values()) if live else (),
+        fork_at=None if fixed else fork_place(turn, upto),
+        command=resume_command(name, store, elsewhere=elsewhere),
+        show=show_command(name, store),
+        elsewhere=elsewhere,
+        trouble=background.troubles.get(root, "") if live else "",
+        annotations=await annotations_of(engine.store, name),
+    )
+
+
+async def question_of(store: Store, row: TurnRow, name: str, asked: Interrupt, *, answered: bool) -> OpenQuestion:
+    """Return a turn's question with the agent and the tool that ask: a sub-agent's, if it was forwarded.
+
+    `name` is its name in the answer. Raises `StoreError`.
+    """
+    agent = row.agent
+    *calls, _ = name.split("/")
+    with suppress(TurnNotFoundError):  # deleted since
+        if calls:
+            agent = (await store.get(":".join((root_of(row.id), *calls)))).agent
+        asked = await with_tool(store, row.id, asked)
+    return OpenQuestion(name, asked, answered, agent)
+
+
+async def need_shown_whole(engine: Engine, turn_id: str, names: Collection[str]) -> None:
+    """Raise `InvalidAnswerError` if one of these interrupts is an approval that no page shows whole."""
+    for one in (await engine.get(turn_id)).interrupts:
+        if one.id in names:
+            need_shown(one.id, one)
+
+
+async def _asking(
+    engine: Engine, result: TurnResult, inbox: Sequence[InboxItem]
+) -> tuple[list[tuple[str, Interrupt]], Sequence[InboxItem]]:
+    root, _, calls = result.id.partition(":")
+    if not calls or not result.interrupts:
+        return [(one.id, one) for one in result.interrupts], inbox
+    # What a sub-agent asks is answered where a person began, and there one thing at a time is asked.
+    forwarded = {one.id for one in (await engine.get(root)).interrupts}
+    names = [(f"{calls.replace(':', '/')}/{one.id}", one) for one in result.interrupts]
+    return [(name, one) for name, one in names if name in forwarded], await engine.store.inbox(root)

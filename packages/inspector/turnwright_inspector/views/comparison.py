@@ -1,0 +1,238 @@
+"""Two turns or recorded runs side by side: figures, steps in pairs, and the difference of a pair."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby, takewhile, zip_longest
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+
+from turnwright.errors import TurnwrightError
+from turnwright.privacy.redaction import redactor
+from turnwright_inspector.http.render import json_text
+from turnwright_states.payload import thawed
+
+from .pagination import Window
+from .step_summary import StepSummary, step_summaries
+from .steps import Step, StepCall
+from .text_diff import DiffLine, text_diff
+
+#: Characters of a text that are compared.
+_TEXT: Final = 100_000
+#: Pairs a page, and steps from the first difference on that are aligned.
+_PAIRS: Final = 300
+_ALIGNED: Final = 1_000
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A turn or a run to compare. `sent` returns a step's request, or raises `TurnwrightError` or `ValidationError`.
+
+    `figures` of both have the same names. Of the limits and the settings, those that differ are shown.
+    """
+
+    id: str
+    figures: Mapping[str, str]
+    limits: Mapping[str, str]
+    settings: Mapping[str, str]
+    prompt: str
+    instructions: str
+    answer: str
+    steps: Sequence[Step]
+    sent: Callable[[Step], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A property of both turns, in words."""
+
+    name: str
+    left: str
+    right: str
+
+    @property
+    def differs(self) -> bool:
+        return self.left != self.right
+
+
+@dataclass(frozen=True, slots=True)
+class StepPair:
+    """A step and its counterpart in the other turn; None without one. `differs` names what is not the same."""
+
+    number: int
+    left: StepSummary | None
+    right: StepSummary | None
+    differs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallPair:
+    """A call and its counterpart; the differences of their arguments and of their results."""
+
+    left: StepCall | None
+    right: StepCall | None
+    arguments: tuple[DiffLine, ...]
+    result: tuple[DiffLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairDetails:
+    """The differences of a pair of steps: what was sent, what came back, and each call.
+
+    `unsent` says why the requests cannot be compared.
+    """
+
+    request: tuple[DiffLine, ...]
+    unsent: str
+    reasoning: tuple[DiffLine, ...]
+    text: tuple[DiffLine, ...]
+    calls: tuple[CallPair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two turns or runs compared. `details` belong to the chosen pair of steps, if there is one.
+
+    `pairs` are those around the chosen one, `before` and `after` the numbers of the next ones. `runs` has the same
+    pairs, those that differ or are chosen apart from those between them.
+
+    `answer` is the difference of their final texts, `instructions` that of their agents' instructions, and `prompt`
+    that of their prompts.
+    """
+
+    lines: tuple[Line, ...]
+    prompt: tuple[DiffLine, ...]
+    instructions: tuple[DiffLine, ...]
+    answer: tuple[DiffLine, ...]
+    pairs: tuple[StepPair, ...]
+    before: int | None
+    after: int | None
+    chosen: StepPair | None
+    details: PairDetails | None
+
+    @property
+    def runs(self) -> tuple[tuple[StepPair, ...], ...]:
+        seen = groupby(self.pairs, lambda pair: bool(pair.differs) or pair == self.chosen)
+        return tuple(tuple(run) for _, run in seen)
+
+
+def compare(left: Side, right: Side, chosen: int | None) -> Comparison:
+    """Compare two sides. `chosen` is the number of a pair; by default the first one that differs."""
+    pairs = tuple(_pairs(left, right))
+    shown = next((pair for pair in pairs if pair.number == chosen), None) if chosen is not None else None
+    shown = shown or next((pair for pair in pairs if pair.differs), None)
+    first = max((1 if shown is None else shown.number) - _PAIRS // 2, 1)
+    window = Window.of(len(pairs), _PAIRS, None, (first, len(pairs)))
+    return Comparison(
+        lines=tuple(_figures(left, right)),
+        prompt=_diff(left.prompt, right.prompt),
+        instructions=_diff(left.instructions, right.instructions),
+        answer=_diff(left.answer, right.answer),
+        pairs=pairs[window.part],
+        before=window.earlier,
+        after=None if window.later is None else window.last + 1,
+        chosen=shown,
+        details=None if shown is None else _details(shown, left, right),
+    )
+
+
+def _diff(left: str, right: str) -> tuple[DiffLine, ...]:
+    return text_diff(left[:_TEXT], right[:_TEXT])
+
+
+def _figures(left: Side, right: Side) -> Iterator[Line]:
+    """Yield the figures of both, and each limit and setting in which they differ."""
+    yield from (Line(name, value, right.figures[name]) for name, value in left.figures.items())
+    for kind, ours, theirs in (("Limit", left.limits, right.limits), ("Setting", left.settings, right.settings)):
+        for name in sorted(ours.keys() | theirs.keys()):
+            line = Line(f"{kind} {name}", ours.get(name, "not set"), theirs.get(name, "not set"))
+            if line.differs:
+                yield line
+
+
+def _pairs(one: Side, other: Side) -> Iterator[StepPair]:
+    left, right = step_summaries(one.steps), step_summaries(other.steps)
+    aligned = _aligned(left, right, [_signature(each.step) for each in left], [_signature(each.step) for each in right])
+    for number, (ours, theirs) in enumerate(aligned, start=1):
+        if ours is None or theirs is None:
+            yield StepPair(number, ours, theirs, ("only in one",))
+        else:
+            yield StepPair(number, ours, theirs, tuple(_differences(ours.step, theirs.step)))
+
+
+def _aligned(
+    left: Sequence[Item], right: Sequence[Item], ours: Sequence[object], theirs: Sequence[object]
+) -> Iterator[tuple[Item | None, Item | None]]:
+    """Pair items in order: those with equal signatures, and between these the first with the first.
+
+    Where very many differ, the rest is paired as it comes: time grows with the square.
+    """
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
+    yield from zip(left[:same], right[:same], strict=True)
+    end = same + _ALIGNED
+    matched = SequenceMatcher(None, ours[same:end], theirs[same:end], autojunk=False)
+    for _, first, last, to_first, to_last in matched.get_opcodes():
+        yield from zip_longest(left[same + first : same + last], right[same + to_first : same + to_last])
+    yield from zip_longest(left[end:], right[end:])
+
+
+def _signature(step: Step) -> object:
+    return (step.key if not step.key.isdecimal() else "", tuple(map(_asked, step.calls)))
+
+
+def _asked(call: StepCall) -> tuple[str, str]:
+    return call.made.name, _arguments(call)
+
+
+def _arguments(call: StepCall | None) -> str:
+    if call is None:
+        return ""
+    return call.made.raw or json_text(redactor().hide_fields(thawed(call.made.arguments or {})))
+
+
+def _differences(one: Step, other: Step) -> Iterator[str]:
+    """Name what two steps differ in."""
+    if [*map(_asked, one.calls)] != [*map(_asked, other.calls)]:
+        yield "calls"
+    elif [*map(_result, one.calls)] != [*map(_result, other.calls)]:
+        yield "results"
+    if one.text != other.text:
+        yield "text"
+    if one.reasoning != other.reasoning:
+        yield "thinking"
+    if [attempt.cause for attempt in one.attempts] != [attempt.cause for attempt in other.attempts]:
+        yield "failed attempts"
+    if one.said != other.said:
+        yield "messages"
+
+
+def _result(call: StepCall | None) -> str:
+    """Return the status and the result of a call."""
+    if call is None:
+        return ""
+    settled = call.settled
+    return call.status if settled is None else f"{call.status}\n{settled.result}"
+
+
+def _details(pair: StepPair, left: Side, right: Side) -> PairDetails:
+    one, other = (None if side is None else side.step for side in (pair.left, pair.right))
+    unsent, texts = "", ["", ""]
+    if one is not None and other is not None:
+        try:
+            texts = [left.sent(one), right.sent(other)]
+        except (TurnwrightError, ValidationError) as error:
+            unsent = f"The requests cannot be built again: {error}"
+    ours, theirs = (() if step is None else step.calls for step in (one, other))
+    calls = _aligned(ours, theirs, [call.made.name for call in ours], [call.made.name for call in theirs])
+    return PairDetails(
+        request=_diff(*texts),
+        unsent=unsent,
+        reasoning=_diff("" if one is None else one.reasoning, "" if other is None else other.reasoning),
+        text=_diff("" if one is None else one.text, "" if other is None else other.text),
+        calls=tuple(
+            CallPair(a, b, _diff(_arguments(a), _arguments(b)), _diff(_result(a), _result(b))) for a, b in calls
+        ),
+    )

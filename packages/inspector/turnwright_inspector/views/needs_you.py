@@ -1,0 +1,171 @@
+"""The turns that need a person: paused ones, and those whose driver is gone."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from turnwright.engine import Engine
+from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
+from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
+from turnwright.journal.inbox import RESUMING_KINDS, answers_in
+from turnwright.journal.turn_journal import first_fact
+from turnwright.result import result_of
+from turnwright.store import InboxKind, TurnRow
+from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
+from turnwright_inspector.pages.background_turns import BackgroundTurns
+from turnwright_states import InterruptKind
+
+from .available_actions import OpenQuestion, question_of
+from .cli_commands import resume_command, show_command
+from .summaries import Summaries
+
+#: The most turns on the page, and the most unfinished turns whose drivers are checked.
+MOST: Final = 50
+_MOST_CHECKED: Final = 200
+#: Seconds for which a count is used again.
+_FRESH: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTurn:
+    """A turn that needs a person, with what its forms need (`available_actions.AvailableActions`).
+
+    `paused`: it asks the questions `asked`. Otherwise its driver is gone: `crashed`, or it was released. `due`: it can
+    continue, and has no driver. `drives`: this process can run it. `fault`: its journal cannot be read.
+    """
+
+    row: TurnRow
+    prompt: str
+    paused: bool
+    crashed: bool
+    driven: bool
+    drives: bool
+    stopping: bool
+    asked: tuple[OpenQuestion, ...]
+    due: bool
+    show: str
+    command: str
+    trouble: str
+    fault: str = ""
+    back: str = "needs-you"
+
+    @property
+    def turn(self) -> str:
+        return self.row.id
+
+    @property
+    def root(self) -> str:
+        return self.row.id
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the ids of this turn's forms."""
+        return f"{self.row.id}-"
+
+    @property
+    def open(self) -> tuple[OpenQuestion, ...]:
+        return tuple(one for one in self.asked if not one.answered)
+
+    @property
+    def approvals(self) -> list[str]:
+        """The names of the open questions, if all of them are approvals of calls. Else a choice has to be made."""
+        kinds = {one.pending.kind for one in self.open}
+        return [one.name for one in self.open] if kinds == {InterruptKind.APPROVAL} else []
+
+
+class NeedsYou:
+    """Finds and counts the turns of a store that need a person. `count` is the last known number."""
+
+    def __init__(self, engine: Engine, background: BackgroundTurns, summaries: Summaries, *, store: str) -> None:
+        self._engine = engine
+        self._background = background
+        self._summaries = summaries
+        self._store = store
+        self.count = 0
+        self._counted_at = float("-inf")
+        self._trouble = ""
+
+    async def refresh(self) -> int:
+        """Count the turns, at most once in two seconds. A damaged turn leaves the number as it is.
+
+        Raises `StoreError` if the store cannot be read, and for the next two seconds without a question to it: a server
+        that is down answers each after its timeout.
+        """
+        if anyio.current_time() - self._counted_at > _FRESH:
+            self._counted_at = anyio.current_time()
+            try:
+                paused = (await self._summaries.read.totals(TurnFilter(outcome=PAUSED))).turns
+                self.count = paused + len([row async for row, _ in self._left()])
+                self._trouble = ""
+            except UnreadableTurnError:
+                self._trouble = ""
+            except StoreError as error:
+                self._trouble, self._counted_at = str(error), anyio.current_time()
+        if self._trouble:
+            raise StoreError(self._trouble)
+        return self.count
+
+    async def find(self) -> list[WaitingTurn]:
+        """Return the turns, those that have waited longest first. Raises `StoreError`."""
+        paused = await self._summaries.read.find(TurnFilter(outcome=PAUSED), ascending=True, limit=MOST)
+        found = [(one.row, None) for one in paused] + [left async for left in self._left()]
+        found.sort(key=lambda one: one[0].updated_at)
+        waiting: list[WaitingTurn] = []
+        for row, driver in found[:MOST]:
+            with suppress(TurnNotFoundError):
+                waiting.append(await self._waiting(row, driver))
+        self._counted_at = float("-inf")
+        return waiting
+
+    async def _left(self) -> AsyncIterator[tuple[TurnRow, DriverStatus | None]]:
+        """Yield the turns whose driver died or released them.
+
+        Of the turns of another process that lives, one is checked: a store may have to ask a server each time.
+        """
+        store, alive = self._summaries.store, set[str | None]()
+        for one in await self._summaries.read.find(TurnFilter(outcome=UNFINISHED), limit=_MOST_CHECKED):
+            if one.row.owner in alive:
+                continue
+            with suppress(TurnNotFoundError):
+                row, driver = await driving_status(store, one.row)
+                if driver is DriverStatus.RUNNING and row.owner != store.owner:
+                    alive.add(row.owner)
+                if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
+                    yield row, driver
+
+    async def _waiting(self, row: TurnRow, driver: DriverStatus | None) -> WaitingTurn:
+        store, name = self._engine.store, row.id
+        asked: tuple[OpenQuestion, ...] = ()
+        prompt = fault = ""
+        elsewhere = False
+        inbox = await store.inbox(name)
+        try:
+            facts = await store.facts(name)
+            started, answered = first_fact(name, facts), answers_in(inbox)
+            asking = result_of(name, facts).interrupts
+            asked = tuple([await question_of(store, row, one.id, one, answered=one.id in answered) for one in asking])
+            prompt, elsewhere = started.prompt, not by_command_line(started.metadata)
+        except TurnNotFoundError:
+            raise
+        except StoreError as error:
+            fault = str(error)
+        driven = await store.is_driven(name) if not fault else False
+        called = any(item.kind in RESUMING_KINDS for item in inbox)
+        return WaitingTurn(
+            row=row,
+            prompt=prompt,
+            paused=driver is None,
+            crashed=driver is DriverStatus.CRASHED,
+            driven=driven,
+            drives=self._background.drives,
+            stopping=any(item.kind is InboxKind.ABORT for item in inbox),
+            asked=asked,
+            due=not driven and not fault and (driver is not None or called),
+            show=show_command(name, self._store),
+            command=resume_command(name, self._store, elsewhere=elsewhere),
+            trouble=self._background.troubles.get(name, ""),
+            fault=fault,
+        )

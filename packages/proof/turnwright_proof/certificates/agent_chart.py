@@ -1,0 +1,123 @@
+"""The chart as it is for one agent: the rows that its turns can take, and the tools at each row."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from turnwright_proof.draw.agent_picture import agent_picture, some_names
+from turnwright_proof.draw.model import Picture
+from turnwright_proof.verify import Abilities, AgentRows, rows_of
+from turnwright_states import Limits, State, Trigger
+from turnwright_states.chart import ROWS, Row
+
+from .certificate import Certificate, CertifiedBound, CertifiedSubAgent
+from .certified_code import CertifiedCode, CertifiedTool
+
+#: Nothing is known of the code of such an agent, so that it may have everything.
+_UNKNOWN: Final = CertifiedCode(tools=None, hooks=(), guardrails=(), typed=True)
+
+
+class AgentChart(NamedTuple):
+    """The chart of one agent: its name, its limits, the rows and endings of its turns, and their picture."""
+
+    name: str
+    limits: Limits
+    rows: AgentRows
+    picture: Picture
+
+    @property
+    def states(self) -> frozenset[State]:
+        """The states that its turns can enter."""
+        return frozenset(node.state for node in self.picture.nodes)
+
+
+def agent_chart(certified: Certificate, *, synthesis: bool = False) -> AgentChart:
+    """Return the chart of an agent, by walking small turns of its kind (`turnwright_proof.verify.rows_of`).
+
+    `synthesis` says that the app makes answers from the results of tools.
+    """
+    team = certified.sub_agents
+    below = {} if team is None else {one.tool: one for one in team.agents}
+    calls = () if team is None else team.calls
+    code = certified.code or _UNKNOWN
+    limits = limits_of(certified.bounds)
+    rows = rows_of(limits, _abilities(code, calls, below, synthesis=synthesis))
+    return AgentChart(certified.agent, limits, rows, agent_picture(rows.rows, rows.ends, limits, _beside(code)))
+
+
+def limits_of(bounds: Iterable[CertifiedBound]) -> Limits:
+    """Return the limits that the settings of these bounds are."""
+    return Limits.model_validate({one.field: one.value for bound in bounds for one in bound.settings})
+
+
+def _abilities(
+    code: CertifiedCode, calls: Sequence[str], below: Mapping[str, CertifiedSubAgent], *, synthesis: bool
+) -> Abilities:
+    tools = code.tools
+    return Abilities(
+        tools=tools is None or any(not one.delegates for one in tools),
+        delegates=bool(calls),
+        asks=code.may_ask or any(_may_ask(below[name]) for name in _reached(calls, below)),
+        direct=tools is None or any(one.returns_direct for one in tools),
+        typed=code.typed,
+        reviews=code.reviews,
+        refuses=code.may_refuse,
+        trips=bool(code.guardrails),
+        synthesis=synthesis,
+    )
+
+
+def _may_ask(one: CertifiedSubAgent) -> bool:
+    """Return whether a sub-agent may pause its caller: by a tool, or because of a doom loop."""
+    limits = limits_of(one.bounds)
+    loops = limits.doom_response == "ask" and limits.shortest_loop is not None
+    return loops or (one.code or _UNKNOWN).may_ask
+
+
+def _reached(calls: Sequence[str], below: Mapping[str, CertifiedSubAgent]) -> set[str]:
+    """Return the sub-agents that these calls lead to, themselves included."""
+    found: set[str] = set()
+    left = set(calls)
+    while left:
+        found |= left
+        left = {name for one in left for name in below[one].calls} - found
+    return found
+
+
+def _beside(code: CertifiedCode) -> dict[int, str]:
+    """Return the tools, hooks and guardrails that act at a row, by its number."""
+    found = ((number, _at(row, code)) for number, row in enumerate(ROWS, start=1))
+    return {number: words for number, words in found if words}
+
+
+def _at(row: Row, code: CertifiedCode) -> str:
+    tools = code.tools
+    match row.source, row.trigger, row.dest:
+        case _, Trigger.REPLIED | Trigger.REVIEWED, State.TOOL_EXEC:
+            return _listed(tools, writes=True)
+        case State.TOOL_EXEC, Trigger.SETTLED, State.PAUSED:
+            return _listed(tools, writes=False)
+        case State.TOOL_EXEC, Trigger.SETTLED, State.FINISHED:
+            direct = [one.tool for one in tools or () if one.returns_direct]
+            return f"by {some_names(direct)}" if direct else ""
+        case _, Trigger.TRIPPED, _:
+            return f"by {some_names([one.name for one in code.guardrails])}"
+        case _, Trigger.REPLIED, State.REVIEW:
+            checks = [one.name for one in code.hooks if "after_model" in one.on] + ["the output type"] * code.typed
+            checks += [one.name for one in code.guardrails if one.checks in ("input", "output")]
+            return f"by {some_names(checks)}"
+        case _:
+            return ""
+
+
+def _listed(tools: tuple[CertifiedTool, ...] | None, *, writes: bool) -> str:
+    """Return the tools that write and delegate, or those that pause."""
+    if tools is None:
+        return "(some tools are unknown)"
+    groups = {
+        "writes": [one.tool for one in tools if writes and one.read_only is False],
+        "may write": [one.tool for one in tools if writes and one.read_only is None and not one.delegates],
+        "delegates to": [one.tool for one in tools if writes and one.delegates],
+        "asks by": [one.tool for one in tools if not writes and one.asks == "always"],
+        "may ask by": [one.tool for one in tools if not writes and one.asks == "perhaps"],
+    }
+    return ", ".join(f"{what} {some_names(names)}" for what, names in groups.items() if names)

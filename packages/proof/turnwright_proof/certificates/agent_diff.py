@@ -1,0 +1,196 @@
+"""The effect of a change of agents on their bounds, for the person who reviews the change."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+from pydantic import JsonValue
+
+from turnwright_proof.draw.table import markdown_table
+from turnwright_states import State
+
+from .agent_chart import AgentChart
+from .agent_page import plain_markdown
+from .certificate import Certificate
+from .certified_code import CertifiedCode
+from .tree_bounds import TreeBounds
+
+#: The names of bounds as a person says them; others keep theirs.
+_NAMES: Final = {"cap": "steps", "model calls": "model calls at most", "rounds that repeat": "rounds of a doom loop"}
+#: The settings that are not numbers.
+_TEXTS: Final = ("concluding", "doom_compare", "doom_response", "stall_response")
+#: The states that some agents enter and others do not.
+_DOES: Final = {
+    State.PAUSED: "pause",
+    State.COMPACT: "compact the conversation",
+    State.TEXT_ONLY: "only answer in text",
+}
+
+#: A bound, None if it is off, or a text.
+Value = float | str | None
+Kind = Literal["changed", "added", "removed"]
+#: An agent of a file: its certificate and its chart.
+Known = tuple[Certificate, AgentChart]
+
+
+class Change(NamedTuple):
+    """One change: its subject, the values before and after, and whether the agent may do more (None: unclear).
+
+    A change without values is a sentence: "may now pause".
+    """
+
+    what: str
+    values: tuple[Value, Value] | None = None
+    wider: bool | None = None
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """The values before and after, in words."""
+        return ("", "") if self.values is None else (_shown(self.values[0]), _shown(self.values[1]))
+
+    def __str__(self) -> str:
+        return self.what if self.values is None else f"{self.what} {' -> '.join(self.shown)}"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the change as JSON values, with null for a bound that is off."""
+        values: dict[str, JsonValue] = (
+            {} if self.values is None else dict(zip(("old", "new"), self.values, strict=True))
+        )
+        return {"what": self.what, **values, "wider": self.wider}
+
+
+class AgentDiff(NamedTuple):
+    """The changes of one agent."""
+
+    agent: str
+    kind: Kind
+    changes: tuple[Change, ...]
+
+    def __str__(self) -> str:
+        new = {"changed": "", "added": "new: ", "removed": "removed"}[self.kind]
+        return f"{self.agent}: {new}{'; '.join(map(str, self.changes))}"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the changes as JSON values."""
+        changes: list[JsonValue] = [change.to_json() for change in self.changes]
+        return {"agent": self.agent, "kind": self.kind, "changes": changes, "words": str(self)}
+
+
+def agent_diffs(old: Mapping[str, Known], new: Mapping[str, Known]) -> list[AgentDiff]:
+    """Return the changes of each agent whose bounds, tools or abilities changed, the removed ones last."""
+    found = [
+        AgentDiff(name, "changed", tuple(_changes(old[name], known)))
+        if name in old
+        else AgentDiff(name, "added", tuple(_of_new(known)))
+        for name, known in new.items()
+    ]
+    gone = [AgentDiff(name, "removed", ()) for name in old if name not in new]
+    return [one for one in found if one.changes or one.kind == "added"] + gone
+
+
+def to_markdown(diffs: Sequence[AgentDiff]) -> str:
+    """Return the changes for a pull request: a table with a line for each."""
+    if not diffs:
+        return "No bound of an agent changed.\n"
+    rows: list[tuple[str, ...]] = []
+    for one in diffs:
+        agent = plain_markdown(one.agent)
+        kind = {"changed": "", "added": "new agent", "removed": "removed"}[one.kind]
+        rows += [(agent, kind, "", "")] if kind else []
+        changes = ((plain_markdown(f"{change.what}{_ARROWS[change.wider]}"), *change.shown) for change in one.changes)
+        rows += [(agent, *change) for change in changes]
+    return markdown_table(("agent", "change", "before", "after"), rows) + "\n\n▲ may do more, ▼ may do less\n"
+
+
+#: A bound that is not repeated where it changes as another one does.
+_FOLLOWS: Final = {"steps that may call tools": "steps", "tokens of a reply": "tokens"}
+#: The bounds of a new agent.
+_FIRST: Final = ("steps", "model calls at most", "tool calls", "model calls of the whole tree")
+_ENDS: Final = "end as "
+_ARROWS: Final = {True: " ▲", False: " ▼", None: ""}
+
+
+def _changes(old: Known, new: Known) -> Iterator[Change]:
+    yield from _of_bounds(_bounds(old[0]), _bounds(new[0]))
+    before, after = _texts(old[0]), _texts(new[0])
+    yield from (Change(name, (before[name], after[name])) for name in _TEXTS if before[name] != after[name])
+    yield from _of_bounds(_tree(old[0]), _tree(new[0]))
+    yield from _of_abilities(_abilities(old), _abilities(new))
+    for what, names_before, names_after in zip(_CODE, _names(old[0]), _names(new[0]), strict=True):
+        yield from (Change(f"{what} added: {name}") for name in names_after if name not in names_before)
+        yield from (Change(f"{what} removed: {name}") for name in names_before if name not in names_after)
+
+
+def _of_new(known: Known) -> Iterator[Change]:
+    """Return the bounds that matter most of a new agent, and what it may do."""
+    bounds = _bounds(known[0]) | _tree(known[0])
+    yield from (Change(f"{name} {_shown(bounds[name])}") for name in _FIRST if name in bounds)
+    yield from (Change(f"may {ability}") for ability in sorted(_abilities(known)) if not ability.startswith(_ENDS))
+
+
+def _of_bounds(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> Iterator[Change]:
+    """Return the bounds that changed. The bounds of a tree are there only with sub-agents."""
+    said: dict[str, tuple[Value, Value]] = {}
+    for name in dict.fromkeys((*old, *new)):
+        before, after = old.get(name), new.get(name)
+        values: tuple[Value, Value] = (before if name in old else "none", after if name in new else "none")
+        if values[0] == values[1] or said.get(_FOLLOWS.get(name, "")) == values:
+            continue
+        said[name] = values
+        grown = after is None or (before is not None and before < after)
+        yield Change(name, values, grown if name in old and name in new else name in new)
+
+
+def _of_abilities(old: set[str], new: set[str]) -> Iterator[Change]:
+    yield from (Change(f"may now {ability}", wider=True) for ability in sorted(new - old))
+    yield from (Change(f"may no longer {ability}", wider=False) for ability in sorted(old - new))
+
+
+def _bounds(certified: Certificate) -> dict[str, float | None]:
+    return {_NAMES.get(one.bound, one.bound): one.value for one in (*certified.bounds, certified.reply)}
+
+
+def _texts(certified: Certificate) -> dict[str, str]:
+    return {one.field: str(one.value) for bound in certified.bounds for one in bound.settings if one.field in _TEXTS}
+
+
+def _tree(certified: Certificate) -> dict[str, float | None]:
+    team = certified.sub_agents
+    names = TreeBounds.model_fields if team is not None else ()
+    return {
+        f"{name.replace('_', ' ')} of the whole tree": getattr(team.tree, name) for name in names if team is not None
+    }
+
+
+def _abilities(known: Known) -> set[str]:
+    """Return what turns of the agent may do: by its chart, and by its tools."""
+    certified, chart = known
+    tools = _code(certified).tools
+    found = {f"{_ENDS}{end.replace('/', ': ')}" for end in chart.rows.ends}
+    found |= {does for state, does in _DOES.items() if state in chart.states}
+    if tools is None:
+        return found | {"use tools that are unknown"}
+    found |= {"write"} if any(one.read_only is False for one in tools) else set()
+    return found | ({"delegate"} if any(one.delegates for one in tools) else set())
+
+
+_CODE: Final = ("tool", "hook", "guardrail", "sub-agent")
+
+
+def _names(certified: Certificate) -> tuple[list[str], list[str], list[str], list[str]]:
+    code, team = _code(certified), certified.sub_agents
+    return (
+        [one.tool for one in code.tools or () if not one.delegates],
+        [one.name for one in code.hooks],
+        [one.name for one in code.guardrails],
+        list(team.calls) if team is not None else [],
+    )
+
+
+def _code(certified: Certificate) -> CertifiedCode:
+    return certified.code or CertifiedCode(tools=None, hooks=(), guardrails=(), typed=False)
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, str):
+        return value
+    return "unlimited" if value is None else f"{value:.15g}"

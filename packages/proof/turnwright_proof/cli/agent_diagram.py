@@ -1,0 +1,128 @@
+"""The part of `turnwright diagram` that draws agents: printed, or as pages beside the agents."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from turnwright._base.regular_files import read_regular, write_regular
+from turnwright.agent import Agent
+from turnwright.cli import codes
+from turnwright.cli.options import choose_agent
+from turnwright.cli.process import echo, words_of
+from turnwright.errors import ConfigError
+from turnwright_proof.certificates.agent_chart import agent_chart
+from turnwright_proof.certificates.agent_page import MARK, agent_page
+from turnwright_proof.certificates.certificate import Certificate
+from turnwright_proof.draw import to_dot, to_mermaid, to_svg, to_table
+
+from .certified import Issuer
+
+if TYPE_CHECKING:
+    from turnwright.config.config import Config
+
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+class AgentDrawing:
+    """Draws agents under one configuration."""
+
+    def __init__(self, said: "Config", tools: str | None, hooks: Sequence[str], *, synthesis: bool) -> None:
+        self._said = said
+        self._issuer = Issuer(said, tools, hooks)
+        self._synthesis = synthesis
+
+    def certificates(self, source: str | None, name: str | None) -> dict[str, Certificate]:
+        """Return the certificates of the named agent, or of all agents of the source, by the names of their pages."""
+        if name is not None:
+            agent, beside = choose_agent(name, source, self._said)
+            return {_page_name(agent): self._issuer.certificate(agent, beside)}
+        found: dict[str, Certificate] = {}
+        for one, certified in self._issuer.certify_all(*([source] if source else self._said.agent_sources())):
+            page = _page_name(one)
+            if page in found:
+                other = found[page].agent
+                raise ConfigError(f"agents {other!r} and {one.name!r} would have one page: rename one of them")
+            found[page] = certified
+        return found
+
+    def drawn(self, certified: Certificate, form: str) -> str:
+        """Return the picture of an agent in a format."""
+        chart = agent_chart(certified, synthesis=self._synthesis)
+        match form:
+            case "mermaid":
+                return to_mermaid(chart.picture)
+            case "dot":
+                return to_dot(chart.picture)
+            case "svg":
+                return to_svg(to_dot(chart.picture))
+            case "table":
+                return to_table(chart.picture)
+            case _:
+                return agent_page(certified, chart)
+
+    def printed(self, found: Mapping[str, Certificate], form: str) -> str:
+        """Return the picture of one agent, or the pages of all. Raises `ConfigError` for several in one picture."""
+        if form != "page" and len(found) > 1:
+            names = ", ".join(one.agent for one in found.values())
+            raise ConfigError(f"a picture in {form} shows one agent: choose one with --agent: {names}")
+        return "\n".join(self.drawn(one, form) for one in found.values())
+
+    def pages(self, found: Mapping[str, Certificate]) -> dict[str, str]:
+        """Return the text of each page, by its file name."""
+        return {f"{name}.md": self.drawn(certified, "page") for name, certified in found.items()}
+
+
+def _page_name(agent: Agent) -> str:
+    """Return the name of an agent's page without its ending: small letters, since some file systems ignore case."""
+    return agent.tool_name.lower() or re.sub(r"\W+", "_", agent.name.lower()).strip("_") or "agent"
+
+
+def draw_agents(
+    drawing: AgentDrawing, source: str | None, name: str | None, *, form: str, write_to: Path | None, check: Path | None
+) -> None:
+    """Print the picture of one agent, or of all as pages, or write the pages, or check them. Exits with 1 or 2."""
+    try:
+        found = drawing.certificates(source, name)
+        if write_to is not None:
+            _write(write_to, drawing.pages(found))
+        elif check is not None:
+            _check(check, drawing.pages(found), whole=name is None)
+        else:
+            echo(drawing.printed(found, form).removesuffix("\n"))
+    except (ConfigError, OSError) as error:
+        echo(f"turnwright diagram: {words_of(error)}", err=True)
+        raise typer.Exit(codes.USAGE) from None
+
+
+def _write(directory: Path, pages: Mapping[str, str]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    stale = [name for name, text in pages.items() if _read(directory / name) != text]
+    for name in stale:
+        write_regular(directory / name, pages[name].encode())
+        echo(f"wrote {directory / name}")
+    if not stale:
+        echo(f"{directory} is up to date")
+
+
+def _check(directory: Path, pages: Mapping[str, str], *, whole: bool) -> None:
+    """List the pages that are missing or stale, and, if the file is drawn whole, those of agents that are gone."""
+    there = {name: _read(directory / name) for name in pages}
+    found = {name: "missing" if text is None else "stale" for name, text in there.items() if text != pages[name]}
+    if whole and directory.is_dir():
+        others = sorted(path for path in directory.glob("*.md") if path.name not in pages)
+        found |= {path.name: "of no agent" for path in others if (_read(path) or "").startswith(MARK)}
+    for name, what in found.items():
+        echo(f"{directory / name} is {what}")
+    if found:
+        echo(f"to update them: the same command with --write {directory}; delete pages of no agent", err=True)
+        raise typer.Exit(codes.FAILED)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return read_regular(path, _MAX_BYTES).decode(errors="replace").replace("\r\n", "\n")
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,173 @@
+"""Reads the goal of `verify --can-reach ... --with ...`, and draws the path through the chart that reaches it."""
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from turnwright.errors import ConfigError
+from turnwright_proof.verify import ENDS, Case, Counterexample, Edge, Goal, event_name, retrace
+from turnwright_states import REASONS, REASONS_OF, Input, Limits, Outcome, State, Trigger
+from turnwright_states.chart import CHART, Row
+
+#: The inputs of a machine, as `--with` spells them, and the chart's own shorter names for some.
+EVENTS: Final = frozenset({event_name(kind) for kind in Input.__subclasses__()} - {"started"}) | frozenset(Trigger)
+_CASE_FIELDS: Final = tuple(name for name in Case._fields if name != "limits")
+_FIELDS: Final = (*Limits.model_fields, *_CASE_FIELDS)
+_WIDTH: Final = 96
+_LINE: Final = "    │  "
+
+
+def read_goal(reach: str, conditions: Iterable[str]) -> tuple[Goal, dict[str, object]]:
+    """Return the goal, and the values that the cases must have, by field.
+
+    `reach` is an outcome (`cap_hit`), both an outcome and a reason (`cap_hit/budget`), or a reason (`deadline`). A
+    condition is a state (`PAUSED`), an event (`abort`), or `FIELD=VALUE`. Raises `ConfigError` for anything else, with
+    the possible values.
+    """
+    states: set[State] = set()
+    events: set[str] = set()
+    values: dict[str, object] = {}
+    for condition in conditions:
+        name, is_field, value = (part.strip() for part in condition.partition("="))
+        if is_field:
+            values[_field(name, condition)] = _value(value)
+        elif condition in State.__members__:
+            states.add(State[condition])
+        elif condition in EVENTS:
+            events.add(condition)
+        else:
+            known = f"states: {', '.join(State)}; events: {', '.join(sorted(EVENTS))}; or FIELD=VALUE of a limit"
+            raise ConfigError(f"--with {condition}: no such state or event ({known})")
+    return Goal(_ends(reach), frozenset(states), frozenset(events)), values
+
+
+def _ends(reach: str) -> frozenset[str]:
+    wanted = reach.lower()  # the chart writes final states in capitals
+    ends = {end for end in ENDS if wanted in (end, end.split("/")[0])} or {e for e in ENDS if e.split("/")[1] == wanted}
+    if not ends and reach.upper() in State.__members__:
+        state = reach.upper()
+        raise ConfigError(f"--can-reach {reach}: is a state, not an ending: use --can-reach END --with {state}")
+    if not ends:
+        known = "; ".join(f"{outcome}: {', '.join(sorted(REASONS_OF[outcome]))}" for outcome in Outcome)
+        what = "name an outcome, OUTCOME/REASON or a reason"
+        raise ConfigError(f"--can-reach {reach}: no such end: {what} ({known})")
+    return frozenset(ends)
+
+
+def _field(name: str, condition: str) -> str:
+    if name not in _FIELDS:
+        raise ConfigError(f"--with {condition}: there is no limit {name!r} (there are {', '.join(_FIELDS)})")
+    return name
+
+
+def _value(text: str) -> object:
+    if text.lower() == "none":
+        return None
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
+    chosen = list(cases)
+    for name, value in values.items():
+        valued = {case: _with(case, name, value) for case in chosen}
+        # Cases of the grid come first: of several shortest paths, theirs is shown.
+        chosen = list(dict.fromkeys(sorted(valued.values(), key=lambda case: case not in valued)))
+    return chosen
+
+
+def _with(case: Case, name: str, value: object) -> Case:
+    if name == "widest":
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= case.limits.max_calls_per_step:
+            raise ConfigError(
+                f"--with widest={value}: must be a whole number from 1 to {case.limits.max_calls_per_step}"
+            )
+        return case._replace(widest=value)
+    if name in _CASE_FIELDS:
+        if not isinstance(value, bool):
+            raise ConfigError(f"--with {name}={value}: must be true or false")
+        return case._replace(synthesis=value) if name == "synthesis" else case._replace(delegates=value)
+    try:
+        limits = Limits.model_validate(case.limits.model_dump() | {name: value})
+    except ValidationError as error:
+        raise ConfigError(f"--with {name}={value}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+    return case._replace(limits=limits)
+
+
+def drawn(witness: Counterexample) -> Iterator[str]:
+    """Return the limits of the case and the path, line by line. A row has its number in the chart, from 1."""
+    path, machine = retrace(witness.case, witness.events)
+    yield from limits_of(witness.case)
+    yield ""
+    yield f"  {path[0].source}"
+    for edge in path:
+        yield from _drawn(edge)
+    turn = machine.turn
+    if turn.reason is not None:  # set at every end
+        also = f" (also reached: {', '.join(turn.also_reached)})" if turn.also_reached else ""
+        yield from _wrapped(f"{turn.reason}: {REASONS[turn.reason].means}{also}", "    ", "    ")
+
+
+def _drawn(edge: Edge) -> Iterator[str]:
+    yield from _wrapped(edge.happened, _LINE, _LINE)
+    for row in edge.rows:
+        number = f"{_number(row)}  "
+        yield from _wrapped(_row_text(row), f"    ├─ {number}", _LINE + " " * len(number))
+        yield "    ▼"
+        yield f"  {row.dest}"
+
+
+def _row_text(row: Row) -> str:
+    guard = f" [{row.guard.words}]" if row.guard.text else ""
+    return f"{row.trigger}{guard}" + (f" / {row.reason}" if row.reason else "")
+
+
+def _number(row: Row) -> int:
+    return CHART.rows.index(row) + 1
+
+
+def limits_of(case: Case) -> Iterator[str]:
+    """Return the limits of a case that differ from the defaults, and its environment."""
+    limits = ", ".join(
+        f"{name}={'none' if value is None else value}"
+        for name, value in case.limits.model_dump(exclude_defaults=True).items()
+    )
+    yield from _wrapped(limits or "the defaults", "  limits  ", " " * 10)
+    extras = [f"batches of up to {case.widest} call{'s' * (case.widest > 1)}"]
+    extras += ["a synthesis"] if case.synthesis else []
+    extras += ["sub-agents"] if case.delegates else []
+    yield from _wrapped(", ".join(extras), "  with    ", " " * 10)
+
+
+def _wrapped(text: str, first: str, then: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=then)
+
+
+def json_of_witness(witness: Counterexample) -> dict[str, JsonValue]:
+    path, machine = retrace(witness.case, witness.events)
+    turn = machine.turn
+    case = witness.case
+    return {
+        "end": f"{turn.state.outcome}/{turn.reason}",
+        "also_reached": [str(reason) for reason in turn.also_reached],
+        "limits": case.limits.model_dump(mode="json"),
+        "synthesis": case.synthesis,
+        "widest": case.widest,
+        "delegates": case.delegates,
+        "path": [
+            {
+                "happened": edge.happened,
+                "event": edge.event,
+                "from": edge.source,
+                "to": edge.dest,
+                "rows": [{"number": _number(row), "row": row.name} for row in edge.rows],
+            }
+            for edge in path
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Turns as runs of other protocols."""

@@ -1,0 +1,281 @@
+"""`turnwright fuzz`: plays random turns with the user's agents and tools, and checks the invariants of each."""
+
+import secrets
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
+
+import typer
+from rich.progress import Progress as Bar
+
+from turnwright.agent import AGENTS_FILE, Agent
+from turnwright.agents.files import read_agents
+from turnwright.agents.markdown import find_agent, load_agents
+from turnwright.cli import process
+from turnwright.cli.check_report import exit_code, lines_of_turns
+from turnwright.cli.options import (
+    AgentsOption,
+    MetadataOption,
+    RootOption,
+    ToolsOption,
+    choose_tools,
+    read_metadata,
+    with_helpers,
+)
+from turnwright.cli.process import echo
+from turnwright.cli.screen import Screen
+from turnwright.context import DepsFactory
+from turnwright.driver.subagents import agent_tools
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError
+from turnwright.row_counts import RowCounts
+from turnwright.tools import builtin_tools, load_tools
+from turnwright.tools.load import load_tools_and_deps, names_code
+from turnwright_testing.fuzz_failure import FailureOrigin, Found, as_test
+from turnwright_testing.python_source import code
+
+if TYPE_CHECKING:
+    from turnwright_testing.fuzz import FuzzReport, Progress, Target
+    from turnwright_testing.play import Build, EngineParts
+
+#: Seeds are below this number, so that people can copy one by hand.
+_SEEDS: Final = 1_000_000
+
+
+def fuzz(
+    *,
+    agents: AgentsOption = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Only this agent of the file.")] = None,
+    tools: ToolsOption = None,
+    run_tools: Annotated[
+        bool,
+        typer.Option(
+            "--run-tools", help="Run the tools for real, with random arguments. Not for tools that can do harm."
+        ),
+    ] = False,
+    root: RootOption = None,
+    metadata: MetadataOption = None,
+    examples: Annotated[int, typer.Option("--examples", metavar="N", min=1, help="The number of examples.")] = 200,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="S", min=0.0, help="Stop after S seconds.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Repeat the examples of an earlier run.")
+    ] = None,
+    coverage: Annotated[
+        Path | None,
+        typer.Option("--coverage", metavar="FILE", help="Write the rows taken, for diagram --coverage."),
+    ] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="Simulate several processes, with crashes and takeovers."),
+    ] = False,
+    schedules: Annotated[
+        int, typer.Option("--schedules", metavar="N", min=1, help="The number of schedules, with --simulate.")
+    ] = 200,
+) -> None:
+    """Play random turns with your agents and tools, and check them.
+
+    Models, tools, people and streams behave and misbehave, and processes die. Without --agents and --tools, the
+    defaults of `run` are used.
+
+    Your tools and sub-agents are NOT run: stand-ins replace them. Only the check of arguments, the approval and the
+    loop key of a tool run. A failure is reduced to the smallest example, and printed as a test.
+
+    With --simulate, sub-agents run, and a seed decides everything. Schedule N has the seed SEED + N - 1, which repeats
+    it exactly.
+
+    Exit codes: 0 all checks hold, 1 violated, 2 configuration, 6 inconclusive.
+    """
+    if coverage is not None and not coverage.parent.is_dir():
+        raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
+    seed = secrets.randbelow(_SEEDS) if seed is None else seed
+    given = _Given(agents, agent, tools, root, coverage, tuple(metadata or ()))
+    if simulate:
+        if run_tools:
+            raise ConfigError("--simulate runs no tools: leave out --run-tools")
+        raise typer.Exit(_simulate(given, schedules=schedules, seed=seed, seconds=seconds))
+    from turnwright_testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is slow to load)
+
+    folder = root or Path()
+    out = process.Output(alone=True)  # a tool may print, but not inside a printed test
+    offered = choose_tools(tools, folder)
+    source = given.source
+    helpers = [] if source is None else agent_tools(read_agents(source))
+    build = Engine if offered.make_deps is None else _builder(offered.make_deps)
+    target = runner.Target(
+        _choose(agent, agents),
+        with_helpers(offered.tools, helpers),
+        run_tools=run_tools,
+        build=cast("Build", build),
+        metadata=read_metadata(metadata),
+    )
+    with _bar(examples) as progress:
+        report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
+    if coverage is not None:
+        _write(report.rows, coverage)
+    run = ["--run-tools"] if run_tools else []
+    command = shlex.join(["turnwright", "fuzz", *given.words(), *run, "--examples", str(examples), "--seed", str(seed)])
+    if report.found is None:
+        out.write(*_report_lines(report, target))
+    else:
+        makes_deps = offered.make_deps is not None
+        origin = _origin(report.found.agent, source, tools, folder, makes_deps=makes_deps, helps=bool(helpers))
+        _print_found(report, report.found, command)
+        out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
+    raise typer.Exit(exit_code(report.checks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The options that say what is played or simulated."""
+
+    agents: str | None
+    agent: str | None
+    tools: str | None
+    root: Path | None
+    coverage: Path | None
+    metadata: tuple[str, ...]
+
+    @property
+    def source(self) -> str | None:
+        """The file, the folder or the code with the agents."""
+        return self.agents or (AGENTS_FILE if self.agent else None)
+
+    def words(self) -> list[str]:
+        """Return the options of a command that plays or simulates the same."""
+        flags = {"--agents": self.agents, "--agent": self.agent, "--tools": self.tools, "--root": self.root}
+        words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
+        return words + [word for one in self.metadata for word in ("--metadata", one)]
+
+
+def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None) -> int:
+    """Simulate the agents with their tools and sub-agents. Returns the exit code."""
+    from turnwright_testing.simulation import SimulationTarget  # noqa: PLC0415 (few runs simulate)
+
+    from .simulate import simulate_agents  # noqa: PLC0415 (likewise)
+
+    folder = given.root or Path()
+    offered = choose_tools(given.tools, folder)
+    source = given.source
+    helpers = [] if source is None else agent_tools(read_agents(source))
+    build = Engine if offered.make_deps is None else _builder(offered.make_deps)
+    metadata = read_metadata(given.metadata)
+    played = with_helpers(offered.tools, helpers)
+    targets = [
+        SimulationTarget(one, played, cast("Callable[..., Engine[None]]", build), metadata)
+        for one in _choose(given.agent, given.agents)
+    ]
+
+    def origin_of(agent: Agent) -> FailureOrigin:
+        makes_deps = offered.make_deps is not None
+        return _origin(agent, source, given.tools, folder, makes_deps=makes_deps, helps=bool(helpers))
+
+    with _bar(schedules) as progress:
+        report = simulate_agents(
+            targets,
+            schedules=schedules,
+            seed=seed,
+            seconds=seconds,
+            progress=progress,
+            command=shlex.join(["turnwright", "fuzz", "--simulate", *given.words()]),
+            origin_of=origin_of,
+        )
+    if given.coverage is not None:
+        _write(report.rows, given.coverage)
+    return exit_code(report.checks)
+
+
+def _builder(make_deps: DepsFactory[object]) -> "Build[object]":
+    def build(**parts: "Unpack[EngineParts]") -> Engine[object]:
+        return Engine(deps=make_deps, **parts)
+
+    return build
+
+
+def _choose(name: str | None, source: str | None) -> tuple[Agent, ...]:
+    if name is None and source is None:
+        return (Agent(name="assistant"),)
+    agents = read_agents(source or AGENTS_FILE)
+    return tuple(agents) if name is None else (find_agent(agents, name),)
+
+
+@contextmanager
+def _bar(examples: int) -> "Iterator[Progress]":
+    console = Screen(err=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("playing", total=examples)
+
+        def show(played: int, smaller: bool) -> None:
+            bar.update(task, completed=played, description="reducing" if smaller else "playing")
+
+        yield show
+
+
+def _write(rows: RowCounts, file: Path) -> None:
+    try:
+        rows.write(file)
+    except OSError as error:
+        raise ConfigError(f"--coverage {file}: cannot be written: {error.strerror}") from None
+
+
+def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
+    turns, agents = sum(report.ends.values()), target.agents
+    names = ", ".join(agent.name for agent in agents)
+    tools = sum(any(one.may_use(tool.name, delegates=tool.delegates) for one in agents) for tool in target.tools)
+    yield (
+        f"played {report.examples} examples, {turns} turns, with {names} and {tools} tool{'' if tools == 1 else 's'}:"
+        f" seed {report.seed}, {report.seconds:.1f} s"
+    )
+    yield _RAN if target.run_tools else _STOOD_IN
+    if report.stopped:
+        yield f"inconclusive: {report.stopped}"
+    for one in report.checks:
+        yield f"  {one.verdict}: {one.claim}" + ("" if report.stopped or not one.detail else f" ({one.detail})")
+    yield from lines_of_turns(report.ends, report.rows)
+
+
+def _print_found(report: "FuzzReport", found: Found, command: str) -> None:
+    for one in found.checks:
+        echo(f"violated: {one.claim}: {one.detail}", err=True)
+    often = "" if found.comes_back else "; the same example passed when it was repeated, and was not reduced"
+    echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
+    echo(f"to repeat: {command}", err=True)
+    echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
+
+
+def _origin(
+    agent: Agent, source: str | None, tools: str | None, root: Path, *, makes_deps: bool, helps: bool
+) -> FailureOrigin:
+    """Return what a test imports and makes. `helps`: the source has sub-agents."""
+    imported: list[object] = [Path, builtin_tools]
+    offered = f"*builtin_tools(Path({code(str(root))}))"
+    if tools is not None:
+        imported.append(load_tools)
+        offered += f", *load_tools({code(tools)})"
+    # Users import the public function, which reads Markdown files.
+    reader = read_agents if source is None or names_code(source) or Path(source).is_dir() else load_agents
+    read = f"{reader.__name__}({code(source)})"
+    if source is None:
+        imported.append(Agent)
+        made = f"Agent(name={code(agent.name)})"
+    else:
+        imported += [find_agent, reader]
+        made = f"find_agent({read}, {code(agent.name)})"
+    # A tool of the module wins over a built-in tool of the same name.
+    all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
+    if helps:
+        imported.append(agent_tools)
+        all_tools = f"[*{all_tools}, *agent_tools({read})]"
+    if tools is not None and makes_deps:
+        imported += [partial, Engine, load_tools_and_deps]
+        build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"
+    return FailureOrigin(tuple(imported), agent=made, tools=all_tools, build=build)
+
+
+_STOOD_IN: Final = "stand-ins replaced the tools: no tool was run (--run-tools runs them)"
+_RAN: Final = "the tools were run for real"

@@ -1,0 +1,82 @@
+"""`python -m turnwright_testing.faults`: the campaign of kills, and its report."""
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+import anyio
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from turnwright.errors import ConfigError
+
+from .audit import Audit, audit
+from .campaign import run_campaign
+from .report import put_into
+from .trial import run_trial
+
+
+def main() -> int:
+    """Run the campaign or one trial. Exit code 0 without a violation, 1 with one, 2 for misuse."""
+    asked = _arguments().parse_args()
+    if asked.trial is not None:
+        return _show(asked.seed, asked.trial)
+    console = Console(stderr=True)
+    faults: list[str] = []
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        wanted = {"sqlite": asked.sqlite, "postgres": asked.postgres}
+        tasks = {name: bar.add_task(name, total=number) for name, number in wanted.items() if number}
+
+        def progress(kind: str, one: Audit) -> None:
+            bar.advance(tasks[kind])
+            for claim, found in one.faults.items():
+                faults.extend(f"{kind}, trial {one.number}: {claim}: {fault}" for fault in found)
+
+        try:
+            report = run_campaign(
+                sqlite=asked.sqlite,
+                postgres=asked.postgres,
+                seed=asked.seed,
+                processes=asked.processes,
+                progress=progress,
+            )
+        except ConfigError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+    if asked.json is not None:
+        asked.json.write_text(report.to_json(), encoding="utf-8")
+    if asked.page is not None:
+        asked.page.write_text(put_into(asked.page.read_text(encoding="utf-8"), report), encoding="utf-8")
+    sys.stdout.write(f"{report.tables()}\n")
+    for fault in faults:
+        sys.stderr.write(f"{fault}\n")
+    return 1 if report.faults else 0
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m turnwright_testing.faults", description=__doc__)
+    parser.add_argument("--sqlite", type=int, default=600, metavar="N", help="trials on SQLite (%(default)s)")
+    parser.add_argument("--postgres", type=int, default=250, metavar="N", help="trials on PostgreSQL (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="which trials (%(default)s)")
+    parser.add_argument("--processes", type=int, default=2, metavar="N", help="trials at once (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page, between its marks")
+    parser.add_argument("--trial", type=int, metavar="N", help="run this one trial on SQLite, and print what was seen")
+    return parser
+
+
+def _show(seed: int, number: int) -> int:
+    """Run one trial, and print its plan, its witness, its journal, and its violations."""
+    seen = anyio.run(partial(run_trial, seed, number))
+    found = audit(seen)
+    lines = [repr(seen.plan), ""]
+    lines += [" ".join((str(line.process), *line.words)) for line in seen.lines]
+    lines += ["", *(f"{seq:>4}  {fact.kind:<15} {fact.payload()}" for seq, fact in seen.facts), "", found.ending]
+    lines += [f"{claim}: {fault}" for claim, faults in found.faults.items() for fault in faults]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if any(found.faults.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

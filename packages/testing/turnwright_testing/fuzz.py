@@ -1,0 +1,269 @@
+"""Fuzz agents and tools: draw scenarios, play them through the real engine, and check every invariant.
+
+What fails is made as small as it can be, and written down as a test that fails in the same way.
+"""
+
+import logging
+import random
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from hypothesis import HealthCheck, Phase, Verbosity, configuration, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky, HypothesisWarning
+
+from turnwright.agent import Agent
+from turnwright.context import JsonObject
+from turnwright.engine import Engine
+from turnwright.row_counts import RowCounts
+from turnwright.tools import Tool
+from turnwright_states.facts import TurnEnded
+from turnwright_states.verdict import Check, Verdict, worst
+
+from .fuzz_failure import Found
+from .invariants import InvariantViolatedError, check
+from .play import Build, Driven, play
+from .scenario import Scenario
+from .strategies import scenarios
+
+#: Called with the number of examples so far, and whether a failing one is being made smaller.
+Progress = Callable[[int, bool], None]
+
+#: Examples that Hypothesis draws in one go. After ten it begins to vary those that it has, and for each of its own
+#: ideas it plays five variations: an engine that has seen one of them has mostly seen them all.
+_ROUND: Final = 10
+#: Examples are meant to be large, and what is slow is the engine that plays them.
+_NO_MATTER: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
+_LOG: Final = logging.getLogger("turnwright")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of a fuzz run: each of the `agents` with the `tools` that it may use.
+
+    The tools are stand-ins unless `run_tools`; `build` builds the engine (see `play`). Each turn has the `metadata`.
+    """
+
+    agents: tuple[Agent, ...]
+    tools: tuple[Tool, ...] = ()
+    run_tools: bool = False
+    build: Build = Engine
+    metadata: JsonObject = field(default_factory=dict)
+
+    def play(self, agent: Agent, scenario: Scenario) -> list[Driven]:
+        return play(scenario, agent=agent, tools=self.tools, build=self.build, run_tools=self.run_tools)
+
+
+@dataclass(slots=True)
+class FuzzReport:
+    """The result of a run, over the played examples without those that made a failing one smaller.
+
+    `stopped` says why it did not get through its examples. `ends` counts the turns by `outcome/reason`.
+    """
+
+    seed: int
+    wanted: int
+    examples: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    rows: RowCounts = field(default_factory=RowCounts.none)
+    seconds: float = 0.0
+    stopped: str = ""
+    found: Found | None = None
+    #: How often each claim was found to hold, to be violated, or to be unknown.
+    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
+
+    @property
+    def checks(self) -> list[Check]:
+        """Return one check for each invariant, over all examples. One that was never examined does not hold."""
+        turns = sum(self.ends.values())
+        return [_summed(claim, counted, turns, self.stopped) for claim, counted in self.verdicts.items()]
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(self.checks)
+
+    def add(self, turns: Sequence[Driven]) -> tuple[Check, ...]:
+        """Count one example, and return its violations."""
+        self.examples += 1
+        broken: list[Check] = []
+        for driven in turns:
+            last = driven.facts[-1][1] if driven.facts else None
+            self.ends[f"{last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "not ended"] += 1
+            for one in check(driven):
+                self.verdicts.setdefault(one.claim, Counter())[one.verdict] += 1
+                broken += [one] if one.verdict is Verdict.VIOLATED else []
+        return tuple(broken)
+
+
+_INTERRUPTED: Final = "it was interrupted"
+
+
+class _StoppedError(BaseException):
+    """The run must stop. Not an `Exception`, which would count as a failing example."""
+
+
+def fuzz(
+    target: Target,
+    *,
+    examples: int = 200,
+    seed: int = 0,
+    seconds: float | None = None,
+    progress: Progress = lambda _examples, _failed: None,
+) -> FuzzReport:
+    """Play `examples` scenarios drawn from `seed`, until one fails, or `seconds` are over, or Ctrl-C.
+
+    The same target, number and seed draw the same scenarios under one release of Hypothesis. Nothing is written to
+    the working directory. Raises `ConfigError` for an agent that cannot run with these tools.
+    """
+    began = time.monotonic()
+    with _quiet():
+        for agent in target.agents:  # an agent that cannot run at all fails before any example
+            target.play(agent, Scenario(metadata=target.metadata))
+        run = _Run(target, FuzzReport(seed, examples), None if seconds is None else began + seconds, progress)
+        run.go()
+    run.report.seconds = time.monotonic() - began
+    return run.report
+
+
+class _Run:
+    def __init__(self, target: Target, report: FuzzReport, ends: float | None, progress: Progress) -> None:
+        self.target = target
+        self.report = report
+        self._ends = ends
+        self._progress = progress
+        self._before = RowCounts.now()
+        self._cases = _cases_of(target)
+        self._interrupted = False
+
+    def go(self) -> None:
+        report, seeds = self.report, random.Random(self.report.seed)  # noqa: S311 (repeatable, not secret)
+        try:
+            with self._hearing_interrupts():
+                while report.examples < report.wanted:
+                    self._round(min(_ROUND, report.wanted - report.examples), seeds.getrandbits(64))
+        except InvariantViolatedError:
+            pass
+        except Flaky:
+            self._came_once()
+        except _StoppedError as stopped:
+            self._stop(str(stopped))
+        except KeyboardInterrupt:
+            self._stop(_INTERRUPTED)
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt) is None:
+                raise
+            self._stop(_INTERRUPTED)
+        if report.found is None:
+            report.rows = RowCounts.now() - self._before
+            if report.examples < report.wanted and not report.stopped:  # whatever else ended it, it is not a pass
+                self._stop("it ended")
+
+    @contextmanager
+    def _hearing_interrupts(self) -> Iterator[None]:
+        """Ctrl-C stops the run before its next example, and a second one at once.
+
+        An exception that is raised anywhere can be lost anywhere: in a tool that catches it, or in a finaliser.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def heard(_number: int, _frame: object) -> None:
+            self._interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        before = signal.signal(signal.SIGINT, heard)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _round(self, examples: int, seed: int) -> None:
+        @seeded(seed)
+        @settings(
+            max_examples=examples,
+            database=None,  # nothing is left behind in the user's folder
+            deadline=None,  # an example takes as long as its steps do
+            derandomize=False,
+            print_blob=False,
+            verbosity=Verbosity.quiet,
+            report_multiple_bugs=False,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=_NO_MATTER,
+        )
+        @given(self._cases)
+        def example(case: tuple[Agent, Scenario]) -> None:
+            self._example(*case)
+
+        example()
+
+    def _example(self, agent: Agent, scenario: Scenario) -> None:
+        if self._interrupted:
+            raise _StoppedError(_INTERRUPTED)
+        if self._ends is not None and time.monotonic() >= self._ends:
+            raise _StoppedError("the time was up")
+        report = self.report
+        turns = self.target.play(agent, scenario)
+        if report.found is None:
+            broken = report.add(turns)
+        else:
+            broken = tuple(one for driven in turns for one in check(driven) if one.verdict is Verdict.VIOLATED)
+        self._progress(report.examples, report.found is not None)
+        if broken:
+            if report.found is None:  # what making it smaller takes is not counted
+                report.rows = RowCounts.now() - self._before
+            report.found = Found(agent, scenario, broken)
+            raise InvariantViolatedError(broken)
+
+    def _came_once(self) -> None:
+        found = self.report.found
+        if found is not None:
+            self.report.found = Found(found.agent, found.scenario, found.checks, comes_back=False)
+
+    def _stop(self, why: str) -> None:
+        if self.report.found is None:
+            self.report.stopped = f"{why} after {self.report.examples} of {self.report.wanted} examples"
+
+
+def _cases_of(target: Target) -> st.SearchStrategy[tuple[Agent, Scenario]]:
+    def of(agent: Agent) -> st.SearchStrategy[tuple[Agent, Scenario]]:
+        synthesis = target.build is Engine  # another may have one of its own
+        drawn = scenarios(target.tools, agent=agent, run_tools=target.run_tools, synthesis=synthesis)
+        return st.tuples(st.just(agent), drawn.map(lambda scenario: replace(scenario, metadata=target.metadata)))
+
+    return st.one_of([of(agent) for agent in target.agents])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress warnings about intended failures, and Hypothesis's files in the working directory."""
+    level = _LOG.level
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisWarning)  # it finds examples too large to be shown, and nobody asks
+        configuration.set_hypothesis_home_dir(Path(folder))
+        _LOG.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            _LOG.setLevel(level)
+            configuration.set_hypothesis_home_dir(None)
+
+
+def _summed(claim: str, counted: Counter[Verdict], turns: int, stopped: str) -> Check:
+    if counted[Verdict.VIOLATED]:
+        return Check(claim, Verdict.VIOLATED, f"in {counted[Verdict.VIOLATED]} of {turns} turns")
+    if stopped:
+        return Check(claim, Verdict.INCONCLUSIVE, stopped)
+    if not counted[Verdict.HOLDS]:
+        return Check(claim, Verdict.INCONCLUSIVE, "nothing was seen that would show it")
+    return Check(claim, Verdict.HOLDS, f"in {counted[Verdict.HOLDS]} turns")

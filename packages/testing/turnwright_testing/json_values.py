@@ -1,0 +1,188 @@
+"""JSON values out of a JSON Schema, as tools and MCP servers write them, and values that do not fit it.
+
+Read are `type`, `enum`, `const`, `anyOf`, `oneOf`, `allOf` of one, `$ref` into `$defs`, and the bounds of numbers,
+texts, lists and objects. What else a schema demands is not read: a value may then be refused, which a model's may be,
+too.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+Schema = Mapping[str, JsonValue]
+Values = st.SearchStrategy[JsonValue]
+
+#: Texts that tools trip over, the plain ones first.
+_TEXTS: Final[tuple[str, ...]] = ("a", "", "a b", "../a", "line\nbreak", "naïve ☃", '{"a": 1}', "\x00", "0")
+_NUMBERS: Final = (0.5, 1.0, 0.0, -1.0, 1e300)
+_KEYS: Final[tuple[str, ...]] = ("a", "b", "path")
+_LONGEST: Final = 3
+_ANY_TYPE: Final = ("string", "integer", "boolean", "null", "number", "array", "object")
+#: The form of a value. Short and few: a model repeats itself, and a test is read by people.
+_FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
+    "date": ("2026-01-31",),
+    "date-time": ("2026-01-31T12:00:00Z",),
+    "time": ("12:00:00",),
+    "duration": ("PT1H",),
+    "uuid": ("00000000-0000-4000-8000-000000000000",),
+    "email": ("a@example.org",),
+    "uri": ("https://example.org/",),
+}
+
+
+def json_values() -> Values:
+    """Any JSON value, small."""
+    plain: Values = st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(_NUMBERS) | st.sampled_from(_TEXTS)
+    return st.recursive(
+        plain,
+        lambda inner: st.lists(inner, max_size=_LONGEST) | st.dictionaries(_names(), inner, max_size=_LONGEST),
+        max_leaves=4,
+    )
+
+
+def values_of(schema: Schema) -> Values:
+    """Values that fit `schema`."""
+    return _Reader(schema).read(schema)
+
+
+def arguments_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
+    """Generate arguments for a tool whose `parameters` are `schema`."""
+    return values_of({**schema, "type": "object"}).map(_mapping)
+
+
+def misfits_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
+    """Arguments with a mistake: one is missing, one too many, or one is of any other kind."""
+    properties = _mapping(schema.get("properties"))
+    names = sorted(properties)
+    one_too_many = arguments_of(schema).map(lambda fitting: {**fitting, "no_such_argument": 1})
+    if not names:
+        return one_too_many
+    without = st.builds(
+        lambda fitting, name: {key: value for key, value in fitting.items() if key != name},
+        arguments_of(schema),
+        st.sampled_from(names),
+    )
+    other = st.builds(
+        lambda fitting, name, value: {**fitting, name: value},
+        arguments_of(schema),
+        st.sampled_from(names),
+        json_values(),
+    )
+    return without | one_too_many | other
+
+
+class _Reader:
+    """Reads the parts of one schema. A definition that refers to itself is read once, when it is drawn."""
+
+    def __init__(self, root: Schema) -> None:
+        self._definitions = {**_mapping(root.get("definitions")), **_mapping(root.get("$defs"))}
+        self._read: dict[str, Values] = {}
+
+    def read(self, schema: JsonValue | Schema) -> Values:
+        if not isinstance(schema, Mapping):  # true: anything fits
+            return json_values()
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._definition(reference.rpartition("/")[2])
+        if "const" in schema:
+            return st.just(schema["const"])
+        if isinstance(choices := schema.get("enum"), list) and choices:
+            return st.sampled_from(choices)
+        branches = schema.get("anyOf", schema.get("oneOf", schema.get("allOf")))
+        if isinstance(branches, list) and branches:
+            # Of several that must all fit, the first is a guess.
+            return st.one_of([self.read(one) for one in (branches[:1] if "allOf" in schema else branches)])
+        kind = schema.get("type", "object" if "properties" in schema else None)
+        kinds = kind if isinstance(kind, list) else [kind]
+        return st.one_of([self._of_type(str(one), schema) if one in _ANY_TYPE else json_values() for one in kinds])
+
+    def _definition(self, name: str) -> Values:
+        if name not in self._definitions:
+            return json_values()
+        if name not in self._read:
+            self._read[name] = st.deferred(lambda: self.read(self._definitions[name]))
+        return self._read[name]
+
+    def _of_type(self, kind: str, schema: Schema) -> Values:  # noqa: PLR0911 (one return a type: flat)
+        match kind:
+            case "object":
+                return self._object(schema)
+            case "array":
+                return self._array(schema)
+            case "string":
+                return _text(schema)
+            case "integer":
+                low, high = _bounds(schema, 1)
+                return st.integers(math.ceil(low), math.floor(high)) if low <= high else st.just(math.ceil(low))
+            case "number":
+                low, high = _bounds(schema, 0.001)
+                fitting = [number for number in _NUMBERS if low <= number <= high]
+                return st.sampled_from(fitting) if fitting else st.just(low)
+            case "boolean":
+                return st.booleans()
+            case _:
+                return st.none()
+
+    def _object(self, schema: Schema) -> Values:
+        properties = {name: self.read(inner) for name, inner in _mapping(schema.get("properties")).items()}
+        needed = schema.get("required")
+        required = set(map(str, needed)) if isinstance(needed, list) else set()
+        known: Values = st.fixed_dictionaries(
+            {name: inner for name, inner in properties.items() if name in required},
+            optional={name: inner for name, inner in properties.items() if name not in required},
+        )
+        more = schema.get("additionalProperties")
+        if properties or not isinstance(more, Mapping):
+            return known
+        return st.dictionaries(_names(), self.read(more), max_size=_LONGEST).map(_mapping)
+
+    def _array(self, schema: Schema) -> Values:
+        prefix = schema.get("prefixItems")
+        if isinstance(prefix, list):
+            return st.tuples(*map(self.read, prefix)).map(list)
+        least = _whole(schema.get("minItems"), 0)
+        most = max(least, min(_whole(schema.get("maxItems"), _LONGEST), least + _LONGEST))
+        unique = repr if schema.get("uniqueItems") else None
+        return st.lists(self.read(schema.get("items", True)), min_size=least, max_size=most, unique_by=unique).map(list)
+
+
+def _names() -> st.SearchStrategy[str]:
+    return st.sampled_from(_KEYS)
+
+
+def _text(schema: Schema) -> Values:
+    form, pattern = schema.get("format"), schema.get("pattern")
+    if isinstance(form, str) and form in _FORMATS:
+        return st.sampled_from(_FORMATS[form])
+    if isinstance(pattern, str):
+        return st.from_regex(pattern, fullmatch=True)
+    least, most = _whole(schema.get("minLength"), 0), _whole(schema.get("maxLength"), 1 << 16)
+    fitting = [text for text in _TEXTS if least <= len(text) <= most]
+    return st.sampled_from(fitting or ["a" * least])
+
+
+def _bounds(schema: Schema, step: float) -> tuple[float, float]:
+    """The lowest and the highest number, a few apart where the schema leaves one open."""
+    low, high = _number(schema.get("minimum")), _number(schema.get("maximum"))
+    above, below = _number(schema.get("exclusiveMinimum")), _number(schema.get("exclusiveMaximum"))
+    low = above + step if above is not None else low
+    high = below - step if below is not None else high
+    if low is None and high is None:
+        return -3, 10
+    if low is None:
+        return (high or 0) - 10, high or 0
+    return low, low + 10 if high is None else high
+
+
+def _number(value: JsonValue) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: JsonValue, otherwise: int) -> int:
+    return value if isinstance(value, int) else otherwise
+
+
+def _mapping(value: JsonValue) -> dict[str, JsonValue]:
+    return dict(value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,27 @@
+"""Checks that concurrent calls of a store have an order: histories of tasks and processes, and a sequential model.
+
+`StoreSuite` uses it. `python -m turnwright_testing.linearizability` records many histories of processes that are
+killed and stopped.
+"""
+
+from .calls import StoreCall, StoreResult
+from .checker import Linearization, Operation, SequentialModel, linearize
+from .concurrent import explain_history, record_history
+from .history import History, StoreOperation
+from .processes import run_history
+from .store_model import StoreModel
+
+__all__ = [
+    "History",
+    "Linearization",
+    "Operation",
+    "SequentialModel",
+    "StoreCall",
+    "StoreModel",
+    "StoreOperation",
+    "StoreResult",
+    "explain_history",
+    "linearize",
+    "record_history",
+    "run_history",
+]

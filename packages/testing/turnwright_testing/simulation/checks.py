@@ -1,0 +1,77 @@
+"""Checks what a schedule leaves: the invariants of every turn, and the claims about several processes."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from turnwright._base.ids import root_of
+from turnwright.tools import Tool
+from turnwright_states import facts as f
+from turnwright_states.verdict import Check, Verdict
+from turnwright_testing.hook_invariants import asks_once, stops_at_trips
+from turnwright_testing.invariants import INVARIANTS, within_model_calls
+from turnwright_testing.play import Driven
+
+from .world import CLAIMS, KEEPS, MODEL_CALLS, World
+
+#: A driver that is cut off may call the model once more, and no hook or guardrail is scripted in a simulation.
+_LEFT_OUT: Final = (within_model_calls, asks_once, stops_at_trips)
+
+
+def checks_of(world: World) -> list[Check]:
+    """Return one check of each claim, over all turns of a world."""
+    found: dict[str, list[str]] = {claim: list(world.violations.get(claim, ())) for claim in CLAIMS}
+    known: set[str] = {*CLAIMS}
+    for turn in world.disk.turns_now():
+        driven = _driven(world, turn)
+        for invariant in INVARIANTS:
+            if invariant not in _LEFT_OUT:
+                check = invariant(driven)
+                seen = found.setdefault(check.claim, [])
+                if check.verdict is Verdict.VIOLATED:
+                    seen.append(f"turn {turn}: {check.detail}")
+                if check.verdict is not Verdict.INCONCLUSIVE:
+                    known.add(check.claim)
+        found[MODEL_CALLS] += _too_many_calls(world, turn, driven)
+    found[KEEPS] += _lost_messages(world)
+    return [_check(claim, seen, known=claim in known) for claim, seen in found.items()]
+
+
+def _check(claim: str, seen: list[str], *, known: bool) -> Check:
+    if seen:
+        return Check(claim, Verdict.VIOLATED, seen[0], witness=tuple(seen))
+    return Check(claim, Verdict.HOLDS if known else Verdict.INCONCLUSIVE)
+
+
+def _driven(world: World, turn: str) -> Driven:
+    facts = list(enumerate(world.disk.facts_now(turn), start=1))
+    started = facts[0][1]
+    is_root = root_of(turn) == turn
+    prompt = started.prompt if isinstance(started, f.TurnStarted) else ""
+    return Driven(
+        facts=facts,
+        requests=world.requests.get(prompt, []) if is_root else None,
+        executions=[one for one in world.stage.executions if one.turn == turn],
+        tools=_offered(world) if is_root else None,
+    )
+
+
+def _offered(world: World) -> dict[str, Tool]:
+    may_use = world.agent.may_use
+    return {tool.name: tool for tool in world.tools if may_use(tool.name, delegates=tool.delegates)}
+
+
+def _too_many_calls(world: World, turn: str, driven: Driven) -> Iterator[str]:
+    """Model calls stay within the formula, and one more for each driver that was cut off in the middle of one."""
+    started = driven.facts[0][1]
+    if driven.requests is not None and isinstance(started, f.TurnStarted):
+        most, made = started.limits.model_calls + world.disk.epoch_of(turn) - 1, len(driven.requests)
+        if made > most:
+            yield f"turn {turn}: {made} model calls, of {most}"
+
+
+def _lost_messages(world: World) -> Iterator[str]:
+    """A message that was accepted is in the journal, or waits in the inbox of its ended turn."""
+    for turn, text in world.messages:
+        payloads = " ".join(fact.payload() for fact in world.disk.facts_now(turn))
+        if f'"{text}"' not in payloads and text not in world.disk.inbox_of(turn):
+            yield f"{text!r} to turn {turn} was accepted, and is neither in its journal nor in its inbox"

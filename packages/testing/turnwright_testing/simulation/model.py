@@ -1,0 +1,103 @@
+"""A model whose replies are chosen."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from pydantic import JsonValue
+
+from turnwright.message import ToolSpec
+from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ResponseToolCall
+from turnwright.model_settings import ModelSettings
+from turnwright_states import Cause, Finish, Usage
+from turnwright_testing.flaky import Cut, FlakyModel, Line, Stalls
+
+from .choices import Choices
+from .sample import arguments
+
+#: An answer, one call, several calls, a call again, a wrong call, an empty reply, too long a reply; errors that are
+#: retried or not; streams that break off or fall silent.
+_KINDS: Final = (6, 18, 8, 6, 3, 1, 1, 3, 1, 2, 1)
+_RETRIED: Final = (Cause.OVERLOADED, Cause.RATE_LIMITED, Cause.CONNECTION, Cause.SERVER_ERROR)
+_REFUSED: Final = (Cause.REJECTED, Cause.CONTEXT_OVERFLOW, Cause.CONTENT_FILTER)
+_MOST_CALLS: Final = 4
+
+
+class ModelWorld(Protocol):
+    """The surroundings of the models of all processes."""
+
+    choices: Choices
+
+    async def pause(self, where: str) -> None:
+        """Let some time pass."""
+        ...
+
+    def asked(self, process: str, request: ModelRequest) -> None:
+        """Note that a process calls the model."""
+        ...
+
+
+class SimulatedModel:
+    """The model of the process `process`."""
+
+    name = "simulated"
+
+    def __init__(self, process: str, world: ModelWorld) -> None:
+        self._process = process
+        self._world = world
+        self._last: tuple[ResponseToolCall, ...] = ()
+
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (it takes any)
+        return {}
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Stream a chosen reply. See `Model.stream`."""
+        self._world.asked(self._process, request)
+        line = self._line(request)
+        await self._world.pause("model")
+        async for item in FlakyModel((line,)).stream(request):
+            yield item
+            await self._world.pause("piece")
+
+    def _line(self, request: ModelRequest) -> Line:  # noqa: PLR0911 (a case a kind: flat)
+        choices = self._world.choices
+        kind = choices.weighted("model", _KINDS)
+        offered = request.tools if request.tool_choice != "none" else ()
+        usage = Usage(input_tokens=choices.of("usage", (1, 0, 40)), output_tokens=1)
+        text = "Done." if request.output is None else json.dumps(arguments(request.output.schema, choices))
+        answer = ModelResponse(text=text, usage=usage)
+        match kind:
+            case 1 | 2 if offered:
+                self._last = self._calls(offered, 1 if kind == 1 else 2 + choices.below("model", _MOST_CALLS - 1))
+                return ModelResponse(calls=self._last, usage=usage)
+            case 3 if self._last:
+                return ModelResponse(calls=self._last, usage=usage)
+            case 4:
+                return ModelResponse(calls=self._wrong(offered), usage=usage)
+            case 5:
+                return ModelResponse(text="", usage=usage)
+            case 6:
+                return ModelResponse(text="Too lo", finish=Finish.LENGTH, usage=usage)
+            case 7:
+                after = choices.of("model", (None, 0.5))
+                return ModelError("busy", cause=choices.of("model", _RETRIED), retry_after=after)
+            case 8:
+                return ModelError("refused", cause=choices.of("model", _REFUSED))
+            case 9:
+                reply = ModelResponse(text="Half", calls=self._calls(offered, 1) if offered else ())
+                return Cut(reply, choices.below("model", 8), silently=choices.one_in("model", 3))
+            case 10:
+                return Stalls("Hm", choices.of("model", (1.0, 20.0)))
+            case _:
+                return answer
+
+    def _calls(self, offered: Sequence[ToolSpec], number: int) -> tuple[ResponseToolCall, ...]:
+        choices = self._world.choices
+        specs = [choices.of("model", offered) for _ in range(number)]
+        return tuple(ResponseToolCall(name=spec.name, arguments=arguments(spec.parameters, choices)) for spec in specs)
+
+    def _wrong(self, offered: Sequence[ToolSpec]) -> tuple[ResponseToolCall, ...]:
+        wrong: dict[str, JsonValue] = {"no_such_argument": 1}
+        if not offered or self._world.choices.one_in("model", 2):
+            return (ResponseToolCall(name="no_such_tool", arguments=wrong),)
+        return (ResponseToolCall(name=self._world.choices.of("model", offered).name, arguments=wrong),)

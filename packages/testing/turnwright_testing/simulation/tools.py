@@ -1,0 +1,85 @@
+"""Stand-ins of tools whose behavior is chosen."""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from turnwright.tools import Tool, ToolContext
+from turnwright_states import InterruptKind
+from turnwright_testing.behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Stage, StandIn
+
+from .choices import Choices
+
+#: Returns, raises, raises for the model, hangs, floods, asks for approval, or asks a question.
+_KINDS: Final = (10, 2, 1, 3, 1, 3, 2)
+_HANGS: Final = (1.0, 0.01, 20.0)
+_EXPIRES: Final = (None, None, 5.0)
+
+
+class ToolWorld(Protocol):
+    """The surroundings of the tools of all processes."""
+
+    choices: Choices
+
+    async def pause(self, where: str) -> None:
+        """Let some time pass."""
+        ...
+
+    def executed(self, process: str, one: Execution) -> None:
+        """Note that a tool's work begins."""
+        ...
+
+
+class SimulatedStage(Stage):
+    """Chooses the behavior of each call when it first comes up."""
+
+    def __init__(self, world: ToolWorld) -> None:
+        super().__init__()
+        self.world = world
+        self._chosen: dict[str, Behavior] = {}
+
+    def behaviour(self, context: ToolContext) -> Behavior:
+        """Return the behavior of this call."""
+        key = context.idempotency_key
+        if key not in self._chosen:
+            self._chosen[key] = self._choose()
+        return self._chosen[key]
+
+    def tool(self, real: Tool, process: str) -> Tool:
+        """Return the stand-in of a process for a tool."""
+        return _SimulatedTool(real, self, process)
+
+    def _choose(self) -> Behavior:  # noqa: PLR0911 (a case a kind: flat)
+        choices = self.world.choices
+        match choices.weighted("tool", _KINDS):
+            case 1:
+                return Raises()
+            case 2:
+                return Raises("ToolError")
+            case 3:
+                return Hangs(choices.of("tool", _HANGS))
+            case 4:
+                return Floods()
+            case 5:
+                return Asks(InterruptKind.APPROVAL, expires_in=choices.of("tool", _EXPIRES))
+            case 6:
+                midway = choices.one_in("tool", 2)
+                return Asks(InterruptKind.QUESTION, 1 + choices.below("tool", 2), midway=midway)
+            case _:
+                return Returns()
+
+
+class _SimulatedTool(StandIn):
+    def __init__(self, real: Tool, stage: SimulatedStage, process: str) -> None:
+        super().__init__(real, stage)
+        self._world = stage.world
+        self._process = process
+        if real.read_only:  # its calls start with their reply
+            self.read_only, self.never_asks = True, real.never_asks
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+        """See `StandIn.execute`. It takes a chosen time."""
+        one = Execution(context.turn_id, context.call_id, self.name, context.attempt)
+        self._world.executed(self._process, one)
+        result = await super().execute(values, context)
+        await self._world.pause("tool time")
+        return result

@@ -1,0 +1,421 @@
+"""Hypothesis strategies for turns: limits, scripts of replies, behavior of tools and people, and faults.
+
+They compose: `scenarios(tools)` is made of the others, and each takes what you want fixed. What a script says is drawn
+for a given list of tools, the arguments from each tool's own schema. The simplest value comes first, so that a
+failing example shrinks to a short one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any, Final, Never, Protocol, TypeVar, get_args
+
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.agent import Agent
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
+from turnwright.tools import Tool
+from turnwright_states import Cause, Finish, InterruptKind, Limits, Usage
+from turnwright_states.limits import MAX_CALLS_PER_STEP, PresetName
+
+from .behavior import Asks, Behavior, Floods, Hangs, Raises, Returns, Runs
+from .flaky import Cut, Line, Stalls
+from .hook_strategies import (
+    additions,
+    can_answer,
+    compactions,
+    guardrail_scripts,
+    hook_scripts,
+    mixed,
+    model_settings,
+    overflows,
+    seldom,
+    typed_answers,
+)
+from .json_values import arguments_of, json_values, misfits_of, values_of
+from .scenario import Answers, Crash, Leaves, Person, Scenario
+
+__all__ = [
+    "abort_points",
+    "arguments_of",
+    "bad_calls",
+    "behaviours",
+    "broken_streams",
+    "compactions",
+    "crashes",
+    "disobedient_replies",
+    "guardrail_scripts",
+    "hook_scripts",
+    "json_values",
+    "limits",
+    "misfits_of",
+    "model_errors",
+    "model_settings",
+    "obedient_replies",
+    "people",
+    "scenarios",
+    "scripts",
+    "tool_calls",
+    "typed_answers",
+    "usages",
+    "values_of",
+]
+
+T = TypeVar("T")
+
+_PRESETS: Final[tuple[PresetName, ...]] = get_args(PresetName)
+_TEXTS: Final = ("Done.", "I look.", "", " ", "naïve ☃ \ud83d", "a b c " * 400)
+_CUT_OFF: Final = ('{"path": "a', "{", "[1, 2]", "nonsense", '{"a": 1} {"a": 2}')
+_NO_TOOL: Final = ("no_such_tool", "", "Read File")
+_ASKING: Final = (InterruptKind.APPROVAL, InterruptKind.QUESTION, InterruptKind.GRANT)
+#: Calls and characters of a reply that may be said for ever.
+_REPEATABLE: Final = 20
+_INSATIABLE: Final = 1_000  # pauses: more than any turn has
+#: Seconds that are over before anything happens, and seconds that only what hangs uses up.
+_NO_TIME, _SOME_TIME = 1e-6, 60.0
+
+#: Small ranges of every limit, so that each of them is the one that stops a turn now and then.
+LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
+    "steps": st.integers(0, 6) | st.none(),
+    "ceiling": st.integers(1, 12),
+    "concluding": st.sampled_from(["after", "within", "never"]),
+    "tool_calls": st.integers(0, 8) | st.none(),
+    "max_calls_per_step": st.integers(1, 4),
+    "tokens": st.integers(1, 200),
+    "cost": st.sampled_from([1.0, 30.0, 200.0]),
+    "seconds": st.sampled_from([_SOME_TIME, _NO_TIME]),
+    "doom_threshold": st.integers(2, 4) | st.none(),
+    "doom_compare": st.sampled_from(["results", "calls"]),
+    "doom_response": st.sampled_from(["ask", "stop"]),
+    "nudges": st.integers(0, 2),
+    "stall_errors": st.integers(2, 4) | st.none(),
+    "stall_rounds": st.integers(2, 4) | st.none(),
+    "stall_response": st.sampled_from(["hint", "loop"]),
+    "idle_steps": st.integers(1, 3) | st.none(),
+    "max_retries": st.integers(0, 2),
+    "max_pauses": st.integers(0, 4),
+    "conclude_tokens": st.integers(1, 10),
+    "output_retries": st.integers(0, 2),
+}
+#: The limits that make a turn long. At their defaults of 200 and 100 they take a second to reach: that is for few.
+_LONG: Final = ("ceiling", "max_pauses")
+
+
+def limits(**fixed: st.SearchStrategy[object] | object) -> st.SearchStrategy[Limits]:
+    """Limits of an engine: any of them in a small range, the others at their defaults, also those of a preset.
+
+    `fixed` gives a value, or a strategy of your own, for a field by name: `limits(steps=3, tool_calls=st.none())`.
+    """
+    chosen = {name: one if isinstance(one, st.SearchStrategy) else st.just(one) for name, one in fixed.items()}
+    loose = {name: one for name, one in LIMITS.items() if name not in chosen}
+    drawn = mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
+    names = drawn.flatmap(lambda few: mixed((1, st.just(few)), (9, st.just([*few, *_LONG])))) if loose else drawn
+    fields = names.flatmap(lambda few: st.fixed_dictionaries({**chosen, **{n: loose[n] for n in few if n in loose}}))
+    return mixed((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
+
+
+def tool_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
+    """Calls of these tools, with arguments that fit their schemas."""
+    if not tools:
+        return st.just(ResponseToolCall(_NO_TOOL[0], {}))
+    return st.one_of([_call(tool.name, arguments_of(tool.parameters)) for tool in tools])
+
+
+def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
+    """Calls that cannot run: of no tool, with arguments that do not fit, or that are not a complete JSON object."""
+    unknown = _call(
+        st.sampled_from(_NO_TOOL), st.dictionaries(st.sampled_from(["a", "path"]), json_values(), max_size=2)
+    )
+    names = st.sampled_from([tool.name for tool in tools] or _NO_TOOL)
+    cut_off = st.builds(ResponseToolCall, names, st.none(), st.sampled_from(_CUT_OFF), _ids())
+    return st.one_of([unknown, cut_off, *(_call(tool.name, misfits_of(tool.parameters)) for tool in tools)])
+
+
+def usages() -> st.SearchStrategy[Usage | None]:
+    """The usage of a reply: little, much, or unknown."""
+    # A part of each count, as of a cache and of reasoning.
+    told = st.builds(
+        lambda read, written, part: Usage(
+            input_tokens=read,
+            output_tokens=written,
+            cached_tokens=read * part // 4,
+            reasoning_tokens=written * part // 4,
+        ),
+        st.integers(0, 100),
+        st.integers(0, 50),
+        st.integers(0, 4),
+    )
+    return st.just(Usage(input_tokens=1, output_tokens=1)) | told | st.none()
+
+
+def obedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
+    """A text, or a few calls that can run."""
+    answer = st.builds(ModelResponse, text=st.just("Done."), usage=usages())
+    return mixed((1, answer), (5, _asking(st.lists(tool_calls(tools), min_size=1, max_size=3))))
+
+
+def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
+    """The misbehavior of models.
+
+    Empty replies, only reasoning, very long text, cut-off and filtered replies, unknown tools, arguments that do not
+    fit or are not JSON, two calls of one provider id, more calls than a step may run.
+    """
+    any_calls = st.lists(tool_calls(tools) | bad_calls(tools), max_size=4)
+    finish = st.sampled_from([Finish.STOP, Finish.STOP, Finish.LENGTH, Finish.CONTENT_FILTER])
+    reply = st.builds(
+        ModelResponse,
+        text=st.sampled_from(_TEXTS),
+        reasoning=st.sampled_from(["", "hm"]),
+        calls=any_calls.map(tuple),
+        finish=finish,
+        usage=usages(),
+    )
+    mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
+    empty = st.sampled_from([ModelResponse(), ModelResponse(reasoning="I think, and say nothing.")])
+    crowd = st.integers(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 2)
+    many = st.builds(lambda call, number: ModelResponse(calls=(call,) * number), tool_calls(tools), crowd)
+    return mixed((2, mistaken), (1, empty), (3, reply), (1, many))
+
+
+def model_errors() -> st.SearchStrategy[ModelError]:
+    """A failed model call of every cause, with a part of the reply or without."""
+    partial = st.none() | st.just(ModelResponse(text="So f", usage=Usage(input_tokens=5)))
+    wait = st.none() | st.just(1.0)
+    passing = [cause for cause in Cause if cause.may_pass]
+    return st.builds(
+        lambda cause, retry_after, heard: ModelError(str(cause), cause=cause, retry_after=retry_after, partial=heard),
+        mixed((3, st.sampled_from(passing)), (1, st.sampled_from(Cause))),
+        wait,
+        partial,
+    )
+
+
+def broken_streams(tools: Sequence[Tool], *, real_time: bool = False) -> st.SearchStrategy[Cut | Stalls]:
+    """Streams that break off after any character, end without a reply, or fall silent."""
+    texts = st.builds(
+        ModelResponse, text=st.sampled_from(["Done.", "I look. ☃"]), reasoning=st.sampled_from(["", "hm"])
+    )
+    cut = st.builds(Cut, texts | obedient_replies(tools), st.integers(0, 12), st.booleans())
+    silence = st.builds(
+        Stalls, st.sampled_from(["", "So f"]), st.just(0.001) if real_time else st.just(Stalls().seconds)
+    )
+    return cut | silence
+
+
+def scripts(
+    tools: Sequence[Tool],
+    *,
+    max_size: int = 8,
+    real_time: bool = False,
+    answers: st.SearchStrategy[ModelResponse] | None = None,
+) -> st.SearchStrategy[tuple[Line, ...]]:
+    """The script of a model for a turn, one line per call: `play` repeats the last line for ever.
+
+    Lines come alone and in runs: the same reply again and again, and cycles of two to four. A script whose last line
+    asks for tools is of a model that never stops by itself, not even when asked to conclude. `max_size` limits
+    the lines and the runs together. `answers` are replies with a typed answer.
+    """
+    obedient, disobedient = obedient_replies(tools), disobedient_replies(tools)
+    broken = broken_streams(tools, real_time=real_time)
+    answer: st.SearchStrategy[Line] = st.just("Done.")
+    line: st.SearchStrategy[Line] = mixed(
+        (1, answer),
+        (6, obedient),
+        (3, disobedient),
+        (1, model_errors()),
+        (1, broken),
+        (4, obedient if answers is None else answers),
+    )
+    alone = line.map(lambda one: (one,))
+    mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
+    cycle = st.lists(obedient | mistaken, min_size=1, max_size=4)
+    repeated = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
+    runs = st.lists(mixed((2, alone), (1, repeated)), min_size=1, max_size=max_size)
+    once = st.just(()) if answers is None else answers.map(lambda one: (one,))
+    ending = mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)), (3, once))
+    return st.builds(lambda said, last: _not_for_ever(tuple(chain(*said, last))), runs, ending)
+
+
+def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
+    """The behavior of a call: it returns, raises, hangs until it is canceled, floods the model, or asks a person.
+
+    With `run_tools` time is real, so nothing hangs for long, and the real tool runs most of the time.
+    """
+    works: st.SearchStrategy[Returns | Runs] = st.just(Runs()) if run_tools else st.sampled_from(_TEXTS).map(Returns)
+    hangs = st.just(Hangs(0.001)) if run_tools else st.sampled_from([Hangs(), Hangs(1.0)])
+    errors = st.sampled_from(["RuntimeError", "ToolError", "SystemExit", "Retry"])
+    rest = mixed((4 if run_tools else 2, works), (1, st.builds(Raises, errors)), (1, hangs), (1, st.just(Floods())))
+    times = st.sampled_from([1, 1, 1, 1, 1, 2, 2, 3, _INSATIABLE])
+    midway = st.sampled_from([False, False, True])
+    asks = st.builds(Asks, st.sampled_from(_ASKING), times, st.sampled_from([None, _NO_TIME]), rest, midway)
+    return mixed((3, rest), (2, asks))
+
+
+def people(tools: Sequence[Tool] = ()) -> st.SearchStrategy[Person]:
+    """The reaction to a pause: any allowed answers, to all or only to some, or no answer.
+
+    An approval may change the arguments of a call of these tools.
+    """
+    some = st.sampled_from([None, None, 1, 0])
+    arguments = st.none() | st.one_of([arguments_of(tool.parameters) for tool in tools])
+    answers = st.builds(Answers, st.integers(0, 2), st.sampled_from(["yes", "", "go on ☃"]), some, arguments)
+    return mixed((3, answers), (1, st.sampled_from([Leaves("abort"), Leaves("message")])))
+
+
+def crashes(most: int = 20) -> st.SearchStrategy[Crash]:
+    """Deaths of the process at any of the first `most` appends, before or after it is written; or one append fails."""
+    return st.builds(Crash, st.integers(1, most), st.booleans(), st.booleans())
+
+
+def abort_points(most: int = 20) -> st.SearchStrategy[int]:
+    """Aborts of the turn after any of its first `most` appends."""
+    return st.integers(1, most)
+
+
+def scenarios(
+    tools: Sequence[Tool],
+    *,
+    bounds: st.SearchStrategy[Limits] | None = None,
+    agent: Agent[Never, object] | None = None,
+    run_tools: bool = False,
+    synthesis: bool = True,
+) -> st.SearchStrategy[Scenario]:
+    """Scenarios for `play` with these tools, of which `agent`, if given, uses its own.
+
+    `bounds` are the engine's limits, `limits()` if left out. With `run_tools` the real tools run, and nothing waits
+    for long. `synthesis`: whether some turns have one; not for an engine with a synthesis of its own.
+    """
+    usable = [tool for tool in tools if agent is None or agent.may_use(tool.name, delegates=tool.delegates)]
+    typed = agent if agent is not None and agent.is_typed else None
+    answers = None if typed is None else typed_answers(typed)
+    batches = st.lists(st.none() | st.just("In short."), max_size=2).map(tuple)
+
+    def played(
+        script: st.SearchStrategy[tuple[Line, ...]],
+        limited: st.SearchStrategy[Limits],
+        abort_at: st.SearchStrategy[int | None],
+        **added: st.SearchStrategy[Any],
+    ) -> st.SearchStrategy[Scenario]:
+        return st.builds(
+            Scenario,
+            script=script,
+            limits=limited if typed is None else limited.filter(partial(can_answer, typed)),
+            behaviours=_few_of(behaviours(run_tools=run_tools), 4),
+            people=_few_of(people(usable), 3),
+            synthesis=seldom(batches) if synthesis else st.none(),
+            crash=seldom(crashes()),
+            abort_at=abort_at,
+            **added,
+        )
+
+    script = scripts(usable, real_time=run_tools, answers=answers)
+    replies = obedient_replies(usable) if answers is None else obedient_replies(usable) | answers
+    willing = st.lists(replies, min_size=1, max_size=4).map(tuple)
+    common = (bounds or limits(), seldom(abort_points()))
+    anything, added = played(script, *common), played(willing | script, *common, **additions(usable))
+    kinds = () if bounds is not None else _kinds(usable, played, real_time=run_tools, typed=typed is not None)
+    return _shown_plainly(mixed((4, anything), (8, added), *kinds))
+
+
+class _Played(Protocol):
+    def __call__(
+        self,
+        script: st.SearchStrategy[tuple[Line, ...]],
+        limited: st.SearchStrategy[Limits],
+        abort_at: st.SearchStrategy[int | None],
+        **added: st.SearchStrategy[Any],
+    ) -> st.SearchStrategy[Scenario]: ...
+
+
+def _kinds(
+    tools: Sequence[Tool], played: _Played, *, real_time: bool, typed: bool
+) -> Iterator[tuple[int, st.SearchStrategy[Scenario]]]:
+    """Rare situations, and how often they are wanted: loops, compactions, limits, no time, no steps."""
+    ending, some_ending = (_endings(tools, least=least, real_time=real_time) for least in (0, 1))
+    asking = st.lists(_asking(st.lists(tool_calls(tools), min_size=1, max_size=2)), min_size=1, max_size=2)
+    times = st.sampled_from([1, 2, 3, 3, 6])
+    loop = st.builds(lambda cycle, again, last: (*(tuple(cycle) * again), *last), asking, times, ending)
+    soon = st.builds(lambda asked, last: (*asked, *last), asking, ending)
+    no_steps = limits(steps=0, seconds=st.none() | LIMITS["seconds"])
+    yield (
+        2,
+        played(
+            loop,
+            _only(
+                *("doom_threshold", "doom_compare", "doom_response", "nudges", "max_pauses", "ceiling"),
+                *("stall_errors", "stall_rounds", "stall_response"),
+            ),
+            st.none(),
+        ),
+    )
+    long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), asking, overflows(), ending)
+    spent = _only("tokens", "cost", "max_retries", "seconds")
+    yield 1, played(long, spent, seldom(abort_points(8)), compaction=compactions())
+    refused = st.builds(
+        lambda few, last: (*few, *last),
+        st.lists(_asking(st.lists(bad_calls(tools), min_size=1, max_size=2)), min_size=2, max_size=4),
+        ending,
+    )
+    yield 1, played(refused, _only("idle_steps", "max_retries", "doom_threshold", "nudges", "tool_calls"), st.none())
+    yield 1, played(soon, _only("steps", "tool_calls", "concluding", "max_retries"), seldom(abort_points(8)))
+    yield 1, played(soon, _only("seconds", "tokens", "cost", "max_retries"), st.none())
+    if not typed:
+        yield 1, played(some_ending, no_steps, seldom(abort_points(3)))
+
+
+@st.composite
+def _shown_plainly(draw: st.DrawFn, drawn: st.SearchStrategy[Scenario]) -> Scenario:
+    """A copy: of the original, Hypothesis would show by which calls it was made."""
+    return replace(draw(drawn))
+
+
+def _only(*names: str) -> st.SearchStrategy[Limits]:
+    return st.fixed_dictionaries({}, optional={name: LIMITS[name] for name in names}).map(Limits.model_validate)
+
+
+def _endings(tools: Sequence[Tool], *, least: int = 0, real_time: bool) -> st.SearchStrategy[tuple[Line, ...]]:
+    """The replies after a limit: they fail as often as they succeed, and the last line is repeated for ever."""
+    broken = broken_streams(tools, real_time=real_time)
+    line: st.SearchStrategy[Line] = mixed((1, disobedient_replies(tools)), (1, model_errors()), (1, broken))
+    return st.lists(line, min_size=least, max_size=2).map(tuple)
+
+
+def _call(
+    name: str | st.SearchStrategy[str], arguments: st.SearchStrategy[dict[str, JsonValue]]
+) -> st.SearchStrategy[ResponseToolCall]:
+    names = st.just(name) if isinstance(name, str) else name
+    return st.builds(lambda called, given, made: ResponseToolCall(called, given, id=made), names, arguments, _ids())
+
+
+def _ids() -> st.SearchStrategy[str]:
+    """Provider ids, mostly none: providers send none, and the same twice."""
+    return st.sampled_from(["", "", "", "id"])
+
+
+def _asking(calls: st.SearchStrategy[list[ResponseToolCall]]) -> st.SearchStrategy[ModelResponse]:
+    text = st.sampled_from(["", "I look."])
+    return st.builds(
+        lambda made, said, usage: ModelResponse(text=said, calls=tuple(made), usage=usage), calls, text, usages()
+    )
+
+
+def _few_of(strategy: st.SearchStrategy[T], most: int) -> st.SearchStrategy[tuple[T, ...]]:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
+def _preset(name: PresetName, changes: Mapping[str, object]) -> Limits:
+    if name == "opencode" and changes.get("steps") == 0:
+        changes = {**changes, "steps": 1}  # it has no limit of 0
+    return Limits.preset(name, **changes)
+
+
+def _not_for_ever(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """Drop long replies at the end: 200 steps of them take a minute and show nothing more."""
+    last = lines[-1]
+    return (
+        (*lines, "Done.")
+        if isinstance(last, ModelResponse) and len(last.calls) + len(last.text) > _REPEATABLE
+        else lines
+    )

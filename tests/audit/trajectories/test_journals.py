@@ -1,0 +1,294 @@
+"""Turnwright's own journals are read as runs: stores, and the lines that `turnwright show --journal --json` prints."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from pydantic import JsonValue
+from tests.audit.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results, without_events
+
+from turnwright import Agent, Engine, Trip, TurnContext, agent_tool, output_guardrail, tool
+from turnwright.model.protocol import ModelError
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright_audit.invariants import check_run
+from turnwright_audit.trajectories.atif import Trajectory, TrajectoryStep
+from turnwright_audit.trajectories.files import runs as runs_at
+from turnwright_audit.trajectories.formats import format_of
+from turnwright_audit.trajectories.journal_run import run_of
+from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError, opener
+from turnwright_states import Cause, State, Usage
+from turnwright_states import facts as f
+from turnwright_states.facts import Fact
+from turnwright_states.verdict import Verdict
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+CLERK = Agent(name="Clerk", instructions="Be brief.")
+LINES = (
+    asks_for(("look", {"n": 1}), ("look", {"n": 2}), text="Looking.", usage=Usage(input_tokens=7, output_tokens=3)),
+    ModelError("too busy", cause=Cause.OVERLOADED),
+    "Done.",
+)
+
+
+@tool
+async def look(n: int) -> str:
+    if n == 2:
+        raise ValueError("no such page")
+    return f"page {n}"
+
+
+@tool(needs_approval=True)
+async def erase(path: str) -> str:
+    return path
+
+
+@output_guardrail
+async def no_numbers(_: TurnContext, text: str) -> Trip | None:
+    return Trip("a number") if "42" in text else None
+
+
+def engine_on(store: Store, *lines: Line) -> Engine:
+    helper = agent_tool(Agent(name="Helper", description="Helps."), name="helper")
+    return Engine(store=store, model=ScriptedModel(*lines), tools=[look, erase, helper])
+
+
+async def turn_of(*lines: Line, agent: Agent = CLERK) -> tuple[str, list[Fact]]:
+    """The id and the facts of a turn with these replies."""
+    store = MemoryStore()
+    turn = await engine_on(store, *lines).run(agent, "Pay the invoice.", session="s-1")
+    return turn.id, [fact for _, fact in await store.facts(turn.id)]
+
+
+def as_lines(facts: Sequence[Fact]) -> bytes:
+    """The lines that `turnwright show --journal --json` prints."""
+    listed = enumerate(facts, 1)
+    lines = (json.dumps({"seq": seq, "kind": fact.kind, **json.loads(fact.payload())}) for seq, fact in listed)
+    return "\n".join(lines).encode()
+
+
+def replies(run: Trajectory) -> list[TrajectoryStep]:
+    return [step for step in run.steps if step.source == "agent"]
+
+
+def statuses(run: Trajectory) -> list[str | None]:
+    found = [one for step in run.steps if step.observation for one in step.observation.results]
+    return [one.extra.turnwright.status for one in found if one.extra and one.extra.turnwright]
+
+
+async def test_a_turn_is_a_run_with_its_attempts_results_tokens_and_ending() -> None:
+    turn, facts = await turn_of(*LINES)
+    run = run_of(facts, turn=turn)
+    assert [step.source for step in run.steps] == ["system", "user", "agent", "system", "agent"]
+    assert (run.agent.name, run.agent.model_name, run.session_id) == ("Clerk", "scripted", "s-1")
+    assert statuses(run) == ["ok", "error"]
+    failed, last = run.steps[3], run.steps[4]
+    assert failed.message == "overloaded: too busy"
+    assert failed.extra is not None
+    assert failed.extra.turnwright is not None
+    assert failed.extra.turnwright.error
+    assert last.extra is not None
+    assert last.extra.turnwright is not None
+    assert last.extra.turnwright.attempt == 2
+    assert run.final_metrics is not None
+    assert run.final_metrics.total_prompt_tokens == sum(
+        step.metrics.prompt_tokens or 0 for step in run.steps if step.metrics
+    )
+    notes = run.run_notes
+    assert (notes.ending, notes.success, notes.cut) == ("finished: answered", None, False)
+    assert notes.limits is not None
+    assert notes.spent is not None
+    assert (notes.limits["tool_calls"], notes.spent["tool_calls"]) == (50, 2)
+    assert notes.hash == facts[-1].hash
+    assert all(step.timestamp for step in run.steps if step.source != "system")
+
+
+async def test_the_lines_of_a_journal_are_the_same_run() -> None:
+    _, facts = await turn_of(*LINES)
+    data = as_lines(facts)
+    assert recognized(data) == "turnwright"
+    assert list(map(without_events, read(data, "turnwright"))) == [run_of(facts)]
+
+
+async def test_a_store_is_a_run_for_each_turn_and_sub_agents_are_inside(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "turns.db")
+    asks = asks_for(("helper", {"prompt": "Find it."}))
+    engine = engine_on(store, asks, "Found.", "Done.", asks_for(("erase", {"path": "a"})))
+    first = await engine.run(CLERK, "Pay the invoice.")
+    await engine.run(CLERK, "Erase it.")
+    child = f"{first.id}:call00001"
+    journals = {turn: [fact for _, fact in await store.facts(turn)] for turn in (first.id, child)}
+    open_now = [one.found for one in runs_at([tmp_path / "turns.db"])]
+    await store.aclose()
+    for runs in (open_now, [*read((tmp_path / "turns.db").read_bytes(), "turnwright")]):
+        paid, erased = [run for run in runs if isinstance(run, Trajectory)]
+        assert without_events(paid) == run_of(journals[first.id], turn=first.id, journals=journals.get)
+        [inner] = paid.subagent_trajectories or []
+        assert (inner.trajectory_id, inner.agent.name) == (child, "Helper")
+        observation = replies(paid)[0].observation
+        assert observation is not None
+        [reference] = observation.results[0].subagent_trajectory_ref or []
+        assert reference.trajectory_id == child
+        assert erased.run_notes.ending == "paused"
+        assert results([erased]) == 0
+        [waiting] = replies(erased)[0].tool_calls or []
+        assert waiting.extra is not None
+        assert waiting.extra.turnwright is not None
+        assert waiting.extra.turnwright.state == "waiting"
+
+
+async def test_the_events_of_a_turn_and_its_sub_agents_are_known_to_the_check(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "turns.db")
+    lines = (asks_for(("helper", {"prompt": "Look."})), asks_for(("look", {"n": 1})), "Found.", "Done.")
+    await engine_on(store, *lines).run(CLERK, "Pay the invoice.")
+    await store.aclose()
+    [run] = runs_at([tmp_path / "turns.db"])
+    assert isinstance(run.found, Trajectory)
+    found = check_run(run.found, "turns.db", "run")
+    assert (found.turns, found.verdict) == (2, Verdict.HOLDS)
+
+
+async def test_a_turn_with_a_damaged_fact_is_undecided() -> None:
+    _, facts = await turn_of(*LINES)
+    [run] = read(as_lines(facts).replace(b'"call_started"', b'"call_restarted"', 1), "turnwright")
+    assert check_run(run, "f", "run").verdict is Verdict.INCONCLUSIVE
+
+
+async def test_a_reply_that_a_guardrail_withheld_is_withheld_here_too() -> None:
+    store = MemoryStore()
+    engine = Engine(store=store, model=ScriptedModel("It is 42."), guardrails=[no_numbers])
+    turn = await engine.run(CLERK, "What is it?")
+    run = run_of([fact for _, fact in await store.facts(turn.id)])
+    assert [step.message for step in replies(run)] == ["withheld by no_numbers"]
+    assert run.run_notes.success is False
+
+
+async def test_a_conclusion_is_a_step_and_a_limit_is_named() -> None:
+    _, facts = await turn_of(LINES[0], "I looked twice.", agent=Agent(name="Clerk", steps=1))
+    run = run_of(facts)
+    assert [step.message for step in replies(run)] == ["Looking.", "I looked twice."]
+    assert run.run_notes.ending == "cap_hit: step_cap"
+    assert "A limit was reached: step_cap" in [step.message for step in run.steps]
+
+
+async def test_what_happens_around_replies_is_told_by_steps() -> None:
+    """A message, a compaction, a refused reply and an answer of the app, in facts of their own."""
+    _, facts = await turn_of(LINES[0], "Done.")
+    started, stepped, replied, *_ = facts
+    replied = replace(replied, state=State.REVIEW, calls=())
+    around: list[Fact] = [
+        f.MessageAdded(text="Faster.", elapsed=1.0, state=State.STREAM),
+        f.Compacted(text="We looked.", kept=1, elapsed=1.0, state=State.STREAM),
+        f.Compacted(cleared=True, kept=1, elapsed=1.0, state=State.STREAM),
+        replied,
+        f.Reviewed(refused=True, retry=True, feedback="no", elapsed=1.0, state=State.CHECK),
+        replied,
+        f.Synthesized(text="All paid.", elapsed=1.0, state=State.SYNTHESIS_DONE),
+    ]
+    run = run_of([started, stepped, *around])
+    assert [(step.source, step.message) for step in run.steps[2:]] == [
+        ("user", "Faster."),
+        ("system", "The conversation was compacted. We looked."),
+        ("system", "The conversation was compacted. Old tool results were cleared."),
+        ("agent", "withheld: the reply was refused"),
+        ("system", "The reply was refused."),
+        ("agent", "withheld: its check did not finish"),
+        ("system", "The app gave the answer: All paid."),
+    ]
+    steered = run.steps[2].extra
+    assert steered is not None
+    assert steered.turnwright is not None
+    assert steered.turnwright.steered
+
+
+async def test_a_damaged_journal_that_repeats_a_reply_or_has_impossible_times_is_read() -> None:
+    _, facts = await turn_of(LINES[0], "Done.")
+    started, stepped, replied, called, *_ = facts
+    late = replace(called, elapsed=1e300)
+    never = replace(stepped, started_at="2026-99-99T00:00:00Z")
+    run = run_of([started, stepped, replied, late, replied, never, called])
+    assert sum(calls([run]).values()) == 4
+    assert results([run]) == 0
+
+
+async def test_where_a_turn_came_from_is_in_its_notes() -> None:
+    store = MemoryStore()
+    engine = engine_on(store, "One.", "Two.")
+    first = await engine.run(Agent(name="Clerk", steps=0), "Pay.")
+    second = await engine.run(CLERK, "Go on.", continue_from=first.id)
+    assert run_of([fact for _, fact in await store.facts(second.id)]).notes == f"It continues turn {first.id}."
+
+
+def test_the_database_of_another_program_is_no_store(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE birds (name TEXT)")
+    assert format_of(Recording(str(path), opener(path))) is None
+
+
+@pytest.mark.parametrize(("version", "advice"), [(0, "run `turnwright migrate`"), (99, "upgrade turnwright")])
+async def test_store_of_another_release_is_refused_with_advice(tmp_path: Path, version: int, advice: str) -> None:
+    await SqliteStore(tmp_path / "turns.db").aclose()
+    with closing(sqlite3.connect(tmp_path / "turns.db")) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    data = (tmp_path / "turns.db").read_bytes()
+    with pytest.raises(UnreadableRecordingError, match=advice):
+        read(data, "turnwright")
+
+
+async def test_a_damaged_fact_of_a_store_is_counted(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "turns.db")
+    await engine_on(store, *LINES).run(CLERK, "Pay the invoice.")
+    await store.aclose()
+    with closing(sqlite3.connect(tmp_path / "turns.db")) as db:
+        db.execute("UPDATE facts SET payload = '{}' WHERE kind LIKE 'model_replied%'")
+        db.commit()
+    [run] = read((tmp_path / "turns.db").read_bytes(), "turnwright")
+    assert run.run_notes.unreadable_lines > 0
+    assert not calls([run])
+
+
+@pytest.fixture(scope="module")
+def journal() -> bytes:
+    """The lines of a journal."""
+    _, facts = anyio.run(turn_of, LINES[0], "Done.")
+    return as_lines(facts)
+
+
+@given(data=st.data())
+def test_no_cut_invents_a_call(journal: bytes, data: st.DataObject) -> None:
+    assert_a_cut_is_safe(journal, data.draw(st.integers(0, len(journal))), "turnwright")
+
+
+@given(garbage=st.binary(max_size=40), data=st.data())
+def test_a_line_of_garbage_invents_no_call(journal: bytes, garbage: bytes, data: st.DataObject) -> None:
+    """Garbage that looks like the beginning of a database is refused as a whole."""
+    lines = journal.split(b"\n")
+    lines[data.draw(st.integers(0, len(lines) - 1))] = garbage.replace(b"\n", b" ")
+    with suppress(UnreadableRecordingError):
+        assert not calls(read(b"\n".join(lines), "turnwright")) - calls(read(journal, "turnwright"))
+
+
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(value=VALUES, data=st.data())
+def test_values_of_wrong_types_raise_nothing(journal: bytes, value: JsonValue, data: st.DataObject) -> None:
+    lines = journal.split(b"\n")
+    number = data.draw(st.integers(1, len(lines) - 1))
+    fields = json.loads(lines[number])
+    lines[number] = json.dumps({**fields, data.draw(st.sampled_from(sorted(fields))): value}).encode()
+    recognized(b"\n".join(lines[number:]))
+    assert read(b"\n".join(lines), "turnwright")

@@ -1,0 +1,283 @@
+"""`--log-format` and `--log-level`: a log on stderr if asked for, and an unchanged stdout."""
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from turnwright.cli.app import PLACES
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli, Done, Endpoint
+
+
+@pytest.fixture
+def run(cli: "Cli", endpoint: "Endpoint") -> "list[str]":
+    """A script that runs one turn with a model that answers at once."""
+    endpoint.says("Hello.")
+    return ["run", "--base-url", endpoint.url, "--store", f"sqlite:///{cli.folder / 'turns.db'}", "Say hello"]
+
+
+def lines(done: "Done") -> list[dict[str, Any]]:
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.err.splitlines()]
+
+
+def test_nothing_is_logged_unless_somebody_asks(cli: "Cli", run: list[str]) -> None:
+    done = cli.run(*run)
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("spelled", [("--log-format", "json"), ("--log-format=json",), ("--log-format", "JSON")])
+def test_json_is_one_object_a_line_on_stderr(cli: "Cli", run: list[str], spelled: tuple[str, ...]) -> None:
+    told = lines(cli.run(run[0], *spelled, *run[1:]))
+    assert {"time", "level", "logger", "message", "turn", "step", "state"} <= set(told[0])
+    last = {name: told[-1].get(name) for name in ("state", "outcome", "reason", "step", "level")}
+    assert last == {"state": "FINISHED", "outcome": "finished", "reason": "answered", "step": 1, "level": "INFO"}
+
+
+def test_it_may_stand_in_front_of_the_command(cli: "Cli", run: list[str]) -> None:
+    assert lines(cli.run("--log-level", "info", "--log-format=json", *run))[-1]["state"] == "FINISHED"
+
+
+def test_it_may_come_from_the_environment(cli: "Cli", run: list[str]) -> None:
+    env = {"TURNWRIGHT_LOG_FORMAT": "json", "TURNWRIGHT_LOG_LEVEL": "debug"}
+    assert "DEBUG" in {one["level"] for one in lines(cli.run(*run, env=env))}
+
+
+def test_what_stands_behind_the_command_goes_before_what_is_in_front_and_that_before_the_environment(
+    cli: "Cli", run: list[str]
+) -> None:
+    env = {"TURNWRIGHT_LOG_FORMAT": "text"}
+    assert lines(cli.run("--log-format", "json", *run, env=env))
+    assert lines(cli.run("--log-format", "text", *run, "--log-format", "json"))
+
+
+def test_the_output_of_a_program_stays_as_it_was(cli: "Cli", run: list[str]) -> None:
+    done = cli.run(*run, "--json", "--log-format", "json", "--log-level", "debug")
+    assert done.last["type"] == "turn_ended"
+    assert lines(done)
+    assert all("logger" not in event for event in done.events)
+
+
+def test_text_is_a_line_with_moment_level_and_logger(cli: "Cli", run: list[str]) -> None:
+    done = cli.run(*run, "--log-level", "info")
+    moment, level, logger, said = done.err.splitlines()[-1].split(" ", 3)
+    assert (moment[-1], level, logger) == ("Z", "INFO", "turnwright.journal.turn_journal:")
+    assert said.endswith("ended: finished: answered")
+
+
+def test_a_level_keeps_out_what_is_below_it(cli: "Cli", run: list[str]) -> None:
+    assert lines(cli.run(*run, "--log-format", "json", "--log-level", "warning")) == []
+
+
+def test_what_is_said_to_the_user_is_json_too(cli: "Cli") -> None:
+    done = cli.run("show", "nobody", "--store", "memory:", "--log-format", "json")
+    assert done.code == 2
+    (told,) = map(json.loads, done.err.splitlines())
+    assert (told["level"], told["logger"]) == ("WARNING", "turnwright.cli")
+    assert "nobody" in told["message"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("turns", "--log-format", "xml"), ("--log-format", "xml", "turns"), ("turns", "--log-level", "loud")],
+)
+def test_a_wrong_value_is_a_mistake_and_the_choices_are_named(cli: "Cli", arguments: tuple[str, ...]) -> None:
+    done = cli.run(*arguments)
+    assert done.code == 2
+    assert all(f"'{choice}'" in done.err for choice in (("text", "json") if "xml" in arguments else ("debug", "info")))
+
+
+def test_a_wrong_value_in_the_environment_names_the_variable(cli: "Cli") -> None:
+    done = cli.run("turns", env={"TURNWRIGHT_LOG_FORMAT": "yaml"})
+    assert done.code == 2
+    assert "TURNWRIGHT_LOG_FORMAT" in done.err
+
+
+def test_an_empty_variable_is_one_that_is_not_set(cli: "Cli", run: list[str]) -> None:
+    done = cli.run(*run, env={"TURNWRIGHT_LOG_FORMAT": "", "TURNWRIGHT_LOG_LEVEL": ""})
+    assert (done.code, done.err) == (0, "")
+
+
+def test_the_help_tells_of_both(cli: "Cli") -> None:
+    said = cli.run("--help").out
+    assert all(words in said for words in ("--log-format", "--log-level", "TURNWRIGHT_LOG_FORMAT"))
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_every_command_takes_both(cli: "Cli", name: str) -> None:
+    said = cli.run(name, "--help").out
+    assert "--log-format" in said
+    assert "--log-level" in said
+
+
+def test_no_key_is_in_the_log(cli: "Cli", endpoint: "Endpoint") -> None:
+    """The fixture fails the run if it is; here the error of a server contains the key."""
+    endpoint.plays(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 34\r\n\r\nbad key sk-secret-0123456789abcdef\n")
+    done = cli.run("run", "--base-url", endpoint.url, "Hi", "--log-format", "json", "--log-level", "debug")
+    assert (done.code, json.loads(done.err.splitlines()[-1])["reason"]) == (1, "model_error")
+
+
+SPEAKS = """
+import logging, os, warnings
+
+from turnwright import tool
+
+
+@tool
+async def look() -> str:
+    \"\"\"Look somewhere.\"\"\"
+    warnings.warn(os.environ["SOME_TOKEN"], stacklevel=1)
+    logging.getLogger("mine").warning("the token is %s", os.environ["SOME_TOKEN"])
+    return "nothing"
+"""
+
+
+def test_a_warning_of_python_is_a_line_of_json_too(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> None:
+    cli.write("mine.py", SPEAKS)
+    endpoint.forgets().calls(("look", {})).says("Nothing.")
+    done = cli.run(*run, "--tools", "mine.py", "--log-format", "json", env={"SOME_TOKEN": "told-to-nobody"})
+    assert [one["message"].count("***") for one in lines(done) if one["level"] == "WARNING"] == [1, 1]
+
+
+def test_the_text_shows_no_secret_of_the_environment_either(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> None:
+    cli.write("mine.py", SPEAKS)
+    endpoint.forgets().calls(("look", {})).says("Nothing.")
+    done = cli.run(*run, "--tools", "mine.py", "--log-format", "text", env={"SOME_TOKEN": "told-to-nobody"})
+    assert "mine: the token is ***" in done.err
+
+
+FORMATS = [(), ("--log-format", "text"), ("--log-format", "json")]
+TOLD = "told-to-nobody"
+#: What a model says to a tool whose approval check quotes it: a terminal's orders, and a second line.
+FORGED = "\x1b[2J\x7f\x9b1m\u202e\r\nturnwright: all is well\nsecond"
+
+#: Secrets of others, by their forms, and one that has none.
+FORMS = (
+    "sk-0123456789abcdef0123",
+    "ghp_0123456789abcdefghij0123",
+    "Bearer 0123456789abcdef0123",
+    "postgresql://ann:hunter2@db.example/turns",
+    "password=hunter2-x",
+    "eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl",
+    "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
+    "the api_key may write",
+)
+
+RAISES = """
+import logging, os, warnings
+
+from turnwright import tool
+
+
+def check(words):
+    raise ValueError(f"{os.environ['MY_API_KEY']} {words}")
+
+
+@tool(needs_approval=check)
+async def erase(words: str) -> str:
+    \"\"\"Erase everything.\"\"\"
+    return "erased"
+
+
+@tool
+async def look(words: str) -> str:
+    \"\"\"Look somewhere.\"\"\"
+    warnings.warn(words, stacklevel=1)
+    logging.getLogger("mine").warning("%d", words)
+    try:
+        raise RuntimeError(words)
+    except RuntimeError:
+        logging.getLogger("mine\\nforged: its name").exception("it failed")
+    return "nothing"
+"""
+
+
+@pytest.fixture
+def raises(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> list[str]:
+    """A script that runs a turn whose tool raises an error with the model's text and a key."""
+    cli.write("mine.py", RAISES)
+    endpoint.forgets().calls(("erase", {"words": FORGED})).says("It was refused.")
+    return [*run, "--tools", "mine.py"]
+
+
+def logged(cli: "Cli", code: int, *arguments: str) -> str:
+    """The log of such a run. It is not a fixture's run, because JSON has a traceback as text."""
+    command, env = [sys.executable, "-m", "turnwright", *arguments], {**cli.env, "MY_API_KEY": TOLD}
+    ran = subprocess.run(command, cwd=cli.folder, env=env, capture_output=True, check=False)
+    err = ran.stderr.decode()
+    assert (ran.returncode, TOLD in err) == (code, False), err
+    # Of all that is not a printable character it holds the ends of its lines.
+    assert [line for line in err.removesuffix("\n").split("\n") if not line.isprintable()] == []
+    return err
+
+
+@pytest.mark.parametrize("spelled", FORMATS)
+def test_what_a_model_says_in_a_log_is_neither_obeyed_by_a_terminal_nor_a_line(
+    cli: "Cli", raises: list[str], spelled: tuple[str, ...]
+) -> None:
+    """And a secret of the environment is not in it, which each of these looks for."""
+    err = logged(cli, 0, *raises, *spelled)
+    (line,) = [line for line in err.splitlines() if "all is well" in line]
+    assert "ValueError: *** " in line
+    assert not line.startswith("turnwright: all is well")
+    assert all(mark in line for mark in ("1b[2J", "7f", "9b1m", "u202e", "\\r\\n"))
+
+
+def test_a_warning_is_one_line_by_default(cli: "Cli", raises: list[str]) -> None:
+    err = logged(cli, 0, *raises)
+    told = "turnwright: the approval check of tool erase raised; its call is refused: ValueError: *** "
+    assert (err.startswith(told), err.count("\n")) == (True, 1)
+
+
+@pytest.mark.parametrize("spelled", FORMATS)
+def test_a_traceback_a_warning_of_python_and_a_record_that_does_not_fit_are_a_line_each(
+    cli: "Cli", endpoint: "Endpoint", run: list[str], spelled: tuple[str, ...]
+) -> None:
+    cli.write("mine.py", RAISES)
+    endpoint.forgets().calls(("look", {"words": f"{FORGED} {TOLD}"})).says("Nothing.")
+    level = ("--log-level", "warning") if spelled else ()
+    warned, unfit, error = logged(cli, 0, *run, "--tools", "mine.py", *level, *spelled).splitlines()
+    assert "UserWarning: " in warned
+    assert "a record of the logger mine cannot be written (TypeError)" in unfit
+    assert "RuntimeError: " in error
+
+
+@pytest.mark.parametrize("spelled", FORMATS)
+def test_what_has_the_form_of_a_secret_is_hidden_whoever_it_belongs_to(
+    cli: "Cli", endpoint: "Endpoint", raises: list[str], spelled: tuple[str, ...]
+) -> None:
+    endpoint.forgets().calls(("erase", {"words": " and ".join(FORMS)})).says("It was refused.")
+    err = logged(cli, 0, *raises, *spelled)
+    shown = "*** and *** and Bearer *** and postgresql://ann:***@db.example/turns and password=*** and *** and ***"
+    assert f"{shown} and the api_key may write" in err
+
+
+SAYS = r"""
+import os
+from turnwright.cli import process
+
+process.prepare()
+process.say("two\x1b[2J\nlines")
+process.say_bug(ValueError("it\x1b[2J\nbroke: " + os.environ["MY_API_KEY"]))
+"""
+
+
+def test_what_is_said_to_the_user_orders_nothing_and_a_bug_forges_no_line_and_tells_no_secret(cli: "Cli") -> None:
+    env = {**cli.env, "MY_API_KEY": TOLD}
+    said = subprocess.run([sys.executable, "-c", SAYS], env=env, capture_output=True, text=True, check=True).stderr
+    bug = "turnwright: this is a bug, please report it: ValueError: it\\x1b[2J\\nbroke: ***"
+    assert said.splitlines() == ["turnwright: two\\x1b[2J", "turnwright: lines", bug]
+
+
+def test_a_worker_says_in_its_own_words_what_it_does(cli: "Cli", endpoint: "Endpoint") -> None:
+    """Loggers that a worker silences stay silent, because its output has the same messages."""
+    endpoint.says("Hello.")
+    store = f"sqlite:///{cli.folder / 'turns.db'}"
+    child = cli.start("worker", "--store", store, "--base-url", endpoint.url, "--json", "--log-format", "json")
+    child.until("started")
+    child.terminate()
+    assert lines(child.done()) == []

@@ -1,0 +1,145 @@
+"""The command line loads the command that was asked for, and all of them only to list them."""
+
+import ast
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright._base.version import VERSION
+from turnwright.cli.app import PLACES, command
+from turnwright.cli.help_text import SUMMARIES, first_steps
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli
+
+#: Runs a command, and prints the rooms of the command line that were loaded for it.
+RUN = """
+import contextlib, io, sys
+from turnwright.cli import app
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    app.exit_code()
+print([room for room in set(app.PLACES.values()) if f"turnwright.cli.{room}" in sys.modules])
+"""
+
+
+#: Prints at the exit which modules were loaded since `before`.
+LEFT = "atexit.register(lambda: print(sorted(set(sys.modules) - before)))"
+PROGRAM = "from turnwright.cli import main; main()"
+#: Modules that answer `--version`.
+FIRST = {
+    *("turnwright", "turnwright._base", "turnwright._base.lazy_imports", "turnwright._base.startup"),
+    *("turnwright._base.version", "turnwright.cli", "turnwright.cli.entry"),
+}
+
+
+def rooms_for(*arguments: str) -> set[str]:
+    ran = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, check=True)
+    found: list[str] = ast.literal_eval(ran.stdout)
+    return set(found)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_every_command_is_in_its_room(name: str) -> None:
+    assert getattr(command(name), "__name__", "") == name
+
+
+def test_the_help_lists_every_command_in_order(cli: "Cli") -> None:
+    lines = cli.run("--help").out.partition("Run:")[2].splitlines()
+    assert [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()][: len(PLACES)] == list(PLACES)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_command_is_summed_up_in_the_words_of_its_own_help(name: str) -> None:
+    first, _, _ = (inspect.getdoc(command(name)) or "").partition("\n\n")
+    assert " ".join(first.split()).partition(". ")[0].rstrip(".") == SUMMARIES[name].rstrip(".")
+
+
+def test_every_command_is_summed_up() -> None:
+    assert list(SUMMARIES) == list(PLACES)
+
+
+def test_the_version_loads_nothing_but_the_first_modules() -> None:
+    code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
+    ran = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    said, loaded = ran.stdout.splitlines()
+    assert said == f"turnwright {VERSION}"
+    assert set(ast.literal_eval(loaded)) <= FIRST
+
+
+def test_the_help_loads_no_model_of_pydantic_and_nothing_of_the_machine() -> None:
+    code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
+    ran = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in ast.literal_eval(ran.stdout.splitlines()[-1])}
+    assert "typer" in loaded
+    assert loaded.isdisjoint({"anyio", "asyncio", "msgspec", "pydantic", "rich", "turnwright_states"})
+
+
+def test_serving_pages_loads_nothing_that_draws_on_a_terminal() -> None:
+    code = "import sys, turnwright_inspector.cli.serve, turnwright_inspector.cli.serving; print('rich' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
+
+
+def test_serving_a_store_loads_no_reader_of_recorded_runs() -> None:
+    code = "import sys, turnwright_inspector.cli.serving; print('turnwright_audit.trajectories' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
+
+
+def test_the_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> None:
+    out = cli.run("--help").out
+    assert re.findall(r"^(\w+):$", out, re.MULTILINE) == ["Options", "Run", "Inspect", "Check", "Operate"]
+    assert "..." not in out.partition("Run:")[2]
+
+
+def test_without_arguments_five_commands_are_shown_and_none_is_loaded(cli: "Cli") -> None:
+    done = cli.run()
+    assert (done.code, done.out) == (2, "")
+    assert re.findall(r"^  turnwright (\w+)", done.err, re.MULTILINE) == ["demo", "run", "chat", "show", "serve"]
+    assert rooms_for() == set()
+    assert max(map(len, done.err.splitlines())) <= 80
+
+
+def test_on_a_narrow_terminal_the_first_commands_are_broken_between_words() -> None:
+    words = set(first_steps(80).split())
+    for columns in (20, 30, 40, 64):
+        narrow = first_steps(columns)
+        assert set(narrow.split()) == words
+        assert max(len(line) for line in narrow.splitlines() if line.startswith("    ")) <= columns
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_help_of_each_command_has_examples_that_the_command_line_accepts(cli: "Cli", name: str) -> None:
+    examples = cli.run(name, "--help").out.partition("Examples:\n")[2].splitlines()
+    assert examples
+    for example in examples:
+        words = shlex.split(re.sub(r"^  (.* \| )?turnwright |( [|>] .*)$", "", example))
+        assert words[0] == name
+        flags = [word for word in words if word.startswith("--")]
+        options = cli.run(name, "--help").out.partition("Options:")[2].partition("Examples:")[0]
+        assert all(flag in options for flag in flags), example
+
+
+def test_only_the_room_of_the_command_is_loaded() -> None:
+    assert rooms_for("--version") == set()
+    assert rooms_for("decode", "--help") == {"decode"}
+    assert rooms_for("run", "--help").isdisjoint({"demo", "diagram", "fuzz", "show", "verify"})
+
+
+def test_a_command_that_is_not_there_is_a_mistake_like_any_other(cli: "Cli") -> None:
+    done = cli.run("rnu")
+    assert (done.code, "No such command 'rnu'" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("turnwright ch", "chat"), ("turnwright run --verb", "--verbose"), ("turnwright nope x", "")]
+)
+def test_a_shell_completes_commands_and_options(cli: "Cli", line: str, words: str) -> None:
+    variables = {"_TURNWRIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    done = cli.run(env=variables, fresh=True)
+    assert (done.code, done.out.strip(), done.err) == (0, words, "")

@@ -1,0 +1,233 @@
+"""`turnwright show`: one turn as its store has it, for people and for programs."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright.cli.show import journal_lines
+from turnwright.store import ClaimSpan
+from turnwright_states import State
+from turnwright_states.facts import Fact, StepStarted
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli, Done, Endpoint
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+LONG = "an-agent-with-quite-a-long-name-that-no-terminal-of-eighty-columns-has-room-for"
+
+BUGGY = """
+from turnwright import Tool
+
+
+class Buggy(Tool):
+    def asks(self, arguments, context):
+        raise KeyError("a bug")
+
+    async def execute(self, values, context):
+        return ""
+
+
+buggy = Buggy(name="buggy", description="", parameters={"type": "object"})
+"""
+
+
+@pytest.fixture
+def capped(cli: "Cli", endpoint: "Endpoint") -> "Done":
+    """A turn of two calls, one of them unknown, that met its cap."""
+    cli.write("here.txt", f"first line\nsecond {ESCAPES}")
+    endpoint.calls(("read_file", {"path": "here.txt"}), (f"x{ESCAPES}", {})).says(f"Not done. {ESCAPES}")
+    cli.write("AGENTS.md", f"---\nname: {LONG}\nsteps: 1\n---\n")
+    return cli.run("run", f"Work {ESCAPES}", "--agents", "AGENTS.md", "--session", "s1", "--json")
+
+
+def test_a_store_that_is_not_there_is_a_mistake_and_is_not_made(cli: "Cli") -> None:
+    nobody = [[command, "nobody"] for command in ("show", "resume", "abort", "steer", "delete")]
+    nobody += [["run", "Go on", "--continue", "nobody"], ["prune", "--older-than", "1d"], ["turns"]]
+    for command in nobody:
+        done = cli.run(*command, "--store", "sqlite:///other.db")
+        assert (done.code, done.out) == (2, "")
+        assert "there is no store other.db" in done.err
+    assert not (cli.folder / "other.db").exists()
+
+
+def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", capped: "Done") -> None:
+    shown = cli.run("show", capped.turn)
+    assert (shown.code, shown.err) == (0, "")
+    for obeyed in ("\x1b", "\x07", "\x9b"):
+        assert obeyed not in shown.out
+    for words in (
+        r"user:      Work \x1b]0;owned\x07",
+        '  read_file({"path": "here.txt"})',
+        "  ok: ",
+        r"second \x1b]0;owned",
+        "there is no tool",
+        "Not done. ",
+        "[cap_hit: Stopped at the step limit (1 of 1)",
+        "Stopped at the step limit (1 of 1).\n",
+        f'  turnwright run --continue {capped.turn} --steps 2 "..."',
+        "outcome:  cap_hit: step_cap",
+        "path:     CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > CONCLUDE > CAP_HIT",
+    ):
+        assert words in shown.out
+    assert shown.out.count("Not done. ") == 1
+
+
+def test_a_turn_as_json(cli: "Cli", capped: "Done") -> None:
+    (shown,) = cli.run("show", capped.turn, "--json").events
+    assert (shown["turn"], shown["outcome"], shown["reason"]) == (capped.turn, "cap_hit", "step_cap")
+    assert (shown["steps"], shown["tool_calls"], shown["interrupts"]) == (1, 1, [])
+    assert shown["text"] == f"Not done. {ESCAPES}"
+    assert shown["path"][-2:] == ["CONCLUDE", "CAP_HIT"]
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+def test_the_journal_of_a_turn(cli: "Cli", capped: "Done") -> None:
+    facts = cli.run("show", capped.turn, "--journal", "--json").events
+    assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
+    assert (facts[0]["kind"], facts[-1]["kind"]) == ("turn_started", "turn_ended")
+    without_hash = {fact["kind"] for fact in facts if "hash" not in fact}
+    assert {"step_started", "step_finished"} <= without_hash <= {"step_started", "step_finished", "call_started"}
+    plain = cli.run("show", capped.turn, "--journal")
+    assert "\x1b" not in plain.out
+    assert [line.split()[:2] for line in plain.out.splitlines()] == [[str(f["seq"]), f["kind"]] for f in facts]
+    assert plain.out.splitlines()[-1].endswith("  cap_hit: step_cap")
+
+
+def run_printed(text: str) -> None:
+    """Run the test that was printed, as pytest would."""
+    names: dict[str, Callable[[], None]] = {}
+    exec(compile(text, "test_incident.py", "exec"), names)  # noqa: S102 (that it runs is the point)
+    (test,) = [names[name] for name in names if name.startswith("test_")]
+    test()
+
+
+def test_a_turn_as_a_test(cli: "Cli", capped: "Done") -> None:
+    """Nothing else is printed, and the file holds its texts whole, but nothing that a terminal would obey."""
+    shown = cli.run("show", capped.turn, "--as-test")
+    assert (shown.code, shown.err) == (0, "")
+    assert "\x1b" not in shown.out
+    head, *_ = shown.out.splitlines()
+    assert re.fullmatch(rf'"""Turn {capped.turn}, recorded \d{{4}}-\d\d-\d\d, to be played again.', head)
+    assert "DIFFERENT" not in shown.out
+    assert f"def test_turn_{capped.turn[:8]}() -> None:" in shown.out
+    assert "assert turn.outcome == Outcome.CAP_HIT\n    assert turn.reason == EndReason.STEP_CAP" in shown.out
+    run_printed(shown.out)
+    with pytest.raises(AssertionError):
+        run_printed(shown.out.replace("EndReason.STEP_CAP", "EndReason.BUDGET"))
+
+
+def test_a_test_is_utf_8_whatever_the_terminal_speaks(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("naïve 漢")
+    done = cli.run("run", "Work", "--json")
+    shown = cli.run("show", done.turn, "--as-test", env={"PYTHONIOENCODING": "ascii"})
+    assert '"naïve 漢"' in shown.out
+    run_printed(shown.out)
+
+
+@pytest.mark.usefixtures("capped")
+def test_a_test_of_a_session_is_given_what_was_said_before(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("I go on.")
+    second = cli.run("run", "Go on", "--session", "s1", "--json")
+    shown = cli.run("show", second.turn, "--as-test")
+    assert (shown.code, shown.err) == (0, "")
+    history = shown.out.partition("    message_history=(")[2].partition("\n    model=")[0]
+    assert [history.count(f'role="{role}"') for role in ("user", "assistant", "tool")] == [1, 2, 2]
+    run_printed(shown.out)
+
+
+def test_a_turn_that_failed_in_the_engine_is_printed_in_silence(cli: "Cli", endpoint: "Endpoint") -> None:
+    """It fails again while it is played, and that is not an error of this command."""
+    cli.write("buggy.py", BUGGY)
+    endpoint.calls(("buggy", {}))
+    done = cli.run("run", "Work", "--tools", "buggy.py", "--json")
+    assert done.last["reason"] == "engine_error"
+    shown = cli.run("show", done.turn, "--as-test")
+    assert (shown.code, shown.err) == (0, "")
+    run_printed(shown.out)
+
+
+@pytest.mark.parametrize("other", ["--journal", "--json"])
+def test_a_test_is_printed_alone(cli: "Cli", capped: "Done", other: str) -> None:
+    done = cli.run("show", capped.turn, "--as-test", other)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"turnwright: --as-test prints a file: leave out {other}\n"
+
+
+@pytest.mark.usefixtures("capped")
+def test_a_test_of_no_turn_is_a_mistake(cli: "Cli") -> None:
+    done = cli.run("show", "nobody", "--as-test")
+    assert (done.code, done.out) == (2, "")
+    assert "nobody" in done.err
+
+
+def test_the_help_says_that_a_test_holds_what_the_journal_holds(cli: "Cli") -> None:
+    assert "secrets too" in " ".join(cli.run("show", "--help").out.split())
+
+
+@pytest.mark.parametrize("command", [["turns"], ["show", "{turn}"], ["show", "{turn}", "--journal"]])
+def test_a_reader_that_leaves_is_no_error(cli: "Cli", capped: "Done", command: list[str]) -> None:
+    """`| true`: nobody ever reads."""
+    arguments = [part.format(turn=capped.turn) for part in command]
+    with subprocess.Popen(
+        [sys.executable, "-m", "turnwright", *arguments],
+        cwd=cli.folder,
+        env=cli.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (1, "")
+
+
+DRAWING = """
+from turnwright import FilePart, ToolContext, ToolResult, tool
+
+
+@tool
+def draw(context: ToolContext) -> ToolResult:
+    context.progress(1, 2, "half")
+    return ToolResult("drawn", {"points": 3}, (FilePart.of(b"png" * 1000, "image/png", "a.png"),))
+"""
+
+
+def test_a_picture_is_shown_as_one_line_that_names_it(cli: "Cli", endpoint: "Endpoint") -> None:
+    """While it runs and afterwards; its content is in the journal alone."""
+    cli.write("drawing.py", DRAWING)
+    endpoint.calls(("draw", {})).says("Done.")
+    ran = cli.run("run", "Draw it", "--tools", "drawing.py")
+    (turn,) = re.findall(r"turn (\w+)", ran.out)[:1]
+    shown = cli.run("show", turn)
+    for out in (ran.out, shown.out):
+        assert "[file: a.png, image/png, 3,000 bytes]" in out
+        assert "cG5n" not in out
+    record = cli.run("show", turn, "--json").out
+    assert '"size": 3000' in record
+    assert '"structured": {"points": 3}' in record
+    assert "cG5n" not in record
+    assert "cG5n" in cli.run("show", turn, "--journal", "--json").out
+
+
+def test_progress_is_a_line_of_json(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("drawing.py", DRAWING)
+    endpoint.calls(("draw", {})).says("Done.")
+    done = cli.run("run", "Draw it", "--tools", "drawing.py", "--json")
+    (told,) = (event for event in done.events if event["type"] == "tool_progress")
+    assert (told["tool"], told["progress"], told["total"], told["message"]) == ("draw", 1, 2, "half")
+
+
+def test_a_journal_shows_the_epoch_and_the_time_of_each_later_claim() -> None:
+    """Each resumption and recovery is dated, for active seconds say nothing of the time that passed."""
+    facts: list[tuple[int, Fact]] = [(seq, StepStarted(float(seq), State.STREAM, number=seq)) for seq in (1, 2, 3)]
+    claims = [ClaimSpan(1, 1, "one", 0.0, 1.0), ClaimSpan(3, 4, "two", 1_764_360_725.0, 1_764_360_726.0)]
+    lines = [*journal_lines(facts, claims)]
+    assert len(lines) == 4
+    assert lines[2].startswith("      epoch 4, driven by two since 2025-11-2")
+    assert [*journal_lines(facts)] == [lines[0], lines[1], lines[3]]

@@ -1,0 +1,188 @@
+"""SIGTERM, with which containers and services are stopped: the turn is released, and another process resumes it."""
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli, Done, Endpoint
+
+TOOLS = '''
+import time
+from pathlib import Path
+
+import anyio
+
+from turnwright import tool
+
+
+def run(name: str) -> bool:
+    """Whether it runs for the first time."""
+    first = not Path(name).exists()
+    with Path(name).open("a") as file:
+        file.write("+")
+    return first
+
+
+@tool
+async def nearly() -> str:
+    """Be done soon."""
+    run("ran")
+    await anyio.sleep(0.3)
+    return "saved"
+
+
+@tool
+async def wait() -> str:
+    """Take for ever."""
+    run("ran")
+    await anyio.sleep_forever()
+    return "never"
+
+
+@tool
+def hang() -> str:
+    """Take for ever, in a thread that nobody can stop."""
+    run("ran")
+    time.sleep(3600)
+    return "never"
+
+
+@tool(idempotent=True)
+async def block() -> str:
+    """Keep the event loop from doing anything else, the first time."""
+    if run("ran"):
+        time.sleep(3600)
+    return "did it"
+'''
+
+BUSY = b"HTTP/1.1 503 Busy\r\nRetry-After: 60\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _tools(cli: "Cli") -> None:
+    cli.write("mine.py", TOOLS)
+
+
+def check_left(done: "Done") -> None:
+    """It was stopped, and said how to go on."""
+    assert done.code == 143
+    command = f"turnwright resume {done.turn}"
+    assert done.err == f"turnwright: stopped by SIGTERM; turn {done.turn} has not ended: `{command}` resumes it\n"
+    assert not done.of("turn_ended")
+
+
+def test_a_stream_is_begun_again_and_costs_no_retry(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.begins("Once upon").says("Once upon a time.")
+    child = cli.start("run", "A story", "--json")
+    child.until("text_delta")
+    left = child.terminate().done()
+    check_left(left)
+    done = cli.run("resume", left.turn, "--json")
+    assert (done.code, done.last["text"], done.of("attempt_failed")) == (0, "Once upon a time.", [])
+
+
+def test_a_wait_for_another_attempt_is_cut_short(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.plays(BUSY).says("Done.")
+    child = cli.start("run", "A story", "--json")
+    child.until("attempt_failed")
+    left = child.terminate().done()
+    check_left(left)
+    assert cli.run("resume", left.turn, "--json").last["outcome"] == "finished"
+
+
+def test_a_conclusion_is_begun_again(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).begins("I have").says("I have looked.")
+    child = cli.start("run", "Work", "--steps", "1", "--json")
+    child.until("text_delta")
+    left = child.terminate().done()
+    check_left(left)
+    done = cli.run("resume", left.turn, "--json")
+    assert (done.code, done.last["reason"], done.last["text"]) == (4, "step_cap", "I have looked.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tool", "ran", "told"),
+    [
+        pytest.param("wait", "+", "outcome unknown", id="one that never ends is canceled"),
+        pytest.param("hang", "+", "outcome unknown", id="a thread is left behind"),
+        pytest.param("block", "++", "did it", id="one that blocks the process ends with it, and may be run again"),
+    ],
+)
+def test_a_tool_does_not_hold_the_process_up(cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, told: str) -> None:
+    endpoint.calls((tool, {})).says("Done.")
+    child = cli.start("run", "Work", "--tools", "mine.py", "--json")
+    cli.await_file("ran")
+    left = child.terminate().done()
+    check_left(left)
+    assert left.last["type"] == "call_started"
+    done = cli.run("resume", left.turn, "--json")
+    assert (done.code, done.last["text"]) == (0, "Done.")
+    assert (cli.folder / "ran").read_text() == ran
+    assert endpoint.requests[-1].messages[-1]["content"].startswith(told)
+
+
+def test_a_tool_that_is_nearly_done_keeps_its_result(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("nearly", {})).plays(None)
+    child = cli.start("run", "Work", "--tools", "mine.py", "--json")
+    cli.await_file("ran")
+    left = child.terminate().done()
+    check_left(left)
+    assert [event["result"] for event in left.of("call_settled")] == ["saved"]
+    endpoint.forgets().says("Done.")  # it may have left before it asked the model that never answers
+    done = cli.run("resume", left.turn, "--json")
+    assert (done.code, done.last["text"], (cli.folder / "ran").read_text()) == (0, "Done.", "+")
+
+
+def test_a_turn_that_ends_in_that_moment_has_ended(cli: "Cli", endpoint: "Endpoint") -> None:
+    """Its outcome is what the exit code says, if the process was still there to see it."""
+    endpoint.calls(("nearly", {})).says("Done.")
+    child = cli.start("run", "Work", "--tools", "mine.py", "--json")
+    cli.await_file("ran")
+    done = child.terminate().done()
+    assert (done.code, done.err, bool(done.of("turn_ended"))) == (0, "", True) or (
+        done.code,
+        done.of("turn_ended"),
+    ) == (
+        143,
+        [],
+    )
+
+
+def test_after_ctrl_c_the_abort_that_was_written_down_is_kept(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("wait", {}))
+    child = cli.start("run", "Work", "--tools", "mine.py", "--json")
+    cli.await_file("ran")
+    child.interrupt()
+    cli.await_abort()
+    left = child.terminate().done()
+    assert left.code in (130, 143)  # whichever was faster: the grace of the abort, or that of the signal
+    if left.code == 143:
+        # It may have read of its own abort by then, or not.
+        turn, command = left.turn, f"`turnwright resume {left.turn}`"
+        assert left.err in (
+            f"turnwright: stopped by SIGTERM; turn {turn} has not ended: {command} resumes it\n",
+            f"turnwright: stopped by SIGTERM; turn {turn} was asked to stop and has not ended: {command} ends it\n",
+        )
+        assert cli.run("resume", left.turn, "--json").last["outcome"] == "aborted"
+
+
+def test_the_command_in_its_last_words_names_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.begins("Once upon")
+    child = cli.start("run", "A story", "--store", "sqlite:///my turns.db")
+    child.shows("STREAM")
+    left = child.terminate().done()
+    assert re.search(r"`turnwright resume \w{16} --store 'sqlite:///my turns\.db'` resumes it$", left.err)
+
+
+@pytest.mark.parametrize(
+    "first", ["process.say_last('left')", "threading.Thread(target=process.say_last, args=('left',)).start()"]
+)
+def test_last_words_are_said_once_though_a_timer_fires_while_the_process_leaves(first: str) -> None:
+    code = f"import threading; from turnwright.cli import process; {first}; process.leave_now(143, 'left')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (143, "turnwright: left\n")

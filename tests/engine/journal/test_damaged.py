@@ -1,0 +1,334 @@
+"""Damaged rows: any value that SQLite can hold, in each column of each table.
+
+One turn is damaged at a time. Reading it raises an error that names the damage, and the other turns go on.
+"""
+
+import logging
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import anyio
+import httpx
+import pytest
+import typer
+from tests.inspector.conftest import browser
+from tests.one_row_a_fact import one_row_a_fact
+from typer.testing import CliRunner, Result
+
+from turnwright import Agent, Engine, SessionBusyError, StoreError, TurnwrightError, UnreadableTurnError, tool
+from turnwright.cli.app import command
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.scripted import Line
+from turnwright.store import InboxItem, InboxKind
+from turnwright_inspector import inspector_app
+from turnwright_inspector.http.access import Open
+from turnwright_states import Outcome
+
+T = TypeVar("T")
+AGENT: Final = Agent(name="Reader", steps=4)
+SESSION: Final = "talk"
+#: What a column can hold, as SQL writes it.
+VALUES: Final = {
+    "null": "NULL",
+    "blob": "x'ff00'",
+    "real": "1.5",
+    "infinite": "9e999",
+    "huge": "9223372036854775807",
+    "negative": "-1",
+    "text": "'dreamt'",
+    "path": "'../../x'",
+    "no UTF-8": "CAST(x'41ff' AS TEXT)",
+    "list": "'[]'",
+    "half a pair": '\'{"v":1,"elapsed":0,"state":"STREAM","text":"\\ud800"}\'',
+}
+COLUMNS: Final = {
+    "turns": ("number", "turn_id", "session", "agent", "model", "created_at", "epoch", "owner", "live"),
+    "facts": (*("turn", "seq", "kind", "payload", "at", "state", "reason", "steps", "tool_calls", "epoch", "owner"),),
+    "inbox": ("n", "turn_id", "id", "kind", "payload", "at"),
+}
+
+
+@tool
+def ok(n: int) -> str:
+    """Do something."""
+    return f"done {n}"
+
+
+@tool(needs_approval=True)
+def risky() -> str:
+    """Do something that a person allows."""
+    return "done"
+
+
+class Made(NamedTuple):
+    """A store with one turn that ended in a session, one that waits for a person, and a sound one."""
+
+    file: Path
+    ended: str
+    paused: str
+    sound: str
+
+
+def engine_on(file: Path, *lines: Line) -> Engine:
+    model = ScriptedModel(*(lines or ("More.",)), repeat=not lines)
+    return Engine(model=model, tools=[ok, risky], store=f"sqlite:///{file}")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    file = tmp_path_factory.mktemp("damaged") / "turns.db"
+
+    async def make() -> Made:
+        lines = (asks_for(("ok", {"n": 1})), "One.", asks_for(("risky", {})), "Sound.")
+        async with engine_on(file, *lines) as engine:
+            ended = await engine.run(AGENT, "one", session=SESSION)
+            paused = await engine.run(AGENT, "two")
+            await engine.store.post(InboxItem(paused.id, "steer:1", InboxKind.STEER, '{"text": "three"}'))
+            return Made(file, ended.id, paused.id, (await engine.run(AGENT, "four")).id)
+
+    return anyio.run(make)
+
+
+def damaged(made: Made, file: Path, statement: str, *, single: bool = False) -> None:
+    """A copy of the store without the types and constraints of its columns, in which `statement` was executed.
+
+    `single`: each fact has a row of its own.
+    """
+    shutil.copy(made.file, file)
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        for table in COLUMNS:
+            names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            db.execute(f"ALTER TABLE {table} RENAME TO was")
+            # A new turn gets its number from this column, unless that is what is damaged.
+            kept = table == "turns" and "number =" not in statement
+            first = f"{names[0]} INTEGER PRIMARY KEY" if kept else names[0]
+            db.execute(f"CREATE TABLE {table} ({', '.join([first, *names[1:]])})")
+            db.execute(f"INSERT INTO {table} SELECT * FROM was")  # noqa: S608 (constant)
+            db.execute("DROP TABLE was")
+        if single:
+            one_row_a_fact(db)
+        assert db.execute(statement).rowcount > 0
+
+
+def damages() -> Iterator[tuple[str, str]]:
+    """Each column by name, with the update that damages it in both turns; `?` is what it is set to."""
+    for table, columns in COLUMNS.items():
+        for column in columns:
+            if table != "facts":
+                yield f"{table}.{column}", f"UPDATE {table} SET {column} = ? WHERE turn_id <> '{{sound}}'"  # noqa: S608
+                continue
+            for which in ("min", "max"):
+                place = f"(SELECT {which}(seq) FROM facts AS f WHERE f.turn = facts.turn)"  # noqa: S608
+                turns = "(SELECT number FROM turns WHERE turn_id <> '{sound}')"
+                where = f"turn IN {turns} AND seq = {place}"
+                yield f"facts.{column}, the {which} one", f"UPDATE facts SET {column} = ? WHERE {where}"  # noqa: S608
+
+
+DAMAGES: Final = dict(damages())
+#: The number of a turn.
+TURN: Final = "(SELECT number FROM turns WHERE turn_id = '{}')"
+#: What is read of each of the damaged turns, by a command and by a page.
+COMMANDS: Final = (("show", "{turn}"), ("show", "{turn}", "--as-test"), ("replay", "{turn}"), ("abort", "{turn}"))
+LISTS: Final = ("/?outcome=finished", "/?q=three", "/statistics")
+PAGES: Final = ("/turns/{turn}", "/turns/{turn}?tab=timeline", "/turns/{turn}/journal.jsonl")
+
+
+@pytest.fixture(params=DAMAGES, scope="module")
+def column(request: pytest.FixtureRequest) -> str:
+    """The name of the column that is damaged."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def damaged_stores(column: str, made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stores in which one column is damaged, each with another value in it: `0.db` has the first of `VALUES`."""
+    statement = DAMAGES[column].format(**made._asdict())
+    folder = tmp_path_factory.mktemp("stores")
+    for n, sql in enumerate(VALUES.values()):
+        damaged(made, folder / f"{n}.db", statement.replace("?", sql))
+    return folder
+
+
+@pytest.fixture
+def stores(damaged_stores: Path, tmp_path: Path) -> dict[str, Path]:
+    """Copies of them, by the value in the column."""
+    shutil.copytree(damaged_stores, tmp_path, dirs_exist_ok=True)
+    return {value: tmp_path / f"{n}.db" for n, value in enumerate(VALUES)}
+
+
+def dealt(these: Sequence[T], column: str) -> Iterator[T]:
+    """Deal things out to values in turn: in each column another value gets the first one.
+
+    Each column and each value meets each of them, while not all three meet, which would take minutes.
+    """
+    return islice(cycle(these), tuple(DAMAGES).index(column) % len(these), None)
+
+
+def run(store: Path, *arguments: str) -> str:
+    """The output of a command, which may fail with an error of ours, and with no other."""
+    result = invoked(store, *arguments)
+    assert isinstance(result.exception, SystemExit | TurnwrightError | None), (store.name, arguments, result.exception)
+    return result.output
+
+
+def raised(store: Path, *arguments: str) -> None:
+    """Raise what a command fails with."""
+    failed = invoked(store, *arguments).exception
+    if failed is not None:
+        raise failed
+
+
+def invoked(store: Path, *arguments: str) -> Result:
+    """The result of a command."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(command(arguments[0]))
+    levels = {name: logging.getLogger(name).level for name in (None, "turnwright")}
+    result = CliRunner().invoke(app, [*arguments[1:], "--store", f"sqlite:///{store}"])
+    for name, level in levels.items():  # a command sets those of its process, which is ours here
+        logging.getLogger(name).setLevel(level)
+    logging.disable(logging.NOTSET)  # `show --as-test` is silent
+    return result
+
+
+def test_no_command_fails_but_for_the_turn_that_is_damaged(stores: dict[str, Path], made: Made, column: str) -> None:
+    commands = dealt(COMMANDS, column)
+    for file in stores.values():
+        assert made.sound in run(file, "turns", "--all")
+        for turn in (made.ended, made.paused):
+            run(file, *(one.format(turn=turn) for one in next(commands)))
+        assert made.sound in run(file, "turns", "--json")
+        run(file, "prune", "--older-than", "1s")
+
+
+@pytest.mark.anyio
+async def test_no_page_fails_but_for_the_turn_that_is_damaged(stores: dict[str, Path], made: Made, column: str) -> None:
+    lists, pages = dealt(LISTS, column), dealt(PAGES, column)
+    for value, file in stores.items():
+        async with engine_on(file) as engine, browser(inspector_app(engine, access=Open())) as client:
+            for path in (next(lists), f"/turns/{made.sound}"):
+                assert (await client.get(path)).status_code == httpx.codes.OK, (value, path)
+            assert made.sound in (await client.get("/")).text
+            for turn in (made.ended, made.paused):
+                page = next(pages)
+                status = (await client.get(page.format(turn=turn))).status_code
+                assert status in {200, 404, 503}, (value, page)
+
+
+@pytest.mark.anyio
+async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], made: Made, column: str) -> None:
+    """A question about the damaged turn raises an error of ours, or is answered."""
+    # Without numbers nothing can be written.
+    refused = (UnreadableTurnError, StoreError) if column == "turns.number" else (UnreadableTurnError,)
+    for value, file in stores.items():
+        async with engine_on(file) as engine:
+            store = engine.store
+            assert made.sound in [row.id for row in await engine.turns()], value
+            for turn in (made.ended, made.paused):
+                for ask in (engine.get, store.facts, store.claim_spans, store.inbox, engine.fork_places):
+                    with suppress(TurnwrightError):
+                        await ask(turn)
+                with suppress(TurnwrightError):
+                    _ = [event async for event in engine.events(turn)]
+                with suppress(TurnwrightError):
+                    await engine.resume(turn, {"approval-1": True})
+            await store.requests(*InboxKind)
+            await engine.recover()
+            with suppress(SessionBusyError, *refused):
+                await engine.run(AGENT, "go on", session=SESSION)
+            assert (await engine.get(made.sound)).text == "Sound."
+            with suppress(*refused):
+                assert (await engine.run(AGENT, "another")).outcome is not None
+
+
+@pytest.mark.anyio
+async def test_a_session_goes_on_without_what_an_unreadable_turn_said(
+    made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning names that turn. Continuing it by name is rejected."""
+    file = tmp_path / "turns.db"
+    statement = f"UPDATE facts SET payload = x'ff' WHERE seq = 3 AND turn = {TURN.format(made.ended)}"  # noqa: S608
+    damaged(made, file, statement, single=True)
+    async with engine_on(file) as engine:
+        turn = await engine.run(AGENT, "go on", session=SESSION)
+        assert turn.text == "More."
+        assert f"turn {turn.id}: turn {made.ended}, earlier in its session, is left out of its history" in caplog.text
+        with pytest.raises(UnreadableTurnError, match=f"turn {made.ended}: fact 3 of the journal: its payload"):
+            await engine.run(AGENT, "go on", continue_from=made.ended)
+        assert await engine.turns(session=SESSION, live=True) == []
+
+
+@pytest.mark.parametrize("column", ["state = 'dreamt'", "reason = x'ff'", "payload = x'ff'", "at = NULL"])
+def test_a_damaged_turn_can_be_deleted(column: str, made: Made, tmp_path: Path) -> None:
+    """That is what its error advises."""
+    file = tmp_path / "turns.db"
+    damaged(made, file, f"UPDATE facts SET {column} WHERE turn = {TURN.format(made.ended)}")  # noqa: S608
+    assert run(file, "delete", made.ended) == f"turn {made.ended}: deleted\n"
+    assert made.ended not in run(file, "turns")
+
+
+@pytest.mark.parametrize("owner", ["x'ff00'", "1.5", "2"])
+def test_a_turn_whose_owner_is_no_text_can_be_deleted(owner: str, made: Made, tmp_path: Path) -> None:
+    file = tmp_path / "turns.db"
+    damaged(made, file, f"UPDATE turns SET owner = {owner} WHERE turn_id = '{made.ended}'")  # noqa: S608
+    assert run(file, "delete", made.ended) == f"turn {made.ended}: deleted\n"
+
+
+def test_no_test_is_made_of_a_turn_whose_calls_were_renamed(made: Made, tmp_path: Path) -> None:
+    """Each command prints what `show` prints about that turn."""
+    file = tmp_path / "turns.db"
+    payload = "replace(payload, 'call00001', 'call00009')"
+    statement = f"UPDATE facts SET payload = {payload} WHERE kind = 'call_started' AND turn = {TURN.format(made.ended)}"  # noqa: S608
+    damaged(made, file, statement, single=True)
+    said = f"turn {made.ended}: its facts do not follow from each other: KeyError: 'call00009'"
+    for command_line in (("show", made.ended), ("show", made.ended, "--as-test")):
+        with pytest.raises(UnreadableTurnError, match=said):
+            raised(file, *command_line)
+
+
+@pytest.mark.parametrize("state", ["CHECK", "CONTINUE"])
+def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
+    state: str, made: Made, tmp_path: Path
+) -> None:
+    file = tmp_path / "turns.db"
+    payload = f"replace(payload, '\"PAUSED\"', '\"{state}\"')"
+    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'", single=True)  # noqa: S608
+    said = f"turn {made.paused}: its journal ends within an input, or was changed: abort is not accepted in"
+    with pytest.raises(UnreadableTurnError, match=said):
+        raised(file, "abort", made.paused)
+    assert run(file, "delete", made.paused) == f"turn {made.paused}: deleted\n"
+
+
+@pytest.mark.anyio
+async def test_an_answer_to_a_call_that_is_not_there_concerns_its_turn_alone(made: Made, tmp_path: Path) -> None:
+    file = tmp_path / "turns.db"
+    payload = """replace(payload, '"call":"call00001","tool"', '"call":"call00077","tool"')"""
+    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'call_waiting'", single=True)  # noqa: S608
+    async with engine_on(file) as engine:
+        said = f"turn {made.paused}: .* no such call is in the batch"
+        with pytest.raises(UnreadableTurnError, match=said):
+            await engine.resume(made.paused, {"approval-1": True})
+        await engine.recover()
+        assert (await engine.run(AGENT, "another")).text == "More."
+
+
+@pytest.mark.anyio
+async def test_a_turn_that_waits_for_a_person_while_a_call_runs_ends_and_does_not_wait_for_ever(
+    made: Made, tmp_path: Path
+) -> None:
+    """The call's result was taken out of its journal: nobody can say any more what became of it."""
+    file = tmp_path / "turns.db"
+    async with engine_on(tmp_path / "was.db", asks_for(("ok", {"n": 1}), ("risky", {}))) as engine:
+        waits = await engine.run(AGENT, "both")
+    forged = 'kind = \'message_added\', payload = \'{"v":1,"elapsed":0,"state":"TOOL_EXEC","text":"x"}\''
+    statement = f"UPDATE facts SET {forged} WHERE kind = 'call_settled'"  # noqa: S608
+    damaged(made._replace(file=tmp_path / "was.db"), file, statement, single=True)
+    async with engine_on(file) as engine:
+        with anyio.fail_after(10):
+            turn = await engine.resume(waits.id, {"approval-1": True})
+    assert turn.outcome is Outcome.FAILED
+    assert "it started and has no outcome: the journal was changed" in turn.error

@@ -1,0 +1,276 @@
+"""A sweep finds the turns that are due and that nobody drives, with few queries."""
+
+import logging
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from turnwright import Agent, Engine, StoreError, TurnNotFoundError, TurnResult, tool
+from turnwright.driver.subagents import agent_tool
+from turnwright.journal.answers import Answer, answer_item
+from turnwright.journal.inbox import abort_item, steer_item
+from turnwright.journal.recovery import Sweep, recover_turns
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.store import MemoryStore, SqliteStore, Store, TurnRow
+from turnwright_states import Decision
+from turnwright_states.facts import Fact
+from turnwright_testing.faults import JumpingClock, StoreWrapper
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+HELPER = Agent(name="Helper", description="Helps.")
+MINUTE = 60.0
+
+
+@tool(needs_approval=True)
+async def burn() -> str:
+    """Wait for leave, for as long as it takes."""
+    return "burnt"
+
+
+@tool(needs_approval=True, expires_in=MINUTE)
+async def erase() -> str:
+    """Wait for leave for a minute."""
+    return "erased"
+
+
+BURNS, ERASES = asks_for(("burn", {})), asks_for(("erase", {}))
+HELPS = asks_for(("Helper", {"prompt": "hi"}))
+
+
+class Watched(StoreWrapper):
+    """Counts the queries of a store, and fails or finds nothing for the turns that it is given."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.unreadable: set[str] = set()
+        self.deleted: set[str] = set()
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        self.asked["facts", turn_id] += 1
+        if turn_id in self.unreadable:
+            raise StoreError(f"turn {turn_id}: its journal is torn")
+        return await super().facts(turn_id, after)
+
+    async def is_driven(self, turn_id: str) -> bool:
+        self.asked["is_driven", turn_id] += 1
+        if turn_id in self.deleted:
+            raise TurnNotFoundError(turn_id)
+        return await super().is_driven(turn_id)
+
+    def times(self, what: str) -> int:
+        return sum(count for (asked, _), count in self.asked.items() if asked == what)
+
+
+@pytest.fixture
+def store() -> Watched:
+    return Watched(MemoryStore())
+
+
+def engine(store: Store, *lines: Line) -> Engine:
+    return Engine(model=ScriptedModel(*lines), tools=[burn, erase, agent_tool(HELPER)], store=store)
+
+
+async def submitted(store: Store) -> str:
+    """A turn that was written, and that nobody drives yet."""
+    return await engine(store).submit(AGENT, "hi")
+
+
+async def paused(store: Store, *lines: Line) -> str:
+    return (await engine(store, *lines).run(AGENT, "hi")).id
+
+
+async def due(sweep: Sweep, idle: float = 0.0) -> list[str]:
+    return [row.id for row in await sweep.due(idle=idle)]
+
+
+async def test_turns_that_wait_for_nobody_are_due_the_oldest_first(store: Watched) -> None:
+    """Turns that have ended, and turns that wait for a person, are not due."""
+    turns = [await submitted(store) for _ in range(3)]
+    await engine(store, "Done.").run(AGENT, "hi")
+    await paused(store, BURNS)
+    assert await due(Sweep(store, time.time)) == turns
+
+
+async def test_a_turn_is_due_once_somebody_has_answered_it_or_wants_it_to_stop(store: Watched) -> None:
+    """A message to it is kept until it continues, and does not make it go on."""
+    answered, aborted, told = [await paused(store, BURNS) for _ in range(3)]
+    sweep = Sweep(store, time.time)
+    await store.post(steer_item(told, "Look out."))
+    assert await due(sweep) == []
+    await store.post(answer_item(answered, "approval-1", Answer(Decision.APPROVE)))
+    await store.post(abort_item(aborted))
+    assert await due(sweep) == [answered, aborted]
+    assert [await sweep.is_due(await store.get(turn)) for turn in (answered, aborted, told)] == [True, True, False]
+
+
+async def test_a_turn_that_has_ended_is_not_due_whatever_its_inbox_has(store: Watched) -> None:
+    turn = await engine(store, "Done.").run(AGENT, "hi")
+    await store.post(abort_item(turn.id))
+    sweep = Sweep(store, time.time)
+    assert not await sweep.is_due(await store.get(turn.id))
+    assert await due(sweep) == []
+
+
+async def test_a_sub_agent_is_left_to_whoever_drives_its_parent(store: Watched) -> None:
+    """Also where both were left behind, and where it is the sub-agent that was answered."""
+    turn = await paused(store, HELPS, BURNS)
+    child = f"{turn}:call00001"
+    await store.post(answer_item(child, "approval-1", Answer(Decision.APPROVE)))
+    assert await due(Sweep(store, time.time)) == []
+    await store.post(answer_item(turn, "call00001/approval-1", Answer(Decision.APPROVE)))
+    assert await due(Sweep(store, time.time)) == [turn]
+
+
+async def test_what_was_written_to_a_moment_ago_is_left_to_whoever_wrote_it(store: Watched) -> None:
+    """It may be about to be submitted. `idle` is how long that may take."""
+    clock = JumpingClock()
+    sweep = Sweep(store, clock)
+    turn = await submitted(store)
+    assert await due(sweep, idle=MINUTE) == []
+    assert await due(sweep) == [turn]
+    clock.jump(MINUTE)
+    assert await due(sweep, idle=MINUTE) == [turn]
+
+
+async def test_a_turn_is_due_when_its_time_to_answer_is_over(store: Watched) -> None:
+    """Until then, however often it is looked at, its journal is read once; and once more when it was written to."""
+    clock = JumpingClock()
+    sweep = Sweep(store, clock)
+    turn = await paused(store, ERASES, ERASES)
+    store.asked.clear()
+    for _ in range(3):
+        assert await due(sweep) == []
+    clock.jump(MINUTE - 1)
+    assert await due(sweep) == []
+    assert store.asked["facts", turn] == 1
+    await engine(store, ERASES).resume(turn, {"approval-1": True})
+    clock.jump(MINUTE + 1)
+    assert await due(sweep) == [turn]
+    store.asked.clear()
+    assert await due(sweep) == [turn]
+    assert store.asked["facts", turn] == 0
+
+
+async def test_of_what_waits_for_ever_the_journal_is_read_once(store: Watched) -> None:
+    turn = await paused(store, BURNS)
+    sweep = Sweep(store, time.time)
+    store.asked.clear()
+    for _ in range(3):
+        assert await due(sweep) == []
+    assert store.asked["facts", turn] == 1
+
+
+async def test_another_process_is_asked_once_whether_it_lives_however_many_turns_it_has(tmp_path: Path) -> None:
+    """Released turns need no query."""
+    alive, store = SqliteStore(tmp_path / "turns.db"), Watched(SqliteStore(tmp_path / "turns.db"))
+    free = [await submitted(store) for _ in range(3)]
+    held = [await submitted(alive) for _ in range(3)]
+    for turn in held:
+        await alive.claim(turn)
+    sweep = Sweep(store, time.time)
+    assert await due(sweep) == free
+    assert store.times("is_driven") == 1
+    await alive.aclose()
+    assert await due(sweep) == [*free, *held]
+    assert store.times("is_driven") == 2
+    await store.aclose()
+
+
+async def test_of_its_own_turns_a_process_asks_about_each(tmp_path: Path) -> None:
+    """It lives, and drives some of them; others it lost."""
+    store = Watched(SqliteStore(tmp_path / "turns.db"))
+    driven, left = await submitted(store), await submitted(store)
+    await store.claim(driven)
+    sweep = Sweep(store, time.time)
+    assert await due(sweep) == [left]
+    await store.claim(left)
+    store.asked.clear()
+    assert await due(sweep) == []
+    assert store.times("is_driven") == 2
+    await store.aclose()
+
+
+async def test_a_turn_that_cannot_be_read_is_left_alone_and_said_once(
+    store: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are found all the same; and it too, once it can be read again."""
+    clock = JumpingClock()
+    sweep = Sweep(store, clock)
+    torn, fine = await paused(store, ERASES), await submitted(store)
+    store.unreadable.add(torn)
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        for _ in range(3):
+            assert await due(sweep) == [fine]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"turn {torn} is skipped: turn {torn}: its journal is torn"
+    ]
+    assert [vars(record)["turn"] for record in caplog.records] == [torn]
+    store.unreadable.clear()
+    clock.jump(MINUTE + 1)
+    assert await due(sweep) == [torn, fine]
+
+
+async def test_a_turn_that_somebody_deletes_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    store = Watched(SqliteStore(tmp_path / "turns.db"))
+    gone, there = await submitted(store), await submitted(store)
+    await store.claim(gone)
+    store.deleted.add(gone)
+    assert await due(Sweep(store, time.time)) == [there]
+    await store.aclose()
+
+
+async def test_a_turn_that_another_sweep_has_driven_meanwhile_is_passed_over(store: Watched) -> None:
+    """Both were due. While the first one is driven, somebody drives the second one to its end."""
+    first, second = await submitted(store), await submitted(store)
+    driven: list[str] = []
+
+    async def drive(turn_id: str) -> TurnResult:
+        driven.append(turn_id)
+        await engine(store, "Done.").resume(second)
+        return await engine(store, "Done.").resume(turn_id)
+
+    found = await recover_turns(store, drive, now=time.time, at_once=1)
+    assert (driven, [turn.id for turn in found]) == ([first], [first])
+
+
+async def test_a_turn_is_idle_from_the_very_end_of_its_time(store: Watched) -> None:
+    turn = await submitted(store)
+    written = (await store.get(turn)).updated_at
+    assert await due(Sweep(store, lambda: written + MINUTE), idle=MINUTE) == [turn]
+
+
+class Damaged(StoreWrapper):
+    """A store in which the rows of turns are damaged, and whose journals are read backwards."""
+
+    fault = ""
+
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        rows = await super().turns(session=session, live=live, limit=limit, before=before)
+        return [replace(row, fault=self.fault) for row in rows]
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        return (await super().facts(turn_id, after))[::-1]
+
+
+@pytest.mark.parametrize("fault", ["its state is torn", ""])
+async def test_a_warning_names_the_turn_and_its_damage(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = Damaged(MemoryStore())
+    store.fault = fault
+    turn = await paused(store.inner, ERASES)
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        assert await due(Sweep(store, time.time)) == []
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"turn {turn} is skipped: turn {turn}: {fault or 'its facts do not follow'}")

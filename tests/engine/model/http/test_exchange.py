@@ -1,0 +1,167 @@
+"""The clients' timeouts, with each event loop's timer."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from itertools import chain, product, repeat
+
+import anyio
+import httpx
+import pytest
+from tests.engine.model.jumping import Loop, run
+
+from turnwright.message import Message
+from turnwright.model.anthropic.client import AnthropicMessages
+from turnwright.model.openai_chat.client import OpenAIChat
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
+from turnwright_states import Cause, Usage
+
+PING = b": ping\n\n"
+CHAT = {
+    "begin": b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n',
+    "more": b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n',
+    "stop": b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n',
+    "usage": b'data: {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}\n\n',
+    "end": b"data: [DONE]\n\n",
+    "alive": PING,
+}
+MESSAGES = {
+    "begin": b'data: {"type": "message_start", "message": {"content": [{"type": "text", "text": "a"}]}}\n\n',
+    "more": b'data: {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}\n\n',
+    "stop": b'data: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}\n\n',
+    "usage": b'data: {"type": "message_delta", "usage": {"input_tokens": 1, "output_tokens": 2}}\n\n',
+    "end": b'data: {"type": "message_stop"}\n\n',
+    "alive": b'event: ping\ndata: {"type": "ping"}\n\n',
+}
+# A piece of a body: what is said, or seconds of silence.
+Piece = str | float
+
+
+class Body(httpx.AsyncByteStream):
+    def __init__(self, pieces: Iterator[bytes | float]) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                yield piece
+            else:
+                await anyio.sleep(piece)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that speaks an API, and a client of it on this event loop."""
+
+    api: dict[str, bytes]
+    loop: Loop
+
+    def ask(
+        self, *said: Piece, then: tuple[Piece, ...] = (), slow: float = 0
+    ) -> tuple[ModelResponse | ModelError, float]:
+        """Send `said`, and then `then` for ever; return the reply or the error, and the seconds until then.
+
+        `slow` is the time in seconds that the reader of the stream takes for each delta.
+        """
+        pieces = (
+            self.api[each] if isinstance(each, str) else each
+            for each in chain(said, *repeat(then, 10_000 if then else 0))
+        )
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(pieces)))
+
+        async def asked() -> tuple[ModelResponse | ModelError, float]:
+            made = OpenAIChat if self.api is CHAT else AnthropicMessages
+            began = anyio.current_time()
+            async with made("m", base_url="http://host", transport=transport) as model:
+                came: list[object] = []
+                try:
+                    async for item in model.stream(ModelRequest((Message.user("hello"),))):
+                        came.append(item)
+                        await anyio.sleep(slow)
+                except ModelError as error:
+                    came.append(error)
+            last = came[-1]
+            assert isinstance(last, ModelResponse | ModelError)
+            return last, anyio.current_time() - began
+
+        return run(self.loop, asked)
+
+    def timed_out(self, *said: Piece, then: tuple[Piece, ...] = ()) -> tuple[str, bool, int]:
+        """The message of a time-out, whether a part of the reply came with it, and after how many seconds it came."""
+        error, seconds = self.ask(*said, then=then)
+        assert isinstance(error, ModelError)
+        assert error.cause is Cause.TIMEOUT
+        return str(error), bool(error.partial and error.partial.text), round(seconds)
+
+
+LOOPS: tuple[Loop, ...] = ("asyncio", "trio")
+SERVERS = pytest.mark.parametrize(
+    "server",
+    [Server(api, loop) for api, loop in product((CHAT, MESSAGES), LOOPS)],
+    ids=[f"{api}-{loop}" for api, loop in product(("chat", "messages"), LOOPS)],
+)
+
+
+@SERVERS
+class TestBeforeTheReply:
+    def test_signs_of_life_do_not_extend_the_time_for_its_first_part(self, server: Server) -> None:
+        message, partial, seconds = server.timed_out(then=("alive", 10.0))
+        assert "no part of a reply for 300 s" in message
+        assert (partial, seconds) == (False, 300)
+
+    def test_silence_behind_a_sign_of_life_is_no_other_silence(self, server: Server) -> None:
+        reply, _ = server.ask("alive", 250.0, "begin", "stop", "end")
+        assert isinstance(reply, ModelResponse)
+
+    def test_silence_has_that_time_too(self, server: Server) -> None:
+        message, partial, seconds = server.timed_out(1000.0)
+        assert "did not begin to answer within 300 s" in message
+        assert (partial, seconds) == (False, 300)
+
+
+@SERVERS
+class TestInsideTheReply:
+    def test_silence_ends_it_after_the_shorter_time(self, server: Server) -> None:
+        message, partial, seconds = server.timed_out(200.0, "begin", 1000.0)
+        assert "silent for 60 s" in message
+        assert (partial, seconds) == (True, 260)
+
+    def test_signs_of_life_extend_it_to_the_longer_time(self, server: Server) -> None:
+        reply, _ = server.ask("begin", *("alive", 50.0) * 5, "begin", "stop", "end")
+        assert isinstance(reply, ModelResponse)
+        message, partial, seconds = server.timed_out(200.0, "begin", then=("alive", 50.0))
+        assert "no part of a reply for 300 s" in message
+        assert (partial, seconds) == (True, 500)
+
+    def test_a_reply_that_keeps_coming_has_hours(self, server: Server) -> None:
+        reply, seconds = server.ask("begin", *("more", 50.0) * 400, "stop", "end")
+        assert (isinstance(reply, ModelResponse), round(seconds)) == (True, 20_000)
+        message, partial, seconds = server.timed_out("begin", then=("more", 50.0))
+        assert "had not ended its reply after 21600 s" in message
+        assert (partial, seconds) == (True, 21_600)
+
+    def test_a_server_may_keep_the_connection_open_for_some_minutes(self, server: Server) -> None:
+        reply, _ = server.ask("begin", *("alive", 10.0) * 29, "more", *("alive", 10.0) * 29, "more", "stop", "end")
+        assert isinstance(reply, ModelResponse)
+
+
+@SERVERS
+class TestAfterTheFinishReason:
+    @pytest.mark.parametrize("then", [(1000.0,), ("alive", 0.1), ("usage", 0.1)])
+    def test_whatever_comes_the_reply_is_soon_given(self, server: Server, then: tuple[Piece, ...]) -> None:
+        reply, seconds = server.ask("begin", "stop", then=then)
+        assert isinstance(reply, ModelResponse)
+        assert (reply.text, round(seconds)) == ("a", 2)
+
+    def test_the_usage_that_follows_is_taken(self, server: Server) -> None:
+        reply, _ = server.ask("begin", "stop", "alive", 1.0, "usage", 1000.0)
+        assert isinstance(reply, ModelResponse)
+        assert reply.usage == Usage(input_tokens=1, output_tokens=2)
+
+    def test_it_is_taken_also_where_the_reader_is_slow(self, server: Server) -> None:
+        reply, _ = server.ask("begin", "stop", 1.0, "usage", "end", slow=50)
+        assert isinstance(reply, ModelResponse)
+        assert reply.usage == Usage(input_tokens=1, output_tokens=2)
+
+    def test_an_end_that_is_left_open_is_hardly_waited_for(self, server: Server) -> None:
+        reply, seconds = server.ask("begin", "stop", "end", then=("alive", 0.01))
+        assert (isinstance(reply, ModelResponse), round(seconds, 1)) == (True, 0.1)

@@ -1,0 +1,148 @@
+"""The end of a read that takes too long: the same on every event loop."""
+
+import asyncio
+
+import anyio
+import pytest
+from tests.engine.model.jumping import LOOPS, Loop, run
+
+from turnwright.model.http.read_timeout import AsyncioReadTimeout, ReadTimedOutError, ReadTimeout, read_timeout
+
+
+async def waited(seconds: float, *, at_most: float) -> bool:
+    """Read for so many seconds with a new alarm: whether it came."""
+    return await read(read_timeout(), seconds, at_most=at_most)
+
+
+async def read(bell: ReadTimeout, seconds: float, *, at_most: float) -> bool:
+    """Read for so many seconds, at most for so many: whether it came."""
+    began = bell.now()
+    try:
+        with bell.until(began + at_most):
+            await anyio.sleep(seconds)
+    except ReadTimedOutError:
+        assert bell.now() - began == pytest.approx(at_most)
+        return False
+    assert bell.now() - began == pytest.approx(seconds)
+    return True
+
+
+def test_asyncio_has_an_alarm_of_its_own_and_others_have_the_plain_one() -> None:
+    async def made() -> ReadTimeout:
+        return read_timeout()
+
+    assert type(run("asyncio", made)) is AsyncioReadTimeout
+    assert type(run("trio", made)) is ReadTimeout
+
+
+@LOOPS
+class TestAlarm:
+    def test_each_read_has_its_own_time_longer_or_shorter_than_that_of_the_one_before(self, loop: Loop) -> None:
+        async def reads() -> list[bool]:
+            bell = read_timeout()
+            times = [(1, 5), (8, 10), (4, 3), (1, 300), (59, 60), (61, 60), (1, 2), (3, 2), (299, 300), (301, 300)]
+            return [await read(bell, seconds, at_most=most) for seconds, most in times]
+
+        assert run(loop, reads) == [True, True, False, True, True, False, True, False, True, False]
+
+    def test_what_comes_without_waiting_comes_in_time(self, loop: Loop) -> None:
+        async def at_once() -> str:
+            bell = read_timeout()
+            with bell.until(bell.now()):
+                return "came"
+
+        assert run(loop, at_once) == "came"
+
+    def test_no_time_at_all_is_over_at_once(self, loop: Loop) -> None:
+        async def reads() -> tuple[bool, bool]:
+            return await waited(1, at_most=0), await waited(1, at_most=1)
+
+        assert run(loop, reads)[0] is False
+
+    def test_the_time_between_two_reads_is_nobodys(self, loop: Loop) -> None:
+        async def reads() -> list[bool]:
+            bell = read_timeout()
+            came = [await read(bell, 1, at_most=5)]
+            await anyio.sleep(1000)
+            came.append(await read(bell, 4, at_most=5))
+            await anyio.sleep(3)
+            return [*came, await read(bell, 6, at_most=5)]
+
+        assert run(loop, reads) == [True, True, False]
+
+    def test_a_read_without_a_bound_is_not_ended(self, loop: Loop) -> None:
+        async def reads() -> bool:
+            return await waited(1e6, at_most=float("inf"))
+
+        assert run(loop, reads)
+
+    def test_an_alarm_that_is_off_does_not_ring(self, loop: Loop) -> None:
+        async def off() -> None:
+            bell = read_timeout()
+            assert await read(bell, 1, at_most=5)
+            bell.off()
+            await anyio.sleep(10)
+
+        run(loop, off)
+
+    @pytest.mark.parametrize("after", [1, 5, 5.000001])
+    def test_a_cancellation_from_outside_is_not_taken_for_its_own(self, loop: Loop, after: float) -> None:
+        """The outer scope ends too, in any order of the two, and when both come at once."""
+
+        async def outer() -> tuple[bool, float]:
+            began = anyio.current_time()
+            with anyio.move_on_after(after) as scope:
+                await waited(100, at_most=5)
+                await anyio.sleep(100)
+            return scope.cancelled_caught, anyio.current_time() - began
+
+        caught, seconds = run(loop, outer)
+        assert caught
+        assert seconds == pytest.approx(after)
+
+    def test_what_the_read_itself_raises_is_raised(self, loop: Loop) -> None:
+        async def broken() -> None:
+            bell = read_timeout()
+            with bell.until(bell.now() + 5):
+                await anyio.sleep(1)
+                raise OSError("broken")
+
+        with pytest.raises(OSError, match="broken"):
+            run(loop, broken)
+
+    def test_what_ends_by_itself_when_it_is_cancelled_still_takes_too_long(self, loop: Loop) -> None:
+        """A library that closes the connection before it gives the cancellation on, which may take a moment."""
+
+        async def closing() -> None:
+            bell = read_timeout()
+            with bell.until(bell.now() + 5):
+                try:
+                    await anyio.sleep(100)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await anyio.sleep(1)
+
+        with pytest.raises(ReadTimedOutError):
+            run(loop, closing)
+
+
+@pytest.mark.parametrize("seconds", [1, 9])
+def test_each_read_may_be_another_tasks(seconds: float) -> None:
+    """`asyncio.wait_for` asked a generator for each of its items in a task of its own until Python 3.12."""
+
+    async def reads() -> list[bool]:
+        bell = read_timeout()
+        return [await asyncio.create_task(read(bell, each, at_most=5)) for each in (1, seconds, 2)]
+
+    assert run("asyncio", reads) == [True, seconds < 5, True]
+
+
+@pytest.mark.parametrize("after", [4, 5])
+def test_a_task_that_others_cancel_stays_cancelled_also_at_the_same_moment(after: float) -> None:
+    async def outer() -> bool:
+        task = asyncio.create_task(waited(100, at_most=5))
+        asyncio.get_running_loop().call_later(after, task.cancel)
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert run("asyncio", outer)

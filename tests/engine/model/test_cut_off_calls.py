@@ -1,0 +1,185 @@
+"""Calls of replies that were cut off: one without complete arguments never runs, whatever model sent it."""
+
+import pytest
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelResponse as PydanticResponse
+from pydantic_ai.messages import TextPart, ToolCallPart
+from tests.engine.model import chunks
+from tests.engine.model.anthropic import test_stream as messages
+from tests.engine.model.openai_responses import events
+
+from turnwright import Agent, Engine, tool
+from turnwright.model import Model, ModelResponse, ResponseToolCall, ScriptedModel
+from turnwright.model.pydantic_ai.reply import whole_reply
+from turnwright.tools.tool import Tool
+from turnwright_states import Finish
+
+Arguments = dict[str, JsonValue] | None
+
+
+def named(arguments: JsonValue, index: int = 0) -> chunks.Chunk:
+    """The delta of a chat completion that begins a call."""
+    return begins({"arguments": arguments}, index)
+
+
+def begins(function: dict[str, JsonValue], index: int = 0) -> chunks.Chunk:
+    call: JsonValue = {"index": index, "id": f"c{index}", "function": {"name": "cleanup", **function}}
+    return chunks.chunk({"tool_calls": [call]})
+
+
+def went_on(arguments: str, index: int = 0) -> chunks.Chunk:
+    return chunks.chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]})
+
+
+def chat(*deltas: JsonValue, reason: str = "length") -> list[Arguments]:
+    reply = chunks.reply(*deltas, chunks.chunk({}, reason))
+    assert reply.finish is Finish.LENGTH
+    return arguments_in(reply)
+
+
+def anthropic(*content: messages.Event, reason: str = "max_tokens") -> list[Arguments]:
+    reply = messages.decode(messages.sse(messages.start(), *content, messages.end(reason), messages.STOP)).reply()
+    assert reply.finish is Finish.LENGTH
+    return arguments_in(reply)
+
+
+def responses(*given: events.Event, reason: str = "max_output_tokens") -> list[Arguments]:
+    reply = events.decode(events.created(), *given, events.incomplete(reason)).reply()
+    assert reply.finish is Finish.LENGTH
+    return arguments_in(reply)
+
+
+def arguments_in(reply: ModelResponse) -> list[Arguments]:
+    return [None if call.arguments is None else dict(call.arguments) for call in reply.calls]
+
+
+def begun(index: int = 0, given: JsonValue = None) -> messages.Event:
+    return messages.begin(index, "tool_use", id=f"c{index}", name="cleanup", input=given or {})
+
+
+REASONS = ["length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded", "incomplete"]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_chat_call_without_arguments_is_incomplete(reason: str) -> None:
+    blanks: list[JsonValue] = ["", " ", None, {}]
+    for blank in blanks:
+        assert chat(named(blank), reason=reason) == [None]
+    assert chat(begins({}), reason=reason) == [None]
+
+
+def test_a_chat_call_without_arguments_is_incomplete_in_a_body() -> None:
+    function: JsonValue = {"name": "cleanup", "arguments": ""}
+    body: chunks.Chunk = {"message": {"tool_calls": [{"id": "c", "function": function}]}, "finish_reason": "length"}
+    assert arguments_in(chunks.reply({"choices": [body]})) == [None]
+    legacy: JsonValue = {"function_call": {"name": "cleanup", "arguments": ""}}
+    assert chat(chunks.chunk(legacy)) == [None]
+
+
+def test_a_complete_chat_call_runs_and_the_one_that_was_cut_off_does_not() -> None:
+    whole, empty = named('{"scope": "tmp"}'), named("", 1)
+    assert chat(whole, empty) == [{"scope": "tmp"}, None]
+    assert chat(whole, empty, went_on('{"sco', 1)) == [{"scope": "tmp"}, None]
+    assert chat(named(""), went_on("{}")) == [{}]
+
+
+def test_the_empty_input_with_which_a_gateway_begins_a_call_is_not_complete() -> None:
+    """Its arguments would have followed. Before another call, they are complete."""
+    assert chat(named("{}")) == [None]
+    assert chat(named("{}"), named('{"scope": "tmp"}', 1)) == [{}, {"scope": "tmp"}]
+    assert chat(named("{}"), went_on('{"scope": "tmp"}')) == [{"scope": "tmp"}]
+    assert arguments_in(chunks.reply(named("{}"), chunks.chunk({}, "tool_calls"))) == [{}]
+    assert arguments_in(chunks.reply(named(""), chunks.chunk({}, "tool_calls"))) == [{}]
+
+
+def test_the_last_call_of_a_reply_without_a_reason_needs_arguments() -> None:
+    """A gateway may end the stream of a reply that broke off inside a call as usual."""
+    assert arguments_in(chunks.reply(named('{"scope": "tmp"}'), named("", 1))) == [{"scope": "tmp"}, None]
+    assert arguments_in(chunks.reply(named(""), named("{}", 1))) == [{}, {}]
+    for given, arguments in (([begun()], None), ([begun(), messages.stop(0)], {})):
+        reply = messages.decode(messages.sse(messages.start(), *given, messages.STOP)).reply()
+        assert arguments_in(reply) == [arguments]
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+def test_an_anthropic_call_without_arguments_is_incomplete(reason: str) -> None:
+    """The API stops the block that the limit cut off, too."""
+    assert anthropic(begun(), reason=reason) == [None]
+    assert anthropic(begun(), messages.stop(0), reason=reason) == [None]
+    assert anthropic(begun(), messages.arguments(0, ""), messages.stop(0), reason=reason) == [None]
+
+
+def test_an_anthropic_call_before_another_block_is_complete() -> None:
+    """Blocks come one after the other, so the limit cuts off the last one. No other is stopped early."""
+    assert anthropic(begun(), messages.stop(0), begun(1), messages.stop(1)) == [{}, None]
+    assert anthropic(begun(), messages.stop(0), messages.begin(1, "text"), messages.text(1, "I")) == [{}]
+    assert anthropic(begun(), begun(1), messages.stop(1)) == [None, None]
+
+
+def test_anthropic_arguments_are_complete_if_their_text_is() -> None:
+    """The input of a block is an object, which a gateway may have completed itself."""
+    assert anthropic(begun(), messages.arguments(0, '{"scope": "tmp"}')) == [{"scope": "tmp"}]
+    assert anthropic(begun(), messages.arguments(0, '{"scope": "t')) == [None]
+    assert anthropic(begun(given={"scope": "t"}), messages.stop(0)) == [None]
+    assert anthropic(begun(given={"scope": "tmp"}), messages.stop(0), begun(1)) == [{"scope": "tmp"}, None]
+
+
+def test_a_pause_of_the_providers_tools_cuts_off_no_call() -> None:
+    assert anthropic(begun(), messages.stop(0), reason="pause_turn") == [{}]
+
+
+@pytest.mark.parametrize("reason", ["max_output_tokens", "", "new_next_year"])
+@pytest.mark.parametrize("status", ["incomplete", "in_progress", None])
+def test_a_responses_call_without_arguments_is_incomplete(status: JsonValue, reason: str) -> None:
+    item = events.call("cleanup", "", status=status)
+    arguments: events.Event = {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": ""}
+    assert responses(events.added(0, item), reason=reason) == [None]
+    assert responses(events.added(0, item), arguments, events.done(0, item), reason=reason) == [None]
+    last = events.decode(events.created(), events.incomplete(reason, item)).reply()
+    assert arguments_in(last) == [None]
+
+
+def test_a_responses_call_that_the_provider_calls_complete_is() -> None:
+    first, last = events.call("cleanup", ""), events.call("cleanup", "", "call_2", "fc_2", status="incomplete")
+    assert responses(events.done(0, first), events.done(1, last)) == [{}, None]
+    cut = events.call("cleanup", '{"scope": "tmp"}', status="incomplete")
+    assert responses(events.done(0, cut)) == [{"scope": "tmp"}]
+
+
+def test_a_responses_call_that_is_incomplete_in_a_complete_response_has_no_arguments() -> None:
+    for raw in ("", "{}"):
+        item = events.call("cleanup", raw, status="incomplete")
+        assert arguments_in(events.reply(events.done(0, item))) == [None]
+
+
+@pytest.mark.parametrize("arguments", ["", None, {}])
+def test_a_pydantic_ai_call_without_arguments_is_incomplete(arguments: str | dict[str, JsonValue] | None) -> None:
+    parts = [ToolCallPart("cleanup", {"scope": "tmp"}), ToolCallPart("cleanup", arguments)]
+    cut = PydanticResponse([TextPart("a"), *parts], finish_reason="length")
+    assert arguments_in(whole_reply(cut)) == [{"scope": "tmp"}, None]
+    assert arguments_in(whole_reply(PydanticResponse(parts, finish_reason="tool_call"))) == [{"scope": "tmp"}, {}]
+
+
+def cleanup_tool(ran: list[str]) -> Tool:
+    @tool
+    def cleanup(scope: str = "everything") -> str:
+        """Remove files."""
+        ran.append(scope)
+        return "removed"
+
+    return cleanup
+
+
+@pytest.mark.anyio
+async def test_a_turn_runs_only_the_complete_calls_of_any_model() -> None:
+    """The rule is that of `ModelResponse`, so a model of an app cannot break it."""
+    ran: list[str] = []
+    calls = (
+        ResponseToolCall("cleanup", {"scope": "tmp"}, id="a"),
+        ResponseToolCall("cleanup", {}, id="b"),
+        ResponseToolCall("cleanup", {}, "{}", id="c"),
+    )
+    model: Model = ScriptedModel(ModelResponse(calls=calls, finish=Finish.LENGTH), "done")
+    async with Engine(model=model, tools=[cleanup_tool(ran)]) as engine:
+        turn = await engine.run(Agent(name="A"), "Clean up.")
+    assert (turn.text, sorted(ran), turn.tool_calls) == ("done", ["everything", "tmp"], 2)

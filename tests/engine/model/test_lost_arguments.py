@@ -1,0 +1,152 @@
+"""Arguments under another index than the name of their call: they are joined only if that is certain."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from tests.engine.model import chunks
+from tests.engine.model.anthropic import test_stream as messages
+from tests.engine.model.openai_responses import events
+
+from turnwright import Agent, Engine, tool
+from turnwright.message import Message
+from turnwright.model import ModelRequest, ModelResponse, ResponseToolCall, ScriptedModel, pydantic_ai_model
+
+Calls = list[tuple[str, dict[str, JsonValue] | None]]
+
+
+def calls_in(reply: ModelResponse) -> Calls:
+    return [(call.name, None if call.arguments is None else dict(call.arguments)) for call in reply.calls]
+
+
+def named(index: int, name: str = "cleanup", raw: str = "", call_id: str = "c") -> chunks.Chunk:
+    function: JsonValue = {"name": name, "arguments": raw}
+    return chunks.chunk({"tool_calls": [{"index": index, "id": f"{call_id}{index}", "function": function}]})
+
+
+def arguments(index: int, raw: str, call_id: str | None = None) -> chunks.Chunk:
+    entry: JsonValue = {"index": index, "id": call_id, "function": {"arguments": raw}}
+    return chunks.chunk({"tool_calls": [entry]})
+
+
+def chat(*deltas: JsonValue) -> Calls:
+    return calls_in(chunks.reply(*deltas, chunks.chunk({}, "tool_calls")))
+
+
+def anthropic(*given: messages.Event) -> Calls:
+    return calls_in(
+        messages.decode(messages.sse(messages.start(), *given, messages.end("tool_use"), messages.STOP)).reply()
+    )
+
+
+def begun(index: int) -> messages.Event:
+    return messages.begin(index, "tool_use", id=f"c{index}", name=f"f{index}", input={})
+
+
+def test_chat_arguments_right_after_the_only_call_without_any_are_joined() -> None:
+    for first in (named(0), named(0, raw="{}")):
+        assert chat(first, arguments(1, '{"scope"'), arguments(1, ': "tmp"}')) == [("cleanup", {"scope": "tmp"})]
+    assert chat(named(0), arguments(1, '{"a": 1}', "c0")) == [("cleanup", {"a": 1})]
+
+
+def test_chat_arguments_of_each_call_are_joined_one_by_one() -> None:
+    assert chat(
+        named(0), arguments(1, '{"a": 1}'), named(2, "g"), arguments(3, '{"a": 2}'), named(4, "h", '{"a": 3}')
+    ) == [("cleanup", {"a": 1}), ("g", {"a": 2}), ("h", {"a": 3})]
+
+
+def test_chat_arguments_do_not_become_those_of_the_next_name_at_their_index() -> None:
+    """A gateway that counts from another number has the arguments of a call at the index of the next one."""
+    assert chat(named(0), arguments(1, '{"a": 1}'), named(1, "g"), arguments(2, '{"a": 2}')) == [
+        ("cleanup", {"a": 1}),
+        ("g", {"a": 2}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [named(0), named(1, "g"), arguments(2, '{"a": 1}')],
+        [named(0), named(1, "g"), arguments(2, '{"a": 1}'), arguments(3, '{"a": 2}')],
+        [named(0), arguments(1, '{"a": 1}'), arguments(2, '{"a": 2}')],
+        [arguments(1, '{"a": 1}'), named(2)],
+        [named(0), arguments(1, '{"a": 1}', "another")],
+        [named(0, raw="{}"), arguments(1, '{"a": 1}', "another")],
+        [named(0), arguments(1, '{"a": 1}'), named(2, "g")],
+    ],
+)
+def test_no_call_runs_where_chat_arguments_may_be_those_of_another(deltas: list[JsonValue]) -> None:
+    calls = chat(*deltas)
+    assert calls
+    assert all(given is None or not name for name, given in calls)
+
+
+def test_a_chat_call_with_arguments_of_its_own_runs_beside_lost_ones() -> None:
+    calls = chat(named(0, raw='{"a": 1}'), named(1, "g"), named(2, "h"), arguments(3, '{"a": 2}'))
+    assert calls == [("cleanup", {"a": 1}), ("g", None), ("h", None), ("", {"a": 2})]
+
+
+def test_details_of_a_call_behind_joined_ones_name_its_place() -> None:
+    function: JsonValue = {"name": "g", "arguments": '{"a": 2}'}
+    signed: JsonValue = {"index": 2, "id": "c2", "function": function, "extra_content": {"x": 1}}
+    reply = chunks.reply(named(0), arguments(1, '{"a": 1}'), chunks.chunk({"tool_calls": [signed]}), chunks.STOP)
+    assert calls_in(reply) == [("cleanup", {"a": 1}), ("g", {"a": 2})]
+    assert [detail["call"] for detail in reply.reasoning_details] == [1]
+
+
+def test_anthropic_arguments_at_an_unknown_index_are_those_of_the_only_open_call() -> None:
+    assert anthropic(begun(0), messages.arguments(7, '{"a": 1}'), messages.stop(0)) == [("f0", {"a": 1})]
+    assert anthropic(begun(0), messages.stop(0), begun(1), messages.arguments(7, '{"a": 1}')) == [
+        ("f0", {}),
+        ("f1", {"a": 1}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [begun(0), messages.stop(0), messages.arguments(7, '{"a": 1}')],
+        [begun(0), begun(1), messages.arguments(7, '{"a": 1}')],
+        [begun(0), messages.begin(1, "text"), messages.arguments(1, '{"a": 1}')],
+    ],
+)
+def test_no_call_runs_where_anthropic_arguments_may_be_those_of_another(given: list[messages.Event]) -> None:
+    assert all(arguments is None for _, arguments in anthropic(*given))
+
+
+def test_no_call_runs_where_responses_arguments_may_be_those_of_another() -> None:
+    reply = events.reply(
+        events.added(0, events.call("f", "")), events.arguments(7, '{"a": 1}'), events.done(0, events.call("f", ""))
+    )
+    assert calls_in(reply) == [("f", None), ("", {"a": 1})]
+
+
+@pytest.mark.anyio
+async def test_no_call_of_pydantic_ai_runs_whose_arguments_it_left_out() -> None:
+    async def reply(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
+        yield {0: DeltaToolCall("g", '{"a": 1}', tool_call_id="g")}
+        yield {1: DeltaToolCall("cleanup", tool_call_id="c")}
+        yield {2: DeltaToolCall(json_args='{"scope": "tmp"}', tool_call_id="d")}
+
+    model = pydantic_ai_model(FunctionModel(stream_function=reply))
+    items = [item async for item in model.stream(ModelRequest((Message.user("Clean up."),)))]
+    assert isinstance(items[-1], ModelResponse)
+    assert calls_in(items[-1]) == [("g", {"a": 1}), ("cleanup", None)]
+
+
+@pytest.mark.anyio
+async def test_no_model_runs_a_call_whose_arguments_came_without_its_name() -> None:
+    ran: list[str] = []
+
+    @tool
+    def cleanup(scope: str = "everything") -> str:
+        """Remove files."""
+        ran.append(scope)
+        return "removed"
+
+    calls = (ResponseToolCall("cleanup", {}), ResponseToolCall("", {"scope": "tmp"}))
+    async with Engine(model=ScriptedModel(ModelResponse(calls=calls), "done"), tools=[cleanup]) as engine:
+        turn = await engine.run(Agent(name="A"), "Clean up.")
+    assert (turn.text, ran) == ("done", [])

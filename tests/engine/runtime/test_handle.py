@@ -1,0 +1,505 @@
+"""A turn in the background: who drives it, who waits for it, and what releases it."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from turnwright import (
+    Agent,
+    CannotRunError,
+    ConfigError,
+    Engine,
+    EngineClosedError,
+    InvalidAnswerError,
+    Outcome,
+    StoreError,
+    TurnHandle,
+    TurnNotFoundError,
+    agent_tool,
+    tool,
+)
+from turnwright.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
+from turnwright.runtime import Local
+from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright_states import EndReason
+from turnwright_states.facts import Fact
+from turnwright_testing.faults import FaultyStore, StoreWrapper
+
+pytestmark = pytest.mark.anyio
+
+CLERK = Agent(name="Clerk")
+BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+
+
+@tool(needs_approval=True)
+async def erase(name: str = "") -> str:
+    """Erase something, with leave."""
+    return f"erased {name}"
+
+
+class Held:
+    """A model that answers once it may. It counts the requests that it got."""
+
+    name = "held"
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+        self.may = anyio.Event()
+        self.requests = 0
+
+    def line(self) -> ScriptedModel:
+        async def wait(_: ModelRequest) -> str:
+            self.requests += 1
+            self.asked.set()
+            await self.may.wait()
+            return "Done."
+
+        return ScriptedModel(wait, wait)
+
+
+async def seen(events: AsyncIterator[TurnEvent]) -> list[TurnEvent]:
+    return [event async for event in events]
+
+
+def said(events: list[TurnEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDeltaEvent))
+
+
+@asynccontextmanager
+async def two(folder: Path, *models: ScriptedModel) -> AsyncIterator[list[Engine]]:
+    """Engines as two processes have them, on one store."""
+    async with (
+        Engine(model=models[0], tools=[erase], store=SqliteStore(folder / "turns.db"), poll_interval=0.01) as one,
+        Engine(model=models[-1], tools=[erase], store=SqliteStore(folder / "turns.db"), poll_interval=0.01) as other,
+    ):
+        yield [one, other]
+
+
+@BOTH
+async def test_a_started_turn_runs_beside_its_starter_and_has_a_result() -> None:
+    """It is in the store when `start` returns, and the result may be asked for any number of times."""
+    async with Engine(model=ScriptedModel("Done.")) as engine:
+        handle = await engine.start(CLERK, "hi", session="s")
+        assert (await engine.turns())[0].id == handle.id
+        result = await handle.result()
+        assert (result.id, result.outcome, result.text) == (handle.id, Outcome.FINISHED, "Done.")
+        assert await handle.result() == result == await engine.get(handle.id)
+        assert repr(handle) == f"TurnHandle(id={handle.id!r}, agent='Clerk')"
+
+
+@BOTH
+async def test_its_events_are_live_from_the_first_piece_of_text() -> None:
+    """For every follower, of the handle or the engine, and from any place in the journal."""
+    held = Held()
+    async with Engine(model=held.line()) as engine:
+        handle = await engine.start(CLERK, "hi")
+        events: dict[str, list[TurnEvent]] = {}
+
+        async def follow(name: str, source: AsyncIterator[TurnEvent]) -> None:
+            events[name] = await seen(source)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow, "handle", handle.events())
+            group.start_soon(follow, "engine", engine.events(handle.id))
+            group.start_soon(follow, "later", handle.events(after=2))
+            await held.asked.wait()
+            held.may.set()
+        assert said(events["handle"]) == said(events["engine"]) == said(events["later"]) == "Done."
+        assert isinstance(events["handle"][-1], TurnEndedEvent)
+        assert [event.seq for event in events["later"]] == [2, 3, 4, 5]  # a piece has the number of the last fact
+        assert [event.seq for event in await seen(handle.events(after=2))] == [3, 4, 5]
+
+
+@BOTH
+async def test_neither_a_dropped_handle_nor_a_canceled_task_stops_it() -> None:
+    """The engine drives the turn: who started it, who waits for it and who follows it may go."""
+    held = Held()
+    async with Engine(model=held.line()) as engine:
+        found: list[str] = []
+
+        async def starter() -> None:
+            handle = await engine.start(CLERK, "hi")
+            found.append(handle.id)
+            async with anyio.create_task_group() as group:
+                group.start_soon(handle.result)
+                group.start_soon(seen, handle.events())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(starter)
+            await held.asked.wait()
+            group.cancel_scope.cancel()
+        held.may.set()
+        result = await engine.attach(found[0], CLERK).result()
+        assert (result.outcome, held.requests) == (Outcome.FINISHED, 1)
+
+
+@BOTH
+async def test_a_closed_engine_has_released_its_turns(tmp_path: Path) -> None:
+    """A caller that waits for one is informed; another engine resumes it, and the journal has no crash."""
+    held = Held()
+    engine = Engine(model=held.line(), store=SqliteStore(tmp_path / "turns.db"))
+    handle = await engine.start(CLERK, "hi")
+    await held.asked.wait()
+
+    async def wait() -> None:
+        with pytest.raises(EngineClosedError):
+            await handle.result()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await anyio.lowlevel.checkpoint()
+        await engine.aclose()
+    for call in (handle.result, handle.abort):
+        with pytest.raises(EngineClosedError):
+            await call()
+    with pytest.raises(EngineClosedError):
+        await engine.start(CLERK, "hi")
+    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other:
+        row = await other.store.get(handle.id)
+        assert (row.owner, row.status.outcome) == (None, None)
+        assert (await other.resume(handle.id)).text == "Done."
+        assert "crash_detected" not in {fact.kind for _, fact in await other.store.facts(handle.id)}
+
+
+async def test_a_canceled_close_still_releases_them(tmp_path: Path) -> None:
+    held = Held()
+    store = SqliteStore(tmp_path / "turns.db")
+    started: list[str] = []
+    with anyio.CancelScope() as scope:
+        async with Engine(model=held.line(), store=store) as engine:
+            started.append((await engine.start(CLERK, "hi")).id)
+            await held.asked.wait()
+            scope.cancel()
+    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other:
+        assert (await other.store.get(started[0])).owner is None
+
+
+def test_the_end_of_the_event_loop_releases_it(tmp_path: Path) -> None:
+    """Even if nobody closed the engine."""
+    held = Held()
+    engine = Engine(model=held.line(), store=SqliteStore(tmp_path / "turns.db"))
+
+    async def first() -> str:
+        handle = await engine.start(CLERK, "hi")
+        await held.asked.wait()
+        return handle.id
+
+    async def second(turn_id: str) -> Outcome | None:
+        async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other:
+            assert (await other.store.get(turn_id)).owner is None
+            return (await other.attach(turn_id, CLERK).result()).outcome
+
+    assert asyncio.run(second(asyncio.run(first()))) is Outcome.FINISHED
+    asyncio.run(engine.aclose())
+
+
+@BOTH
+async def test_an_answered_turn_goes_on_in_the_background() -> None:
+    """The handle's next result and events are those after the answer; each answer is checked at once."""
+    lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
+    async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
+        handle = await engine.start(CLERK, "erase them")
+        before = await seen(handle.events())
+        assert isinstance(before[-1], TurnPausedEvent)
+        one, other = (asked.id for asked in (await handle.result()).interrupts)
+        with pytest.raises(InvalidAnswerError, match="approval-9"):
+            await handle.answer({"approval-9": True})
+        await handle.answer({one: True})
+        paused = await handle.result()
+        assert [asked.id for asked in paused.interrupts] == [other]
+        at = (await engine.store.facts(handle.id))[-1][0]
+        await handle.answer({other: True})
+        after = await seen(handle.events(after=at))
+        assert (after[0].seq, type(after[-1])) == (at + 1, TurnEndedEvent)
+        assert (await handle.result()).text == "Done."
+
+
+@BOTH
+@pytest.mark.parametrize("engines", [False, True])
+async def test_events_after_an_answer_pass_the_old_pause(engines: bool) -> None:
+    """From the beginning of the journal on, a pause that was answered is an event like others."""
+    async with Engine(model=ScriptedModel(asks_for(("erase", {})), "Done."), tools=[erase]) as engine:
+        handle = await engine.start(CLERK, "erase it")
+        asked = (await handle.result()).interrupts
+        await handle.answer({asked[0].id: True})
+        events = await seen(engine.events(handle.id) if engines else handle.events())
+        assert [type(event) for event in events if isinstance(event, TurnPausedEvent | TurnEndedEvent)] == [
+            TurnPausedEvent,
+            TurnEndedEvent,
+        ]
+        assert said(events) == "Done."
+
+
+async def test_events_after_an_answer_end_at_the_next_pause() -> None:
+    """The handle is one of an attached turn, which another engine has begun and has answered once."""
+    lines = asks_for(("erase", {})), asks_for(("erase", {"name": "b"})), asks_for(("erase", {"name": "c"})), "Done."
+    async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
+        begun = await engine.run(CLERK, "erase them")
+        handle = engine.attach(begun.id, CLERK)
+        for pauses in (2, 3):
+            await handle.answer({(await engine.get(handle.id)).interrupts[0].id: True})
+            events = await seen(handle.events())
+            assert isinstance(events[-1], TurnPausedEvent)
+            assert sum(isinstance(event, TurnPausedEvent) for event in events) == pauses
+
+
+async def test_some_answers_end_all_events_with_a_pause() -> None:
+    """The last event names what is still open, also for a follower of the whole journal."""
+    lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
+    async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
+        handle = await engine.start(CLERK, "erase them")
+        answered, open_one = (interrupt.id for interrupt in (await handle.result()).interrupts)
+        await handle.answer({answered: True})
+        last = (await seen(handle.events()))[-1]
+        assert isinstance(last, TurnPausedEvent)
+        assert [interrupt.id for interrupt in last.interrupts] == [open_one]
+
+
+async def test_some_answers_end_the_events_with_a_pause() -> None:
+    lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
+    async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
+        handle = await engine.start(CLERK, "erase them")
+        at = (await seen(handle.events()))[-1].seq
+        one, other = (asked.id for asked in (await handle.result()).interrupts)
+        await handle.answer({one: True})
+        last = (await seen(handle.events(after=at)))[-1]
+        assert isinstance(last, TurnPausedEvent)
+        assert [asked.id for asked in last.interrupts] == [other]
+
+
+async def test_an_answer_while_the_driver_leaves_is_not_lost() -> None:
+    """It is posted after the last look into the inbox, before the task that drives the turn has ended."""
+
+    class Answered(FaultyStore):
+        """Someone answers while the turn's driver asks whether anybody drives it on."""
+
+        handle: TurnHandle | None = None
+
+        async def is_driven(self, turn_id: str) -> bool:
+            handle, self.handle = self.handle, None
+            if handle is not None:
+                await handle.answer({"approval-1": True})
+            return await super().is_driven(turn_id)
+
+    store = Answered(MemoryStore())
+    async with Engine(model=ScriptedModel(asks_for(("erase", {})), "Done."), tools=[erase], store=store) as engine:
+        store.handle = handle = await engine.start(CLERK, "erase it")
+        result = await handle.result()
+        assert store.handle is None
+        assert result.outcome is Outcome.FINISHED
+
+
+async def test_a_running_turn_is_steered_and_aborted() -> None:
+    held = Held()
+    async with Engine(model=held.line()) as engine:
+        steered = await engine.start(CLERK, "hi")
+        await held.asked.wait()
+        await steered.steer("be brief")
+        held.may.set()
+        assert (await steered.result()).undelivered == ("be brief",)
+        held.may = anyio.Event()
+        aborted = await engine.start(CLERK, "hi")
+        await aborted.abort()
+        assert (await aborted.result()).reason is EndReason.ABORTED
+
+
+class LooksSlowly(StoreWrapper):
+    """Its first look into an inbox lasts until `may` is set."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.may = anyio.Event()
+        self.looked = False
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        if not self.looked:
+            self.looked = True
+            await self.may.wait()
+        return await self.inner.inbox(turn_id)
+
+
+@pytest.mark.parametrize("act", ["steer", "abort"])
+async def test_a_turn_may_end_while_its_inbox_is_read_for_its_driver(act: str) -> None:
+    """The message or the abort came when the turn was about to end: it has nothing to say to the driver any more."""
+    held, store = Held(), LooksSlowly(MemoryStore())
+    async with Engine(model=held.line(), store=store) as engine:
+        handle = await engine.start(CLERK, "hi")
+        await held.asked.wait()
+        async with anyio.create_task_group() as group:
+            if act == "steer":
+                group.start_soon(handle.steer, "be brief")
+            else:
+                group.start_soon(handle.abort)
+            while not store.looked:
+                await anyio.lowlevel.checkpoint()
+            held.may.set()
+            await handle.result()
+            store.may.set()
+        result = await handle.result()
+    assert result.undelivered == (("be brief",) if act == "steer" else ())
+    assert result.outcome is (Outcome.FINISHED if act == "steer" else Outcome.ABORTED)
+
+
+async def test_a_handle_waits_for_another_process_and_goes_on_after_it(tmp_path: Path) -> None:
+    """The turn is driven once, even if another process attaches to it."""
+    held = Held()
+    async with two(tmp_path, held.line(), ScriptedModel("Done by the other.")) as (one, other):
+        turn_id = (await one.start(CLERK, "hi")).id
+        await held.asked.wait()
+        results: list[str] = []
+
+        async def wait() -> None:
+            results.append((await other.attach(turn_id, CLERK).result()).text)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.sleep(0.05)
+            held.may.set()
+        assert (results, held.requests) == (["Done."], 1)
+        held.may, held.asked = anyio.Event(), anyio.Event()
+        turn_id = (await one.start(CLERK, "hi")).id
+        await held.asked.wait()
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.sleep(0.05)
+            await one.aclose()
+        assert results == ["Done.", "Done by the other."]
+
+
+async def test_an_attached_turn_that_rests_is_not_driven(tmp_path: Path) -> None:
+    """Its result needs neither its tools nor its model."""
+    model, store = ScriptedModel(asks_for(("erase", {}))), f"sqlite:///{tmp_path}/t.db"
+    async with Engine(model=model, tools=[erase], store=store) as one:
+        paused = await one.run(CLERK, "hi")
+    async with Engine(store=store) as bare:
+        handle = bare.attach(paused.id, CLERK)
+        assert (await handle.result()).interrupts == paused.interrupts
+        assert (await bare.store.get(paused.id)).epoch == 1
+        await handle.abort()
+        assert (await handle.result()).reason is EndReason.ABORTED
+
+
+async def test_a_turn_that_cannot_run_here_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The result says what is missing, each time, and so does the log."""
+    model, store = ScriptedModel(asks_for(("erase", {}))), f"sqlite:///{tmp_path}/t.db"
+    async with Engine(model=model, tools=[erase], store=store) as one:
+        turn_id = (await one.run(CLERK, "hi")).id
+    async with Engine(model=ScriptedModel("Done."), store=store) as bare:
+        handle = bare.attach(turn_id, CLERK)
+        with caplog.at_level(logging.WARNING):
+            await handle.answer({"approval-1": True})
+            assert [type(event).__name__ for event in await seen(handle.events(after=100))] == ["TurnPausedEvent"]
+        for _ in range(2):
+            with pytest.raises(CannotRunError, match="its open calls need the tools erase"):
+                await handle.result()
+        assert f"turn {turn_id} is skipped" in caplog.text
+        assert (await bare.store.get(turn_id)).owner is None
+
+
+async def test_a_store_that_fails_ends_the_events_and_is_raised_by_the_result() -> None:
+    """Once it works again, the next result resumes the turn."""
+
+    class Failing(FaultyStore):
+        fails = True
+
+        async def append(
+            self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+        ) -> list[InboxItem]:
+            if self.fails:
+                raise StoreError("the disk is full")
+            return await super().append(claim, facts, status, consumed)
+
+    store = Failing(MemoryStore())
+    async with Engine(model=ScriptedModel("Done.", "Done again."), store=store) as engine:
+        handle = await engine.start(CLERK, "hi")
+        waiting = handle.result()
+        assert not isinstance((await seen(handle.events()))[-1], TurnEndedEvent)
+        with pytest.raises(StoreError, match="the disk is full"):
+            await waiting
+        store.fails = False
+        assert (await handle.result()).text == "Done again."
+
+
+async def test_a_bug_is_logged_and_raised(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(FaultyStore):
+        async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+            raise RuntimeError(f"broken: {claim.turn}, {crashed}")
+
+    async with Engine(model=ScriptedModel("Done."), store=Broken(MemoryStore())) as engine:
+        handle = await engine.start(CLERK, "hi")
+        with pytest.raises(RuntimeError, match="broken"):
+            await handle.result()
+        assert "this is a bug" in caplog.text
+
+
+async def test_what_cannot_be_attached_to_says_why() -> None:
+    lines = asks_for(("Clerk", {"prompt": "do it"})), "Done below.", "Done."
+    model = ScriptedModel(*lines)
+    async with Engine(model=model, tools=[agent_tool(CLERK, description="Does it.")]) as engine:
+        result = await engine.run(Agent(name="Boss"), "hi")
+        (sub_turn,) = (row.id for row in await engine.turns() if row.id != result.id)
+        with pytest.raises(ConfigError, match=f"attach to turn {result.id}"):
+            engine.attach(sub_turn, CLERK)
+        with pytest.raises(TurnNotFoundError):
+            engine.attach("nobody", CLERK)
+        with pytest.raises(ConfigError, match="is a turn of agent 'Boss', not of 'Clerk'"):
+            await engine.attach(result.id, CLERK).result()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_runtimes_workers_drive_what_is_started(durable: bool, tmp_path: Path) -> None:
+    """The handle waits for them, before and after an answer; closing the engine stops nothing there."""
+    store: Store = SqliteStore(tmp_path / "t.db") if durable else MemoryStore()
+    model = ScriptedModel(asks_for(("erase", {})), "Done.")
+    runtime = Local(embedded=False, every=0.01)
+    async with Engine(model=model, tools=[erase], store=store, runtime=runtime, poll_interval=0.01) as engine:
+        handle = await engine.start(CLERK, "hi")
+        async with anyio.create_task_group() as group:
+            group.start_soon(engine.run_worker)
+            assert (await handle.result()).paused
+            await handle.answer({"approval-1": True})
+            events = await seen(handle.events())
+            assert isinstance(events[-1], TurnEndedEvent)
+            assert (await handle.result()).text == "Done."
+            group.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_a_crash_at_any_append_of_a_started_turn_changes_nothing_for_the_next_process() -> None:
+    """A handle of the next process has the same transcript."""
+
+    @tool(read_only=True)
+    async def look(name: str) -> str:
+        """Look at something."""
+        return f"seen {name}"
+
+    def model() -> ScriptedModel:
+        def say(request: ModelRequest) -> str | ModelResponse:
+            return "Done." if request.messages[-1].role == "tool" else asks_for(("look", {"name": "a"}))
+
+        return ScriptedModel(say, repeat=True)
+
+    counting = FaultyStore(MemoryStore())
+    async with Engine(model=model(), tools=[look], store=counting) as engine:
+        whole = await (await engine.start(CLERK, "hi")).result()
+    texts = [(message.role, message.text) for message in whole.messages]
+    assert counting.appends == 3  # the reply with the start of its call, its result, the answer
+    for at, after in itertools.product(range(1, counting.appends + 1), (False, True)):
+        inner = MemoryStore()
+        first = Engine(model=model(), tools=[look], store=FaultyStore(inner, at=at, after=after))
+        handle = await first.start(CLERK, "hi")
+        with pytest.raises(StoreError, match="as planned"):
+            await handle.result()
+        await inner.aclose()  # as the death of its process
+        async with Engine(model=model(), tools=[look], store=inner) as second:
+            result = await second.attach(handle.id, CLERK).result()
+            assert result.outcome is Outcome.FINISHED
+            assert [(message.role, message.text) for message in result.messages] == texts, (at, after)

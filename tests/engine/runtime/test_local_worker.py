@@ -1,0 +1,351 @@
+"""The worker of one machine, in one process: how many turns it drives, when it looks, and what it leaves alone."""
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwright import Agent, ConfigError, Engine, StoreError, TurnNotFoundError, tool
+from turnwright.errors import TurnwrightError
+from turnwright.model.protocol import ModelRequest, ModelResponse
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.runtime import Local
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, MemoryStore, Store, TurnRow
+from turnwright.tools import Tool, ToolContext
+from turnwright_states import CallStatus, Outcome
+from turnwright_states import facts as f
+from turnwright_testing import FaultyStore
+from turnwright_testing.faults import StoreWrapper
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+OFTEN = 0.01
+
+
+class World:
+    """Turns whose one tool runs until it may go on, and how many ran at once."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+        self.most = 0
+        self.may_go_on = anyio.Event()
+
+        @tool(idempotent=True)
+        async def hold(context: ToolContext) -> str:
+            self.running.append(context.turn_id)
+            self.most = max(self.most, len(self.running))
+            try:
+                await self.may_go_on.wait()
+            finally:
+                self.running.remove(context.turn_id)
+            return "held"
+
+        self.hold: Tool = hold
+
+    def engine(self, store: Store | str = "memory:", runtime: Local | None = None, *tools: Tool) -> Engine:
+        model = ScriptedModel(_next, repeat=True)
+        return Engine(model=model, tools=tools or [self.hold], store=store, runtime=runtime or Local(every=OFTEN))
+
+
+def _next(request: ModelRequest) -> ModelResponse | str:
+    return "Done." if any(message.calls for message in request.messages) else asks_for(("hold", {}))
+
+
+class Moody(StoreWrapper):
+    """A store that cannot be reached, or not claimed from, for a while; and how often it was looked through."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.lost = False
+        self.unclaimable = 0
+        self.looks = 0
+        #: What reading the journal of a turn raises.
+        self.raises: dict[str, TurnwrightError] = {}
+
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        self.looks += 1
+        if self.lost:
+            raise StoreError("the server is away")
+        return await super().turns(session=session, live=live, limit=limit, before=before)
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        if turn_id in self.raises:
+            raise self.raises[turn_id]
+        return await super().facts(turn_id, after)
+
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+        if self.unclaimable:
+            self.unclaimable -= 1
+            raise StoreError("the server is away")
+        return await super().claim(turn_id, abandoned=abandoned)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    with anyio.fail_after(60):
+        while not holds():  # noqa: ASYNC110 (what happens in the engine sets no event of ours)
+            await anyio.sleep(0.001)
+
+
+async def ended(engine: Engine, turn: str) -> Outcome | None:
+    with anyio.fail_after(60):
+        while (await engine.get(turn)).outcome is None:  # noqa: ASYNC110 (likewise)
+            await anyio.sleep(0.001)
+    return (await engine.get(turn)).outcome
+
+
+@asynccontextmanager
+async def working(*engines: Engine) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        for engine in engines:
+            group.start_soon(engine.run_worker)
+        yield
+        group.cancel_scope.cancel()
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+async def test_a_worker_drives_no_more_turns_at_once_than_it_may(world: World) -> None:
+    """As soon as one ends it begins another, until there are none."""
+    engine = world.engine(runtime=Local(concurrency=3, every=OFTEN))
+    turns = [await engine.submit(AGENT, "hi") for _ in range(8)]
+    async with working(engine):
+        await until(lambda: len(world.running) == 3)
+        world.may_go_on.set()
+        assert {await ended(engine, turn) for turn in turns} == {Outcome.FINISHED}
+    assert world.most == 3
+
+
+async def test_what_is_submitted_in_a_workers_own_process_is_taken_up_at_once(world: World) -> None:
+    """However seldom it looks by itself; and an answer likewise."""
+
+    @tool(needs_approval=True)
+    async def hold() -> str:
+        return "held"
+
+    engine = world.engine("memory:", Local(every=3600.0), hold)
+    async with working(engine):
+        turn = await engine.submit(AGENT, "hi")
+        with anyio.fail_after(60):
+            while not (await engine.get(turn)).interrupts or await engine.store.is_driven(turn):  # noqa: ASYNC110 (as above)
+                await anyio.sleep(0.001)
+        await engine.answer(turn, {"approval-1": True})
+        assert await ended(engine, turn) is Outcome.FINISHED
+
+
+async def test_who_runs_a_turn_drives_it_beside_the_worker(world: World) -> None:
+    """The worker leaves it alone, and its place is nobody's."""
+    engine = world.engine(runtime=Local(concurrency=1, every=OFTEN))
+    world.may_go_on.set()
+    async with working(engine):
+        turn = await engine.run(AGENT, "hi")
+    assert turn.outcome is Outcome.FINISHED
+    assert (await engine.store.get(turn.id)).epoch == 1
+
+
+async def test_a_worker_that_is_to_stop_begins_nothing_and_waits_for_what_runs(world: World) -> None:
+    """It returns when that has ended."""
+    engine, stopping = world.engine(runtime=Local(every=OFTEN)), anyio.Event()
+    turn, waiting = await engine.submit(AGENT, "hi"), ""
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.run_worker, stopping)
+        await until(lambda: world.running)
+        stopping.set()
+        waiting = await engine.submit(AGENT, "hi")
+        world.may_go_on.set()
+    assert (await engine.get(turn)).outcome is Outcome.FINISHED
+    assert (await engine.store.get(waiting)).epoch == 0  # nobody has claimed it
+
+
+@pytest.mark.parametrize("drain", [0.0, 0.05])
+async def test_what_takes_longer_than_the_drain_is_let_go_of(world: World, drain: float) -> None:
+    """Another worker takes it up at once, and nobody takes the first one for dead."""
+    engine, stopping = world.engine(runtime=Local(every=OFTEN, drain=drain)), anyio.Event()
+    turn = await engine.submit(AGENT, "hi")
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.run_worker, stopping)
+        await until(lambda: world.running)
+        stopping.set()
+    assert world.running == []
+    assert (await engine.store.get(turn)).owner is None
+    world.may_go_on.set()
+    async with working(other := world.engine(engine.store)):
+        assert await ended(other, turn) is Outcome.FINISHED
+
+
+async def test_a_worker_whose_store_somebody_migrated_says_so_and_ends(tmp_path: Path) -> None:
+    """Its error is the store's own, and not that of a group."""
+    path = tmp_path / "turns.db"
+    engine = World().engine(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 999")
+    with pytest.raises(ConfigError, match="upgrade"):
+        await engine.run_worker()
+    await engine.aclose()
+
+
+async def test_a_worker_that_is_cancelled_lets_go_of_its_turns(world: World) -> None:
+    engine = world.engine()
+    turns = [await engine.submit(AGENT, "hi") for _ in range(2)]
+    async with working(engine):
+        await until(lambda: len(world.running) == 2)
+    assert [(await engine.store.get(turn)).owner for turn in turns] == [None, None]
+
+
+async def test_a_turn_that_cannot_be_driven_is_left_alone_with_one_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it is found; others are driven, and a worker that has its tools takes it up."""
+    store = Moody()
+    rich, stopping = world.engine(store, Local(every=OFTEN, drain=0.0)), anyio.Event()
+    left = await rich.submit(AGENT, "hi")
+    async with anyio.create_task_group() as group:
+        group.start_soon(rich.run_worker, stopping)
+        await until(lambda: world.running)
+        stopping.set()
+
+    @tool
+    async def other() -> str:
+        return "other"
+
+    poor = world.engine(store, Local(every=OFTEN), other)
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        async with working(poor):
+            await until(lambda: warnings(caplog))
+            seen = store.looks
+            fine = await poor.submit(AGENT, "hi")
+            assert await ended(poor, fine) is Outcome.FINISHED
+            await until(lambda: store.looks > seen + 5)
+    (said,) = warnings(caplog)
+    assert f"turn {left} is skipped" in said
+    assert "need the tools hold" in said
+    world.may_go_on.set()
+    async with working(world.engine(store)):
+        assert await ended(poor, left) is Outcome.FINISHED
+
+
+@pytest.mark.parametrize("torn", [True, False], ids=["torn", "deleted"])
+async def test_a_turn_that_cannot_be_read_or_is_deleted_just_then_stops_no_other(
+    world: World, caplog: pytest.LogCaptureFixture, torn: bool
+) -> None:
+    """Of one that cannot be read it is said once, of one that is gone nothing."""
+    store = Moody()
+    engine = world.engine(store)
+    world.may_go_on.set()
+    left, fine = await engine.submit(AGENT, "hi"), await engine.submit(AGENT, "hi")
+    store.raises[left] = StoreError("its journal is torn") if torn else TurnNotFoundError(left)
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        async with working(engine):
+            assert await ended(engine, fine) is Outcome.FINISHED
+            seen = store.looks
+            await until(lambda: store.looks > seen + 5)
+    assert warnings(caplog) == ([f"turn {left} is skipped: its journal is torn"] if torn else [])
+
+
+async def test_to_submit_a_turn_anew_has_it_looked_at_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Because a submission means that it can be driven now."""
+    store = Moody()
+    runtime = Local(every=OFTEN)
+    engine = world.engine(store, runtime)
+    world.may_go_on.set()
+    store.unclaimable = 8
+    turn = await engine.submit(AGENT, "hi")
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        async with working(engine):
+            await until(lambda: len(warnings(caplog)) == 7)  # it is left alone for longer each time
+            while store.unclaimable:
+                await runtime.submit(turn, 1)
+                await anyio.sleep(0.001)
+            await runtime.submit(turn, 1)
+            assert await ended(engine, turn) is Outcome.FINISHED
+
+
+async def test_a_store_that_cannot_be_reached_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """With one warning, and without giving up what runs."""
+    store = Moody()
+    engine = world.engine(store)
+    running, waiting = await engine.submit(AGENT, "hi"), ""
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        async with working(engine):
+            await until(lambda: world.running == [running])
+            store.lost = True
+            waiting = await engine.submit(AGENT, "hi")
+            seen = store.looks
+            await until(lambda: store.looks > seen + 5)
+            store.lost = False
+            await until(lambda: waiting in world.running)
+            world.may_go_on.set()
+            assert {await ended(engine, turn) for turn in (running, waiting)} == {Outcome.FINISHED}
+    assert warnings(caplog) == ["no turn is resumed until the store can be reached again: the server is away"]
+
+
+async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Unwritten work counts as if the process had died; the worker continues."""
+    store = FaultyStore(MemoryStore(), at=3, heals=True)
+    engine = world.engine(store)
+    world.may_go_on.set()
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        async with working(engine):
+            turn = await engine.submit(AGENT, "hi")
+            assert await ended(engine, turn) is Outcome.FINISHED
+    assert warnings(caplog)[0] == f"turn {turn} is skipped for 0.01 s: append 3 fails, as planned"
+    settled = [fact for _, fact in await store.facts(turn) if isinstance(fact, f.CallSettled)]
+    assert [fact.status for fact in settled] == [CallStatus.OK]
+
+
+async def test_a_turn_whose_store_goes_on_failing_is_left_alone_for_longer_and_longer(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And driven when that is over."""
+    store = Moody()
+    engine = world.engine(store)
+    world.may_go_on.set()
+    store.unclaimable = 4
+    turn = await engine.submit(AGENT, "hi")
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        async with working(engine):
+            assert await ended(engine, turn) is Outcome.FINISHED
+    waits = [line.partition(" skipped for ")[2].partition(" s:")[0] for line in warnings(caplog)]
+    assert waits == ["0.01", "0.02", "0.04", "0.08"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"concurrency": 0}, "at least 1, not 0"),
+        ({"every": 0.0}, "every must be above 0"),
+        ({"drain": -1.0}, "drain at least 0 seconds, not 1 and -1"),
+        ({"every": float("nan")}, "every must be above 0"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(numbers: dict[str, float], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Local(**numbers)  # type: ignore[arg-type]
+
+
+async def test_a_runtime_belongs_to_one_engine() -> None:
+    """Without one it has nothing to drive."""
+    runtime = Local()
+    with pytest.raises(ConfigError, match="belongs to no engine"):
+        await runtime.run_worker()
+    Engine(runtime=runtime)
+    with pytest.raises(ConfigError, match="belongs to another engine"):
+        Engine(runtime=runtime)

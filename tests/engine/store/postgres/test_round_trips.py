@@ -1,0 +1,60 @@
+"""The round trips of a PostgreSQL store, as a proxy before the server counts them."""
+
+from urllib.parse import urlsplit
+
+import pytest
+from bench.proxy import Proxy
+
+from turnwright import Agent, Engine
+from turnwright.model.scripted import ScriptedModel
+from turnwright.store import InboxItem, InboxKind
+from turnwright.store.postgres.store import PostgresStore
+from turnwright_testing.postgres_server import PostgresServer
+from turnwright_testing.store_suite import Written
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_append_and_a_read_are_one_round_trip_each(postgres_server: PostgresServer) -> None:
+    """Independent of what waits in the inbox, what the append consumes, and whether it is prepared."""
+    address = postgres_server.new_schema()
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy, written = Proxy(parts.hostname, parts.port), Written()
+    async with proxy.listening() as port:
+        store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"), connections=1)
+        await store.migrate()
+        claim = await written.create(store)
+        await store.post(*(InboxItem("t1", f"steer:{n}", InboxKind.STEER) for n in range(3)))
+        facts, counted = written.calls("ok", "ok"), []
+        for n in range(9):  # psycopg prepares what is sent for the sixth time
+            before = proxy.trips
+            waiting = await store.append(claim, facts, written.status, (f"steer:{n}",))
+            counted.append(proxy.trips - before)
+            assert len(waiting) == max(0, 2 - n)
+        for _ in range(9):
+            before = proxy.trips
+            assert await store.inbox("t1") == []
+            assert len(await store.facts("t1")) == claim.seq
+            counted += divmod(proxy.trips - before, 2)
+        await store.aclose()
+    assert counted == [1] * 9 + [1, 0] * 9
+
+
+async def test_a_late_turn_of_a_session_costs_what_an_early_one_does(postgres_server: PostgresServer) -> None:
+    """The process keeps the history: a turn asks for the one before it, and for the number of the others."""
+    parts = urlsplit(address := postgres_server.new_schema())
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy = Proxy(parts.hostname, parts.port)
+    async with proxy.listening() as port:
+        store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"), connections=1)
+        await store.migrate()
+        trips: list[int] = []
+        async with Engine(model=ScriptedModel("Done.", repeat=True), store=store, poll_interval=60.0) as engine:
+            for number in range(24):
+                before = proxy.trips
+                await engine.run(Agent(name="Clerk"), f"prompt {number:02}", session="s")
+                trips.append(proxy.trips - before)
+    assert trips[4:] == [trips[4]] * 20

@@ -1,0 +1,389 @@
+"""The store in a SQLite file: the suite of all stores, and tests of its own."""
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwright.errors import ConfigError, StoreError, TurnBusyError, UnreadableTurnError
+from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
+from turnwright.store.annotations import Annotation, AnnotationKind
+from turnwright_testing.faults.disk import full_disk
+from turnwright_testing.store_suite import StoreSuite, Written
+
+pytestmark = pytest.mark.anyio
+
+
+class SqliteBench:
+    """One file. Each handle has a lock of its own, as each process has. `crowd`: see `SqliteStore`."""
+
+    def __init__(self, path: Path, crowd: int | None = None) -> None:
+        self.path = path
+        self.crowd = crowd
+        self.opened: list[Store] = []
+
+    async def open(self) -> Store:
+        self.opened.append(SqliteStore(self.path, durability="normal", crowd=self.crowd))
+        return self.opened[-1]
+
+    async def bury(self, store: Store) -> None:
+        """Remove the lock files, so that their owner looks dead."""
+        assert store in self.opened
+        for lock in self.path.parent.glob(f"{self.path.name}-owner-*"):
+            lock.unlink()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[SqliteBench]:
+    bench = SqliteBench(tmp_path / "turns.db")
+    yield bench
+    for store in bench.opened:
+        await store.aclose()
+
+
+class TestSqliteStore(StoreSuite):
+    """The suite, over the fixture `bench` above."""
+
+
+async def test_others_may_write_to_it(bench: SqliteBench) -> None:
+    """So drivers poll the inbox."""
+    assert (await bench.open()).shared
+
+
+async def test_a_closed_store_leaves_no_lock_behind(bench: SqliteBench) -> None:
+    store = await bench.open()
+    await Written().create(store)
+    assert list(bench.path.parent.glob("*-owner-*"))
+    await store.aclose()
+    assert not list(bench.path.parent.glob("*-owner-*"))
+
+
+async def test_closing_is_as_good_as_dying(bench: SqliteBench) -> None:
+    """A turn that was not released looks crashed to the next process."""
+    store = await bench.open()
+    await Written().create(store)
+    await store.aclose()
+    assert (await (await bench.open()).claim("t1")).crashed
+
+
+async def test_a_journal_outlives_its_process(bench: SqliteBench) -> None:
+    store, written = await bench.open(), Written()
+    claim = await written.create(store)
+    await store.append(claim, written.answer(), written.status)
+    await store.aclose()
+    assert await (await bench.open()).facts("t1") == list(enumerate(written.facts, start=1))
+
+
+async def test_a_closed_store_raises_its_own_error(bench: SqliteBench) -> None:
+    store = await bench.open()
+    await store.aclose()
+    with pytest.raises(StoreError, match=r"turns\.db: Cannot operate on a closed database\.; nothing was written"):
+        await store.turns()
+
+
+@pytest.mark.parametrize("payload", ["no JSON", '{"v":99}', '{"v":1,"number":"many"}'])
+async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: SqliteBench, payload: str) -> None:
+    """`StoreError`, as for everything that cannot be read; it names the fact."""
+    store = await bench.open()
+    await Written().create(store)
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute("UPDATE facts SET payload = substr(payload, 1, instr(payload, char(10))) || ?", (payload,))
+        other.commit()
+    with pytest.raises(StoreError, match="fact 2"):
+        await store.facts("t1")
+
+
+async def test_the_facts_of_an_append_are_one_row(bench: SqliteBench) -> None:
+    store, written = await bench.open(), Written()
+    await store.append(await written.create(store), written.answer(), written.status)
+    with closing(sqlite3.connect(bench.path)) as other:
+        kinds = [kinds for (kinds,) in other.execute("SELECT kind FROM facts ORDER BY seq")]
+    assert len(kinds) == 2
+    assert ",".join(kinds).split(",") == [fact.kind for fact in written.facts]
+    assert len(written.facts) > 2
+
+
+async def test_a_failed_append_writes_nothing(bench: SqliteBench) -> None:
+    """Not the status either: it is one transaction."""
+    store, written = await bench.open(), Written()
+    claim = await written.create(store)
+    before, status = list(written.facts), written.status
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute("CREATE TRIGGER f AFTER INSERT ON facts WHEN NEW.seq = 3 BEGIN SELECT RAISE(FAIL, 'full'); END")
+        other.commit()
+    with pytest.raises(StoreError, match="full"):
+        await store.append(claim, written.answer(), written.status)
+    assert await store.facts("t1") == list(enumerate(before, start=1))
+    assert (await store.get("t1")).status == status
+    assert claim.seq == len(before)
+
+
+@pytest.mark.parametrize("room", [0, 100, 5000, 20_000])
+async def test_a_full_disk_keeps_an_append_out_and_the_store_can_be_used(bench: SqliteBench, room: int) -> None:
+    """However much of it fitted: nothing is written, and once there is room the same append is."""
+    store, written = await bench.open(), Written()
+    claim = await written.create(store)
+    before, status = list(written.facts), written.status
+    facts = written.answer("x" * 100_000)
+    with (
+        full_disk(bench.path.with_name("turns.db-wal").stat().st_size + room),
+        pytest.raises(StoreError, match=r"turns\.db.*disk.*nothing was written"),
+    ):
+        await store.append(claim, facts, written.status)
+    for handle in (store, await bench.open()):
+        assert await handle.facts("t1") == list(enumerate(before, start=1))
+        assert (await handle.get("t1")).status == status
+    await store.append(claim, facts, written.status)
+    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+
+
+async def test_a_store_that_found_no_room_can_be_opened_when_there_is(bench: SqliteBench) -> None:
+    """The empty rest of it counts as a new file."""
+    for room in (0, 5000):
+        with full_disk(room), pytest.raises(ConfigError, match=r"turns\.db.*disk"):
+            await bench.open()
+    await Written().create(await bench.open())
+
+
+async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> None:
+    """Only writers wait, for as long as the store is patient; later it works."""
+    store, other = SqliteStore(bench.path, patience=0.01), await bench.open()
+    bench.opened.append(store)
+    claim = await Written().create(store)
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        for call in (store.post(InboxItem("t1", "abort", InboxKind.ABORT)), store.release(claim), store.delete("t1")):
+            with pytest.raises(StoreError, match=r"another process has locked it: try again.*nothing was written"):
+                await call
+        assert [row.id for row in await store.turns()] == ["t1"]
+        assert await other.inbox("t1") == []
+    await store.release(claim)
+
+
+@pytest.mark.parametrize("crowd", [1, 3])
+@pytest.mark.parametrize("kind", ["append", "release", "post", "claim", "delete", "annotate"])
+async def test_a_locked_file_stops_no_other_task(bench: SqliteBench, kind: str, crowd: int) -> None:
+    """A call waits for the lock, alone or with the writes of others, and other tasks run meanwhile."""
+    store = SqliteStore(bench.path, durability="normal", crowd=crowd)
+    bench.opened.append(store)
+    written = Written()
+    claim = await written.create(store)
+    ended = Written("t2")
+    await store.release(await ended.create(store))
+
+    async def call() -> None:
+        if kind == "append":
+            await store.append(claim, written.calls("read_file"), written.status)
+        elif kind == "release":
+            await store.release(claim)
+        elif kind == "post":
+            await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        elif kind == "claim":
+            await store.claim("t2")
+        elif kind == "delete":
+            await store.delete("t2")
+        else:
+            await store.annotate(Annotation("t1", AnnotationKind.TAG, "urgent", None, "", 0.0))
+        finished.set()
+
+    finished = anyio.Event()
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            for _ in range(5):  # the call waits, and this task runs
+                await anyio.sleep(0.001)
+            assert not finished.is_set()
+            assert [row.id for row in await store.turns()] == ["t2", "t1"]
+            writer.rollback()
+    assert finished.is_set()
+
+
+async def test_a_canceled_append_to_a_locked_file_is_written(bench: SqliteBench) -> None:
+    """An append that runs inline cannot be canceled, also where it has to wait after all; `inline` is false then."""
+    store = await bench.open()
+    assert isinstance(store, SqliteStore)
+    written = Written()
+    claim = await written.create(store)
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert store.inline
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.append, claim, written.calls("read_file"), written.status)
+            await anyio.sleep(0.001)
+            assert not store.inline
+            group.cancel_scope.cancel()
+            writer.rollback()
+    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    assert store.inline
+
+
+async def test_a_new_file_that_is_locked_is_waited_for_in_the_first_call(bench: SqliteBench) -> None:
+    """Opening it in an event loop does not wait."""
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("CREATE TABLE x (y)")
+        store = await bench.open()
+        async with anyio.create_task_group() as group:
+            group.start_soon(Written().create, store)
+            await anyio.sleep(0.001)
+            assert store.has("t1") is None
+            writer.rollback()
+    assert store.has("t1")
+    assert [row.id for row in await store.turns()] == ["t1"]
+
+
+async def test_text_that_is_not_utf8_concerns_its_own_turn(bench: SqliteBench) -> None:
+    """As another program may have written it."""
+    store = await bench.open()
+    for name in ("t1", "t2"):
+        await Written(name).create(store)
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute("UPDATE facts SET payload = CAST(x'ff' AS TEXT) WHERE turn = 1")
+        other.commit()
+    with pytest.raises(StoreError, match="fact 1"):
+        await store.facts("t1")
+    assert len(await store.turns()) == 2
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute("UPDATE turns SET agent = CAST(x'ff' AS TEXT) WHERE turn_id = 't1'")
+        other.commit()
+    assert [row.id for row in await store.turns()] == ["t2", "t1"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "methods"),
+    [
+        ("UPDATE facts SET payload = 'no JSON'", ["facts"]),
+        ("UPDATE facts SET seq = -9", ["claim"]),
+        ("UPDATE facts SET epoch = -1", ["claim_spans"]),
+        ("UPDATE turns SET epoch = -1", ["get", "is_driven", "claim"]),
+        ("UPDATE inbox SET kind = 'x'", ["inbox", "post", "claim"]),
+    ],
+)
+async def test_what_is_damaged_is_named_with_its_store(bench: SqliteBench, damage: str, methods: list[str]) -> None:
+    store, item = await bench.open(), InboxItem("t1", "abort", InboxKind.ABORT)
+    await store.release(await Written().create(store))
+    await store.post(item)
+    with closing(sqlite3.connect(bench.path)) as other:
+        other.execute(damage)
+        other.commit()
+    for method in methods:
+        with pytest.raises(UnreadableTurnError, match=f"^store {bench.path}: turn t1: "):
+            await getattr(store, method)(item if method == "post" else "t1")
+
+
+async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
+    """It says so, instead of giving what is left as if it were all."""
+    store, written = await bench.open(), Written(prompt="x" * 200_000)
+    await written.create(store)
+    await store.aclose()
+    size = bench.path.stat().st_size
+    with bench.path.open("r+b") as file:
+        file.seek(size // 2)  # the schema is in the first pages
+        file.write(b"\xff" * (size - size // 2))
+    store = await bench.open()
+    with pytest.raises(StoreError, match="the file is damaged"):
+        await store.facts("t1")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+async def test_a_file_that_may_only_be_read_is_read(bench: SqliteBench) -> None:
+    """And a write fails with the reason."""
+    store, written = await bench.open(), Written()
+    await store.release(await written.create(store))
+    await store.aclose()
+    bench.path.chmod(0o400)
+    store = await bench.open()
+    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    with pytest.raises(StoreError, match="give this user write access to the file"):
+        await store.claim("t1")
+
+
+async def test_a_new_file_is_for_its_user_only(bench: SqliteBench) -> None:
+    """It contains the prompts of users, and so does its log."""
+    store = await bench.open()
+    await Written().create(store)
+    for name in ("turns.db", "turns.db-wal", "turns.db-shm"):
+        assert bench.path.with_name(name).stat().st_mode & 0o777 == 0o600
+
+
+async def test_who_opens_a_file_does_not_change_who_may_read_it(bench: SqliteBench) -> None:
+    """A file that was made readable for others stays so, and is as old as it was."""
+    await (await bench.open()).aclose()
+    bench.path.chmod(0o640)
+    os.utime(bench.path, (1, 1))
+    await bench.open()
+    now = bench.path.stat()
+    assert (now.st_mode & 0o777, now.st_mtime) == (0o640, 1)
+
+
+async def test_what_was_deleted_is_not_left_in_the_file(bench: SqliteBench) -> None:
+    store = await bench.open()
+    await store.release(await Written(prompt="the word is XYZZY" * 2000).create(store))
+    await store.delete("t1")
+    await store.aclose()
+    assert [path.name for path in bench.path.parent.iterdir()] == ["turns.db"]
+    assert b"XYZZY" not in bench.path.read_bytes()
+
+
+async def test_a_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
+    """Also for the locks: a process that uses the link sees the driver."""
+    (bench.path.parent / "elsewhere").mkdir()
+    link = bench.path.parent / "elsewhere" / "link.db"
+    link.symlink_to(bench.path)
+    store, other = await bench.open(), SqliteStore(link)
+    bench.opened.append(other)
+    claim = await Written().create(store)
+    with pytest.raises(TurnBusyError):
+        await other.claim("t1")
+    await store.release(claim)
+    await other.claim("t1")
+    with pytest.raises(TurnBusyError):
+        await store.claim("t1")
+
+
+async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) -> None:
+    """As a command line may give it, in bytes that are not UTF-8."""
+    store = await bench.open()
+    for call in (store.get("\udcff"), store.inbox("\udcff"), store.post(InboxItem("\udcff", "abort", InboxKind.ABORT))):
+        with pytest.raises(StoreError, match="surrogates"):
+            await call
+
+
+@pytest.mark.parametrize("crowd", [None, 0])
+async def test_an_id_that_is_taken_is_named_with_its_store(bench: SqliteBench, crowd: int | None) -> None:
+    """Also where writes share a transaction."""
+    bench.crowd = crowd
+    store = await bench.open()
+    await Written().create(store)
+    with pytest.raises(StoreError, match=f"^store {bench.path}: turn t1 already exists"):
+        await Written().create(store)
+
+
+def test_a_place_that_cannot_be_used_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is not a database, whatever its name says. " * 50)
+    for path in (tmp_path / "missing" / "turns.db", tmp_path, tmp_path / "text.db"):
+        with pytest.raises(ConfigError, match=f"{path.name}.*: name a"):
+            SqliteStore(path)
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    """Not a byte of it changes."""
+    with closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
+        theirs.execute("CREATE TABLE turns (theirs TEXT)")
+    before = (tmp_path / "theirs.db").read_bytes()
+    with pytest.raises(ConfigError) as refused:
+        SqliteStore(tmp_path / "theirs.db")
+    assert str(refused.value).startswith(f"store {tmp_path / 'theirs.db'}: this is another program's database")
+    assert (tmp_path / "theirs.db").read_bytes() == before
+
+
+async def test_readers_need_not_wait_for_the_writer(bench: SqliteBench) -> None:
+    """The file is in WAL mode, for every process that opens it."""
+    await bench.open()
+    with closing(sqlite3.connect(bench.path)) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)

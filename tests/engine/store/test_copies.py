@@ -1,0 +1,78 @@
+"""The columns of a store say what the facts say; a changed one is named (`turnwright replay`)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from turnwright import Agent, Engine, tool
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.store import MemoryStore, SqliteStore, Store, open_store
+from turnwright.store.copies import AppendColumns, CopyingStore, TurnColumns, check_columns
+from turnwright_states import InvalidJournalError
+from turnwright_states.facts import Fact
+from turnwright_testing.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(needs_approval=True)
+def wipe(path: str) -> str:
+    """Wipe a path."""
+    return path
+
+
+async def paused_and_resumed(store: Store) -> tuple[Sequence[tuple[int, Fact]], TurnColumns]:
+    """The facts and the columns of a turn of two claims that ended."""
+    await store.migrate()
+    script = ScriptedModel(asks_for(("wipe", {"path": "a"})), "Done.")
+    async with Engine(model=script, tools=[wipe], store=store) as engine:
+        paused = await engine.run(Agent(name="Tidier"), "Tidy up")
+        ended = await engine.resume(paused.id, {"approval-1": True})
+        assert ended.reason == "answered"
+        assert isinstance(store, CopyingStore)
+        return await store.facts(ended.id), await store.columns(ended.id)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A store of each kind."""
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "sqlite":
+        return SqliteStore(tmp_path / "turns.db")
+    if PostgresServer.reason_missing():
+        pytest.skip("no PostgreSQL")
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return open_store(server.new_database())
+
+
+async def test_columns_of_a_resumed_turn_agree_with_its_facts(store: Store) -> None:
+    facts, columns = await paused_and_resumed(store)
+    check_columns(facts, columns)
+    assert columns.appends[-1].last == len(facts)
+
+
+async def test_each_changed_column_is_named(store: Store) -> None:
+    """A store has some of these: state, reason, steps, calls, epoch, times."""
+    facts, columns = await paused_and_resumed(store)
+    other = {"state": "REVIEW", "reason": "aborted", "steps": 9, "tool_calls": 9, "epoch": -2}
+    for name, value in columns.turn.items():
+        changed = other.get(name, value - 60 if isinstance(value, float) else None)
+        if name == "live":
+            changed = not value
+        with pytest.raises(InvalidJournalError, match=r"column|its time"):
+            check_columns(facts, structs.replace(columns, turn={**columns.turn, name: changed}))
+    for place, append in enumerate(columns.appends):
+        for name, value in append.values.items():
+            changed = other.get(name, value - 60 if isinstance(value, float) else None)
+            if name == "epoch" and value is None:
+                changed = 1
+            values = {**append.values, name: changed}
+            appends = [*columns.appends]
+            appends[place] = AppendColumns(append.first, append.last, values)
+            if append.values.get("state", "") is None:
+                continue
+            with pytest.raises(InvalidJournalError, match=r"column|its time"):
+                check_columns(facts, structs.replace(columns, appends=appends))

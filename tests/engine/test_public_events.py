@@ -1,0 +1,211 @@
+"""The public part of an event: the conversation, and no configuration or prices."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from ag_ui.core import RunAgentInput
+from msgspec.structs import fields
+
+from turnwright import Agent, Engine, FilePart, Limits, Message, Price, ToolResult, tool
+from turnwright.events import (
+    DeltaEvent,
+    FactEvent,
+    Interrupt,
+    OutputDeltaEvent,
+    ReasoningDeltaEvent,
+    ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
+    TextDeltaEvent,
+    ToolCallDeltaEvent,
+    ToolProgressEvent,
+    TurnEndedEvent,
+    TurnEvent,
+    TurnPausedEvent,
+)
+from turnwright.message import TextPart
+from turnwright.model import ModelError, ModelResponse, ResponseToolCall, ScriptedModel
+from turnwright_protocols.ag_ui import AgUiEncoder
+from turnwright_states import Cause, State, Usage
+from turnwright_states import facts as f
+
+#: What is in a line of every type, or in none.
+EVERYWHERE = frozenset({"turn", "seq", "elapsed", "state", "fact", "hash"})
+SECRETS = {
+    name: f"secret-{name}"
+    for name in (
+        "instructions",
+        "message_history",
+        "metadata",
+        "session",
+        "model",
+        "reasoning",
+        "signature",
+        "host",
+        "url",
+    )
+}
+
+
+def names_of(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+#: Whatever lists its public and its private fields.
+DECIDED: Mapping[str, type[f.Fact | TurnEvent]] = {
+    **f.KINDS,
+    "text_delta": TextDeltaEvent,
+    "reasoning_delta": ReasoningDeltaEvent,
+    "tool_call_delta": ToolCallDeltaEvent,
+    "output_delta": OutputDeltaEvent,
+    "response_restarted": ResponseRestartedEvent,
+    "response_withdrawn": ResponseWithdrawnEvent,
+    "tool_progress": ToolProgressEvent,
+    "turn_paused_event": TurnPausedEvent,
+    "turn_ended_event": TurnEndedEvent,
+}
+
+
+@pytest.mark.parametrize("kind", DECIDED)
+def test_every_field_of_every_fact_and_event_is_decided(kind: str) -> None:
+    one = DECIDED[kind]
+    assert names_of(one) <= set(one.public_fields) | one.private_fields | EVERYWHERE
+    assert not set(one.public_fields) & one.private_fields
+
+
+def test_every_event_was_looked_at() -> None:
+    assert kinds_of(TurnEvent) - {TurnEvent, FactEvent, DeltaEvent} == set(DECIDED.values()) - set(f.KINDS.values())
+    assert names_of(FactEvent) - EVERYWHERE <= {"message", "tools", "text", "tool"}, "of some facts: looked at below"
+
+
+def kinds_of(base: type[TurnEvent]) -> set[type[TurnEvent]]:
+    return {base}.union(*map(kinds_of, base.__subclasses__()))
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "private"),
+    [
+        ("model_replied.calls", f.CallMade, {"provider_id", "key", "own_key", "lease"}),
+        ("call_waiting.interrupt", f.InterruptRecord, set[str]()),
+        ("paused.interrupt", f.InterruptRecord, set[str]()),
+    ],
+)
+def test_every_field_in_a_field_is_decided(place: str, kind: type, private: set[str]) -> None:
+    line, name = place.split(".")
+    rule = f.KINDS[line].public_fields[name]
+    assert rule is not None
+    assert set(rule) | private == names_of(kind)
+    assert not set(rule) & private
+
+
+def test_usage_is_public_but_for_its_cost() -> None:
+    rules = [one.public_fields["usage"] for one in DECIDED.values() if "usage" in one.public_fields]
+    assert rules
+    assert all(rule is not None and set(rule) == set(Usage.__struct_fields__) - {"cost"} for rule in rules)
+
+
+class BrandNew(f.Fact, frozen=True, kw_only=True):
+    """A fact with a field that nobody decided on, and one that the event has too."""
+
+    kind = "brand_new"
+    text: str
+    message: str = ""
+
+
+def test_a_field_that_nobody_decided_on_is_private() -> None:
+    event = FactEvent(turn="t", seq=1, fact=BrandNew(0.0, State.STREAM, text="secret", message="secret"))
+    assert event.to_json()["text"] == "secret"
+    assert event.public() == {"type": "brand_new", "turn": "t", "seq": 1, "elapsed": 0.0, "state": "STREAM"}
+
+
+@tool(needs_approval=lambda path: path == "ask")
+async def erase(path: str) -> ToolResult:
+    """Erase a file."""
+    return ToolResult(f"erased {path}", {"erased": path})
+
+
+async def secretive(*script: ModelResponse | ModelError) -> list[TurnEvent]:
+    """The events of a turn that has a secret in each private place."""
+    model = ScriptedModel(*script, name=SECRETS["model"])
+    heard: list[TurnEvent] = []
+    engine = Engine(
+        model=model,
+        tools=[erase],
+        limits=Limits(tokens=123_457, cost=1234.5, max_retries=0),
+        prices={model.name: Price(input=7.0, output=11.0)},
+        on_event=[heard.append],
+    )
+    linked = FilePart(media_type="image/png", url=f"https://example.org/?{SECRETS['url']}", name="a.png")
+    await engine.run(
+        Agent(name="Tidier", instructions=SECRETS["instructions"]),
+        "Tidy up.",
+        files=[linked],
+        message_history=[Message(role="user", parts=(TextPart(text=SECRETS["message_history"]),))],
+        session=SECRETS["session"],
+        metadata={"user": SECRETS["metadata"]},
+    )
+    return heard
+
+
+def asking(path: str) -> ModelResponse:
+    return ModelResponse(
+        text="Let me see.",
+        reasoning=SECRETS["reasoning"],
+        reasoning_details=({"signature": SECRETS["signature"]},),
+        calls=(ResponseToolCall("erase", {"path": path}),),
+        usage=Usage(input_tokens=10, output_tokens=5),
+    )
+
+
+@pytest.mark.anyio
+async def test_what_is_public_of_a_turn_is_its_conversation() -> None:
+    events = await secretive(asking("x.log"), asking("ask"))
+    whole, public = json.dumps([e.to_json() for e in events]), [e.public() for e in events]
+    told = json.dumps(public)
+    assert [name for name, secret in SECRETS.items() if secret in whole] == [name for name in SECRETS if name != "host"]
+    assert [name for name, secret in SECRETS.items() if secret in told] == []
+    assert "123457" not in told
+    assert "cost" not in told
+    assert [line["type"] for line in public] == [event.type for event in events]
+    by_type: dict[str, Any] = {str(line["type"]): line for line in public}
+    assert by_type["turn_started"]["prompt"] == "Tidy up."
+    assert by_type["turn_started"]["agent"] == {"name": "Tidier"}
+    assert by_type["turn_started"]["files"] == [{"media_type": "image/png", "name": "a.png"}]
+    assert by_type["model_replied"]["calls"][0]["arguments"] == {"path": "ask"}
+    assert by_type["call_settled"]["result"] == "erased x.log"
+    assert by_type["paused"]["interrupts"][0]["arguments"] == {"path": "ask"}
+
+
+@pytest.mark.anyio
+async def test_an_error_is_not_public_wherever_it_is_quoted() -> None:
+    failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
+    events = await secretive(failure)
+    assert SECRETS["host"] in json.dumps([event.to_json() for event in events])
+    told = [event.public() for event in events]
+    assert SECRETS["host"] not in json.dumps(told)
+    assert (told[-1]["outcome"], told[-1]["reason"]) == ("failed", "model_error")
+    means = "The model could not be reached, refused the request, or gave no usable reply. You can try again."
+    assert told[-1]["sentinel"] == {"kind": "failed", "reason": "model_error", "text": means}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fails", [True, False])
+async def test_ag_ui_is_told_no_more(fails: bool) -> None:
+    """But for the model's reasoning and name: the protocol has events and fields for them."""
+    failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
+    events = await secretive(asking("x.log"), failure if fails else asking("ask"))
+    asked = RunAgentInput(thread_id="t", run_id="r", state={}, messages=[], tools=[], context=[], forwarded_props={})
+    encoder = AgUiEncoder(asked)
+    told = [one.model_dump_json() for event in events for one in encoder.encode(event)]
+    for name in SECRETS.keys() - {"reasoning", "model"}:
+        assert SECRETS[name] not in "".join(told), name
+    assert '"cost"' not in "".join(told)
+
+
+def test_an_interrupt_is_public_as_a_browser_is_sent_it() -> None:
+    """`TurnResult.interrupts` is sent to a browser as well."""
+    rule = TurnPausedEvent.public_fields["interrupts"]
+    assert rule is not None
+    assert {field.name for field in dataclasses.fields(Interrupt)} - set(rule) == {"grant"} == Interrupt.private_fields

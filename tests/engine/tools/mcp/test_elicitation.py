@@ -1,0 +1,308 @@
+"""Questions of a server during a call: the turn pauses, and the call is repeated with the answer.
+
+Both ways of the protocol are tried: the request of a server that waits (old), and the result that says what is missing
+(new).
+"""
+
+import json
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import UrlElicitationRequiredError
+
+from turnwright import Agent, Engine, TurnResult, reject
+from turnwright._base.background_task import background_task
+from turnwright.message import ToolResultPart
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import MemoryStore
+from turnwright.tools import GivenAnswer, ToolContext
+from turnwright.tools.mcp import mcp_tools
+from turnwright_states import CallStatus, Decision, InterruptKind, Limits
+from turnwright_testing import clock
+
+from .conftest import Context, Stage, Target
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Clerk")
+NAME = {"type": "object", "properties": {"name": {"type": "string", "minLength": 2}}, "required": ["name"]}
+SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+FREE = types.ToolAnnotations(read_only_hint=True)
+
+
+def asks(stage: Stage, name: str, *questions: tuple[str, dict[str, Any]]) -> None:
+    """Offer a tool that asks these questions, one after the other, and returns the answers."""
+
+    async def old(context: Context) -> str:
+        said = []
+        for message, schema in questions:
+            result = await context.session.elicit_form(message, schema)
+            if result.action != "accept":
+                return f"the user would not say: {result.action}"
+            said.append(result.content)
+        return str(said)
+
+    async def new(params: types.CallToolRequestParams) -> str | types.InputRequiredResult:
+        held = json.loads(params.request_state or "[]")
+        for answer in (params.input_responses or {}).values():
+            assert isinstance(answer, types.ElicitResult)
+            held.append(answer.content)
+        if len(held) == len(questions):
+            return str(held)
+        message, schema = questions[len(held)]
+        asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+        return types.InputRequiredResult(input_requests={"q": asked}, request_state=json.dumps(held))
+
+    @stage.tool(name, FREE)
+    async def ask(context: Context, params: types.CallToolRequestParams) -> str | types.InputRequiredResult:
+        return await (new(params) if context.protocol_version >= "2026" else old(context))
+
+
+def answered() -> ToolContext:
+    """A call that a person has answered, as it is made again."""
+    return ToolContext(turn_id="t1", call_id="c1", attempt=2, answers=(GivenAnswer(Decision.REPLY, "Ada"),))
+
+
+def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
+    parts = (part for message in turn.messages for part in message.parts)
+    return [(part.status, part.text) for part in parts if isinstance(part, ToolResultPart)]
+
+
+async def told(target: Target, *answers: str, limits: Limits | None = None) -> list[TurnResult]:
+    """Run a turn that calls the tool once, and answer its pauses with these; give the turn after each of them.
+
+    Each part of the turn has servers of its own, as if days had passed between them.
+    """
+    store, model = MemoryStore(), ScriptedModel(asks_for(("s__ask", {})), "Done.")
+    async with mcp_tools({"s": target}) as tools:
+        made: list[TurnResult] = [await Engine(model=model, tools=tools, store=store, limits=limits).run(AGENT, "hi")]
+    for answer in answers:
+        (open_,) = made[-1].interrupts
+        async with mcp_tools({"s": target}) as tools:
+            engine = Engine(model=model, tools=tools, store=store, limits=limits)
+            made.append(await engine.resume(made[-1].id, {open_.id: answer}))
+    return made
+
+
+async def test_a_question_pauses_the_turn_and_its_answer_goes_to_the_server(stage: Stage, target: Target) -> None:
+    asks(stage, "ask", ("Your name?", NAME))
+    paused, done = await told(target, "Ada")
+    (open_,) = paused.interrupts
+    assert (open_.kind, open_.tool, open_.question) == (
+        InterruptKind.QUESTION,
+        "s__ask",
+        "s asks: Your name?\nname (text; at least 2 characters)",
+    )
+    assert (done.text, results(done)) == ("Done.", [(CallStatus.OK, "[{'name': 'Ada'}]")])
+
+
+async def test_several_questions_are_a_pause_each(stage: Stage, target: Target) -> None:
+    """The server starts from the beginning each time, and gets the same answers again."""
+    asks(stage, "ask", ("Your name?", NAME), ("Sure?", SURE))
+    first, second, done = await told(target, "Ada", "yes")
+    assert [turn.interrupts[0].question.splitlines()[0] for turn in (first, second)] == [
+        "s asks: Your name?",
+        "s asks: Sure?",
+    ]
+    assert second.interrupts[0].choices == ("yes", "no")
+    assert results(done) == [(CallStatus.OK, "[{'name': 'Ada'}, {'sure': True}]")]
+
+
+async def test_an_answer_that_does_not_fit_is_asked_for_again(stage: Stage, target: Target) -> None:
+    asks(stage, "ask", ("Sure?", SURE))
+    _, again, done = await told(target, "perhaps", "no")
+    assert again.interrupts[0].question == (
+        "Invalid answer: sure: 'perhaps' is neither yes nor no\ns asks: Sure?\nsure (yes or no)"
+    )
+    assert results(done) == [(CallStatus.OK, "[{'sure': False}]")]
+
+
+async def test_a_person_who_never_answers_rightly_is_not_asked_for_ever(stage: Stage, target: Target) -> None:
+    """A server's questions count as pauses of the turn."""
+    asks(stage, "ask", ("Sure?", SURE))
+    *_, last = await told(target, "?", "?", limits=Limits(max_pauses=2))
+    assert (last.paused, last.text) == (False, "Done.")
+    ((status, _),) = results(last)
+    assert status is not CallStatus.OK
+
+
+async def test_a_denial_settles_the_call(stage: Stage, target: Target) -> None:
+    asks(stage, "ask", ("Your name?", NAME))
+    async with mcp_tools({"s": target}) as tools:
+        engine = Engine(model=ScriptedModel(asks_for(("s__ask", {})), "Done."), tools=tools)
+        paused = await engine.run(AGENT, "hi")
+        done = await engine.resume(paused.id, {paused.interrupts[0].id: reject("none of its business")})
+    assert [status for status, _ in results(done)] == [CallStatus.REJECTED]
+    assert len(stage.calls) == 1
+
+
+async def test_several_fields_are_answered_together(stage: Stage, target: Target) -> None:
+    both = {"type": "object", "properties": NAME["properties"] | SURE["properties"]}  # type: ignore[operator]
+    asks(stage, "ask", ("Book?", both))
+    _, done = await told(target, "name=Ada\nsure=yes")
+    assert results(done) == [(CallStatus.OK, "[{'name': 'Ada', 'sure': True}]")]
+
+
+async def test_calls_that_ask_side_by_side_get_their_own_answers(stage: Stage, target: Target) -> None:
+    """Over streams a question does not name its call: the calls are repeated, one after the other."""
+    asks(stage, "ask", ("Your name?", NAME))
+    asks(stage, "check", ("Sure?", SURE))
+    stage.says("quick", "at once", FREE)
+    model = ScriptedModel(asks_for(("s__ask", {}), ("s__check", {}), ("s__quick", {})), "Done.")
+    async with mcp_tools({"s": target}) as tools, Engine(model=model, tools=tools) as engine:
+        paused = await engine.run(AGENT, "hi")
+        answers = {open_.id: "Ada" if open_.tool == "s__ask" else "yes" for open_ in paused.interrupts}
+        assert sorted(open_.question.splitlines()[0] for open_ in paused.interrupts) == [
+            "s asks: Sure?",
+            "s asks: Your name?",
+        ]
+        done = await engine.resume(paused.id, answers)
+    assert [text for _, text in results(done)] == ["[{'name': 'Ada'}]", "[{'sure': True}]", "at once"]
+
+
+async def test_a_question_waits_until_it_is_clear_whose_it_is(stage: Stage) -> None:
+    """A call that only takes long is let finish, and is not made again."""
+    asks(stage, "ask", ("Your name?", NAME))
+    asked = anyio.Event()
+
+    @stage.tool("long", FREE)
+    async def long(_context: Context, _params: types.CallToolRequestParams) -> str:
+        await asked.wait()
+        return "long ago"
+
+    async def watch() -> None:
+        while not any(call.name == "ask" for call in stage.calls):
+            await anyio.lowlevel.checkpoint()
+        asked.set()
+
+    model = ScriptedModel(asks_for(("s__ask", {}), ("s__long", {})), "Done.")
+    async with mcp_tools({"s": stage.old}) as tools, Engine(model=model, tools=tools) as engine:
+        async with background_task(watch):
+            paused = await engine.run(AGENT, "hi")
+        done = await engine.resume(paused.id, {paused.interrupts[0].id: "Ada"})
+    assert [text for _, text in results(done)] == ["[{'name': 'Ada'}]", "long ago"]
+    assert [call.name for call in stage.calls].count("long") == 1
+
+
+async def test_a_call_that_was_answered_waits_for_nobody_where_it_is_told_whose_question_it_is(stage: Stage) -> None:
+    asks(stage, "ask", ("Your name?", NAME))
+    over = anyio.Event()
+
+    @stage.tool("slow", FREE)
+    async def slow(_context: Context, _params: types.CallToolRequestParams) -> str:
+        await over.wait()
+        return "slow"
+
+    async with mcp_tools({"s": stage.server}) as (ask, dawdle), anyio.create_task_group() as group:
+        group.start_soon(dawdle.run, {}, ToolContext(turn_id="another", call_id="c1"))
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(60):
+            assert (await ask.run({}, answered())).text == "[{'name': 'Ada'}]"
+        over.set()
+
+
+def test_the_time_of_a_call_that_waits_until_it_is_alone_stands_still(stage: Stage) -> None:
+    """Over streams, where one that was answered runs alone. The event loop skips the time."""
+
+    @stage.tool("ask", FREE)
+    async def ask(context: Context, _params: types.CallToolRequestParams) -> str:
+        await anyio.sleep(20)
+        return str((await context.session.elicit_form("Your name?", NAME)).content)
+
+    @stage.tool("slow", FREE)
+    async def slow(_context: Context, _params: types.CallToolRequestParams) -> str:
+        await anyio.sleep(20)
+        return "slow"
+
+    async def scene() -> None:
+        async with mcp_tools({"s": stage.old}, timeout=30) as (asking, dawdle), anyio.create_task_group() as group:
+            group.start_soon(dawdle.run, {}, ToolContext(turn_id="another", call_id="c1"))
+            await anyio.wait_all_tasks_blocked()
+            assert (await asking.run({}, answered())).text == "{'name': 'Ada'}"
+
+    clock.run(scene)
+
+
+async def test_calls_that_come_later_do_not_overtake_one_that_is_to_run_alone(stage: Stage) -> None:
+    asks(stage, "ask", ("Your name?", NAME))
+    over = anyio.Event()
+
+    @stage.tool("slow", FREE)
+    async def slow(_context: Context, _params: types.CallToolRequestParams) -> str:
+        await over.wait()
+        return "slow"
+
+    async with mcp_tools({"s": stage.old}) as (ask, dawdle):
+        other = ToolContext(turn_id="another", call_id="c1")
+        async with anyio.create_task_group() as group:
+            for tool, context in ((dawdle, other), (ask, answered()), (dawdle, other)):
+                group.start_soon(tool.run, {}, context)
+                await anyio.wait_all_tasks_blocked()
+            assert [call.name for call in stage.calls] == ["slow"]
+            over.set()
+    assert [call.name for call in stage.calls] == ["slow", "ask", "slow"]
+
+
+async def test_an_address_to_visit_is_shown(stage: Stage) -> None:
+    @stage.tool("ask", FREE)
+    async def ask(context: Context, _params: types.CallToolRequestParams) -> str:
+        result = await context.session.elicit_url("Please pay.", "https://pay.example/7", "e1")
+        return result.action
+
+    paused, done = await told(stage.old, "done")
+    (open_,) = paused.interrupts
+    assert open_.question == "s asks: Please pay.\nOpen https://pay.example/7, then answer done."
+    assert open_.choices == ("done",)
+    assert results(done) == [(CallStatus.OK, "accept")]
+
+
+async def test_only_done_is_taken_for_consent_to_an_address(stage: Stage) -> None:
+    """An answer that is not a consent is not sent as one."""
+
+    @stage.tool("ask", FREE)
+    async def ask(context: Context, _params: types.CallToolRequestParams) -> str:
+        return (await context.session.elicit_url("Please pay.", "https://pay.example/7", "e1")).action
+
+    _, again, done = await told(stage.old, "no", "Done ")
+    assert again.interrupts[0].question.startswith("Invalid answer 'no': answer done, or reject the call.")
+    assert results(done) == [(CallStatus.OK, "accept")]
+
+
+async def test_an_error_that_names_an_address_is_a_question_too(stage: Stage, target: Target) -> None:
+    """Once it is answered the call is made again at once; if that names an address again, so is the person."""
+
+    @stage.tool("ask", FREE)
+    async def ask(_context: Context, _params: types.CallToolRequestParams) -> str:
+        if len(stage.calls) > 3:  # the person has been there
+            return "welcome"
+        wanted = types.ElicitRequestURLParams(message="Log in.", url="https://login.example", elicitation_id="e1")
+        raise UrlElicitationRequiredError([wanted])
+
+    paused, again, done = await told(target, "done", "done")
+    assert "Open https://login.example, then answer done." in paused.interrupts[0].question
+    assert again.interrupts[0].question == paused.interrupts[0].question
+    assert results(done) == [(CallStatus.OK, "welcome")]
+
+
+async def test_a_question_about_no_call_is_turned_down(stage: Stage) -> None:
+    """Nobody waits for its answer, and nobody is asked."""
+    actions: list[str] = []
+    over = anyio.Event()
+
+    @stage.tool("later", FREE)
+    async def later(context: Context, _params: types.CallToolRequestParams) -> str:
+        async def ask() -> None:
+            actions.append((await context.session.elicit_form("Still there?", NAME)).action)
+            over.set()
+
+        group.start_soon(ask)
+        return "soon"
+
+    async with anyio.create_task_group() as group, mcp_tools({"s": stage.old}) as tools:
+        engine = Engine(model=ScriptedModel(asks_for(("s__later", {})), "Done."), tools=tools)
+        assert (await engine.run(AGENT, "hi")).text == "Done."
+        await over.wait()
+    assert actions == ["cancel"]

@@ -1,0 +1,24 @@
+"""`docs/mcp.md`: the files of its example do what the page shows."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[4] / "docs" / "mcp.md"
+
+
+def test_the_example_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"`(\w+\.\w+)`,[^`]*```json\n(.*?)```|^`(\w+\.py)`[,;].*?```python\n(.*?)```",
+        PAGE.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+    files = {one or other: text or code for one, text, other, code in blocks}
+    assert list(files) == ["mcp.json", "stock.py", "turn.py"]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text.replace('"python"', f'"{sys.executable}"'), encoding="utf-8")
+    done = subprocess.run([sys.executable, "turn.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = re.search(r"prints\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert said is not None
+    assert (done.stdout, done.stderr) == (said[1], "")

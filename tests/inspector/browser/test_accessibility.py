@@ -1,0 +1,133 @@
+"""Everybody can use the pages: axe-core finds nothing on any of them, by any of its rules."""
+
+from typing import Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it ships no types
+from playwright.sync_api import Browser, Page, expect
+
+from turnwright import Engine
+from turnwright.model import asks_for
+from turnwright.store import MemoryStore
+from turnwright_inspector import inspector_app
+from turnwright_inspector.tabs import TABS
+
+from .stage import DESKTOP, PHONE, Stage, searching, visiting
+
+#: Every rule in light; in dark nothing is different but the colors.
+RULES: Final = {"light": {}, "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}}}
+SIZES: Final = {"phone": PHONE, "desktop": DESKTOP}
+
+
+@pytest.fixture(scope="module")
+def turns(stage: Stage) -> dict[str, str]:
+    """Turns of each kind that looks different."""
+    mixed = asks_for(("look_up", {"word": "a"}), ("broken", {"word": "b"}), ("helper", {"prompt": "Help."}))
+    return {
+        "capped": stage.play(searching(), repeat=True, steps=3),
+        "mixed": stage.play(mixed, "I helped.", asks_for(("wide", {"word": "W"})), "Done.", session="talk"),
+        "asking": stage.play(asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))),
+        "paused": stage.play(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"}))),
+        "doomed": stage.play(asks_for(("look_up", {"word": "a"})), repeat=True),
+        "failed": stage.play(asks_for(("look_up", {"word": "a"}))),
+    }
+
+
+def violations(page: Page) -> list[str]:
+    """Return the violations on the page as shown, in light and in dark."""
+    found = []
+    for scheme, rules in RULES.items():
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        wrong = Axe().run(page, options={**rules, "resultTypes": ["violations"]}).response["violations"]
+        found += [
+            f"{scheme}: {one['id']}: {node['target']} {node['failureSummary']}"
+            for one in wrong
+            for node in one["nodes"]
+        ]
+    return found
+
+
+#: What a tab holds is the same on a phone, where it stands otherwise: those that differ most are looked at there too.
+ON_A_PHONE: Final = ("chart", "timeline", "journal")
+
+
+@pytest.mark.parametrize(
+    ("tab", "size"), [*((tab, "desktop") for tab in TABS), *((tab, "phone") for tab in ON_A_PHONE)]
+)
+def test_a_turn_with_each_tab(browser: Browser, stage: Stage, turns: dict[str, str], tab: str, size: str) -> None:
+    with visiting(browser, stage, SIZES[size]) as page:
+        page.goto(stage.url(turns["mixed"], f"?tab={tab}&step=1"))
+        assert violations(page) == []
+
+
+def test_a_transcript_with_all_of_it_open(page: Page, stage: Stage) -> None:
+    """Calls, Markdown with code, a table and a list, and JSON."""
+    text = "# It\n\n- **a** [b](https://a.example)\n\n| a | b |\n|-|-|\n| 1 | 2 |\n\n```python\nx = 'a' # b\n```\n\n> c"
+    calls = asks_for(("look_up", {"word": "a", "in": [1, 2, 3, 4, 5]}), ("broken", {"word": "b"}), text=text)
+    turn = stage.play(calls, '{"a": {"b": [1, 2, 3, 4, 5], "c": true}}', prompt=text)
+    page.goto(stage.url(turn))
+    page.evaluate("for (const one of document.querySelectorAll('#turn details')) one.open = true")
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str], size: str) -> None:
+    with visiting(browser, stage, SIZES[size]) as page:
+        for turn in turns.values():
+            page.goto(stage.url(turn, "?tab=budgets"))
+            assert violations(page) == []
+        page.goto(stage.url(turns["capped"], "?tab=budgets&at=5"))
+        assert violations(page) == []
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert violations(page) == []
+
+
+#: The addresses of each page, by the name of its route; those that are nowhere have none.
+PAGES: Final = {
+    "turns": ("/", "/?q=nothing-like-this", "/?sort=tokens&since=2026-01-01"),
+    "needs-you": ("/needs-you",),
+    "agents": ("/agents",),
+    "sessions": ("/sessions",),
+    "session": ("/session?session=talk",),
+    "statistics": ("/statistics",),
+    "compare": ("/compare?left={mixed}&right={capped}", "/compare?left={mixed}", "/compare"),
+    "edit": ("/turns/{mixed}/edit?step=2",),
+    "new": ("/new",),
+    "turn": ("/turns/{mixed}?tab=chart&state=STREAM", "/turns/{mixed}?tab=chart&chart=full"),
+    "": ("/nowhere", "/turns/nobody"),
+}
+#: What is not a page: files, streams and the scripts of the pages.
+NO_PAGES: Final = {"journal", "export", "live", "turn-live", "static", "turn-file", "file", "needs-you-count"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("path", [path for paths in PAGES.values() for path in paths])
+def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str) -> None:
+    with visiting(browser, stage, SIZES[size], unanswered=True) as page:
+        page.goto(f"{stage.address}{path.format(**turns)}")
+        assert violations(page) == []
+
+
+def test_no_page_is_left_out() -> None:
+    routes = inspector_app(Engine(store=MemoryStore())).routes
+    named = {getattr(route, "name", "") for route in routes if "GET" in (getattr(route, "methods", None) or ("GET",))}
+    assert named - NO_PAGES == PAGES.keys() - {""}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_said_when_something_went_wrong(browser: Browser, stage: Stage, size: str) -> None:
+    """Of somebody's action with what was written, and of what the page tried by itself."""
+    turn = stage.play(asks_for(("delete_file", {"path": "a"})))
+    with visiting(browser, stage, SIZES[size], unanswered=True) as page:
+        page.goto(stage.url(turn, "?tab=budgets"))
+        page.get_by_label("A message for the model").fill("Leave it alone. " * 20)
+        stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "b"})))
+        expect(page.get_by_role("region", name="That question is closed.")).to_be_visible()
+        expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+        assert violations(page) == []
+        page.get_by_role("button", name="Close").click()
+        page.context.set_offline(offline=True)
+        stage.answered_elsewhere(turn, "approval-2")
+        expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
+        assert violations(page) == []

@@ -1,0 +1,298 @@
+"""Parts of a page are replaced, with a real browser: a failed or late response removes nothing."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, Route, expect
+
+from turnwright.model import asks_for
+from turnwright_inspector.http.refusals import failure
+
+from .stage import DONE, TOKEN, Stage, visiting
+
+WAITS = asks_for(("wait_here", {"word": "a"}))
+ASKS = asks_for(("delete_file", {"path": "old.log"}))
+TROUBLE = "<!doctype html><html><body><main><h1>The store cannot be read</h1><p>It is locked.</p></main></body></html>"
+
+
+@pytest.fixture
+def page(browser: Browser, stage: Stage) -> Iterator[Page]:
+    """Somebody whose requests are not all answered."""
+    with visiting(browser, stage, unanswered=True) as page:
+        yield page
+
+
+class Held:
+    """Requests that are held up until they are released."""
+
+    def __init__(self, page: Page, address: re.Pattern[str], method: str = "GET") -> None:
+        self._method = method
+        self._open = False
+        self.routes: list[Route] = []
+        page.route(address, self._hold)
+
+    def _hold(self, route: Route) -> None:
+        asked = route.request
+        if not self._open and asked.method == self._method and asked.resource_type in ("xhr", "fetch"):
+            self.routes.append(route)
+        else:
+            route.continue_()
+
+    def let_go(self) -> None:
+        """Answer what was held up, and hold nothing up any more."""
+        self._open = True
+        for route in self.routes:
+            route.continue_()
+
+
+def failing(
+    page: Page, address: re.Pattern[str], *, times: int, status: int = 503, method: str = "GET", body: str = TROUBLE
+) -> list[str]:
+    """Answer the next requests with an error. Gives the addresses of those that were."""
+    failed: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked = route.request
+        if asked.method == method and asked.resource_type in ("xhr", "fetch") and len(failed) < times:
+            failed.append(asked.url)
+            route.fulfill(status=status, content_type="text/html", body=body)
+        else:
+            route.continue_()
+
+    page.route(address, answer)
+    return failed
+
+
+def of(turn: str) -> re.Pattern[str]:
+    """Return a pattern for the addresses of a turn's page, without its live events."""
+    return re.compile(rf"/turns/{re.escape(turn)}(\?|$)")
+
+
+def current_step(page: Page, title: str) -> None:
+    expect(page.locator("#steps [aria-current] .step-title")).to_have_text(title)
+
+
+def test_what_takes_long_says_that_it_is_under_way(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    page.goto(stage.url(turn))
+    held = Held(page, of(turn))
+    page.get_by_role("link", name="Timeline").click()
+    expect(page.locator("html[data-busy]")).to_have_count(1)
+    held.let_go()
+    expect(page.locator("#tab")).to_have_attribute("data-tab", "timeline")
+    expect(page.locator("html[data-busy]")).to_have_count(0)
+
+
+def test_a_turn_stays_in_view_while_the_store_cannot_be_read_and_goes_on_afterwards(page: Page, stage: Stage) -> None:
+    with stage.playing(WAITS, WAITS, WAITS, "Done.") as turn:
+        page.goto(stage.url(turn))
+        expect(page.locator("#step-1")).to_be_visible()
+        failed = failing(page, of(turn), times=2)
+        stage.gate.let_one_through(stage.portal)
+        notice = page.get_by_role("region", name="Not up to date.")
+        expect(notice).to_contain_text("The store cannot be read: It is locked. This is the state of")
+        expect(page.locator("#says")).to_contain_text("Not up to date.")
+        expect(page.locator("#step-1")).to_be_visible()
+        expect(page.locator("#step-2")).to_be_visible()
+        expect(notice).to_be_hidden()
+        assert len(failed) == 2
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#step-3")).to_be_visible()
+
+
+def test_the_wait_to_try_again_grows_and_need_not_be_waited_for(page: Page, stage: Stage) -> None:
+    with stage.playing(WAITS, WAITS, "Done.") as turn:
+        page.goto(stage.url(turn))
+        asked: list[float] = []
+        page.on("request", lambda one: asked.append(time.monotonic()) if of(turn).search(one.url) else None)
+        failing(page, of(turn), times=4)
+        stage.gate.let_one_through(stage.portal)
+        expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
+        while len(asked) < 3:
+            page.wait_for_timeout(100)
+        page.get_by_role("button", name="Try now").click()
+        page.wait_for_timeout(300)
+        assert len(asked) == 4
+        page.get_by_role("button", name="Try now").click()
+        expect(page.locator("#step-2")).to_be_visible()
+        expect(page.get_by_role("region", name="Not up to date.")).to_be_hidden()
+        assert asked[2] - asked[1] > 1.3 * (asked[1] - asked[0])
+
+
+def test_the_list_stays_in_view_while_the_store_cannot_be_read(page: Page, stage: Stage) -> None:
+    stage.play("Done.", prompt="The first of them.")
+    page.goto(f"{stage.address}/")
+    expect(page.locator("#turns")).to_contain_text("The first of them.")
+    # It asks once for what happened before somebody watched.
+    page.wait_for_timeout(500)
+    failed = failing(page, re.compile(rf"{re.escape(stage.address)}/$"), times=1)
+    stage.play("Done.", prompt="The second of them.")
+    expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
+    expect(page.locator("#turns")).to_contain_text("The first of them.")
+    expect(page.locator("#turns")).to_contain_text("The second of them.")
+    assert len(failed) == 1
+
+
+def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.goto(stage.url(turn))
+    words = page.get_by_label("A message for the model")
+    words.fill("What took ten minutes to write.")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Reject").click()
+    expect(page.get_by_role("region", name="Not done.")).to_contain_text("Your session has ended.")
+    expect(words).to_have_value("What took ten minutes to write.")
+    # The page looks again by itself, perhaps before the other one is closed.
+    with page.expect_response(lambda answer: of(turn).search(answer.url) is not None and answer.status == 200):
+        again = page.context.new_page()
+        again.goto(f"{stage.address}/?token={TOKEN}")
+        again.close()
+    page.get_by_role("button", name="Reject").click()
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_words_that_do_not_arrive_stay_to_be_sent_again(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.goto(stage.url(turn))
+    box = page.get_by_label("Send a message to the turn")
+    box.fill("Mind the gap")
+    page.route(re.compile("/steer$"), lambda route: route.abort(), times=1)
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("region", name="Perhaps not done.")).to_contain_text(
+        "What you wrote is still here; try again."
+    )
+    expect(box).to_have_value("Mind the gap")
+    page.get_by_role("button", name="Close").click()
+    expect(page.locator("#notice")).to_be_hidden()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#actions")).to_contain_text("waits in the inbox")
+    expect(box).to_have_value("")
+
+
+def test_a_link_that_leads_nowhere_takes_nothing_away(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    page.goto(stage.url(turn))
+    stage.delete(turn)
+    page.locator("#tab-journal").click()
+    expect(page.get_by_role("region", name="Not shown.")).to_be_visible()
+    expect(page.locator("#stop-title")).to_have_text(DONE)
+    expect(page).to_have_url(stage.url(turn))
+
+
+def test_an_error_of_the_inspector_is_told_and_takes_nothing_away(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    page.goto(stage.url(turn))
+    failing(page, of(turn), times=1, status=500, body=bytes(failure().body).decode())
+    page.locator("#tab-journal").click()
+    notice = page.get_by_role("region", name="Not shown.")
+    expect(notice).to_contain_text("The inspector failed: This is an error of the inspector, not of a turn")
+    expect(page.locator("#stop-title")).to_have_text(DONE)
+    page.locator("#tab-journal").click()
+    expect(page).to_have_url(stage.url(turn, "?tab=journal"))
+
+
+def test_a_replay_stops_where_nothing_is_answered(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    page.goto(stage.url(turn))
+    failing(page, of(turn), times=1)
+    page.locator("#play").click()
+    expect(page.get_by_role("region", name="Not shown.")).to_be_visible()
+    expect(page.locator("#play")).to_have_attribute("aria-pressed", "false")
+    expect(page).to_have_url(stage.url(turn))
+    page.locator("#play").click()
+    expect(page.locator("#now")).to_be_visible()
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_a_turn_that_is_deleted_while_it_is_watched_stays_in_view(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.goto(stage.url(turn))
+    stage.delete(turn)
+    expect(page.locator("#notice")).to_be_visible()
+    expect(page.locator(".asked")).to_be_visible()
+
+
+def test_a_slow_step_is_not_undone_by_what_happens_meanwhile(page: Page, stage: Stage) -> None:
+    with stage.playing(WAITS, WAITS, "Done.") as turn:
+        page.goto(stage.url(turn))
+        held = Held(page, re.compile(r"\?step=1\b"))
+        page.locator("#step-1 a").click()
+        stage.gate.let_one_through(stage.portal)
+        page.wait_for_timeout(800)
+        held.let_go()
+        expect(page.locator("#step-2")).to_be_visible()
+        page.wait_for_timeout(500)
+        current_step(page, "Step 1")
+        expect(page).to_have_url(re.compile(r"\?step=1\b"))
+
+
+def test_what_is_answered_after_somebody_went_on_is_not_shown(page: Page, stage: Stage) -> None:
+    with stage.playing(WAITS, WAITS, "Done.") as turn:
+        page.goto(stage.url(turn))
+        held = Held(page, re.compile(rf"/turns/{re.escape(turn)}$"))
+        stage.gate.let_one_through(stage.portal)
+        while not held.routes:
+            page.wait_for_timeout(50)
+        page.locator("#step-1 a").click()
+        current_step(page, "Step 1")
+        held.let_go()
+        expect(page.locator("#step-2")).to_be_visible()
+        page.wait_for_timeout(300)
+        current_step(page, "Step 1")
+
+
+def test_a_slow_deed_does_not_bring_back_the_view_that_was_left(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.goto(stage.url(turn))
+    held = Held(page, re.compile("/steer$"), "POST")
+    page.get_by_label("Send a message to the turn").fill("Hurry")
+    page.get_by_role("button", name="Send").click()
+    page.locator("#tab-journal").click()
+    expect(page).to_have_url(re.compile("tab=journal"))
+    held.let_go()
+    expect(page.locator("#actions")).to_contain_text("waits in the inbox")
+    expect(page.locator("#tabs [aria-current]")).to_have_text("Journal")
+
+
+def test_a_pointer_that_is_taken_away_does_not_end_the_watching(page: Page, stage: Stage) -> None:
+    with stage.playing(WAITS, WAITS, "Done.") as turn:
+        page.goto(stage.url(turn))
+        for kind in ("pointerdown", "pointercancel"):
+            page.locator("#place").dispatch_event(kind)
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#step-2")).to_be_visible()
+
+
+def test_the_watching_goes_on_after_its_connection_was_refused(page: Page, stage: Stage) -> None:
+    refused: list[Request] = []
+
+    def answer(route: Route) -> None:
+        if len(refused) < 2:
+            refused.append(route.request)
+            route.fulfill(status=503, body="")
+        else:
+            route.continue_()
+
+    with stage.playing(WAITS, WAITS, "Done.") as turn:
+        page.route(re.compile("/live"), answer)
+        page.goto(stage.url(turn))
+        expect(page.locator("#step-1")).to_be_visible()
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#step-2")).to_be_visible()
+        while len(refused) < 2:
+            page.wait_for_timeout(50)
+        page.wait_for_timeout(2500)
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#stop-title")).to_have_text(DONE)
+
+
+def test_a_turn_and_its_journal_are_downloaded(page: Page, stage: Stage) -> None:
+    turn = stage.play("Done.")
+    for tab, link in (("reproduce", "Download the turn"), ("journal", "Download as JSON lines")):
+        page.goto(stage.url(turn, f"?tab={tab}"))
+        with page.expect_download() as downloaded:
+            page.get_by_role("link", name=link).click()
+        assert "turn_started" in downloaded.value.path().read_text(encoding="utf-8")

@@ -1,0 +1,109 @@
+"""`turnwright explain`: every bound of a turn with its value, its formula, who set it, and how exact it is."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turnwright import Agent
+from turnwright.agents.bounds import EXACTNESS
+from turnwright.tools import builtin_tools
+from turnwright_proof.certificates.certificate import Certificate, certificate
+from turnwright_proof.certificates.code_reader import code_reader
+from turnwright_states import REASONS
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli
+
+
+def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:
+    """It is the very certificate that an embedder gets, and nothing else is printed."""
+    file = cli.agent("steps: 5", "concluding: within", "max_retries: 1", "budget: {tool_calls: 9, seconds: 60}")
+    (said,) = cli.run("explain", "--agents", file, "--json").events
+    agent = Agent.model_validate(
+        {
+            "name": "Tester",
+            "instructions": "Test well.",
+            "steps": 5,
+            "concluding": "within",
+            "max_retries": 1,
+            "budget": {"tool_calls": 9, "seconds": 60},
+        }
+    )
+    code = code_reader(lambda _: builtin_tools(Path()))
+    assert Certificate.from_json(said) == certificate(agent, code_of=code)
+    assert (said["schema"], said["agent"]) == ("turnwright/certificate/2", "Tester")
+    assert said["bounds"][0] == {
+        "bound": "cap",
+        "value": 5,
+        "formula": "min(steps, ceiling) = min(5, 200)",
+        "set_by": "agent",
+        "field": "steps",
+        "settings": [
+            {"field": "steps", "value": 5, "set_by": "agent"},
+            {"field": "ceiling", "value": 200, "set_by": "default"},
+        ],
+        "exactness": "exact",
+        "exactness_means": "never exceeded",
+        "reason": "step_cap",
+    }
+
+
+def test_the_columns_say_what_the_certificate_says(cli: "Cli") -> None:
+    file = cli.agent("steps: 5", "budget: {tokens: 1234567, cost: 0.5}")
+    text, as_json = cli.each(["explain", "--agents", file], ["explain", "--agents", file, "--json"])
+    lines, bounds = text.out.splitlines(), [*as_json.last["bounds"], as_json.last["reply"]]
+    head = next(line for line in lines if line.startswith("bound"))
+    assert head.split("  ")[0] == "bound"
+    at = [head.index(name) for name in ("bound", "value", "set by", "exactness", "formula")]
+    table = lines[lines.index(head) + 1 :][: len(bounds)]
+    for line, bound in zip(table, bounds, strict=True):
+        cells = [line[start:end].strip() for start, end in zip(at, [*at[1:], None], strict=True)]
+        others = ", ".join(f"{one['field']}: {one['set_by']}" for one in bound["settings"][1:])
+        value = "off" if bound["value"] is None else str(bound["value"]).removesuffix(".0")
+        who = f"{bound['set_by']} ({others})" if others else bound["set_by"]
+        assert cells == [bound["bound"], value, who, bound["exactness"], bound["formula"]]
+    assert "1234567" in text.out
+    assert f"Chart 4, 75 rows, SHA-256 {as_json.last['chart']['digest']}" in lines
+    assert all(f"{exactness}: {means}" in lines for exactness, means in EXACTNESS.items())
+
+
+def test_what_ends_a_turn_is_told_with_what_to_do_then(cli: "Cli") -> None:
+    said = cli.run("explain", "--steps", "0")
+    assert (said.code, said.err) == (0, "")
+    assert "min(steps, ceiling) = min(0, 200)" in said.out
+    assert "(allowance + 1) x (1 + max_retries) = (0 + 1) x (1 + 3)" in said.out
+    for reason, meaning in REASONS.items():
+        assert f"{reason} " in said.out
+        assert f"{meaning.means} {meaning.next}" in said.out
+
+
+def test_the_flag_goes_before_the_file_and_is_configuration(cli: "Cli") -> None:
+    cli.agent("steps: 5")
+    asked = ["explain", "--agent", "Tester", "--json"]
+    named, changed, above = cli.each(asked, [*asked, "--steps", "7"], [*asked, "--steps", "500"])
+    caps = [(said.last["bounds"][0]["value"], said.last["bounds"][0]["set_by"]) for said in (named, changed, above)]
+    assert caps == [(5, "agent"), (7, "configuration"), (200, "ceiling")]
+
+
+def test_tool_timeout_flag_precedes_the_file(cli: "Cli") -> None:
+    file = cli.agent("tool_timeout: 60")
+    said = cli.run("explain", "--agents", file, "--tool-timeout", "20").out
+    (line,) = (line for line in said.splitlines() if line.startswith("seconds of a tool call"))
+    assert line.split()[5:7] == ["20", "flag"]
+
+
+def test_the_schema_is_printed_as_it_is_frozen(cli: "Cli") -> None:
+    assert json.loads(cli.run("explain", "--schema").out) == Certificate.model_json_schema()
+
+
+def test_tools_that_are_not_offered_are_named(cli: "Cli") -> None:
+    cli.agent("tools: [stock, read_file]")
+    said = cli.run("explain", "--agent", "Tester")
+    assert said.code == 0
+    assert said.err.startswith("turnwright: unknown tools: stock: name their module with --tools. ")
+
+
+def test_explain_of_a_turn_names_the_command_that_shows_it(cli: "Cli") -> None:
+    done = cli.run("explain", "a1b2c3")
+    assert (done.code, done.out) == (2, "")
+    assert "`turnwright show a1b2c3` shows a turn" in " ".join(done.err.split())

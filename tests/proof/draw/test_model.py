@@ -1,0 +1,141 @@
+"""The picture holds the chart: every state, every row, and the reasons of every end."""
+
+from itertools import chain
+
+import pytest
+
+from turnwright_proof.draw import NodeKind, Picture, extract, fold_common_rows
+from turnwright_proof.draw.model import endings
+from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom, Row
+from turnwright_states.reasons import REASONS, EndReason
+from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, Outcome, State
+
+# docs/rules.md#outcomes.
+_DESIGNED = {
+    Outcome.FINISHED: "answered text_only truncated",
+    Outcome.SYNTHESIS_DONE: "synthesized",
+    Outcome.CAP_HIT: "step_cap budget tokens cost deadline no_call_ran",
+    Outcome.DOOM_LOOP: "doom_loop",
+    Outcome.ABORTED: "aborted superseded",
+    Outcome.FAILED: "model_error empty_reply content_filter context_overflow crashed engine_error"
+    " invalid_output guardrail",
+}
+
+
+def test_the_nodes_are_the_states(picture: Picture) -> None:
+    assert [node.state for node in picture.nodes] == list(State)
+
+
+def test_the_lines_are_the_rows(picture: Picture) -> None:
+    lines = {line.number: (arrow, line) for arrow in picture.arrows for line in arrow.lines}
+    assert sorted(lines) == list(range(1, len(ROWS) + 1))
+    for number, row in enumerate(ROWS, start=1):
+        arrow, line = lines[number]
+        assert (arrow.source, line.event, arrow.dest, line.reason) == (
+            row.source,
+            row.trigger,
+            row.dest,
+            row.reason or "",
+        )
+        if row.guard.text:
+            assert line.guard == row.guard.words
+
+
+def test_a_row_without_a_guard_says_otherwise_only_where_others_are_tried_before_it(picture: Picture) -> None:
+    said = {line.number: line.guard for arrow in picture.arrows for line in arrow.lines}
+    for number, row in enumerate(ROWS, start=1):
+        if not row.guard.text:
+            before = any((one.source, one.trigger) == (row.source, row.trigger) for one in ROWS[: number - 1])
+            assert said[number] == ("otherwise" if before else "")
+
+
+def test_one_arrow_joins_two_states_and_keeps_the_order_of_the_rows(picture: Picture) -> None:
+    pairs = [(arrow.source, arrow.dest) for arrow in picture.arrows]
+    assert len(set(pairs)) == len(pairs)
+    assert pairs == list(dict.fromkeys((row.source, row.dest) for row in ROWS))
+    for arrow in picture.arrows:
+        numbers = [line.number for line in arrow.lines]
+        assert numbers == sorted(numbers)
+
+
+def test_the_picture_starts_where_the_machine_does(picture: Picture) -> None:
+    assert picture.initial is State.CHECK
+    assert picture.initial.name == CHART.machine.initial
+
+
+@pytest.mark.parametrize(
+    ("kind", "states"),
+    [(NodeKind.TRANSIENT, TRANSIENT), (NodeKind.LIVE, LIVE), (NodeKind.RESTING, RESTING), (NodeKind.FINAL, FINAL)],
+)
+def test_the_kinds_are_the_sets_of_the_states(picture: Picture, kind: NodeKind, states: frozenset[State]) -> None:
+    assert {node.state for node in picture.nodes if node.kind is kind} == states
+
+
+def test_the_ends_have_the_reasons_of_the_design(picture: Picture) -> None:
+    for node in picture.nodes:
+        reasons = _DESIGNED[node.state.outcome].split() if node.state.outcome else []
+        assert sorted(node.reasons) == sorted(reasons)
+
+
+def test_every_reason_ends_somewhere_and_has_a_meaning(picture: Picture) -> None:
+    found = endings(picture)
+    assert list(found) == list(EndReason)
+    assert set(found) == set(REASONS)
+    assert all(len(states) == 1 for states in found.values())
+
+
+def test_only_an_abort_leaves_its_reason_to_the_end(picture: Picture) -> None:
+    for line in chain.from_iterable(arrow.lines for arrow in picture.arrows):
+        assert line.shown_reason == ("" if line.reason == ReasonFrom.EVENT else line.reason)
+
+
+def test_quiet_arrows_are_guardrails_aborts_and_failures_of_the_engine(picture: Picture) -> None:
+    for arrow in picture.arrows:
+        rows = [row for row in ROWS if (row.source, row.dest) == (arrow.source, arrow.dest)]
+        assert arrow.stops == all(row.trigger in {"tripped", "abort", "fail"} for row in rows)
+
+
+def test_each_row_is_in_one_place_of_the_review(picture: Picture) -> None:
+    review = fold_common_rows(picture)
+    drawn = {line.number: (arrow.source, arrow.dest) for arrow in review.arrows for line in arrow.lines}
+    folded = {
+        line.number: (source, rows.dest or source)
+        for rows in review.folded
+        for source, line in zip(rows.sources, rows.lines, strict=True)
+    }
+    assert len(drawn) + len(folded) == len(ROWS) == len(drawn | folded)
+    assert drawn | folded == {number: (row.source, row.dest) for number, row in enumerate(ROWS, start=1)}
+    assert review.nodes == picture.nodes
+    assert picture.folded == ()
+
+
+def _may_be_folded(row: Row) -> bool:
+    return row.reason is not None or row.source is row.dest
+
+
+def test_a_row_is_folded_that_stops_or_repeats_another_state_alike(picture: Picture) -> None:
+    folded = {line.number for rows in fold_common_rows(picture).folded for line in rows.lines}
+    for number, row in enumerate(ROWS, start=1):
+        alike = [one for one in ROWS if one[1:3] == row[1:3] and one.reason == row.reason and one.source != row.source]
+        assert (number in folded) == (_may_be_folded(row) and any(map(_may_be_folded, alike)))
+
+
+def test_the_note_lists_each_row_once_with_its_event_guard_and_reason(picture: Picture) -> None:
+    folded = fold_common_rows(picture).folded
+    shown = [(rows.shown.event, rows.shown.guard, rows.shown.reason, rows.dest) for rows in folded]
+    assert len(set(shown)) == len(shown)
+    for rows in folded:
+        assert len({(line.event, line.reason) for line in rows.lines}) == 1
+        guards = {line.guard for line in rows.lines}
+        assert guards == {rows.shown.guard} or (guards, rows.shown.guard) == ({"", "otherwise"}, "")
+        assert len(set(rows.sources)) == len(rows.sources)
+    assert {event for event, *_ in shown} == {"tripped", "abort", "fail", "expire", "attempt_failed", "replied"}
+    assert [rows.sources for rows in folded if rows.dest is None] == [
+        (State.STREAM, State.COMPACT, State.REVIEW, State.TEXT_ONLY)
+    ]
+
+
+def test_another_chart_gives_another_picture() -> None:
+    shorter = extract(Chart(ROWS[:-1]))
+    assert sum(len(arrow.lines) for arrow in shorter.arrows) == len(ROWS) - 1
+    assert shorter != extract()

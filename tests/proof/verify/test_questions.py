@@ -1,0 +1,69 @@
+"""The machine's answers before an input agree with the effect of the input."""
+
+import pytest
+
+from turnwright_proof.verify import Case, Environment, WalkedMachine
+from turnwright_proof.verify.configuration import key_of
+from turnwright_states import CallSettledInput, Input, Limits, State, SteeredInput
+from turnwright_states.state import FINAL
+
+MESSAGE = SteeredInput(text="Mind the tests.")
+#: Together they meet every event, each end, and each way in which a batch is settled.
+CASES = {
+    "a synthesis and retries": Case(Limits(steps=2, doom_threshold=None, max_retries=1, max_pauses=1), synthesis=True),
+    "a doom loop, a deadline": Case(
+        Limits(steps=2, doom_threshold=2, doom_response="ask", max_retries=0, max_pauses=2, seconds=1.0), widest=1
+    ),
+    "sub-agents": Case(Limits(steps=1, tool_calls=2, max_retries=0, max_pauses=1), delegates=True),
+    "text only": Case(Limits(steps=0, seconds=1.0, max_retries=1)),
+}
+
+
+def edges(case: Case) -> list[tuple[WalkedMachine, Input, WalkedMachine]]:
+    """Every event that may happen to a turn of the case, with the machine before it and the one after it."""
+    begun, _ = WalkedMachine.start(case.started)
+    around, known, left, found = Environment(case), {key_of(begun.turn)}, [begun], []
+    while left:
+        machine = left.pop()
+        for event in around.moves(machine.turn, machine.action):
+            after = machine.twin()
+            after.feed(event)
+            found.append((machine, event, after))
+            if after.state not in FINAL and key_of(after.turn) not in known:
+                known.add(key_of(after.turn))
+                left.append(after)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_turn_ends_with_exactly_the_events_that_were_said_to_end_it(name: str) -> None:
+    ended = set()
+    for machine, event, after in edges(CASES[name]):
+        rank, digest = machine.turn.rank, machine.turn.digest()
+        assert machine.may_end_with(event) is (after.state in FINAL), (machine.state, event)
+        assert (machine.turn.rank, machine.turn.digest()) == (rank, digest)
+        ended.add(after.state in FINAL)
+    assert ended == {True, False}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "text only"])
+def test_messages_come_before_the_event_with_which_the_last_call_is_settled(name: str) -> None:
+    """A message may be fed then; so too before the answer to the last interrupt.
+
+    If a step begins in any case, the message may come after the event: it comes before the model call as well.
+    """
+    asked = set()
+    for machine, event, after in edges(CASES[name]):
+        takes = machine.takes_messages_before(event)
+        if takes:
+            assert machine.twin().feed(MESSAGE)
+        elif after.state is State.STREAM and isinstance(event, CallSettledInput) and machine.turn.runnable():
+            told = machine.twin()
+            told.feed(MESSAGE)
+            told.feed(event)
+            assert told.state is State.STREAM
+            assert after.twin().feed(MESSAGE)
+        elif machine.turn.runnable() and event.trigger is None:
+            assert after.turn.runnable()
+        asked.add(takes)
+    assert asked == {True, False}

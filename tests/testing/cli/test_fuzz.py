@@ -1,0 +1,219 @@
+"""`turnwright fuzz`: what it says, what it writes down, and its exit codes."""
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from turnwright_states.chart import CHART
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli
+
+#: A tool that says so to everybody when it is run for real.
+NOISY = """
+from pathlib import Path
+
+from turnwright import tool
+
+print("loaded")
+
+@tool
+async def reserve(room: str, nights: int = 1) -> str:
+    \"""Reserve a room.\"""
+    print("reserving")
+    Path("reserved.txt").write_text(room)
+    return "yours"
+"""
+
+#: A tool whose own check takes for granted what a model may leave out.
+BROKEN = """
+from turnwright.tools import Tool
+
+class Reserve(Tool):
+    def asks(self, arguments, context):
+        print("asking")
+        arguments["nights"]
+
+    async def execute(self, values, context):
+        return "yours"
+
+nights = {"type": "object", "properties": {"nights": {"type": "integer"}}}
+reserve = Reserve(name="reserve", description="Reserve a room.", parameters=nights)
+"""
+
+#: The same with dependencies, without which no call would reach the mistake.
+DEPENDENT = """
+from turnwright import ToolContext, TurnInfo
+from turnwright.tools import Tool
+
+async def make_deps(turn: TurnInfo):
+    yield {"hotel": turn.agent}
+
+class Reserve(Tool):
+    def asks(self, arguments, context):
+        arguments["nights"] if context.deps["hotel"] else None
+
+    async def execute(self, values, context):
+        return context.deps["hotel"]
+
+nights = {"type": "object", "properties": {"nights": {"type": "integer"}}}
+reserve = Reserve(name="reserve", description="Reserve a room.", parameters=nights)
+"""
+
+
+def pytest_says(cli: "Cli", printed: str) -> str:
+    """Return what pytest prints about a printed test."""
+    cli.write("test_found.py", printed)
+    command = [sys.executable, "-m", "pytest", "-q", "test_found.py"]
+    return subprocess.run(command, cwd=cli.folder, capture_output=True, text=True, check=False).stdout
+
+
+def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", NOISY)
+    said = cli.run(
+        "fuzz", "--agents", agents, "--tools", tools, "--examples", "30", "--seed", "1", "--coverage", "r.json"
+    )
+    assert (said.code, said.err) == (0, "loaded\n")
+    assert "played 30 examples, " in said.out
+    assert " with Tester and 1 tool: seed 1, " in said.out
+    assert "stand-ins replaced the tools: no tool was run (--run-tools runs them)" in said.out
+    assert "\n  holds: every fact follows from the ones before (in " in said.out
+    assert not (cli.folder / "reserved.txt").exists()
+    left = {path.name for path in cli.folder.iterdir()} - {"__pycache__"}
+    assert left == {"AGENTS.md", "r.json", "rooms.py"}
+    rows = json.loads((cli.folder / "r.json").read_text())["rows"]
+    assert f"rows of the chart taken: {sum(row['taken'] > 0 for row in rows)} of {len(CHART.rows)}" in said.out
+    drawn = cli.run("diagram", "--coverage", "r.json")
+    assert (drawn.code, drawn.err) == (0, "")
+
+
+def test_what_fails_is_printed_as_a_test_that_fails_so(cli: "Cli") -> None:
+    """And nothing but the test is on standard output, whatever the tools print. The page's test runs one."""
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
+    said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
+    assert said.code == 1
+    claim = "no turn fails by a bug of the engine, a tool or a hook"
+    assert f"violated: {claim}: KeyError: 'nights'\n" in said.err
+    assert "asking\n" in said.err
+    command = "turnwright fuzz --agents AGENTS.md --tools rooms.py --run-tools --examples 200 --seed 1"
+    assert f"to repeat: {command}\n" in said.err
+    assert said.out.startswith(f"# Found by: {command}\n# violated: {claim}: \"KeyError: 'nights'\"\n")
+    assert said.out.split("SCENARIO = ")[1].startswith('Scenario(script=(asks_for(("reserve", {})),))\n')
+    assert cli.run(*command.split()[1:]).out == said.out
+
+
+def test_the_dependencies_of_the_tools_are_made_and_printed_with_the_test(cli: "Cli") -> None:
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", DEPENDENT)
+    said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
+    assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
+    assert '\nBUILD = partial(Engine, deps=load_tools_and_deps("rooms.py").make_deps)\n' in said.out
+    found = pytest_says(cli, said.out)
+    assert "KeyError: 'nights'" in found
+    assert "1 failed" in found
+
+
+def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
+    """The results until then are printed, and nothing counts as passed."""
+    tools = cli.write("rooms.py", NOISY)
+    child = cli.start("fuzz", "--tools", tools, "--run-tools", "--examples", "100000")
+    cli.await_file("reserved.txt")
+    said = child.interrupt().done()
+    assert said.code == 6
+    assert "inconclusive: it was interrupted after " in said.out
+    assert "holds" not in said.out
+
+
+def test_a_run_whose_seconds_are_over_is_inconclusive(cli: "Cli") -> None:
+    said = cli.run("fuzz", "--examples", "100000", "--seconds", "0.001", "--seed", "7")
+    assert (said.code, said.err) == (6, "")
+    assert "inconclusive: the time was up after 0 of 100000 examples" in said.out
+
+
+def test_without_a_seed_one_is_drawn_and_told(cli: "Cli") -> None:
+    one, other = (cli.run("fuzz", "--examples", "1").out.split(" seed ")[1].split(",")[0] for _ in range(2))
+    assert one != other
+    assert cli.run("fuzz", "--examples", "1", "--seed", one).code == 0
+
+
+def test_mistakes_of_the_configuration_are_one_line(cli: "Cli") -> None:
+    cli.agent("steps: 3", "tools: [nowhere]")
+    for flags, told in (
+        (["--agents", "none.md"], "none.md"),
+        (["--agents", "AGENTS.md"], "there is no tool 'nowhere'"),
+        (["--agent", "Nobody"], "Nobody"),
+        (["--tools", "none.py"], "there is no file none.py"),
+        (["--coverage", "no/rows.json"], "--coverage no/rows.json: there is no folder no"),
+        (["--root", "none"], "--root none: is not a folder"),
+    ):
+        said = cli.run("fuzz", *flags, "--examples", "1")
+        assert (said.code, said.out) == (2, "")
+        assert told in said.err
+        assert said.err.count("\n") == 1
+
+
+#: An agent with a sub-agent, which may not call itself.
+TEAM = """---
+name: Lead
+steps: 3
+tools: [reserve, Helper]
+---
+Lead.
+
+---
+name: Helper
+description: Helps.
+mode: subagent
+---
+Help.
+"""
+
+
+def test_stand_ins_take_the_places_of_sub_agents(cli: "Cli") -> None:
+    cli.write("AGENTS.md", TEAM)
+    tools = cli.write("rooms.py", NOISY)
+    options = ("fuzz", "--agents", "AGENTS.md", "--tools", tools, "--examples", "20", "--seed", "1")
+    said = cli.run(*options)
+    assert said.code == 0
+    assert " with Lead, Helper and 7 tools: seed 1, " in said.out
+    assert cli.run(*options, "--run-tools", "--agent", "Lead").code == 0
+
+
+def test_a_failure_of_an_agent_with_sub_agents_is_a_test_that_fails_so(cli: "Cli") -> None:
+    cli.write("AGENTS.md", TEAM)
+    cli.write("rooms.py", BROKEN)
+    said = cli.run("fuzz", "--agent", "Lead", "--tools", "rooms.py", "--run-tools", "--seed", "1")
+    assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
+    assert ', *agent_tools(load_agents("AGENTS.md"))]\n' in said.out
+    assert "KeyError: 'nights'" in pytest_says(cli, said.out)
+
+
+def test_without_hypothesis_it_says_how_to_get_it(cli: "Cli") -> None:
+    cli.write("hypothesis.py", "raise ModuleNotFoundError('no module', name='hypothesis')")
+    said = cli.run("fuzz", fresh=True, env={"PYTHONPATH": str(cli.folder)})
+    assert (said.code, said.err) == (2, "turnwright: fuzz needs Hypothesis: pip install 'turnwright[testing]'\n")
+
+
+#: Dependencies and instructions that need metadata.
+PERSONAL = (
+    NOISY
+    + """
+
+async def make_deps(turn):
+    return turn.metadata["user"]
+"""
+)
+TEMPLATE = "---\nname: Clerk\n---\nYou serve {{ metadata.user }}.\n"
+
+
+def test_metadata_reaches_make_deps_and_templates_of_played_and_simulated_turns(cli: "Cli") -> None:
+    cli.write("hotel.py", PERSONAL)
+    cli.write("AGENTS.md", TEMPLATE)
+    options = ("fuzz", "--agent", "Clerk", "--tools", "hotel.py", "--seed", "1")
+    without = cli.run(*options, "--examples", "1")
+    assert without.code == 2
+    assert "user" in without.err
+    assert cli.run(*options, "--examples", "3", "--metadata", "user=ann").code == 0
+    simulated = cli.run(*options, "--simulate", "--schedules", "3", "--metadata", "user=ann")
+    assert simulated.code == 0
+    assert "inconclusive" not in simulated.out
