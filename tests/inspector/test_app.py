@@ -139,11 +139,11 @@ async def test_a_store_that_was_migrated_meanwhile_says_what_to_do(tmp_path: Pat
         app = inspector_app(engine, access=Token(TOKEN))
         async with person_at(app) as person:
             with closing(sqlite3.connect(file)) as db:
-                db.execute("PRAGMA user_version = 1")
+                db.execute("PRAGMA user_version = 99")
             page = await person.client.get("/")
             assert page.status_code == httpx.codes.SERVICE_UNAVAILABLE
             assert "<h1>The store cannot be read</h1>" in page.text
-            assert "turnwright migrate --store" in page.text
+            assert "upgrade turnwright" in page.text
             await Summaries(engine.store).catch_up()
 
 

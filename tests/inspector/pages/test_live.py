@@ -333,10 +333,10 @@ async def test_a_store_that_was_migrated_meanwhile_is_trouble_too(app: Inspector
         assert (await stream.next())[0] == "grown"
         assert (await all_turns.next())[0] == "changed"
         with closing(sqlite3.connect(file)) as db:
-            db.execute("PRAGMA user_version = 1")
+            db.execute("PRAGMA user_version = 99")
         for one in (stream, all_turns):
             name, data = await one.next()
-            assert (name, "turnwright migrate" in data["message"]) == ("trouble", True)
+            assert (name, "upgrade turnwright" in data["message"]) == ("trouble", True)
 
 
 async def test_who_leaves_leaves_nothing_behind(app: Inspector, engine: Engine, other: Engine) -> None:
