@@ -31,7 +31,7 @@ def test_an_append_has_the_payloads_of_its_facts() -> None:
 
 
 def test_rows_of_one_fact_and_of_several_are_one_journal() -> None:
-    """Older releases wrote a row for each fact. Line breaks in such a row do not split it."""
+    """An append of one fact is such a row. Line breaks do not split it."""
     first, *rest = WRITTEN.facts
     spread = first.payload().replace(",", ",\n", 1)
     rows: list[Columns] = [(1, first.kind, spread), (2, *join_facts(rest))]

@@ -5,7 +5,6 @@ from typing import Final
 
 import pytest
 from msgspec.structs import replace
-from pydantic import JsonValue
 
 from turnwright import Agent, Engine, Price, TurnContext, TurnResult, before_model, tool
 from turnwright.driver.driver import Driver
@@ -362,12 +361,6 @@ async def test_a_step_says_when_it_began_in_utc_and_in_seconds_of_driving() -> N
     ]
     journal = await engine.store.facts(events[0].turn)
     assert replay(journal).check.verdict is Verdict.HOLDS
-
-
-def test_a_history_of_an_earlier_release_says_seconds_of_driving() -> None:
-    part: dict[str, JsonValue] = {"type": "step_start", "step_number": 1, "started_at": 0.5}
-    (read,) = Message.of_json({"role": "assistant", "parts": [part]}).parts
-    assert read == StepStartPart(step_number=1)
 
 
 def for_models(messages: Sequence[Message]) -> list[Message]:
