@@ -8,9 +8,9 @@ MCP_SERVERS := $(VENV)/mcp-servers
 PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requirements/*.txt))
 GUARDED := $(patsubst tests/guards/requirements/%.txt,%,$(wildcard tests/guards/requirements/*.txt))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# The packages beside the engine. pip takes the engine from this checkout, since all are named together.
-PACKAGES := --editable packages/audit --editable packages/guards --editable packages/inspector \
-  --editable 'packages/proof[smt]' --editable 'packages/protocols[ag-ui]' --editable packages/testing
+# The packages beside the engine, those that others need first: pip takes them from this checkout.
+PACKAGES := --editable 'packages/proof[smt]' --editable packages/audit --editable packages/inspector \
+  --editable packages/guards --editable 'packages/protocols[ag-ui]' --editable packages/testing
 PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # Without bytecode each worker and each child process of the tests compiles all sources again.
@@ -39,7 +39,7 @@ $(VENV)/.local: $(PROJECTS) | $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.test: $(PROJECTS) | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[test]' $(PACKAGES)
+	$(PIP) install --quiet --editable '.[test]'
 	@touch $@
 
 # Servers by the authors of MCP, and their conformance suite for clients. Their installation runs none of their scripts.
@@ -50,7 +50,7 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers and the conformance suite will be skipped'
 
 $(VENV)/.bench: $(PROJECTS) | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[bench]' $(PACKAGES)
+	$(PIP) install --quiet --editable '.[bench]'
 	@touch $@
 
 # Each peer in an environment of its own: their requirements conflict, and must not reach the tests.
@@ -67,11 +67,11 @@ $(VENV)-guards/%/.installed: tests/guards/requirements/%.txt $(PROJECTS) | $(BIN
 	@touch $@
 
 $(VENV)/.mutants: $(PROJECTS) | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[mutants]' $(PACKAGES)
+	$(PIP) install --quiet --editable '.[mutants]'
 	@touch $@
 
 $(VENV)/.dev: $(PROJECTS) | $(VENV)/.installed
-	$(PIP) install --quiet --editable '.[dev]' $(PACKAGES)
+	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
 
 install: $(VENV)/.installed $(VENV)/.local ## Make .venv with the package and the embedded model
