@@ -32,7 +32,6 @@ from turnwright_states.payload import frozen
 
 from ._base.ids import child_id
 from .errors import LeaseLostError, TurnwrightError
-from .model.http.read_timeout import stream_reply
 from .model.prices import PriceOf, priced
 from .model.protocol import (
     Delta,
@@ -41,6 +40,7 @@ from .model.protocol import (
     ModelRequest,
     ModelResponse,
     no_reply,
+    stream_reply,
     too_long,
 )
 

@@ -24,34 +24,34 @@ HEAVY = frozenset(
 LATER = frozenset({"ag_ui", "asyncio", "difflib", "multiprocessing", "ssl", "subprocess"})
 #: What most programs import.
 ENGINE = "from turnwright import Agent, Engine, tool"
-#: Rooms of `turnwright` that an engine does without.
+#: Packages, and rooms of `turnwright`, that an engine does without.
 ROOMS = frozenset(
-    f"turnwright.{room}"
+    f"turnwright{room}"
     for room in (
-        "ag_ui",
-        "agents.certificate",
-        "agents.files",
-        "agents.markdown",
-        "agents.opencode",
-        "cli",
-        "config",
-        "draw",
-        "inspector",
-        "journal.fork",
-        "model.anthropic",
-        "model.http",
-        "model.local",
-        "model.openai_chat",
-        "model.openai_responses",
-        "model.providers",
-        "otel",
-        "proof",
-        "runtime.temporal",
-        "store.postgres",
-        "store.sqlite",
-        "testing",
-        "tools.builtin",
-        "tools.mcp",
+        "_audit",
+        "_guards",
+        "_inspector",
+        "_proof",
+        "_protocols",
+        "_testing",
+        ".agents.files",
+        ".agents.markdown",
+        ".agents.opencode",
+        ".cli",
+        ".config",
+        ".journal.fork",
+        ".model.anthropic",
+        ".model.http",
+        ".model.local",
+        ".model.openai_chat",
+        ".model.openai_responses",
+        ".model.providers",
+        ".otel",
+        ".runtime.temporal",
+        ".store.postgres",
+        ".store.sqlite",
+        ".tools.builtin",
+        ".tools.mcp",
     )
 )
 #: Runs one turn in memory.

@@ -223,7 +223,7 @@ LOADED = (
     "import sys, turnwright.cli.app; from turnwright import Engine; {};"
     " print([one for one in {} if one in sys.modules])"
 )
-WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright_inspector"]
+WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright_inspector.app"]
 
 
 @pytest.mark.parametrize(

@@ -467,6 +467,7 @@ def counted(turn: Turn) -> Counter[str]:
                 name = "asking"
         again = call.counted and not call.made.output and call.state is not CallState.STARTED
         found[f"{name}_counted" if again else name] += 1
+        found["crash_paid"] += call.crash_paid
         found["lent"] += (call.made.lease and call.made.lease.calls) or 0
     return found
 

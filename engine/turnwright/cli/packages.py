@@ -41,4 +41,8 @@ def import_part(module: str, user: str) -> ModuleType:
 
 def missing_package(user: str, package: str) -> ConfigError:
     """Make the error of a command or a flag whose package is not installed."""
-    return ConfigError(f"{user} is part of {package}, which is not installed: pip install {package}")
+    folder = package.removeprefix("turnwright-")
+    return ConfigError(
+        f"{user} is part of {package}, which is not installed: pip install {package}"
+        f" (in a checkout of Turnwright: pip install -e packages/{folder})"
+    )

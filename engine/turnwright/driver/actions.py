@@ -15,7 +15,6 @@ from pydantic import JsonValue
 from turnwright.errors import HookFailedError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall, Prepare
-from turnwright.model.http.read_timeout import stream_reply
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -23,6 +22,7 @@ from turnwright.model.protocol import (
     ResponseToolCall,
     check_reply,
     no_reply,
+    stream_reply,
     too_long,
 )
 from turnwright.tools.batch import can_be_repeated, can_start_at_once, run_batch, run_started, settle_after_crash

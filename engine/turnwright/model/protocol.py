@@ -281,6 +281,19 @@ class Model(Protocol):
         ...
 
 
+def stream_reply(model: Model, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+    """Stream the reply of a model. No model keeps its turn open (docs/rules.md#time-limits).
+
+    Raises `ModelError` with `Cause.TIMEOUT` after `silence_timeout` seconds without a part of the reply.
+    """
+    seconds: float | None = getattr(model, "silence_timeout", SILENCE_TIMEOUT)
+    if seconds is None:
+        return model.stream(request)
+    from .http.read_timeout import limit_silence  # noqa: PLC0415 (loads asyncio, and few models need it)
+
+    return limit_silence(model, request, seconds)
+
+
 def too_long(model: str, reply: ModelResponse) -> ModelError:
     """Make the error of a reply that asks for more calls than a turn takes."""
     why = f"the reply asks for more than {MAX_CALLS_PER_REPLY} calls. Ask for a shorter reply."

@@ -1,6 +1,22 @@
 """Pages that show turns, where people answer, steer, stop and fork them."""
 
-from .app import Inspector, inspector_app
-from .http.access import Open, Token
+from typing import TYPE_CHECKING
+
+from turnwright._base.lazy_imports import lazy_imports
+
+# The command `serve` is loaded for its help too, and the web framework takes long to load.
+if TYPE_CHECKING:
+    from .app import Inspector, inspector_app
+    from .http.access import Open, Token
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "Inspector": ".app",
+            "Open": ".http.access",
+            "Token": ".http.access",
+            "inspector_app": ".app",
+        },
+    )
 
 __all__ = ["Inspector", "Open", "Token", "inspector_app"]

@@ -8,7 +8,7 @@ read has time left. Their tests, and those of the clients' timeouts, run with bo
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ from typing import Self
 import anyio
 from typing_extensions import override
 
-from turnwright.model.protocol import SILENCE_TIMEOUT, Delta, Model, ModelError, ModelRequest, ModelResponse
+from turnwright.model.protocol import Delta, Model, ModelError, ModelRequest, ModelResponse
 from turnwright_states import Cause
 
 
@@ -119,18 +119,10 @@ def read_timeout() -> ReadTimeout:
     return ReadTimeout() if asyncio.current_task(loop) is None else AsyncioReadTimeout(loop)
 
 
-def stream_reply(model: Model, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-    """Stream the reply of a model. No model keeps its turn open (docs/rules.md#time-limits).
-
-    Raises `ModelError` with `Cause.TIMEOUT` after `silence_timeout` seconds without a part of the reply.
-    """
-    seconds: float | None = getattr(model, "silence_timeout", SILENCE_TIMEOUT)
-    return model.stream(request) if seconds is None else _limit_silence(model, request, seconds)
-
-
-async def _limit_silence(
+async def limit_silence(
     model: Model, request: ModelRequest, seconds: float
 ) -> AsyncGenerator[Delta | ModelResponse, None]:
+    """Stream the reply of a model. Raises `ModelError` with `Cause.TIMEOUT` after `seconds` without a part of it."""
     stream, timeout = model.stream(request), read_timeout()
     parts = aiter(stream)
     try:
