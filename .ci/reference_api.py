@@ -85,9 +85,6 @@ PAGES: Final = {
         "Tools for tests: scenarios, strategies, faults, suites, a pytest plugin.",
         (
             "turnwright_testing",
-            "turnwright_testing.turn_script",
-            "turnwright_testing.reference",
-            "turnwright_testing.differential",
             "turnwright_testing.strategies",
             "turnwright_testing.fuzz",
             "turnwright_testing.simulation",

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
+from tests.oracle.differential import assert_as_predicted
+from tests.oracle.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 from turnwright.store import SqliteStore
 from turnwright_states import Cause, Finish, Limits
-from turnwright_testing.differential import assert_as_predicted
-from turnwright_testing.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
 
 T = TypeVar("T")
 

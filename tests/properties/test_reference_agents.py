@@ -8,13 +8,8 @@ from typing import Literal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
-from tests.properties.test_reference import TOOLS, USUAL, folder, limits, maybe_calm, scripts, seldom, work
-from tests.properties.test_reference import replies as plain_replies
-
-from turnwright.store import SqliteStore
-from turnwright_states import Cause, Limits
-from turnwright_testing.differential import assert_as_predicted
-from turnwright_testing.turn_script import (
+from tests.oracle.differential import assert_as_predicted
+from tests.oracle.turn_script import (
     ANSWER,
     HELPER,
     LONG,
@@ -24,6 +19,11 @@ from turnwright_testing.turn_script import (
     ScriptedReply,
     TurnScript,
 )
+from tests.properties.test_reference import TOOLS, USUAL, folder, limits, maybe_calm, scripts, seldom, work
+from tests.properties.test_reference import replies as plain_replies
+
+from turnwright.store import SqliteStore
+from turnwright_states import Cause, Limits
 
 __all__ = ["folder"]
 

@@ -10,16 +10,9 @@ import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
-from tests.properties.test_reference import TOOLS, folder, limits, maybe_calm, scripts, seldom
-from tests.properties.test_reference import calls as plain_calls
-from tests.properties.test_reference import replies as plain_replies
-from tests.properties.test_reference_agents import agent_scripts, teams
-
-from turnwright.store import SqliteStore
-from turnwright_states import Cause, Finish, Limits
-from turnwright_testing.differential import assert_as_predicted
-from turnwright_testing.reference_parts import CoincidenceError
-from turnwright_testing.turn_script import (
+from tests.oracle.differential import assert_as_predicted
+from tests.oracle.reference import CoincidenceError
+from tests.oracle.turn_script import (
     ANSWER,
     HELPER,
     LONG,
@@ -29,6 +22,13 @@ from turnwright_testing.turn_script import (
     ScriptedTool,
     TurnScript,
 )
+from tests.properties.test_reference import TOOLS, folder, limits, maybe_calm, scripts, seldom
+from tests.properties.test_reference import calls as plain_calls
+from tests.properties.test_reference import replies as plain_replies
+from tests.properties.test_reference_agents import agent_scripts, teams
+
+from turnwright.store import SqliteStore
+from turnwright_states import Cause, Finish, Limits
 
 __all__ = ["folder"]
 

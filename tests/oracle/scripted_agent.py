@@ -7,6 +7,18 @@ from typing import Final
 
 import anyio
 from pydantic import BaseModel
+from tests.oracle.turn_script import (
+    CHANGED_BY,
+    HELPER,
+    LATE_AFTER,
+    LATER_IN_HELPER,
+    LONG,
+    RAISES_AFTER,
+    TRIPS_AFTER,
+    ScriptedCall,
+    ScriptedReply,
+    TurnScript,
+)
 
 from turnwright.agent import Agent, Compact
 from turnwright.context import TurnContext
@@ -32,19 +44,6 @@ from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model,
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.tools import ToolContext, ToolResult
 from turnwright_states import Cause
-
-from .turn_script import (
-    CHANGED_BY,
-    HELPER,
-    LATE_AFTER,
-    LATER_IN_HELPER,
-    LONG,
-    RAISES_AFTER,
-    TRIPS_AFTER,
-    ScriptedCall,
-    ScriptedReply,
-    TurnScript,
-)
 
 #: The word for no decision, in a prompt.
 _NONE: Final = "-"
@@ -155,7 +154,7 @@ class _Decisions:
         if text != PROMPT:  # the script has no verdict on text that enters later
             return None
         guardrail = self.script.guardrail
-        assert guardrail is not None  # noqa: S101 (else nobody asks)
+        assert guardrail is not None
         await anyio.sleep(guardrail.seconds)
         self._fail_its_model("prompt", guardrail.fault)
         if guardrail.raises:

@@ -14,6 +14,20 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 from pydantic import JsonValue
+from tests.oracle.mortal_store import DRIVEN, MortalStore
+from tests.oracle.reference import predict
+from tests.oracle.scripted_agent import PROMPT, helpers, prompt_of, scripted_agent
+from tests.oracle.turn_script import (
+    CHANGED_BY,
+    HELPER,
+    Course,
+    Death,
+    PersonAct,
+    ScriptedCall,
+    ScriptedReply,
+    ScriptedTool,
+    TurnScript,
+)
 
 from turnwright.agent import Agent
 from turnwright.driver.subagents import AgentTool, agent_tool
@@ -31,22 +45,7 @@ from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State, Usage
-
-from . import clock
-from .mortal_store import DRIVEN, MortalStore
-from .reference import predict
-from .scripted_agent import PROMPT, helpers, prompt_of, scripted_agent
-from .turn_script import (
-    CHANGED_BY,
-    HELPER,
-    Course,
-    Death,
-    PersonAct,
-    ScriptedCall,
-    ScriptedReply,
-    ScriptedTool,
-    TurnScript,
-)
+from turnwright_testing import clock
 
 __all__ = ["assert_as_predicted", "observe"]
 
@@ -220,7 +219,7 @@ class _World:
 
     def _course(self, turn: TurnResult) -> Course:
         outcome, reason = turn.outcome, turn.reason
-        assert outcome is not None and reason is not None  # noqa: S101, PT018 (it has ended)
+        assert outcome is not None and reason is not None  # noqa: PT018 (it has ended)
         return Course(
             outcome=outcome,
             reason=reason,

@@ -6,15 +6,14 @@ from contextlib import suppress
 from contextvars import ContextVar
 
 import anyio
+from tests.oracle.turn_script import Death, JournalCounts
 
 from turnwright._base.ids import child_id
 from turnwright.errors import StoreError, TurnNotFoundError
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, NewTurn, Status, Store
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
-
-from .faults.wrapper import StoreWrapper
-from .turn_script import Death, JournalCounts
+from turnwright_testing.faults.wrapper import StoreWrapper
 
 #: The turn that the task has last claimed or written to.
 DRIVEN: ContextVar[str] = ContextVar("driven")
