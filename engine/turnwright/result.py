@@ -15,7 +15,7 @@ from .agents.bounds import nearest
 from .errors import ConfigError, NoOutputError
 from .message import Message, SentinelPart
 from .store import Queued
-from .tools.text import shorten
+from .tools.text import cut_clean
 from .transcript.pairing import repaired
 from .transcript.reading import reading
 from .transcript.refusal import without_refused
@@ -75,7 +75,7 @@ class TurnResult(Generic[OutT_co]):
         )
         if self.interrupts:
             about["interrupts"] = ", ".join(interrupt.id for interrupt in self.interrupts)
-        text = shorten(self.error or self.text, _SHOWN)
+        text = cut_clean(self.error or self.text, _SHOWN)
         told = {"id": self.id, **about, "error" if self.error else "text": text}
         words = [f"{name}={str(value)!r}" for name, value in told.items()]
         return f"TurnResult({', '.join([*words, f'steps={self.steps}', f'tool_calls={self.tool_calls}'])})"

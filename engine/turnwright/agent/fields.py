@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
 from turnwright._base.field_docs import described
+from turnwright._base.words import cut_after
 from turnwright.context import MaybeAwaitable, TurnContext
 from turnwright_states import Limits
 
@@ -58,7 +59,7 @@ _REPR.maxstring = _REPR.maxother = 80
 shown: Final = _REPR.repr
 
 
-def _one_line(text: str) -> str:
+def _validate_line(text: str) -> str:
     if not text.strip():
         raise ValueError(f"must not be blank, as {shown(text)} is")
     if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
@@ -76,7 +77,7 @@ def _unicode(text: str) -> str:
     return text
 
 
-Name = Annotated[str, AfterValidator(_one_line)]
+Name = Annotated[str, AfterValidator(_validate_line)]
 Text = Annotated[str, AfterValidator(_unicode)]
 
 
@@ -175,11 +176,6 @@ def tidied(details: ErrorDetails, data: object, known: Mapping[str, FieldInfo]) 
     )
 
 
-def _cut(message: str) -> str:
-    """Shorten a message: it may quote a long value."""
-    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
-
-
 def problem(details: ErrorDetails, known: Mapping[str, FieldInfo]) -> str:
     """Return what is wrong with a value, to follow the name of its field. `known` are the existing fields."""
     context = details.get("ctx", {})
@@ -187,7 +183,7 @@ def problem(details: ErrorDetails, known: Mapping[str, FieldInfo]) -> str:
         case "agent":
             return str(context["problem"])
         case "value_error":
-            return _cut(str(context["error"]))
+            return cut_after(str(context["error"]), _MAX_MESSAGE, "...")
         case "missing":
             return "is missing"
         case "extra_forbidden":

@@ -14,6 +14,7 @@ from typing import Final
 import yaml
 
 from turnwright._base.regular_files import FileTooLargeError, read_regular
+from turnwright._base.words import cut_after
 
 MAX_BYTES: Final = 1024 * 1024
 #: The limits of one front matter. PyYAML is slow, and real front matters have at most a few dozen lines.
@@ -96,11 +97,13 @@ class FrontMatter:
             return self._values()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            self.wrong((), f"is not YAML: {short(str(error.problem))} ({_QUOTES})", mark.index if mark else None)
+            self.wrong(
+                (), f"is not YAML: {escape_and_cut(str(error.problem))} ({_QUOTES})", mark.index if mark else None
+            )
         except yaml.reader.ReaderError as error:
             self.wrong((), f"is not YAML: character U+{error.character:04X} is not allowed", error.position)
         except (yaml.YAMLError, ValueError, OverflowError) as error:  # such as an escape above U+10FFFF
-            self.wrong((), f"is not YAML: {short(str(error))}")
+            self.wrong((), f"is not YAML: {escape_and_cut(str(error))}")
         return None
 
     def wrong(self, loc: Loc, message: str, index: int | None = None) -> None:
@@ -210,7 +213,7 @@ class FrontMatter:
             case "float" if _FRACTION.fullmatch(text):
                 return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
             case "int" | "float":
-                self.wrong(loc, f"must be a plain decimal number, not {short(text)}")
+                self.wrong(loc, f"must be a plain decimal number, not {escape_and_cut(text)}")
             case _:  # text, also where YAML reads dates and merge keys
                 return text
         return None
@@ -222,11 +225,11 @@ class FrontMatter:
 
 def path_of(loc: Loc) -> str | None:
     """Return a place in the front matter as one short line, such as `budget.tokens`. None means all of it."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{short(part)}" for part in loc)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{escape_and_cut(part)}" for part in loc)
     return "".join(parts).removeprefix(".") or None
 
 
-def short(text: str) -> str:
+def escape_and_cut(text: str) -> str:
     """Return a text in one line, cut if it is long."""
-    cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    return cut if cut.isprintable() else repr(cut)
+    shown = cut_after(text, _SHOWN, "...")
+    return shown if shown.isprintable() else repr(shown)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from turnwright._base.words import collapse_whitespace
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
 from turnwright.driver.subagents import agent_tools
@@ -126,17 +127,13 @@ def _row(agent: Agent, engine: Limits, tools: ToolClass = "default") -> tuple[st
         None if limits.seconds is None else f"{limits.seconds:g} s",
     )
     return (
-        _line(agent.name),
+        collapse_whitespace(agent.name),
         agent.mode,
         _UNSET if agent.steps is None else str(agent.steps),
         str(limits.cap),
         f"{limits.allowance} ({limits.concluding})",
         ", ".join(budget for budget in budgets if budget is not None),
-        "all" if agent.tools is None else ", ".join(map(_line, agent.tools)) or "none",
-        _UNSET if agent.model is None else _line(agent.model),
-        _line(agent.description),
+        "all" if agent.tools is None else ", ".join(map(collapse_whitespace, agent.tools)) or "none",
+        _UNSET if agent.model is None else collapse_whitespace(agent.model),
+        collapse_whitespace(agent.description),
     )
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

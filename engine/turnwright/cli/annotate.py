@@ -9,6 +9,7 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.ids import new_id
+from turnwright._base.words import cut_line
 from turnwright.errors import ConfigError
 from turnwright.store import Annotation, AnnotationKind, Store
 from turnwright.store.annotations import annotation_store
@@ -17,7 +18,7 @@ from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption, TurnArgument
 from .process import echo, echo_json
 from .stores import find_turn, use_store
-from .view import local_time, one_line
+from .view import local_time
 
 _COLUMNS: Final = ("KIND", "NAME", "VALUE", "WHEN", "TEXT")
 
@@ -91,4 +92,4 @@ def _record(one: Annotation) -> dict[str, JsonValue]:
 def _cells(one: Annotation) -> tuple[str, ...]:
     when = local_time(one.at, "%Y-%m-%d %H:%M:%S")
     value = "" if one.value is None else f"{one.value:g}"
-    return (one.kind.value, one_line(one.name), value, when, one_line(one.text, 200))
+    return (one.kind.value, cut_line(one.name), value, when, cut_line(one.text, 200))

@@ -6,11 +6,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_line
 from turnwright.row_counts import RowCounts
 from turnwright_states.verdict import Check, Verdict, worst
 
 from . import codes
-from .view import one_line
 
 _CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
 _WIDTH: Final = max(map(len, Verdict))
@@ -32,9 +32,9 @@ def lines_of(checks: Sequence[Check]) -> Iterator[str]:
         yield f"{check.verdict:<{_WIDTH}}  {check.claim}{known}"
         if check.verdict is not Verdict.HOLDS:
             # A witness quotes the checked data, which may contain anything.
-            yield f"{'':<{_WIDTH}}  {one_line(check.detail, _LONGEST)}"
+            yield f"{'':<{_WIDTH}}  {cut_line(check.detail, _LONGEST)}"
             for step in check.witness:
-                yield f"{'':<{_WIDTH}}    {one_line(step, _LONGEST)}"
+                yield f"{'':<{_WIDTH}}    {cut_line(step, _LONGEST)}"
 
 
 def lines_of_turns(ends: Counter[str], rows: RowCounts) -> Iterator[str]:

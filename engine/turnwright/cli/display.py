@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from turnwright._base.words import count
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.result import TurnResult
 from turnwright_states import Outcome, State
@@ -22,7 +23,7 @@ from .plain_lines import forked, headline, named, note, plain_lines
 from .process import Output, json_line
 from .screen import Screen, escape_prints, fit, fitted, print_lines, styled
 from .stores import store_flag
-from .summary import closing_lines, count, final_text, print_closing
+from .summary import closing_lines, final_text, print_closing
 from .view import WRITING, TurnView, file_line
 
 #: The indentation of a sub-agent below its caller.

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from turnwright._base.words import cut_line
 from turnwright.engine import Engine
 from turnwright.events import FactEvent
 from turnwright.journal.driving_status import DriverStatus, by_command_line
@@ -37,7 +38,6 @@ from .prompts import can_ask
 from .run import engine_for
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import closing_lines, print_closing
-from .view import one_line
 
 _COLUMNS: Final = ("AT", "STATE", "AFTER")
 
@@ -115,7 +115,7 @@ def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
     """Print the facts at which a turn can be forked."""
     tools = tool_names(fact for _, fact in journal)
     heads = [(group, journal[group.first - 1][1]) for group in fork_places(turn, journal)]
-    rows = [(group, one_line(f"{head.kind}  {head.summary(tools)}", 100)) for group, head in heads]
+    rows = [(group, cut_line(f"{head.kind}  {head.summary(tools)}", 100)) for group, head in heads]
     if as_json:
         for group, after in rows:
             echo_json({"turn": turn, "at": group.last, "state": group.state, "after": after})

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from turnwright._base.words import count, cut_line
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright_states import facts as f
 
-from .summary import count
-from .view import TurnView, file_line, one_line, shown_arguments, with_status
+from .view import TurnView, file_line, shown_arguments, with_status
 
 #: Seconds of waiting below which a wait is not mentioned.
 _WORTH_SHOWING: Final = 0.05
@@ -27,7 +27,7 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
         case f.TurnStarted():
             # The prompt of a sub-agent is an argument of its call, which is shown already.
             started = event.fact
-            said = [] if view.path else [*forked(started), one_line(started.prompt), *map(file_line, started.files)]
+            said = [] if view.path else [*forked(started), cut_line(started.prompt), *map(file_line, started.files)]
             return [headline(view), *(f"             {line}" for line in said)]
         case f.StepStarted(number=number, nudge=nudge, stall=stall):
             hint = "  (nudged)" if nudge else "  (hinted)" if stall else ""
@@ -41,7 +41,7 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
         case f.CallSettled(call=call, result=result, files=files) if call in view.calls:
             one = view.calls[call]
             status = f"{one.status} {one.took}" if one.took else one.status
-            lines = [f"{named(view, call)}: {with_status(status, one_line(result))}", *map(file_line, files)]
+            lines = [f"{named(view, call)}: {with_status(status, cut_line(result))}", *map(file_line, files)]
             return [f"             {line}" for line in lines]
         case f.CallWaiting(interrupt=interrupt):
             return [f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}"]
@@ -59,13 +59,13 @@ def note(event: FactEvent) -> list[str]:
         case f.Concluded(retry=True):
             return ["the conclusion had no text, asking once more"]
         case f.MessageAdded(text=text):
-            return [f"message: {one_line(text, 400)}"]
+            return [f"message: {cut_line(text, 400)}"]
         case f.Notice():
             return [f"notice: {event.text}"]
         case f.Reviewed(refused=False):
             pass  # an agent whose replies are reviewed has one in each step
         case fact if fact.noteworthy:
-            return [one_line(f"{fact.title}: {fact.summary()}", 400)]
+            return [cut_line(f"{fact.title}: {fact.summary()}", 400)]
         case _:
             pass
     return []
@@ -83,7 +83,7 @@ def _indented(text: str) -> list[str]:
 
 def headline(view: TurnView, *, limits: bool = True) -> str:
     calls = "unlimited" if view.limits.call_limit is None else f"{view.limits.call_limit}"
-    agent, model = one_line(view.agent), one_line(view.model)
+    agent, model = cut_line(view.agent), cut_line(view.model)
     if not limits:
         return f"turn {view.turn}  agent {agent}  model {model}"
     most = f"{count(view.limits.cap, 'step')}, {calls} tool call{'' if calls == '1' else 's'}"
@@ -94,12 +94,12 @@ def failed_attempt(failed: f.AttemptFailed) -> str:
     """Return the line about a failed attempt: whether another one follows, and when."""
     wait = f" in {failed.wait:.1f} s" if failed.wait >= _WORTH_SHOWING else ""
     again = f", trying again{wait}" if failed.retry else ""
-    return f"attempt failed{again}: {one_line(failed.message, 400)}"
+    return f"attempt failed{again}: {cut_line(failed.message, 400)}"
 
 
 def forked(started: f.TurnStarted) -> list[str]:
     """Return the line that names the turn this one was copied from; nothing for a turn that is not a copy."""
     if started.forked_from is None:
         return []
-    changed = f", with another {', '.join(map(one_line, started.forked_with))}" if started.forked_with else ""
+    changed = f", with another {', '.join(map(cut_line, started.forked_with))}" if started.forked_with else ""
     return [f"forked from {started.forked_from} at fact {started.forked_at}{changed}"]

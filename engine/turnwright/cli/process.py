@@ -141,14 +141,14 @@ class _OneLine(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             text = f"{text}: {type(error).__name__}: {error}"
-        return _one_line(self._secrets.hide(text).rstrip())
+        return _escape_breaks(self._secrets.hide(text).rstrip())
 
 
 class _Stamped(_OneLine):
     """The same, with the time, the level and the logger, for a log that the user asked for."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{utc(record.created)} {record.levelname} {_one_line(record.name)}: {self._text(record)}"
+        return f"{utc(record.created)} {record.levelname} {_escape_breaks(record.name)}: {self._text(record)}"
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
@@ -219,7 +219,7 @@ def say_bug(error: Exception) -> None:
     """Report an unexpected error and its place, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    text = _one_line(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
+    text = _escape_breaks(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
     say(f"this is a bug, please report it: {text}{where}")
 
 
@@ -284,7 +284,7 @@ def _line(text: str) -> str:
     return f"{_Log.json.format(record)}\n"
 
 
-def _one_line(text: str) -> str:
+def _escape_breaks(text: str) -> str:
     r"""Return the text with each line break and tab as an escape (`\n`)."""
     return "".join(escape(mark) if mark in "\r\n\t" else mark for mark in text)
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_line
 from turnwright.errors import ConfigError, StoreError
 from turnwright.store import Store
 from turnwright.store.copies import CopyingStore, check_columns
@@ -28,7 +29,6 @@ from .options import DEFAULT_STORE, StoreOption
 from .process import echo_json
 from .screen import print_lines
 from .stores import find_turn, read_journal, use_store
-from .view import one_line
 
 #: The longest line, in characters: it may quote any text of the journal.
 _LONGEST = 600
@@ -63,7 +63,7 @@ def replay(
     if as_json:
         echo_json(_record(found))
     else:
-        print_lines(one_line(line, _LONGEST) for line in _lines(found))
+        print_lines(cut_line(line, _LONGEST) for line in _lines(found))
     raise typer.Exit(check_report.exit_code([found.check]))
 
 

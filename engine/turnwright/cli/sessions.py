@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_line
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.store import SessionInfo, Store
@@ -14,7 +15,7 @@ from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .stores import listed, missing_file, store_flag, use_store
-from .view import local_time, one_line
+from .view import local_time
 
 _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
 #: The columns that a narrow terminal leaves out, in this order.
@@ -59,7 +60,7 @@ def title(
     """Set the title of a session. Its first title is the beginning of its first prompt."""
     name = use_store(store, partial(find_session, named=session))
     use_store(store, lambda opened: Engine(store=opened).set_title(name, text))
-    echo(f"session {one_line(name)}: its title is set")
+    echo(f"session {cut_line(name)}: its title is set")
 
 
 async def find_session(store: Store, *, named: str) -> str:
@@ -70,7 +71,7 @@ async def find_session(store: Store, *, named: str) -> str:
     known = [one.id for one in await store.sessions()]
     found = [named] if named in known else [one for one in known if named and one.startswith(named)]
     if len(found) > 1:
-        some = listed([one_line(one) for one in found])
+        some = listed([cut_line(one) for one in found])
         raise ConfigError(f"{named} is ambiguous: {len(found)} sessions begin so: {some}: write more of the id")
     return found[0] if found else named
 
@@ -88,4 +89,4 @@ def _record(one: SessionInfo) -> dict[str, JsonValue]:
 
 def _cells(one: SessionInfo) -> tuple[str, ...]:
     when = local_time(one.updated_at, "%Y-%m-%d %H:%M:%S")
-    return (one_line(one.id), when, str(one.turns), one_line(one.open_turn or ""), one_line(one.title))
+    return (cut_line(one.id), when, str(one.turns), cut_line(one.open_turn or ""), cut_line(one.title))

@@ -13,6 +13,7 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
+from turnwright._base.words import count, cut_line
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
 from turnwright.events import without_content
@@ -43,8 +44,8 @@ from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
 from .sessions import find_session
 from .stores import Journal, find_turn, store_flag, use_store
-from .summary import closing_lines, count, print_closing
-from .view import file_line, local_time, one_line, with_status
+from .summary import closing_lines, print_closing
+from .view import file_line, local_time, with_status
 
 #: The width of the column with the role.
 _MARGIN: Final = 11
@@ -110,7 +111,7 @@ def _begun(facts: Journal) -> list[str]:
     settled = {fact.call for _, fact in facts if isinstance(fact, CallSettled)}
     begun = dict.fromkeys(fact.call for _, fact in facts if isinstance(fact, CallStarted) and fact.call not in settled)
     tools = tool_names(fact for _, fact in facts)
-    return [f"{one_line(tools[call])} ({call}) had started, and has no result" for call in begun]
+    return [f"{cut_line(tools[call])} ({call}) had started, and has no result" for call in begun]
 
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
@@ -152,8 +153,8 @@ def journal_lines(facts: Journal, claims: Sequence[ClaimSpan] = ()) -> Iterator[
         if seq in later:
             claim = later[seq]
             began = local_time(claim.began, "%Y-%m-%d %H:%M:%S")
-            yield f"      epoch {claim.epoch}, driven by {one_line(claim.owner)} since {began}"
-        summary = one_line(fact.summary(tools), _LONGEST)
+            yield f"      epoch {claim.epoch}, driven by {cut_line(claim.owner)} since {began}"
+        summary = cut_line(fact.summary(tools), _LONGEST)
         yield f"{seq:>4}  {fact.kind:<{_KIND_WIDTH}} {fact.elapsed:>9.3f} s  {summary}".rstrip()
 
 
@@ -254,7 +255,7 @@ def _below(below: Mapping[str, TurnRow]) -> dict[str, JsonValue]:
 def _called(started: TurnStarted) -> list[str]:
     if started.parent_turn is None:
         return []
-    agent = one_line(str(started.agent.get("name", "")))
+    agent = cut_line(str(started.agent.get("name", "")))
     return [f"agent {agent}, called by {started.parent_call} of turn {started.parent_turn}"]
 
 
@@ -289,4 +290,4 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
 
 def _sub_turn_line(row: TurnRow) -> str:
     stands = f"{row.status.state} {row.status.reason or ''}".rstrip()
-    return f"  turn {row.id}, agent {one_line(row.agent)}: {stands}"
+    return f"  turn {row.id}, agent {cut_line(row.agent)}: {stands}"

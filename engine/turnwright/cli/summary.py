@@ -3,6 +3,7 @@
 from typing import Final
 
 from turnwright._base.ids import root_of
+from turnwright._base.words import count, cut_line
 from turnwright.agents.bounds import LIMITS
 from turnwright.journal.driving_status import DriverStatus
 from turnwright.journal.questions import words
@@ -15,7 +16,7 @@ from .options import DEFAULT_STORE
 from .process import echo, spelled
 from .screen import print_lines, print_to_the_end
 from .stores import password_hint, store_flag
-from .view import local_time, one_line
+from .view import local_time
 
 #: The decision on an interrupt that is not answered in time. Any other kind is rejected.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
@@ -66,7 +67,7 @@ def closing_lines(
         lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere, verbose=verbose, above=above)
     if flags and any(flags in line for line in lines) and password_hint(store):
         lines.append(f"Store: {password_hint(store)}.")
-    lines += [f"Not delivered: {one_line(text, 600)}" for text in result.undelivered]
+    lines += [f"Not delivered: {cut_line(text, 600)}" for text in result.undelivered]
     return lines + (detail_lines(result) if verbose else [])
 
 
@@ -113,10 +114,6 @@ def _repeated(states: list[str]) -> tuple[list[str], int]:
         if times > 1 and length * times > len(best[0]) * best[1]:
             best = cycle, times
     return best
-
-
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def resumed_by(turn: str, flags: str, *, elsewhere: bool) -> str:

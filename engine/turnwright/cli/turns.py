@@ -10,6 +10,7 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
+from turnwright._base.words import count, cut_line
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.answers import current_result
 from turnwright.journal.driving_status import DriverStatus, driving_status
@@ -19,8 +20,8 @@ from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
-from .summary import count, ended_by, resumed_by
-from .view import local_time, one_line
+from .summary import ended_by, resumed_by
+from .view import local_time
 
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")
 #: The columns that a narrow terminal leaves out, in this order. The id and the state are always shown.
@@ -137,7 +138,7 @@ def _is_root(row: TurnRow) -> bool:
 def _say_what_to_do(listed: _TurnList, store: str) -> None:
     for row, _ in listed.rows:
         if row.fault:
-            say(f"turn {one_line(row.id)} cannot be read: {row.fault}: restore a copy of the store, or delete the turn")
+            say(f"turn {cut_line(row.id)} cannot be read: {row.fault}: restore a copy of the store, or delete the turn")
     hint = f" ({password_hint(store)})" if password_hint(store) else ""
     left = [row.id for row, driver in listed.rows if driver in _NO_DRIVER and _is_root(row)]
     stopping = [turn for turn in left if turn in listed.stopping]
@@ -195,4 +196,4 @@ def _cells(row: TurnRow, driver: DriverStatus | None, *, answered: bool) -> tupl
         figures = (str(status.steps), str(status.tool_calls))
         state_columns = (status.state, driver or ("answered" if answered else ""), status.reason or "")
     rest = (when, row.agent, row.model, *figures, *state_columns, row.session or "")
-    return (_INDENT * row.id.count(":") + row.id.replace("\n", r"\n"), *map(one_line, rest))
+    return (_INDENT * row.id.count(":") + row.id.replace("\n", r"\n"), *map(cut_line, rest))

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from turnwright._base.ids import root_of
+from turnwright._base.words import count, cut_line
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.store import Store
@@ -17,8 +18,6 @@ from .process import echo
 from .prompts import can_ask, read_line
 from .sessions import find_session
 from .stores import find_turn, missing_file, use_store, without_password
-from .summary import count
-from .view import one_line
 
 #: Seconds in each unit of a duration.
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -38,7 +37,7 @@ def delete(
         need_one(turn, session)
         name = use_store(store, partial(find_session, named=session))
         deleted = use_store(store, lambda opened: Engine(store=opened).delete_session(name))
-        echo(f"session {one_line(name)}: deleted, with {count(deleted, 'turn')}")
+        echo(f"session {cut_line(name)}: deleted, with {count(deleted, 'turn')}")
         return
     turn = find_turn(store, need_one(turn, session))
     deleted = use_store(store, lambda opened: Engine(store=opened).delete(turn))

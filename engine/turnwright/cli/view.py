@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_line
 from turnwright.events import (
     FactEvent,
     Interrupt,
@@ -51,7 +52,7 @@ class CallLine:
         """Set the result. `started` is in active seconds of the turn; None for a call that never ran."""
         self.status = str(fact.status)
         if fact.status is not CallStatus.OK:
-            self.error = one_line(_first_line(fact.result), 400)
+            self.error = cut_line(_first_line(fact.result), 400)
         if started is not None:
             self.seconds = fact.elapsed - started
 
@@ -98,7 +99,7 @@ class TurnView:
     @property
     def label(self) -> str:
         """The calls that lead to a sub-agent's turn, and the sub-agent; empty for the shown turn."""
-        return f"{self.path} {one_line(self.agent, 24)}" if self.path else ""
+        return f"{self.path} {cut_line(self.agent, 24)}" if self.path else ""
 
     @property
     def in_tool(self) -> bool:
@@ -159,10 +160,10 @@ class TurnView:
     def _write_call(self, piece: ToolCallDeltaEvent) -> None:
         """Add to a call that the model is writing. The reply replaces it."""
         call = self.calls.setdefault(
-            f"{WRITING} {piece.call_index}", CallLine(one_line(piece.tool), "", status=WRITING)
+            f"{WRITING} {piece.call_index}", CallLine(cut_line(piece.tool), "", status=WRITING)
         )
         if len(call.arguments) < _SHOWN:
-            call.arguments = one_line(call.arguments + piece.arguments_delta, _SHOWN)
+            call.arguments = cut_line(call.arguments + piece.arguments_delta, _SHOWN)
 
     def add_fact(self, fact: f.Fact) -> None:
         self.state = fact.state
@@ -177,7 +178,7 @@ class TurnView:
                 self.text = fact.text
                 self.tokens += fact.usage.tokens if fact.usage else 0
                 self.calls = {
-                    call.id: CallLine(one_line(call.name), shown_arguments(call), delegated=call.lease is not None)
+                    call.id: CallLine(cut_line(call.name), shown_arguments(call), delegated=call.lease is not None)
                     for call in fact.calls
                 }
             case f.CallStarted():
@@ -212,11 +213,11 @@ class TurnView:
 
 def shown_arguments(call: f.CallMade, width: int = _SHOWN) -> str:
     """Return the arguments of a call in one line of at most `width` characters."""
-    return one_line(call.raw, width) if call.arguments is None else _in_line(call.arguments, width)
+    return cut_line(call.raw, width) if call.arguments is None else _in_line(call.arguments, width)
 
 
 def _in_line(arguments: Mapping[str, JsonValue], width: int = _SHOWN) -> str:
-    return one_line(", ".join(f"{name}={value!r}" for name, value in arguments.items()), width)
+    return cut_line(", ".join(f"{name}={value!r}" for name, value in arguments.items()), width)
 
 
 def file_line(file: Mapping[str, JsonValue]) -> str:
@@ -226,7 +227,7 @@ def file_line(file: Mapping[str, JsonValue]) -> str:
     size = fields.get("size")
     place = f"{size:,} bytes" if isinstance(size, int) else str(fields.get("url", ""))
     words = (str(fields.get("name", "")), str(fields.get("media_type", "")), place)
-    return f"[file: {one_line(', '.join(one for one in words if one))}]"
+    return f"[file: {cut_line(', '.join(one for one in words if one))}]"
 
 
 def with_status(status: str, result: str) -> str:
@@ -243,7 +244,7 @@ def _first_line(text: str) -> str:
 
 def _progress(event: ToolProgressEvent) -> str:
     of = "" if event.total is None else f" of {event.total:g}"
-    return one_line(f"{event.progress:g}{of} {event.message}", 60)
+    return cut_line(f"{event.progress:g}{of} {event.message}", 60)
 
 
 def local_time(seconds: float, form: str) -> str:
@@ -252,8 +253,3 @@ def local_time(seconds: float, form: str) -> str:
         return datetime.fromtimestamp(seconds).astimezone().strftime(form)
     except (OverflowError, OSError, ValueError):
         return f"{seconds:g} s since 1970"
-
-
-def one_line(text: str, width: int = 160) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"

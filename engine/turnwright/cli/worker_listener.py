@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
+from turnwright._base.words import count, cut_line
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnwrightError
 from turnwright.events import TurnEvent
 from turnwright.runtime import Job, Runtime, TurnStatus, WorkerApi
@@ -19,8 +20,6 @@ from turnwright_states import State
 
 from . import process
 from .process import json_line
-from .summary import count
-from .view import one_line
 
 #: Seconds without an event after which the store is asked whether this worker drives the turn.
 _SILENCE: Final = 1.0
@@ -35,7 +34,7 @@ class WorkerListener:
 
     def started(self, store: str, model: str, service: Mapping[str, JsonValue], tools: list[str]) -> None:
         at = f" at {service['address']}" if service else ""
-        words = f"worker of {store}{at}  model {one_line(model)}  {count(len(tools), 'tool')}"
+        words = f"worker of {store}{at}  model {cut_line(model)}  {count(len(tools), 'tool')}"
         fields: dict[str, JsonValue] = {"store": store, **service, "model": model, "tools": [*tools]}
         self._print("started", words, **fields)
 
@@ -56,13 +55,13 @@ class WorkerListener:
         )
 
     def refused(self, turn: str, why: str) -> None:
-        self._print("refused", f"turn {turn}  refused: {one_line(why, 600)}", turn=turn, why=why)
+        self._print("refused", f"turn {turn}  refused: {cut_line(why, 600)}", turn=turn, why=why)
 
     def released(self, turn: str, why: str) -> None:
-        self._print("released", f"turn {turn}  released: {one_line(why, 600)}", turn=turn, why=why)
+        self._print("released", f"turn {turn}  released: {cut_line(why, 600)}", turn=turn, why=why)
 
     def waits(self, why: str) -> None:
-        self._print("waiting", f"cannot look for turns: {one_line(why, 600)}", why=why)
+        self._print("waiting", f"cannot look for turns: {cut_line(why, 600)}", why=why)
 
     def draining(self, turns: list[str], seconds: float) -> None:
         words = f"draining: {count(len(turns), 'turn')} may continue for {seconds:g} s; a second signal leaves at once"

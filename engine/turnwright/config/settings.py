@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from turnwright._base.field_docs import attribute_docs
+from turnwright._base.words import cut_after
 from turnwright.model.prices import Price
 from turnwright.model_settings import ModelSettings
 from turnwright.transcript.pairing import Unpaired
@@ -281,8 +282,7 @@ def _problem(key: str, details: ErrorDetails) -> str:
         case "extra_forbidden":
             return unknown(key)
         case "value_error":
-            text = str(context["error"])
-            return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
+            return cut_after(str(context["error"]), _MAX_MESSAGE, "...")
         case "missing":
             return "is missing"
         case "literal_error":

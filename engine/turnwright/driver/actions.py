@@ -29,7 +29,7 @@ from turnwright.tools.batch import can_be_repeated, can_start_at_once, run_batch
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
-from turnwright.tools.text import shorten
+from turnwright.tools.text import cut_clean
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import log_bug
 from turnwright.transcript.wording import cut_off_problem
@@ -343,9 +343,8 @@ def _checked_call(
     problem, loop_key, values = incomplete, None, None
     retried = segment.machine.turn.tool_retries
     if tool is None:
-        problem = (
-            f"there is no tool {shorten(call.name, _SHOWN_NAME)!r}; the tools are: {', '.join(segment.tools) or 'none'}"
-        )
+        tools = ", ".join(segment.tools) or "none"
+        problem = f"there is no tool {cut_clean(call.name, _SHOWN_NAME)!r}; the tools are: {tools}"
     elif (prepared := segment.journal.transcript.prepared) is not None and not _is_offered(tool.name, prepared.tools):
         problem = (
             f"{tool.name} may not be called in this step; its tools are: {', '.join(prepared.tools or ()) or 'none'}"

@@ -8,9 +8,9 @@ from typing import Final
 import anyio.to_thread
 from msgspec.structs import replace
 
+from turnwright._base.words import collapse_controls
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store
-from turnwright.store.sessions import one_line
 from turnwright.store.summaries import (
     MOST,
     MOST_COST,
@@ -184,7 +184,7 @@ def searched_text(texts: Iterable[str], hide: Callable[[str], str], *, room: int
 
 def shown_line(text: str, hide: Callable[[str], str]) -> str:
     """Return the beginning of a text without secrets, in one line, as lists show it."""
-    return one_line(hide(text[: 4 * _SHOWN + _EDGE])[: 4 * _SHOWN])[:_SHOWN]
+    return collapse_controls(hide(text[: 4 * _SHOWN + _EDGE])[: 4 * _SHOWN])[:_SHOWN]
 
 
 def _less(usage: Usage, part: Usage) -> Usage:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr
 from pydantic import JsonValue
 
+from turnwright._base.words import cut
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message, ToolSpec
 from turnwright.model_settings import ModelSettings
@@ -108,7 +109,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
     arguments_delta: str
 
     def __post_init__(self) -> None:
-        force_setattr(self, "tool", _cut(self.tool, MAX_TOOL_NAME))
+        force_setattr(self, "tool", _cut_name(self.tool, MAX_TOOL_NAME))
 
 
 #: A piece that a model streams before its complete reply.
@@ -138,12 +139,12 @@ class ResponseToolCall(msgspec.Struct, frozen=True, gc=False):
         return self if self.arguments is None else msgspec.structs.replace(self, arguments=None)
 
 
-def _cut(text: str, most: int) -> str:
-    """Cut a text. The last character becomes an ellipsis, which no tool's name has.
+def _cut_name(text: str, most: int) -> str:
+    """Cut a name. Its last character becomes an ellipsis, which no tool's name has.
 
     A value of another type stays: `check_reply` and the machine report it.
     """
-    return text[: most - 1] + "…" if isinstance(text, str) and len(text) > most else text
+    return cut(text, most) if isinstance(text, str) else text
 
 
 class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -218,7 +219,7 @@ def _with_short_names(call: ResponseToolCall) -> ResponseToolCall:
     """Return a call with a name and an id of bounded length. `check_reply` reports a call of another type."""
     if not isinstance(call, ResponseToolCall):
         return call
-    name, call_id = _cut(call.name, MAX_TOOL_NAME), _cut(call.id, MAX_CALL_ID)
+    name, call_id = _cut_name(call.name, MAX_TOOL_NAME), _cut_name(call.id, MAX_CALL_ID)
     known = name is call.name and call_id is call.id
     return call if known else msgspec.structs.replace(call, name=name, id=call_id)
 

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from math import floor
 from typing import Any, Final, TypeGuard
 
+from turnwright._base.words import cut_after
 from turnwright.errors import UnreadableTurnError
 from turnwright_states import EndReason, InvalidJournalError, State
 from turnwright_states.fact_parser import parse_fact
@@ -261,5 +262,4 @@ def _order(value: object) -> int:
 def _damaged(name: str, value: object) -> ValueError:
     if value is None:
         return ValueError(f"{name} is missing")
-    shown = ascii(value)
-    return ValueError(f"{name} is damaged ({shown if len(shown) <= _QUOTED else f'{shown[:_QUOTED]}...'})")
+    return ValueError(f"{name} is damaged ({cut_after(ascii(value), _QUOTED, '...')})")

@@ -1,17 +1,15 @@
 """Sessions, as a query shows them, and their titles."""
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from turnwright._base.words import collapse_controls
 from turnwright.errors import ConfigError
 
 #: The longest title, in characters.
 MOST_TITLE: Final = 200
 #: The longest title that is made of a prompt, in characters.
 _MOST_DEFAULT: Final = 60
-#: Control characters: terminals obey them, and PostgreSQL stores no NUL.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +33,13 @@ class SessionInfo:
     number: int
 
 
-def one_line(text: str) -> str:
-    """Return a text on one line: each run of blank and control characters becomes one space."""
-    return " ".join(_CONTROL.sub(" ", text).split())
-
-
 def default_title(prompt: str) -> str:
     """Return the beginning of a prompt as a title: its first line that is not blank, at most 60 characters.
 
     A longer line is cut after a word, or in a word of more than 30 characters, and ends with `...`. The title is empty
     for a blank prompt.
     """
-    lines = map(one_line, prompt[: 100 * _MOST_DEFAULT].splitlines())
+    lines = map(collapse_controls, prompt[: 100 * _MOST_DEFAULT].splitlines())
     line = next(filter(None, lines), "")
     if len(line) <= _MOST_DEFAULT:
         return line
@@ -59,7 +52,7 @@ def checked_title(title: str) -> str:
     """Return a title on one line. Raises `ConfigError` for a blank one, or one of more than 200 characters."""
     if not isinstance(title, str):
         raise ConfigError(f"the title must be text, not {type(title).__name__}")
-    line = one_line(title)
+    line = collapse_controls(title)
     if not line:
         raise ConfigError("the title is blank")
     if len(line) > MOST_TITLE:

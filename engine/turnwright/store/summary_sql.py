@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from turnwright._base.words import cut_utf8
 from turnwright_states import Outcome, Usage
 
 from .rows import Columns, turn_row
@@ -200,9 +201,14 @@ class Dialect:
 def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     """Return the columns of a summary."""
     usage, names = summary.usage, summary.names
-    agent, model = (_cut(_text(name), _NAME_BYTES) for name in (names.agent, names.model))
+    agent, model = (_cut_to_bytes(_text(name), _NAME_BYTES) for name in (names.agent, names.model))
     session = None if names.session is None else _text(names.session)
-    compared = (_cut(_text(names.id), _COMPARED_BYTES), agent, model, _cut(session or "", _COMPARED_BYTES))
+    compared = (
+        _cut_to_bytes(_text(names.id), _COMPARED_BYTES),
+        agent,
+        model,
+        _cut_to_bytes(session or "", _COMPARED_BYTES),
+    )
     return {
         "turn": turn.id,
         "names": _BETWEEN.join(name.replace(_BETWEEN, _INSTEAD) for name in compared),
@@ -318,9 +324,9 @@ def _text(text: str) -> str:
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
-def _cut(text: str, most: int) -> str:
+def _cut_to_bytes(text: str, most: int) -> str:
     """Return the beginning of a text that has at most so many bytes."""
-    return text if len(text) * 4 <= most else text.encode()[:most].decode(errors="ignore")
+    return text if len(text) * 4 <= most else cut_utf8(text.encode(), most)
 
 
 def outcome_of(value: object) -> Outcome | None:

@@ -14,7 +14,7 @@ from turnwright.errors import ConfigError
 from .context import NeedsPersonError, ToolContext
 from .errors import ToolError, describe, holds
 from .schema import hints_of, is_context
-from .text import shorten
+from .text import cut_clean
 from .timing import limited
 
 _ARGUMENTS: Final = "arguments"
@@ -112,7 +112,7 @@ class ApprovalCheck:
             result = await result
         if not isinstance(result, bool):
             raise TypeError(
-                f"{self._label} returned {shorten(repr(result), _SHOWN_VALUE)}: return True (ask a person) or False"
+                f"{self._label} returned {cut_clean(repr(result), _SHOWN_VALUE)}: return True (ask a person) or False"
             )
         return result
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
+from turnwright._base.words import collapse_whitespace, escape_unprintable
 from turnwright_states import Decision, InterruptKind
 
 from .context import Ask, ToolContext
@@ -13,7 +14,7 @@ from .errors import ToolFailedError, ToolInputError
 from .files import listing, portion
 from .function_tool import F_co, FunctionTool, tool
 from .search import search
-from .text import one_line, shorten
+from .text import cut_clean
 from .tool import Tool
 from .workspace import Workspace
 
@@ -97,7 +98,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         """
         del reason  # the person has seen it
         real = workspace.resolve(path)
-        shown = one_line(str(real))
+        shown = escape_unprintable(str(real))
         if not workspace.allows(real, context.grants):
             raise ToolFailedError(f"access to {shown} was not granted; the path may have changed since the question")
         if _has(context, Decision.APPROVE):
@@ -146,10 +147,10 @@ class _ReadAccessTool(FunctionTool[F_co]):
         # An approved call does not ask again. If its link leads elsewhere by now, the call fails when it runs.
         if self._workspace.allows(real, context.grants) or _has(context, Decision.APPROVE):
             return None
-        reason = one_line(shorten(" ".join(str(values["reason"]).split()), _REASON_LIMIT))
+        reason = escape_unprintable(cut_clean(collapse_whitespace(str(values["reason"])), _REASON_LIMIT))
         return Ask(
             kind=InterruptKind.GRANT,
-            question=f"Allow reading {one_line(grant)}?" + (f" {reason}" if reason else ""),
+            question=f"Allow reading {escape_unprintable(grant)}?" + (f" {reason}" if reason else ""),
             grant=grant,
         )
 

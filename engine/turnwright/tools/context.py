@@ -17,7 +17,7 @@ from turnwright.errors import PicklableError
 from turnwright_states import Decision, InterruptKind
 
 from .loop_handle import LoopHandle, loop_handle
-from .text import shorten
+from .text import cut_clean
 
 #: Receives a call's progress: the amount, the total, and a message.
 ProgressListener = Callable[[float, float | None, str], None]
@@ -201,7 +201,7 @@ class ToolContext(TurnContext[DepsT_co]):
         _check_number("progress", progress)
         if total is not None:
             _check_number("total", total)
-        self._line.send(progress, total, shorten(str(message), _MESSAGE_LIMIT))
+        self._line.send(progress, total, cut_clean(str(message), _MESSAGE_LIMIT))
 
     def ask(self, question: str, choices: Sequence[str] = (), *, expires_in: float | None = None) -> str:
         """Ask a person during the call, and return the answer.
@@ -246,4 +246,4 @@ def _check_number(name: str, value: float) -> None:
     except OverflowError:  # an int beyond all floats
         fine = False
     if not fine:
-        raise ValueError(f"{name} must be a finite number, not {shorten(repr(value), 40)}")
+        raise ValueError(f"{name} must be a finite number, not {cut_clean(repr(value), 40)}")

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from turnwright.errors import TurnwrightError
 
-from .text import clean, shorten
+from .text import clean, cut_clean
 
 E = TypeVar("E", bound=BaseException)
 
@@ -55,9 +55,9 @@ def holds(error: BaseException, kind: type[BaseException]) -> bool:
 def describe(error: BaseException) -> str:
     """Return `TypeName: text`, for a group that of each error in it."""
     if isinstance(error, BaseExceptionGroup):
-        return shorten("; ".join(describe(inner) for inner in error.exceptions), _ERROR_LIMIT)
+        return cut_clean("; ".join(describe(inner) for inner in error.exceptions), _ERROR_LIMIT)
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (an error may fail to print)
         text = "(its text cannot be shown)"
-    return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__, _ERROR_LIMIT)
+    return cut_clean(f"{type(error).__name__}: {text}" if text else type(error).__name__, _ERROR_LIMIT)

@@ -3,8 +3,10 @@
 import os
 from typing import BinaryIO, Final
 
+from turnwright._base.words import cut_utf8
+
 from .errors import ToolFailedError
-from .text import RESULT_LIMIT, cut
+from .text import RESULT_LIMIT
 from .workspace import SCAN_LIMIT, FilePosition, FolderEntry, list_folder, open_file
 
 LIST_LIMIT: Final = 500
@@ -117,7 +119,7 @@ def _lines(file: BinaryIO, offset: int, limit: int | None) -> str:
             more = True
         else:
             return (
-                f"{cut(data, READ_LIMIT)}\n[line {number} is longer than {READ_LIMIT} bytes and is cut here;"
+                f"{cut_utf8(data, READ_LIMIT)}\n[line {number} is longer than {READ_LIMIT} bytes and is cut here;"
                 f" continue with offset={number + 1}]"
             )
     text = "".join(kept)

@@ -11,9 +11,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.frozen import deeper_than
+from turnwright._base.words import escape_unprintable
 from turnwright.message import FilePart
 
-from .text import RESULT_LIMIT, NotJsonError, cap, clean, one_line, shorten, to_text
+from .text import RESULT_LIMIT, NotJsonError, cap, clean, cut_clean, to_text
 
 #: The maximum size of the data of one result, in bytes of JSON.
 STRUCTURED_LIMIT: Final = 256 * 1024
@@ -124,7 +125,7 @@ def plain(value: object) -> JsonValue:
     except RecursionError:
         raise NotJsonError(_too_deep()) from None
     except (TypeError, ValueError) as error:
-        raise NotJsonError(f"the data of its result is not JSON: {shorten(str(error), 200)}") from None
+        raise NotJsonError(f"the data of its result is not JSON: {cut_clean(str(error), 200)}") from None
     if deeper_than(plain, _DEEPEST):
         raise NotJsonError(_too_deep())
     return plain
@@ -152,5 +153,5 @@ def _size(file: FilePart) -> int:
 
 
 def _label(file: FilePart) -> str:
-    name = one_line(shorten(file.name, _NAME_LIMIT))
+    name = escape_unprintable(cut_clean(file.name, _NAME_LIMIT))
     return f"{name}, {file.media_type}" if name else file.media_type

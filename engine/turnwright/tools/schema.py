@@ -40,12 +40,13 @@ from pydantic_core import (
 )
 from typing_extensions import TypedDict
 
+from turnwright._base.words import escape_unprintable
 from turnwright.context import TurnContext
 from turnwright.errors import ConfigError
 
 from .context import ToolContext
 from .errors import ToolInputError, holds
-from .text import one_line, shorten
+from .text import cut_clean
 
 _SHOWN_PROBLEMS: Final = 8
 _SHOWN_VALUE: Final = 80
@@ -429,7 +430,7 @@ def _unreadable(arguments: Mapping[str, JsonValue]) -> Iterator[str]:
         try:
             to_json({name: value})
         except ValueError:
-            yield shorten(name, _SHOWN_VALUE)
+            yield cut_clean(name, _SHOWN_VALUE)
 
 
 def _problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
@@ -444,14 +445,14 @@ def _problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
             path, value = f"{path}[{part}]", value[part]
     if detail["type"] == "missing":
         return f"{path}.{detail['loc'][-1]}".lstrip(".") + ": is missing"
-    path = one_line(shorten(path.lstrip("."), _SHOWN_VALUE))
+    path = escape_unprintable(cut_clean(path.lstrip("."), _SHOWN_VALUE))
     if detail["type"] == "extra_forbidden":
         return f"{path}: unknown argument"
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if not path:
         return message
     given = json.dumps(detail["input"], ensure_ascii=False, default=str)
-    return f"{path}: {message}; you passed {shorten(given, _SHOWN_VALUE)}"
+    return f"{path}: {message}; you passed {cut_clean(given, _SHOWN_VALUE)}"
 
 
 def _booleans(given: object, taken: object, path: str = "") -> Iterator[str]:

@@ -15,9 +15,11 @@ from fnmatch import fnmatchcase
 from threading import Timer
 from typing import Final
 
+from turnwright._base.words import escape_unprintable
+
 from .errors import ToolFailedError
 from .files import LEFT_OUT, is_binary
-from .text import RESULT_LIMIT, one_line, shorten
+from .text import RESULT_LIMIT, cut_clean
 from .workspace import FilePosition, is_folder, list_folder, open_file
 
 HIT_LIMIT: Final = 100
@@ -86,7 +88,7 @@ def _search(place: FilePosition, glob: str | None, match: Matcher, until: float,
             found.skipped += 1
             continue
         for number in match(lines):
-            line = f"{file.shown}:{number + 1}: {one_line(shorten(lines[number], SHOWN_LIMIT))}"
+            line = f"{file.shown}:{number + 1}: {escape_unprintable(cut_clean(lines[number], SHOWN_LIMIT))}"
             found.size += len(line.encode()) + 1
             if len(found.lines) == HIT_LIMIT or found.size > _OUTPUT_LIMIT:
                 found.stopped = f"stopped after {len(found.lines)} hits: use a longer pattern or a smaller folder"
@@ -176,7 +178,7 @@ def _regex(pattern: str, seconds: float) -> Iterator[Matcher]:
     watchdog.start()
     try:
         if (problem := ask(pattern)) is not None:
-            raise ToolFailedError(f"{shorten(pattern, 200)!r} is not a regular expression: {problem}")
+            raise ToolFailedError(f"{cut_clean(pattern, 200)!r} is not a regular expression: {problem}")
         yield lambda lines: _numbers(ask(lines))
     finally:
         watchdog.cancel()

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json, to_jsonable_python
 
 from turnwright._base.frozen import Value
+from turnwright._base.words import cut, cut_utf8
 
 #: The maximum size of a result's text, in bytes of UTF-8 (docs/rules.md#tool-results).
 RESULT_LIMIT: Final = 64 * 1024
@@ -64,13 +65,8 @@ def cap(text: str, limit: int = RESULT_LIMIT) -> str:
     data = str.encode(text, errors="replace")
     if len(data) <= limit:
         return data.decode()
-    kept = cut(data, limit)
+    kept = cut_utf8(data, limit)
     return f"{kept}\n[cut: the first {len(kept.encode())} of {len(data)} bytes; ask for less]"
-
-
-def cut(data: bytes, limit: int) -> str:
-    """Decode the first `limit` bytes of valid UTF-8, without an incomplete last character."""
-    return data[:limit].decode(errors="ignore")
 
 
 def clean(text: str) -> str:
@@ -78,20 +74,9 @@ def clean(text: str) -> str:
     return text if type(text) is str and text.isascii() else str.encode(text, errors="replace").decode()
 
 
-def shorten(text: str, limit: int) -> str:
-    """Cut `text` to `limit` characters. The last character of a cut text is an ellipsis."""
-    text = clean(text)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def one_line(text: str) -> str:
-    r"""Write line breaks, other control characters and surrogates as escapes (`\n`).
-
-    Otherwise a file's name could imitate another line of a listing, or another question to a person.
-    """
-    if text.isprintable():
-        return text
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+def cut_clean(text: str, limit: int) -> str:
+    """Cut `text` to `limit` characters, without lone surrogates. The last character of a cut text is an ellipsis."""
+    return cut(clean(text), limit)
 
 
 def _decoded(data: bytes) -> str:
@@ -159,4 +144,4 @@ def _json(value: object) -> str:
             if _SURROGATES in str(error):
                 return _json(clean_data(to_jsonable_python(clean_data(value), fallback=fallback)))
             why = str(error).removeprefix(_NO_JSON)
-    raise NotJsonError(f"its result cannot be written as JSON: {shorten(why, 200)}")
+    raise NotJsonError(f"its result cannot be written as JSON: {cut_clean(why, 200)}")

@@ -17,10 +17,11 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
+from turnwright._base.words import escape_unprintable
 from turnwright.errors import ConfigError
 
 from .errors import ToolFailedError
-from .text import one_line, shorten
+from .text import cut_clean
 
 #: The maximum number of entries read of one folder, to limit the memory.
 SCAN_LIMIT: Final = 20_000
@@ -53,7 +54,9 @@ class FilePosition:
 
     def child(self, name: str) -> "FilePosition":
         """Return the position of an entry of this folder."""
-        shown = one_line(name) if self.shown == "." else f"{self.shown.rstrip('/')}/{one_line(name)}"
+        shown = (
+            escape_unprintable(name) if self.shown == "." else f"{self.shown.rstrip('/')}/{escape_unprintable(name)}"
+        )
         return replace(self, parts=(*self.parts, name), shown=shown)
 
 
@@ -73,7 +76,7 @@ class Workspace:
 
         A path that does not exist is resolved as far as it exists.
         """
-        shown = repr(shorten(path, 200))
+        shown = repr(cut_clean(path, 200))
         if "\0" in path or len(path) > _PATH_LIMIT:
             raise ToolFailedError(f"{shown} is not a path: it contains a NUL character or is too long")
         try:
@@ -92,13 +95,13 @@ class Workspace:
         real = self.resolve(path)
         if not self.allows(real, grants):
             raise ToolFailedError(
-                f"{one_line(path)!r} leads to {one_line(str(real))!r}, outside the folder that you may read."
-                " Call request_read_access with that path to ask the user for access"
+                f"{escape_unprintable(path)!r} leads to {escape_unprintable(str(real))!r}, outside the folder that you"
+                " may read. Call request_read_access with that path to ask the user for access"
             )
         if real.is_relative_to(self.root):
             inside = real.relative_to(self.root)
-            return FilePosition(str(self.root), inside.parts, one_line(inside.as_posix()))
-        return FilePosition(real.anchor, real.parts[1:], one_line(real.as_posix()))
+            return FilePosition(str(self.root), inside.parts, escape_unprintable(inside.as_posix()))
+        return FilePosition(real.anchor, real.parts[1:], escape_unprintable(real.as_posix()))
 
 
 def open_file(place: FilePosition) -> BinaryIO:

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
+from turnwright._base.words import collapse_whitespace, count
 from turnwright.message import AnyPart, FilePart, Message, SentinelPart, TextPart, ToolCallPart, ToolResultPart
-from turnwright.tools.text import shorten
+from turnwright.tools.text import cut_clean
 from turnwright_states import CallStatus, Cause
 
 from .compaction import without_results
@@ -49,9 +50,9 @@ def refusal_text(cause: Cause, message: str = "") -> str:
     """
     from turnwright.model.http.errors import NEXT_STEPS  # noqa: PLC0415 (few requests are refused)
 
-    words = "" if cause is Cause.CONTENT_FILTER else _WHERE.sub("", " ".join(message.split()))
+    words = "" if cause is Cause.CONTENT_FILTER else _WHERE.sub("", collapse_whitespace(message))
     words = words.removesuffix(NEXT_STEPS.get(cause, "")).rstrip(" .")
-    return f"{cause}: {shorten(words, _QUOTED)}" if words else str(cause)
+    return f"{cause}: {cut_clean(words, _QUOTED)}" if words else str(cause)
 
 
 def without_refused(messages: Sequence[Message]) -> list[Message]:
@@ -110,22 +111,18 @@ def _listed(messages: Sequence[Message]) -> str:
         *(part for part in parts if isinstance(part, FilePart)),
         *(file for part in results for file in part.files),
     ]
-    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(file.media_type for file in files).items())
+    kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(file.media_type for file in files).items())
     items = [
-        _counted(asked, "message of the user", "messages of the user"),
-        _counted(replies, "reply", "replies"),
-        _counted(len(results), "tool result", "tool results"),
-        _counted(len(files), "file", "files") + (f" ({kinds})" if files else ""),
+        (asked, count(asked, "message of the user", "messages of the user")),
+        (replies, count(replies, "reply", "replies")),
+        (len(results), count(len(results), "tool result")),
+        (len(files), f"{count(len(files), 'file')} ({kinds})"),
     ]
-    text = ", ".join(item for item in items if item) or "nothing that can be shown"
+    text = ", ".join(words for number, words in items if number) or "nothing that can be shown"
     ran = Counter(part.name for part in results if part.status not in _NOT_RUN)
-    shown = [f"{shorten(name, _SHOWN_NAME)} ({count})" for name, count in ran.most_common(_SHOWN_NAMES)]
+    shown = [f"{cut_clean(name, _SHOWN_NAME)} ({number})" for name, number in ran.most_common(_SHOWN_NAMES)]
     more = f" and {len(ran) - _SHOWN_NAMES} more tools" if len(ran) > _SHOWN_NAMES else ""
     return f"{text}. Calls that ran: {', '.join(shown)}{more}; do not assume their results" if shown else text
-
-
-def _counted(count: int, single: str, several: str) -> str:
-    return f"{count} {single if count == 1 else several}" if count else ""
 
 
 def shortened(messages: Sequence[Message], refusals: int) -> list[Message]:

@@ -13,9 +13,10 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
+from turnwright._base.words import count, cut_after
 from turnwright.agent import Agent
 from turnwright.message import Message, TextPart, ToolResultPart
-from turnwright.tools.text import shorten
+from turnwright.tools.text import cut_clean
 from turnwright_states import MAX_STEPS, REASONS, CallStatus, EndReason, Limits, Turn
 from turnwright_states.blank import is_blank
 from turnwright_states.facts import ModelReplied, Notice, TurnStarted
@@ -102,7 +103,7 @@ def limit_reached(turn: Turn, reason: EndReason) -> str:
 
 def _listed(names: Sequence[str], counts: Mapping[str, int] | None = None) -> str:
     """List the names of tools that the model wrote, which may be many and long, perhaps with a count of each."""
-    shown = [shorten(name, _SHOWN_NAME) + (f" ({counts[name]})" if counts else "") for name in names[:_SHOWN_NAMES]]
+    shown = [cut_clean(name, _SHOWN_NAME) + (f" ({counts[name]})" if counts else "") for name in names[:_SHOWN_NAMES]]
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     return ", ".join(shown) + more
 
@@ -220,8 +221,7 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
     parts = (part for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart))
     texts = [part.text.strip() for part in parts if not is_blank(part.text)]
     if texts:
-        last = texts[-1]
-        lines.append("Last text: " + (last if len(last) <= _QUOTED else last[:_QUOTED] + "..."))
+        lines.append(f"Last text: {cut_after(texts[-1], _QUOTED, '...')}")
     lines.append(REASONS[reason].for_users)
     return "\n".join(lines)
 
@@ -233,7 +233,7 @@ def no_answer(turn: Turn) -> str:
 
 def changed_arguments(arguments: Mapping[str, JsonValue]) -> str:
     """Return what the model reads before the result of a call that a person approved with other arguments."""
-    shown = shorten(json.dumps(thawed(arguments), ensure_ascii=False), _SHOWN_ARGUMENTS)
+    shown = cut_clean(json.dumps(thawed(arguments), ensure_ascii=False), _SHOWN_ARGUMENTS)
     return f"[a person approved this call with other arguments: {shown}]\n\n"
 
 
@@ -285,7 +285,7 @@ def notice_text(notice: Notice, limits: Limits) -> str:
         return "The provider reports no usage: token and cost limits cannot be enforced"
     if notice.limit == "steps":
         steps = limits.cap - int(notice.used)
-        rest = f"{steps} step{'' if steps == 1 else 's'} remaining" if steps > 0 else "the last step"
+        rest = f"{count(steps, 'step')} remaining" if steps > 0 else "the last step"
         return f"Step {notice.used:.0f}/{limits.cap} - {rest}"
     name, decimals = _KINDS[notice.limit]
     left = max(notice.of - notice.used, 0)

@@ -1,7 +1,7 @@
 """Numbers as people read them."""
 
 
-def short(number: float) -> str:
+def abbreviate(number: float) -> str:
     """Return a number with at most three digits and a unit: 950, 12.3k, 4.56M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
@@ -10,19 +10,9 @@ def short(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def money(number: float) -> str:
-    """Return an amount with three digits, but no exponent."""
-    return f"{number:,.2f}" if number >= 1 or not number else f"{number:.3f}"
-
-
 def percent(part: float, whole: float) -> str:
     """Return a share in percent, with a digit more below 1 %; empty without a whole."""
     if not whole:
         return ""
     share = 100 * part / whole
     return f"{share:.1f}%" if 0 < share < 1 else f"{share:.0f}%"
-
-
-def count(number: int, what: str) -> str:
-    """Return a number of things, such as `1 run` or `1,200 runs`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

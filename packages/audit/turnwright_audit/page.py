@@ -6,10 +6,11 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from turnwright._base.words import count, money
 from turnwright.privacy.invisible import escaped
 
 from .loops import LoopKind
-from .numbers import count, money, percent, short
+from .numbers import abbreviate, percent
 from .plots import Line, curves, histogram
 from .suggest import Suggestion
 from .totals import MICRO, SeenLoop, Tally, Totals
@@ -61,9 +62,9 @@ class _Page:
         labeled = totals.succeeded + totals.failed
         of = "" if labeled in (0, totals.runs) else f" of the {labeled:,} with a label"
         cards = {
-            "steps": short(totals.steps),
-            "tool calls": short(totals.calls),
-            "tokens": short(tokens) if tokens else "not recorded",
+            "steps": abbreviate(totals.steps),
+            "tool calls": abbreviate(totals.calls),
+            "tokens": abbreviate(tokens) if tokens else "not recorded",
             "cost": money(totals.cost) if totals.cost else "not recorded",
             f"succeeded{of}": percent(totals.succeeded, labeled) or "no labels",
             "of the runs have a loop": percent(totals.looping, totals.runs),
@@ -92,9 +93,9 @@ class _Page:
     def sizes(self) -> Iterator[str]:
         every = self._totals.all
         plots = {
-            "Steps": (every.steps, short),
-            "Tool calls": (every.calls, short),
-            "Tokens": (every.tokens, short),
+            "Steps": (every.steps, abbreviate),
+            "Tool calls": (every.calls, abbreviate),
+            "Tokens": (every.tokens, abbreviate),
             "Cost": (every.cost, _micro),
         }
         yield "<h2>Size of a run</h2><p>The number of runs by size. A wide range has a logarithmic scale.</p>"
@@ -164,7 +165,7 @@ class _Page:
         for seen in loops:
             loop, scale = seen.loop, 100 / max(seen.steps, 1)
             words = f"{loop.tool}: {loop.kind.words}, {loop.length} rounds from step {loop.step}"
-            after = short(loop.tokens_after) if seen.has_tokens else "?"
+            after = abbreviate(loop.tokens_after) if seen.has_tokens else "?"
             title = self._text(f"{words}, {after} tokens after it")
             x, width = (loop.step - 1) * scale, max(loop.length * scale, 0.6)
             box = f'x="{x:.2f}" y="1" width="{width:.2f}" height="12"'
@@ -191,7 +192,7 @@ class _Page:
         rows = []
         for name, group in groups:
             ordered = (group.steps, group.calls, group.tokens)
-            sizes = [short(one.quantile(share)) if one.n else "?" for one in ordered for share in (0.5, 0.99)]
+            sizes = [abbreviate(one.quantile(share)) if one.n else "?" for one in ordered for share in (0.5, 0.99)]
             rows.append((self._text(name), f"{group.runs:,}", percent(group.succeeded, group.labeled) or "?", *sizes))
         head = (">runs", ">ok", ">steps p50", ">p99", ">calls p50", ">p99", ">tokens p50", ">p99")
         yield f"<h2>By agent and model</h2>{_table(('agent / model', *head), rows)}"
@@ -202,7 +203,7 @@ def _micro(number: float) -> str:
 
 
 def _value(limit: str, value: str) -> str:
-    return short(int(value)) if limit == "tokens" else value
+    return abbreviate(int(value)) if limit == "tokens" else value
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,8 +5,9 @@ from html import escape
 from math import floor, log10
 from typing import Final, NamedTuple
 
+from turnwright._base.words import count
+
 from .distribution import Distribution
-from .numbers import count
 
 _WIDTH: Final = 440
 _HEIGHT: Final = 200

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.cli.view import one_line
+from turnwright._base.words import cut_line
 from turnwright.privacy.invisible import escaped, exact, replaced
 from turnwright_inspector.http.render import visible
 
@@ -94,7 +94,7 @@ def test_each_place_has_a_sign_of_its_own() -> None:
     text = "allow\u200b rm\r\nthis"
     assert visible(text) == "allow[U+200B] rm\r\nthis"
     assert escaped(text) == "allow\\u200b rm\nthis"
-    assert one_line(text) == "allow\u200b rm this", "it is escaped where it leaves"
+    assert cut_line(text) == "allow\u200b rm this", "it is escaped where it leaves"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from turnwright import Message
 from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailedError, cap, tool
-from turnwright.tools.text import NotJsonError, clean, one_line, shorten, to_text
+from turnwright.tools.text import NotJsonError, clean, cut_clean, to_text
 
 
 class Point(BaseModel):
@@ -188,15 +188,10 @@ def test_a_capped_text_is_the_text_or_a_beginning_of_it_and_a_notice(text: str, 
 
 @given(st.text(st.characters()))
 def test_any_text_can_be_encoded_afterwards(text: str) -> None:
-    for made in (to_text(text), cap(text), shorten(text, 5), one_line(text)):
+    for made in (to_text(text), cap(text), cut_clean(text, 5)):
         made.encode()
 
 
-@given(st.text(st.characters()))
-def test_one_line_is_one_line_of_printable_characters(text: str) -> None:
-    assert one_line(text).isprintable()
-
-
-def test_a_shortened_text_ends_in_an_ellipsis() -> None:
-    assert shorten("abcdef", 4) == "abc…"
-    assert shorten("abcd", 4) == "abcd"
+def test_cut_clean_ends_in_an_ellipsis() -> None:
+    assert cut_clean("abcdef", 4) == "abc…"
+    assert cut_clean("abcd", 4) == "abcd"

@@ -194,7 +194,7 @@ def test_parts_of_json_over_several_lines_fold() -> None:
 
 
 def test_money_has_its_currency_and_four_decimals() -> None:
-    page = environment().from_string("{% for one in costs %}{{ one|money }} {% endfor %}")
+    page = environment().from_string("{% for one in costs %}{{ one|dollars }} {% endfor %}")
     assert page.render(costs=[0.0, 0.0042, 0.5, 1200.5, 0.00001, 1e300]) == (
         "$0.0000 $0.0042 $0.5000 $1,200.5000 &lt;$0.0001 $1.00e+300 "
     )

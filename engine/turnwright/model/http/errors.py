@@ -14,6 +14,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import collapse_whitespace, cut_tight
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.privacy.secrets import Secrets
 from turnwright_states import Cause
@@ -304,8 +305,8 @@ def excerpt(text: str, secrets: Collection[str] = ()) -> str:
     text is first cut far behind the quoted part.
     """
     text = mend(_hide(text[: MAX_EXCERPT * 400], secrets)[: MAX_EXCERPT * 20])
-    text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1].rstrip() + "…"
+    text = collapse_whitespace("".join(char if char.isprintable() else " " for char in text))
+    return cut_tight(text, MAX_EXCERPT)
 
 
 def without_tags(text: str) -> str:

@@ -13,7 +13,7 @@ import anyio
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
 from turnwright.tools.context import NeedsPersonError, ToolContext
-from turnwright.tools.text import shorten
+from turnwright.tools.text import cut_clean
 from turnwright.tools.timing import clock_stopped
 from turnwright_states import Decision
 
@@ -69,7 +69,7 @@ class Caller:
         question = f"{self.server} asks: {asked.message}\nOpen {asked.url}, then answer {DONE}."
         why = ""
         while (said := self.context.ask(f"{why}{question}", [DONE]).strip()).lower() != DONE:
-            why = f"Invalid answer {shorten(said, _SHOWN)!r}: answer {DONE}, or reject the call.\n"
+            why = f"Invalid answer {cut_clean(said, _SHOWN)!r}: answer {DONE}, or reject the call.\n"
 
     def _fill(self, asked: ElicitRequestFormParams) -> dict[str, object]:
         question, choices = describe_form(f"{self.server} asks: {asked.message}", asked.requested_schema)

@@ -21,8 +21,8 @@ from mcp.server import MCPServer, Server
 from mcp.shared.message import SessionMessage
 
 from turnwright._base.background_task import background_task
+from turnwright._base.words import escape_unprintable
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
-from turnwright.tools.text import one_line
 
 from .config import McpServer
 from .oauth import Authorize
@@ -81,7 +81,7 @@ class ServerLog:
         if len(self._rest) > _CHUNK:
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
-            said = one_line(self.secrets.hide(line.decode(errors="replace")).strip())
+            said = escape_unprintable(self.secrets.hide(line.decode(errors="replace")).strip())
             if said:
                 self._lines.append(said[:_LINE])
                 _LOG.info("%s: %s", self.name, said)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import mcp_types as types
 
+from turnwright._base.words import count
 from turnwright.message import FilePart
 from turnwright.tools.errors import ToolError
 from turnwright.tools.result import ToolResult
@@ -70,4 +71,4 @@ def _name_of(uri: str) -> str:
 
 def _counted(files: Sequence[FilePart]) -> str:
     kinds = ", ".join(file.media_type for file in files)
-    return f"({len(files)} file{'s' if len(files) > 1 else ''}: {kinds})"
+    return f"({count(len(files), 'file')}: {kinds})"

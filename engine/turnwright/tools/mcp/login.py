@@ -12,8 +12,9 @@ from anyio.abc import SocketAttribute, SocketStream
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
 
+from turnwright._base.words import escape_unprintable
 from turnwright.errors import ConfigError
-from turnwright.tools.text import one_line, shorten
+from turnwright.tools.text import cut_clean
 
 from .config import McpServer
 from .connect import ServerLog, connect_to
@@ -117,7 +118,9 @@ class Loopback:
             group.cancel_scope.cancel()
         if problem := self._query.get("error"):
             about = self._query.get("error_description", "")
-            raise OAuthFlowError(f"it was refused: {one_line(shorten(f'{problem} {about}'.strip(), _SHOWN))}")
+            raise OAuthFlowError(
+                f"it was refused: {escape_unprintable(cut_clean(f'{problem} {about}'.strip(), _SHOWN))}"
+            )
         return AuthorizationCodeResult.model_validate(self._query)
 
     def _take(self, address: SplitResult) -> bool:

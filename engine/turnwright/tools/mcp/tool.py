@@ -15,7 +15,7 @@ from turnwright.context import NotGiven
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 from turnwright.tools.result import ToolResult
-from turnwright.tools.text import shorten
+from turnwright.tools.text import cut_clean
 from turnwright.tools.tool import Tool
 
 from .content import read_result
@@ -93,7 +93,7 @@ class McpTool(Tool):
                 if wrong is None:
                     return
                 said = wrong.message
-        said = self._session.hide(shorten(said, _SHOWN))
+        said = self._session.hide(cut_clean(said, _SHOWN))
         raise ToolError(f"server {self._session.name}: its answer violates the protocol: {said}")
 
 

@@ -8,11 +8,10 @@ from typing import Annotated, Final
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from turnwright._base.words import count, cut_line
 from turnwright.cli import codes, process
 from turnwright.cli.process import echo_json
 from turnwright.cli.screen import Screen
-from turnwright.cli.summary import count
-from turnwright.cli.view import one_line
 from turnwright.errors import ConfigError
 from turnwright.privacy.redaction import redactor
 from turnwright_audit.conditions import Condition, InvalidConditionError, parse_conditions
@@ -80,7 +79,7 @@ def audit(
         for batch in found.batches(advance):
             for problem in batch.problems:
                 unreadable.add(problem.file)
-                process.say(_hidden(one_line(f"{problem.file}: {problem.message}", _MESSAGE)))
+                process.say(_hidden(cut_line(f"{problem.file}: {problem.message}", _MESSAGE)))
             for run in batch.runs() if as_json else ():
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(found.totals, found.runs())
@@ -105,7 +104,7 @@ def audit(
 
 def _skipped(found: Audit, format_: str | None) -> str:
     what = f"{count(found.skipped, 'file')} had {'another' if format_ else 'no known'} format"
-    name = _hidden(one_line(found.first_skipped, _MESSAGE))
+    name = _hidden(cut_line(found.first_skipped, _MESSAGE))
     return f"{what}{': ' if found.skipped == 1 else ', such as '}{name}"
 
 

@@ -5,12 +5,11 @@ from pathlib import PurePath
 from textwrap import wrap
 from typing import Final
 
+from turnwright._base.words import count, cut_line, money
 from turnwright.cli.columns import print_columns
 from turnwright.cli.screen import print_lines
-from turnwright.cli.summary import count
-from turnwright.cli.view import one_line
 from turnwright_audit.distribution import Distribution
-from turnwright_audit.numbers import money, percent, short
+from turnwright_audit.numbers import abbreviate, percent
 from turnwright_audit.suggest import Suggestion
 from turnwright_audit.totals import MICRO, Group, SeenLoop, Tally, Totals
 from turnwright_audit.trials import TRIALS
@@ -72,13 +71,13 @@ def print_invariants(found: Invariants, *, subagents: int = 0, hide: Callable[[s
         print_lines([f"{one.verdict:<12} {numbers}  {lines[0]}", *(f"{'':<36}{line}" for line in lines[1:])])
     reasons = dict.fromkeys(one.why for one in found.claims.values() if one.why)
     print_lines(["", "Unknown because, for example:"] if reasons else [])
-    print_lines(f"  {one_line(hide(why), 400)}" for why in reasons)
+    print_lines(f"  {cut_line(hide(why), 400)}" for why in reasons)
     for fault in found.faults:
         turn = f", turn {fault.turn}" if fault.turn else ""
         where = f"{fault.file}, run {fault.run}{turn}" if fault.run != fault.turn else f"{fault.file}{turn}"
-        print_lines(["", f"violated: {fault.claim}", f"  {one_line(hide(where), 400)}"])
-        print_lines([f"  {one_line(hide(fault.why), 400)}"])
-        print_lines(f"    {one_line(hide(line), 400)}" for line in fault.witness)
+        print_lines(["", f"violated: {fault.claim}", f"  {cut_line(hide(where), 400)}"])
+        print_lines([f"  {cut_line(hide(fault.why), 400)}"])
+        print_lines(f"    {cut_line(hide(line), 400)}" for line in fault.witness)
 
 
 class _Report:
@@ -88,7 +87,7 @@ class _Report:
         self._labeled = totals.succeeded + totals.failed
 
     def _text(self, text: str, width: int = _NAME) -> str:
-        return one_line(self._hide(text), width)
+        return cut_line(self._hide(text), width)
 
     def head(self, files: int) -> Iterator[str]:
         totals = self._totals
@@ -96,7 +95,7 @@ class _Report:
         yield from wrap(found, 80, subsequent_indent="  ")
         tokens = totals.input_tokens + totals.output_tokens
         cost = f"cost {money(totals.cost)}" if totals.cost else "no cost recorded"
-        used = f"{short(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
+        used = f"{abbreviate(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
         turns, steps, calls = count(totals.turns, "turn"), count(totals.steps, "step"), count(totals.calls, "call")
         yield f"  {turns}, {steps}, {calls}, {used}"
         if self._labeled:
@@ -119,9 +118,9 @@ class _Report:
         rows: Rows = [
             (name, *map(words, _shares(distribution, scale)))
             for name, distribution, scale, words in (
-                ("steps", every.steps, 1, short),
-                ("calls", every.calls, 1, short),
-                ("tokens", every.tokens, 1, short),
+                ("steps", every.steps, 1, abbreviate),
+                ("calls", every.calls, 1, abbreviate),
+                ("tokens", every.tokens, 1, abbreviate),
                 ("cost", every.cost, MICRO, money),
             )
             if distribution.max
@@ -252,12 +251,12 @@ def _run(file: str, run: str) -> str:
 
 
 def _tokens(number: int, *, known: bool) -> str:
-    return short(number) if known else "?"
+    return abbreviate(number) if known else "?"
 
 
 def _value(limit: str, value: str) -> str:
     if limit == "tokens":
-        return short(int(value))
+        return abbreviate(int(value))
     if limit == "detector":
         return _WORDS[value]
     return value.replace("calls:", "calls x").replace("results:", "results x").replace(", 1 nudge", " +nudge")
@@ -272,7 +271,7 @@ def _group(group: Group) -> Sequence[str]:
         f"{steps.quantile(0.5):,}",
         f"{steps.quantile(0.99):,}",
         f"{calls.quantile(0.99):,}",
-        short(group.tokens.quantile(0.99)) if group.tokens.n else "?",
+        abbreviate(group.tokens.quantile(0.99)) if group.tokens.n else "?",
     )
 
 

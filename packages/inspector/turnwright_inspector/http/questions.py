@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_after
 from turnwright.errors import InvalidAnswerError
 from turnwright.journal.questions import words
 from turnwright.privacy.invisible import exact
@@ -73,7 +74,7 @@ def _sentence(asked: Interrupt, agent: str) -> str:
     """`Clerk wants to run wire_money: 1,200.50 EUR to ACME GmbH`; empty for a question that is a sentence itself."""
     who = exact(agent) or "The agent"
     if asked.kind is InterruptKind.GRANT and asked.grant:
-        return _cut(f"{who} wants to be allowed: {exact(asked.grant)}")
+        return cut_after(f"{who} wants to be allowed: {exact(asked.grant)}", _SENTENCE)
     if asked.kind is not InterruptKind.APPROVAL:
         return ""
     said = ""
@@ -81,7 +82,7 @@ def _sentence(asked: Interrupt, agent: str) -> str:
         # A phrase that begins with a word of a sentence follows without a comma.
         before = "" if not said else " " if link in _LINKS.values() else ", "
         said += f"{before}{link} {value}" if link else f"{before}{value}"
-    return _cut(f"{who} wants to run {exact(asked.tool)}{f': {said}' if said else ''}")
+    return cut_after(f"{who} wants to run {exact(asked.tool)}{f': {said}' if said else ''}", _SENTENCE)
 
 
 def _phrases(arguments: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
@@ -103,11 +104,7 @@ def _is_number(value: JsonValue) -> bool:
 def _value(value: JsonValue) -> str:
     if isinstance(value, str):
         said = exact(value)
-        return said if _PLAIN.fullmatch(said) else f'"{_cut(said, _LONGEST)}"'
+        return said if _PLAIN.fullmatch(said) else f'"{cut_after(said, _LONGEST)}"'
     if _is_number(value):
         return f"{value:,}"
-    return _cut(exact(json.dumps(value, ensure_ascii=False)), _LONGEST)
-
-
-def _cut(text: str, most: int = _SENTENCE) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+    return cut_after(exact(json.dumps(value, ensure_ascii=False)), _LONGEST)

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from turnwright._base.words import cut_tight
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
 
@@ -58,13 +59,13 @@ def environment_with(hider: Redactor) -> Environment:
         seconds=seconds,
         moment=moment,
         amount=amount,
-        money=money,
+        dollars=dollars,
         asked=partial(question_text, hider),
         json=lambda value: json_text(hider.hide_in(value)),
         span=span,
         shown=lambda text: visible(hider.hide(str(text))),
         # Half a secret is not known as one: it is hidden before anything is cut.
-        truncate=lambda text, length: cut(hider.hide(str(text)), length),
+        truncate=lambda text, length: cut_tight(hider.hide(str(text)), length),
         beginning=lambda text, length: beginning(str(text), length, hider.hide),
         markdown=lambda text: markdown(str(text), lambda words: visible(hider.hide(words))),
         code=lambda text, language, length: highlighted(visible(beginning(str(text), length, hider.hide)), language),
@@ -141,7 +142,7 @@ def amount(value: float) -> str:
     return f"{value:,.4f}".rstrip("0").rstrip(".")
 
 
-def money(value: float) -> str:
+def dollars(value: float) -> str:
     """Format a cost in US dollars, as prices are published: `$0.0042`, `$1,200.5000`; `<$0.0001` if it is less."""
     if abs(value) >= _LARGE:
         return f"${amount(value)}"
@@ -156,10 +157,6 @@ def _data_in(hider: Redactor, text: str) -> str:
         return json_text(hider.hide_in(json.loads(text)))
     except (ValueError, RecursionError):
         return ""
-
-
-def cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
 def visible(text: str) -> str:

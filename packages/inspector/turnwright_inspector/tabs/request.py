@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import structs
 from pydantic import ValidationError
 
+from turnwright._base.words import collapse_whitespace
 from turnwright.errors import TurnwrightError
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.openai_chat.request import OpenAIEncoder
@@ -218,7 +219,7 @@ def title_of(message: Message) -> str:
     results = [part for part in message.parts if isinstance(part, ToolResultPart)]
     if results:
         return "; ".join(f"{part.name} {part.call} {part.status}: {part.text or 'nothing'}" for part in results)
-    text = " ".join(message.text.split())
+    text = collapse_whitespace(message.text)
     if calls:
         asked = f"calls {named(calls)}"
         return f"{text} · {asked}" if text else asked

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import collapse_whitespace, cut_after
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.privacy.redaction import redactor
 from turnwright.store import TurnRow
@@ -113,7 +114,7 @@ def _in_line(arguments: Mapping[str, JsonValue]) -> str:
     words: list[str] = []
     size = 0
     for name, value in arguments.items():
-        said = f"{name}={_cut(json.dumps(value, ensure_ascii=False), _ARGUMENT)}"
+        said = f"{name}={cut_after(json.dumps(value, ensure_ascii=False), _ARGUMENT)}"
         size += len(said)
         if words and size > _CALL:
             words.append("…")
@@ -124,8 +125,4 @@ def _in_line(arguments: Mapping[str, JsonValue]) -> str:
 
 def _line(text: str, most: int) -> str:
     """The beginning of a text in one line. Secrets are hidden first, because half of one is not recognized."""
-    return _cut(" ".join(redactor().hide(text[: most + _EDGE]).split()), most)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+    return cut_after(collapse_whitespace(redactor().hide(text[: most + _EDGE])), most)

@@ -2,7 +2,7 @@
 
 from turnwright_audit.rounds import text_of
 from turnwright_audit.trajectories.atif import Trajectory
-from turnwright_inspector.http.render import amount, money, seconds
+from turnwright_inspector.http.render import amount, dollars, seconds
 
 from .comparison import Side
 from .recorded_steps import inner_runs, lasts, recorded_steps, text_before
@@ -44,6 +44,6 @@ def _figures(entry: RunEntry, active: float) -> dict[str, str]:
         "Failed calls": amount(found.errors),
         "Loops": amount(entry.loops),
         "Tokens": amount(found.tokens) if found.tokens else "not recorded",
-        "Cost": money(found.cost) if found.cost else "not recorded",
+        "Cost": dollars(found.cost) if found.cost else "not recorded",
         "Active time": seconds(active) if active else "not recorded",
     }

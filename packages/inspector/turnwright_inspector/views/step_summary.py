@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from turnwright._base.words import collapse_whitespace, cut_after
 from turnwright.privacy.redaction import redactor
 from turnwright_states import CallStatus
 from turnwright_states.rounds import Stall
@@ -75,9 +76,9 @@ def _what(step: Step) -> tuple[str, bool]:
     if step.calls:
         return named(call.made.name for call in step.calls), True
     # Half a secret is not known as one: it is hidden before the text is cut.
-    text = redactor().hide(" ".join(step.text.split()))
+    text = redactor().hide(collapse_whitespace(step.text))
     if text:
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", False
+        return cut_after(text, _LONGEST), False
     if step.replied is not None:
         return "no text", False
     if step.attempts and not step.attempts[-1].retry:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
+from turnwright._base.words import count
 from turnwright.agents.bounds import LIMITS, figures, nearest
 from turnwright.journal.inbox import answers_in
 from turnwright.result import TurnResult
@@ -114,10 +115,10 @@ def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) ->
     turn = tab_context.turn
     if folded.state is State.PAUSED:
         given = answers_in(turn.inbox)
-        count = sum(one.id not in given for one in turn.result.interrupts)
-        title = f"Paused: it waits for {count} {'answer' if count == 1 else 'answers'}"
+        waits = sum(one.id not in given for one in turn.result.interrupts)
+        title = f"Paused: it waits for {count(waits, 'answer')}"
         told = "Nothing runs, and no time is counted, until a person has answered."
-        if not count:
+        if not waits:
             title = "Answered, and not resumed yet"
             told = "Nothing runs, and no time is counted, until it is resumed."
         return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
@@ -177,13 +178,9 @@ def _over(tab_context: TabContext, folded: Turn) -> StopReason:
 
 def _used(result: TurnResult) -> str:
     """`2 steps (1 tool call, 283 tokens, 2.9 s)`."""
-    figures = [_count(result.tool_calls, "tool call")] if result.tool_calls else []
-    figures += [_count(result.usage.tokens, "token")] if result.usage.tokens else []
-    return f"{_count(result.steps, 'step')} ({', '.join([*figures, seconds(result.seconds)])})"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    figures = [count(result.tool_calls, "tool call")] if result.tool_calls else []
+    figures += [count(result.usage.tokens, "token")] if result.usage.tokens else []
+    return f"{count(result.steps, 'step')} ({', '.join([*figures, seconds(result.seconds)])})"
 
 
 def _title(reason: EndReason, folded: Turn) -> str:

@@ -7,7 +7,7 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest
 from turnwright.privacy.redaction import redactor
-from turnwright_inspector.http.render import amount, money, seconds
+from turnwright_inspector.http.render import amount, dollars, seconds
 from turnwright_states import State
 from turnwright_states.payload import thawed
 
@@ -53,7 +53,7 @@ def _figures(turn: TurnRecord) -> dict[str, str]:
         "Steps": amount(result.steps),
         "Tool calls": amount(result.tool_calls),
         "Tokens": amount(result.usage.tokens),
-        "Cost": money(result.usage.cost) if result.usage.cost else "none recorded",
+        "Cost": dollars(result.usage.cost) if result.usage.cost else "none recorded",
         "Active time": seconds(result.seconds),
     }
 

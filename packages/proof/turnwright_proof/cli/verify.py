@@ -16,6 +16,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
+from turnwright._base.words import count
 from turnwright.cli.check_report import exit_code, json_of, lines_of
 from turnwright.cli.process import echo_json
 from turnwright.cli.screen import Screen, print_lines
@@ -246,8 +247,8 @@ class VerifyReport:
             violation = fault
         self.add(heading, findings(total, violation))
         self._say(
-            f"  walked {_count(total.configurations, 'configuration')} over {_count(total.edges, 'event')}"
-            f" in {_count(total.walks, 'walk')}, {time.monotonic() - began:.0f} s"
+            f"  walked {count(total.configurations, 'configuration')} over {count(total.edges, 'event')}"
+            f" in {count(total.walks, 'walk')}, {time.monotonic() - began:.0f} s"
         )
         self._say("events into each end:", *(f"  {end:<28} {seen:>9,}" for end, seen in sorted(total.ends.items())))
 
@@ -258,7 +259,7 @@ class VerifyReport:
             echo_json(json_of(self._checks) | counts | {"ends": total.ends})
         found = Counter(check.verdict for check in self._checks)
         each = ", ".join(f"{found[verdict]} {word}" for verdict, word in _SUM.items() if found[verdict])
-        self._say(f"{_count(len(self._checks), 'check')}: {each or 'no checks'}")
+        self._say(f"{count(len(self._checks), 'check')}: {each or 'no checks'}")
         return exit_code(self._checks)
 
     def _say(self, *lines: str) -> None:
@@ -276,11 +277,11 @@ def answer(asked: str, found: Search, where: str, *, as_json: bool = False) -> i
             echo_json({"reached": True} | json_of_witness(found.witness))
         else:
             print_lines(
-                [f"{asked}: reached in {_count(len(found.witness.events), 'event')}; no shorter path exists", ""]
+                [f"{asked}: reached in {count(len(found.witness.events), 'event')}; no shorter path exists", ""]
             )
             print_lines(drawn(found.witness))
         return 0
-    seen = f"not in {_count(found.configurations, 'configuration')} of {where}; larger cases were not checked"
+    seen = f"not in {count(found.configurations, 'configuration')} of {where}; larger cases were not checked"
     if found.cut:
         seen = f"the search was cut: {seen}"
     check = Check(f"{asked} can be reached", Verdict.INCONCLUSIVE, seen)
@@ -289,7 +290,3 @@ def answer(asked: str, found: Search, where: str, *, as_json: bool = False) -> i
     else:
         print_lines(lines_of([check]))
     return exit_code([check])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from turnwright._base.words import count
 from turnwright_states.chart import CHART, Row
 from turnwright_states.turn import Turn
 
@@ -23,12 +24,12 @@ def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) ->
         if row not in _PLACES:
             raise ValueError(f"{row.name} is not a row of this chart")
         taken[_PLACES[row]] += 1
-    kinds = sum(count > 0 for count in taken)
+    kinds = sum(times > 0 for times in taken)
     figures = (
-        _count(turn.steps_taken, "step"),
-        f"{_count(turn.counters.calls, 'tool call')} run",
+        count(turn.steps_taken, "step"),
+        f"{count(turn.counters.calls, 'tool call')} run",
         f"{turn.elapsed:.1f} s of driving",
-        f"{kinds} of {len(taken)} rows taken, {_count(len(rows), 'time')} in all",
+        f"{kinds} of {len(taken)} rows taken, {count(len(rows), 'time')} in all",
     )
     caption = (f"turn {turn_id}: {_standing(turn)}", ", ".join(figures), f"path: {path}")
     return Overlay(OverlayKind.TURN, tuple(taken), caption, turn.state, turn.reason)
@@ -36,11 +37,7 @@ def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) ->
 
 def _standing(turn: Turn) -> str:
     if turn.state.outcome is None or turn.reason is None:
-        waits = f", waits for {_count(len(turn.interrupts), 'answer')}" if turn.interrupts else ""
+        waits = f", waits for {count(len(turn.interrupts), 'answer')}" if turn.interrupts else ""
         return f"not over: in {turn.state}{waits}"
     also = f" (also reached: {', '.join(turn.also_reached)})" if turn.also_reached else ""
     return f"{turn.state.outcome}: {turn.reason}{also}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
 import typer
 from rich.progress import Progress as Bar
 
+from turnwright._base.words import count
 from turnwright.agent import AGENTS_FILE, Agent
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent, load_agents
@@ -228,7 +229,7 @@ def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
     names = ", ".join(agent.name for agent in agents)
     tools = sum(any(one.may_use(tool.name, delegates=tool.delegates) for one in agents) for tool in target.tools)
     yield (
-        f"played {report.examples} examples, {turns} turns, with {names} and {tools} tool{'' if tools == 1 else 's'}:"
+        f"played {report.examples} examples, {turns} turns, with {names} and {count(tools, 'tool')}:"
         f" seed {report.seed}, {report.seconds:.1f} s"
     )
     yield _RAN if target.run_tools else _STOOD_IN

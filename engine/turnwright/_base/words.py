@@ -1,0 +1,62 @@
+"""Numbers and texts in the form that people read: counted, shortened, on one line."""
+
+import re
+from typing import Final
+
+#: Control characters: terminals obey them, and PostgreSQL stores no NUL.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 step`, `1,200 steps`. The plural ends in `s` unless it is given."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def money(number: float) -> str:
+    """Return an amount of money without a currency, with at least three digits and no exponent: `0.012`, `1,234.50`."""
+    return f"{number:,.2f}" if number >= 1 or not number else f"{number:.3f}"
+
+
+def cut(text: str, most: int) -> str:
+    """Cut a text to `most` characters. The last character of a cut text is an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def cut_tight(text: str, most: int) -> str:
+    """Cut a text as `cut` does, without blanks before the ellipsis."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def cut_after(text: str, most: int, mark: str = "…") -> str:
+    """Cut a text after `most` characters, and append the mark, which is not counted."""
+    return text if len(text) <= most else text[:most] + mark
+
+
+def cut_line(text: str, most: int = 160) -> str:
+    """Return a text on one line of at most `most` characters."""
+    return cut(collapse_whitespace(text), most)
+
+
+def cut_utf8(data: bytes, most: int) -> str:
+    """Decode the first `most` bytes of valid UTF-8, without an incomplete last character."""
+    return data[:most].decode(errors="ignore")
+
+
+def collapse_whitespace(text: str) -> str:
+    """Return a text on one line: each run of white space becomes one space."""
+    return " ".join(text.split())
+
+
+def collapse_controls(text: str) -> str:
+    """Return a text on one line: each run of white space and control characters becomes one space."""
+    return collapse_whitespace(_CONTROL.sub(" ", text))
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Write line breaks, other control characters and surrogates as escapes (`\n`).
+
+    Otherwise a file's name could imitate another line of a listing, or another question to a person.
+    """
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
