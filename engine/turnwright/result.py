@@ -11,9 +11,9 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 
-from .agents.bounds import nearest
 from .errors import ConfigError, NoOutputError
 from .message import Message, SentinelPart
+from .status import find_nearest_limit
 from .store import Queued
 from .tools.text import cut_clean
 from .transcript.pairing import repaired
@@ -128,7 +128,7 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
     """Return the result of a turn from its transcript."""
     last = transcript.last
     turn = transcript.turn
-    next_limit, next_limit_used = nearest(turn, {turn.reason, *turn.also_reached})
+    next_limit, next_limit_used = find_nearest_limit(turn, {turn.reason, *turn.also_reached})
     return TurnResult(
         id=turn_id,
         state=turn.state,

@@ -3,13 +3,13 @@
 The certificate (`turnwright explain`) and the closing line of a run use them.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
 
-from turnwright_states import EndReason, Limits, ToolCallLimits, Turn
+from turnwright_states import EndReason, Limits, ToolCallLimits
 from turnwright_states.limits import MAX_STEPS, ToolClass
 
 #: The name and the steps of each agent whose file was read with a warning about them: its turns log no second one.
@@ -186,48 +186,6 @@ def reply_bound(max_tokens: int | None, tokens: int | None) -> Bound:
         Exactness.PROVIDER,
         ("max_tokens", "tokens"),
     )
-
-
-_MOST_COUNTED: Final = 1e300
-
-#: The limits that stop a turn, by their names in `Turn.use`: in words, and with the reason of the ending.
-LIMITS: Final = {
-    "steps": ("the step limit", EndReason.STEP_CAP),
-    "tool_calls": ("the tool-call limit", EndReason.BUDGET),
-    "tokens": ("the token limit", EndReason.TOKENS),
-    "cost": ("the cost limit", EndReason.COST),
-    "seconds": ("the time limit", EndReason.DEADLINE),
-}
-
-
-def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str, float]:
-    """Return the limit that would have stopped the turn next, in words, and the used share of it.
-
-    `passed` are the limits that stopped it; these and limits of 0 are left out. Returns an empty text and 0 if no other
-    limit is set.
-    """
-    left = [
-        (_float(used) / most, name, used, most)
-        for name, used, most in turn.use()
-        if most and LIMITS[name][1] not in passed
-    ]
-    if not left:
-        return "", 0.0
-    share, name, used, most = max(left, key=lambda one: one[0])
-    return f"{LIMITS[name][0]} ({figures(name, used, most)})", share
-
-
-def figures(name: str, used: float, most: float) -> str:
-    """Return the used part of a limit, named and counted as in `Turn.use`: `4,800 of 5,000`, `12.5 of 60 s`."""
-    used, most = _float(used), _float(most)
-    if name == "cost":
-        return f"{used:g} of {most:g}"
-    return f"{used:,.1f} of {most:,.15g} s" if name == "seconds" else f"{used:,.0f} of {most:,.0f}"
-
-
-def _float(used: float) -> float:
-    """Convert the figure to a `float`. In a changed journal it may be too large for one."""
-    return float(max(min(used, _MOST_COUNTED), -_MOST_COUNTED))
 
 
 def steps_above(steps: int, ceiling: int = MAX_STEPS) -> str:

@@ -16,6 +16,7 @@ from turnwright.journal.admission import TurnOptions
 from turnwright.journal.driving_status import driving_status
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import TurnResult
+from turnwright.status import LIMITS
 from turnwright.store import Store, TurnRow
 from turnwright.store.address import outlives_process
 from turnwright_states.facts import TurnStarted
@@ -263,7 +264,7 @@ class ChatSession:
                 "tokens": f"{last.usage.tokens:,}",
                 "seconds": f"{last.seconds:.1f}",
             }
-        shown = {"cap": "steps", "tool calls": "tool calls", "tokens": "tokens", "cost": "cost", "seconds": "seconds"}
+        shown = {"cap" if name == "steps" else limit.counted: limit.counted for name, limit in LIMITS.items()}
         setup = engine.setup
         tools = class_of(setup.tools_for(plan.agent).values())
         bounds = {bound.name: bound for bound in bounds_of(plan.agent.limits_for(setup.limits), tools)}

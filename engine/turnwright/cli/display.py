@@ -15,6 +15,7 @@ from rich.text import Text
 from turnwright._base.words import count
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.result import TurnResult
+from turnwright.status import describe_activity
 from turnwright_states import Outcome, State
 from turnwright_states import facts as f
 
@@ -37,16 +38,6 @@ _COLORS = {
     "refused": "yellow",
     "aborted": "red",
     "unknown": "red",
-}
-#: What a turn does in each state, for the line below the screen. A state that passes at once has no entry.
-_ACTIVITIES: Final = {
-    State.STREAM: "Waiting for the model",
-    State.COMPACT: "Compacting the conversation",
-    State.REVIEW: "Checking the reply",
-    State.TOOL_EXEC: "Running tools",
-    State.CONCLUDE: "Waiting for the conclusion",
-    State.TEXT_ONLY: "Waiting for the model",
-    State.PAUSED: "Paused",
 }
 
 
@@ -321,7 +312,7 @@ def _activity(view: TurnView) -> str:
         return f"Writing a call of {written[-1]}"
     if view.text and view.state not in (State.COMPACT, State.REVIEW, State.TOOL_EXEC):
         return "Writing"
-    return _ACTIVITIES.get(view.state, "Working")
+    return describe_activity(view.state)
 
 
 def _progress(view: TurnView) -> str:

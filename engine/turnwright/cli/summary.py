@@ -4,10 +4,16 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line
-from turnwright.agents.bounds import LIMITS
 from turnwright.journal.driving_status import DriverStatus
 from turnwright.journal.questions import words
 from turnwright.result import TurnResult
+from turnwright.status import (
+    LIMIT_REASONS,
+    describe_ending,
+    describe_lost_driver,
+    describe_nearest_limit,
+    describe_pause,
+)
 from turnwright.store import QUEUED
 from turnwright.store.address import outlives_process
 from turnwright_states import MAX_STEPS, REASONS, EndReason, InterruptKind, Outcome, State
@@ -24,8 +30,6 @@ _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_
 #: The share of a limit above which it is mentioned, although it did not stop the turn.
 _NEAR: Final = 0.7
 
-#: Reasons that a limit stops a turn for.
-_OF_LIMITS: Final = frozenset(reason for _, reason in LIMITS.values())
 #: Outcomes after which the user can continue in a new turn, and other reasons after which that may help.
 _CONTINUED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP})
 _MAY_CONTINUE: Final = frozenset(
@@ -144,7 +148,9 @@ def _unfinished(
     result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool, driver: DriverStatus | None
 ) -> str:
     lost = driver in (DriverStatus.CRASHED, DriverStatus.LEFT)
-    begins = f"{str(driver).capitalize()} in {result.state}" if lost else f"In {result.state}"
+    begins = f"In {result.state}"
+    if lost and isinstance(result.state, State):
+        begins = describe_lost_driver(result.state, crashed=driver is DriverStatus.CRASHED)
     if_gone = "" if lost else "If its driver is gone, "
     if told_to_stop:
         ends = ended_by(result.id, flags, elsewhere=elsewhere)
@@ -173,12 +179,11 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
         lines += [f"Error: {result.error}"] if result.error and result.error.rstrip(".") not in lines[0] else []
         lines.append(meaning.next)
     else:
-        said = meaning.means if result.sentinel is None else result.sentinel.text.removesuffix(f" {meaning.for_users}")
+        said = describe_ending(result.reason, "" if result.sentinel is None else result.sentinel.text)
         said = "" if above.startswith(said) else said
         lines = [said, result.advice or meaning.next, "" if verbose else f"Used {used}."]
-    if not verbose and result.next_limit and (result.reason in _OF_LIMITS or result.next_limit_used > _NEAR):
-        other = "other " if result.reason in _OF_LIMITS else ""
-        lines.append(f"The nearest {other}limit is {result.next_limit}.")
+    if not verbose and result.next_limit and (result.reason in LIMIT_REASONS or result.next_limit_used > _NEAR):
+        lines.append(describe_nearest_limit(result.next_limit, other=result.reason in LIMIT_REASONS))
     may_continue = hints and not elsewhere and root_of(result.id) == result.id
     if may_continue and (result.outcome in _CONTINUED or result.reason in _MAY_CONTINUE):
         more = f" --steps {min(2 * result.steps, MAX_STEPS)}" if result.reason is EndReason.STEP_CAP else ""
@@ -188,10 +193,10 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
 
 def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> list[str]:
     waits = len(result.interrupts) - len(result.answered)
-    lines = [f"Paused: the turn waits for {count(waits, 'answer')}."]
+    lines = [f"{describe_pause(waits)}."]
     if not waits:
         again = resumed_by(result.id, flags, elsewhere=elsewhere)
-        lines = [f"Paused: answered, and not resumed yet; {again} resumes it."]
+        lines = [f"{describe_pause(waits)}; {again} resumes it."]
     if lost:
         lines.append("  Nobody can answer it: its store was in memory and is gone. Use another --store.")
     # An interrupt of a sub-agent is answered in the root turn.

@@ -8,7 +8,7 @@ reads the result.
 import logging
 from collections.abc import Sequence
 
-from turnwright.transcript.wording import limit_reached
+from turnwright.status import limit_reached
 from turnwright_states import EndReason, Turn
 from turnwright_states.facts import Fact, StepStarted, Stopping
 

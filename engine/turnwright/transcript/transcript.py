@@ -20,6 +20,7 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from turnwright.status import advice, sentinel_text
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome, State, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.blank import is_blank
@@ -30,12 +31,11 @@ from .refusal import CONTENT_CAUSES, refusal_text
 from .tool_phase import ToolPhase, phase_ended_by
 from .wording import (
     UNCHECKED,
-    advice,
     changed_arguments,
+    cut_off_advice,
     feedback_text,
     fixed_summary,
     no_answer,
-    sentinel_text,
     withheld_text,
 )
 
@@ -171,7 +171,7 @@ class Transcript:
         """The setting that a developer can change, if the turn was stopped; else empty. Users read the sentinel."""
         if self.sentinel is None:
             return ""
-        return advice(self.turn, self._began, self.sentinel.reason, self.reply)
+        return f"{cut_off_advice(self.reply)} {advice(self.turn, self._began, self.sentinel.reason)}".lstrip()
 
     @property
     def path(self) -> tuple[State, ...]:

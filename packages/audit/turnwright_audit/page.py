@@ -8,6 +8,7 @@ from typing import Final
 
 from turnwright._base.words import count, money
 from turnwright.privacy.invisible import escaped
+from turnwright.status import LIMITS
 
 from .loops import LoopKind
 from .numbers import abbreviate, percent
@@ -20,7 +21,7 @@ _STYLE: Final = Path(__file__).with_name("page.css")
 _KINDS: Final = list(LoopKind)
 _LOOPS: Final = 40
 _ROWS: Final = 20
-_LIMITS: Final = {"steps": "Steps", "tool_calls": "Tool calls", "tokens": "Tokens", "cost": "Cost"}
+_LIMITS: Final = ("steps", "tool_calls", "tokens", "cost")
 _DETECTORS: Final = {
     "doom_threshold calls:3": "same calls, three times",
     "doom_threshold calls:3, 1 nudge": "same calls, three times, after a nudge",
@@ -113,12 +114,13 @@ class _Page:
         yield "<p>What each limit would have done to these runs. A model that knows a limit may act otherwise.</p>"
         yield _legend({"saved-key": saved, "lost-key": what})
         yield '<div class="plots">'
-        for limit, title in _LIMITS.items():
+        for limit in _LIMITS:
             names = [name for name in TRIALS if name.startswith(f"{limit} ")]
             tallies = [totals.tallies.get(name, Tally()) for name in names]
             if not any(tally.runs for tally in tallies):
                 continue
             values = [_value(limit, name.partition(" ")[2]) for name in names]
+            title = LIMITS[limit].counted.capitalize()
             lines = (
                 Line("saved", saved, [self._saved(tally) for tally in tallies]),
                 Line("lost", what, [(one.succeeded if self._labeled else one.runs) / max(lost, 1) for one in tallies]),

@@ -9,6 +9,7 @@ from typing import Final
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
+from turnwright.status import name_limit
 from turnwright.transcript.reading import reading
 from turnwright_states import EndReason, MachineError
 from turnwright_states.facts import Fact
@@ -26,7 +27,7 @@ _NEVER: Final = (
 _PRIVATE: Final = "It holds what the journal held, secrets among them: read it before you share it."
 _HOW: Final = "Run it with `pytest FILE`. It needs turnwright and pytest, no model, no tool and no network."
 #: The beginning of the fixed summary after a timeout. It contains times, which differ in every run.
-_TIMED: Final = "Stopped at the time limit ("
+_TIMED: Final = f"Stopped at {name_limit(EndReason.DEADLINE)} ("
 
 Get = Callable[[TurnResult], object]
 

@@ -127,7 +127,7 @@ def test_a_turn_whose_process_died_is_resumed_with_resume_as_both_messages_say(
     with chat("--session", "s1", columns=200) as terminal:
         terminal.until("/resume continues it; until it ends, no message can be sent.")
         enter(terminal, "hello", "whose driver is gone: /resume resumes it, `turnwright abort")
-        enter(terminal, "/why", "Crashed in ")
+        enter(terminal, "/why", "Crashed while ")
         enter(terminal, "/resume", "Done in 1 step")
         terminal.until("> ")
         terminal.types("/quit\n")

@@ -102,7 +102,9 @@ def test_without_running_it_is_only_copied(cli: "Cli", endpoint: "Endpoint", tur
     assert first == f"turn {copied}, forked from {turn.turn} at fact 5: nothing has run yet"
     assert any(f'turnwright resume {copied} --answer question-1="..."' in line for line in rest)
     first, last = cli.run("fork", turn.turn, "--at", "2", "--no-run").out.splitlines()
-    assert last == f"Left in STREAM: `turnwright resume {first.split()[1].rstrip(',')}` resumes it."
+    assert (
+        last == f"Released while waiting for the model: `turnwright resume {first.split()[1].rstrip(',')}` resumes it."
+    )
     (line,) = cli.run("fork", turn.turn, "--at", "2", "--no-run", "--json").events
     assert (line["type"], line["seq"], line["forked_at"]) == ("turn_started", 1, 2)
     assert len(endpoint.requests) == asked

@@ -321,7 +321,10 @@ def test_a_call_that_ran_when_its_process_was_killed(
     turn = child.until("call_settled")["turn"]
     cli.await_file(tool)
     child.kill()
-    assert f"\n{tool} (call00002) had started, and has no result\nCrashed in TOOL_EXEC: " in cli.run("show", turn).out
+    assert (
+        f"\n{tool} (call00002) had started, and has no result\nCrashed while running tools: "
+        in cli.run("show", turn).out
+    )
     done = cli.run("resume", turn, "--json")
     assert (done.code, done.last["text"], done.last["tool_calls"]) == (0, "Recovered.", 2)
     assert (cli.folder / tool).read_text() == ran

@@ -22,10 +22,10 @@ from turnwright.message import (
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.status import sentinel_text
 from turnwright.transcript.pairing import check_pairing
 from turnwright.transcript.part_seq import fact_of
 from turnwright.transcript.transcript import Transcript
-from turnwright.transcript.wording import sentinel_text
 from turnwright_states import (
     REASONS,
     AbortInput,

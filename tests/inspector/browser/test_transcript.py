@@ -144,7 +144,7 @@ def test_nothing_above_a_live_transcript_moves(page: Page, stage: Stage) -> None
     lines = [asks_for(("wait_here", {"word": word}), ("helper", {"prompt": word})) for word in "abc"]
     with stage.playing(*[one for line in lines for one in (line, "I helped.")], "Done.", steps=40) as turn:
         page.goto(stage.url(turn))
-        expect(page.locator("#stop-title")).to_have_text("Its tools are running")
+        expect(page.locator("#stop-title")).to_have_text("Running tools")
         page.evaluate(WATCHED)
         page.evaluate(MOMENTS)
         for step in range(2, 4):

@@ -287,7 +287,7 @@ def test_the_tabs_speak_of_the_conclusion(page: Page, stage: Stage, capped: str)
 
 def test_the_stop_is_explained(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped))
-    expect(page.locator("#stop-title")).to_have_text("Stopped by the step limit: 3 of 3")
+    expect(page.locator("#stop-title")).to_have_text("Stopped at the step limit (3 of 3)")
     expect(page.get_by_role("region", name="Last text")).to_have_text("Nothing was found.")
 
 
@@ -321,7 +321,7 @@ def test_a_turn_is_watched_while_it_goes_on(page: Page, stage: Stage) -> None:
     lines = asks_for(("wait_here", {"word": "a"})), asks_for(("wait_here", {"word": "b"})), "It is done."
     with stage.playing(*lines) as turn:
         page.goto(stage.url(turn, "?tab=chart"))
-        expect(page.locator("#stop-title")).to_have_text("Its tools are running")
+        expect(page.locator("#stop-title")).to_have_text("Running tools")
         expect(page.locator(".stop-words")).to_contain_text(re.compile(r"Step 1: wait_here for \d+ s"))
         expect(page.locator(".chart-picture .here")).to_have_attribute("data-state", "TOOL_EXEC")
         expect(page.locator("#step-2")).to_have_count(0)

@@ -497,7 +497,7 @@ async def test_a_limit_warns_from_ninety_percent_on(calls: int, warned: bool) ->
             page = (await client.get(f"/turns/{turn.id}?tab=budgets")).text
     assert ("near its limit" in page) is warned
     assert ("stop-warns" in page) is warned
-    assert f"The nearest limit was the tool-call limit ({calls} of 10)." in page
+    assert f"The nearest limit is the tool-call limit ({calls} of 10)." in page
 
 
 @pytest.mark.parametrize(

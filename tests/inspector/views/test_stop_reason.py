@@ -78,33 +78,33 @@ def searching(calls: int = 1) -> Line:
 async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_next() -> None:
     stop = await explained([searching(calls=2)], steps=5, budget={"tool_calls": 11})
     assert stop.what == "cap_hit"
-    assert stop.title == "Stopped by the step limit: 5 of 5"
-    assert stop.limit == "The tool-call limit would have stopped it next: 10 of 11."
+    assert stop.title == "Stopped at the step limit (5 of 5)"
+    assert stop.limit == "The nearest other limit is the tool-call limit (10 of 11)."
     assert stop.next_step == "Raise the agent's `steps` (now 5)."
 
 
 async def test_the_tool_budget_is_told_likewise() -> None:
     stop = await explained([searching()], steps=9, budget={"tool_calls": 2})
-    assert stop.title == "Stopped by the tool-call limit: 2 of 2"
+    assert stop.title == "Stopped at the tool-call limit (2 of 2 calls)"
     assert stop.limit == ""
 
 
-async def test_figures_have_separators() -> None:
+async def test_advice_has_separators_in_its_figures() -> None:
     reply = asks_for(("look_up", {"word": "a"}), usage=Usage(input_tokens=1_234_567))
     stop = await explained([reply, "Done."], budget={"tokens": 1_000_000})
-    assert stop.title == "Stopped by the token limit: 1,234,569 of 1,000,000"
+    assert stop.title == "Stopped at the token limit (1234569 of 1000000)"
     assert "(now 1,000,000)" in stop.next_step
 
 
 async def test_limits_that_were_reached_too_are_named() -> None:
     stop = await explained([searching()], steps=2, budget={"tool_calls": 2})
-    assert stop.title == "Stopped by the step limit: 2 of 2"
+    assert stop.title == "Stopped at the step limit (2 of 2)"
     assert "Also reached: the tool-call limit." in stop.further
 
 
 async def test_a_doom_loop_says_what_to_do() -> None:
     stop = await explained([asks_for(("look_up", {"word": "alpha"}))])
-    assert (stop.what, stop.title) == ("doom_loop", "Stopped because it repeated itself")
+    assert (stop.what, stop.title) == ("doom_loop", "Stopped because the model repeated the same tool calls: look_up")
     assert stop.next_step == REASONS[EndReason.DOOM_LOOP].next
 
 
@@ -115,7 +115,7 @@ async def test_an_answer_stands_for_itself_with_what_it_took_and_needs_no_advice
     assert (stop.means, stop.next_step, stop.further) == ("", "", ())
 
 
-@pytest.mark.parametrize(("steps", "limit"), [(3, ""), (2, "The nearest limit was the step limit (2 of 2).")])
+@pytest.mark.parametrize(("steps", "limit"), [(3, ""), (2, "The nearest limit is the step limit (2 of 2).")])
 async def test_a_limit_is_told_from_seventy_percent_on(steps: int, limit: str) -> None:
     stop = await explained([asks_for(("look_up", {"word": "a"})), "Forty-two."], steps=steps)
     assert (stop.limit, stop.limit_share) == (limit, 1.0 if limit else 0.0)
@@ -132,7 +132,7 @@ async def test_a_failure_shows_its_error() -> None:
 
 async def test_a_paused_turn_says_for_what_it_waits() -> None:
     stop = await explained([asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))])
-    assert (stop.what, stop.title) == ("paused", "Paused: it waits for 2 answers")
+    assert (stop.what, stop.title) == ("paused", "Paused: the turn waits for 2 answers")
     assert [one.tool for one in stop.interrupts] == ["delete_file", "delete_file"]
 
 
@@ -143,14 +143,14 @@ async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
 
     script = [asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))]
     some = await explained(script, change=partial(given, answers=1))
-    assert some.title == "Paused: it waits for 1 answer"
+    assert some.title == "Paused: the turn waits for 1 answer"
     all_of_them = await explained(script, change=partial(given, answers=2))
-    assert all_of_them.title == "Answered, and not resumed yet"
+    assert all_of_them.title == "Paused: answered, and not resumed yet"
 
 
 async def test_a_running_turn_says_which_limit_is_nearest() -> None:
     stop = await submitted(lambda turn: replace(turn, driven=True))
-    assert (stop.what, stop.title, stop.means) == ("running", "The model is writing", "Step 1")
+    assert (stop.what, stop.title, stop.means) == ("running", "Waiting for the model", "Step 1")
     assert stop.limit == ""
     near = await submitted(lambda turn: replace(turn, driven=True), steps=1)
     assert near.limit == "The nearest limit is the step limit (1 of 1)."
@@ -187,15 +187,15 @@ async def test_where_the_store_has_no_address_the_command_says_so_beside(epoch: 
 
 async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
     stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=1, owner="worker-7")))
-    assert (stop.what, stop.title) == ("crashed", "Crashed while the model was writing")
+    assert (stop.what, stop.title) == ("crashed", "Crashed while waiting for the model")
     assert "worker-7" in stop.means
     assert stop.command.startswith("turnwright resume ")
 
 
 async def test_an_earlier_place_is_told_as_what_it_is() -> None:
     stop = await explained([searching()], steps=1, at=2)
-    assert (stop.what, stop.title, stop.means) == ("past", "After fact 2 of 9", "The model is writing.")
-    assert stop.limit == "The nearest limit was the step limit (1 of 1)."
+    assert (stop.what, stop.title, stop.means) == ("past", "After fact 2 of 9", "Waiting for the model.")
+    assert stop.limit == "The nearest limit is the step limit (1 of 1)."
 
 
 async def test_a_fault_of_the_journal_is_said() -> None:
@@ -222,5 +222,7 @@ async def test_every_reason_has_a_title() -> None:
 
         return change
 
-    titles = {reason: (await explained(["Forty-two."], change=ended(reason))).title for reason in EndReason}
+    reply = ModelResponse(text="Forty-two.", usage=Usage(cost=0.1))
+    budget = {"tool_calls": 5, "tokens": 1_000, "cost": 1.0, "seconds": 60.0}
+    titles = {reason: (await explained([reply], budget=budget, change=ended(reason))).title for reason in EndReason}
     assert all(title and not title.endswith(".") for title in titles.values())

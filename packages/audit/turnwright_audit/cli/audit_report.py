@@ -8,6 +8,7 @@ from typing import Final
 from turnwright._base.words import count, cut_line, money
 from turnwright.cli.columns import print_columns
 from turnwright.cli.screen import print_lines
+from turnwright.status import LIMITS
 from turnwright_audit.distribution import Distribution
 from turnwright_audit.numbers import abbreviate, percent
 from turnwright_audit.suggest import Suggestion
@@ -25,11 +26,8 @@ _USEFUL: Final = 0.5
 _FEW: Final = 100
 _NAME: Final = 34
 _LIMITS: Final = {
-    "steps": "steps",
-    "tool_calls": "tool calls",
+    **{name: limit.counted for name, limit in LIMITS.items()},
     "max_calls_per_step": "calls per step",
-    "tokens": "tokens",
-    "cost": "cost",
     "doom_threshold": "equal rounds",
     "detector": "detector",
 }

@@ -14,9 +14,9 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from turnwright._base.background_task import both
-from turnwright.agents.bounds import LIMITS
 from turnwright.errors import TurnNotFoundError
 from turnwright.privacy.redaction import redactor
+from turnwright.status import LIMIT_REASONS
 from turnwright.store import TurnRow
 from turnwright.store.summaries import SummarizedTurn, ToolCalls, TurnFilter
 from turnwright_states import REASONS, EndReason, Outcome, State, Usage
@@ -36,7 +36,7 @@ _AT_ONCE: Final = 50
 #: Upper edges of the groups of steps. A turn has at most 200, a recorded run may have more.
 _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 25, 50, 100, 200)
 #: Reasons that are limits.
-_LIMITS: Final = (*(reason for _, reason in LIMITS.values()), EndReason.DOOM_LOOP)
+_LIMITS: Final = (*LIMIT_REASONS, EndReason.DOOM_LOOP)
 #: The name under which a turn that has not ended is counted.
 _PAUSED, _UNFINISHED = "paused", "unfinished"
 STANDINGS: Final = (*map(str, Outcome), _PAUSED, _UNFINISHED)

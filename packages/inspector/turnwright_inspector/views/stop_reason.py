@@ -4,9 +4,18 @@ from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
 from turnwright._base.words import count
-from turnwright.agents.bounds import LIMITS, figures, nearest
 from turnwright.journal.inbox import answers_in
 from turnwright.result import TurnResult
+from turnwright.status import (
+    LIMIT_REASONS,
+    describe_activity,
+    describe_lost_driver,
+    describe_nearest_limit,
+    describe_pause,
+    find_nearest_limit,
+    limit_reached,
+    name_limit,
+)
 from turnwright.store import InboxKind
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.transcript import Transcript
@@ -23,28 +32,6 @@ SHOWN_FROM: Final = 0.7
 WARNED_FROM: Final = 0.9
 #: Endings that need no explanation and no advice: the answer is the result.
 _DONE: Final = frozenset({EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.SYNTHESIZED})
-#: The names of the limits by the reasons that they give, and what `Turn.use` calls them.
-_LIMITS: Final = {reason: (words, name) for name, (words, reason) in LIMITS.items()}
-#: The meaning of each state before the end, for a person who watches.
-_AT_WORK: Final = {
-    State.CHECK: "It asks whether another step may start.",
-    State.STREAM: "The model is writing.",
-    State.COMPACT: "The conversation is being made shorter.",
-    State.REVIEW: "The model's reply is being checked.",
-    State.TOOL_EXEC: "Its tools are running.",
-    State.CONTINUE: "A step has just ended.",
-    State.CONCLUDE: "A limit was reached: the model says what was done and what is left.",
-    State.TEXT_ONLY: "It was allowed no step: the model answers in text.",
-}
-#: The work of a turn when its driver left.
-_WHILE: Final = {
-    State.STREAM: "while the model was writing",
-    State.COMPACT: "while the conversation was being made shorter",
-    State.REVIEW: "while the model's reply was being checked",
-    State.TOOL_EXEC: "while its tools were running",
-    State.CONCLUDE: "while the model was writing its conclusion",
-    State.TEXT_ONLY: "while the model was writing",
-}
 _ASKED: Final = {
     InterruptKind.QUESTION: "A question",
     InterruptKind.DOOM_LOOP: "It repeats itself: go on, or stop?",
@@ -107,8 +94,8 @@ def stop_of(tab_context: TabContext) -> StopReason:
     waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
     asked = (f"Requested, and not read yet: {', '.join(waiting)}.",) if waiting else ()
     stop = _at_work(tab_context, folded, asked)
-    near, share = nearest(folded)
-    return replace(stop, **_limit(f"The nearest limit is {near}.", share))
+    near, share = find_nearest_limit(folded)
+    return replace(stop, **_limit(describe_nearest_limit(near), share))
 
 
 def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) -> StopReason:
@@ -116,14 +103,13 @@ def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) ->
     if folded.state is State.PAUSED:
         given = answers_in(turn.inbox)
         waits = sum(one.id not in given for one in turn.result.interrupts)
-        title = f"Paused: it waits for {count(waits, 'answer')}"
+        title = describe_pause(waits)
         told = "Nothing runs, and no time is counted, until a person has answered."
         if not waits:
-            title = "Answered, and not resumed yet"
             told = "Nothing runs, and no time is counted, until it is resumed."
         return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
-        title, now, since = _AT_WORK[folded.state].rstrip("."), *_now(turn)
+        title, now, since = describe_activity(folded.state), *_now(turn)
         return StopReason("running", title, now, "", further, fault=turn.fault, since=since)
     return _undriven(tab_context, folded.state, further)
 
@@ -155,17 +141,16 @@ def _over(tab_context: TabContext, folded: Turn) -> StopReason:
         return StopReason("failed", "It ended, and its journal does not say why", fault=turn.fault)
     further: list[str] = []
     done = reason in _DONE
-    near = _would(result.next_limit) if reason in _LIMITS else f"The nearest limit was {result.next_limit}."
-    others = [_LIMITS[one][0] if one in _LIMITS else _words(one) for one in result.also_reached]
-    if others:
-        further.append(f"Also reached: {', '.join(others)}.")
+    near = describe_nearest_limit(result.next_limit, other=reason in LIMIT_REASONS)
+    if result.also_reached:
+        further.append(f"Also reached: {', '.join(map(name_limit, result.also_reached))}.")
     further += [result.advice] if done and result.advice else []
     further += [f"Not delivered: {text}" for text in result.undelivered]
     meaning = REASONS[reason]
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
     return StopReason(
         str(outcome),
-        f"Done in {_used(result)}" if done else _title(reason, folded),
+        f"Done in {_used(result)}" if done else limit_reached(folded, reason),
         "" if reason is EndReason.ANSWERED else meaning.means,
         "" if done else result.advice or meaning.next,
         tuple(further),
@@ -183,38 +168,14 @@ def _used(result: TurnResult) -> str:
     return f"{count(result.steps, 'step')} ({', '.join([*figures, seconds(result.seconds)])})"
 
 
-def _title(reason: EndReason, folded: Turn) -> str:
-    if reason in _LIMITS:
-        name, used = _LIMITS[reason]
-        return f"Stopped by {name}{_figures(used, folded)}"
-    if reason is EndReason.DOOM_LOOP:
-        return "Stopped because it repeated itself"
-    return REASONS[reason].means.rstrip(".")
-
-
-def _figures(name: str, folded: Turn) -> str:
-    """`: 5 of 5`, where the limit has figures."""
-    for limit, used, most in folded.use():
-        if limit == name:
-            return f": {figures(name, used, most)}"
-    return ""
-
-
-def _would(limit: str) -> str:
-    """`the tool-call limit (48 of 50)` as a sentence."""
-    if not limit:
-        return ""
-    name, _, figures = limit.removesuffix(")").partition(" (")
-    return f"{name[0].upper()}{name[1:]} would have stopped it next: {figures}."
-
-
 def _past(tab_context: TabContext, folded: Turn) -> StopReason:
     turn = tab_context.turn
-    near, share = nearest(folded)
-    at_work = _AT_WORK.get(folded.state, "It waits for a person.")
+    near, share = find_nearest_limit(folded)
     title = f"After fact {turn.at:,} of {turn.length:,}"
-    limit = _limit(f"The nearest limit was {near}.", share)
-    return StopReason("past", title, at_work, "", (), turn.result.interrupts, fault=turn.fault, **limit)
+    limit = _limit(describe_nearest_limit(near), share)
+    return StopReason(
+        "past", title, f"{describe_activity(folded.state)}.", "", (), turn.result.interrupts, fault=turn.fault, **limit
+    )
 
 
 def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -> StopReason:
@@ -235,9 +196,5 @@ def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -
     told = f"{gone} Finished calls never run again."
     how = f"`Engine.recover()` or `turnwright resume` resumes it.{added}"
     what = "crashed" if crashed else "left"
-    title = f"{'Crashed' if crashed else 'Released'} {_WHILE.get(state, 'between two steps')}"
+    title = describe_lost_driver(state, crashed=crashed)
     return StopReason(what, title, told, further=further, command=command, how=how, fault=turn.fault)
-
-
-def _words(reason: EndReason) -> str:
-    return str(reason).replace("_", " ")

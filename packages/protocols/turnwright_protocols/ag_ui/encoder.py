@@ -34,7 +34,8 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright_states import REASONS, Outcome
+from turnwright.status import describe_ending
+from turnwright_states import Outcome
 
 from .interrupts import interrupt_id, interrupt_of, left_open
 from .messages import AgUiConversation, call_id, clean, clean_json, metadata
@@ -278,8 +279,5 @@ def _record(event: TurnEndedEvent) -> dict[str, JsonValue]:
 
 def _why(event: TurnEndedEvent) -> str:
     """Return the reason of an end for people, without the error, which may name hosts and files."""
-    meaning = REASONS[event.reason]
-    if event.sentinel is None:
-        return meaning.means
-    text = clean(event.sentinel.text)
-    return text.removesuffix(f" {meaning.for_users}") if event.error else text
+    text = "" if event.sentinel is None else clean(event.sentinel.text)
+    return describe_ending(event.reason, text) if event.error or not text else text

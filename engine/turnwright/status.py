@@ -1,0 +1,242 @@
+"""The status of a turn in words, from its facts: its activity, why it stopped, and what to do next.
+
+The command line, the inspector, AG-UI and `TurnResult` take their words from here. `turnwright_states.REASONS` has the
+meanings of the endings. Every text is computed from the turn's counters, so that no turn ends silently if the model
+fails while it concludes (docs/rules.md#concluding).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pydantic import ValidationError
+
+from turnwright._base.words import count
+from turnwright.agent import Agent
+from turnwright.tools.text import cut_clean
+from turnwright_states import MAX_STEPS, REASONS, EndReason, Limits, State, Turn
+from turnwright_states.facts import TurnStarted
+from turnwright_states.rounds import Stall
+
+#: The activity of a turn in each state. A state that passes at once has no entry.
+_ACTIVITIES: Final = {
+    State.STREAM: "Waiting for the model",
+    State.COMPACT: "Compacting the conversation",
+    State.REVIEW: "Checking the reply",
+    State.TOOL_EXEC: "Running tools",
+    State.CONCLUDE: "Waiting for the conclusion",
+    State.TEXT_ONLY: "Waiting for the model",
+    State.PAUSED: "Paused",
+}
+_BETWEEN: Final = "Between two steps"
+
+
+class LimitWords(NamedTuple):
+    """A limit in words: its name, what it counts, and the decimals of its figures in notices."""
+
+    name: str
+    counted: str
+    decimals: int
+
+
+#: The limits that stop a turn, by their names in `Turn.use`.
+LIMITS: Final = {
+    "steps": LimitWords("step limit", "steps", 0),
+    "tool_calls": LimitWords("tool-call limit", "tool calls", 0),
+    "tokens": LimitWords("token limit", "tokens", 0),
+    "cost": LimitWords("cost limit", "cost", 6),
+    "seconds": LimitWords("time limit", "seconds", 1),
+}
+#: The reasons of endings at these limits, with the names of the limits.
+LIMIT_REASONS: Final = {reason: meaning.limit for reason, meaning in REASONS.items() if meaning.limit in LIMITS}
+_REASONS: Final = {limit: reason for reason, limit in LIMIT_REASONS.items()}
+
+#: What happened, for users, where the meaning of the reason is for developers.
+_APP_FAILED: Final = {EndReason.ENGINE_ERROR: "Something went wrong in the app"}
+_STALLED: Final = {Stall.SAME_ERROR: "got the same error again and again", Stall.NOTHING_NEW: "found out nothing new"}
+#: Limits on the names of tools that the model wrote: characters of each, and how many.
+_SHOWN_NAME: Final = 100
+_SHOWN_NAMES: Final = 10
+_MOST_COUNTED: Final = 1e300
+
+
+def describe_activity(state: State) -> str:
+    """Return what a turn in this state does: "Waiting for the model"."""
+    return _ACTIVITIES.get(state, _BETWEEN)
+
+
+def describe_lost_driver(state: State, *, crashed: bool) -> str:
+    """Return how a turn lost its driver, which crashed or released it: "Crashed while running tools"."""
+    doing = describe_activity(state)
+    when = f"{doing[0].lower()}{doing[1:]}"
+    return f"{'Crashed' if crashed else 'Released'} {when if doing == _BETWEEN else f'while {when}'}"
+
+
+def describe_pause(answers: int) -> str:
+    """Return what a paused turn waits for: so many answers, or else a driver."""
+    return (
+        f"Paused: the turn waits for {count(answers, 'answer')}" if answers else "Paused: answered, and not resumed yet"
+    )
+
+
+def name_limit(reason: EndReason) -> str:
+    """Return the limit that stops a turn for this reason: "the step limit". Any other reason is given in words."""
+    limit = LIMIT_REASONS.get(reason)
+    return str(reason).replace("_", " ") if limit is None else f"the {LIMITS[limit].name}"
+
+
+def describe_nearest_limit(limit: str, *, other: bool = False) -> str:
+    """Return the sentence about `TurnResult.next_limit`. With `other` a limit has stopped the turn."""
+    return f"The nearest {'other ' if other else ''}limit is {limit}."
+
+
+def describe_ending(reason: EndReason, sentinel: str = "") -> str:
+    """Return why a turn ended: its sentinel without the next step for users, or else the meaning of the reason."""
+    meaning = REASONS[reason]
+    return sentinel.removesuffix(f" {meaning.for_users}") if sentinel else meaning.means
+
+
+def find_nearest_limit(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str, float]:
+    """Return the limit that would have stopped the turn next, in words, and the used share of it.
+
+    `passed` are the limits that stopped it; these and limits of 0 are left out. Returns an empty text and 0 if no other
+    limit is set.
+    """
+    left = [
+        (_float(used) / most, name, used, most)
+        for name, used, most in turn.use()
+        if most and _REASONS[name] not in passed
+    ]
+    if not left:
+        return "", 0.0
+    share, name, used, most = max(left, key=lambda one: one[0])
+    return f"the {LIMITS[name].name} ({_format_use(name, used, most)})", share
+
+
+def _format_use(name: str, used: float, most: float) -> str:
+    """Return the used part of a limit, named and counted as in `Turn.use`: `4,800 of 5,000`, `12.5 of 60 s`."""
+    used, most = _float(used), _float(most)
+    if name == "cost":
+        return f"{used:g} of {most:g}"
+    return f"{used:,.1f} of {most:,.15g} s" if name == "seconds" else f"{used:,.0f} of {most:,.0f}"
+
+
+def _float(used: float) -> float:
+    """Convert the figure to a `float`. In a changed journal it may be too large for one."""
+    return float(max(min(used, _MOST_COUNTED), -_MOST_COUNTED))
+
+
+def limit_reached(turn: Turn, reason: EndReason) -> str:
+    """Say why the turn stopped, with figures and without settings: "Stopped at the step limit (5 of 5)"."""
+    if reason in LIMIT_REASONS:
+        return f"Stopped at {name_limit(reason)} ({_figures(turn, reason)})"
+    if reason is EndReason.DOOM_LOOP:
+        stall = turn.rounds.stalls.stall if turn.limits.stall_response == "loop" else None
+        what = "repeated the same tool calls" if stall is None else _STALLED[stall]
+        tools = f": {list_names(turn.rounds.tools)}" if turn.rounds.tools else ""
+        return f"Stopped because the model {what}{tools}"
+    if reason is EndReason.NO_CALL_RAN:
+        steps = turn.counters.idle
+        return f"Stopped because no tool call could run in {steps} step{'s in a row' if steps > 1 else ''}"
+    if reason is EndReason.TEXT_ONLY:
+        why = _no_tools(turn)
+        return f"{why[:1].upper()}{why[1:]}, so no tool could run"
+    return REASONS[reason].means.removesuffix(".")
+
+
+def list_names(names: Sequence[str], counts: Mapping[str, int] | None = None) -> str:
+    """List the names of tools that the model wrote, which may be many and long, perhaps with a count of each."""
+    shown = [cut_clean(name, _SHOWN_NAME) + (f" ({counts[name]})" if counts else "") for name in names[:_SHOWN_NAMES]]
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(shown) + more
+
+
+def _figures(turn: Turn, reason: EndReason) -> str:
+    c, limits = turn.counters, turn.limits
+    match reason:
+        case EndReason.STEP_CAP:
+            # With `concluding="within"` the concluding call is the last step of the cap, which is the number that
+            # people know.
+            return f"{limits.cap} of {limits.cap}"
+        case EndReason.BUDGET:
+            return f"{c.calls} of {limits.tool_calls} calls"
+        case EndReason.TOKENS:
+            return f"{turn.usage.tokens} of {limits.tokens}"
+        case EndReason.COST:
+            return f"{turn.cost:.4f} of {limits.cost:.4f}"
+        case _:
+            return f"{turn.seconds_used:.1f} of {limits.seconds} s"
+
+
+def _no_tools(turn: Turn) -> str:
+    """Return why a text-only turn may run no tool: each limit that forbids it."""
+    limits = turn.limits
+    steps = f"the step limit is {limits.cap}" + (", and the last step answers in text" if limits.cap else "")
+    why = [steps] * (limits.allowance == 0) + ["the tool-call limit is 0"] * (limits.tool_calls == 0)
+    return " and ".join(why)
+
+
+def advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
+    """Return what a developer can change so that the next turn is not stopped, naming the limit that binds.
+
+    `started` says whether the agent, the engine or a sub-agent's lease set it.
+    """
+    limits, own = turn.limits, _overrides(started)
+    if reason is EndReason.STEP_CAP:
+        return _step_advice(limits, own)
+    if reason is EndReason.TEXT_ONLY:
+        steps = "`steps`" if _steps_bind(limits) else "`ceiling` in the engine's limits"
+        settings = [steps] * (limits.allowance == 0) + ["`tool_calls`"] * (limits.tool_calls == 0)
+        return f"Raise {' and '.join(settings)} to allow tools."
+    if reason is EndReason.NO_CALL_RAN:
+        repair = "Read the results of the last calls: each says why the call did not run. Repair that"
+        return f"{repair}, or raise `idle_steps` in the agent or in the engine's limits (now {limits.idle_steps})."
+    if reason not in LIMIT_REASONS:
+        return REASONS[reason].next
+    field = LIMIT_REASONS[reason]
+    most = getattr(limits, field)
+    if started is not None and started.parent_turn is not None and own.get(field) != most:
+        # The journal keeps the limit that applied, and not which of the two it came from.
+        return f"Raise `{field}` in the engine's limits or in the turn that called this sub-agent (now {most:,})."
+    where = "the agent's budget" if field in own else "the agent's budget or in the engine's limits"
+    return f"Raise `{field}` in {where} (now {most:,})."
+
+
+def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:
+    if _steps_bind(limits):
+        whose = "the agent's `steps`" if "steps" in own else "`steps` in the agent or in the engine's limits"
+        return f"Raise {whose} (now {limits.steps})."
+    if limits.ceiling < MAX_STEPS:
+        return f"Raise `ceiling` in the engine's limits (now {limits.ceiling}): it applies before `steps`."
+    return f"{limits.ceiling} steps is the highest ceiling: continue in a new turn."
+
+
+def _steps_bind(limits: Limits) -> bool:
+    """Whether `steps`, and not `ceiling`, gives the step limit."""
+    return limits.steps is not None and limits.steps < limits.ceiling
+
+
+def _overrides(started: TurnStarted | None) -> Mapping[str, object]:
+    """Return the limits that the turn's agent sets; none if a foreign journal lacks a valid agent."""
+    try:
+        return {} if started is None else Agent.from_json(started.agent).overrides
+    except ValidationError:
+        return {}
+
+
+def sentinel_text(
+    turn: Turn,
+    reason: EndReason,
+    *,
+    refused: Sequence[str] = (),
+    guardrail: str = "",
+) -> str:
+    """Return the line for the user: why the turn was stopped, and that they can continue. It names no setting.
+
+    `guardrail` is the message of the guardrail that ended the turn, which is written for people. An error is not: it
+    may name hosts, files and variables (docs/security.md#what-a-browser-is-sent).
+    """
+    when = "all the same" if reason is EndReason.TEXT_ONLY else "while concluding"
+    noted = f" Calls asked for {when} were refused: {list_names(refused)}." if refused else ""
+    why = f" {guardrail.rstrip('.')}." if guardrail else ""
+    happened = _APP_FAILED.get(reason) or limit_reached(turn, reason)
+    return f"{happened}.{why}{noted} {REASONS[reason].for_users}".rstrip()
