@@ -112,18 +112,18 @@ proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a
 	$(BIN)/python -m pytest --hypothesis-profile=deep tests/proof/verify/test_verify.py -k whole_campaign
 	$(MAKE) histories
 	$(MAKE) simulate SCHEDULES=$(or $(SCHEDULES),20000)
-	$(BIN)/python -m turnwright_testing.faults
+	$(BIN)/python -m tests.campaigns.faults
 	$(MAKE) planted
 	$(MAKE) mutants
 
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/evidence.md (five minutes)
-	$(BIN)/python -m turnwright_testing.faults --json docs/reliability.json --page docs/evidence.md
+	$(BIN)/python -m tests.campaigns.faults --json docs/reliability.json --page docs/evidence.md
 
 histories: $(VENV)/.test ## Check a thousand histories of stores whose processes are killed and stopped (five minutes)
-	$(BIN)/python -m turnwright_testing.linearizability --sqlite 700 --postgres 300
+	$(BIN)/python -m tests.campaigns.histories --sqlite 700 --postgres 300
 
 simulate: $(VENV)/.installed ## Run a million schedules of several processes, people and faults (a night)
-	$(BIN)/python -m turnwright_testing.simulation --schedules $(or $(SCHEDULES),1000000)
+	$(BIN)/python -m tests.campaigns.simulation --schedules $(or $(SCHEDULES),1000000)
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/evidence.md (seven minutes)
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/evidence.md

@@ -15,8 +15,8 @@ from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
 from turnwright_testing.behavior import Execution
 from turnwright_testing.faults import Witness
+from turnwright_testing.faults.watched import checksum
 from turnwright_testing.faults.witness import Ran, WitnessLine, executions
-from turnwright_testing.faults.worker_process import checksum
 from turnwright_testing.invariants import INVARIANTS, ends, follows, journals_before_it_runs, runs_once
 from turnwright_testing.play import Driven
 

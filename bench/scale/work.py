@@ -17,7 +17,7 @@ from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem,
 from turnwright.tools import Tool, ToolContext
 from turnwright_states.facts import Fact
 from turnwright_testing.faults import Witness
-from turnwright_testing.faults.worker_process import NotingStore, paired
+from turnwright_testing.faults.watched import NotingStore, paired
 
 AGENT: Final = Agent(name="Clerk")
 #: Those of a step, in this order: a crash reruns the first, and makes the second one's outcome unknown.

@@ -7,16 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec import structs
+from tests.campaigns.faults.audit import CLAIMS, audit
+from tests.campaigns.faults.plan import FEATURES, Plan
+from tests.campaigns.faults.trial import Seen
+from tests.campaigns.faults.worker_process import Role, act
 
 from turnwright.journal.answers import Answer
 from turnwright.store import open_store
 from turnwright_states import Decision
 from turnwright_states import facts as f
 from turnwright_testing.faults import Witness, WitnessLine
-from turnwright_testing.faults.audit import CLAIMS, audit
-from turnwright_testing.faults.plan import FEATURES, Plan
-from turnwright_testing.faults.trial import Seen
-from turnwright_testing.faults.worker_process import Role, act
 
 PLAN = Plan(seed=0, number=0, steps=((("send", 1), ("erase", 2)), (("put", 3),)), failures=(1,))
 #: A process that was never there.
@@ -93,7 +93,7 @@ def test_a_trial_that_went_well_has_no_fault(seen: Seen) -> None:
     assert (found.kills, found.recoveries) == ([], 0)
 
 
-LOST, AGAIN, UNCLAIMED, TWICE, NEITHER, UNPAIRED, ANSWERS, WORDS, UNTOLD, OTHERS = CLAIMS
+LOST, AGAIN, UNCLAIMED, TWICE, NEITHER, UNPAIRED, ANSWERS, UNTOLD, OTHERS, WORDS = CLAIMS
 
 
 @pytest.mark.parametrize(

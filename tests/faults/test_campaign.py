@@ -5,23 +5,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.campaigns.faults.plan import FEATURES, KillAfter, KillIn, Plan
+from tests.campaigns.faults.report import FaultReport, put_into
+from tests.campaigns.faults.trial import made_turn
 
 from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
 from turnwright_testing.faults import KillAt
-from turnwright_testing.faults.plan import FEATURES, KillAfter, KillIn, Plan
-from turnwright_testing.faults.report import FaultReport, put_into
-from turnwright_testing.faults.trial import made_turn
 from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.timeout(900)
 
+ROOT = Path(__file__).parents[2]
 PAGE = "before\n<!-- campaign -->\nold\n<!-- /campaign -->\nafter\n"
 
 
 def faults(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "turnwright_testing.faults", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    command = [sys.executable, "-m", "tests.campaigns.faults", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=ROOT)
 
 
 def test_nothing_happens_that_must_not_on_sqlite(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import anyio
+from tests.campaigns.faults.audit import CLAIMS
+from tests.campaigns.faults.report import FaultReport, put_into
 
 from turnwright.cli.show import journal_lines
 from turnwright.store import SqliteStore
 from turnwright_states.facts import KINDS
-from turnwright_testing.faults.audit import CLAIMS
-from turnwright_testing.faults.report import FaultReport, put_into
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "evidence.md").read_text(encoding="utf-8")

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.campaigns.faults.audit import audit
+from tests.campaigns.faults.plan import Plan
+from tests.campaigns.faults.trial import Seen
+from tests.campaigns.faults.worker_process import Role, act, engine_of
 
 from turnwright import Engine, TurnBusyError, TurnResult
 from turnwright.store import open_store
 from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
 from turnwright_testing.faults import DriverProcess, KillAt, Witness
-from turnwright_testing.faults.audit import audit
-from turnwright_testing.faults.plan import Plan
-from turnwright_testing.faults.trial import Seen
-from turnwright_testing.faults.worker_process import Role, act, engine_of
 
 pytestmark = pytest.mark.anyio
 

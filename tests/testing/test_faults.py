@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.campaigns.faults.plan import Kill, KillIn, Plan
+from tests.campaigns.faults.worker_process import Role, act
 
 from turnwright import Agent, Engine, StoreError
 from turnwright.model.scripted import ScriptedModel
@@ -23,8 +25,6 @@ from turnwright_testing.faults import (
     WitnessLine,
     full_disk,
 )
-from turnwright_testing.faults.plan import Kill, KillIn, Plan
-from turnwright_testing.faults.worker_process import Role, act
 from turnwright_testing.store_suite import Bench, StoreSuite
 
 pytestmark = pytest.mark.anyio

@@ -225,7 +225,7 @@ def test_a_fact_that_a_killed_process_duplicated_is_found(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_command_records_histories_and_says_how_many() -> None:
-    command = [sys.executable, "-m", "turnwright_testing.linearizability", "--sqlite", "2", "--postgres", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.campaigns.histories", "--sqlite", "2", "--postgres", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("sqlite: 2 histories of ")

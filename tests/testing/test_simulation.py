@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final, cast
 
 import anyio
 import pytest
+from tests.campaigns.simulation.targets import TARGETS
 
 from turnwright import Agent, Engine, agent_tool, tool
 from turnwright.message import Message
@@ -23,7 +25,6 @@ from turnwright_testing.faults import StoreWrapper
 from turnwright_testing.simulation import SimulationTarget, assert_schedule, run_schedule, simulate
 from turnwright_testing.simulation.loop import NobodyRunsError, SimulatedLoop
 from turnwright_testing.simulation.shrink import plain
-from turnwright_testing.simulation.targets import TARGETS
 
 
 @tool(idempotent=True)
@@ -105,8 +106,8 @@ def test_many_schedules_keep_every_promise(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_command_simulates_our_own_agents() -> None:
-    command = [sys.executable, "-m", "turnwright_testing.simulation", "--schedules", "40", "--target", "hooks"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.campaigns.simulation", "--schedules", "40", "--target", "hooks"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("40 schedules keep every promise: ")
 

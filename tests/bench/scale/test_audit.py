@@ -10,7 +10,7 @@ from bench.scale.work import AGENT, SlowModel, slow_tools
 from turnwright import Engine
 from turnwright.store import MemoryStore
 from turnwright_testing.faults import Witness, WitnessLine
-from turnwright_testing.faults.worker_process import NotingStore, checksum
+from turnwright_testing.faults.watched import NotingStore, checksum
 
 LOST, AGAIN = list(CLAIMS)[1:3]
 

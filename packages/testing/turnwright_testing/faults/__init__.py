@@ -1,8 +1,6 @@
 """Faults, injected on purpose: into stores, processes, disks, and clocks.
 
-For those who want to know what their own tools and stores do when the process dies. A database server to stop and
-start is in `turnwright_testing.postgres_server`; `python -m turnwright_testing.faults` runs the campaign of kills that
-`docs/evidence.md` reports.
+For those who want to know what their own tools and stores do when the process dies.
 """
 
 from .clock import JumpingClock

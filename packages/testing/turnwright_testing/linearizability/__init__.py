@@ -1,7 +1,6 @@
 """Checks that concurrent calls of a store have an order: histories of tasks and processes, and a sequential model.
 
-`StoreSuite` uses it. `python -m turnwright_testing.linearizability` records many histories of processes that are
-killed and stopped.
+`StoreSuite` uses it. `run_history` records processes that are killed and stopped.
 """
 
 from .calls import StoreCall, StoreResult

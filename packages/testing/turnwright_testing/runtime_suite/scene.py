@@ -18,10 +18,8 @@ from turnwright.result import TurnResult
 from turnwright.runtime import Runtime
 from turnwright_states import CallStatus
 from turnwright_states import facts as f
-from turnwright_testing.faults.audit import audit
-from turnwright_testing.faults.plan import Plan
+from turnwright_testing.faults.audit import WitnessedTurn
 from turnwright_testing.faults.process import DriverProcess
-from turnwright_testing.faults.trial import Seen
 from turnwright_testing.faults.witness import Ran, Witness
 
 from .bench import RuntimeBench
@@ -31,8 +29,6 @@ from .worker import AGENT, OLD, Call, Desk, Shift, engine_of, prompt, work
 _LONG: Final = 200.0
 #: Between two looks at what should happen.
 _LOOK: Final = 0.02
-#: An audit asks for a plan, and only for its number.
-_NO_PLAN: Final = Plan(seed=0, number=0, steps=())
 
 
 class Scene:
@@ -219,8 +215,8 @@ class Scene:
             # Who asks a model does not say for which turn.
             own = [line for line in lines if row.id in line.words[:2] or line.words[0] == "asked"]
             inbox = {item.id for item in await store.inbox(row.id)}
-            found = audit(Seen(_NO_PLAN, row.id, await store.facts(row.id), own, inbox=inbox))
-            assert {claim: faults for claim, faults in found.faults.items() if faults} == {}
+            violations = WitnessedTurn(row.id, await store.facts(row.id), own, inbox).violations()
+            assert {claim: faults for claim, faults in violations.items() if faults} == {}
 
 
 class SceneFacts:

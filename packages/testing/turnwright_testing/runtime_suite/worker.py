@@ -22,8 +22,8 @@ from turnwright.runtime import Runtime
 from turnwright.store import open_store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright_states import Usage
+from turnwright_testing.faults.watched import NotingStore, paired, watched_tools
 from turnwright_testing.faults.witness import Witness
-from turnwright_testing.faults.worker_process import NotingStore, paired, tools_of
 
 AGENT: Final = Agent(name="Clerk")
 #: The releases of the tools that a worker may have.
@@ -170,7 +170,7 @@ def _tools(witness: Witness, version: int) -> list[Tool[Desk]]:
         with witness.runs(context):
             return f"stamped {n}"
 
-    tools: list[Tool[Desk]] = [*tools_of(witness, None), agent_tool(_HELPER), tell_desk]
+    tools: list[Tool[Desk]] = [*watched_tools(witness), agent_tool(_HELPER), tell_desk]
     if version == OLD:
         return tools
     kept = [one for one in tools if one.name != erase.name]

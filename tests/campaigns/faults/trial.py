@@ -17,10 +17,9 @@ from turnwright.journal.answers import Answer
 from turnwright.store import open_store
 from turnwright_states import InterruptKind, State
 from turnwright_states.facts import Fact
+from turnwright_testing.faults import DriverProcess, Witness, WitnessLine
 
 from .plan import Kill, KillAfter, Plan, PlanWord
-from .process import DriverProcess
-from .witness import Witness, WitnessLine
 from .worker_process import Role, act
 
 #: Seconds after which a process that neither ends nor rests is a fault.

@@ -7,8 +7,7 @@ from typing import Final, Literal, get_args
 
 from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
 from turnwright_states.facts import KINDS
-
-from .kill import KillAt, Write
+from turnwright_testing.faults.kill import KillAt, Write
 
 #: One call: the tool, and the number that it is given.
 Planned = tuple[str, int]

@@ -1,4 +1,4 @@
-"""The agents that `python -m turnwright_testing.simulation` simulates: each with another part of the engine.
+"""The agents that `python -m tests.campaigns.simulation` simulates: each with another part of the engine.
 
 Their hooks and guardrails decide by their arguments alone, so a decision that is asked for twice is the same.
 """
@@ -30,8 +30,7 @@ from turnwright.hooks.hooks import after_model, after_tool, before_tool
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.model.protocol import ModelResponse
 from turnwright.tools import ToolContext, ToolResult, tool
-
-from .schedule import SimulationTarget
+from turnwright_testing.simulation import SimulationTarget
 
 
 class Invoice(BaseModel):

@@ -1,4 +1,4 @@
-"""`python -m turnwright_testing.faults`: the campaign of kills, and its report."""
+"""`python -m tests.campaigns.faults`: the campaign of kills, and its report."""
 
 import argparse
 import sys
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m turnwright_testing.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.faults", description=__doc__)
     parser.add_argument("--sqlite", type=int, default=600, metavar="N", help="trials on SQLite (%(default)s)")
     parser.add_argument("--postgres", type=int, default=250, metavar="N", help="trials on PostgreSQL (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="which trials (%(default)s)")

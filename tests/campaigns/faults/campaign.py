@@ -10,10 +10,11 @@ from typing import Final
 import anyio
 
 from turnwright.store import open_store
+from turnwright_testing.faults.process import CONTEXT, PRELOADED
 from turnwright_testing.postgres_server import PostgresServer
 
+from . import worker_process
 from .audit import Audit, audit
-from .process import CONTEXT, PRELOADED
 from .report import FaultReport
 from .trial import run_trial
 
@@ -64,7 +65,7 @@ def _take(addresses: "SimpleQueue[str]") -> None:
 @contextmanager
 def _addresses(kind: str, processes: int) -> Iterator["SimpleQueue[str]"]:
     """A store for each process: a trial may sweep all that it finds in its store."""
-    CONTEXT.set_forkserver_preload(PRELOADED)
+    CONTEXT.set_forkserver_preload([*PRELOADED, worker_process.__name__])
     queue: SimpleQueue[str] = CONTEXT.SimpleQueue()
     if kind == SQLITE:
         for _ in range(processes):

@@ -1,4 +1,4 @@
-"""`python -m turnwright_testing.simulation`: simulate the project's own agents, in several processes."""
+"""`python -m tests.campaigns.simulation`: simulate the project's own agents, in several processes."""
 
 import argparse
 import sys
@@ -9,8 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import cycle, islice
 from typing import Final, NamedTuple
 
-from .campaign import simulate
-from .shrink import plain
+from turnwright_testing.simulation import simulate
+from turnwright_testing.simulation.shrink import plain
+
 from .targets import TARGETS
 
 #: The schedules of one target that a process runs in one go.
@@ -36,7 +37,7 @@ class _Seen(NamedTuple):
 
 def main() -> int:
     """Run the schedules. Exit code 0 if every promise is kept, 1 if one is broken."""
-    parser = argparse.ArgumentParser(prog="python -m turnwright_testing.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=7000, metavar="N", help="schedules in all (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="processes at once (%(default)s)")

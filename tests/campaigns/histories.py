@@ -1,4 +1,4 @@
-"""`python -m turnwright_testing.linearizability`: record histories of processes, and check them."""
+"""`python -m tests.campaigns.histories`: record histories of processes, and check them."""
 
 import argparse
 import sys
@@ -12,15 +12,13 @@ from pathlib import Path
 import anyio
 
 from turnwright.store import open_store
+from turnwright_testing.linearizability import explain_history, run_history
 from turnwright_testing.postgres_server import PostgresServer
-
-from .concurrent import explain_history
-from .processes import run_history
 
 
 def main() -> int:
     """Record and check histories. Exit code 0 if each has an order, 1 if one has none, 2 for misuse."""
-    parser = argparse.ArgumentParser(prog="python -m turnwright_testing.linearizability", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.histories", description=__doc__)
     parser.add_argument("--sqlite", type=int, default=200, metavar="N", help="histories on SQLite (%(default)s)")
     parser.add_argument("--postgres", type=int, default=100, metavar="N", help="histories on PostgreSQL (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the first history (%(default)s)")

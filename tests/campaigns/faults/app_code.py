@@ -26,14 +26,12 @@ from turnwright.hooks.guardrails import (
 from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.tools import ToolContext, ToolResult
+from turnwright_testing.faults import Witness
+from turnwright_testing.faults.audit import CONSULTED, TRIPPED
 
 from .plan import Plan
-from .witness import Witness
 
 NAME: Final = "Clerk"
-#: A question to a hook, in the witness: `consulted {hook} {step or call}`.
-CONSULTED: Final = "consulted"
-TRIPPED: Final = "tripped"
 
 
 @dataclass(frozen=True, slots=True)

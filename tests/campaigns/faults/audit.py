@@ -1,0 +1,98 @@
+"""Check one trial against the claims: its journal, its witness, and its model's requests."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnwright_states import Outcome
+from turnwright_states import facts as f
+from turnwright_testing.faults.audit import CLAIMS as TURN_CLAIMS
+from turnwright_testing.faults.audit import WitnessedTurn
+
+from .plan import Kill, KillAfter, KillIn
+from .trial import Seen
+
+#: Words after which the fourth one is a place in the journal.
+_PLACED: Final = ("claimed", "wrote")
+_ARTICLES: Final = {"create": "creating the turn", "claim": "a claim", "append": "an append", "release": "a release"}
+_NEITHER: Final = "turns that neither ended nor paused"
+_WORDS: Final = "acknowledged aborts and messages lost"
+#: What a report counts, in its order: none of these may happen.
+CLAIMS: Final = (*TURN_CLAIMS, _WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The result of one trial. `faults` are violations, by claim; all other fields count the examined items."""
+
+    number: int
+    faults: dict[str, list[str]]
+    ending: str
+    processes: int
+    kills: list[tuple[str, str]] = field(default_factory=list)
+    """Each kill that hit a living driver: its kind, and the kind of the journal's last fact."""
+    recoveries: int = 0
+    """The kills after which another process resumed the turn."""
+    missed: int = 0
+    facts: int = 0
+    executions: int = 0
+    requests: int = 0
+    answers: int = 0
+    words: int = 0
+
+
+def audit(seen: Seen) -> Audit:
+    turn = WitnessedTurn(seen.turn, seen.facts, seen.lines, seen.inbox)
+    faults = turn.violations() | {_WORDS: list(_words(seen, turn))}
+    if seen.wrong:
+        faults[_NEITHER] = [seen.wrong]
+    return Audit(
+        number=seen.plan.number,
+        faults=faults,
+        ending=_ending(turn),
+        processes=len({line.process for line in seen.lines}),
+        kills=[(_how(kill), _left_by(process, turn)) for process, kill in seen.killed],
+        recoveries=sum(turn.claim_after(process) is not None for process, _ in seen.killed),
+        missed=seen.missed,
+        facts=len(seen.facts),
+        executions=len(turn.ran),
+        requests=sum(line.words[0] == "asked" for line in seen.lines),
+        answers=sum(isinstance(fact, f.Answered) for _, fact in seen.facts),
+        words=len(seen.messages) + seen.aborted,
+    )
+
+
+def _ending(turn: WitnessedTurn) -> str:
+    if turn.turn_ended is not None:
+        return f"{turn.turn_ended.outcome}/{turn.turn_ended.reason}"
+    return str(turn.state).lower() if turn.state else "never begun"
+
+
+def _left_by(process: int, turn: WitnessedTurn) -> str:
+    """Return the kind of the last fact that a process that was killed left in the journal."""
+    seqs = [int(line.words[3]) for line in turn.lines if line.process == process and line.words[0] in _PLACED]
+    following = turn.claim_after(process)
+    seq = int(following.words[3]) if following else max(seqs)
+    return turn.facts[seq].kind if seq in turn.facts else "none"
+
+
+def _words(seen: Seen, turn: WitnessedTurn) -> Iterator[str]:
+    """Every accepted item of the inbox took effect, or was returned."""
+    if seen.aborted and (turn.turn_ended is None or turn.turn_ended.outcome is not Outcome.ABORTED):
+        yield f"it was aborted, and ended as {_ending(turn)}"
+    taken = [fact.text for fact in turn.of(f.MessageAdded)]
+    given_back = list(turn.turn_ended.undelivered) if turn.turn_ended else []
+    for text in seen.messages:
+        times = taken.count(text) + given_back.count(text)
+        if times > 1 or (times == 0 and turn.turn_ended is not None):
+            yield f"{text} was taken in {times} times"
+
+
+def _how(kill: Kill) -> str:
+    match kill:
+        case KillAfter():
+            return "at a random time"
+        case KillIn(what=what):
+            return f"during a {what} call"
+        case _:
+            return f"{'after' if kill.after else 'before'} {_ARTICLES[kill.what]}"
