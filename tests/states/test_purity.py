@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+import turnwright_proof.verify
 import turnwright_states
 
-MODULES = sorted(Path(turnwright_states.__file__).parent.rglob("*.py"))
+#: The machine, and the walk over what it can reach.
+MODULES = sorted(
+    path
+    for package in (turnwright_states, turnwright_proof.verify)
+    for path in Path(str(package.__file__)).parent.rglob("*.py")
+)
 #: Who imports the machine loads none of these.
 HEAVY = ("asyncio", "ssl", "subprocess", "httpx", "turnwright", "transitions.extensions")
 #: pydantic loads some of these for itself; our modules name none of them.
@@ -49,7 +55,7 @@ def imported(module: Path) -> Iterator[str]:
 
 
 def test_importing_the_machine_loads_no_io() -> None:
-    code = f"import sys, turnwright_states, turnwright_proof.verify; print([m for m in {HEAVY!r} if m in sys.modules])"
+    code = f"import sys, turnwright_states, turnwright_states.traces; print([m for m in {HEAVY!r} if m in sys.modules])"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (child.stdout.strip(), child.stderr) == ("[]", "")
 

@@ -214,8 +214,8 @@ def test_imports_stand_where_users_import_from_in_the_order_of_linters() -> None
         "from turnwright import Limits, Message, Outcome",
         "from turnwright.message import StepStartPart, TextPart",
         "from turnwright.model import ModelResponse, asks_for",
-        "from turnwright_testing import At",
         "from turnwright_states import Cause",
+        "from turnwright_testing import At",
     ]
 
 

@@ -588,7 +588,7 @@ def test_the_printed_text_passes_a_linter(printed: dict[str, str]) -> None:
 def test_only_turnwright_is_imported(printed: dict[str, str]) -> None:
     lines = [line.split() for text in printed.values() for line in text.splitlines()]
     imported = {words[1].partition(".")[0] for words in lines if words[:1] in (["from"], ["import"])}
-    assert imported == {"turnwright", "turnwright_states"}
+    assert imported == {"turnwright", "turnwright_states", "turnwright_testing"}
 
 
 def test_the_file_says_what_it_is_and_what_it_holds(printed: dict[str, str]) -> None:

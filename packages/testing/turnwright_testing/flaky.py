@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import dumps
 from math import inf
+from typing import Final
 
 import anyio
 
@@ -58,6 +59,8 @@ class FlakyModel:
     """
 
     name = "wayward"
+    #: Clients of providers have timeouts of their own.
+    silence_timeout: Final = None
 
     def __init__(self, script: Sequence[Line]) -> None:
         self.requests: list[ModelRequest] = []

@@ -235,6 +235,9 @@ class _Journal(FaultyStore):
 class _Model:
     """A model that replies as recorded. It knows the ids that the calls of its last reply will get."""
 
+    #: It waits as long as the recorded model did.
+    silence_timeout: Final = None
+
     def __init__(
         self,
         recording: Recording,

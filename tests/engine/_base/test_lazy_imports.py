@@ -27,17 +27,17 @@ def test_a_late_name_is_what_its_module_has() -> None:
 
 
 def test_a_late_name_is_looked_up_once() -> None:
-    assert output("import turnwright; turnwright.Certificate; print('Certificate' in vars(turnwright))") == "True"
+    assert output("import turnwright; turnwright.Compact; print('Compact' in vars(turnwright))") == "True"
 
 
 def test_a_late_name_is_listed_before_anybody_asked_for_it() -> None:
-    code = "import turnwright; print('Certificate' in dir(turnwright), 'Certificate' in vars(turnwright))"
+    code = "import turnwright; print('Compact' in dir(turnwright), 'Compact' in vars(turnwright))"
     assert output(code) == "True False"
 
 
 def test_all_of_a_package_can_be_imported_at_once() -> None:
-    code = "from turnwright import *; from turnwright.model import *; print(Certificate.__name__, OpenAIChat.__name__)"
-    assert output(code) == "Certificate OpenAIChat"
+    code = "from turnwright import *; from turnwright.model import *; print(Compact.__name__, OpenAIChat.__name__)"
+    assert output(code) == "Compact OpenAIChat"
 
 
 def test_a_name_that_is_not_there_is_an_error_like_any_other() -> None:

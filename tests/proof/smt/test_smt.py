@@ -240,7 +240,7 @@ def test_a_missing_solver_is_said() -> None:
     assert [solver.name for solver in installed(1, only)] == ["z3"]
     (check,) = each_smt_check(only=("start",), solvers=installed(60, only))
     assert "agree" not in check.detail
-    with pytest.raises(ConfigError, match=r"--smt needs the package z3-solver: pip install 'turnwright\[smt\]'"):
+    with pytest.raises(ConfigError, match=r"--smt needs the package z3-solver: pip install 'turnwright-proof\[smt\]'"):
         installed(1, nothing)
 
 

@@ -30,7 +30,7 @@ def print_diff(
     form: str,
     as_json: bool,
 ) -> None:
-    """Print the difference of two sources of agents, as `text`, as `markdown`, or as one JSON object a line."""
+    """Print the difference of two sources of agents, as `text`, as `markdown`, or as one JSON object per line."""
     issuer = Issuer(config, tools, hooks)
     try:
         diffs = agent_diffs(_read(old, issuer), _read(new, issuer))

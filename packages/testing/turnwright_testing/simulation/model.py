@@ -41,6 +41,8 @@ class SimulatedModel:
     """The model of the process `process`."""
 
     name = "simulated"
+    #: Clients of providers have timeouts of their own.
+    silence_timeout: Final = None
 
     def __init__(self, process: str, world: ModelWorld) -> None:
         self._process = process
