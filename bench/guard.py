@@ -43,12 +43,12 @@ from bench.measure import max_calls_per_step
 from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightPostgres, TurnwrightRepeatable, TurnwrightSqlite
 from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Engine, tool
 from turnwright.tools import Tool
 from turnwright_states.facts import Fact, StepStarted
 from turnwright_states.replay import replay
-from turnwright_testing.postgres_server import PostgresServer
 
 LIMITS: Final = Path(__file__).parent / "guard.toml"
 LONG: Final = 200

@@ -30,13 +30,13 @@ import psycopg
 from bench.many_turns import COMMON, NOTHING, RARE, TURNS, copy_turns, write_turns
 from bench.program import serve
 from bench.results import Record
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Engine
 from turnwright.model import ScriptedModel
 from turnwright.store.summaries import Order
 from turnwright_inspector import Open, inspector_app
 from turnwright_inspector.views.turn_query import PAGE, RANGES, STANDINGS
-from turnwright_testing.postgres_server import PostgresServer
 
 REPEATS: Final = 5
 SERVED: Final = 3

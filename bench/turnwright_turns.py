@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from bench.measure import main
 from bench.proxy import Proxy
 from bench.yardstick import PROMPT, Script, Subject, current, look
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, Usage, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall, TextDelta
@@ -22,7 +23,6 @@ from turnwright.store import SqliteStore, Store
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.sqlite.opening import Durability
 from turnwright.tools import Tool
-from turnwright_testing.postgres_server import PostgresServer
 
 #: The longest turn is measured, so nothing but its last step may end it.
 AGENT: Final = Agent(name="Looking", steps=200, budget=1_000)

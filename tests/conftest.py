@@ -20,9 +20,9 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright_testing.clock import SkippingLoop
-from turnwright_testing.postgres_server import PostgresServer
 
 pytest_plugins = ["turnwright_testing.plugin", "tests.engine.cli.fixtures"]
 
@@ -51,11 +51,11 @@ SLOW: Final = frozenset(
         "inspector/pages/test_live.py",
         "inspector/test_forged.py",
         "inspector/test_secrets.py",
+        "servers/test_postgres_server.py",
+        "servers/test_temporal_server.py",
         "testing/cli/test_fuzz.py",
         "testing/test_conformance_pages.py",
         "testing/test_fuzzing_pages.py",
-        "testing/test_postgres_server.py",
-        "testing/test_temporal_server.py",
     )
 )
 NOT_SLOW: Final = "not slow"

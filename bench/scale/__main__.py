@@ -26,9 +26,8 @@ from bench.results import machine
 from bench.scale.audit import Seen, counts, endings, faults, recoveries
 from bench.scale.report import Death, Report, put_into
 from bench.scale.run import Load, Measured, Place, Spread, idle, run_phase
-
-from turnwright_testing.postgres_server import PostgresServer
-from turnwright_testing.temporal_server import TemporalServer
+from tests.servers.postgres_server import PostgresServer
+from tests.servers.temporal_server import TemporalServer
 
 #: Seconds of a model call and of a tool call, and the steps of a turn, in the runs that the model is compared with.
 _MODEL, _TOOL, _STEPS = 1.0, 0.2, 4

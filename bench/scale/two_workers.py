@@ -20,8 +20,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from turnwright_testing.postgres_server import PostgresServer
-from turnwright_testing.temporal_server import TemporalServer
+from tests.servers.postgres_server import PostgresServer
+from tests.servers.temporal_server import TemporalServer
 
 #: What the model asks for: a call that ends soon, two that run when the worker dies, and one that waits for them.
 _CALLS: Final = ("look_up", "upload", "charge", "send_mail")

@@ -8,11 +8,11 @@ from bench.many_turns import COMMON, NOTHING, RARE, write_turns
 from bench.reads import FIGURES, measured
 from bench.report import page
 from bench.results import Results, empty
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.journal.summarize import summarize_turns
 from turnwright.store import SqliteStore
 from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
-from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.store import open_store
 from turnwright_testing.linearizability import explain_history, run_history
-from turnwright_testing.postgres_server import PostgresServer
 
 
 def main() -> int:

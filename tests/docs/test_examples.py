@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from turnwright_testing.postgres_server import PostgresServer
+from tests.servers.postgres_server import PostgresServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -18,9 +18,8 @@ import httpx
 import pytest
 from httpx_sse import connect_sse
 from pydantic import JsonValue
-
-from turnwright_testing.postgres_server import PostgresServer
-from turnwright_testing.temporal_server import TemporalServer
+from tests.servers.postgres_server import PostgresServer
+from tests.servers.temporal_server import TemporalServer
 
 FLEET: Final = Path(__file__).parents[2] / "examples" / "fleet"
 #: Seconds in which whatever is to happen does.

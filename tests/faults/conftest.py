@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.store import open_store
-from turnwright_testing.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")

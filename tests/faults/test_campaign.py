@@ -8,11 +8,11 @@ import pytest
 from tests.campaigns.faults.plan import FEATURES, KillAfter, KillIn, Plan
 from tests.campaigns.faults.report import FaultReport, put_into
 from tests.campaigns.faults.trial import made_turn
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
 from turnwright_testing.faults import KillAt
-from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.timeout(900)
 

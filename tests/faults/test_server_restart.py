@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, StoreError, TurnResult, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse
@@ -14,7 +15,6 @@ from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
-from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

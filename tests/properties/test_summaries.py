@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.store.memory_summaries import summaries_of
@@ -30,7 +31,6 @@ from turnwright.store.summaries import (
     Unsummarized,
 )
 from turnwright_states import EndReason, Outcome, Usage
-from turnwright_testing.postgres_server import PostgresServer
 from turnwright_testing.store_suite import Written
 from turnwright_testing.store_suite.bench import NOW
 

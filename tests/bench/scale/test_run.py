@@ -3,11 +3,11 @@
 import psycopg
 import pytest
 from bench.scale.run import journals
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store.postgres.store import PostgresStore
-from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

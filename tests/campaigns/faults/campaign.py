@@ -8,10 +8,10 @@ from multiprocessing.queues import SimpleQueue
 from typing import Final
 
 import anyio
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.store import open_store
 from turnwright_testing.faults.process import CONTEXT, PRELOADED
-from turnwright_testing.postgres_server import PostgresServer
 
 from . import worker_process
 from .audit import Audit, audit

@@ -26,8 +26,7 @@ from queue import SimpleQueue
 from typing import IO, Any, Protocol, Self, TypedDict, Unpack
 
 import pytest
-
-from turnwright_testing.postgres_server import PostgresServer
+from tests.servers.postgres_server import PostgresServer
 
 #: The key that every child is given.
 SECRET = "sk-secret-0123456789abcdef"  # noqa: S105 (nobody's)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from tests.servers.temporal_server import TemporalServer
 
 from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
 from turnwright.runtime import Temporal
-from turnwright_testing.temporal_server import TemporalServer
 
 if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Child, Cli, Endpoint

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-
-from turnwright_testing.postgres_server import PostgresServer
+from tests.servers.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.runtime import Local
-from turnwright_testing.postgres_server import PostgresServer
 from turnwright_testing.runtime_suite import RuntimeBench, RuntimeSuite
 from turnwright_testing.runtime_suite.deaths import DeathFacts
 from turnwright_testing.runtime_suite.outages import OutageFacts

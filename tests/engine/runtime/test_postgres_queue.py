@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.servers.postgres_server import PostgresServer
 
-from turnwright_testing.postgres_server import PostgresServer
 from turnwright_testing.runtime_suite import RuntimeBench
 from turnwright_testing.runtime_suite.driving import DrivingFacts
 from turnwright_testing.runtime_suite.sweeps import SweepFacts

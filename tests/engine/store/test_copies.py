@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, tool
 from turnwright.model import ScriptedModel, asks_for
@@ -12,7 +13,6 @@ from turnwright.store import MemoryStore, SqliteStore, Store, open_store
 from turnwright.store.copies import AppendColumns, CopyingStore, TurnColumns, check_columns
 from turnwright_states import InvalidJournalError
 from turnwright_states.facts import Fact
-from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 from tests.inspector.conftest import browser, look_up, paused_turn
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, ToolContext, tool
 from turnwright.model import ModelResponse, ScriptedModel, asks_for
@@ -22,7 +23,6 @@ from turnwright.model.protocol import TextDelta
 from turnwright.store import NewTurn, SqliteStore, Status
 from turnwright_inspector import Inspector, Open, inspector_app
 from turnwright_states import State
-from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

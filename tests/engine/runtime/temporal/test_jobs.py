@@ -8,6 +8,7 @@ from typing import Final
 
 import anyio
 import pytest
+from tests.servers.temporal_server import TemporalServer
 
 from turnwright import Agent, ConfigError, Engine, Outcome, RuntimeUnavailableError, ToolContext, TurnResult, tool
 from turnwright.errors import CannotRunError
@@ -17,7 +18,6 @@ from turnwright.store import MemoryStore
 from turnwright.tools import Tool
 from turnwright_states import CallStatus
 from turnwright_states.facts import CallSettled
-from turnwright_testing.temporal_server import TemporalServer
 
 pytest.importorskip("temporalio")
 

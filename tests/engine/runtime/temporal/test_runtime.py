@@ -7,10 +7,10 @@ from typing import Final
 
 import anyio.to_thread
 import pytest
+from tests.servers.postgres_server import PostgresServer
+from tests.servers.temporal_server import TemporalServer
 
-from turnwright_testing.postgres_server import PostgresServer
 from turnwright_testing.runtime_suite import RuntimeBench, RuntimeSuite
-from turnwright_testing.temporal_server import TemporalServer
 
 Temporal = pytest.importorskip("turnwright.runtime.temporal.runtime").Temporal
 

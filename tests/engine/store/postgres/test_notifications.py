@@ -7,13 +7,13 @@ from typing import Final
 import anyio
 import psycopg
 import pytest
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, tool
 from turnwright._base.blocks import AsyncValues
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Changed, Claim, InboxItem, InboxKind, Store, open_store
 from turnwright.store.postgres.store import PostgresStore
-from turnwright_testing.postgres_server import PostgresServer
 from turnwright_testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio

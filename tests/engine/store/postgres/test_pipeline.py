@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.store.postgres.pipeline import Statement, run_together
 from turnwright.store.postgres.schema import Connection
-from turnwright_testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.anyio
 

@@ -4,12 +4,12 @@ from urllib.parse import urlsplit
 
 import pytest
 from bench.proxy import Proxy
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import InboxItem, InboxKind
 from turnwright.store.postgres.store import PostgresStore
-from turnwright_testing.postgres_server import PostgresServer
 from turnwright_testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio

@@ -14,6 +14,7 @@ import anyio
 import psycopg
 import pytest
 from msgspec import structs
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.errors import (
     ConfigError,
@@ -26,7 +27,6 @@ from turnwright.errors import (
 from turnwright.store import Claim, InboxItem, InboxKind, NewTurn, Store
 from turnwright.store.postgres.schema import SCHEMA, TABLES, Connection, Schema
 from turnwright.store.postgres.store import PostgresStore
-from turnwright_testing.postgres_server import PostgresServer
 from turnwright_testing.store_suite import StoreSuite, Written
 
 pytestmark = pytest.mark.anyio

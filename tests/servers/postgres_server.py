@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from turnwright.errors import StoreError
+from tests.servers.local_server import LocalServer
 
-from .local_server import LocalServer
+from turnwright.errors import StoreError
 
 _USER: Final = "turnwright"
 #: The one that `initdb` makes.
@@ -74,7 +74,7 @@ class PostgresServer(LocalServer):
         if account is None and os.geteuid() == 0:
             return f"PostgreSQL does not run as root, and there is no user {' or '.join(_ACCOUNTS)} here"
         try:
-            subprocess.run([binaries / "postgres", "--version"], user=account, capture_output=True, check=True)  # noqa: S603 (as above)
+            subprocess.run([binaries / "postgres", "--version"], user=account, capture_output=True, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             return f"PostgreSQL cannot be run here{f' as {account}' if account else ''}: {error}"
         return None
@@ -94,7 +94,7 @@ class PostgresServer(LocalServer):
         options = ["--pgdata", str(self._data), "--username", _USER, "--pwfile", str(password)]
         options += ["--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync"]
         with self.log.open("wb") as log:
-            done = subprocess.run(  # noqa: S603 (PostgreSQL's own program)
+            done = subprocess.run(
                 [self._binary("initdb"), *options],
                 check=False,
                 stdin=subprocess.DEVNULL,
@@ -178,7 +178,7 @@ def _folders() -> Iterator[Path]:
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdecimal()]
     yield from sorted(versions, key=lambda path: int(path.parent.name), reverse=True)
     if (config := shutil.which("pg_config")) is not None:
-        said = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)  # noqa: S603 (as above)
+        said = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
         yield Path(said.stdout.strip())
     wheel = importlib.util.find_spec(_WHEEL)
     for package in (wheel.submodule_search_locations if wheel else None) or ():

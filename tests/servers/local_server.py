@@ -129,7 +129,7 @@ class LocalServer(ABC):
         options = [str(os.getpid()), str(self._folder), str(int(self._ends)), self._account or ""]
         command = self._command(port)
         with self.log.open("wb") as log:
-            return subprocess.Popen(  # noqa: S603 (our own interpreter and file, and the program that was found)
+            return subprocess.Popen(
                 [*keeper, *options, *command],
                 bufsize=0,
                 stdin=subprocess.PIPE,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.servers.temporal_server import TemporalServer
 
 from turnwright.errors import ConfigError, RuntimeUnavailableError
-from turnwright_testing.temporal_server import TemporalServer
 
 if (_REASON := TemporalServer.reason_missing()) is not None:
     pytest.skip(_REASON, allow_module_level=True)
@@ -84,9 +84,10 @@ def test_a_server_that_does_not_start_says_why() -> None:
     server.close()
 
 
+ROOT: Final = Path(__file__).parents[2]
 _OWNER: Final = """
 import time
-from turnwright_testing.temporal_server import TemporalServer
+from tests.servers.temporal_server import TemporalServer
 server = TemporalServer()
 server.start()
 print(server.address, server.log.parent, flush=True)
@@ -96,7 +97,7 @@ time.sleep(600)
 
 def test_it_dies_with_its_process() -> None:
     """Also when that is killed with SIGKILL, which nobody can prepare for; its folder goes as well."""
-    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
         assert owner.stdout is not None
         address, folder = owner.stdout.readline().split()
         assert answers(address)

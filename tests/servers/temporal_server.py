@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.servers.local_server import LocalServer
+
 from turnwright.errors import RuntimeUnavailableError
 from turnwright.runtime.temporal.names import ATTRIBUTES
-
-from .local_server import LocalServer
 
 #: The line that the server prints when it accepts requests.
 _READY: Final = b"Temporal Server:"

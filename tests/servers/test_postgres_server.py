@@ -10,9 +10,9 @@ from typing import Final
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.servers.postgres_server import PostgresServer
 
 from turnwright.errors import ConfigError, StoreError
-from turnwright_testing.postgres_server import PostgresServer
 
 if (_REASON := PostgresServer.reason_missing()) is not None:
     pytest.skip(_REASON, allow_module_level=True)
@@ -102,9 +102,10 @@ def test_a_server_that_does_not_start_says_why() -> None:
     server.close()
 
 
+ROOT: Final = Path(__file__).parents[2]
 _OWNER: Final = """
 import sys, time
-from turnwright_testing.postgres_server import PostgresServer
+from tests.servers.postgres_server import PostgresServer
 server = PostgresServer(fsync=False)
 server.start()
 print(server.address, flush=True)
@@ -114,7 +115,7 @@ time.sleep(600)
 
 def test_it_dies_with_its_process() -> None:
     """Also when that is killed with SIGKILL, which nobody can prepare for; its folder goes as well."""
-    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
         assert owner.stdout is not None
         address = owner.stdout.readline().strip()
         ((folder,),) = ask(address, "SHOW unix_socket_directories")

@@ -22,7 +22,7 @@ from pathlib import Path
 def main() -> None:
     """Run the server until it ends, or its requester has ended: then its folder is removed too."""
     parent, folder, farewell, account, *command = sys.argv[1:]
-    server = subprocess.Popen(  # noqa: S603 (what the callers of local_server.py found)
+    server = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         cwd=folder,
