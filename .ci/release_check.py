@@ -20,13 +20,20 @@ import tarfile
 import tempfile
 import venv
 import zipfile
+from collections.abc import Sequence
 from email.message import Message
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-#: What a source distribution needs to be built and tested, beside the code.
-SHIPPED: Final = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "tests/conftest.py", "diagrams/turn.md")
+#: What a source distribution needs to be built, beside the code.
+SHIPPED: Final = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "diagrams/turn.md")
+#: The packages beside the engine, those that others need first.
+PACKAGES: Final = tuple(
+    ROOT / "packages" / name for name in ("proof", "audit", "inspector", "guards", "protocols", "testing")
+)
+#: A command of each package that adds commands.
+COMMANDS: Final = (["verify", "--no-walk"], ["demo", "audit"], ["serve", "--help"], ["fuzz", "--help"])
 FIELDS: Final = ("Name", "Version", "Summary", "License-Expression", "Requires-Python", "Description-Content-Type")
 
 IMPORTS: Final = """
@@ -75,17 +82,23 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            sdist, wheel = build(Path(folder, "dist"))
+            sdist, wheel = build(ROOT, Path(folder, "dist"))
             found = metadata(wheel)
             check_metadata(found, tag=asked.tag)
             check_sdist(sdist)
+            beside = [build(path, Path(folder, "dist", path.name)) for path in PACKAGES]
+            for _, package in beside:
+                check_metadata(metadata(package), tag=asked.tag)
             print(f"built {sdist.name} and {wheel.name}")
             for file in (wheel, sdist):
                 try_out(file, str(found["Version"]), Path(folder, file.suffix.strip(".")), asked.constraints)
                 print(f"{file.name}: installs into a fresh environment, and works there")
+            if not asked.constraints:
+                try_packages(wheel, [package for _, package in beside], Path(folder, "packages"))
+                print("the packages install beside the engine, and their commands work")
             if asked.keep:
                 asked.keep.mkdir(parents=True, exist_ok=True)
-                for file in (sdist, wheel):
+                for file in (sdist, wheel, *(file for files in beside for file in files)):
                     shutil.copy(file, asked.keep)
     except UnfitError as error:
         sys.stderr.write(f"not fit to be released: {error}\n")
@@ -93,11 +106,11 @@ def main() -> int:
     return 0
 
 
-def build(folder: Path) -> tuple[Path, Path]:
-    """The source distribution, and the wheel that was built from it."""
+def build(project: Path, folder: Path) -> tuple[Path, Path]:
+    """The source distribution of a project, and the wheel that was built from it."""
     # Isolated builds are tried where the source distribution is installed.
-    run("the build", [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)], ROOT)
-    files = sorted(folder.iterdir())
+    run("the build", [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(project)], project)
+    files = sorted(path for path in folder.iterdir() if path.is_file())
     kinds = [file.name.rpartition(".")[2] for file in files]
     if sorted(kinds) != ["gz", "whl"]:
         raise UnfitError(f"the build made {[file.name for file in files]}, not a source distribution and a wheel")
@@ -116,7 +129,10 @@ def check_metadata(found: Message, *, tag: str | None) -> None:
     missing = [field for field in FIELDS if not found[field]]
     if missing:
         raise UnfitError(f"the metadata lack {', '.join(missing)}: see [project] in pyproject.toml")
-    if found["Description-Content-Type"] != "text/markdown" or "# Turnwright" not in str(found.get_payload()):
+    if (
+        found["Description-Content-Type"] != "text/markdown"
+        or f"# {found['Name']}" not in str(found.get_payload()).lower()
+    ):
         raise UnfitError("the README is not the description of the package")
     direct = [one for one in found.get_all("Requires-Dist", []) if "@" in one]
     if direct:
@@ -153,7 +169,7 @@ def try_out(file: Path, version: str, folder: Path, constraints: Path | None) ->
         run(f"the installation of {constraints.name}", install + hashed, work)
         # pip can check no hash of a local file, and an isolated build would fetch its tools without one.
         alone = ["--no-deps", "--no-build-isolation"]
-    run(f"the installation of {file.name}", [*install, *alone, str(file)], work)
+    run(f"the installation of {file.name}", [*install, *alone, f"{file}[cli]"], work)
     run(f"{file.name}: pip check", [python, "-m", "pip", "check"], work)
     run(f"{file.name}: the import", [python, "-I", "-W", "error", "-c", IMPORTS], work)
     said = run(f"{file.name}: turnwright --version", [turnwright, "--version"], work).strip()
@@ -161,6 +177,17 @@ def try_out(file: Path, version: str, folder: Path, constraints: Path | None) ->
         raise UnfitError(f"{file.name}: `turnwright --version` says {said!r}, and the metadata {version!r}")
     run(f"{file.name}: turnwright demo", [turnwright, "demo"], work)
     run(f"{file.name}: a turn", [python, "-I", "-W", "error", "-c", TURN], work)
+
+
+def try_packages(engine: Path, packages: Sequence[Path], folder: Path) -> None:
+    """Install the engine and the packages into a fresh environment, and run their commands. Raises `UnfitError`."""
+    venv.create(folder, with_pip=True)
+    python, turnwright = str(folder / "bin" / "python"), str(folder / "bin" / "turnwright")
+    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    run("the installation of the packages", [*install, f"{engine}[cli]", *map(str, packages)], folder)
+    run("the packages: pip check", [python, "-m", "pip", "check"], folder)
+    for command in COMMANDS:
+        run(f"the packages: turnwright {' '.join(command)}", [turnwright, *command], folder)
 
 
 def run(what: str, command: list[str], folder: Path) -> str:
