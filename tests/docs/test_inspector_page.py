@@ -1,5 +1,6 @@
 """Both example servers of `docs/inspector.md` admit exactly the users that the page names."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 from fastapi import FastAPI
 
 from turnwright import Engine
+from turnwright.cli import demo, options
 from turnwright.cli.app import PLACES
+from turnwright_inspector.cli import serve, server_options
 
 from .page_blocks import blocks_of, text_of
 
@@ -62,9 +65,6 @@ async def test_the_server_that_takes_over_lets_in_its_own_operators() -> None:
 async def test_the_commands_and_the_flags_of_the_page_are_there() -> None:
     commands = set(re.findall(r"(?<!from )\bturnwright (\w+)", text_of(PAGE)))
     assert commands <= PLACES.keys()
-    source = "".join(
-        (Path(__file__).parents[2] / "engine/turnwright/cli" / name).read_text(encoding="utf-8")
-        for name in ("serve.py", "server_options.py", "options.py", "demo.py")
-    )
+    source = "".join(map(inspect.getsource, (serve, server_options, options, demo)))
     flags = set(re.findall(r"(?<!-)--[a-z][a-z-]+", text_of(PAGE)))
     assert {flag for flag in flags if f'"{flag}"' not in source} == set()

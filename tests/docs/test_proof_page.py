@@ -37,5 +37,5 @@ def test_everything_that_is_ours_to_run_is_run_by_one_target() -> None:
     recipe = (ROOT / "Makefile").read_text("utf-8").split("\nproof-all:")[1].split("\n\n")[0]
     targets = {command for made in checks().values() for command in re.findall(r"make ([\w-]+)", made)}
     lines = [line for line in recipe.splitlines()[1:] if "pytest" not in line]
-    ran = {"faults" if "testing.faults" in line else line.split()[1] for line in lines}
+    ran = {"faults" if "campaigns.faults" in line else line.split()[1] for line in lines}
     assert targets | {"verify"} == ran

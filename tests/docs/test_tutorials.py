@@ -22,10 +22,11 @@ PORT = "8000"
 
 
 def comparable(text: str) -> str:
-    """Return what a command printed without times, and with the ids of turns numbered in their order."""
+    """Return what a command printed without times and drivers, and with the ids of turns numbered in their order."""
     ids = list(dict.fromkeys(re.findall(r"\b[0-9a-f]{16}\b", text)))
     for number, one in enumerate(ids):
         text = text.replace(one, f"turn-{number}")
+    text = re.sub(r"driven by \S+ since \S+ \S+", "driven by DRIVER since TIME", text)
     return re.sub(r"\d+\.\d+ ?s\b", "N s", text)
 
 

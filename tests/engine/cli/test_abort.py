@@ -190,13 +190,15 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
         ends = f"{turn} was asked to stop and has not ended: {command} ends it"
         assert said == [f"turnwright: left at once; {ends}"]
         shown = cli.run("show", done.turn).out
-        assert re.search(rf"^(Crashed|Left) in \w+, and asked to stop\. {command} ends it\.$", shown, re.MULTILINE)
+        assert re.search(
+            rf"^(Crashed|Released) while running tools, and asked to stop\. {command} ends it\.$", shown, re.MULTILINE
+        )
         listed = cli.run("turns")
         assert listed.err == f"turnwright: 1 turn was asked to stop and lost its driver: {command} ends it\n"
     else:
         assert done.err == f"turnwright: left at once; {turn} has not ended: {command} resumes it\n"
         shown = cli.run("show", done.turn).out
-        assert re.search(rf"^(Crashed|Left) in \w+: {command} resumes it\.$", shown, re.MULTILINE)
+        assert re.search(rf"^(Crashed|Released) while running tools: {command} resumes it\.$", shown, re.MULTILINE)
     (row,) = cli.run("turns", "--json").events
     assert row["driver"] in ("crashed", "left")
     assert row["stopping"] is (outcome == "aborted")
