@@ -19,18 +19,23 @@ from .page_blocks import Terminal, blocks_of, commands_of, missing_links
 
 PAGES = ("tutorials/first-agent.md", "tutorials/approvals-and-recovery.md", "tutorials/chat-service.md")
 PORT = "8000"
+#: A line of a journal: the number of a fact, and the fact.
+FACT = re.compile(r" +\d+  (\w+ +N s.*|\w+ .*)")
 
 
 def comparable(text: str) -> str:
     """Return what a command printed without times and epochs, and with the ids of turns numbered in their order.
 
-    On a busy machine a killed process had not asked for the approval yet, so the next epoch begins a fact earlier.
+    The facts of a journal are sorted: on a busy machine a killed process had not asked for the approval yet.
     """
     ids = list(dict.fromkeys(re.findall(r"\b[0-9a-f]{16}\b", text)))
     for number, one in enumerate(ids):
         text = text.replace(one, f"turn-{number}")
-    text = re.sub(r"^ +epoch \d+, driven by .*\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"\d+\.\d+ ?s\b", "N s", text)
+    text = re.sub(r"\d+\.\d+ ?s\b", "N s", text)
+    if not FACT.match(text):
+        return text
+    facts = (FACT.match(line) for line in text.splitlines())
+    return "\n".join(sorted(fact[1] for fact in facts if fact is not None))
 
 
 class Server:

@@ -84,12 +84,13 @@ def _audit(*, as_json: bool) -> None:
 
 def _serve(port: int, *, as_json: bool) -> None:
     part = import_part("turnwright_inspector.cli.serving", "turnwright demo --serve")
+    place = import_part("turnwright_inspector.cli.server_options", "turnwright demo --serve")
     from .demo_turns import demo_engine, play_turns  # noqa: PLC0415 (the other demo does not need it)
 
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
         part.serve_pages(
             demo_engine(Path(folder)),
-            part.ServerOptions.of(part.LOOPBACK, port, None),
+            place.ServerOptions.of(place.LOOPBACK, port, None),
             store="",
             drives=True,
             as_json=as_json,
