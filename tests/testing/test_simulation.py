@@ -96,6 +96,12 @@ def test_some_schedules_keep_every_promise() -> None:
     assert len(report.ends) > 3
 
 
+def test_call_that_asks_leaves_the_room_to_calls_before_it() -> None:
+    """In this schedule the second of two calls gets the only place first. In trio tasks start in any order too."""
+    made = run_schedule(TARGETS["typed"], 2012)
+    assert_schedule(made)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_many_schedules_keep_every_promise(name: str) -> None:

@@ -195,9 +195,11 @@ async def _run_when_free(
         else:
             async with room:
                 done = await _run(call, batch, report, order)
-                if done is not None and not isinstance(done, RateLimiter):
+                if done is not None and not isinstance(done, RateLimiter | CallWaitingInput):
                     await report(done)
                     return None
+        if isinstance(done, CallWaitingInput):
+            await order.wait(call)  # interrupts are numbered as they come; a call before it may need the room
         if not isinstance(done, RateLimiter):
             return done
         async with _hold_slot(done, batch) as slot:
@@ -266,9 +268,9 @@ async def _run(
     tool = batch.tools[call.name]
     checked = await _check_before_start(call, tool, batch)
     if isinstance(checked, CallWaitingInput):
-        await order.wait(call)  # interrupts are numbered as they come
+        return checked
     order.let_pass(call)
-    if isinstance(checked, CallSettledInput | CallWaitingInput):
+    if isinstance(checked, CallSettledInput):
         return checked
     if batch.stopping() or await _settled_without_running(call, batch, report):  # an approval check may take long
         return None
