@@ -161,7 +161,7 @@ def answers_last(**parts: Unpack[EngineParts]) -> Engine:
 
 
 def waits_for_ever(**parts: Unpack[EngineParts]) -> Engine:
-    return Engine(**parts, history_processor=wait_for_ever)
+    return Engine(**parts, history_processor=wait_for_ever, tool_timeout=None)
 
 
 def breaks_out(**parts: Unpack[EngineParts]) -> Engine:

@@ -210,8 +210,11 @@ PLANTED: Final[dict[str, tuple[Callable[..., Engine], str]]] = {
     "a fact that is written late": (partial(with_store, WritesLater), "facts are in the journal before"),
     "a message that is lost": (partial(with_store, LosesMessages), "no accepted message is lost"),
     "an error that nobody translated": (partial(with_store, Breaks), "an engine raises only"),
-    "a hook that waits for ever": (partial(Engine, history_processor=wait_for_ever), "nobody waits for ever"),
-    "a follower that reads a fact twice": (partial(with_store, ReadsTwice), "a follower reads each fact once"),
+    "a hook that waits for ever": (
+        partial(Engine, history_processor=wait_for_ever, tool_timeout=None),
+        "nobody waits for ever",
+    ),
+    "a store that reads a fact twice": (partial(with_store, ReadsTwice), "every prefix of the journal folds"),
     "a model that is called too often": (with_model, "model calls <="),
 }
 

@@ -5,7 +5,6 @@ The engine imports none of them. A package adds a command by an entry point of t
 
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Final
 
@@ -20,6 +19,8 @@ def load_command(name: str, package: str | None = None) -> Callable[..., object]
 
     `package` is the distribution that has the command. Raises `ConfigError` if it is not installed.
     """
+    from importlib.metadata import entry_points  # noqa: PLC0415 (loads `email`, and the help needs none of it)
+
     for entry in entry_points(group=COMMANDS, name=name):
         function: Callable[..., object] = entry.load()
         return function

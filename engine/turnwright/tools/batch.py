@@ -267,10 +267,9 @@ async def _run(
         return await _work(call, batch)
     tool = batch.tools[call.name]
     checked = await _check_before_start(call, tool, batch)
-    if isinstance(checked, CallWaitingInput):
-        return checked
-    order.let_pass(call)
-    if isinstance(checked, CallSettledInput):
+    if not isinstance(checked, CallWaitingInput):
+        order.let_pass(call)
+    if isinstance(checked, CallSettledInput | CallWaitingInput):
         return checked
     if batch.stopping() or await _settled_without_running(call, batch, report):  # an approval check may take long
         return None

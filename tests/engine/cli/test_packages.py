@@ -25,14 +25,14 @@ PROJECTS: Final = {
 ALONE: Final = """
 import sys
 from importlib import metadata
-from turnwright.cli import packages, main
+from turnwright.cli import main
 class Missing:
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
         if top.startswith("turnwright_") and top != "turnwright_states":
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
 sys.meta_path.insert(0, Missing())
-packages.entry_points = lambda **_: ()
+metadata.entry_points = lambda **_: ()
 main()
 """
 

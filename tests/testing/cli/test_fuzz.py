@@ -188,12 +188,6 @@ def test_a_failure_of_an_agent_with_sub_agents_is_a_test_that_fails_so(cli: "Cli
     assert "KeyError: 'nights'" in pytest_says(cli, said.out)
 
 
-def test_without_hypothesis_it_says_how_to_get_it(cli: "Cli") -> None:
-    cli.write("hypothesis.py", "raise ModuleNotFoundError('no module', name='hypothesis')")
-    said = cli.run("fuzz", fresh=True, env={"PYTHONPATH": str(cli.folder)})
-    assert (said.code, said.err) == (2, "turnwright: fuzz needs Hypothesis: pip install 'turnwright[testing]'\n")
-
-
 #: Dependencies and instructions that need metadata.
 PERSONAL = (
     NOISY

@@ -58,13 +58,16 @@ def damage_of(raw: str) -> str:
     try:
         value = _read(raw, strict=True)
     except json.JSONDecodeError as error:
-        read = mend(raw[max(0, error.pos - _READ) : error.pos])
+        # From a whole key on: without its beginning, a page would not recognize `password`, and show its value.
+        last = max((key.start() for key in _KEY.finditer(raw, 0, error.pos)), default=0)
+        read = mend(raw[last : min(error.pos, last + _READ)])
         return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after {read!r}"
     except ValueError as error:
         return str(error)[:_READ]
     return f"you passed {_KINDS[type(value)]}, {mend(raw[:_READ])!r}"
 
 
+_KEY: Final = re.compile(r'"[^"\\]*"\s*:')
 #: Characters of damaged arguments that are shown.
 _READ: Final = 60
 _KINDS: Final[Mapping[type, str]] = {
