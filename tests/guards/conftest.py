@@ -9,4 +9,12 @@ _FRAMEWORKS: Final = {
     "test_langchain.py": ("langchain",),
     "test_openai_agents.py": ("agents",),
 }
-collect_ignore = [name for name, packages in _FRAMEWORKS.items() if None in map(find_spec, packages)]
+
+
+def _is_installed(package: str) -> bool:
+    """Whether a package can be imported. A folder of that name, such as `examples/agents`, is none."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+collect_ignore = [name for name, packages in _FRAMEWORKS.items() if not all(map(_is_installed, packages))]

@@ -174,8 +174,9 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelRespons
     )
     mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
     empty = st.sampled_from([ModelResponse(), ModelResponse(reasoning="I think, and say nothing.")])
-    crowd = st.integers(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 2)
-    many = st.builds(lambda call, number: ModelResponse(calls=(call,) * number), tool_calls(tools), crowd)
+    # One call is the simplest crowd: what fails without a crowd is then shown without one.
+    crowd = st.sampled_from([1, *range(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 3)])
+    many = _asking(st.builds(lambda call, number: [call] * number, tool_calls(tools), crowd))
     return mixed((2, mistaken), (1, empty), (3, reply), (1, many))
 
 
