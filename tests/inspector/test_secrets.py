@@ -110,6 +110,8 @@ async def enter(form: JsonValue = None) -> str:
 @settings(max_examples=percent_of_examples(15))
 @given(ARGUMENTS)
 @example({"passphrase": "qorrekt hxrse battqry stzple"})
+@example({"password": '\\"qorrekt '})
+@example({"password": {"value": " qorrekt"}})
 def test_no_page_of_a_turn_shows_a_word_of_a_secret(arguments: dict[str, JsonValue]) -> None:
     anyio.run(partial(_check_pages, arguments))
 

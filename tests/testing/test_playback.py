@@ -230,7 +230,7 @@ def test_rounds_repeat_by_their_recorded_keys() -> None:
 def test_arguments_that_were_not_json_and_tools_that_were_none_are_refused_by_the_engine() -> None:
     reply = asks_for(ResponseToolCall("look", None, raw='{"pa'), ("no tool at all!", {}))
     turn = playback(replace(TWO, model=(reply, "So.")))
-    why = "Unterminated string starting at character 2 of 4, after '{'"
+    why = "Unterminated string starting at character 2 of 4, after `{`"
     assert [recorded.text for recorded in results_of(turn).values()] == [
         f"not executed: the arguments are not one whole JSON object: {why}",
         "there is no tool 'no tool at all!'; the tools are: look, pay",

@@ -124,9 +124,9 @@ async def test_null_is_no_arguments_for_a_tool_without_parameters(tool_: str, *,
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        ('{"n": 1, "m": [2, }', 'Expecting value at character 19 of 19, after \'{"n": 1, "m": [2, \''),
-        ('{"n": 1} {"n": 2}', "Extra data at character 10 of 17, after '{\"n\": 1} '"),
-        ("[1, 2]", "you passed a list, '[1, 2]'"),
+        ('{"n": 1, "m": [2, }', 'Expecting value at character 19 of 19, after `{"n": 1, "m": [2, `'),
+        ('{"n": 1} {"n": 2}', 'Extra data at character 10 of 17, after `{"n": 1} `'),
+        ("[1, 2]", "you passed a list, `[1, 2]`"),
         ('{"n": NaN}', "NaN is not JSON"),
     ],
 )

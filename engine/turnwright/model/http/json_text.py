@@ -55,19 +55,19 @@ def whole_object(raw: str) -> dict[str, JsonValue] | None:
 
 def damage_of(raw: str) -> str:
     """Return why `whole_object` does not accept these arguments, for a model: where they break, and what was read."""
+    from turnwright.privacy.redaction import Redactor  # noqa: PLC0415 (few calls are damaged)
+
     try:
         value = _read(raw, strict=True)
     except json.JSONDecodeError as error:
-        # From a whole key on: without its beginning, a page would not recognize `password`, and show its value.
-        last = max((key.start() for key in _KEY.finditer(raw, 0, error.pos)), default=0)
-        read = mend(raw[last : min(error.pos, last + _READ)])
-        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after {read!r}"
+        # Hidden first: a page recognizes a secret by its name, and the name may be before the part that is shown.
+        read = Redactor({}).hide(mend(raw[: error.pos]))[-_READ:]
+        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after `{read}`"
     except ValueError as error:
         return str(error)[:_READ]
-    return f"you passed {_KINDS[type(value)]}, {mend(raw[:_READ])!r}"
+    return f"you passed {_KINDS[type(value)]}, `{Redactor({}).hide(mend(raw))[:_READ]}`"
 
 
-_KEY: Final = re.compile(r'"[^"\\]*"\s*:')
 #: Characters of damaged arguments that are shown.
 _READ: Final = 60
 _KINDS: Final[Mapping[type, str]] = {
