@@ -1,6 +1,6 @@
 """The calls of one step, run concurrently. Each call is journaled before it starts and when it has its result."""
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -88,12 +88,20 @@ class _AskingOrder:
         if call.id in self._passed:
             self._passed[call.id].set()
 
+    def lets_ask(self, call: Call) -> bool:
+        """Return whether all calls before this one have passed."""
+        return all(passed.is_set() for passed in self._before(call))
+
     async def wait(self, call: Call) -> None:
         """Wait until all calls before this one have passed."""
+        for passed in self._before(call):
+            await passed.wait()
+
+    def _before(self, call: Call) -> Iterator[anyio.Event]:
         for name, passed in self._passed.items():
             if name == call.id:
                 return
-            await passed.wait()
+            yield passed
 
 
 def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
@@ -195,7 +203,8 @@ async def _run_when_free(
         else:
             async with room:
                 done = await _run(call, batch, report, order)
-                if done is not None and not isinstance(done, RateLimiter | CallWaitingInput):
+                waits_for_turn = isinstance(done, CallWaitingInput) and not order.lets_ask(call)
+                if done is not None and not isinstance(done, RateLimiter) and not waits_for_turn:
                     await report(done)
                     return None
         if isinstance(done, CallWaitingInput):
