@@ -231,7 +231,8 @@ def scripts(
     )
     alone = line.map(lambda one: (one,))
     mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
-    cycle = st.lists(obedient | mistaken, min_size=1, max_size=4)
+    outage = model_errors()  # a provider that is down fails again and again
+    cycle = st.lists(mixed((3, obedient), (3, mistaken), (1, outage)), min_size=1, max_size=4)
     repeated = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
     runs = st.lists(mixed((2, alone), (1, repeated)), min_size=1, max_size=max_size)
     once = st.just(()) if answers is None else answers.map(lambda one: (one,))
