@@ -32,6 +32,7 @@ class Fake:
     """The fake model. It parses the calls' arguments, as Turnwright's clients do."""
 
     name = "fake"
+    silence_timeout: Final = None  # as those of the clients, which have timeouts of their own
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """One reply, streamed at once."""
