@@ -113,11 +113,6 @@ def checksum(text: str) -> str:
     return f"{_CHECKSUM}{crc32(text.encode(errors='replace')):08x}"
 
 
-def is_checksum(key: str) -> bool:
-    """Whether this is a checksum, instead of a key."""
-    return key.startswith(_CHECKSUM)
-
-
 @lru_cache(maxsize=8)  # the machine needs the key of a call that recurs before its fact is made, and for the fact
 def _key_of_long(text: str) -> str:
     half = _MOST_SEARCHED // 2
