@@ -28,7 +28,7 @@ def totals() -> Totals:
         "failed>99%",
     ],
 )
-def test_it_holds(text: str) -> None:
+def test_condition_holds_for_matching_totals(text: str) -> None:
     [condition] = parse_conditions(text)
     assert condition.holds(totals())
     assert condition.text == text
@@ -37,14 +37,14 @@ def test_it_holds(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["loops>1", "loops>50%", "unpaired>20%", "steps.max>5", "orphans>0", "errors>0%", "cut>0"]
 )
-def test_it_does_not_hold(text: str) -> None:
+def test_condition_fails_for_other_totals(text: str) -> None:
     assert not parse_conditions(text)[0].holds(totals())
 
 
 @pytest.mark.parametrize(
     ("text", "lacks"), [("cost.max>1", "no cost"), ("tokens.p50>1", "no tokens"), ("failed>1", "no label")]
 )
-def test_what_no_run_has_cannot_be_checked(text: str, lacks: str) -> None:
+def test_condition_on_unrecorded_data_cannot_be_checked(text: str, lacks: str) -> None:
     [condition] = parse_conditions(text)
     assert not condition.lacks(totals())
     assert not condition.lacks(Totals())
@@ -53,7 +53,7 @@ def test_what_no_run_has_cannot_be_checked(text: str, lacks: str) -> None:
     assert condition.lacks(without) == lacks
 
 
-def test_several_conditions_have_commas_between_them() -> None:
+def test_conditions_are_separated_by_commas() -> None:
     assert [one.name for one in parse_conditions("loops>1%, unpaired>0")] == ["loops", "unpaired"]
 
 

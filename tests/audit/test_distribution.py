@@ -28,11 +28,11 @@ def test_large_numbers_are_within_a_thousandth(numbers: list[int], share: float)
 
 
 @given(st.lists(st.integers(0, 10**9)), st.lists(st.integers(0, 10**9)))
-def test_two_distributions_are_merged_into_that_of_all_numbers(one: list[int], other: list[int]) -> None:
+def test_merged_distributions_equal_the_distribution_of_all_numbers(one: list[int], other: list[int]) -> None:
     merged = of(one)
     merged.merge(of(other))
     assert merged == of(one + other)
 
 
-def test_no_numbers_have_shares_of_nothing() -> None:
+def test_empty_distribution_has_shares_of_zero() -> None:
     assert Distribution().shares() == {"p50": 0, "p95": 0, "p99": 0, "max": 0}

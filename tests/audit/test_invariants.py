@@ -49,7 +49,7 @@ def test_every_claim_holds_on_a_sound_trace() -> None:
     assert {numbers(found, claim) for claim in TraceClaim} == {(1, 0, 0)}
 
 
-def test_one_incomplete_turn_hides_no_other() -> None:
+def test_incomplete_turn_hides_no_fault_of_another() -> None:
     lost = [line for line in SOUND if "tool_result" not in line]
     found = of_trace([*named(SOUND, "a"), *named(SOUND[:-1], "b"), *named(lost, "c")])
     assert numbers(found, TraceClaim.PAIRED) == (1, 1, 1)
@@ -62,13 +62,13 @@ def test_one_incomplete_turn_hides_no_other() -> None:
     assert fault.why == "line 20: the model is called, and there is no result for c1 of line 18"[9:]
 
 
-def test_a_line_that_cannot_be_read_may_explain_every_fault() -> None:
+def test_unreadable_line_makes_every_claim_undecided() -> None:
     found = of_trace([*[line for line in SOUND if "tool_result" not in line], "nonsense"])
     assert found.faults == []
     assert {numbers(found, claim) for claim in TraceClaim} == {(0, 0, 1)}
 
 
-def test_a_recorded_run_has_its_lost_results_found() -> None:
+def test_lost_results_of_a_recorded_run_are_faults() -> None:
     found = checked(run_of(call("read", "a", None), call("read"), "Done."))
     assert numbers(found, TraceClaim.PAIRED) == (0, 1, 0)
     assert numbers(found, TraceClaim.ASKED) == (1, 0, 0)
@@ -78,7 +78,7 @@ def test_a_recorded_run_has_its_lost_results_found() -> None:
     assert found.faults[0].witness[-1].startswith("step 3: model_replied")
 
 
-def test_a_result_that_no_call_asked_for_is_found_and_so_is_a_second_one() -> None:
+def test_unrequested_and_duplicate_results_are_faults() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.user("Go.")
     run.reply()
@@ -94,7 +94,7 @@ def test_a_result_that_no_call_asked_for_is_found_and_so_is_a_second_one() -> No
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_the_last_turn_of_a_run_that_stops_is_unknown(cut: bool) -> None:
+def test_last_turn_of_a_stopped_run_is_undecided(cut: bool) -> None:
     run = RunBuilder("atif", agent="clerk")
     for _ in range(2):
         run.user("Go.")
@@ -121,7 +121,7 @@ def test_calls_of_terminal_tools_need_no_result() -> None:
     assert numbers(checked(run.finish()), TraceClaim.PAIRED) == (1, 0, 0)
 
 
-def test_a_result_of_no_call_answers_all_calls_of_its_step() -> None:
+def test_result_without_a_call_id_answers_all_calls_of_the_step() -> None:
     run = run_of([*call("a", result=None), *call("b", result=None)], "Done.", ending="stop")
     [step, *_] = [step for step in run.steps if step.tool_calls]
     step.observation = Observation(results=[TrajectoryResult(content="both")])

@@ -24,7 +24,7 @@ def test_the_same_call_and_result_three_times_is_a_loop() -> None:
     assert loops(run) == [Loop("read", 2, 4, 200, LoopKind.SAME_RESULT)]
 
 
-def test_results_that_differ_in_noise_alone_are_the_same() -> None:
+def test_results_differing_only_in_noise_are_equal() -> None:
     run = run_of(*[call("test", "a", f"1 failed in {one}.25s at 12:00:0{one}") for one in range(3)])
     assert [one.kind for one in loops(run)] == [LoopKind.SAME_RESULT]
 
@@ -35,12 +35,12 @@ def test_the_same_call_with_other_results_is_paging_or_polling() -> None:
     assert [name for name in found(run).acts if name.startswith("results")] == []
 
 
-def test_a_cycle_of_two_calls_is_one_loop() -> None:
+def test_alternating_calls_are_a_single_loop() -> None:
     run = run_of(*[call("read", "a"), call("read", "b")] * 3)
     assert loops(run) == [Loop("read", 1, 6, 0, LoopKind.SAME_RESULT)]
 
 
-def test_denied_calls_are_a_kind_of_their_own() -> None:
+def test_denied_calls_are_a_separate_kind_of_loop() -> None:
     run = run_of(*[call("rm", "a", "no")] * 3, statuses={"no": "denied"})
     assert [one.kind for one in loops(run)] == [LoopKind.DENIED]
     assert "results:3" not in found(run).acts
@@ -57,7 +57,7 @@ def test_the_same_error_four_times_is_a_loop_whatever_the_arguments() -> None:
     assert loops(run_of(*rounds[:3], statuses={"no match": "error"})) == []
 
 
-def test_a_result_that_begins_as_an_error_is_one_if_the_recording_has_no_status() -> None:
+def test_error_text_counts_as_an_error_without_a_recorded_status() -> None:
     rounds = [call("edit", str(one), "Error: no match") for one in range(4)]
     run = run_of(*rounds)
     for step in run.steps:
@@ -68,7 +68,7 @@ def test_a_result_that_begins_as_an_error_is_one_if_the_recording_has_no_status(
     assert [one.kind for one in loops(run)] == [LoopKind.SAME_ERROR]
 
 
-def test_six_rounds_that_bring_nothing_new_are_a_loop() -> None:
+def test_six_rounds_without_new_results_are_a_loop() -> None:
     new = [call("read", name) for name in "abcde"]
     run = run_of(*new, *new, call("read", "a"))
     assert loops(run) == [Loop("read", 6, 6, 0, LoopKind.NOTHING_NEW)]
@@ -81,7 +81,7 @@ def test_a_loop_is_reported_once() -> None:
     assert loops(run) == [Loop("edit", 1, 8, 500, LoopKind.SAME_RESULT)]
 
 
-def test_each_detector_names_the_first_two_steps_at_which_it_acts() -> None:
+def test_detectors_report_the_first_two_steps_of_action() -> None:
     acts = found(run_of("Look.", *[call("read")] * 6)).acts
     assert acts["calls:2"] == [2, 3]
     assert acts["calls:3"] == acts["results:3"] == [3, 4]

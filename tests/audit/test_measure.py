@@ -48,7 +48,7 @@ def test_steps_calls_turns_and_tokens_are_counted() -> None:
     ]
 
 
-def test_a_call_without_a_result_is_unpaired_unless_it_ends_the_run_or_could_not_be_read() -> None:
+def test_call_without_result_is_unpaired_unless_terminal_or_unreadable() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.user("Go.")
     run.reply()
@@ -65,7 +65,7 @@ def test_a_call_without_a_result_is_unpaired_unless_it_ends_the_run_or_could_not
     assert found.ending == "terminal tool"
 
 
-def test_a_call_that_waits_for_a_person_is_not_lost() -> None:
+def test_call_awaiting_approval_is_not_lost() -> None:
     run = RunBuilder("turnwright", agent="clerk")
     run.reply()
     made = run.call("a", "pay")
@@ -74,7 +74,7 @@ def test_a_call_that_waits_for_a_person_is_not_lost() -> None:
     assert (found.calls, found.unpaired, found.waiting) == (1, 0, 1)
 
 
-def test_the_open_calls_of_a_cut_run_are_no_lost_results() -> None:
+def test_open_calls_of_a_cut_run_are_not_lost() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.reply()
     run.call("a", "read")
@@ -84,7 +84,7 @@ def test_the_open_calls_of_a_cut_run_are_no_lost_results() -> None:
     assert (found.unpaired, found.unreadable, found.ending) == (1, 1, "cut")
 
 
-def test_steps_before_the_first_message_are_no_turn_of_a_message() -> None:
+def test_steps_before_the_first_message_belong_to_no_turn() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.reply("Hello.")
     run.user("Hi.")
@@ -94,7 +94,7 @@ def test_steps_before_the_first_message_are_no_turn_of_a_message() -> None:
     assert found.ending == "message without a reply"
 
 
-def test_history_that_was_copied_from_another_run_is_not_counted() -> None:
+def test_history_copied_from_another_run_is_not_counted() -> None:
     run = run_of(call("read"), "Done.")
     for step in run.steps[:2]:
         step.is_copied_context = True
@@ -102,7 +102,7 @@ def test_history_that_was_copied_from_another_run_is_not_counted() -> None:
     assert (found.turns, found.steps, found.calls, found.tokens) == (0, 1, 0, 100)
 
 
-def test_sub_agents_count_with_the_run_that_called_them() -> None:
+def test_sub_agents_count_with_the_calling_run() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.user("Go.")
     run.reply()
@@ -113,11 +113,11 @@ def test_sub_agents_count_with_the_run_that_called_them() -> None:
     assert (found.subagents, found.turns, found.steps, found.calls, found.tokens) == (1, 1, 3, 1, 200)
 
 
-def test_a_run_without_a_name_is_named_by_its_place() -> None:
+def test_nameless_run_is_named_by_position() -> None:
     assert measure(RunBuilder("atif", agent="clerk").finish(), "-", 3).run == "3"
 
 
-def test_the_ending_is_the_recording_s_word_or_what_the_last_step_shows() -> None:
+def test_ending_is_the_recorded_word_or_the_last_step() -> None:
     assert measure(run_of("Done.", ending="Submitted"), "-").ending == "Submitted"
     assert measure(run_of(call("read")), "-").ending == "after a tool call"
     failed = RunBuilder("atif", agent="clerk")
@@ -137,7 +137,7 @@ def test_a_message_to_a_running_turn_opens_no_turn() -> None:
     assert (found.turns, [turn.steps for turn in found.measured]) == (1, [2])
 
 
-def test_what_cannot_be_so_is_counted_by_kind() -> None:
+def test_contradictions_are_counted_by_kind() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.user("Go.")
     run.reply(metrics=StepMetrics(prompt_tokens=1, cached_tokens=2))
@@ -171,14 +171,14 @@ def test_what_cannot_be_so_is_counted_by_kind() -> None:
         ("answered: no error", True),
     ],
 )
-def test_a_run_that_something_stopped_did_not_end_by_itself(ending: str | None, *, finished: bool) -> None:
+def test_interrupted_run_is_not_finished(ending: str | None, *, finished: bool) -> None:
     assert measure(run_of(call("read"), "Stopped.", ending=ending), "-").finished is finished
 
 
 @pytest.mark.parametrize(
     ("ending", "finished"), [("Submitted", True), ("task_done", True), ("LimitsExceeded", False), (None, False)]
 )
-def test_an_agent_that_says_it_is_done_ended_by_itself(ending: str | None, *, finished: bool) -> None:
+def test_agent_reporting_completion_is_finished(ending: str | None, *, finished: bool) -> None:
     assert measure(run_of(call("read"), ending=ending), "-").finished is finished
 
 
@@ -186,7 +186,7 @@ def test_an_agent_that_says_it_is_done_ended_by_itself(ending: str | None, *, fi
     ("text", "ending", "finished"),
     [("It rains.", "end_turn", True), ("", "end_turn", False), ("It rains.", "tool_use", False)],
 )
-def test_an_answer_may_have_calls_that_the_models_server_ran(text: str, ending: str, *, finished: bool) -> None:
+def test_answer_with_calls_run_by_the_server_is_finished(text: str, ending: str, *, finished: bool) -> None:
     run = RunBuilder("atif", agent="clerk")
     run.user("Is it raining?")
     run.reply(text)
@@ -195,7 +195,7 @@ def test_an_answer_may_have_calls_that_the_models_server_ran(text: str, ending: 
     assert measure(run.finish(ending=ending), "-").finished is finished
 
 
-def test_a_message_after_an_answer_is_one_without_a_reply() -> None:
+def test_message_after_the_answer_leaves_the_run_unfinished() -> None:
     run = run_of("Done.", ending="end_turn")
     run.steps.append(TrajectoryStep(step_id=3, source="user", message="And now?"))
     assert not measure(run, "-").finished

@@ -9,7 +9,7 @@ from turnwright_audit.numbers import abbreviate, percent
     ("part", "whole", "shown"),
     [(0, 0, ""), (0, 200, "0%"), (1, 200, "0.5%"), (3, 200, "2%"), (199, 200, "100%"), (1, 100_000, "0.0%")],
 )
-def test_a_share_is_shown_with_the_digits_that_it_needs(part: int, whole: int, shown: str) -> None:
+def test_percent_has_the_digits_needed_by_a_small_share(part: int, whole: int, shown: str) -> None:
     assert percent(part, whole) == shown
 
 

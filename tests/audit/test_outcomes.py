@@ -21,7 +21,7 @@ def test_csv_and_json_lines_name_runs() -> None:
         assert [found.of(run("x.json", name), 0) for name in ("r1", "r2", "r3")] == [True, False, None]
 
 
-def test_a_file_is_found_by_the_end_of_its_path() -> None:
+def test_file_label_matches_the_end_of_the_path() -> None:
     found = Outcomes.parse("path,success\nruns/a/x.json,yes\nruns/b/x.json,no\n")
     assert found.of(run("/data/runs/a/x.json", "0"), 0) is True
     assert found.of(run("/data/runs/b/x.json", "0"), 0) is False
@@ -30,19 +30,19 @@ def test_a_file_is_found_by_the_end_of_its_path() -> None:
     assert found.of(run("/data/runs/a/x.json", "1"), 1) is None
 
 
-def test_runs_of_one_file_are_told_apart_by_name_or_place() -> None:
+def test_runs_of_a_file_are_matched_by_name_or_position() -> None:
     found = Outcomes.parse("file,run,success\nx.json,r1,yes\nx.json,x.json#1,no\n")
     assert found.of(run("x.json", "r1"), 0) is True
     assert found.of(run("x.json", "other"), 1) is False
     assert found.of(run("x.json", "other"), 2) is None
 
 
-def test_a_run_whose_name_is_a_number_is_not_found_by_its_place() -> None:
+def test_numeric_run_name_does_not_match_a_position() -> None:
     found = Outcomes.parse("file,run,success\nx.json,x.json#3,yes\nx.json,4,no\n")
     assert [found.of(run("x.json", str(name)), name - 1) for name in (3, 4, 5)] == [True, False, None]
 
 
-def test_a_run_may_be_named_as_its_file() -> None:
+def test_run_label_may_be_the_file_name() -> None:
     found = Outcomes.parse("run,success\nx,yes\n")
     assert found.of(run("a/x.json", "0"), 0) is True
 
@@ -53,6 +53,6 @@ def test_outcomes_without_a_label_are_refused(text: str) -> None:
         Outcomes.parse(text)
 
 
-def test_a_line_that_is_no_json_is_named() -> None:
+def test_invalid_json_line_is_reported_by_number() -> None:
     with pytest.raises(InvalidOutcomesError, match="line 2"):
         Outcomes.parse('{"run": "r1", "success": true}\n{nonsense\n')

@@ -49,7 +49,7 @@ def test_the_runs_with_lost_results_are_named() -> None:
     assert '<tr><td>lost</td><td>read</td><td class="n">1</td></tr>' in found
 
 
-def test_the_page_loads_nothing_and_its_pictures_are_well_formed() -> None:
+def test_page_loads_nothing_and_has_well_formed_pictures() -> None:
     found = page([run_of(*[call("read")] * 12, "Done.")])
     assert not re.search(r"\b(?:src|href)=|url\(|@import|<script", found)
     pictures = re.findall(r"<svg.*?</svg>", found, re.DOTALL)
@@ -58,7 +58,7 @@ def test_the_page_loads_nothing_and_its_pictures_are_well_formed() -> None:
         assert ET.fromstring(picture).get("aria-label")  # noqa: S314 (our own)
 
 
-def test_texts_of_a_recording_are_escaped_and_hidden() -> None:
+def test_texts_of_a_recording_are_escaped_and_redacted() -> None:
     name = "<script>alert('secret')</script>\x1b"
     found = page([run_of(*[call(name)] * 4, ending=name, model=name, name=name)], "secret")
     assert "<script" not in found
@@ -71,7 +71,7 @@ def test_few_runs_make_a_page(runs: Sequence[Trajectory]) -> None:
     assert "<p>No run has a loop.</p>" in page(runs)
 
 
-def test_what_was_not_recorded_is_no_zero_and_one_run_is_no_plural() -> None:
+def test_page_shows_missing_data_as_not_recorded() -> None:
     found = page([run_of("Done.", tokens=None)])
     assert "<b>not recorded</b><span>tokens</span>" in found
     assert "<b>not recorded</b><span>cost</span>" in found
@@ -82,7 +82,7 @@ def test_what_was_not_recorded_is_no_zero_and_one_run_is_no_plural() -> None:
 
 
 @pytest.mark.parametrize("numbers", [[0], [7], [1, 2, 3], [0, 10**9], [5, 5, 2000]])
-def test_a_histogram_has_each_number_in_one_bar(numbers: list[int]) -> None:
+def test_histogram_counts_each_number_in_a_single_bar(numbers: list[int]) -> None:
     found = Distribution()
     for number in numbers:
         found.add(number)
@@ -90,7 +90,7 @@ def test_a_histogram_has_each_number_in_one_bar(numbers: list[int]) -> None:
     assert sum(map(int, counts)) == len(numbers)
 
 
-def test_marks_of_quantiles_do_not_cross_out_their_labels() -> None:
+def test_quantile_marks_are_drawn_before_labels() -> None:
     found = Distribution()
     for number in (*range(100), 9_000_000, 12_800_000):
         found.add(number)
@@ -99,7 +99,7 @@ def test_marks_of_quantiles_do_not_cross_out_their_labels() -> None:
 
 
 @pytest.mark.parametrize("most", [[900, 1000], [9_000_000, 12_800_000], [540_000, 12_800_000], [30, 206]])
-def test_labels_of_quantiles_in_one_row_do_not_overlap(most: list[int]) -> None:
+def test_quantile_labels_in_a_row_do_not_overlap(most: list[int]) -> None:
     found = Distribution()
     for number in [*range(10, 110), *most, *most, *most]:
         found.add(number)

@@ -27,7 +27,7 @@ def long_run(steps: int, *, success: bool | None, cost: float | None = None) -> 
     return run_of(*[call("read", str(one)) for one in range(steps - 1)], "Done.", success=success, cost=cost)
 
 
-def test_limits_are_the_p99_of_runs_that_succeeded_rounded_up() -> None:
+def test_limits_are_the_rounded_p99_of_successful_runs() -> None:
     runs = [long_run(8, success=True, cost=0.01) for _ in range(100)]
     found = suggested([*runs, long_run(40, success=False), long_run(18, success=True)])
     assert found is not None
@@ -40,7 +40,7 @@ def test_limits_are_the_p99_of_runs_that_succeeded_rounded_up() -> None:
     assert found.defaults.runs == 0
 
 
-def test_runs_without_a_usage_say_nothing_about_tokens_and_cost() -> None:
+def test_runs_without_usage_do_not_affect_token_and_cost_limits() -> None:
     known = [long_run(8, success=True, cost=0.01) for _ in range(3)]
     unknown = [run_of("Done.", success=True, tokens=None) for _ in range(3)]
     for runs, limited in ((known + unknown, True), ([*known, *unknown, *unknown], False)):
@@ -49,7 +49,7 @@ def test_runs_without_a_usage_say_nothing_about_tokens_and_cost() -> None:
         assert ("tokens" in found.limits) is ("cost" in found.limits) is limited
 
 
-def test_they_can_be_pasted() -> None:
+def test_suggested_code_evaluates_to_the_suggested_limits() -> None:
     found = suggested([run_of(*[call("poll")] * 7, "Done.", success=True)])
     assert found is not None
     assert found.limits["doom_threshold"] is None
@@ -60,13 +60,13 @@ def test_they_can_be_pasted() -> None:
     assert own == limits
 
 
-def test_without_labels_they_come_from_runs_that_ended_by_themselves() -> None:
+def test_unlabeled_suggestions_come_from_finished_runs() -> None:
     found = suggested([long_run(12, success=None), run_of(*[call("read", str(one)) for one in range(90)])])
     assert found is not None
     assert (found.labeled, found.runs, found.limits["steps"]) == (False, 1, 15)
 
 
-def test_a_run_counts_with_its_largest_turn() -> None:
+def test_run_counts_with_the_largest_turn() -> None:
     run = long_run(6, success=True)
     run.steps[3].source = "user"
     run.steps[3].tool_calls = run.steps[3].observation = None
@@ -81,7 +81,7 @@ def test_no_steps_above_the_maximum_are_suggested() -> None:
     assert found.limits["steps"] == 200
 
 
-def test_no_run_that_went_well_gives_no_suggestion() -> None:
+def test_no_successful_run_gives_no_suggestion() -> None:
     assert suggested([]) is None
     assert suggested([run_of(call("read"))]) is None
 

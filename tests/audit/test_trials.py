@@ -82,7 +82,7 @@ trials = st.builds(
 
 
 @given(recorded(), trials)
-def test_the_effect_is_that_of_the_machine(case: Recorded, trial: Trial) -> None:
+def test_trial_effect_matches_the_machine(case: Recorded, trial: Trial) -> None:
     """A call that is refused has no result, so the recorded loops with results need every call to run."""
     turn, names, results = case
     if trial.loops and not trial.loops[0].startswith("calls"):
@@ -92,13 +92,13 @@ def test_the_effect_is_that_of_the_machine(case: Recorded, trial: Trial) -> None
 
 
 @given(recorded())
-def test_a_trial_that_is_left_out_would_have_changed_nothing(case: Recorded) -> None:
+def test_skipped_trial_would_have_no_effect(case: Recorded) -> None:
     turn, _, _ = case
     for trial in TRIALS.values():
         assert may_matter([turn], trial) or effect(turn, trial) == Effect(turn.steps, 0)
 
 
-def test_a_limit_that_is_reached_at_the_end_stops_nothing() -> None:
+def test_limit_reached_by_the_last_step_has_no_effect() -> None:
     [turn] = measure(run_of(call("read"), call("list"), "Done."), "-").measured
     assert effect(turn, Trial(steps=3)) == Effect(3, 0)
     assert effect(turn, Trial(steps=2)) == Effect(2, 0)

@@ -28,7 +28,7 @@ def audited(path: Path, *, jobs: int = 1, outcomes: Outcomes | None = None) -> t
         return runs, audit.totals
 
 
-def test_the_totals_are_those_of_the_runs(tmp_path: Path) -> None:
+def test_totals_add_up_the_runs(tmp_path: Path) -> None:
     write_runs(tmp_path, 10)
     runs, totals = audited(tmp_path)
     assert [run.run for run in runs] == [f"r{number}" for number in range(10)]
@@ -45,19 +45,19 @@ def test_the_totals_are_those_of_the_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_find_the_same(tmp_path: Path) -> None:
+def test_several_processes_give_the_same_totals(tmp_path: Path) -> None:
     write_runs(tmp_path, 210)
     assert audited(tmp_path, jobs=2) == audited(tmp_path)
 
 
-def test_labels_of_outcomes_replace_those_of_the_recording(tmp_path: Path) -> None:
+def test_outcome_labels_replace_recorded_labels(tmp_path: Path) -> None:
     write_runs(tmp_path, 3)
     runs, totals = audited(tmp_path, outcomes=Outcomes.parse("run,success\nr0,no\nr1,yes\n"))
     assert [run.success for run in runs] == [False, True, True]
     assert totals.succeeded == 2
 
 
-def test_a_file_that_is_no_recording_is_a_problem_if_it_was_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_a_problem_only_if_named(tmp_path: Path) -> None:
     write_runs(tmp_path, 1)
     (tmp_path / "notes.json").write_text("{}")
     with Audit([tmp_path]) as audit:
@@ -77,7 +77,7 @@ class Confused(Outcomes):
         return super().of(run, place)
 
 
-def test_a_run_that_cannot_be_audited_ends_no_audit(tmp_path: Path) -> None:
+def test_run_failing_to_be_audited_does_not_end_the_audit(tmp_path: Path) -> None:
     write_runs(tmp_path, 3)
     with Audit([tmp_path], Settings(outcomes=Confused())) as audit:
         [batch] = audit.batches()
@@ -85,7 +85,7 @@ def test_a_run_that_cannot_be_audited_ends_no_audit(tmp_path: Path) -> None:
     assert audit.totals.runs == 2
 
 
-def test_bytes_are_reported_as_they_are_read(tmp_path: Path) -> None:
+def test_progress_reports_the_bytes_read(tmp_path: Path) -> None:
     write_runs(tmp_path, 3)
     read: list[int] = []
     with Audit([tmp_path]) as audit:
@@ -93,7 +93,7 @@ def test_bytes_are_reported_as_they_are_read(tmp_path: Path) -> None:
         assert sum(read) == audit.size > 0
 
 
-def test_a_recording_with_impossible_numbers_and_a_name_that_is_not_utf_8_is_audited(tmp_path: Path) -> None:
+def test_impossible_numbers_and_invalid_utf8_names_are_audited(tmp_path: Path) -> None:
     run = run_of(*[call("read")] * 4, "Done.", model="m")
     run.steps[1].metrics = StepMetrics(prompt_tokens=-5, cost_usd=-1.0)
     run.steps[2].metrics = StepMetrics(prompt_tokens=10**30, cost_usd=1e300)
@@ -103,7 +103,7 @@ def test_a_recording_with_impossible_numbers_and_a_name_that_is_not_utf_8_is_aud
     assert suggest(totals, [read]) is not None
 
 
-def test_a_run_that_is_measured_is_read_again_as_it_was(tmp_path: Path) -> None:
+def test_measured_run_survives_serialization(tmp_path: Path) -> None:
     write_runs(tmp_path, 5)
     runs, _ = audited(tmp_path)
     assert runs[4].measured[0].acts["calls:3"] == [2, 3]

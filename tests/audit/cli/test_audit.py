@@ -57,7 +57,7 @@ def test_each_run_is_a_line_and_the_last_line_is_the_summary(runs: Path) -> None
     assert summary["steps_distribution"] == {"p50": 3, "p95": 5, "p99": 5, "max": 5}
 
 
-def test_one_is_no_plural(tmp_path: Path) -> None:
+def test_counts_are_singular_for_a_single_run(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(msgspec.json.encode(run_of(call("read", result=None))))
     shown = run(path).stdout
@@ -74,7 +74,7 @@ def test_secrets_are_hidden(tmp_path: Path) -> None:
     assert lines(result)[0]["ending"] == "failed with ***"
 
 
-def test_nothing_that_can_be_read_is_a_mistake(tmp_path: Path) -> None:
+def test_paths_without_a_readable_run_are_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no run")
     with pytest.raises(ConfigError, match=r"no run could be read; 1 file had no known format: \S+$"):
         audit([str(tmp_path)])
@@ -85,7 +85,7 @@ def test_a_folder_without_files_is_a_mistake(tmp_path: Path) -> None:
         audit([str(tmp_path)], jobs=2)
 
 
-def test_files_that_are_no_recordings_are_counted(runs: Path) -> None:
+def test_files_of_unknown_formats_are_counted(runs: Path) -> None:
     (runs / "notes.txt").write_text("no run")
     assert f"1 file had no known format: {runs / 'notes.txt'}\n" in run(runs).stderr
     assert f"1 file had another format: {runs / 'notes.txt'}\n" in run(runs, "--format", "atif").stderr
@@ -119,7 +119,7 @@ def test_the_report_has_every_part(runs: Path) -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_words_of_the_table_are_explained_where_they_stand(runs: Path) -> None:
+def test_table_headings_are_explained_below_the_table(runs: Path) -> None:
     shown = run(runs).stdout
     assert "calls xN: N rounds with the same calls; results xN: with the same results too\n" in shown
     assert "+nudge: the model gets a hint, and is stopped the next time\n" in shown
@@ -129,7 +129,7 @@ def test_words_of_the_table_are_explained_where_they_stand(runs: Path) -> None:
     assert "xN" not in without
 
 
-def test_a_condition_that_holds_fails_the_audit(runs: Path) -> None:
+def test_fail_on_condition_fails_the_audit_when_true(runs: Path) -> None:
     assert run(runs, "--fail-on", "loops>60%,unpaired>1").exit_code == 0
     result = run(runs, "--fail-on", "loops>1%,unpaired>0")
     assert result.exit_code == 1
@@ -139,7 +139,7 @@ def test_a_condition_that_holds_fails_the_audit(runs: Path) -> None:
         audit([str(runs)], fail_on="loop>1")
 
 
-def test_a_condition_that_cannot_be_checked_does_not_pass(runs: Path) -> None:
+def test_fail_on_condition_without_data_does_not_pass(runs: Path) -> None:
     result = run(runs, "--fail-on", "cost.max>3,failed>1%,loops>60%")
     assert result.exit_code == 6
     assert "--fail-on cost.max>3: it cannot be checked: the runs have no cost\n" in result.stderr
@@ -176,7 +176,7 @@ def test_strict_prints_verdicts_with_numbers_of_turns(runs: Path) -> None:
     assert "    step 3: model_replied" in result.stdout
 
 
-def test_strict_tells_apart_what_holds_and_what_cannot_be_decided(tmp_path: Path) -> None:
+def test_strict_distinguishes_holding_from_undecided_claims(tmp_path: Path) -> None:
     trace = tmp_path / "turns.jsonl"
     trace.write_text("\n".join(SOUND))
     assert run(trace, "--strict").exit_code == 0
@@ -205,14 +205,14 @@ def test_the_page_is_written_to_a_file(runs: Path) -> None:
         audit([str(runs)], html=runs)
 
 
-def test_a_file_whose_name_has_a_line_break_is_named_in_one_line(tmp_path: Path, runs: Path) -> None:
+def test_line_break_in_a_file_name_is_printed_as_a_space(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "two\nlines.json").write_text("{}")
     found = run(runs, tmp_path / "two\nlines.json")
     assert found.exit_code == 0
     assert "two lines.json: its format is not known" in found.stderr
 
 
-def test_tokens_that_nobody_recorded_are_not_zero(tmp_path: Path) -> None:
+def test_unrecorded_tokens_are_not_shown_as_zero(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(msgspec.json.encode(run_of(*[call("read", "a")] * 4, "Done.", tokens=None)))
     shown = [line.split() for line in run(path).stdout.splitlines()]
@@ -220,7 +220,7 @@ def test_tokens_that_nobody_recorded_are_not_zero(tmp_path: Path) -> None:
     assert ["same", "result", "1", "1", "?", "4", "?"] in shown
 
 
-def test_without_a_cost_none_is_shown(tmp_path: Path) -> None:
+def test_missing_cost_is_shown_as_not_recorded(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(msgspec.json.encode(run_of("Done.")))
     assert "100 tokens, no cost recorded" in run(tmp_path).stdout
 
@@ -281,7 +281,7 @@ def test_saving_is_unknown_where_only_totals_are_recorded(tmp_path: Path, steps:
     assert "?</td>" in (tmp_path / "page.html").read_text()
 
 
-def test_saving_is_a_share_of_the_tokens_that_steps_have(tmp_path: Path) -> None:
+def test_saving_is_a_share_of_the_tokens_recorded_by_step(tmp_path: Path) -> None:
     (tmp_path / "a.traj").write_bytes(totals_only(1))
     looping = run_of(*[call("read", "a")] * 9, "Done.", cost=0.01)
     (tmp_path / "b.json").write_bytes(msgspec.json.encode(looping))

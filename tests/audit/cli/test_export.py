@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli, Endpoint
 
 
-def test_an_exported_turn_is_what_the_reader_of_its_store_reads(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_exported_turn_equals_the_run_read_from_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("here.txt", "first line")
     endpoint.calls(("read_file", {"path": "here.txt"})).says("One line.")
     turn = cli.run("run", "How long is it?", "--session", "s1", "--json").turn
@@ -38,7 +38,7 @@ def test_the_file_of_an_export_has_no_known_secret(cli: "Cli", endpoint: "Endpoi
     assert (spent["total_prompt_tokens"], spent["total_completion_tokens"]) == (11, 7)
 
 
-def test_a_turn_or_a_place_that_is_not_there_is_a_mistake(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_unknown_turn_or_output_place_is_a_mistake(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Hello.")
     turn = cli.run("run", "Hi", "--json").turn
     nobody = cli.run("export", "nobody")
@@ -49,7 +49,7 @@ def test_a_turn_or_a_place_that_is_not_there_is_a_mistake(cli: "Cli", endpoint: 
     assert "--output none/run.json: No such file or directory" in nowhere.err
 
 
-def test_a_journal_is_exported_as_lines_that_an_audit_reads(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_journal_export_is_readable_by_an_audit(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("One line.")
     turn = cli.run("run", "How long is it?", "--json").turn
     done = cli.run("export", turn, "--format", "journal", "--output", "turn.jsonl")

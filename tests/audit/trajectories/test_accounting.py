@@ -31,7 +31,7 @@ def test_foreign_recording_with_calls_is_a_problem(data: bytes, named: bool, tmp
 
 
 @pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in SILENT.items()])
-def test_recording_that_is_mostly_unused_is_a_problem(data: bytes, tmp_path: Path) -> None:
+def test_mostly_unused_recording_is_a_problem(data: bytes, tmp_path: Path) -> None:
     (run,) = runs([write(tmp_path, data)])
     assert isinstance(run.found, Problem)
     assert "have nothing that this format knows" in run.found.message
@@ -112,5 +112,5 @@ def test_mark_is_found_across_pieces(before: int, size: int) -> None:
         ('"content": "tool_use"', ""),
     ],
 )
-def test_mark_of_a_call_is_a_value_or_a_field(text: str, mark: str) -> None:
+def test_call_mark_is_a_value_or_a_field(text: str, mark: str) -> None:
     assert call_mark([text.encode()]) == mark

@@ -79,7 +79,7 @@ def prompts(run: Trajectory) -> list[object]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_of_a_log_is_the_same_run(form: str) -> None:
+def test_every_form_of_a_log_gives_the_same_run(form: str) -> None:
     assert recognized(FORMS[form]) == "ag-ui"
     [run] = read(FORMS[form], "ag-ui")
     assert (run.session_id, run.run_notes.ending, run.run_notes.cut) == ("t-1", "finished", False)
@@ -91,7 +91,7 @@ def test_each_form_of_a_log_is_the_same_run(form: str) -> None:
     assert [(one.source_call_id, one.content) for one in observation.results] == [("c2", "unpaid"), ("c1", "paid é")]
 
 
-def test_a_call_whose_end_is_lost_is_counted_and_not_a_call() -> None:
+def test_call_without_an_end_is_counted_as_unreadable() -> None:
     [run] = read(LINES[: LINES.index(b'ice\\": 7}')], "ag-ui")
     assert not calls([run])
     [step] = replies(run)
@@ -101,7 +101,7 @@ def test_a_call_whose_end_is_lost_is_counted_and_not_a_call() -> None:
     assert run.run_notes.cut
 
 
-def test_the_result_of_a_call_with_a_corrupt_line_is_unreadable_and_no_orphan_by_its_own() -> None:
+def test_result_of_an_unreadable_call_is_marked_as_unreadable() -> None:
     [run] = read(LINES.replace(b'"delta": "ice', b'"delta": !"ice'), "ag-ui")
     assert run.run_notes.unreadable_lines == 1
     assert calls([run]) == {("look_up", '{"invoice": 8}'): 1}
@@ -115,7 +115,7 @@ def test_the_result_of_a_call_with_a_corrupt_line_is_unreadable_and_no_orphan_by
     assert lost == [True]
 
 
-def test_calls_without_texts_are_one_reply_until_a_result() -> None:
+def test_calls_without_texts_are_a_single_reply_until_a_result() -> None:
     run = one_run(
         started(ASKED),
         *called("a", "read", "{}"),
@@ -154,7 +154,7 @@ def test_a_call_of_another_message_is_another_reply() -> None:
     assert [len(step.tool_calls or ()) for step in replies(run)] == [2, 1]
 
 
-def test_results_that_only_snapshots_have_end_the_reply() -> None:
+def test_results_found_only_in_snapshots_end_the_reply() -> None:
     run = one_run(
         {**started(), "timestamp": 1767323040},
         event("TOOL_CALL_CHUNK", toolCallId="c1", toolCallName="look_up", delta="{}"),
@@ -167,7 +167,7 @@ def test_results_that_only_snapshots_have_end_the_reply() -> None:
     assert (run.steps[0].timestamp or "").startswith("2026-01-02")
 
 
-def test_raw_events_of_a_framework_have_the_tokens_and_no_say_in_names() -> None:
+def test_raw_framework_events_give_tokens_but_no_names() -> None:
     output: JsonValue = {"id": "m-1", "usage_metadata": {"input_tokens": 9, "output_tokens": 2}, "thread_id": "x"}
     raw: JsonValue = {"event": "on_chat_model_end", "data": {"output": output}}
     run = one_run(started(ASKED), *said("m-1", "Done."), event("RAW", event=raw), FINISHED)
@@ -188,28 +188,28 @@ SNAPSHOT: JsonValue = [
 ]
 
 
-def test_a_snapshot_has_the_replies_of_a_run_that_streams_none() -> None:
+def test_snapshot_supplies_the_replies_of_an_unstreamed_run() -> None:
     run = one_run(started(), event("MESSAGES_SNAPSHOT", messages=SNAPSHOT), FINISHED)
     assert prompts(run) == ["Pay the invoice."]
     assert len(replies(run)) == 1
     assert (calls([run]), results([run])) == ({("look_up", "{}"): 1}, 1)
 
 
-def test_a_snapshot_of_what_was_streamed_adds_only_the_prompt_and_results() -> None:
+def test_snapshot_after_streaming_adds_only_prompt_and_results() -> None:
     run = one_run(started(), *called("c1", "look_up"), event("MESSAGES_SNAPSHOT", messages=SNAPSHOT), FINISHED)
     assert prompts(run) == ["Pay the invoice."]
     assert len(replies(run)) == 1
     assert results([run]) == 1
 
 
-def test_a_run_that_brings_the_result_of_a_call_goes_on_with_the_turn() -> None:
+def test_run_with_the_result_of_an_earlier_call_continues_the_turn() -> None:
     answer: JsonValue = {"id": "x", "role": "tool", "toolCallId": "c", "content": "blue"}
     run = one_run(started(ASKED), *called("c", "ask"), FINISHED, started(ASKED, answer), *said("m", "Done."), FINISHED)
     assert prompts(run) == ["Pay the invoice."]
     assert results([run]) == 1
 
 
-def test_runs_of_a_thread_are_turns_and_threads_are_runs() -> None:
+def test_each_thread_is_a_run_with_a_turn_for_each_of_the_runs() -> None:
     turn = [started(ASKED), *said("m", "Done."), FINISHED]
     runs = read(json.dumps([*turn, *turn, started(ASKED, thread="t-2")]).encode(), "ag-ui")
     assert [len(prompts(run)) for run in runs] == [2, 1]
@@ -222,7 +222,7 @@ def test_an_error_ends_the_run() -> None:
     assert run.steps[-1].message == "overloaded"
 
 
-def test_events_of_a_sub_agent_are_a_run_of_its_own() -> None:
+def test_sub_agent_events_are_a_separate_run() -> None:
     inner = [{**one, "subagentRunId": "sub-1"} for one in [*said("s", "Found."), *called("d", "read", "{}")]]
     run = one_run(started(ASKED), *called("c", "helper"), *inner, answered("c", "found"), FINISHED)
     assert len(replies(run)) == 1
@@ -251,7 +251,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 @given(number=st.integers(1, len(EVENTS) - 1), value=VALUES, data=st.data())
-def test_values_of_wrong_types_raise_nothing(number: int, value: JsonValue, data: st.DataObject) -> None:
+def test_values_of_wrong_types_raise_no_error(number: int, value: JsonValue, data: st.DataObject) -> None:
     changed = list(EVENTS)
     changed[number] = {**changed[number], data.draw(st.sampled_from(sorted(changed[number]))): value}
     assert read(json.dumps(changed).encode(), "ag-ui")

@@ -103,7 +103,7 @@ def test_a_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert (run.steps[1].message, run.steps[1].reasoning_content) == ("Let me look.", "Two dates.")
 
 
-def test_the_results_of_an_evaluation_have_scores_as_labels() -> None:
+def test_evaluation_scores_become_success_labels() -> None:
     assert recognized(dumps(EVALUATION)) == FORMAT
     first, second = read(dumps(EVALUATION), FORMAT)
     assert (first.run_notes.run, first.run_notes.success, first.run_notes.ending) == ("a", True, "natural stop")
@@ -127,7 +127,7 @@ def request(count: int) -> dict[str, Any]:
     return {"request": {"model": "small", "system": "You book.", "messages": MESSAGES[:count]}, "response": reply}
 
 
-def test_requests_that_continue_one_another_are_one_run() -> None:
+def test_continued_requests_are_a_single_run() -> None:
     for data in (dumps([request(1), request(3)]), lines([request(1), request(3)])):
         assert recognized(data) == FORMAT
         [run] = read(data, FORMAT)
@@ -145,7 +145,7 @@ def test_requests_of_two_conversations_are_two_runs() -> None:
     assert len(read(lines([request(1), other, request(3)]), FORMAT)) == 2
 
 
-def test_a_request_that_failed_is_an_error_of_the_system() -> None:
+def test_failed_request_is_a_system_error() -> None:
     failed = {"request": {"messages": MESSAGES[:1]}, "response": {"type": "error", "error": {"type": "overloaded"}}}
     [run] = read(lines([failed, request(1)]), FORMAT)
     assert [step.source for step in run.steps] == ["user", "system", "agent"]
@@ -159,7 +159,7 @@ def test_an_empty_reply_is_a_step() -> None:
     assert [step.metrics and step.metrics.completion_tokens for step in steps] == [7, 7]
 
 
-def test_a_call_that_failed_on_the_server_is_an_error() -> None:
+def test_failed_server_call_is_an_error() -> None:
     content = [
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "trains"}},
         {
@@ -173,7 +173,7 @@ def test_a_call_that_failed_on_the_server_is_an_error() -> None:
     assert (found.calls, found.results, found.errors) == (1, 1, 1)
 
 
-def test_calls_that_the_server_runs_are_answered_in_the_reply() -> None:
+def test_server_calls_have_results_in_the_reply() -> None:
     content = [
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "trains"}},
         {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"type": "web_search_result", "url": "u"}]},
@@ -226,7 +226,7 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def test_the_events_of_a_stream_are_a_reply() -> None:
+def test_stream_events_form_a_reply() -> None:
     sent = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in EVENTS)
     for data in (lines(EVENTS), sent.encode()):
         assert recognized(data) == FORMAT

@@ -35,26 +35,26 @@ def sample() -> bytes:
 SAMPLE = sample()
 
 
-def test_a_trajectory_is_recognized_and_read_as_it_is() -> None:
+def test_trajectory_is_recognized_and_read_unchanged() -> None:
     assert recognized(SAMPLE) == "atif"
     [run] = read(SAMPLE, "atif")
     assert msgspec.json.encode(run) == SAMPLE
 
 
-def test_a_trajectory_in_each_line_is_one_run_each() -> None:
+def test_each_line_with_a_trajectory_is_a_run() -> None:
     runs = read(SAMPLE + b"\n{corrupt\n" + SAMPLE + b"\n", "atif")
     assert len(runs) == 2
     assert sum(run.run_notes.unreadable_lines for run in runs) == 1
 
 
-def test_a_cut_document_keeps_its_complete_steps() -> None:
+def test_cut_document_keeps_complete_steps() -> None:
     [run] = read(SAMPLE[: SAMPLE.index(b'"Done."')], "atif")
     assert run.run_notes.cut
     assert [step.source for step in run.steps] == ["user", "agent"]
     assert calls([run]) == calls(read(SAMPLE, "atif"))
 
 
-def test_what_does_not_fit_is_left_out_and_the_rest_is_kept() -> None:
+def test_only_invalid_parts_are_left_out() -> None:
     document = json.loads(SAMPLE)
     document["agent"] = {"name": "clerk", "version": 3, "extra": 1}
     document["subagent_trajectories"] = [{**json.loads(SAMPLE), "steps": [7]}, 7]
@@ -80,7 +80,7 @@ def of_harbor(**fields: Any) -> bytes:  # noqa: ANN401 (any JSON)
     return json.dumps({"schema_version": "ATIF-v1.6", "agent": agent, "steps": steps, **fields}).encode()
 
 
-def test_a_result_of_no_call_answers_all_calls_of_its_step() -> None:
+def test_result_without_a_call_id_answers_all_calls_of_the_step() -> None:
     [run] = read(of_harbor(), "atif")
     found = measure(run, "f")
     assert (found.calls, found.results, found.unpaired, found.terminal, found.orphans) == (3, 2, 0, 1, 0)
@@ -88,7 +88,7 @@ def test_a_result_of_no_call_answers_all_calls_of_its_step() -> None:
     assert [call.text for call in turn[0].calls] == ["a b", "a b"]
 
 
-def test_a_result_at_another_step_is_that_of_its_call() -> None:
+def test_result_at_a_later_step_belongs_to_the_matching_call() -> None:
     document = json.loads(of_harbor())
     given = [{"source_call_id": "c3", "content": "done"}, {"source_call_id": "nowhere", "content": "?"}]
     document["steps"].append({"step_id": 4, "source": "system", "message": "", "observation": {"results": given}})
@@ -107,13 +107,13 @@ def test_a_list_has_a_trajectory_in_each_item() -> None:
     assert [run.run_notes.cut for run in read(data[:-20], "atif")] == [False, True]
 
 
-def test_a_trajectory_that_another_file_continues_has_not_ended_by_itself() -> None:
+def test_trajectory_continued_in_another_file_is_not_finished() -> None:
     [run] = read(of_harbor(continued_trajectory_ref="trajectory.cont-1.json"), "atif")
     assert (measure(run, "f").ending, measure(run, "f").finished) == ("continued", False)
     assert measure(read(of_harbor(), "atif")[0], "f").finished
 
 
-def test_an_export_that_is_read_again_is_a_trajectory_of_this_format() -> None:
+def test_reimported_export_keeps_the_format_and_the_ending() -> None:
     [run] = read(
         SAMPLE.replace(b'"format":"atif"', b'"format":"turnwright"').replace(b'"ending"', b'"cut":true,"ending"'),
         "atif",

@@ -8,7 +8,7 @@ def build() -> RunBuilder:
     return RunBuilder("openai-chat", agent="clerk")
 
 
-def test_a_late_result_stands_at_the_step_of_its_call() -> None:
+def test_late_result_is_placed_at_the_step_of_the_call() -> None:
     run = build()
     first = run.reply("one")
     run.call("a", "read")
@@ -19,7 +19,7 @@ def test_a_late_result_stands_at_the_step_of_its_call() -> None:
     assert run.open_calls == ()
 
 
-def test_a_result_without_its_call_is_kept_as_an_orphan() -> None:
+def test_result_without_a_call_is_kept_as_an_orphan() -> None:
     run = build()
     step = run.reply("one")
     result = run.result("nowhere", "?")
@@ -30,7 +30,7 @@ def test_a_result_without_its_call_is_kept_as_an_orphan() -> None:
     assert result.extra.turnwright.orphan_id == "nowhere"
 
 
-def test_a_result_that_comes_before_its_call_is_that_of_the_call() -> None:
+def test_result_before_the_call_is_paired_with_the_call() -> None:
     run = build()
     early = run.reply("one")
     run.result("a", "early")
@@ -49,7 +49,7 @@ def test_a_result_that_comes_before_its_call_is_that_of_the_call() -> None:
     assert (found.results, found.unpaired, found.orphans) == (2, 0, 2)
 
 
-def test_calls_with_the_same_id_are_two_calls_and_take_their_results_in_order() -> None:
+def test_calls_with_equal_ids_take_results_in_order() -> None:
     run = build()
     run.reply()
     first = run.call("a", "read", {"n": 1})
@@ -59,7 +59,7 @@ def test_calls_with_the_same_id_are_two_calls_and_take_their_results_in_order() 
     assert run.result("a", "2").source_call_id == second.tool_call_id
 
 
-def test_calls_and_orphans_whose_partners_could_not_be_read_are_marked() -> None:
+def test_partners_of_unreadable_calls_and_results_are_marked() -> None:
     run = build()
     step = run.reply()
     run.call("a", "read")
@@ -82,7 +82,7 @@ def test_a_result_without_an_id_answers_the_oldest_open_call() -> None:
     assert run.result(second.tool_call_id, "2").source_call_id == second.tool_call_id
 
 
-def test_arguments_that_are_no_object_are_kept_as_text() -> None:
+def test_arguments_other_than_an_object_are_kept_as_text() -> None:
     run = build()
     run.reply()
     call = run.call("a", "read", '{"cut')
@@ -92,5 +92,5 @@ def test_arguments_that_are_no_object_are_kept_as_text() -> None:
     assert call.extra.turnwright.arguments_raw == '{"cut'
 
 
-def test_a_run_without_steps_gets_one_of_the_system() -> None:
+def test_run_without_steps_gets_a_system_step() -> None:
     assert [step.source for step in build().finish().steps] == ["system"]

@@ -89,7 +89,7 @@ def test_a_sound_run_has_no_finding() -> None:
         (turn_back, [("time runs backwards", 3, "2026-01-02T03:04:05.5Z")]),
     ],
 )
-def test_a_damaged_run_has_its_finding(
+def test_damaged_run_has_the_expected_finding(
     damage: Callable[[Trajectory], None], expected: list[tuple[str, int, str]]
 ) -> None:
     run = sound()

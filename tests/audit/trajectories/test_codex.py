@@ -130,7 +130,7 @@ def notes(run: Trajectory) -> list[ResultNotes]:
     return [result.extra.turnwright for all_ in found for result in all_ if result.extra and result.extra.turnwright]
 
 
-def test_a_session_has_its_turns_replies_calls_results_and_tokens() -> None:
+def test_session_has_turns_replies_calls_results_and_tokens() -> None:
     assert recognized(lines(SESSION)) == FORMAT
     [run] = read(lines(SESSION), FORMAT)
     assert [step.message for step in run.steps if step.source == "user"] == ["Zähl die Dateien 🗂"]
@@ -160,7 +160,7 @@ def test_older_sessions_have_a_step_for_each_reply(data: bytes) -> None:
     assert run.session_id == "s-1"
 
 
-def test_tokens_that_are_counted_before_the_items_of_a_reply_are_those_of_this_reply() -> None:
+def test_tokens_recorded_before_reply_items_belong_to_the_reply() -> None:
     """Older versions wrote the items of a reply, with results between them, when it was complete."""
     data = lines(
         [
@@ -179,7 +179,7 @@ def test_tokens_that_are_counted_before_the_items_of_a_reply_are_those_of_this_r
     assert (first.llm_call_count, second.llm_call_count) == (1, 2)
 
 
-def test_sums_alone_are_the_tokens_of_a_reply_by_their_difference() -> None:
+def test_reply_tokens_are_the_difference_of_running_sums() -> None:
     values = json.loads(json.dumps(SESSION))
     for value in values:
         (value["payload"].get("info") or {}).pop("last_token_usage", None)
@@ -188,7 +188,7 @@ def test_sums_alone_are_the_tokens_of_a_reply_by_their_difference() -> None:
     assert sizes[0] == sizes[1]
 
 
-def test_a_session_that_was_interrupted_says_so() -> None:
+def test_interrupted_session_ends_as_aborted() -> None:
     data = lines([*SESSION[:11], record("event_msg", type="turn_aborted", reason="interrupted")])
     [run] = read(data, FORMAT)
     assert run.run_notes.ending == "turn_aborted"
@@ -204,12 +204,12 @@ def test_a_session_that_was_interrupted_says_so() -> None:
         ("a plan", "ok"),
     ],
 )
-def test_a_tool_that_could_not_run_failed(told: str, status: str) -> None:
+def test_tool_unable_to_run_has_failed(told: str, status: str) -> None:
     [run] = read(lines([*SESSION[:1], item(call("c1", "x")), item(output("c1", told))]), FORMAT)
     assert [note.status for note in notes(run)] == [status]
 
 
-def test_a_request_that_failed_is_an_error_of_the_system() -> None:
+def test_failed_request_is_a_system_error() -> None:
     [run] = read(lines([*SESSION[:5], record("event_msg", type="stream_error", message="again")]), FORMAT)
     last = run.steps[-1]
     assert last.extra is not None

@@ -56,7 +56,7 @@ LINES = [json.dumps(event, ensure_ascii=False).encode() for event in EVENTS]
 DATA = b"\n".join(LINES)
 
 
-def test_a_thread_has_its_turns_replies_calls_results_and_tokens() -> None:
+def test_thread_has_turns_replies_calls_results_and_tokens() -> None:
     assert recognized(DATA) == FORMAT
     [run] = read(DATA, FORMAT)
     assert [step.source for step in run.steps] == ["user", *["agent"] * 4, "user", "system", "system"]
@@ -69,7 +69,7 @@ def test_a_thread_has_its_turns_replies_calls_results_and_tokens() -> None:
     assert (found.tokens, found.cached_tokens, found.ending, found.failed_requests) == (107, 40, "error", 2)
 
 
-def test_a_call_that_is_not_completed_has_no_result_and_each_thread_is_a_run() -> None:
+def test_incomplete_call_has_no_result_and_each_thread_is_a_run() -> None:
     first, second = read(b"\n".join([*LINES[:5], *LINES]), FORMAT)
     assert (measure(first, "f").unpaired, measure(second, "f").unpaired) == (2, 0)
     assert (first.session_id, second.run_notes.ending) == ("t-1", "error")
@@ -86,7 +86,7 @@ def test_a_recording_without_a_turn_is_unreadable() -> None:
         read(LINES[0], FORMAT)
 
 
-def test_an_event_that_is_cut_is_no_call() -> None:
+def test_cut_event_is_no_call() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(LINES[3][:-30], FORMAT)
 

@@ -62,7 +62,7 @@ def packed_tar(members: dict[str, bytes]) -> bytes:
 MEMBERS = {"b/one.json": SAMPLE, "a.json": NO_RUN, "../../two.json": SAMPLE, "picture.png": b"\x89PNG"}
 
 
-def test_a_folder_is_read_in_order_with_all_below_it(tmp_path: Path) -> None:
+def test_folder_is_read_recursively_in_order(tmp_path: Path) -> None:
     for name in ("b/c/one.json", "b/a.json", "a.jsonl", "c.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(SAMPLE)
@@ -89,14 +89,14 @@ def test_links_neither_loop_nor_repeat_a_file(tmp_path: Path) -> None:
     assert names(runs([inside]), inside) == ["one.json", "out/two.json"]
 
 
-def test_a_byte_order_mark_is_no_part_of_a_recording(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     marked = b"\xef\xbb\xbf" + SAMPLE
     (tmp_path / "a.json").write_bytes(marked)
     (tmp_path / "b.zip").write_bytes(packed_zip({"in.json": marked}))
     assert names(runs([tmp_path]), tmp_path) == ["a.json", "b.zip:in.json"]
 
 
-def test_each_path_that_cannot_be_read_gives_one_message(tmp_path: Path) -> None:
+def test_each_unreadable_path_gives_a_message(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_bytes(b"")
     (tmp_path / "other.json").write_bytes(NO_RUN)
     (tmp_path / "good.json").write_bytes(SAMPLE)
@@ -110,9 +110,7 @@ def test_each_path_that_cannot_be_read_gives_one_message(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("pack", [packed_zip, packed_tar], ids=["zip", "tar"])
-def test_the_members_of_an_archive_are_read_and_nothing_is_extracted(
-    pack: Callable[[dict[str, bytes]], bytes], tmp_path: Path
-) -> None:
+def test_archive_members_are_read_without_extraction(pack: Callable[[dict[str, bytes]], bytes], tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "er"
     folder.mkdir(parents=True)
     (folder / "runs.pack").write_bytes(pack(MEMBERS))
@@ -148,7 +146,7 @@ def zip_of_zstandard(name: bytes, data: bytes) -> bytes:
     return begin + entry + b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(entry), len(begin), 0)
 
 
-def test_zstandard_is_unpacked_where_a_module_can_and_is_named_where_none_can(tmp_path: Path) -> None:
+def test_zstandard_is_unpacked_if_a_module_exists_else_reported(tmp_path: Path) -> None:
     (tmp_path / "1.eval").write_bytes(zip_of_zstandard(b"in.json", SAMPLE))
     (tmp_path / "2.json.zst").write_bytes(of_zstandard(SAMPLE))
     can = sys.version_info >= (3, 14)
@@ -165,9 +163,7 @@ def test_standard_input_is_a_recording_or_an_archive() -> None:
     assert seen(runs(["-"], stdin=io.BytesIO(b""))) == [("-", "it is empty")]
 
 
-def test_a_member_too_large_for_memory_is_read_from_a_temporary_file_that_is_gone_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_member_is_read_from_a_deleted_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     data = packed_tar({"a.json": SAMPLE + b" " * 2000})
     found = list(runs(["-"], stdin=io.BytesIO(data), bounds=Bounds(memory=1000)))
@@ -176,7 +172,7 @@ def test_a_member_too_large_for_memory_is_read_from_a_temporary_file_that_is_gon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+def test_archive_with_excessive_unpacked_size_is_refused(tmp_path: Path) -> None:
     small = Bounds(base=10_000, ratio=10)
     for data in (packed_zip({"a.json": b"[" * 10**6}), gzip.compress(b"[" * 10**6)):
         (tmp_path / "bomb").write_bytes(data)
@@ -184,7 +180,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
         assert any("archive bomb" in problem for problem in problems)
 
 
-def test_a_folder_with_a_damaged_archive_is_read_to_its_end(tmp_path: Path) -> None:
+def test_folder_with_damaged_archives_is_read_to_the_end(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(packed_tar(MEMBERS))[:-40])
     (tmp_path / "b.zip").write_bytes(packed_zip(MEMBERS)[:100])
     (tmp_path / "c.json").write_bytes(SAMPLE)
@@ -202,7 +198,7 @@ def test_a_member_without_a_name_is_a_problem() -> None:
 
 
 @pytest.mark.parametrize("more", [5, 64 * 1024**2])
-def test_of_a_line_too_long_for_memory_the_beginning_is_one_line(more: int) -> None:
+def test_overlong_line_yields_only_the_beginning(more: int) -> None:
     recording = Recording.of(b"[" * (64 * 1024**2 + more) + b"\n1\n" + b"[" * (64 * 1024**2 + more))
     found = [(len(line), line[-1:]) for line in recording.raw_lines()]
     assert found == [(64 * 1024**2 + 1, b"\n"), (2, b"\n"), (64 * 1024**2, b"[")]
@@ -228,7 +224,7 @@ def test_a_named_pipe_without_a_writer_is_a_problem(tmp_path: Path) -> None:
     assert seen(runs([tmp_path / "pipe.jsonl"])) == [(str(tmp_path / "pipe.jsonl"), "no program writes to this pipe")]
 
 
-def test_a_pipe_is_read_to_its_end_also_if_its_writer_comes_late(tmp_path: Path) -> None:
+def test_pipe_is_read_to_the_end_even_with_a_late_writer(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.jsonl"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(SAMPLE))
@@ -249,13 +245,13 @@ def test_a_pipe_is_read_to_its_end_also_if_its_writer_comes_late(tmp_path: Path)
     os.close(reading)
 
 
-def test_a_file_in_utf_16_is_named_as_such(tmp_path: Path) -> None:
+def test_utf_16_file_is_reported_as_utf_16(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(SAMPLE.decode().encode("utf-16"))
     [(_, problem)] = seen(runs([tmp_path / "a.json"]))
     assert problem == "it is UTF-16: convert it to UTF-8"
 
 
-def test_a_compressed_file_that_is_cut_keeps_what_it_has(tmp_path: Path) -> None:
+def test_cut_compressed_file_keeps_the_readable_part(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(SAMPLE)[:-30])
     [run, problem] = runs([tmp_path])
     assert isinstance(run.found, Trajectory)
@@ -263,13 +259,13 @@ def test_a_compressed_file_that_is_cut_keeps_what_it_has(tmp_path: Path) -> None
     assert isinstance(problem.found, Problem)
 
 
-def test_a_format_that_is_named_is_not_looked_for(tmp_path: Path) -> None:
+def test_named_format_skips_recognition(tmp_path: Path) -> None:
     (tmp_path / "plain.json").write_bytes(SAMPLE.replace(b"ATIF-v1.8", b"1"))
     assert names(runs([tmp_path]), tmp_path) == []
     assert names(runs([tmp_path], format_named("atif")), tmp_path) == ["plain.json"]
 
 
 @given(data=st.binary(max_size=200), magic=st.sampled_from(MAGIC))
-def test_no_bytes_make_it_fail(data: bytes, magic: bytes) -> None:
+def test_arbitrary_bytes_raise_no_error(data: bytes, magic: bytes) -> None:
     for run in runs(["-"], stdin=io.BytesIO(magic + data)):
         assert run.file.startswith("-")

@@ -85,7 +85,7 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 (any JSON)
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def test_each_sample_is_a_run_with_its_label_and_ending() -> None:
+def test_each_sample_is_a_run_with_label_and_ending() -> None:
     assert recognized(dumps(LOG)) == FORMAT
     first, second = read(dumps(LOG), FORMAT)
     assert [step.source for step in first.steps] == ["system", "system", "user", "agent", "agent"]
@@ -100,7 +100,7 @@ def test_each_sample_is_a_run_with_its_label_and_ending() -> None:
     assert first.agent.model_name == "lab/small"
 
 
-def test_tokens_are_those_of_the_events_and_of_the_sample() -> None:
+def test_tokens_come_from_the_events_and_the_sample() -> None:
     run, _ = read(dumps(LOG), FORMAT)
     metrics = run.steps[3].metrics
     assert metrics is not None
@@ -131,7 +131,7 @@ def test_the_first_score_is_the_label(value: Any, success: bool | None) -> None:
     assert run.run_notes.success == success
 
 
-def test_a_run_whose_last_call_is_the_submission_ends_with_it() -> None:
+def test_final_submission_call_is_the_ending() -> None:
     call = {"id": "z", "function": "submit", "arguments": {"answer": "yes"}}
     messages = [*SAMPLE["messages"], {"role": "assistant", "content": "", "tool_calls": [call]}]
     assert read(dumps({**SAMPLE, "messages": messages}), FORMAT)[0].run_notes.ending == "submit"
@@ -139,7 +139,7 @@ def test_a_run_whose_last_call_is_the_submission_ends_with_it() -> None:
 
 
 @pytest.mark.skipif(hasattr(zipfile, "ZIP_ZSTANDARD"), reason="this Python unpacks Zstandard")
-def test_an_archive_that_python_cannot_unpack_is_one_problem(tmp_path: Path) -> None:
+def test_archive_unsupported_by_python_is_a_single_problem(tmp_path: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("samples/1_epoch_1.json", b"{}")
@@ -152,7 +152,7 @@ def test_an_archive_that_python_cannot_unpack_is_one_problem(tmp_path: Path) -> 
     assert "Zstandard" in found.found.message
 
 
-def test_a_sample_that_failed_ends_in_an_error() -> None:
+def test_failed_sample_ends_in_an_error() -> None:
     [run] = read(dumps({**SAMPLE, "error": {"message": "?"}, "scores": None}), FORMAT)
     assert (run.run_notes.ending, run.run_notes.success) == ("error", None)
 

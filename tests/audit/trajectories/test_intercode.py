@@ -66,7 +66,7 @@ def test_the_reward_is_the_label_and_the_summary_says_how_a_run_ended() -> None:
     assert found == [(True, "reward 1"), (False, "cap"), (False, "blocked"), (True, "submitted")]
 
 
-def test_an_invalid_action_has_an_error_as_its_result_and_a_thought_is_the_text() -> None:
+def test_invalid_action_results_in_an_error_and_thought_is_text() -> None:
     runs = read(dumps(TASKS), FORMAT)
     observation = runs[1].steps[2].observation
     assert observation is not None
@@ -77,7 +77,7 @@ def test_an_invalid_action_has_an_error_as_its_result_and_a_thought_is_the_text(
     assert runs[3].steps[1].message == "First I look."
 
 
-def test_calls_whose_observations_are_cut_off_are_unreadable() -> None:
+def test_calls_with_cut_observations_are_unreadable() -> None:
     document = dumps(TASKS)
     _, whole, cut = read(document[: document.index(b'["a"], "rewards"')], FORMAT)
     assert [measure(run, "f").unreadable for run in (whole, cut)] == [0, 2]

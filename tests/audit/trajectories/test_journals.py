@@ -84,7 +84,7 @@ def statuses(run: Trajectory) -> list[str | None]:
     return [one.extra.turnwright.status for one in found if one.extra and one.extra.turnwright]
 
 
-async def test_a_turn_is_a_run_with_its_attempts_results_tokens_and_ending() -> None:
+async def test_turn_is_a_run_with_attempts_results_tokens_and_ending() -> None:
     turn, facts = await turn_of(*LINES)
     run = run_of(facts, turn=turn)
     assert [step.source for step in run.steps] == ["system", "user", "agent", "system", "agent"]
@@ -111,7 +111,7 @@ async def test_a_turn_is_a_run_with_its_attempts_results_tokens_and_ending() -> 
     assert all(step.timestamp for step in run.steps if step.source != "system")
 
 
-async def test_the_lines_of_a_journal_are_the_same_run() -> None:
+async def test_journal_lines_give_the_same_run() -> None:
     _, facts = await turn_of(*LINES)
     data = as_lines(facts)
     assert recognized(data) == "turnwright"
@@ -145,7 +145,7 @@ async def test_a_store_is_a_run_for_each_turn_and_sub_agents_are_inside(tmp_path
         assert waiting.extra.turnwright.state == "waiting"
 
 
-async def test_the_events_of_a_turn_and_its_sub_agents_are_known_to_the_check(tmp_path: Path) -> None:
+async def test_events_of_turns_and_sub_agents_reach_the_check(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "turns.db")
     lines = (asks_for(("helper", {"prompt": "Look."})), asks_for(("look", {"n": 1})), "Found.", "Done.")
     await engine_on(store, *lines).run(CLERK, "Pay the invoice.")
@@ -162,7 +162,7 @@ async def test_a_turn_with_a_damaged_fact_is_undecided() -> None:
     assert check_run(run, "f", "run").verdict is Verdict.INCONCLUSIVE
 
 
-async def test_a_reply_that_a_guardrail_withheld_is_withheld_here_too() -> None:
+async def test_reply_withheld_by_a_guardrail_stays_withheld() -> None:
     store = MemoryStore()
     engine = Engine(store=store, model=ScriptedModel("It is 42."), guardrails=[no_numbers])
     turn = await engine.run(CLERK, "What is it?")
@@ -179,7 +179,7 @@ async def test_a_conclusion_is_a_step_and_a_limit_is_named() -> None:
     assert "A limit was reached: step_cap" in [step.message for step in run.steps]
 
 
-async def test_what_happens_around_replies_is_told_by_steps() -> None:
+async def test_events_between_replies_become_steps() -> None:
     """A message, a compaction, a refused reply and an answer of the app, in facts of their own."""
     _, facts = await turn_of(LINES[0], "Done.")
     started, stepped, replied, *_ = facts
@@ -209,7 +209,7 @@ async def test_what_happens_around_replies_is_told_by_steps() -> None:
     assert steered.turnwright.steered
 
 
-async def test_a_damaged_journal_that_repeats_a_reply_or_has_impossible_times_is_read() -> None:
+async def test_damaged_journal_with_repeated_reply_and_bad_times_is_read() -> None:
     _, facts = await turn_of(LINES[0], "Done.")
     started, stepped, replied, called, *_ = facts
     late = replace(called, elapsed=1e300)
@@ -219,7 +219,7 @@ async def test_a_damaged_journal_that_repeats_a_reply_or_has_impossible_times_is
     assert results([run]) == 0
 
 
-async def test_where_a_turn_came_from_is_in_its_notes() -> None:
+async def test_origin_of_a_turn_is_noted() -> None:
     store = MemoryStore()
     engine = engine_on(store, "One.", "Two.")
     first = await engine.run(Agent(name="Clerk", steps=0), "Pay.")
@@ -244,7 +244,7 @@ async def test_store_of_another_release_is_refused_with_advice(tmp_path: Path, v
         read(data, "turnwright")
 
 
-async def test_a_damaged_fact_of_a_store_is_counted(tmp_path: Path) -> None:
+async def test_damaged_fact_of_a_store_is_counted(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "turns.db")
     await engine_on(store, *LINES).run(CLERK, "Pay the invoice.")
     await store.aclose()
@@ -285,7 +285,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 @given(value=VALUES, data=st.data())
-def test_values_of_wrong_types_raise_nothing(journal: bytes, value: JsonValue, data: st.DataObject) -> None:
+def test_values_of_wrong_types_raise_no_error(journal: bytes, value: JsonValue, data: st.DataObject) -> None:
     lines = journal.split(b"\n")
     number = data.draw(st.integers(1, len(lines) - 1))
     fields = json.loads(lines[number])

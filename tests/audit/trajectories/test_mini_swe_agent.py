@@ -107,7 +107,7 @@ def statuses(run: Trajectory) -> list[ResultStatus | None]:
     return [one.extra.turnwright.status if one.extra and one.extra.turnwright else None for one in found]
 
 
-def test_a_reply_with_one_block_is_a_call_and_the_next_message_its_result() -> None:
+def test_reply_with_a_block_is_a_call_answered_by_the_next_message() -> None:
     assert recognized(dumps(TEXT)) == FORMAT
     [run] = read(dumps(TEXT), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", *["agent"] * 2, "system", *["agent"] * 2]
@@ -118,14 +118,14 @@ def test_a_reply_with_one_block_is_a_call_and_the_next_message_its_result() -> N
     assert (run.agent.version, run.agent.model_name) == ("1.15.0", "lab/small")
 
 
-def test_a_command_that_timed_out_failed() -> None:
+def test_timed_out_command_has_failed() -> None:
     told = "The last command <command>sleep 99\nls</command> timed out and has been killed.\nThe output was:"
     messages = [*TEXT["messages"][:2], reply(block("sleep 99\nls")), {"role": "user", "content": told}]
     [run] = read(dumps({**TEXT, "messages": messages}), FORMAT)
     assert statuses(run) == ["error"]
 
 
-def test_tokens_times_and_costs_are_those_of_the_replies_and_of_the_run() -> None:
+def test_tokens_times_and_costs_come_from_replies_and_run() -> None:
     [run] = read(dumps(TEXT), FORMAT)
     metrics = run.steps[2].metrics
     assert metrics is not None
@@ -141,7 +141,7 @@ def test_a_file_of_the_first_releases_names_no_version() -> None:
     assert recognized(dumps({"info": {"exit_status": "Submitted"}, "messages": TEXT["messages"]})) == "openai-chat"
 
 
-def test_tool_calls_have_their_results_and_a_submission_is_the_last_one() -> None:
+def test_tool_calls_have_results_and_the_submission_is_last() -> None:
     assert recognized(dumps(TOOLS)) == FORMAT
     [run] = read(dumps(TOOLS), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", "agent", "system", "agent", "agent"]
@@ -173,13 +173,13 @@ def test_responses_with_items_are_replies_too() -> None:
     assert (metrics.prompt_tokens, metrics.cost_usd) == (7, 0.5)
 
 
-def test_a_text_protocol_with_a_name_of_its_own_is_followed() -> None:
+def test_text_protocol_with_a_custom_name_is_followed() -> None:
     document = json.loads(json.dumps(TEXT).replace("```bash", "```mswea_bash_command"))
     document["info"]["config"]["agent"]["action_regex"] = r"```mswea_bash_command\s*\n(.*?)\n```"
     assert calls(read(dumps(document), FORMAT)) == calls(read(dumps(TEXT), FORMAT))
 
 
-def test_a_run_that_reached_its_limits_has_no_call_for_it() -> None:
+def test_run_reaching_the_limits_has_no_extra_call() -> None:
     document = {**TOOLS, "info": {"mini_version": "2.1.0"}}
     limits = {"role": "exit", "content": "LimitsExceeded", "extra": {"exit_status": "LimitsExceeded"}}
     document["messages"] = [*TOOLS["messages"][:6], limits]
@@ -187,7 +187,7 @@ def test_a_run_that_reached_its_limits_has_no_call_for_it() -> None:
     assert (run.run_notes.ending, results([run])) == ("LimitsExceeded", 2)
 
 
-def test_a_message_of_a_person_opens_a_turn() -> None:
+def test_message_of_a_person_opens_a_turn() -> None:
     asked = {"role": "user", "content": "And now?", "extra": {"interrupt_type": "UserNewTask"}}
     [run] = read(dumps({**TOOLS, "messages": [*TOOLS["messages"], asked]}), FORMAT)
     assert [step.source for step in run.steps].count("user") == 2

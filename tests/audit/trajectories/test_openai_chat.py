@@ -119,7 +119,7 @@ SIMULATION: dict[str, Any] = {
 }
 
 
-def test_a_simulation_has_the_calls_of_the_agent_and_not_those_of_the_simulated_user() -> None:
+def test_simulation_has_only_the_calls_of_the_agent() -> None:
     data = dumps({"timestamp": "now", "info": {"seed": 1}, "tasks": [{"id": "4"}], "simulations": [SIMULATION] * 2})
     assert recognized(data) == FORMAT
     run, _ = read(data, FORMAT)
@@ -152,7 +152,7 @@ def request(count: int, usage: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-def test_requests_that_continue_one_another_are_one_run() -> None:
+def test_continued_requests_are_a_single_run() -> None:
     usage = {"prompt_tokens": 90, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
     logged = [request(2, usage), request(5)]
     for data in (dumps(logged), lines(logged)):
@@ -173,13 +173,13 @@ def test_requests_of_two_conversations_are_two_runs() -> None:
     assert len(read(lines([request(2), other, request(5)]), FORMAT)) == 2
 
 
-def test_a_request_that_is_repeated_after_a_reply_is_of_the_same_run() -> None:
+def test_repeated_request_belongs_to_the_same_run() -> None:
     [run] = read(lines([request(2), request(5), request(5)]), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", "agent", "agent", "agent"]
     assert len(read(lines([request(2), request(2)]), FORMAT)) == 2
 
 
-def test_a_request_that_failed_is_an_error_of_the_system() -> None:
+def test_failed_request_is_a_system_error() -> None:
     failed = {"request": {"messages": MESSAGES[:2]}, "error": "overloaded"}
     [run] = read(lines([failed, request(2)]), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", "system", "agent"]
@@ -199,7 +199,7 @@ def test_calls_of_functions_and_of_custom_tools_are_calls() -> None:
     assert run.steps[-1].message == "I cannot."
 
 
-def test_a_call_whose_name_cannot_be_read_is_counted_and_not_invented() -> None:
+def test_call_with_an_unreadable_name_is_counted_not_invented() -> None:
     messages = [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"arguments": "{}"}}]}]
     [run] = read(dumps(messages), FORMAT)
     assert not calls([run])
@@ -209,7 +209,7 @@ def test_a_call_whose_name_cannot_be_read_is_counted_and_not_invented() -> None:
     assert extra.turnwright.unreadable_calls == 1
 
 
-def test_pictures_are_the_same_result_only_if_their_data_are() -> None:
+def test_pictures_are_equal_results_only_with_equal_data() -> None:
     picture = {"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:,A"}}]}
     other = {"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:,B"}}]}
     ask = {"role": "assistant", "tool_calls": [call("", "look", "{}")]}
@@ -217,12 +217,12 @@ def test_pictures_are_the_same_result_only_if_their_data_are() -> None:
     assert first == third != second
 
 
-def test_what_only_lenient_readers_accept_is_read() -> None:
+def test_malformed_json_accepted_by_lenient_readers_is_read() -> None:
     data = dumps([*TAU, {"reward": 1, "traj": MESSAGES}]).replace(b'"reward": 1,', b'"reward": NaN,')
     assert calls(read(data.replace(b"none", b"\\ud83d \xff"), FORMAT)) == calls(read(dumps(TAU * 2), FORMAT)[:3])
 
 
-def test_messages_of_anthropic_are_left_to_their_own_reader() -> None:
+def test_anthropic_messages_are_left_to_the_anthropic_reader() -> None:
     block = {"type": "tool_use", "id": "t", "name": "pay", "input": {}}
     assert recognized(dumps([{"role": "assistant", "content": [block]}])) == "anthropic-messages"
 
@@ -256,7 +256,7 @@ CHUNKS: list[dict[str, Any]] = [
 STREAM = lines(CHUNKS)
 
 
-def test_the_chunks_of_a_stream_are_replies() -> None:
+def test_stream_chunks_form_replies() -> None:
     sent = "".join(f"data: {json.dumps(one)}\n\n" for one in CHUNKS) + "data: [DONE]\n\n"
     for data in (STREAM, sent.encode(), dumps(CHUNKS)):
         assert recognized(data) == FORMAT
@@ -268,7 +268,7 @@ def test_the_chunks_of_a_stream_are_replies() -> None:
         assert (metrics.prompt_tokens, metrics.completion_tokens, runs[0].agent.model_name) == (9, 4, "small")
 
 
-def test_a_call_whose_chunks_are_damaged_counts_as_unreadable() -> None:
+def test_call_with_damaged_chunks_counts_as_unreadable() -> None:
     damaged_lines = [dumps(one) for one in CHUNKS]
     damaged_lines[3] = b"{"
     for data, lost in ((b"\n".join(damaged_lines), 2), (lines(CHUNKS[:5]), 1)):

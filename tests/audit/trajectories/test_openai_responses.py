@@ -127,7 +127,7 @@ def test_a_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert (first.reasoning_content, last.message) == ("Two places.", "One is.")
 
 
-def test_a_response_has_its_tokens_model_time_and_end() -> None:
+def test_response_has_tokens_model_time_and_ending() -> None:
     cut_short = {
         **response("r2", [text("One")], "r1"),
         "status": "incomplete",
@@ -143,7 +143,7 @@ def test_a_response_has_its_tokens_model_time_and_end() -> None:
     assert run.run_notes.ending == "max_output_tokens"
 
 
-def test_calls_of_hosted_tools_have_their_results_in_themselves() -> None:
+def test_hosted_tool_calls_contain_results() -> None:
     [run] = read(dumps([ASKED, *HOSTED, *SEEN]), FORMAT)
     assert sorted(calls([run])) == [
         ("code_interpreter", '{"code": "1+1"}'),
@@ -159,7 +159,7 @@ def test_calls_of_hosted_tools_have_their_results_in_themselves() -> None:
     assert sum(step.source == "agent" for step in run.steps) == 1
 
 
-def test_a_call_of_a_remote_tool_that_a_person_denies_is_denied() -> None:
+def test_denied_remote_tool_call_is_denied() -> None:
     asked = {"type": "mcp_approval_request", "id": "a1", "name": "pay", "arguments": "{}", "server_label": "bank"}
     denied = {"type": "mcp_approval_response", "approval_request_id": "a1", "approve": False}
     [run] = read(dumps([ASKED, text("May I?"), asked, denied]), FORMAT)
@@ -167,7 +167,7 @@ def test_a_call_of_a_remote_tool_that_a_person_denies_is_denied() -> None:
     assert results([run]) == 1
 
 
-def test_of_the_events_of_a_stream_whole_responses_are_read() -> None:
+def test_completed_responses_are_read_from_stream_events() -> None:
     events = [
         {"type": "response.created", "response": response("r1", [])},
         {"type": "response.output_item.done", "item": FIRST[1]},
@@ -181,14 +181,14 @@ def test_of_the_events_of_a_stream_whole_responses_are_read() -> None:
         assert not run.run_notes.unreadable_lines
 
 
-def test_a_patch_that_could_not_be_applied_is_an_error() -> None:
+def test_failed_patch_is_an_error() -> None:
     patch = {"type": "apply_patch_call", "call_id": "p1", "status": "completed", "operation": {"type": "create_file"}}
     failed = {"type": "apply_patch_call_output", "call_id": "p1", "status": "failed", "output": "no such place"}
     [run] = read(dumps([ASKED, patch, failed]), FORMAT)
     assert measure(run, "f").errors == 1
 
 
-def test_of_a_response_that_was_still_streamed_whole_items_are_read() -> None:
+def test_complete_items_are_read_from_an_unfinished_response() -> None:
     events = [
         {"type": "response.created", "response": response("r1", [])},
         *({"type": "response.output_item.done", "item": item} for item in FIRST),
@@ -202,19 +202,19 @@ def test_of_a_response_that_was_still_streamed_whole_items_are_read() -> None:
     assert second.run_notes.ending == "in_progress"
 
 
-def test_a_response_that_failed_is_an_error_of_the_system() -> None:
+def test_failed_response_is_a_system_error() -> None:
     failed = {**response("r1", []), "status": "failed", "error": {"code": "server_error"}}
     [run] = read(lines([{"request": {"input": "Hello"}, "response": failed}]), FORMAT)
     assert [step.source for step in run.steps] == ["user", "system"]
     assert run.run_notes.ending == "failed"
 
 
-def test_conversations_that_do_not_continue_one_another_are_runs_of_their_own() -> None:
+def test_unrelated_conversations_are_separate_runs() -> None:
     assert len(read(lines([response("r1", FIRST), response("r2", FIRST)]), FORMAT)) == 2
     assert len(read(lines([ITEMS, ITEMS]), FORMAT)) == 2
 
 
-def test_a_call_whose_name_cannot_be_read_is_not_invented() -> None:
+def test_call_with_an_unreadable_name_is_not_invented() -> None:
     [run] = read(dumps([{"type": "function_call", "call_id": "a"}, text("x")]), FORMAT)
     assert not calls([run])
 

@@ -91,7 +91,7 @@ def test_a_session_has_replies_calls_and_results(data: bytes) -> None:
     assert run.steps[1].timestamp == "2023-11-14T22:13:20+00:00"
 
 
-def test_a_result_of_a_sub_agent_refers_to_its_session() -> None:
+def test_sub_agent_result_refers_to_the_sub_agent_session() -> None:
     [run] = read(dumps(SESSION), FORMAT)
     observation = run.steps[2].observation
     assert observation is not None
@@ -100,7 +100,7 @@ def test_a_result_of_a_sub_agent_refers_to_its_session() -> None:
     assert result.subagent_trajectory_ref[0].session_id == "ses_2"
 
 
-def test_an_older_message_has_several_replies_and_a_newer_one_may_lack_steps() -> None:
+def test_older_messages_have_several_replies_and_newer_may_lack_steps() -> None:
     older = {"info": {**ASSISTANT, "tokens": TOKENS}, "parts": [*PARTS, *MORE]}
     bare = {"info": {**ASSISTANT, "tokens": TOKENS, "cost": 1}, "parts": [{"type": "text", "text": "Hello"}]}
     [run] = read(dumps({**SESSION, "messages": [older, bare]}), FORMAT)

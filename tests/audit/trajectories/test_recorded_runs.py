@@ -25,7 +25,7 @@ COUNTS: Final = [
 
 @pytest.mark.skipif(RUNS is None, reason="TURNWRIGHT_RUNS names no folder of recorded runs")
 @pytest.mark.parametrize(("files", "format", "counts"), COUNTS)
-def test_all_runs_of_a_format_are_counted_as_in_the_reference(
+def test_recorded_runs_have_the_counts_of_the_reference(
     files: str,
     format: str,  # noqa: A002 (the command's word)
     counts: tuple[int, int, int, int],

@@ -30,7 +30,7 @@ def test_a_field_of_the_wrong_type_is_left_out() -> None:
     assert SHAPE.decode(data) == Outer(name="7", parts=[Inner(1), "5", "a"], any=[1], named={"b": Inner()})
 
 
-def test_numbers_are_read_as_the_kind_that_is_expected() -> None:
+def test_numbers_are_read_as_the_expected_kind() -> None:
     assert Shape(Inner).decode(b'{"n": 2.0}') == Inner(2)
     assert Shape(Inner).decode(b'{"n": true}') == Inner()
     assert SHAPE.decode(b'{"share": 1, "name": []}') == Outer(share=1.0)
@@ -39,18 +39,18 @@ def test_numbers_are_read_as_the_kind_that_is_expected() -> None:
     assert SHAPE.convert({"share": 10**400, "done": 1}) == Outer()
 
 
-def test_one_of_several_words_is_kept_and_no_other() -> None:
+def test_only_allowed_literals_are_kept() -> None:
     assert Shape(list[TrajectoryStep]).convert([{"step_id": 2, "source": "robot"}]) == []
     assert Shape(TrajectoryStep).convert({"step_id": 2.0, "source": "agent", "message": 7}) == TrajectoryStep(
         step_id=2, source="agent", message="7"
     )
 
 
-def test_what_strict_readers_refuse_is_mended() -> None:
+def test_invalid_text_and_nan_are_repaired() -> None:
     assert SHAPE.decode(b'{"name": "a\xff\\ud83d\n", "share": NaN}') == Outer(name="a\ufffd?\n")
 
 
-def test_what_is_no_such_value_is_none() -> None:
+def test_unparsable_value_is_none() -> None:
     assert SHAPE.decode(b"[1]") is None
     assert SHAPE.decode(b'{"name": "cut') is None
     assert SHAPE.decode(b"[" * 100_000) is None

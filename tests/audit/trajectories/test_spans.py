@@ -156,7 +156,7 @@ def test_each_dump_of_the_same_spans_is_the_same_run(form: str) -> None:
     assert (first.timestamp or "").startswith("2026-01-02T03:04:03")
 
 
-def test_ids_are_kept_as_they_are_also_numbers_of_128_bits() -> None:
+def test_ids_up_to_128_bits_are_kept_unchanged() -> None:
     number = 193014249579837554382251753808266698816
     data = json.dumps({"spans": [{**SPANS[0], "context": {"trace_id": number, "span_id": 2**64 - 1}}]}).encode()
     assert recognized(data) == "opentelemetry"
@@ -164,12 +164,12 @@ def test_ids_are_kept_as_they_are_also_numbers_of_128_bits() -> None:
     assert [run.run_notes.run for run in read(data[:-1], "opentelemetry")] == [str(number)]
 
 
-def test_a_tool_span_without_a_recorded_call_is_a_call_with_its_result() -> None:
+def test_tool_span_without_a_recorded_call_is_a_call_with_a_result() -> None:
     run = one_run(span(1, None, chat([text("Looking.")], ASKED)), span(2, None, tool("look_up", "paid")))
     assert sum(calls([run]).values()) == results([run]) == 1
 
 
-def test_spans_that_start_in_one_moment_are_in_the_order_of_the_dump() -> None:
+def test_simultaneous_spans_keep_the_order_of_the_dump() -> None:
     moment: dict[str, JsonValue] = {"start_time": "2026-01-02T03:04:05Z", "end_time": "2026-01-02T03:04:05Z"}
     spans = [span(1, None, {"gen_ai.operation.name": "invoke_agent"}, **moment)]
     for number in (2, 4):
@@ -180,7 +180,7 @@ def test_spans_that_start_in_one_moment_are_in_the_order_of_the_dump() -> None:
     assert results([run]) == 2
 
 
-def test_a_tool_span_without_an_id_answers_the_oldest_open_call_of_its_tool() -> None:
+def test_tool_span_without_an_id_answers_the_oldest_open_call() -> None:
     asked = [call("a", "read", n=1), call("b", "look_up", n=2), call("c", "look_up", n=3)]
     run = one_run(span(1, None, chat(asked)), span(2, None, tool("look_up", "x")))
     [step] = replies(run)
@@ -188,7 +188,7 @@ def test_a_tool_span_without_an_id_answers_the_oldest_open_call_of_its_tool() ->
     assert [one.source_call_id for one in step.observation.results] == ["b"]
 
 
-def test_a_call_that_was_recorded_without_an_id_is_the_one_that_a_tool_span_names() -> None:
+def test_call_without_an_id_takes_the_id_of_the_tool_span() -> None:
     asked = {"gen_ai.operation.name": "call_llm", "gen_ai.output": '[{"tool.name": "read", "tool.args": "{}"}]'}
     run = one_run(span(1, None, asked), span(2, None, tool("read", "x", id="call-9")))
     assert sum(calls([run]).values()) == results([run]) == 1
@@ -210,7 +210,7 @@ def test_spans_of_the_agent_development_kit_are_read() -> None:
     assert results([run]) == 1
 
 
-def test_arguments_that_only_the_tool_span_has_belong_to_its_call() -> None:
+def test_arguments_of_a_tool_span_belong_to_the_call() -> None:
     ran = tool("read", "x", arguments='{"path": "a"}')
     assert calls([one_run(span(1, None, chat([call("c", "read")])), span(2, None, ran))]) == {
         ("read", '{"path": "a"}'): 1
@@ -218,25 +218,25 @@ def test_arguments_that_only_the_tool_span_has_belong_to_its_call() -> None:
 
 
 @pytest.mark.parametrize("shown", ["{'path': 'a', 'deep': [1, None]}", json.dumps('{"path": "a", "deep": [1, null]}')])
-def test_arguments_are_read_as_frameworks_show_them(shown: str) -> None:
+def test_arguments_are_read_in_the_notations_of_frameworks(shown: str) -> None:
     run = one_run(span(1, None, tool("read", "x", args=shown) | {"gen_ai.tool.args": shown}))
     assert calls([run]) == {("read", '{"deep": [1, null], "path": "a"}'): 1}
 
 
-def test_a_span_that_was_exported_twice_is_one() -> None:
+def test_span_exported_twice_counts_once() -> None:
     ran = span(2, None, tool("look_up", "paid"))
     run = one_run(span(1, None, chat([text("Looking.")], ASKED)), ran, ran)
     assert sum(calls([run]).values()) == results([run]) == 1
 
 
-def test_a_reply_of_langchain_has_its_calls_beside_the_message() -> None:
+def test_langchain_reply_has_calls_beside_the_message() -> None:
     asked: JsonValue = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"invoice": 7}'}}
     said: JsonValue = {"message": {"content": "", "additional_kwargs": {"tool_calls": [asked]}}, "text": ""}
     run = one_run(span(1, None, {"gen_ai.operation.name": "call_llm", "genai.output": json.dumps(said)}))
     assert calls([run]) == {("look_up", '{"invoice": 7}'): 1}
 
 
-def test_results_that_only_a_later_request_has_are_results() -> None:
+def test_results_found_only_in_a_later_request_are_read() -> None:
     answer: JsonValue = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "paid"}]}
     run = one_run(span(1, None, chat([call("c1", "look_up")], ASKED)), span(2, None, chat([text("ok")], [answer])))
     assert results([run]) == 1
@@ -264,20 +264,20 @@ def test_a_failed_tool_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("code", "status"), [("UNSET", "error"), ("StatusCode.UNSET", "error"), ("ERROR", "error"), ("OK", None)]
 )
-def test_the_type_of_an_error_is_one_unless_the_status_is_ok(code: str, status: str | None) -> None:
+def test_error_type_is_an_error_unless_the_status_is_ok(code: str, status: str | None) -> None:
     tool: dict[str, JsonValue] = {"gen_ai.tool.name": "look_up", "error.type": "KeyError"}
     run = one_run(span(1, None, chat([call("c1", "look_up")])), span(2, None, tool, status={"status_code": code}))
     assert [result.status for result in status_notes(run)] == [status]
     assert measure(run, "f").errors == (status is not None)
 
 
-def test_an_error_may_stand_in_the_result_of_a_tool_alone() -> None:
+def test_tool_result_alone_may_contain_the_error() -> None:
     tool: dict[str, JsonValue] = {"gen_ai.tool.name": "look_up", "gen_ai.tool.call.result": "Error: no such place"}
     run = one_run(span(1, None, chat([call("c1", "look_up")])), span(2, None, tool))
     assert measure(run, "f").errors == 1
 
 
-def test_a_failed_request_is_a_step_with_an_error_and_no_new_turn_follows_it() -> None:
+def test_failed_request_is_an_error_step_and_opens_no_turn() -> None:
     failed = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(ASKED)}
     run = one_run(
         span(1, None, failed, status={"status_code": "ERROR", "description": "overloaded"}),
@@ -319,7 +319,7 @@ def test_an_agent_in_a_tool_is_a_sub_agent() -> None:
     assert reference.trajectory_id == helper.trajectory_id
 
 
-def test_an_agent_that_goes_on_with_the_same_conversation_is_not_a_sub_agent() -> None:
+def test_agent_continuing_the_conversation_is_not_a_sub_agent() -> None:
     run = one_run(
         span(1, None, {"openinference.span.kind": "AGENT", "input.value": '{"input": "Pay the invoice."}'}),
         span(2, 1, {"openinference.span.kind": "AGENT"}),
@@ -329,7 +329,7 @@ def test_an_agent_that_goes_on_with_the_same_conversation_is_not_a_sub_agent() -
     assert len(replies(run)) == 1
 
 
-def test_a_request_that_two_instruments_record_is_one_step() -> None:
+def test_request_recorded_by_two_instruments_is_a_single_step() -> None:
     run = one_run(span(1, None, chat([text("Done.")], ASKED)), span(2, 1, chat([text("Done.")], ASKED)))
     assert len(replies(run)) == 1
 
@@ -446,7 +446,7 @@ OLDER: dict[str, tuple[Attributes, list[JsonValue]]] = {
 
 
 @pytest.mark.parametrize("form", OLDER)
-def test_older_conventions_say_the_same(form: str) -> None:
+def test_older_conventions_give_the_same_run(form: str) -> None:
     attributes, events = OLDER[form]
     run = one_run(span(1, None, {"gen_ai.operation.name": "chat", **attributes}, events=events))
     assert [step.message for step in run.steps if step.source == "user"] == ["Pay the invoice."]
@@ -454,18 +454,18 @@ def test_older_conventions_say_the_same(form: str) -> None:
     assert calls([run]) == {("look_up", '{"invoice": 7}'): 1}
 
 
-def test_traces_of_one_file_are_runs_of_their_own() -> None:
+def test_traces_of_a_file_are_separate_runs() -> None:
     other = [{**one, "context": {"trace_id": "0x9", "span_id": "0x1"}, "parent_id": None} for one in SPANS[:1]]
     data = json.dumps([{"trace_id": "a", "spans": SPANS}, {"trace_id": "b", "spans": other}]).encode()
     assert [run.run_notes.run for run in read(data, "opentelemetry")] == [f"0x{TRACE}", "0x9"]
 
 
-def test_spans_of_something_else_are_no_runs() -> None:
+def test_unrelated_spans_are_no_runs() -> None:
     with pytest.raises(UnreadableRecordingError, match="it has no span of"):
         read(json.dumps([span(1, None, {"http.route": "/"})]).encode(), "opentelemetry")
 
 
-def test_output_between_printed_spans_is_left_out_and_a_corrupt_span_is_counted() -> None:
+def test_output_between_spans_is_skipped_and_corrupt_spans_counted() -> None:
     first, *rest = PRINTED.split(b"\n}\n")
     data = b"Starting ...\n" + first + b"\n}\nready\n" + b"\n}\n".join(rest).replace(b'"span 4",', b'"span 4"!')
     assert recognized(data) == "opentelemetry"
@@ -480,7 +480,7 @@ def test_no_cut_invents_a_call(form: str, data: st.DataObject) -> None:
 
 
 @given(number=st.integers(0, 4), garbage=st.binary(max_size=40))
-def test_a_line_of_garbage_costs_only_itself(number: int, garbage: bytes) -> None:
+def test_garbage_line_affects_no_other_line(number: int, garbage: bytes) -> None:
     lines = LINES.split(b"\n")
     lines[number] = garbage.replace(b"\n", b" ")
     assert not calls(read(b"\n".join(lines), "opentelemetry")) - calls(read(LINES, "opentelemetry"))
@@ -494,7 +494,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 @given(which=st.sampled_from([*SPANS, *INFERENCE]), data=st.data())
-def test_values_of_wrong_types_raise_nothing(which: dict[str, JsonValue], data: st.DataObject) -> None:
+def test_values_of_wrong_types_raise_no_error(which: dict[str, JsonValue], data: st.DataObject) -> None:
     attributes = which["attributes"]
     assert isinstance(attributes, dict)
     key = data.draw(st.sampled_from([*which, *attributes]))
@@ -506,7 +506,7 @@ def test_values_of_wrong_types_raise_nothing(which: dict[str, JsonValue], data: 
 
 
 @pytest.mark.parametrize("number", ["inf", "nan", "1e400", 10**400])
-def test_a_number_that_is_none_counts_nothing(number: JsonValue) -> None:
+def test_invalid_number_counts_nothing(number: JsonValue) -> None:
     bad = span(3, 1, {**chat([text("Done.")]), "gen_ai.usage.input_tokens": number}, start_time=number)
     run = one_run(bad)
     assert [step.metrics and step.metrics.prompt_tokens for step in replies(run)] == [None]
@@ -528,7 +528,7 @@ def test_counts_of_recorded_runs() -> None:
     assert (sum(calls(read_runs).values()), results(read_runs)) == (22, 22)
 
 
-def test_a_named_log_with_spans_between_other_output_is_read_and_in_a_folder_it_is_left_out(tmp_path: Path) -> None:
+def test_log_with_spans_between_output_is_read_only_if_named(tmp_path: Path) -> None:
     (tmp_path / "console.log").write_bytes(b"Starting ...\n" + PRINTED)
     assert [isinstance(one.found, Trajectory) for one in runs([tmp_path / "console.log"])] == [True]
     assert list(runs([tmp_path])) == []

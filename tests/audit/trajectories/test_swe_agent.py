@@ -72,7 +72,7 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 (any JSON)
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def test_each_item_is_a_reply_with_its_command_and_observation() -> None:
+def test_each_item_is_a_reply_with_command_and_observation() -> None:
     assert recognized(dumps(DOCUMENT)) == FORMAT
     [run] = read(dumps(DOCUMENT), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", *["agent"] * 4]
@@ -88,7 +88,7 @@ def test_each_item_is_a_reply_with_its_command_and_observation() -> None:
     assert (run.final_metrics.total_prompt_tokens, run.final_metrics.total_cost_usd) == (900, 0.5)
 
 
-def test_a_request_that_failed_or_a_limit_is_no_reply() -> None:
+def test_failed_request_or_limit_is_no_reply() -> None:
     items = [item("exit_cost", "Exited", "Exit due to cost limit"), item("", "", "Exit due to context window")]
     document = {**DOCUMENT, "trajectory": [*DOCUMENT["trajectory"][:1], *items], "info": {"exit_status": "exit_cost"}}
     [run] = read(dumps(document), FORMAT)
@@ -113,7 +113,7 @@ def test_each_attempt_is_a_run() -> None:
     ]
 
 
-def test_the_sums_of_a_replay_are_unknown() -> None:
+def test_sums_of_a_replay_are_unknown() -> None:
     zero = {"instance_cost": 0, "tokens_sent": 0, "tokens_received": 0}
     document = {**DOCUMENT, "info": {"model_stats": zero}, "replay_config": "{", "history": []}
     [run] = read(dumps(document), FORMAT)
@@ -121,7 +121,7 @@ def test_the_sums_of_a_replay_are_unknown() -> None:
     assert [step.source for step in run.steps][:2] == ["user", "agent"]
 
 
-def test_something_else_is_unreadable() -> None:
+def test_other_json_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(b"[]", FORMAT)
 

@@ -30,7 +30,7 @@ def test_each_turn_is_a_run() -> None:
     assert [line for line, _ in one.events()] == [1, 2, 4, 5, 6, 8, 9]
 
 
-def test_a_line_that_cannot_be_read_damages_every_turn_and_is_counted_once() -> None:
+def test_unreadable_line_damages_every_turn_and_counts_once() -> None:
     runs = read(SAMPLE + b'{"event": "nonsense"}\n', "trace")
     assert [run.run_notes.unreadable_lines for run in runs] == [1, 0]
     assert [run.damaged for run in runs if isinstance(run, TracedRun)] == [True, True]

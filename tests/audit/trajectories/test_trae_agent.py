@@ -80,7 +80,7 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 (any JSON)
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def test_replies_have_their_calls_results_and_tokens() -> None:
+def test_replies_have_calls_results_and_tokens() -> None:
     assert recognized(dumps(DOCUMENT)) == FORMAT
     [run] = read(dumps(DOCUMENT), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", "agent", "system", "agent"]
@@ -99,7 +99,7 @@ def test_tokens_of_the_cache_are_part_of_the_input_with_other_providers() -> Non
     assert run.steps[2].metrics.prompt_tokens == 10
 
 
-def test_a_request_that_failed_after_the_terminal_tool_is_the_ending() -> None:
+def test_request_failed_after_the_terminal_tool_is_the_ending() -> None:
     failed = {"step_number": 3, "state": "completed", "llm_response": None, "error": "400: no result"}
     document = {**DOCUMENT, "agent_steps": [*DOCUMENT["agent_steps"], failed], "success": False}
     [run] = read(dumps(document), FORMAT)
@@ -111,13 +111,13 @@ def test_a_request_that_failed_after_the_terminal_tool_is_the_ending() -> None:
     assert last.extra.turnwright.error
 
 
-def test_a_run_out_of_steps_says_so() -> None:
+def test_run_out_of_steps_ends_with_max_steps() -> None:
     document = {**DOCUMENT, "final_result": "Task execution exceeded maximum steps without completion."}
     assert read(dumps(document), FORMAT)[0].run_notes.ending == "max_steps"
 
 
 @pytest.mark.parametrize("missing", ["llm_interactions", "agent_steps"])
-def test_one_of_the_two_lists_is_enough(missing: str) -> None:
+def test_either_of_the_two_lists_is_enough(missing: str) -> None:
     document = {key: value for key, value in DOCUMENT.items() if key != missing}
     runs = read(dumps(document), FORMAT)
     assert recognized(dumps(document)) == FORMAT

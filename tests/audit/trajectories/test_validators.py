@@ -62,7 +62,7 @@ async def test_journals_are_valid_trajectories(tmp_path: Path) -> None:
     check(tmp_path, run_of(facts, turn=turn), run_of(journals[outer], turn=outer, journals=journals.get))
 
 
-def test_what_a_builder_makes_of_a_poor_recording_is_valid(tmp_path: Path) -> None:
+def test_run_built_from_a_poor_recording_is_valid(tmp_path: Path) -> None:
     run = RunBuilder("atif", agent="")
     run.result("nowhere", None)
     run.reply()
@@ -74,7 +74,7 @@ def test_what_a_builder_makes_of_a_poor_recording_is_valid(tmp_path: Path) -> No
     check(tmp_path, run.finish(cut=True), inner.finish())
 
 
-def test_a_trajectory_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_trajectory_is_refused(tmp_path: Path) -> None:
     run = RunBuilder("atif", agent="clerk").finish()
     run.steps[0].step_id = 5
     with pytest.raises(AssertionError, match="step_id"):
@@ -89,5 +89,5 @@ def test_a_trajectory_that_is_none_is_refused(tmp_path: Path) -> None:
         *((data, "anthropic-messages") for data in anthropic.RECORDINGS),
     ],
 )
-def test_what_readers_return_is_valid(data: bytes, format: str, tmp_path: Path) -> None:  # noqa: A002
+def test_runs_returned_by_readers_are_valid(data: bytes, format: str, tmp_path: Path) -> None:  # noqa: A002
     check(tmp_path, *read(data, format))

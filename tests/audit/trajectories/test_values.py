@@ -17,11 +17,11 @@ def read(data: bytes) -> tuple[list[Any], bool, int]:
     return list(values), values.cut, values.unreadable_lines
 
 
-def test_a_document_over_several_lines_is_one_value() -> None:
+def test_document_over_several_lines_is_a_single_value() -> None:
     assert read(b'[\n{"a": 1},\n{"b": 2}\n]') == ([[{"a": 1}, {"b": 2}]], False, 0)
 
 
-def test_each_line_is_a_value_and_corrupt_ones_are_counted() -> None:
+def test_each_line_is_a_value_and_corrupt_lines_are_counted() -> None:
     assert read(b'{"a": 1}\n{"b\n\n[2]\n') == ([{"a": 1}, [2]], False, 1)
 
 
@@ -29,7 +29,7 @@ def test_a_corrupt_first_line_does_not_make_lines_a_document() -> None:
     assert read(b'{"a": tru\n{"b": 2}\n{"c": 3}\n') == ([{"b": 2}, {"c": 3}], False, 1)
 
 
-def test_a_last_line_that_cannot_be_read_is_cut() -> None:
+def test_unreadable_last_line_is_cut() -> None:
     assert read(b'{"a": 1}\n{"b": ') == ([{"a": 1}], True, 0)
 
 
@@ -47,13 +47,13 @@ def test_a_last_line_that_cannot_be_read_is_cut() -> None:
         (b'{"a": [1, 2], "b": "x', {"a": [1, 2]}),
     ],
 )
-def test_of_a_cut_document_complete_items_are_kept(data: bytes, kept: object) -> None:
+def test_complete_items_of_a_cut_document_are_kept(data: bytes, kept: object) -> None:
     assert partial_documents(data, {"messages"}) == ([kept], True)
     assert read(data) == ([kept], True, 0)
 
 
 @pytest.mark.parametrize("between", [b"", b"\n", b" \n\n"])
-def test_documents_that_follow_one_another_are_values(between: bytes) -> None:
+def test_consecutive_documents_are_separate_values(between: bytes) -> None:
     one, two = b'{\n"messages": [{"a": 1}]}', b'{"messages": [\n{"b": 1}]}'
     found: list[Any] = [{"messages": [{"a": 1}]}, {"messages": [{"b": 1}]}]
     assert read(one + between + two) == (found, False, 0)
@@ -66,14 +66,14 @@ def test_documents_that_follow_one_another_are_values(between: bytes) -> None:
     assert read(one + between + two + between + b"{") == (found, True, 0)
 
 
-def test_deep_nesting_is_recognized_as_nothing() -> None:
+def test_deeply_nested_json_has_no_format() -> None:
     assert format_of(Recording.of(b"[" * 200_000)) is None
     assert format_of(Recording.of(b"[" * 950 + b"]" * 950)) is None
     assert format_of(Recording.of(b'{"messages":' * 50_000)) is None
 
 
 @pytest.mark.parametrize("number", ["1e", "1e99999999999999999999", "-"])
-def test_a_number_that_is_none_ends_what_can_be_read(number: str) -> None:
+def test_invalid_number_ends_the_readable_part(number: str) -> None:
     data = b'{"messages": [{"a": 1}], "b": ' + number.encode() + b', "c": 2}'
     (begun,) = partial_documents(data).values
     assert isinstance(begun, dict)
@@ -82,7 +82,7 @@ def test_a_number_that_is_none_ends_what_can_be_read(number: str) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 65_500, 65_536, 70_000])
-def test_a_number_of_too_many_digits_ends_what_can_be_read(before: int) -> None:
+def test_number_with_too_many_digits_ends_the_readable_part(before: int) -> None:
     """The parser would crash the process. Its digits may be in two pieces of what is read."""
     text = b'"' + b"1" * before + b'"'
     begin = b'{"messages": [' + text + b'], "b": '
