@@ -15,7 +15,7 @@ from turnwright.agent import Agent
 from turnwright.tools.text import cut_clean
 from turnwright_states import MAX_STEPS, REASONS, EndReason, Limits, State, Turn
 from turnwright_states.facts import TurnStarted
-from turnwright_states.rounds import Stall
+from turnwright_states.state import Stall
 
 #: The activity of a turn in each state. A state that passes at once has no entry.
 _ACTIVITIES: Final = {

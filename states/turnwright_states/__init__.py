@@ -54,8 +54,7 @@ from .limits import MAX_STEPS, Limits, ToolCallLimits
 from .loop_guard import CallDecision, LoopGuard, NeedsAnswer, Proceed, ResultsMissing, Stopped, VerdictMissing
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
-from .rounds import Stall
-from .state import Outcome, State, Trigger
+from .state import Outcome, Stall, State, Trigger
 from .turn import Turn, fold
 
 __all__ = [

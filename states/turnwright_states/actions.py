@@ -5,8 +5,7 @@ from msgspec import Struct
 from .call import Call
 from .facts import InterruptRecord
 from .reasons import EndReason
-from .rounds import Stall
-from .state import Outcome
+from .state import Outcome, Stall
 
 
 class CallModel(Struct, frozen=True):

@@ -24,7 +24,7 @@ from .inputs import (
 )
 from .limits import MAX_DEPTH
 from .payload import frozen
-from .rounds import Stall
+from .state import Stall
 from .turn import Turn
 
 NO_TOOLS: Final = "not executed: tools are disabled in this reply"

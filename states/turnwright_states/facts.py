@@ -38,8 +38,7 @@ from .inputs import (
 from .limits import MAX_CALLS_PER_REPLY, Limits
 from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
-from .rounds import Stall
-from .state import Outcome, State
+from .state import Outcome, Stall, State
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

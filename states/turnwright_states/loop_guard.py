@@ -49,8 +49,7 @@ from .inputs import (
 from .limits import Limits
 from .machine import TurnMachine
 from .reasons import REASONS, Cause, EndReason
-from .rounds import Stall
-from .state import Outcome
+from .state import Outcome, Stall
 
 
 class Proceed(Struct, frozen=True):

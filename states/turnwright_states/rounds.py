@@ -5,28 +5,19 @@ doom loop, since the calls may differ: by default it gives the model a hint and 
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .call import Call
 from .doom import Round, looping, make_round, remember
+from .facts import CallSettled
 from .limits import Limits
 from .payload import FrozenDict
 from .result_key import compared_text, result_key
-
-if TYPE_CHECKING:
-    from .call import Call
-    from .facts import CallSettled
-
-
-class Stall(StrEnum):
-    """The kind of a stall, which decides the words of the hint."""
-
-    SAME_ERROR = "same_error"
-    NOTHING_NEW = "nothing_new"
+from .state import Stall
 
 
 class SettledCall(Struct, frozen=True, gc=False):
@@ -39,7 +30,7 @@ class SettledCall(Struct, frozen=True, gc=False):
     key: str
     result: str
     failed: bool
-    unkeyed: "CallSettled | None" = None
+    unkeyed: CallSettled | None = None
 
 
 class Stalls(Struct, frozen=True, gc=False):
@@ -103,7 +94,7 @@ class Rounds(Struct, frozen=True, gc=False):
     stalls: Stalls = NO_STALLS
     #: The long results of calls that were made once, by the keys of the calls; `latest` and `seen` have checksums of
     #: them.
-    unkeyed: "FrozenDict[CallSettled]" = FrozenDict()
+    unkeyed: FrozenDict[CallSettled] = FrozenDict()
 
     def compared(self, latest: Round | None, threshold: int | None) -> "Rounds":
         """Return the rounds with the latest added, and the loop that it closes."""
@@ -138,7 +129,7 @@ class Rounds(Struct, frozen=True, gc=False):
             return self
         return Rounds(rounds.latest, rounds.checksum, rounds.tools, rounds.stalls, unkeyed)
 
-    def _with_key(self, call: str, fact: "CallSettled") -> "Rounds":
+    def _with_key(self, call: str, fact: CallSettled) -> "Rounds":
         """Return the rounds in which the result of the call with this key has its key instead of its checksum."""
         old, new = call + fact.key, call + result_key(compared_text(fact.result, fact.files))
         latest = tuple(one.replace(old.encode(), new.encode()) for one in self.latest)
@@ -149,7 +140,7 @@ class Rounds(Struct, frozen=True, gc=False):
         """Return whether the call with this key was made in one of the rounds."""
         return call in self.stalls.seen or call.encode() in b"".join(self.latest)
 
-    def repeat_a_call(self, batch: "Mapping[str, Call]") -> bool:
+    def repeat_a_call(self, batch: Mapping[str, Call]) -> bool:
         """Return whether a call of the batch is in a round of an earlier step. Most are in none."""
         seen = b"".join(self.latest)
         for name in batch:  # a plain loop, because this runs once a step

@@ -1,4 +1,4 @@
-"""The names of a turn's outcomes, states and triggers. The transitions are in the chart (`chart.py`)."""
+"""The names of a turn's outcomes, states, triggers and stalls. The transitions are in the chart (`chart.py`)."""
 
 from enum import StrEnum
 from typing import Final
@@ -56,6 +56,13 @@ class Trigger(StrEnum):
     EXPIRE = "expire"
     ABORT = "abort"
     FAIL = "fail"
+
+
+class Stall(StrEnum):
+    """The kind of a stall, which decides the words of the hint."""
+
+    SAME_ERROR = "same_error"
+    NOTHING_NEW = "nothing_new"
 
 
 OUTCOMES: Final[dict[State, Outcome]] = {State[outcome.name]: outcome for outcome in Outcome}

@@ -20,7 +20,7 @@ from turnwright_states import REASONS, CallStatus, EndReason, Limits, Turn
 from turnwright_states.blank import is_blank
 from turnwright_states.facts import ModelReplied, Notice
 from turnwright_states.payload import thawed
-from turnwright_states.rounds import Stall
+from turnwright_states.state import Stall
 
 _QUOTED: Final = 400
 #: Characters of the changed arguments that the model reads.

@@ -8,7 +8,7 @@ from typing import Final
 from turnwright._base.words import collapse_whitespace, cut_after
 from turnwright.privacy.redaction import redactor
 from turnwright_states import CallStatus
-from turnwright_states.rounds import Stall
+from turnwright_states.state import Stall
 
 from .steps import Step
 

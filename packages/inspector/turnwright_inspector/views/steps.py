@@ -8,7 +8,7 @@ from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, Row
 from turnwright_states.replay import FactGroup
-from turnwright_states.rounds import Stall
+from turnwright_states.state import Stall
 
 #: The keys, in addresses, of steps without a number.
 CONCLUDE: Final = "conclude"
