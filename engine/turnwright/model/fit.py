@@ -9,6 +9,7 @@ object, and the same messages always give the same new objects, because encoders
 (docs/rules.md#speed).
 """
 
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -19,8 +20,7 @@ from msgspec import structs
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 
 from .capabilities import Capabilities
-from .http.encoding import sendable_name
-from .http.prefix_cache import PrefixCache
+from .prefix_cache import PrefixCache
 from .protocol import ModelRequest
 
 #: Inserted between results and the user's text for servers where only the assistant may follow results. Mistral refuses
@@ -31,6 +31,10 @@ _GO_ON: Final = Message.user("Go on.")
 _NO_TOOLS: Final = Message.user("Tools are disabled now: do not call any. Answer in plain text.")
 #: Some servers refuse an empty description.
 _DESCRIPTION: Final = "A tool that was used earlier in this conversation."
+
+# The names of tools that providers accept, in earlier messages too.
+_NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME: Final = 64
 
 
 def fit(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
@@ -57,6 +61,11 @@ def fit(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
         messages = (*messages, _GO_ON)
     unchanged = messages is request.messages or messages == request.messages
     return request if unchanged else structs.replace(request, messages=messages)
+
+
+def sendable_name(name: str) -> str:
+    """Return a tool's name, or a call's id, that every provider accepts. A model may invent others."""
+    return _NOT_IN_A_NAME.sub("_", name[:_LONGEST_NAME]) or "_"
 
 
 def _with_tools(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:

@@ -3,7 +3,7 @@
 Any object with a `name` and a `stream` is a model; no base class is needed.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -290,9 +290,31 @@ def stream_reply(model: Model, request: ModelRequest) -> AsyncIterator[Delta | M
     seconds: float | None = getattr(model, "silence_timeout", SILENCE_TIMEOUT)
     if seconds is None:
         return model.stream(request)
-    from .http.read_timeout import limit_silence  # noqa: PLC0415 (loads asyncio, and few models need it)
+    return _limit_silence(model, request, seconds)
 
-    return limit_silence(model, request, seconds)
+
+async def _limit_silence(
+    model: Model, request: ModelRequest, seconds: float
+) -> AsyncGenerator[Delta | ModelResponse, None]:
+    from .read_timeout import ReadTimedOutError, read_timeout  # noqa: PLC0415 (loads asyncio, and few models need it)
+
+    stream, timeout = model.stream(request), read_timeout()
+    parts = aiter(stream)
+    try:
+        while True:
+            with timeout.until(timeout.now() + seconds):
+                item = await anext(parts, None)
+            if item is None:
+                return
+            yield item
+    except ReadTimedOutError as late:
+        why = f"model {model.name} yielded no part of its reply for {seconds:g} s (`silence_timeout`)"
+        raise ModelError(why, cause=Cause.TIMEOUT) from late
+    finally:
+        timeout.off()
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def too_long(model: str, reply: ModelResponse) -> ModelError:

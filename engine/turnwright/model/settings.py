@@ -4,6 +4,7 @@ Each provider has one function, a `SettingsMapping`. Its encoder adds `body` to 
 `unsupported` before the turn begins, so the two cannot differ. `max_tokens` is not mapped: the request has it.
 """
 
+import json
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -14,7 +15,6 @@ from turnwright.errors import ConfigError
 from turnwright.model_settings import ModelSettings
 
 from .capabilities import Capabilities
-from .http.encoding import checked_extra
 from .protocol import Model
 
 _LOG = logging.getLogger(__name__)
@@ -80,3 +80,23 @@ def supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[Mode
 def extra_of(settings: ModelSettings, reserved: Collection[str]) -> dict[str, JsonValue]:
     """Return the settings' own fields of the request. Raises `ConfigError` for one in `reserved`."""
     return checked_extra(settings.extra_body, reserved, "model_settings.extra_body")
+
+
+def checked_extra(
+    extra_body: Mapping[str, JsonValue] | None, reserved: Collection[str], name: str = "extra_body"
+) -> dict[str, JsonValue]:
+    """Check a caller's extra fields for every request. `name` is the option's name, for errors.
+
+    Raises `ConfigError` where it is not JSON or names a field in `reserved`.
+    """
+    if not isinstance(extra_body, Mapping | None):
+        raise ConfigError(f"{name} must be a mapping of fields to values, not {extra_body!r}")
+    extra = dict(extra_body or {})
+    wrong = extra.keys() & set(reserved)
+    if wrong:
+        raise ConfigError(f"{name} must not contain {', '.join(sorted(wrong))}: the request sets it")
+    try:
+        json.dumps(extra, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} cannot be written as JSON: {error}") from error
+    return extra

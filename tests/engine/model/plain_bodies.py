@@ -15,8 +15,7 @@ from turnwright.model.anthropic.blocks import encode_blocks
 from turnwright.model.anthropic.request import MAX_TOKENS
 from turnwright.model.anthropic.settings import MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.fit import BRIDGE
-from turnwright.model.http.encoding import sendable_name
+from turnwright.model.fit import BRIDGE, sendable_name
 from turnwright.model.openai_chat.request import to_wire
 from turnwright.model.openai_responses.request import MIN_TOKENS, to_input
 from turnwright.model.protocol import ModelRequest

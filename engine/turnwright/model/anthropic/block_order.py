@@ -13,7 +13,8 @@ from typing import Final, TypeGuard
 from pydantic import JsonValue
 
 from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
-from turnwright.model.http.encoding import replies_of, sendable_name
+from turnwright.model.fit import sendable_name
+from turnwright.model.http.encoding import replies_of
 
 Block = dict[str, JsonValue]
 

@@ -11,8 +11,9 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, Role, TextPart, ToolResultPart
+from turnwright.model.fit import sendable_name
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of, text_in
-from turnwright.model.http.encoding import dump, sendable_name
+from turnwright.model.http.encoding import dump
 from turnwright_states import CallStatus
 
 from .block_order import Block, in_order, is_thinking, text_blocks

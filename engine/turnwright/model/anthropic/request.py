@@ -8,10 +8,10 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError
 from turnwright.message import Message, ToolSpec
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump
-from turnwright.model.http.prefix_cache import PrefixCache
+from turnwright.model.http.encoding import EncodedMessage, dump
+from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
-from turnwright.model.settings import MappedSettings
+from turnwright.model.settings import MappedSettings, checked_extra
 from turnwright.model_settings import ModelSettings
 
 from .blocks import Blocks, encode_blocks

@@ -1,15 +1,13 @@
-"""The common parts of all encoders: JSON as bytes, a caller's extra fields, and a cache. No I/O."""
+"""The common parts of all encoders: JSON as bytes, and a cache. No I/O."""
 
 import json
-import re
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
 from pydantic import JsonValue
 
-from turnwright.errors import ConfigError
 from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
 
 from .text_buffer import mend
@@ -21,9 +19,6 @@ Encoded = TypeVar("Encoded")
 CHUNK: Final = 64 * 1024
 
 _JSON: Final = msgspec.json.Encoder()
-# The names of tools that providers accept, in earlier messages too.
-_NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST_NAME: Final = 64
 
 
 class EncodedMessage(Generic[Source, Encoded]):
@@ -79,11 +74,6 @@ def lengthened(chunks: tuple[bytes, ...], pieces: Iterable[bytes]) -> tuple[byte
     return tuple([chunk for chunk in row if chunk])
 
 
-def sendable_name(name: str) -> str:
-    """Return a tool's name, or a call's id, that every provider accepts. A model may invent others."""
-    return _NOT_IN_A_NAME.sub("_", name[:_LONGEST_NAME]) or "_"
-
-
 def replies_of(message: Message) -> Iterator[tuple[ReasoningPart | None, list[TextPart | ToolCallPart]]]:
     """Return the replies in a message: one, unless messages were merged. Reasoning begins a reply."""
     reasoning: ReasoningPart | None = None
@@ -95,23 +85,3 @@ def replies_of(message: Message) -> Iterator[tuple[ReasoningPart | None, list[Te
         elif isinstance(part, TextPart | ToolCallPart):
             rest.append(part)
     yield reasoning, rest
-
-
-def checked_extra(
-    extra_body: Mapping[str, JsonValue] | None, reserved: Collection[str], name: str = "extra_body"
-) -> dict[str, JsonValue]:
-    """Check a caller's extra fields for every request. `name` is the option's name, for errors.
-
-    Raises `ConfigError` where it is not JSON or names a field in `reserved`.
-    """
-    if not isinstance(extra_body, Mapping | None):
-        raise ConfigError(f"{name} must be a mapping of fields to values, not {extra_body!r}")
-    extra = dict(extra_body or {})
-    wrong = extra.keys() & set(reserved)
-    if wrong:
-        raise ConfigError(f"{name} must not contain {', '.join(sorted(wrong))}: the request sets it")
-    try:
-        json.dumps(extra, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{name} cannot be written as JSON: {error}") from error
-    return extra

@@ -17,6 +17,7 @@ import anyio.lowlevel
 from anyio.lowlevel import RunVar
 
 from turnwright.model.protocol import ModelError
+from turnwright.model.read_timeout import ReadTimedOutError, read_timeout
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright_states import Cause
 
@@ -24,7 +25,6 @@ from .connect_errors import unreachable
 from .decompression import UnknownEncodingError, Unpacker, UnpackError
 from .endpoint import Endpoint
 from .errors import MIN_SECRET, excerpt, http_failure
-from .read_timeout import ReadTimedOutError, read_timeout
 from .timeouts import Timeouts, Waiting
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.fit import BRIDGE, split_calls
+from turnwright.model.fit import BRIDGE, sendable_name, split_calls
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
-from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened, sendable_name
-from turnwright.model.http.prefix_cache import PrefixCache
+from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
+from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
-from turnwright.model.settings import MappedSettings
+from turnwright.model.settings import MappedSettings, checked_extra
 from turnwright.model_settings import ModelSettings
 
 from .settings import map_chat_settings

@@ -17,7 +17,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
-from turnwright.model.http.encoding import dump, replies_of, sendable_name
+from turnwright.model.fit import sendable_name
+from turnwright.model.http.encoding import dump, replies_of
 
 Item = dict[str, JsonValue]
 

@@ -9,10 +9,10 @@ from turnwright.errors import ConfigError
 from turnwright.message import FilePart, Message, TextPart, ToolResultPart, ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
-from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened
-from turnwright.model.http.prefix_cache import PrefixCache
+from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
+from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
-from turnwright.model.settings import MappedSettings
+from turnwright.model.settings import MappedSettings, checked_extra
 from turnwright.model_settings import ModelSettings
 
 from .kept_items import Item, items_of

@@ -8,16 +8,13 @@ read has time left. Their tests, and those of the clients' timeouts, run with bo
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Self
 
 import anyio
 from typing_extensions import override
-
-from turnwright.model.protocol import Delta, Model, ModelError, ModelRequest, ModelResponse
-from turnwright_states import Cause
 
 
 class ReadTimedOutError(Exception):
@@ -117,26 +114,3 @@ def read_timeout() -> ReadTimeout:
         return ReadTimeout()
     # A guest loop on asyncio has no asyncio task.
     return ReadTimeout() if asyncio.current_task(loop) is None else AsyncioReadTimeout(loop)
-
-
-async def limit_silence(
-    model: Model, request: ModelRequest, seconds: float
-) -> AsyncGenerator[Delta | ModelResponse, None]:
-    """Stream the reply of a model. Raises `ModelError` with `Cause.TIMEOUT` after `seconds` without a part of it."""
-    stream, timeout = model.stream(request), read_timeout()
-    parts = aiter(stream)
-    try:
-        while True:
-            with timeout.until(timeout.now() + seconds):
-                item = await anext(parts, None)
-            if item is None:
-                return
-            yield item
-    except ReadTimedOutError as late:
-        why = f"model {model.name} yielded no part of its reply for {seconds:g} s (`silence_timeout`)"
-        raise ModelError(why, cause=Cause.TIMEOUT) from late
-    finally:
-        timeout.off()
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.message import Message, ToolCallPart
-from turnwright.model.http.prefix_cache import PrefixCache
+from turnwright.model.prefix_cache import PrefixCache
 
 Messages = tuple[Message, ...]
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from tests.engine.model.jumping import LOOPS, Loop, run
 
-from turnwright.model.http.read_timeout import AsyncioReadTimeout, ReadTimedOutError, ReadTimeout, read_timeout
+from turnwright.model.read_timeout import AsyncioReadTimeout, ReadTimedOutError, ReadTimeout, read_timeout
 
 
 async def waited(seconds: float, *, at_most: float) -> bool:
