@@ -48,7 +48,7 @@ def fastapi_with(inspector: Inspector) -> FastAPI:
 
 
 @pytest.mark.parametrize("mounting", [fastapi_with, lambda one: Starlette(routes=[Mount("/ops/turns", one)])])
-async def test_mounted_all_its_addresses_are_below_the_mount(
+async def test_mounted_inspector_keeps_all_addresses_below_the_mount(
     engine: Engine, mounting: Callable[[Inspector], Starlette]
 ) -> None:
     turn = await paused_turn(engine)
@@ -101,7 +101,7 @@ async def test_an_error_of_the_inspector_is_a_page_without_the_error() -> None:
                 await client.get("/")
 
 
-async def test_a_store_that_can_only_be_read_is_shown_without_forms() -> None:
+async def test_read_only_store_is_shown_without_forms() -> None:
     """A form that was left open says why nothing is done. Nothing is written."""
 
     class Fixed(MemoryStore):
@@ -131,7 +131,7 @@ async def test_a_store_that_can_only_be_read_is_shown_without_forms() -> None:
             assert done.status_code == httpx.codes.SERVICE_UNAVAILABLE
 
 
-async def test_a_store_that_was_migrated_meanwhile_says_what_to_do(tmp_path: Path) -> None:
+async def test_store_migrated_during_operation_shows_advice(tmp_path: Path) -> None:
     """A page says it, and the task that summarizes turns does not end the server."""
     file = tmp_path / "turns.db"
     async with engine_on(file, "Done.") as engine:
@@ -147,7 +147,7 @@ async def test_a_store_that_was_migrated_meanwhile_says_what_to_do(tmp_path: Pat
             await Summaries(engine.store).catch_up()
 
 
-async def test_mounted_it_drives_while_its_host_runs(engine: Engine) -> None:
+async def test_mounted_inspector_drives_while_the_host_runs(engine: Engine) -> None:
     turn = await paused_turn(engine)
     inspector = inspector_app(engine, access=Open(), drives=True)
     app = fastapi_with(inspector)
@@ -161,7 +161,7 @@ async def test_mounted_it_drives_while_its_host_runs(engine: Engine) -> None:
     assert (await engine.get(turn)).text == "It is gone."
 
 
-async def test_the_entry_of_a_mounted_one_leads_to_its_first_page(engine: Engine) -> None:
+async def test_entry_of_a_mounted_inspector_leads_to_the_first_page(engine: Engine) -> None:
     inspector = inspector_app(engine, access=Token(TOKEN))
     app = Starlette(routes=[Mount("/ops/turns", inspector)])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ADDRESS) as client:
@@ -180,14 +180,14 @@ async def test_every_tab_of_every_step_is_a_page(engine: Engine, tab: str) -> No
 
 
 @pytest.mark.parametrize("at", ["0", "1", "x", "٣", "9" * 30, "9" * 5000])
-async def test_a_place_that_is_none_is_the_nearest_or_the_last(engine: Engine, at: str) -> None:
+async def test_invalid_place_is_the_nearest_or_the_last(engine: Engine, at: str) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         response = await person.client.get(f"/turns/{turn}", params={"at": at})
         assert response.status_code == httpx.codes.OK
 
 
-async def test_what_is_not_there_is_said_on_a_page(engine: Engine) -> None:
+async def test_unknown_path_is_a_not_found_page(engine: Engine) -> None:
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         for path in ("/nowhere", "/turns/nobody", "/static/nothing.js", "/static/../app.py", "/turns/a/b/c"):
             assert (await person.client.get(path)).status_code == httpx.codes.NOT_FOUND
@@ -205,7 +205,7 @@ async def test_no_page_names_another_server(engine: Engine) -> None:
             assert re.findall(r'(?:src|href|action|url\()\s*=?\s*"?https?://[^"]*', page) == []
 
 
-async def test_no_page_has_what_its_policy_forbids(engine: Engine) -> None:
+async def test_pages_comply_with_the_content_policy(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         for path in ("/", f"/turns/{turn}", *(f"/turns/{turn}?tab={tab}" for tab in TABS)):
@@ -229,13 +229,13 @@ WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright_inspector.
 @pytest.mark.parametrize(
     "also", ["pass", *(f"turnwright.cli.app.command('{name}')" for name in ("turns", "demo", "serve"))]
 )
-async def test_nothing_else_loads_what_the_inspector_needs(also: str) -> None:
+async def test_other_modules_do_not_load_the_inspector_dependencies(also: str) -> None:
     script = LOADED.format(also, WEB)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: ASYNC221
     assert ast.literal_eval(ran.stdout) == []
 
 
-async def test_the_inspector_loads_no_writer_of_tests_before_a_page_needs_it() -> None:
+async def test_writer_of_tests_is_loaded_only_when_needed() -> None:
     code = "import sys, turnwright_inspector; print('turnwright_testing.regression_test' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: ASYNC221
     assert ran.stdout == "False\n"

@@ -115,7 +115,7 @@ async def pages_of(file: Path, names: list[str]) -> dict[str, str]:
     return found
 
 
-async def test_what_was_written_is_inert_on_every_page(tmp_path: Path) -> None:
+async def test_hostile_text_is_inert_on_every_page(tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     pages = await pages_of(file, await turns_of_evil(file, EVIL))
     for path, text in pages.items():
@@ -129,7 +129,7 @@ async def test_what_was_written_is_inert_on_every_page(tmp_path: Path) -> None:
         assert text.rstrip().endswith("</html>")
 
 
-async def test_no_secret_is_on_any_page_or_in_a_journal_that_is_handed_out(tmp_path: Path) -> None:
+async def test_no_page_or_downloaded_journal_shows_a_secret(tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     said = " ".join(["It is", *SECRETS, "password=hunter22hunter22", "."])
     pages = await pages_of(file, await turns_of_evil(file, said))
@@ -140,7 +140,7 @@ async def test_no_secret_is_on_any_page_or_in_a_journal_that_is_handed_out(tmp_p
             assert all(json.loads(line)["kind"] for line in text.splitlines())
 
 
-def test_what_nobody_sees_is_made_visible() -> None:
+def test_invisible_characters_are_made_visible() -> None:
     assert visible("a\tb\nc\r") == "a\tb\nc\r"
     assert visible("\x00\x1b\x7f\x85\u202e\ud800\u2067") == "␀␛␡[U+0085][U+202E][U+D800][U+2067]"
     hidden = "\u061c\u200b\u2060\ufeff\u00ad\u2028\u2029\U000e0041"
@@ -160,11 +160,11 @@ def test_what_nobody_sees_is_made_visible() -> None:
         (3725.0, "1 h 2 min"),
     ],
 )
-def test_times_are_told_in_words(value: float, words: str) -> None:
+def test_times_are_written_in_words(value: float, words: str) -> None:
     assert seconds(value) == words
 
 
-def test_numbers_and_moments_are_told_for_people() -> None:
+def test_numbers_and_moments_are_formatted_for_people() -> None:
     assert [amount(one) for one in (0, 1234567, 0.5, 1.25, 0.0042, 0.000013, 0.00000001)] == [
         *("0", "1,234,567", "0.5", "1.25", "0.0042", "0.000013", "0.00000001")
     ]

@@ -59,7 +59,7 @@ def words_in(text: str) -> list[str]:
 
 @given(ARGUMENTS)
 @example({"passphrase": "qorrekt hxrse battqry stzple"})
-def test_values_are_hidden_whole_in_structures_and_in_each_way_to_write_them(arguments: dict[str, JsonValue]) -> None:
+def test_secret_values_are_hidden_in_structures_and_every_notation(arguments: dict[str, JsonValue]) -> None:
     assert words_in(json.dumps(NOBODYS.hide_in(arguments), ensure_ascii=False)) == []
     text = json.dumps(arguments)
     for _ in range(4):
@@ -69,7 +69,7 @@ def test_values_are_hidden_whole_in_structures_and_in_each_way_to_write_them(arg
 
 
 @given(st.text(alphabet="ab \n\\'é", max_size=40), st.sampled_from(['{}: "', '"{}":"', "{} = '", "{}='", "--{} '"]))
-def test_a_quoted_value_is_hidden_up_to_its_quote_and_what_is_behind_it_stays(said: str, opening: str) -> None:
+def test_quoted_secret_is_hidden_up_to_the_closing_quote(said: str, opening: str) -> None:
     begun = opening.format("api-key")
     quote = begun[-1]
     value = said.replace("\\", "\\\\").replace(quote, f"\\{quote}")
@@ -77,19 +77,19 @@ def test_a_quoted_value_is_hidden_up_to_its_quote_and_what_is_behind_it_stays(sa
     assert shown == f"before {begun}{HIDDEN if value else ''}{quote}, and after"
 
 
-def test_a_value_without_an_end_is_hidden_as_far_as_the_text_goes() -> None:
+def test_unterminated_secret_is_hidden_to_the_end_of_the_text() -> None:
     text = 'see passphrase: "qorrekt hxrse'
     assert NOBODYS.hide(text) == 'see passphrase: "***'
     assert opened_in(text) == (4, 17)
     assert opened_in(f'{text}" and') is None
 
 
-def test_a_secret_that_is_a_number_is_hidden_and_whether_one_is_set_is_not() -> None:
+def test_numeric_secret_is_hidden_but_booleans_are_shown() -> None:
     hidden = NOBODYS.hide_in({"password": 12345678, "secret": True, "api_key": None, "passwd": "", "n": 12345678})
     assert hidden == {"password": HIDDEN, "secret": True, "api_key": None, "passwd": "", "n": 12345678}
 
 
-def test_a_remark_in_brackets_is_no_value() -> None:
+def test_remark_in_brackets_is_no_value() -> None:
     for text in ("no secret = [] here", "secrets: {a, b}", "the password (see [1]) is 'old'"):
         assert "***" not in NOBODYS.hide(text).replace("= []", "")
 
@@ -112,7 +112,7 @@ async def enter(form: JsonValue = None) -> str:
 @example({"passphrase": "qorrekt hxrse battqry stzple"})
 @example({"password": '\\"qorrekt '})
 @example({"password": {"value": " qorrekt"}})
-def test_no_page_of_a_turn_shows_a_word_of_a_secret(arguments: dict[str, JsonValue]) -> None:
+def test_turn_pages_show_no_part_of_a_secret(arguments: dict[str, JsonValue]) -> None:
     anyio.run(partial(_check_pages, arguments))
 
 

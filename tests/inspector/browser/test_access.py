@@ -8,7 +8,7 @@ from .stage import PHONE, TOKEN, Stage, visiting
 from .test_accessibility import violations
 
 
-def test_without_the_token_there_is_nothing_to_see(browser: Browser, stage: Stage) -> None:
+def test_pages_without_the_token_show_nothing(browser: Browser, stage: Stage) -> None:
     context = browser.new_context()
     page = context.new_page()
     for path in ("/", "/turns/x", "/?token=wrong", "/static/inspector.js"):
@@ -20,7 +20,7 @@ def test_without_the_token_there_is_nothing_to_see(browser: Browser, stage: Stag
     context.close()
 
 
-def test_the_token_is_entered_on_the_page_that_asks_for_it(browser: Browser, stage: Stage) -> None:
+def test_token_is_entered_on_the_requested_page(browser: Browser, stage: Stage) -> None:
     """It leads to the page that was asked for; the page is styled within its policy, and axe finds nothing."""
     turn = stage.play("Hello.")
     context = browser.new_context(viewport=PHONE)
@@ -86,7 +86,7 @@ def test_another_site_cannot_send_a_form(browser: Browser, stage: Stage) -> None
         expect(page.get_by_role("button", name="Approve")).to_be_visible()
 
 
-def test_a_script_in_what_a_tool_returned_does_not_run(page: Page, stage: Stage) -> None:
+def test_script_in_a_tool_result_does_not_run(page: Page, stage: Stage) -> None:
     evil = "<img src=x onerror=\"document.title = 'owned'\"><script>document.title = 'owned'</script>"
     turn = stage.play(asks_for(("look_up", {"word": evil}), text=evil), f"{evil} **{evil}**", prompt=evil)
     for tab in ("chart", "transcript", "timeline", "budgets", "request", "journal", "reproduce"):

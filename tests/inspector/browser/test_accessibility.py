@@ -54,13 +54,15 @@ ON_A_PHONE: Final = ("chart", "timeline", "journal")
 @pytest.mark.parametrize(
     ("tab", "size"), [*((tab, "desktop") for tab in TABS), *((tab, "phone") for tab in ON_A_PHONE)]
 )
-def test_a_turn_with_each_tab(browser: Browser, stage: Stage, turns: dict[str, str], tab: str, size: str) -> None:
+def test_turn_page_with_each_tab_is_accessible(
+    browser: Browser, stage: Stage, turns: dict[str, str], tab: str, size: str
+) -> None:
     with visiting(browser, stage, SIZES[size]) as page:
         page.goto(stage.url(turns["mixed"], f"?tab={tab}&step=1"))
         assert violations(page) == []
 
 
-def test_a_transcript_with_all_of_it_open(page: Page, stage: Stage) -> None:
+def test_fully_unfolded_transcript_is_accessible(page: Page, stage: Stage) -> None:
     """Calls, Markdown with code, a table and a list, and JSON."""
     text = "# It\n\n- **a** [b](https://a.example)\n\n| a | b |\n|-|-|\n| 1 | 2 |\n\n```python\nx = 'a' # b\n```\n\n> c"
     calls = asks_for(("look_up", {"word": "a", "in": [1, 2, 3, 4, 5]}), ("broken", {"word": "b"}), text=text)
@@ -71,7 +73,7 @@ def test_a_transcript_with_all_of_it_open(page: Page, stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str], size: str) -> None:
+def test_turns_of_each_kind_are_accessible(browser: Browser, stage: Stage, turns: dict[str, str], size: str) -> None:
     with visiting(browser, stage, SIZES[size]) as page:
         for turn in turns.values():
             page.goto(stage.url(turn, "?tab=budgets"))
@@ -103,20 +105,22 @@ NO_PAGES: Final = {"journal", "export", "live", "turn-live", "static", "turn-fil
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("path", [path for paths in PAGES.values() for path in paths])
-def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str) -> None:
+def test_other_pages_are_accessible(
+    browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str
+) -> None:
     with visiting(browser, stage, SIZES[size], unanswered=True) as page:
         page.goto(f"{stage.address}{path.format(**turns)}")
         assert violations(page) == []
 
 
-def test_no_page_is_left_out() -> None:
+def test_accessibility_tests_cover_every_page() -> None:
     routes = inspector_app(Engine(store=MemoryStore())).routes
     named = {getattr(route, "name", "") for route in routes if "GET" in (getattr(route, "methods", None) or ("GET",))}
     assert named - NO_PAGES == PAGES.keys() - {""}
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_is_said_when_something_went_wrong(browser: Browser, stage: Stage, size: str) -> None:
+def test_error_messages_are_accessible(browser: Browser, stage: Stage, size: str) -> None:
     """Of somebody's action with what was written, and of what the page tried by itself."""
     turn = stage.play(asks_for(("delete_file", {"path": "a"})))
     with visiting(browser, stage, SIZES[size], unanswered=True) as page:

@@ -28,7 +28,7 @@ def test_a_turn_is_watched_live_paused_answered_and_finished(page: Page, stage: 
     assert page.evaluate("window.sameDocument")
 
 
-def test_what_is_typed_stays_while_the_turn_goes_on(page: Page, stage: Stage) -> None:
+def test_typed_text_survives_updates_of_the_turn(page: Page, stage: Stage) -> None:
     wait = asks_for(("wait_here", {"word": "a"}))
     with stage.playing(wait, wait, "Done.") as turn:
         page.goto(stage.url(turn))
@@ -45,7 +45,7 @@ def test_what_is_typed_stays_while_the_turn_goes_on(page: Page, stage: Stage) ->
         expect(box).to_have_value("")
 
 
-def test_a_turn_is_stopped_after_one_more_question(page: Page, stage: Stage) -> None:
+def test_stopping_a_turn_needs_a_confirmation(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     stop = page.get_by_role("button", name="Stop it")
@@ -56,7 +56,7 @@ def test_a_turn_is_stopped_after_one_more_question(page: Page, stage: Stage) -> 
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 
-def test_a_fork_is_driven_on_beside_its_original(page: Page, stage: Stage) -> None:
+def test_fork_is_driven_independently_of_the_original(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("look_up", {"word": "a"})), "It is not there.")
     page.goto(stage.url(turn, "?step=1"))
     page.get_by_role("button", name=re.compile("^Fork")).first.click()
@@ -78,7 +78,7 @@ def test_a_second_click_starts_no_second_turn(page: Page, stage: Stage) -> None:
     assert len(sent) == 1
 
 
-def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Stage) -> None:
+def test_late_answer_is_refused_and_keeps_the_typed_text(browser: Browser, stage: Stage) -> None:
     turn = stage.play(ASKS, ASKS)
     context = browser.new_context()
     late = context.new_page()
@@ -120,7 +120,7 @@ def sent_by(page: Page) -> list[str]:
     return sent
 
 
-def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, stage: Stage) -> None:
+def test_key_press_does_not_answer_a_replaced_question(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     page.get_by_label("A message for the model").fill("Not the old one.")
@@ -141,7 +141,7 @@ def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, sta
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
-def test_a_click_is_not_taken_by_a_question_that_has_just_come(page: Page, stage: Stage) -> None:
+def test_click_on_a_newly_shown_question_is_ignored(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     page.evaluate("void (window.isReady = () => true)")
@@ -156,7 +156,7 @@ def test_a_click_is_not_taken_by_a_question_that_has_just_come(page: Page, stage
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
-def test_a_click_is_not_taken_by_a_question_that_has_just_moved(page: Page, stage: Stage) -> None:
+def test_click_on_a_recently_moved_question_is_ignored(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("delete_file", {"path": "old.log"}), ("delete_file", {"path": "precious.db"})))
     page.goto(stage.url(turn))
     place = "button => button.getBoundingClientRect().top"
@@ -174,7 +174,7 @@ def test_a_click_is_not_taken_by_a_question_that_has_just_moved(page: Page, stag
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
-def test_what_was_begun_for_one_turn_does_not_go_to_another(page: Page, stage: Stage) -> None:
+def test_input_typed_for_a_turn_does_not_go_to_another(page: Page, stage: Stage) -> None:
     """Its page comes in place of the other's without the document being loaded anew."""
     turn, other = stage.play(ASKS), stage.play(ASKS)
     page.goto(stage.url(turn))
@@ -188,7 +188,7 @@ def test_what_was_begun_for_one_turn_does_not_go_to_another(page: Page, stage: S
     expect(page.get_by_label("Send a message to the turn")).to_have_value("")
 
 
-def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None:
+def test_pages_work_without_scripts(browser: Browser, stage: Stage) -> None:
     turn = stage.play(ASKS)
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -207,7 +207,7 @@ def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None
     context.close()
 
 
-def test_what_the_page_advises_is_a_button(page: Page, stage: Stage) -> None:
+def test_advice_on_the_page_is_a_button(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.set_viewport_size({"width": 390, "height": 600})
     page.goto(stage.url(turn))
@@ -220,7 +220,7 @@ def test_what_the_page_advises_is_a_button(page: Page, stage: Stage) -> None:
     expect(page.get_by_role("region", name="Answer")).to_have_text("Done.")
 
 
-def test_a_long_approval_stands_in_a_box_and_is_given_after_its_end_was_seen(browser: Browser, stage: Stage) -> None:
+def test_long_approval_is_given_only_after_scrolling_to_the_end(browser: Browser, stage: Stage) -> None:
     """Also one of several that are approved at once. Without scripts all of it is on the page."""
     command = "\n".join(f"line {number} of the script" for number in range(1_500))
     turns = [stage.play(asks_for(("delete_file", {"path": command})), "Done.") for _ in range(2)]

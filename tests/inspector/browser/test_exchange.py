@@ -74,7 +74,7 @@ def current_step(page: Page, title: str) -> None:
     expect(page.locator("#steps [aria-current] .step-title")).to_have_text(title)
 
 
-def test_what_takes_long_says_that_it_is_under_way(page: Page, stage: Stage) -> None:
+def test_slow_request_is_shown_as_busy(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.")
     page.goto(stage.url(turn))
     held = Held(page, of(turn))
@@ -85,7 +85,7 @@ def test_what_takes_long_says_that_it_is_under_way(page: Page, stage: Stage) -> 
     expect(page.locator("html[data-busy]")).to_have_count(0)
 
 
-def test_a_turn_stays_in_view_while_the_store_cannot_be_read_and_goes_on_afterwards(page: Page, stage: Stage) -> None:
+def test_turn_stays_visible_while_the_store_fails_and_then_continues(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
         expect(page.locator("#step-1")).to_be_visible()
@@ -135,7 +135,7 @@ def test_the_list_stays_in_view_while_the_store_cannot_be_read(page: Page, stage
     assert len(failed) == 1
 
 
-def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, stage: Stage) -> None:
+def test_expired_session_keeps_the_typed_text_and_can_log_in_again(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     words = page.get_by_label("A message for the model")
@@ -154,7 +154,7 @@ def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, 
     expect(page.locator("#notice")).to_be_hidden()
 
 
-def test_words_that_do_not_arrive_stay_to_be_sent_again(page: Page, stage: Stage) -> None:
+def test_unsent_text_stays_to_be_sent_again(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     box = page.get_by_label("Send a message to the turn")
@@ -172,7 +172,7 @@ def test_words_that_do_not_arrive_stay_to_be_sent_again(page: Page, stage: Stage
     expect(box).to_have_value("")
 
 
-def test_a_link_that_leads_nowhere_takes_nothing_away(page: Page, stage: Stage) -> None:
+def test_broken_link_removes_nothing_from_the_page(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.")
     page.goto(stage.url(turn))
     stage.delete(turn)
@@ -182,7 +182,7 @@ def test_a_link_that_leads_nowhere_takes_nothing_away(page: Page, stage: Stage) 
     expect(page).to_have_url(stage.url(turn))
 
 
-def test_an_error_of_the_inspector_is_told_and_takes_nothing_away(page: Page, stage: Stage) -> None:
+def test_server_error_is_shown_and_removes_nothing(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.")
     page.goto(stage.url(turn))
     failing(page, of(turn), times=1, status=500, body=bytes(failure().body).decode())
@@ -194,7 +194,7 @@ def test_an_error_of_the_inspector_is_told_and_takes_nothing_away(page: Page, st
     expect(page).to_have_url(stage.url(turn, "?tab=journal"))
 
 
-def test_a_replay_stops_where_nothing_is_answered(page: Page, stage: Stage) -> None:
+def test_replay_stops_at_a_failed_request(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.")
     page.goto(stage.url(turn))
     failing(page, of(turn), times=1)
@@ -207,7 +207,7 @@ def test_a_replay_stops_where_nothing_is_answered(page: Page, stage: Stage) -> N
     expect(page.locator("#notice")).to_be_hidden()
 
 
-def test_a_turn_that_is_deleted_while_it_is_watched_stays_in_view(page: Page, stage: Stage) -> None:
+def test_turn_deleted_while_open_stays_visible(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     stage.delete(turn)
@@ -215,7 +215,7 @@ def test_a_turn_that_is_deleted_while_it_is_watched_stays_in_view(page: Page, st
     expect(page.locator(".asked")).to_be_visible()
 
 
-def test_a_slow_step_is_not_undone_by_what_happens_meanwhile(page: Page, stage: Stage) -> None:
+def test_slow_step_is_not_undone_by_live_updates(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
         held = Held(page, re.compile(r"\?step=1\b"))
@@ -229,7 +229,7 @@ def test_a_slow_step_is_not_undone_by_what_happens_meanwhile(page: Page, stage: 
         expect(page).to_have_url(re.compile(r"\?step=1\b"))
 
 
-def test_what_is_answered_after_somebody_went_on_is_not_shown(page: Page, stage: Stage) -> None:
+def test_response_arriving_after_navigation_is_not_shown(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
         held = Held(page, re.compile(rf"/turns/{re.escape(turn)}$"))
@@ -244,7 +244,7 @@ def test_what_is_answered_after_somebody_went_on_is_not_shown(page: Page, stage:
         current_step(page, "Step 1")
 
 
-def test_a_slow_deed_does_not_bring_back_the_view_that_was_left(page: Page, stage: Stage) -> None:
+def test_slow_action_does_not_restore_the_previous_view(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     held = Held(page, re.compile("/steer$"), "POST")
@@ -257,7 +257,7 @@ def test_a_slow_deed_does_not_bring_back_the_view_that_was_left(page: Page, stag
     expect(page.locator("#tabs [aria-current]")).to_have_text("Journal")
 
 
-def test_a_pointer_that_is_taken_away_does_not_end_the_watching(page: Page, stage: Stage) -> None:
+def test_canceled_pointer_does_not_end_live_updates(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
         for kind in ("pointerdown", "pointercancel"):
@@ -266,7 +266,7 @@ def test_a_pointer_that_is_taken_away_does_not_end_the_watching(page: Page, stag
         expect(page.locator("#step-2")).to_be_visible()
 
 
-def test_the_watching_goes_on_after_its_connection_was_refused(page: Page, stage: Stage) -> None:
+def test_live_updates_continue_after_a_refused_connection(page: Page, stage: Stage) -> None:
     refused: list[Request] = []
 
     def answer(route: Route) -> None:
@@ -289,7 +289,7 @@ def test_the_watching_goes_on_after_its_connection_was_refused(page: Page, stage
         expect(page.locator("#stop-title")).to_have_text(DONE)
 
 
-def test_a_turn_and_its_journal_are_downloaded(page: Page, stage: Stage) -> None:
+def test_turn_and_journal_are_downloaded(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.")
     for tab, link in (("reproduce", "Download the turn"), ("journal", "Download as JSON lines")):
         page.goto(stage.url(turn, f"?tab={tab}"))

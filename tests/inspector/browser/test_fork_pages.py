@@ -7,7 +7,7 @@ from turnwright.model import asks_for
 from .stage import PHONE, Stage
 
 
-def test_a_step_is_run_again_with_another_result_and_both_turns_are_compared(page: Page, stage: Stage) -> None:
+def test_edited_step_runs_again_and_both_turns_are_compared(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("look_up", {"word": "alpha"})), "It is not there.")
     page.goto(stage.url(turn, "?step=2"))
     page.get_by_role("link", name="Edit and run again").click()
@@ -24,7 +24,7 @@ def test_a_step_is_run_again_with_another_result_and_both_turns_are_compared(pag
     expect(page.get_by_role("group", name="Difference of: request")).to_contain_text("of the Greeks")
 
 
-def test_a_turn_is_judged_and_the_judgment_taken_back(page: Page, stage: Stage) -> None:
+def test_judgment_of_a_turn_is_given_and_withdrawn(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.")
     page.goto(stage.url(turn))
     page.get_by_role("button", name="Good").click()

@@ -19,7 +19,7 @@ def mixed(stage: Stage) -> str:
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP])
-def test_the_slider_stays_where_it_is_at_every_place_of_the_turn(
+def test_slider_stays_in_place_at_every_fact_of_the_turn(
     browser: Browser, stage: Stage, mixed: str, size: dict[str, int]
 ) -> None:
     with visiting(browser, stage, size) as page:  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def test_on_a_phone_the_content_begins_on_the_first_screen(browser: Browser, sta
         below(page, "#tab", ".children")
 
 
-def test_on_paper_all_of_an_answer_stands_and_nothing_lies_over_it(page: Page, stage: Stage) -> None:
+def test_printed_answer_is_complete_and_uncovered(page: Page, stage: Stage) -> None:
     turn = stage.play("A line.\n\n" * 60 + "The end.")
     page.goto(stage.url(turn))
     page.emulate_media(media="print")
@@ -62,7 +62,7 @@ def test_on_paper_all_of_an_answer_stands_and_nothing_lies_over_it(page: Page, s
     assert widths[0] == widths[1]
 
 
-def test_all_figures_leave_the_name_of_the_agent_its_line(page: Page, stage: Stage) -> None:
+def test_agent_name_keeps_a_line_beside_all_figures(page: Page, stage: Stage) -> None:
     usage = Usage(
         input_tokens=1_000_000, output_tokens=90_000, cost=1.5, cached_tokens=880_000, reasoning_tokens=50_000
     )
@@ -94,7 +94,7 @@ def test_on_a_phone_the_list_begins_on_the_first_screen_and_filters_unfold(brows
         expect(page.get_by_label("Outcome")).to_be_visible()
 
 
-def test_on_a_phone_the_navigation_shows_where_it_goes_on(browser: Browser, stage: Stage) -> None:
+def test_navigation_on_a_phone_shows_where_more_follows(browser: Browser, stage: Stage) -> None:
     with visiting(browser, stage, PHONE) as page:
         page.goto(stage.address)
         nav = page.locator(".top nav")

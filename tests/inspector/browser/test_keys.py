@@ -18,7 +18,7 @@ def answered(stage: Stage) -> str:
     return stage.play(asks_for(("look_up", {"word": "a"})), "Done.")
 
 
-def test_j_and_k_walk_the_rows_of_a_list_and_enter_opens_one(page: Page, stage: Stage, answered: str) -> None:
+def test_j_and_k_walk_the_list_rows_and_enter_opens_a_row(page: Page, stage: Stage, answered: str) -> None:
     page.goto(f"{stage.address}/")
     for key, row in (("j", 0), ("j", 1), ("k", 0), ("k", 0)):
         page.keyboard.press(key)
@@ -27,7 +27,7 @@ def test_j_and_k_walk_the_rows_of_a_list_and_enter_opens_one(page: Page, stage: 
     expect(page).to_have_url(stage.url(answered))
 
 
-def test_j_walks_the_turns_that_need_somebody_and_those_of_a_session(page: Page, stage: Stage) -> None:
+def test_j_walks_open_turns_and_the_turns_of_a_session(page: Page, stage: Stage) -> None:
     for place in ("a", "b"):
         stage.play(asks_for(("delete_file", {"path": place})), prompt=f"Delete {place}.")
         stage.play("See [it](https://a.example).", session="walked")
@@ -56,7 +56,7 @@ def test_the_palette_goes_to_steps_tabs_and_pages(page: Page, stage: Stage, answ
 
 
 @pytest.mark.usefixtures("answered")
-def test_the_palette_goes_to_a_view_of_a_list(page: Page, stage: Stage) -> None:
+def test_palette_leads_to_a_view_of_a_list(page: Page, stage: Stage) -> None:
     page.goto(f"{stage.address}/agents")
     page.keyboard.press("Control+k")
     page.locator("#palette-field").fill("fail most")
@@ -78,7 +78,7 @@ def test_the_palette_searches_turns_and_is_accessible(page: Page, stage: Stage, 
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
-def test_the_palette_goes_to_a_form_and_does_not_send_it(page: Page, stage: Stage) -> None:
+def test_palette_focuses_a_form_without_submitting(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("delete_file", {"path": "a"})))
     page.goto(stage.url(turn))
     page.keyboard.press("Control+k")

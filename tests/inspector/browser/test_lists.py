@@ -14,7 +14,7 @@ from .stage import DESKTOP, PHONE, Stage, visiting
 ASKS = asks_for(("delete_file", {"path": "old.log"}))
 
 
-def test_a_search_finds_words_of_results_while_they_are_typed(page: Page, stage: Stage) -> None:
+def test_search_finds_words_of_results_while_typing(page: Page, stage: Stage) -> None:
     """The address keeps the search."""
     found = stage.play(asks_for(("look_up", {"word": "quokka"})), "It is small.", prompt="Find an animal.")
     stage.play("Nothing.", prompt="Find a plant.")
@@ -27,7 +27,7 @@ def test_a_search_finds_words_of_results_while_they_are_typed(page: Page, stage:
     expect(page.locator("#turns tbody tr")).to_have_count(1)
 
 
-def test_the_views_and_the_way_back_follow_the_filters(page: Page, stage: Stage) -> None:
+def test_views_and_back_button_follow_the_filters(page: Page, stage: Stage) -> None:
     stage.play("Nothing.", prompt="Find a plant.")
     page.goto(stage.address)
     view = page.locator("#views [aria-current]")
@@ -64,7 +64,7 @@ def test_no_row_moves_below_the_pointer_and_the_list_catches_up_afterwards(page:
     expect(rows).to_have_count(2)
 
 
-def test_a_click_sorts_the_list_and_another_one_turns_it_round(page: Page, stage: Stage) -> None:
+def test_click_on_a_column_sorts_and_a_second_click_reverses(page: Page, stage: Stage) -> None:
     stage.play(asks_for(("look_up", {"word": "a"})), "Two steps.", name="Sorted")
     stage.play("One step.", name="Sorted")
     page.goto(f"{stage.address}/?agent=sorted")
@@ -78,7 +78,7 @@ def test_a_click_sorts_the_list_and_another_one_turns_it_round(page: Page, stage
     )
 
 
-def test_an_agent_leads_to_its_turns(page: Page, stage: Stage) -> None:
+def test_agent_links_to_the_turns_of_the_agent(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.", name="Solitary")
     page.goto(f"{stage.address}/agents")
     page.get_by_role("link", name="Solitary").click()
@@ -86,7 +86,7 @@ def test_an_agent_leads_to_its_turns(page: Page, stage: Stage) -> None:
     expect(page.locator("#turns tbody tr")).to_contain_text(turn)
 
 
-def test_a_turn_that_needs_somebody_is_answered_where_it_stands(browser: Browser, stage: Stage) -> None:
+def test_turn_on_the_needs_you_page_is_answered_in_place(browser: Browser, stage: Stage) -> None:
     """On a phone too. Every page says how many there are."""
     turn = stage.play(ASKS, prompt="Delete it alone.")
     with visiting(browser, stage, PHONE) as page:
@@ -102,7 +102,7 @@ def test_a_turn_that_needs_somebody_is_answered_where_it_stands(browser: Browser
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_several_turns_are_rejected_at_once_and_those_that_are_not_chosen_stay(page: Page, stage: Stage) -> None:
+def test_rejecting_several_turns_leaves_unselected_turns_open(page: Page, stage: Stage) -> None:
     turns = [stage.play(ASKS, prompt=f"Delete number {number}.") for number in range(3)]
     page.goto(f"{stage.address}/needs-you")
     for turn in turns[:2]:
@@ -137,7 +137,7 @@ def test_the_buttons_for_several_turns_stay_below_the_head_of_the_page(
         assert bar["y"] >= head["y"] + head["height"] - 1
 
 
-def test_a_box_that_was_chosen_for_one_question_does_not_answer_another(browser: Browser, stage: Stage) -> None:
+def test_checkbox_of_a_question_does_not_answer_another(browser: Browser, stage: Stage) -> None:
     turn = stage.play(ASKS, prompt="Delete two.")
     with visiting(browser, stage, unanswered=True) as page:
         page.goto(f"{stage.address}/needs-you")
@@ -162,7 +162,7 @@ def test_a_notification_is_offered_and_remembered(browser: Browser, stage: Stage
         expect(button).to_have_attribute("aria-pressed", "false")
 
 
-def test_a_session_is_read_from_its_list(page: Page, stage: Stage) -> None:
+def test_session_is_opened_from_the_list_of_sessions(page: Page, stage: Stage) -> None:
     for prompt, answer in (("How are you?", "**Well**, thanks."), ("And today?", "Better.")):
         stage.play(answer, prompt=prompt, session="small talk")
     page.goto(f"{stage.address}/sessions")
@@ -186,7 +186,7 @@ def test_no_long_name_pushes_a_column_out_of_the_table_of_agents(browser: Browse
         assert table.evaluate("box => box.scrollWidth - box.clientWidth") == 0
 
 
-def test_the_columns_of_the_list_keep_their_places_while_numbers_grow(page: Page, stage: Stage) -> None:
+def test_list_columns_stay_in_place_while_numbers_grow(page: Page, stage: Stage) -> None:
     stage.play("Done.")
     page.goto(stage.address)
     before = page.locator("thead th").evaluate_all("all => all.map(one => one.getBoundingClientRect().x)")
@@ -195,7 +195,7 @@ def test_the_columns_of_the_list_keep_their_places_while_numbers_grow(page: Page
     assert after == before
 
 
-def test_on_a_phone_the_figures_of_a_running_turn_move_nothing_while_they_grow(browser: Browser, stage: Stage) -> None:
+def test_growing_figures_on_a_phone_move_nothing(browser: Browser, stage: Stage) -> None:
     with (
         visiting(browser, stage, PHONE) as page,
         stage.playing(asks_for(("wait_here", {"word": "a"})), "Done.") as turn,

@@ -66,7 +66,7 @@ def test_a_run_is_read_step_by_step(browser: Browser, recorded: Stage, size: Vie
         assert violations(page) == []
 
 
-def test_a_drag_on_the_timeline_of_a_run_zooms_and_a_bar_leads_to_its_call(browser: Browser, recorded: Stage) -> None:
+def test_drag_on_a_run_timeline_zooms_and_a_bar_opens_the_call(browser: Browser, recorded: Stage) -> None:
     with visiting(browser, recorded, DESKTOP) as page:
         page.goto(f"{recorded.address}/runs/2")
         page.get_by_role("link", name="Timeline").click()
@@ -86,7 +86,7 @@ def test_a_drag_on_the_timeline_of_a_run_zooms_and_a_bar_leads_to_its_call(brows
         expect(page.locator("details.call[open]")).to_contain_text("word-2")
 
 
-def test_the_list_of_runs_is_filtered_while_one_types(browser: Browser, recorded: Stage) -> None:
+def test_list_of_runs_is_filtered_while_typing(browser: Browser, recorded: Stage) -> None:
     with visiting(browser, recorded, DESKTOP) as page:
         page.goto(f"{recorded.address}/runs")
         expect(page.locator("a.cover")).to_have_count(2)
@@ -97,9 +97,7 @@ def test_the_list_of_runs_is_filtered_while_one_types(browser: Browser, recorded
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_agents_statistics_and_comparisons_of_runs_can_be_used_by_everybody(
-    browser: Browser, recorded: Stage, size: ViewportSize
-) -> None:
+def test_run_statistics_and_comparisons_are_accessible(browser: Browser, recorded: Stage, size: ViewportSize) -> None:
     with visiting(browser, recorded, size) as page:
         page.goto(f"{recorded.address}/runs")
         page.get_by_role("link", name="By agent and model").click()

@@ -9,7 +9,7 @@ from turnwright.model import asks_for
 from .stage import Stage, searching
 
 
-def test_a_drag_over_the_scale_zooms_and_the_way_back_shows_the_whole_turn(page: Page, stage: Stage) -> None:
+def test_drag_over_the_scale_zooms_and_back_shows_the_whole_turn(page: Page, stage: Stage) -> None:
     turn = stage.play(searching(calls=3), repeat=True, steps=12)
     page.goto(stage.url(turn, "?tab=timeline"))
     lanes = page.locator("#timeline [aria-label='Steps and calls'] > .lane")
@@ -33,7 +33,7 @@ def test_a_drag_over_the_scale_zooms_and_the_way_back_shows_the_whole_turn(page:
     expect(lanes).to_have_count(12 * 4 + 1)
 
 
-def test_a_bar_leads_to_the_request_of_its_step(page: Page, stage: Stage) -> None:
+def test_timeline_bar_opens_the_request_of_the_step(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("look_up", {"word": "a"})), "Done.")
     page.goto(stage.url(turn, "?tab=timeline"))
     page.locator(".lane[data-step='2'] .bar-model").click()
@@ -41,7 +41,7 @@ def test_a_bar_leads_to_the_request_of_its_step(page: Page, stage: Stage) -> Non
     expect(page.locator("#steps [aria-current] .step-title")).to_have_text("Step 2")
 
 
-def test_what_runs_now_says_for_how_long(page: Page, stage: Stage) -> None:
+def test_running_call_shows_the_elapsed_time(page: Page, stage: Stage) -> None:
     with stage.playing(asks_for(("wait_here", {"word": "a"})), "It is done.") as turn:
         page.goto(stage.url(turn, "?tab=timeline"))
         expect(page.locator(".runs-now")).to_contain_text(re.compile(r"Runs now: wait_here \(call00001\) for \d+ s"))

@@ -65,7 +65,7 @@ def test_a_turn_of_twenty_three_steps_fits_on_two_screens(page: Page, stage: Sta
     expect(page.locator(".call")).to_have_count(22)
 
 
-def test_a_call_is_a_row_that_opens_to_all_of_it(page: Page, stage: Stage, long: str) -> None:
+def test_call_row_opens_to_the_full_call(page: Page, stage: Stage, long: str) -> None:
     page.goto(stage.url(long))
     call = page.locator(".call").first
     expect(call.locator("summary")).to_have_text(
@@ -91,7 +91,7 @@ def test_a_chosen_step_is_scrolled_to(page: Page, stage: Stage, long: str) -> No
     expect(page.locator(".line[data-step='20']")).to_be_in_viewport()
 
 
-def test_markdown_is_rendered_and_can_be_read_as_it_was_written(page: Page, stage: Stage, long: str) -> None:
+def test_rendered_markdown_can_be_read_as_raw_text(page: Page, stage: Stage, long: str) -> None:
     page.goto(stage.url(long))
     answer = page.get_by_role("region", name="Answer")
     expect(answer.locator("strong")).to_have_text("not")
@@ -113,7 +113,7 @@ def test_json_folds_and_is_copied_whole(page: Page, stage: Stage) -> None:
     assert copied == {"found": {"a": [1, 2, 3, 4, 5, 6]}, "of": 7}
 
 
-def test_a_picture_is_a_thumbnail_that_opens(page: Page, stage: Stage) -> None:
+def test_picture_thumbnail_opens_the_picture(page: Page, stage: Stage) -> None:
     turn = stage.play("A dot.", files=[FilePart.of(PNG, "image/png", "dot.png")])
     page.goto(stage.url(turn))
     thumb = page.get_by_role("link", name="dot.png")
@@ -127,7 +127,7 @@ def test_a_picture_is_a_thumbnail_that_opens(page: Page, stage: Stage) -> None:
     expect(page).to_have_url(stage.url(turn))
 
 
-def test_a_call_and_its_sub_agents_turn_lead_to_each_other(page: Page, stage: Stage) -> None:
+def test_call_and_sub_agent_turn_link_to_each_other(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("helper", {"prompt": "Help."})), "I helped.", "Done.")
     page.goto(stage.url(turn))
     call = page.locator(".call")
@@ -140,7 +140,7 @@ def test_a_call_and_its_sub_agents_turn_lead_to_each_other(page: Page, stage: St
     expect(page.locator("#steps [aria-current] .step-title")).to_have_text("Step 1")
 
 
-def test_nothing_above_a_live_transcript_moves(page: Page, stage: Stage) -> None:
+def test_live_transcript_does_not_move_the_content_above(page: Page, stage: Stage) -> None:
     lines = [asks_for(("wait_here", {"word": word}), ("helper", {"prompt": word})) for word in "abc"]
     with stage.playing(*[one for line in lines for one in (line, "I helped.")], "Done.", steps=40) as turn:
         page.goto(stage.url(turn))
@@ -155,7 +155,7 @@ def test_nothing_above_a_live_transcript_moves(page: Page, stage: Stage) -> None
         assert not page.evaluate("[...moments].filter((words) => words.includes('UTC'))")
 
 
-def test_what_is_being_written_stands_at_the_end_until_the_page_has_it(page: Page, stage: Stage) -> None:
+def test_streamed_text_stays_at_the_end_until_the_page_updates(page: Page, stage: Stage) -> None:
     page.add_init_script(FAKE_EVENTS)
     with stage.playing(WAITS, WAITS, "It is done.") as turn:
         page.goto(stage.url(turn))
@@ -175,7 +175,7 @@ def test_what_is_being_written_stands_at_the_end_until_the_page_has_it(page: Pag
         expect(page.locator("#writing")).to_be_hidden()
 
 
-def test_the_end_of_a_live_transcript_stays_in_view_and_a_pill_leads_to_it(page: Page, stage: Stage) -> None:
+def test_live_transcript_follows_the_end_and_a_pill_leads_back(page: Page, stage: Stage) -> None:
     page.add_init_script(FAKE_EVENTS)
     grow = "stream.emit('piece', { kind: 'text', index: 0, text: '\\nAnother line.'.repeat(20) })"
     at_end = "document.querySelector('#lines').getBoundingClientRect().bottom <= innerHeight"

@@ -45,7 +45,7 @@ def test_the_arrow_keys_walk_the_steps_and_the_tabs(page: Page, stage: Stage, ca
         current_tab(page, title)
 
 
-def test_keys_that_are_typed_into_a_field_walk_nowhere(page: Page, stage: Stage) -> None:
+def test_keys_typed_into_a_field_do_not_navigate(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("delete_file", {"path": "a"})))
     page.goto(stage.url(turn))
     field = page.locator("textarea").first
@@ -56,7 +56,7 @@ def test_keys_that_are_typed_into_a_field_walk_nowhere(page: Page, stage: Stage)
     current_step(page, "Whole turn")
 
 
-def test_the_step_the_tab_and_the_place_stand_in_the_address(page: Page, stage: Stage, capped: str) -> None:
+def test_address_contains_the_step_the_tab_and_the_place(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped))
     page.locator("#step-2 a").click()
     expect(page).to_have_url(re.compile(r"[?&]step=2(&|$)"))
@@ -73,7 +73,7 @@ def test_the_step_the_tab_and_the_place_stand_in_the_address(page: Page, stage: 
     current_tab(page, "Journal")
 
 
-def test_the_slider_shows_the_turn_as_it_once_stood(page: Page, stage: Stage, capped: str) -> None:
+def test_slider_shows_an_earlier_state_of_the_turn(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=chart"))
     slider = page.get_by_role("slider", name="Place in the journal")
     expect(slider).to_have_attribute("aria-valuetext", re.compile("conclusion, CAP_HIT$"))
@@ -90,7 +90,7 @@ def test_the_slider_shows_the_turn_as_it_once_stood(page: Page, stage: Stage, ca
     assert "at=" not in page.url
 
 
-def test_the_replay_walks_on_by_itself_to_the_end(page: Page, stage: Stage) -> None:
+def test_replay_plays_to_the_end(page: Page, stage: Stage) -> None:
     turn = stage.play("Forty-two.")
     page.goto(stage.url(turn))
     page.keyboard.press(",")
@@ -100,7 +100,7 @@ def test_the_replay_walks_on_by_itself_to_the_end(page: Page, stage: Stage) -> N
     expect(page.locator("#play")).to_have_attribute("aria-pressed", "false")
 
 
-def test_pointing_at_a_step_lights_its_way_in_the_chart(page: Page, stage: Stage, capped: str) -> None:
+def test_hovering_a_step_highlights_the_arrows_taken_in_the_chart(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=chart"))
     page.locator("#step-conclude").hover()
     lit = page.locator(".chart-picture .card.lit")
@@ -114,7 +114,7 @@ def test_pointing_at_a_step_lights_its_way_in_the_chart(page: Page, stage: Stage
     expect(page.locator(".chart-picture .state.lit[data-state=CONCLUDE]")).to_have_count(0)
 
 
-def test_pointing_at_the_chart_marks_the_steps_that_went_there(page: Page, stage: Stage, capped: str) -> None:
+def test_hovering_the_chart_marks_the_matching_steps(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=chart"))
     page.locator(".chart-picture .card[data-from=STREAM][data-to=TOOL_EXEC]").hover()
     expect(page.locator(".step-item.lit .step-title")).to_have_text(["Step 1", "Step 2", "Step 3"])
@@ -124,7 +124,7 @@ def test_pointing_at_the_chart_marks_the_steps_that_went_there(page: Page, stage
     expect(page.locator(".chart-picture .card.lit[data-from=CHECK][data-to=STREAM]")).to_have_count(1)
 
 
-def test_the_chart_lights_what_was_taken_and_where_it_ended(page: Page, stage: Stage, capped: str) -> None:
+def test_chart_highlights_taken_arrows_and_the_final_state(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=chart"))
     expect(page.locator(".chart-picture .here.ended")).to_have_attribute("data-state", "CAP_HIT")
     rounds = page.locator(".chart-picture .times").filter(has_text="3×")  # noqa: RUF001 (the sign of multiplication)
@@ -134,7 +134,7 @@ def test_the_chart_lights_what_was_taken_and_where_it_ended(page: Page, stage: S
     expect(page.locator(".chart-picture .state.taken:not(.chosen)[data-state=CAP_HIT]")).to_have_count(1)
 
 
-def test_a_link_leads_to_the_full_chart_and_back_to_the_rows_that_were_taken(page: Page, stage: Stage) -> None:
+def test_link_leads_to_the_full_chart_and_back_to_taken_rows(page: Page, stage: Stage) -> None:
     failed = stage.play(searching())
     page.goto(stage.url(failed, "?tab=chart"))
     taken = page.locator(".chart-picture .card.taken[data-from=STREAM][data-to=FAILED]")
@@ -152,9 +152,7 @@ def test_a_link_leads_to_the_full_chart_and_back_to_the_rows_that_were_taken(pag
     expect(cards).to_have_count(5)
 
 
-def test_a_state_opens_its_facts_without_loading_the_page_and_the_way_back_leads_back(
-    page: Page, stage: Stage, capped: str
-) -> None:
+def test_state_opens_facts_in_place_and_back_returns(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=chart"))
     page.evaluate("window.stays = true")
     page.locator(".chart-picture a[data-state=CONCLUDE]").click()
@@ -169,7 +167,7 @@ def test_a_state_opens_its_facts_without_loading_the_page_and_the_way_back_leads
     current_tab(page, "Journal")
 
 
-def test_the_chart_is_legible_at_its_first_size(browser: Browser, stage: Stage, capped: str) -> None:
+def test_chart_is_legible_at_the_initial_size(browser: Browser, stage: Stage, capped: str) -> None:
     with visiting(browser, stage, PHONE) as page:
         page.goto(stage.url(capped, "?tab=chart"))
         heights = page.locator(".chart-picture .card text").evaluate_all(
@@ -178,7 +176,7 @@ def test_the_chart_is_legible_at_its_first_size(browser: Browser, stage: Stage, 
         assert min(heights) >= 10
 
 
-def test_a_dot_follows_the_slider_through_the_chart(browser: Browser, stage: Stage, capped: str) -> None:
+def test_dot_follows_the_slider_through_the_chart(browser: Browser, stage: Stage, capped: str) -> None:
     with visiting(browser, stage) as page:
         page.emulate_media(reduced_motion="no-preference")
         page.goto(stage.url(capped, "?tab=chart&at=2"))
@@ -211,7 +209,7 @@ COVERED = """() => [...document.querySelectorAll(".times rect")].flatMap((count)
 
 
 @pytest.mark.parametrize("view", ["?tab=chart", "?tab=chart&chart=full"])
-def test_the_words_of_the_chart_stay_in_their_cards(page: Page, stage: Stage, capped: str, view: str) -> None:
+def test_chart_texts_stay_inside_the_cards(page: Page, stage: Stage, capped: str, view: str) -> None:
     """Words fit with any fonts of the machine."""
     page.goto(stage.url(capped, view))
     room = page.evaluate(WITHIN_ITS_CARD)
@@ -220,12 +218,12 @@ def test_the_words_of_the_chart_stay_in_their_cards(page: Page, stage: Stage, ca
     assert page.evaluate(COVERED) == []
 
 
-def test_the_way_is_shown_whole(page: Page, stage: Stage, capped: str) -> None:
+def test_path_of_the_turn_is_shown_whole(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=chart"))
     assert page.locator("#way-list").evaluate("list => list.scrollHeight - list.clientHeight") <= 1
 
 
-def test_on_a_phone_the_chart_begins_where_most_of_the_way_is_seen(browser: Browser, stage: Stage, capped: str) -> None:
+def test_chart_on_a_phone_begins_where_most_of_the_path_is_visible(browser: Browser, stage: Stage, capped: str) -> None:
     with visiting(browser, stage, PHONE) as page:
         page.goto(stage.url(capped, "?tab=chart"))
         for state in ("CHECK", "STREAM", "TOOL_EXEC", "CONTINUE", "CONCLUDE", "CAP_HIT"):
@@ -234,9 +232,7 @@ def test_on_a_phone_the_chart_begins_where_most_of_the_way_is_seen(browser: Brow
             assert 0 < box["x"] < box["x"] + box["width"] < PHONE["width"], state
 
 
-def test_on_a_phone_the_chosen_tab_is_in_view_and_the_row_fades_where_more_follows(
-    browser: Browser, stage: Stage, capped: str
-) -> None:
+def test_chosen_tab_on_a_phone_is_visible_and_the_row_fades(browser: Browser, stage: Stage, capped: str) -> None:
     def in_view(page: Page, title: str) -> None:
         expect(page.locator("#tabs [aria-current]")).to_have_text(title)
         expect(page.locator("#tabs [aria-current]")).to_be_in_viewport(ratio=0.99)
@@ -262,7 +258,7 @@ def test_on_a_phone_the_chosen_tab_is_in_view_and_the_row_fades_where_more_follo
         assert page.locator("#tabs").evaluate("row => row.scrollLeft") == 0
 
 
-def test_a_fork_says_where_it_begins(page: Page, stage: Stage, capped: str) -> None:
+def test_fork_form_names_the_first_fact(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped))
     expect(page.get_by_role("button", name=re.compile(r"^Fork after fact \d+$"))).to_be_visible()
     expect(page.locator("#actions")).to_contain_text(
@@ -275,7 +271,7 @@ def test_a_fork_says_where_it_begins(page: Page, stage: Stage, capped: str) -> N
     expect(page.locator("#actions")).not_to_contain_text("is the last one")
 
 
-def test_the_tabs_speak_of_the_conclusion(page: Page, stage: Stage, capped: str) -> None:
+def test_tabs_name_the_conclusion(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=request"))
     expect(page.get_by_role("heading", name="Request of the conclusion", exact=True)).to_be_visible()
     page.goto(stage.url(capped, "?tab=request&step=2"))
@@ -285,13 +281,13 @@ def test_the_tabs_speak_of_the_conclusion(page: Page, stage: Stage, capped: str)
     expect(page.locator("#tab .note")).not_to_contain_text("`")
 
 
-def test_the_stop_is_explained(page: Page, stage: Stage, capped: str) -> None:
+def test_reason_for_stopping_is_explained(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped))
     expect(page.locator("#stop-title")).to_have_text("Stopped at the step limit (3 of 3)")
     expect(page.get_by_role("region", name="Last text")).to_have_text("Nothing was found.")
 
 
-def test_the_theme_is_the_systems_until_it_is_changed_and_then_it_stays(browser: Browser, stage: Stage) -> None:
+def test_theme_follows_the_system_until_changed(browser: Browser, stage: Stage) -> None:
     with visiting(browser, stage, scheme="dark") as page:
         page.goto(stage.address)
         ground = "getComputedStyle(document.body).backgroundColor"
@@ -309,7 +305,7 @@ def test_the_theme_is_the_systems_until_it_is_changed_and_then_it_stays(browser:
         assert page.evaluate(ground) != dark
 
 
-def test_the_keys_are_explained(page: Page, stage: Stage) -> None:
+def test_keyboard_shortcuts_are_explained(page: Page, stage: Stage) -> None:
     page.goto(stage.address)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
@@ -317,7 +313,7 @@ def test_the_keys_are_explained(page: Page, stage: Stage) -> None:
     expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
 
 
-def test_a_turn_is_watched_while_it_goes_on(page: Page, stage: Stage) -> None:
+def test_turn_page_follows_a_running_turn(page: Page, stage: Stage) -> None:
     lines = asks_for(("wait_here", {"word": "a"})), asks_for(("wait_here", {"word": "b"})), "It is done."
     with stage.playing(*lines) as turn:
         page.goto(stage.url(turn, "?tab=chart"))
@@ -334,7 +330,7 @@ def test_a_turn_is_watched_while_it_goes_on(page: Page, stage: Stage) -> None:
         expect(page.locator(".chart-picture .here.ended")).to_have_attribute("data-state", "FINISHED")
 
 
-def test_a_call_that_runs_here_says_how_far_it_is(page: Page, stage: Stage) -> None:
+def test_running_call_shows_the_progress(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("copy_files", {"count": 5})))
     page.goto(stage.url(turn, "?tab=transcript"))
     page.get_by_role("button", name="Approve").click()
@@ -344,7 +340,7 @@ def test_a_call_that_runs_here_says_how_far_it_is(page: Page, stage: Stage) -> N
     expect(page.locator("[data-progress]")).to_have_count(0)
 
 
-def test_what_is_typed_and_unfolded_stays_while_the_turn_goes_on(page: Page, stage: Stage) -> None:
+def test_typed_and_unfolded_parts_stay_while_the_turn_runs(page: Page, stage: Stage) -> None:
     lines = asks_for(("wait_here", {"word": "a"})), asks_for(("wait_here", {"word": "b"})), "It is done."
     with stage.playing(*lines) as turn:
         page.goto(stage.url(turn, "?tab=journal"))
@@ -357,7 +353,7 @@ def test_what_is_typed_and_unfolded_stays_while_the_turn_goes_on(page: Page, sta
         expect(page.locator("#tab details").first).to_have_attribute("open", "")
 
 
-def test_the_past_stays_in_view_while_the_turn_goes_on(page: Page, stage: Stage) -> None:
+def test_earlier_place_stays_in_view_while_the_turn_runs(page: Page, stage: Stage) -> None:
     with stage.playing(asks_for(("wait_here", {"word": "a"})), "It is done.") as turn:
         page.goto(stage.url(turn, "?at=2"))
         expect(page.locator("#stop-title")).to_contain_text("After fact 2 of")
@@ -367,7 +363,7 @@ def test_the_past_stays_in_view_while_the_turn_goes_on(page: Page, stage: Stage)
     expect(page.locator("#stop-title")).to_have_text(DONE)
 
 
-def test_its_links_work_without_scripts(browser: Browser, stage: Stage, capped: str) -> None:
+def test_links_work_without_scripts(browser: Browser, stage: Stage, capped: str) -> None:
     with visiting(browser, stage) as page:
         page.goto(stage.address)
         state = page.context.storage_state()
@@ -384,7 +380,7 @@ def test_its_links_work_without_scripts(browser: Browser, stage: Stage, capped: 
 
 
 @pytest.mark.parametrize("tab", ["chart", "transcript", "timeline", "budgets", "request", "journal", "reproduce"])
-def test_nothing_is_wider_than_a_phone(browser: Browser, stage: Stage, tab: str) -> None:
+def test_no_element_is_wider_than_a_phone(browser: Browser, stage: Stage, tab: str) -> None:
     turn = stage.play(
         asks_for(("wide", {"word": "W" * 40}), ("broken", {"word": "x" * 900})), "Z" * 4000, prompt="Y" * 900
     )
@@ -393,7 +389,7 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, stage: Stage, tab: str)
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
-def test_what_a_tool_wrote_is_not_run(page: Page, stage: Stage, capped: str) -> None:
+def test_script_in_tool_output_is_not_run(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped, "?tab=transcript"))
     expect(page.locator("#tab")).to_contain_text("<script>document.title")
     assert "owned" not in page.title()

@@ -53,7 +53,7 @@ def page_has(client: httpx.Client, turn: str, words: str) -> bool:
     return words in client.get(f"/turns/{turn}").text
 
 
-def test_the_first_line_is_the_address_and_only_that_lets_anybody_in(cli: "Cli") -> None:
+def test_first_line_has_the_address_and_only_the_token_gives_access(cli: "Cli") -> None:
     turn = submit(cli, "Say hello")
     child = cli.start(*SERVE)
     with person(child) as client:
@@ -70,7 +70,7 @@ def test_the_first_line_is_the_address_and_only_that_lets_anybody_in(cli: "Cli")
     assert (done.events[0]["store"], done.events[0]["drives"]) == ("sqlite:///turns.db", False)
 
 
-def test_for_people_the_first_line_is_the_address_alone(cli: "Cli") -> None:
+def test_first_line_for_people_is_the_address_alone(cli: "Cli") -> None:
     child = cli.start("serve", "--port", "0", "--token", TOKEN)
     child.shows(f"/?token={TOKEN}")
     done = child.interrupt().done()
@@ -87,7 +87,7 @@ def test_no_address_and_no_token_is_logged(cli: "Cli") -> None:
     assert TOKEN not in child.terminate().done().err
 
 
-def test_it_stops_while_pages_are_open(cli: "Cli") -> None:
+def test_server_stops_while_pages_are_open(cli: "Cli") -> None:
     turn = submit(cli, "Say hello")
     child = cli.start(*SERVE)
     with (
@@ -100,7 +100,7 @@ def test_it_stops_while_pages_are_open(cli: "Cli") -> None:
     assert (done.code, done.err) == (0, "")
 
 
-def test_what_is_answered_is_driven_here_if_it_is_told_to(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_answered_turn_is_driven_by_the_server_with_drive(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Hello there.")
     turn = submit(cli, "Say hello")
     child = cli.start(*SERVE, "--drive")
@@ -111,7 +111,7 @@ def test_what_is_answered_is_driven_here_if_it_is_told_to(cli: "Cli", endpoint: 
     assert child.terminate().done().code == 0
 
 
-def test_a_turn_without_its_hooks_is_not_driven_here(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_without_the_required_hooks_is_not_driven(cli: "Cli", endpoint: "Endpoint") -> None:
     """The page says so. With `--hooks`, the same button continues it."""
     cli.write("policy.py", POLICY)
     endpoint.calls(("ask_user_input", {"question": "Which?"})).says("Hello there.")
@@ -127,7 +127,7 @@ def test_a_turn_without_its_hooks_is_not_driven_here(cli: "Cli", endpoint: "Endp
     assert len(endpoint.requests) == 2
 
 
-def test_a_page_starts_turns_if_it_drives_them(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_page_starts_turns_if_the_server_drives(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Hello yourself.")
     child = cli.start(*SERVE, "--drive")
     with person(child) as client:
@@ -169,13 +169,13 @@ def test_flags_for_driving_need_drive(cli: "Cli", flags: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "some.example"])  # noqa: S104 (refused)
-def test_an_address_that_others_reach_must_be_meant_and_needs_a_token_of_ones_own(cli: "Cli", host: str) -> None:
+def test_remote_address_needs_allow_remote_and_an_own_token(cli: "Cli", host: str) -> None:
     unmeant, without_token = cli.each((*SERVE, "--host", host), (*SERVE, "--host", host, "--allow-remote"))
     assert (unmeant.code, "--allow-remote" in unmeant.err) == (2, True)
     assert (without_token.code, "TURNWRIGHT_TOKEN" in without_token.err) == (2, True)
 
 
-def test_where_others_reach_it_the_token_is_not_printed(cli: "Cli") -> None:
+def test_token_is_not_printed_for_a_remote_address(cli: "Cli") -> None:
     remote = ("--host", "0.0.0.0", "--allow-remote", "--allow-host", "turns.example.com")  # noqa: S104 (a test's)
     child = cli.start(*SERVE, *remote, env={"TURNWRIGHT_TOKEN": TOKEN})
     address = httpx.URL(child.until("started")["address"])
@@ -201,18 +201,18 @@ def test_where_others_reach_it_the_token_is_not_printed(cli: "Cli") -> None:
         (("--host", "localhost", "--drive"), "no model"),
     ],
 )
-def test_what_cannot_be_served_is_said_in_a_line(cli: "Cli", flags: tuple[str, ...], words: str) -> None:
+def test_startup_mistake_is_a_single_line(cli: "Cli", flags: tuple[str, ...], words: str) -> None:
     done = cli.run(*SERVE, *flags, env={"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None})
     assert (done.code, words in done.err, len(done.err.splitlines())) == (2, True, 1)
 
 
-def test_a_port_that_is_in_use_is_said_in_a_line(cli: "Cli") -> None:
+def test_port_in_use_is_reported_in_a_line(cli: "Cli") -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = cli.run("serve", "--port", str(taken.getsockname()[1]))
     assert (done.code, "choose another --port" in done.err, len(done.err.splitlines())) == (2, True, 1)
 
 
-def test_a_proxy_may_take_something_off_the_paths(cli: "Cli") -> None:
+def test_root_path_prefixes_all_paths_behind_a_proxy(cli: "Cli") -> None:
     child = cli.start(*SERVE, "--root-path", "ops/turns")
     address = httpx.URL(child.until("started")["address"])
     assert address.path == "/ops/turns/"

@@ -32,7 +32,7 @@ def app(engine: Engine) -> Inspector:
 
 
 @pytest.mark.parametrize("path", ["/", "/turns/x", "/static/inspector.css", "/live", "/turns/x/live", "/nowhere"])
-async def test_without_the_token_everything_is_refused_and_says_how_to_get_in(app: Inspector, path: str) -> None:
+async def test_page_without_the_token_is_refused_with_instructions(app: Inspector, path: str) -> None:
     async with browser(app) as client:
         response = await client.get(path)
         assert response.status_code == httpx.codes.UNAUTHORIZED
@@ -41,7 +41,7 @@ async def test_without_the_token_everything_is_refused_and_says_how_to_get_in(ap
         assert "set-cookie" not in response.headers
 
 
-async def test_the_token_is_entered_on_the_page_that_asks_for_it_and_leads_on(app: Inspector) -> None:
+async def test_token_form_leads_to_the_requested_page(app: Inspector) -> None:
     async with browser(app) as client:
         asked = await client.get("/turns/x?tab=journal&q=%22%3E")
         assert '<form method="post" action="/turns/x?tab=journal&amp;q=%22%3E">' in asked.text
@@ -55,20 +55,20 @@ async def test_the_token_is_entered_on_the_page_that_asks_for_it_and_leads_on(ap
         assert (await client.get("/")).status_code == httpx.codes.OK
 
 
-async def test_a_form_of_a_page_whose_session_is_over_leads_to_the_first_page(app: Inspector) -> None:
+async def test_form_of_an_expired_session_leads_to_the_first_page(app: Inspector) -> None:
     async with browser(app) as client:
         asked = await client.post("/turns/x/abort", data={"csrf": "old"})
         assert asked.status_code == httpx.codes.UNAUTHORIZED
         assert 'action="/"' in asked.text
 
 
-async def test_another_site_can_let_nobody_in(app: Inspector) -> None:
+async def test_login_from_another_site_is_refused(app: Inspector) -> None:
     async with browser(app) as client:
         sent = await client.post("/", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
         assert (sent.status_code, sent.headers.get("set-cookie")) == (httpx.codes.FORBIDDEN, None)
 
 
-async def test_the_style_of_the_page_is_all_that_its_policy_allows(app: Inspector) -> None:
+async def test_page_style_equals_the_style_allowed_by_the_policy(app: Inspector) -> None:
     async with browser(app) as client:
         asked = await client.get("/")
     policy = asked.headers["content-security-policy"]
@@ -78,12 +78,12 @@ async def test_the_style_of_the_page_is_all_that_its_policy_allows(app: Inspecto
     assert "script-src" not in policy
 
 
-async def test_without_the_token_nothing_is_changed(app: Inspector) -> None:
+async def test_change_without_the_token_is_refused(app: Inspector) -> None:
     async with browser(app) as client:
         assert (await client.post("/turns/x/abort")).status_code == httpx.codes.UNAUTHORIZED
 
 
-async def test_the_printed_address_becomes_a_cookie_and_loses_its_token(app: Inspector) -> None:
+async def test_printed_address_sets_a_cookie_and_drops_the_token(app: Inspector) -> None:
     async with browser(app) as client:
         response = await client.get("/turns/x", params={"token": TOKEN, "tab": "journal"})
         assert (response.status_code, response.headers["location"]) == (303, "/turns/x?tab=journal")
@@ -96,7 +96,7 @@ async def test_the_printed_address_becomes_a_cookie_and_loses_its_token(app: Ins
         assert (await client.get("/")).status_code == httpx.codes.OK
 
 
-async def test_where_it_is_https_the_cookie_is_sent_only_there(app: Inspector) -> None:
+async def test_cookie_is_secure_over_https(app: Inspector) -> None:
     async with browser(app, "https://turns.example.com") as client:
         assert "Secure" in (await client.get("/", params={"token": TOKEN})).headers["set-cookie"]
 
@@ -108,14 +108,14 @@ async def test_a_redirect_never_leads_to_another_server(app: Inspector) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "wrong", TOKEN[:-1], TOKEN + "x", "é"])
-async def test_another_token_is_none(app: Inspector, given: str) -> None:
+async def test_wrong_token_is_refused(app: Inspector, given: str) -> None:
     async with browser(app) as client:
         assert (await client.get("/", params={"token": given})).status_code == httpx.codes.UNAUTHORIZED
         bearer = {b"authorization": f"Bearer {given}".encode()}
         assert (await client.get("/", headers=bearer)).status_code == httpx.codes.UNAUTHORIZED
 
 
-async def test_a_cookie_that_was_made_up_is_none(app: Inspector) -> None:
+async def test_invented_cookie_is_refused(app: Inspector) -> None:
     async with browser(app) as client:
         await enter(client)
         (name,) = client.cookies
@@ -124,7 +124,7 @@ async def test_a_cookie_that_was_made_up_is_none(app: Inspector) -> None:
                 assert (await other.get("/")).status_code == httpx.codes.UNAUTHORIZED
 
 
-async def test_who_was_let_in_stays_in_when_the_server_is_started_again_with_its_token(engine: Engine) -> None:
+async def test_cookie_survives_a_server_restart_with_the_same_token(engine: Engine) -> None:
     before, after = (inspector_app(engine, access=Token(TOKEN)) for _ in range(2))
     other = inspector_app(engine, access=Token("another-token-that-nobody-guesses"))
     async with browser(before) as client:
@@ -136,7 +136,7 @@ async def test_who_was_let_in_stays_in_when_the_server_is_started_again_with_its
             assert (await client.get("/")).status_code == status
 
 
-async def test_a_browser_that_another_site_sent_here_loads_the_page_again(app: Inspector) -> None:
+async def test_navigation_from_another_site_reloads_the_page(app: Inspector) -> None:
     """It keeps a strict cookie back the first time, and sends it when the page itself loads it again."""
     async with browser(app) as client:
         linked = await client.get("/", headers={"Sec-Fetch-Site": "cross-site"})
@@ -146,7 +146,7 @@ async def test_a_browser_that_another_site_sent_here_loads_the_page_again(app: I
         assert 'http-equiv="refresh"' not in typed.text
 
 
-async def test_programs_send_the_token_as_a_header(app: Inspector) -> None:
+async def test_bearer_header_gives_access(app: Inspector) -> None:
     async with browser(app, **BEARER) as client:
         response = await client.get("/")
         assert (response.status_code, response.headers.get("set-cookie")) == (httpx.codes.OK, None)
@@ -154,13 +154,13 @@ async def test_programs_send_the_token_as_a_header(app: Inspector) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8321", "[::1]:8321", "192.0.2.7", "turns.example.com:80"])
-async def test_these_names_are_its_own(app: Inspector, host: str) -> None:
+async def test_own_host_names_are_accepted(app: Inspector, host: str) -> None:
     async with browser(app, Host=host, **BEARER) as client:
         assert (await client.get("/")).status_code == httpx.codes.OK
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "a:b:c["])
-async def test_a_name_that_others_may_point_here_is_refused_also_with_the_token(app: Inspector, host: str) -> None:
+async def test_foreign_host_name_is_refused_even_with_the_token(app: Inspector, host: str) -> None:
     async with browser(app, Host=host, **BEARER) as client:
         assert (await client.get("/")).status_code == httpx.codes.MISDIRECTED_REQUEST
 
@@ -177,7 +177,7 @@ FROM_ELSEWHERE = [
 
 
 @pytest.mark.parametrize("headers", FROM_ELSEWHERE)
-async def test_a_form_of_another_page_is_refused_even_with_all_else_right(
+async def test_cross_site_form_is_refused_with_an_otherwise_valid_request(
     app: Inspector, headers: dict[str, str]
 ) -> None:
     async with browser(app) as client:
@@ -187,7 +187,7 @@ async def test_a_form_of_another_page_is_refused_even_with_all_else_right(
 
 
 @pytest.mark.parametrize("headers", [{"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}, {}])
-async def test_a_form_of_our_own_passes(app: Inspector, headers: dict[str, str]) -> None:
+async def test_same_site_form_passes(app: Inspector, headers: dict[str, str]) -> None:
     async with browser(app) as client:
         csrf = csrf_of(await enter(client))
         response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=headers)
@@ -203,7 +203,7 @@ async def test_every_change_needs_the_token_of_the_session(app: Inspector, actio
         assert (await client.post(f"/turns/x/{action}", data=data)).status_code == httpx.codes.FORBIDDEN
 
 
-async def test_the_csrf_token_of_another_session_is_none(app: Inspector) -> None:
+async def test_csrf_token_of_another_session_is_refused(app: Inspector) -> None:
     async with browser(app) as one, browser(app) as other:
         csrf = csrf_of(await enter(one))
         await enter(other)
@@ -212,14 +212,14 @@ async def test_the_csrf_token_of_another_session_is_none(app: Inspector) -> None
         assert (await one.post("/turns/x/abort", headers=header)).status_code == httpx.codes.NOT_FOUND
 
 
-async def test_a_form_that_is_too_heavy_is_refused(app: Inspector) -> None:
+async def test_oversized_form_is_refused(app: Inspector) -> None:
     async with browser(app) as client:
         csrf = csrf_of(await enter(client))
         response = await client.post("/turns/x/steer", data={"csrf": csrf, "text": "x" * (1 << 20)})
         assert response.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
 
 
-async def test_a_form_that_was_cut_off_on_its_way_does_nothing(app: Inspector, engine: Engine) -> None:
+async def test_truncated_form_does_nothing(app: Inspector, engine: Engine) -> None:
     """Half of what somebody writes may say the opposite of the whole."""
     turn = await engine.submit(Agent(name="A"), "Clean up")
     headers = {"host": "localhost", "content-type": "application/x-www-form-urlencoded", **BEARER}
@@ -247,7 +247,7 @@ async def test_a_form_that_was_cut_off_on_its_way_does_nothing(app: Inspector, e
 
 @pytest.mark.parametrize(("path", "cache"), [("/", "no-store"), ("/nowhere", "no-store"), ("/static/x", "no-cache")])
 @pytest.mark.parametrize("known", [True, False])
-async def test_every_answer_has_the_headers(app: Inspector, path: str, cache: str, known: bool) -> None:
+async def test_every_response_has_the_security_headers(app: Inspector, path: str, cache: str, known: bool) -> None:
     async with browser(app, **(BEARER if known else {})) as client:
         headers = (await client.get(path)).headers
         policy = headers["content-security-policy"]
@@ -260,7 +260,7 @@ async def test_every_answer_has_the_headers(app: Inspector, path: str, cache: st
         assert headers["cache-control"] == cache
 
 
-async def test_open_lets_everybody_in_and_still_checks_who_sent_a_form(engine: Engine) -> None:
+async def test_open_access_needs_no_token_but_checks_form_origins(engine: Engine) -> None:
     app = inspector_app(engine, access=Open())
     async with browser(app) as client:
         csrf = csrf_of(await client.get("/"))
@@ -273,7 +273,7 @@ async def test_open_lets_everybody_in_and_still_checks_who_sent_a_form(engine: E
         assert (await client.get("/")).status_code == httpx.codes.MISDIRECTED_REQUEST
 
 
-async def test_a_form_of_another_process_is_no_form_of_this_one(engine: Engine) -> None:
+async def test_form_of_another_process_is_refused(engine: Engine) -> None:
     """Without access control the key is random, and not a constant that readers of the code know."""
     one, other = (inspector_app(engine, access=Open()) for _ in range(2))
     async with browser(one) as there, browser(other) as here:
@@ -285,7 +285,7 @@ async def test_a_form_of_another_process_is_no_form_of_this_one(engine: Engine) 
             assert response.status_code == httpx.codes.FORBIDDEN
 
 
-async def test_processes_with_one_key_know_each_others_forms(engine: Engine) -> None:
+async def test_processes_with_the_same_key_accept_forms_of_each_other(engine: Engine) -> None:
     one, other = (inspector_app(engine, access=Open(key="a-key-of-sixteen-")) for _ in range(2))
     async with browser(one) as there, browser(other) as here:
         csrf = csrf_of(await there.get("/"))
@@ -297,7 +297,7 @@ async def test_processes_with_one_key_know_each_others_forms(engine: Engine) -> 
         Open(key="short")
 
 
-async def test_behind_a_proxy_that_has_the_name_forms_are_of_our_own(engine: Engine) -> None:
+async def test_forms_behind_a_proxy_with_an_allowed_host_pass(engine: Engine) -> None:
     app = inspector_app(engine, access=Open(hosts=["turns.example.com"]))
     async with browser(app) as client:
         csrf = csrf_of(await client.get("/"))
@@ -306,7 +306,7 @@ async def test_behind_a_proxy_that_has_the_name_forms_are_of_our_own(engine: Eng
         assert response.status_code == httpx.codes.NOT_FOUND
 
 
-async def test_without_a_word_about_access_the_token_is_random(engine: Engine) -> None:
+async def test_default_access_uses_a_random_token(engine: Engine) -> None:
     one, other = (inspector_app(engine).entry(ADDRESS) for _ in range(2))
     assert one.startswith(f"{ADDRESS}/?token=")
     assert one != other
@@ -315,10 +315,10 @@ async def test_without_a_word_about_access_the_token_is_random(engine: Engine) -
 
 
 @pytest.mark.parametrize("token", ["", "short", "with a space, and long enough", "ümläute-are-not-ascii"])
-async def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(token: str) -> None:
+async def test_guessable_or_unsendable_token_is_refused(token: str) -> None:
     with pytest.raises(ConfigError, match="token_urlsafe"):
         Token(token)
 
 
-async def test_the_token_is_not_shown_where_access_is_printed() -> None:
+async def test_printed_access_hides_the_token() -> None:
     assert TOKEN not in repr(Token(TOKEN))

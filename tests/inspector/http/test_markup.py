@@ -110,7 +110,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=60).map("".join) | st.text(max_size=200))
-def test_any_text_becomes_only_elements_that_are_named(text: str) -> None:
+def test_any_text_renders_only_allowed_elements(text: str) -> None:
     found = rendered(text)
     assert all(link.lower().startswith(("http://", "https://", "mailto:")) for link in found.links)
     assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", found.text)
@@ -118,7 +118,7 @@ def test_any_text_becomes_only_elements_that_are_named(text: str) -> None:
         assert read(highlighted(shown(text), language)).text.splitlines() == shown(text).splitlines()
 
 
-def test_markdown_is_what_it_means() -> None:
+def test_markdown_is_rendered_as_html() -> None:
     found = markdown("# Title\n\nSome **bold** `code`\nand [a link](https://a.example/b).\n\n- one\n- two\n", shown)
     assert found == (
         '<p class="md-h1" dir="auto">Title</p><p dir="auto">Some <strong>bold</strong> <code>code</code><br>\nand '
@@ -127,7 +127,7 @@ def test_markdown_is_what_it_means() -> None:
     )
 
 
-def test_a_block_within_another_has_its_direction() -> None:
+def test_nested_blocks_have_a_text_direction() -> None:
     loose = markdown("1. שלום\n\n2. two\n\n> a\n\n| a |\n|-|\n| b |", shown)
     assert '<ol start="1" dir="auto"><li><p>שלום</p></li><li><p>two</p></li></ol>' in loose
     assert '<blockquote dir="auto"><p>a</p></blockquote>' in loose
@@ -142,7 +142,7 @@ def test_html_is_text_and_a_picture_of_another_server_is_a_link() -> None:
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_no_secret_comes_out_of_markdown_whatever_it_was_written_with(secret: str) -> None:
+def test_markdown_of_any_form_shows_no_secret(secret: str) -> None:
     ways = [
         secret,
         f"`{secret}`",
@@ -155,17 +155,17 @@ def test_no_secret_comes_out_of_markdown_whatever_it_was_written_with(secret: st
         assert secret not in html.unescape(markdown(f"It is {text} .", shown)), text
 
 
-def test_what_an_entity_stands_for_is_made_visible() -> None:
+def test_character_of_an_html_entity_is_made_visible() -> None:
     assert rendered("a&#x202e;b").text == "a[U+202E]b"
 
 
-def test_what_is_nested_too_deep_is_shown_as_it_was_written() -> None:
+def test_deeply_nested_markdown_is_shown_as_written() -> None:
     text = "> " * 30 + "the end"
     assert rendered(text).text == text
     assert "the end" in rendered("- " * 15 + "the end").text
 
 
-def test_long_code_is_folded_and_its_words_are_colored() -> None:
+def test_long_code_is_folded_and_highlighted() -> None:
     found = markdown("```python\ndef f():\n    return 1  # one\n```", shown)
     assert '<span class="hl-k">def</span>' in found
     assert "<details" not in found
@@ -193,21 +193,21 @@ def test_parts_of_json_over_several_lines_fold() -> None:
     assert '<span class="hl-f">&#34;c&#34;: </span>' in found
 
 
-def test_money_has_its_currency_and_four_decimals() -> None:
+def test_money_has_a_currency_and_four_decimals() -> None:
     page = environment().from_string("{% for one in costs %}{{ one|dollars }} {% endfor %}")
     assert page.render(costs=[0.0, 0.0042, 0.5, 1200.5, 0.00001, 1e300]) == (
         "$0.0000 $0.0042 $0.5000 $1,200.5000 &lt;$0.0001 $1.00e+300 "
     )
 
 
-def test_a_text_that_is_json_is_laid_out_and_another_one_is_not() -> None:
+def test_only_json_text_is_laid_out() -> None:
     page = environment().from_string("{{ text|data_in }}")
     assert page.render(text='{"a":[1]}') == html.escape(json_text({"a": [1]})).replace("&quot;", "&#34;")
     assert [page.render(text=text) for text in ("[1", "17", "hello", '{"a": ' * 5000)] == [""] * 4
     assert "hunter2" not in page.render(text='{"password": "hunter22"}')
 
 
-def test_code_of_a_page_is_colored_within_one_budget() -> None:
+def test_highlighting_of_a_page_has_a_single_budget() -> None:
     """Code after it is shown without colors, and complete; the next page has a budget of its own."""
     ticks = iter(range(1_000))
     text = "def a(b):\n    return b  # <c>\n"

@@ -35,20 +35,20 @@ def test_an_approval_is_a_sentence(arguments: dict[str, JsonValue], said: str) -
     assert question_text(HIDER, asking(arguments), "Clerk").sentence == f"Clerk wants to run act{said}"
 
 
-def test_what_has_no_room_in_the_sentence_is_below_it() -> None:
+def test_details_too_long_for_the_sentence_are_below() -> None:
     found = question_text(HIDER, asking({f"name{number}": "a word" for number in range(40)}), "Clerk")
     assert found.sentence.endswith("…")
     assert '| name39: "a word"' in found.words
 
 
-def test_a_grant_is_a_sentence_and_a_question_is_one_already() -> None:
+def test_grant_becomes_a_sentence_and_a_question_stays_unchanged() -> None:
     assert question_text(HIDER, asking(None, InterruptKind.GRANT), "Clerk").sentence == (
         "Clerk wants to be allowed: reading /etc"
     )
     assert question_text(HIDER, asking({"question": "Who?"}, InterruptKind.QUESTION), "Clerk").sentence == ""
 
 
-def test_no_secret_is_in_the_sentence_and_what_hides_one_cannot_be_approved() -> None:
+def test_sentence_hides_secrets_and_hidden_parts_block_approval() -> None:
     asked = asking({"password": "correct horse battery", "to": "x"})
     found = question_text(HIDER, asked, "Clerk")
     assert (found.sentence, found.hides) == ('Clerk wants to run act: password "***" to x', True)

@@ -56,7 +56,7 @@ async def addressed(name: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     "name", ["abc", "abc:call00001", "a b", "a?at=5", "a#b", "a%2Fb", "a\\b", "%2e%2e", "ход", "a'b", "...", "x" * 1000]
 )
-async def test_the_address_of_a_turn_leads_to_it(name: str) -> None:
+async def test_turn_address_opens_the_turn(name: str) -> None:
     path, found = await addressed(name)
     assert path.isascii()
     assert unquote(path) == f"/turns/{name}"
@@ -66,7 +66,7 @@ async def test_the_address_of_a_turn_leads_to_it(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "/", "a\nb", "a\0", "\x7f", "\u202e", "\ud800", "\u200b", "x" * 1001]
 )
-async def test_what_no_path_can_have_has_no_address(name: str) -> None:
+async def test_unaddressable_turn_id_has_no_address(name: str) -> None:
     assert await addressed(name) == ("", "")
 
 
@@ -79,7 +79,7 @@ def test_a_turn_without_an_address_is_text() -> None:
 
 
 @pytest.mark.parametrize(("child", "shown"), [("a/b", "<span"), ("a:b", '<a class="cut mono" href="/turns/a:b"')])
-async def test_the_lane_of_a_call_leads_to_its_turn_if_it_can(child: str, shown: str) -> None:
+async def test_call_lane_links_to_the_turn_if_addressable(child: str, shown: str) -> None:
     model = ScriptedModel(asks_for(("ok", {})), "done")
     async with Engine(model=model, tools=TOOLS, store=MemoryStore()) as engine:
         facts = [fact for _, fact in await engine.store.facts((await engine.run(AGENT, "hi")).id)]

@@ -60,7 +60,7 @@ async def engine(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def test_an_answer_is_written_down_for_a_worker_and_the_page_says_what_to_run(engine: Engine) -> None:
+async def test_answer_is_recorded_for_a_worker_and_a_command_is_shown(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///turns.db")) as person:
         response = await person.does(f"/turns/{turn}/answer", **ALLOW)
@@ -70,7 +70,7 @@ async def test_an_answer_is_written_down_for_a_worker_and_the_page_says_what_to_
     assert (await engine.resume(turn)).text == "It is gone."
 
 
-async def test_an_answer_is_driven_on_where_the_inspector_drives(engine: Engine) -> None:
+async def test_answer_is_driven_by_an_inspector_with_drive(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
         response = await person.does(f"/turns/{turn}/answer", **ALLOW)
@@ -78,7 +78,7 @@ async def test_an_answer_is_driven_on_where_the_inspector_drives(engine: Engine)
         assert (await ended(engine, turn)).text == "It is gone."
 
 
-async def test_a_denial_carries_words_to_the_model(engine: Engine) -> None:
+async def test_denial_message_reaches_the_model(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         words = "Keep it <b>\nfor now"
@@ -104,7 +104,7 @@ async def test_an_approval_may_change_the_arguments_on_the_page(engine: Engine) 
     assert any("new.log" in text and "other arguments" in text for text in said_to_model(engine))
 
 
-async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engine) -> None:
+async def test_late_answer_is_refused_and_keeps_the_typed_text(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         await person.does(f"/turns/{turn}/answer", **ALLOW)
@@ -125,7 +125,7 @@ async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engi
         ({"decision": "approve"}, 422, "does not say what it answers"),
     ],
 )
-async def test_an_answer_that_does_not_fit_is_said_on_the_page(
+async def test_invalid_answer_is_reported_on_the_page(
     engine: Engine, fields: dict[str, str], status: int, words: str
 ) -> None:
     turn = await paused_turn(engine)
@@ -151,7 +151,7 @@ async def test_a_question_is_answered_by_a_choice_or_in_words(file: Path) -> Non
 
 
 @pytest.mark.parametrize(("decision", "reason"), [("stop", "doom_loop"), ("go_on", "answered")])
-async def test_a_doom_loop_is_answered(file: Path, decision: str, reason: str) -> None:
+async def test_question_about_a_doom_loop_is_answered(file: Path, decision: str, reason: str) -> None:
     again = asks_for(("look_up", {"word": "alpha"}))
     async with engine_on(file, again, again, again, "Done.") as engine:
         agent = Agent(name="Searcher", doom_response="ask")
@@ -162,7 +162,7 @@ async def test_a_doom_loop_is_answered(file: Path, decision: str, reason: str) -
         assert (await engine.resume(turn)).reason == reason
 
 
-async def test_what_a_sub_agent_asks_is_answered_on_its_own_page_and_on_its_callers(file: Path) -> None:
+async def test_sub_agent_question_is_answered_on_both_pages(file: Path) -> None:
     worker = Agent(name="Worker", description="Works.")
     tools: list[Tool] = [delete_file, look_up, agent_tool(worker, name="work")]
 
@@ -191,7 +191,7 @@ async def test_what_a_sub_agent_asks_is_answered_on_its_own_page_and_on_its_call
             assert (await engine.resume(paused.id)).text == "All is done."
 
 
-async def test_steering_waits_until_it_is_heard(engine: Engine) -> None:
+async def test_steering_message_is_shown_until_delivered(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         response = await person.does(f"/turns/{turn}/steer", text="Be <quick>,\r\nplease.")
@@ -202,7 +202,7 @@ async def test_steering_waits_until_it_is_heard(engine: Engine) -> None:
     assert "Be <quick>,\nplease." in said_to_model(engine)
 
 
-async def test_a_turn_is_stopped_and_then_nothing_more_can_be_done_to_it(engine: Engine) -> None:
+async def test_stopped_turn_accepts_no_further_action(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         response = await person.does(f"/turns/{turn}/abort")
@@ -214,7 +214,7 @@ async def test_a_turn_is_stopped_and_then_nothing_more_can_be_done_to_it(engine:
         assert (await person.does(f"/turns/{turn}/abort")).status_code == httpx.codes.OK
 
 
-async def test_a_fork_is_a_new_turn_that_is_driven_on(engine: Engine) -> None:
+async def test_fork_is_a_new_driven_turn(engine: Engine) -> None:
     turn = await paused_turn(engine)
     await engine.resume(turn, {"approval-1": False})
     places = {seq: fact.kind for seq, fact in await engine.store.facts(turn)}
@@ -233,7 +233,7 @@ async def test_a_fork_is_a_new_turn_that_is_driven_on(engine: Engine) -> None:
     assert (await engine.get(turn)).outcome == "finished"
 
 
-async def test_a_turn_that_nobody_drives_is_taken_up_where_the_inspector_drives(file: Path) -> None:
+async def test_queued_turn_is_resumed_by_an_inspector_with_drive(file: Path) -> None:
     async with engine_on(file, "Hello.") as engine:
         turn = await engine.submit(Agent(name="Greeter"), "Say hello")
         async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
@@ -246,7 +246,7 @@ async def test_a_turn_that_nobody_drives_is_taken_up_where_the_inspector_drives(
             assert (await ended(engine, turn)).text == "Hello."
 
 
-async def test_what_cannot_be_driven_here_is_said_on_the_page(file: Path) -> None:
+async def test_undrivable_turn_is_explained_on_the_page(file: Path) -> None:
     async with engine_on(file, asks_for(("delete_file", {"path": "a"}))) as engine:
         turn = await paused_turn(engine)
     async with (
@@ -262,7 +262,7 @@ async def test_what_cannot_be_driven_here_is_said_on_the_page(file: Path) -> Non
         assert "delete_file" in page
 
 
-async def test_a_form_leads_back_to_the_step_and_the_tab_that_were_shown(engine: Engine) -> None:
+async def test_form_returns_to_the_displayed_step_and_tab(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         seen = f"http://127.0.0.1:8321/turns/{turn}?step=1&tab=journal"
@@ -274,7 +274,7 @@ async def test_a_form_leads_back_to_the_step_and_the_tab_that_were_shown(engine:
             assert (response.status_code, response.headers["location"]) == (303, f"/turns/{turn}{kept}")
 
 
-async def test_an_unknown_turn_is_not_here(engine: Engine) -> None:
+async def test_unknown_turn_is_not_found(engine: Engine) -> None:
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         for action in ("answer", "steer", "abort", "fork"):
             response = await person.does(f"/turns/nobody/{action}", text="x", at="1", interrupt="q")
@@ -282,7 +282,7 @@ async def test_an_unknown_turn_is_not_here(engine: Engine) -> None:
         assert (await person.client.get("/turns/x/abort")).status_code == httpx.codes.METHOD_NOT_ALLOWED
 
 
-async def test_a_store_that_fails_is_told_as_such(engine: Engine) -> None:
+async def test_failing_store_is_reported_as_unavailable(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with browser(inspector_app(engine, access=Open())) as client:
         csrf = csrf_of(await client.get("/"))
@@ -297,7 +297,7 @@ async def test_a_store_that_fails_is_told_as_such(engine: Engine) -> None:
             assert (response.status_code, "store" in response.text) == (503, True)
 
 
-async def test_what_models_and_tools_write_is_escaped_wherever_it_stands(file: Path) -> None:
+async def test_model_and_tool_texts_are_escaped_everywhere(file: Path) -> None:
     evil = "</textarea><script>alert(1)</script>"
     asks = asks_for(("ask_user_input", {"question": evil, "choices": [evil]}), text=evil)
     async with engine_on(file, asks) as engine:
@@ -309,7 +309,7 @@ async def test_what_models_and_tools_write_is_escaped_wherever_it_stands(file: P
 
 
 @pytest.mark.parametrize("headers", [{"Referer": "http://["}, {"HX-Current-URL": "http://["}])
-async def test_what_no_browser_says_of_its_page_is_not_heeded(engine: Engine, headers: dict[str, str]) -> None:
+async def test_forged_page_field_is_ignored(engine: Engine, headers: dict[str, str]) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         fields = {"csrf": person.csrf, "text": "Hello", "page": f"{turn}:a/b"}
@@ -331,7 +331,7 @@ async def test_an_approval_shows_all_arguments_in_the_words_of_the_command_line(
     assert "look like secrets" not in page
 
 
-async def test_an_approval_that_is_not_shown_whole_is_not_given(file: Path) -> None:
+async def test_approval_with_hidden_parts_is_refused(file: Path) -> None:
     """A model may name an argument so that it is hidden: nobody is to approve that unread."""
     key = "sk-proj-0123456789abcdefghij"
     async with engine_on(file, asks_for(("delete_file", {"path": f"x; evil {key}"})), "It is gone.") as engine:
@@ -359,7 +359,7 @@ async def wire_money(amount: float, currency: str, to: str) -> str:
     return f"sent {amount} {currency} to {to}"
 
 
-async def test_an_approval_is_asked_for_in_a_sentence_with_the_agent_that_asks(file: Path) -> None:
+async def test_approval_sentence_names_the_asking_agent(file: Path) -> None:
     wires = asks_for(("wire_money", {"amount": 1200.5, "currency": "EUR", "to": "ACME GmbH"}))
     clerk = agent_tool(Agent(name="Clerk", description="Pays."), name="clerk")
     tools: list[Tool] = [wire_money, clerk]
@@ -373,7 +373,7 @@ async def test_an_approval_is_asked_for_in_a_sentence_with_the_agent_that_asks(f
 
 
 @pytest.mark.parametrize(("reason", "steps"), [("step_cap", 1), ("truncated", 5)])
-async def test_a_turn_that_was_stopped_is_continued_in_a_new_one(file: Path, reason: str, steps: int) -> None:
+async def test_stopped_turn_is_continued_in_a_new_turn(file: Path, reason: str, steps: int) -> None:
     cut = ModelResponse(text="It is", finish=Finish.LENGTH)
     lines = [cut] if reason == "truncated" else [asks_for(("look_up", {"word": "a"})), "So far."]
     async with engine_on(file, *lines, "The rest.") as engine:
@@ -396,7 +396,7 @@ async def test_a_turn_that_was_stopped_is_continued_in_a_new_one(file: Path, rea
     assert "Go on, please." in said_to_model(engine)
 
 
-async def test_a_turn_whose_model_failed_is_retried_from_the_step_that_failed(file: Path) -> None:
+async def test_turn_with_a_failed_model_is_retried_from_the_failed_step(file: Path) -> None:
     down = ModelError("down", cause=Cause.AUTHENTICATION)
     lines: list[Line] = [asks_for(("look_up", {"word": "a"})), down, "It works now."]
     async with engine_on(file, *lines) as engine:
@@ -410,7 +410,7 @@ async def test_a_turn_whose_model_failed_is_retried_from_the_step_that_failed(fi
     assert (new.text, new.steps) == ("It works now.", 2)
 
 
-async def test_a_turn_that_is_done_advises_nothing(file: Path) -> None:
+async def test_finished_turn_shows_no_advice(file: Path) -> None:
     async with engine_on(file, "Done.") as engine:
         turn = await engine.run(Agent(name="A"), "Say it.")
         async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
@@ -419,7 +419,7 @@ async def test_a_turn_that_is_done_advises_nothing(file: Path) -> None:
     assert not re.search("/continue|retry-form|to-answer", page)
 
 
-async def test_a_fork_and_its_origin_lead_to_each_other(file: Path) -> None:
+async def test_fork_and_origin_link_to_each_other(file: Path) -> None:
     async with engine_on(file, "One.", "Two.", "Three.") as engine:
         origin = (await engine.run(Agent(name="A"), "Say it.")).id
         fork = await engine.fork(origin, at=2)

@@ -21,7 +21,7 @@ def line(text: str, tokens: int) -> ModelResponse:
     return ModelResponse(text=text, usage=Usage(input_tokens=tokens, output_tokens=0, cost=tokens / 1000))
 
 
-async def test_agents_have_their_figures_and_lead_to_their_turns() -> None:
+async def test_agents_have_figures_and_links_to_turns() -> None:
     model = ScriptedModel(
         line("one", 100),
         line("two", 300),
@@ -59,7 +59,7 @@ async def test_agents_have_their_figures_and_lead_to_their_turns() -> None:
         assert "Tokens over time" in page
 
 
-async def test_the_table_is_sorted_and_filtered_by_its_address() -> None:
+async def test_agents_are_sorted_and_filtered_by_the_address() -> None:
     async with (
         Engine(model=ScriptedModel(line("one", 100), line("two", 900), line("three", 100))) as engine,
         browser(inspector_app(engine, access=Open())) as client,
@@ -77,7 +77,7 @@ async def test_the_table_is_sorted_and_filtered_by_its_address() -> None:
             assert re.findall(r'<a class="cover cut" [^>]*>(\w+)</a>', page) == expected, asked
 
 
-async def test_one_link_shows_first_the_agents_that_fail_most() -> None:
+async def test_link_sorts_the_most_failing_agents_first() -> None:
     async with (
         Engine(model=ScriptedModel("one", "two", asks_for(("broken", {})), "sorry"), tools=TOOLS) as engine,
         browser(inspector_app(engine, access=Open())) as client,
@@ -92,7 +92,7 @@ async def test_one_link_shows_first_the_agents_that_fail_most() -> None:
     assert 'aria-sort="ascending"' in page
 
 
-async def test_an_agent_is_added_up_over_its_models_and_a_model_over_its_agents() -> None:
+async def test_agent_is_summed_over_models_and_model_over_agents() -> None:
     store = MemoryStore()
     for name, model in (("Steady", "small"), ("Steady", "large"), ("Brief", "small")):
         async with Engine(model=ScriptedModel(line("one", 100), name=model), store=store) as engine:

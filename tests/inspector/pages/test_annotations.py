@@ -39,7 +39,7 @@ async def test_a_turn_is_judged_tagged_and_noted(file: Path) -> None:
         assert await engine.store.facts(turn.id) == facts
 
 
-async def test_a_tag_leads_to_the_turns_that_have_it_unless_it_has_a_secret(file: Path) -> None:
+async def test_tag_links_to_tagged_turns_unless_secret(file: Path) -> None:
     secret = "password=hunter22hunter22"  # noqa: S105 (nobody's)
     async with engine_on(file, "Done.", repeat=True) as engine:
         turns = [(await engine.run(Agent(name="Cleaner"), "Clean")).id for _ in range(2)]
@@ -70,7 +70,7 @@ async def test_a_tag_leads_to_the_turns_that_have_it_unless_it_has_a_secret(file
         ({"kind": "star", "name": "x"}, "choose a tag, a note or a score"),
     ],
 )
-async def test_what_cannot_be_kept_is_told(fields: dict[str, str], words: str, file: Path) -> None:
+async def test_invalid_annotation_is_reported(fields: dict[str, str], words: str, file: Path) -> None:
     async with engine_on(file, "Done.") as engine:
         turn = await engine.run(Agent(name="Cleaner"), "Clean")
         async with person_at(inspector_app(engine, access=Open())) as person:
@@ -78,7 +78,7 @@ async def test_what_cannot_be_kept_is_told(fields: dict[str, str], words: str, f
     assert (response.status_code, words in response.text) == (422, True)
 
 
-async def test_a_turn_that_does_not_exist_gets_none(file: Path) -> None:
+async def test_unknown_turn_takes_no_annotation(file: Path) -> None:
     async with engine_on(file) as engine, person_at(inspector_app(engine, access=Open())) as person:
         response = await person.does("/turns/nobody/annotate", kind="tag", name="x")
     assert response.status_code == 404

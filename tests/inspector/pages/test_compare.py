@@ -25,7 +25,7 @@ async def page_of(engine: Engine, **query: str) -> httpx.Response:
         return await client.get("/compare", params=query)
 
 
-async def test_a_fork_is_compared_with_its_origin_step_by_step(file: Path) -> None:
+async def test_fork_and_origin_are_compared_step_by_step(file: Path) -> None:
     said = (looks_up("alpha"), looks_up("beta"), "Both.", looks_up("gamma"), "Another one.")
     async with engine_on(file, *said) as engine:
         origin = await engine.run(Agent(name="Reader", steps=5), "Look up two words")
@@ -51,7 +51,7 @@ def _plain(text: str) -> str:
     return text
 
 
-async def test_the_requests_of_a_chosen_pair_are_compared(file: Path) -> None:
+async def test_requests_of_a_chosen_pair_are_compared(file: Path) -> None:
     async with engine_on(file, looks_up("alpha"), "A.", looks_up("beta"), "A.") as engine:
         one = await engine.run(Agent(name="Reader"), "Look up")
         other = await engine.run(Agent(name="Reader", steps=3), "Look up")
@@ -61,7 +61,7 @@ async def test_the_requests_of_a_chosen_pair_are_compared(file: Path) -> None:
     assert "+ look_up({&#34;word&#34;: &#34;beta&#34;})" in text
 
 
-async def test_a_step_that_only_one_turn_has_stands_beside_nothing(file: Path) -> None:
+async def test_step_without_a_counterpart_stands_alone(file: Path) -> None:
     priced = ModelResponse(text="At once.", usage=Usage(input_tokens=1, output_tokens=1, cost=0.25))
     async with engine_on(file, looks_up("alpha"), "Done.", priced) as engine:
         one = await engine.run(Agent(name="Reader"), "Look up")
@@ -73,7 +73,7 @@ async def test_a_step_that_only_one_turn_has_stands_beside_nothing(file: Path) -
     assert "No step differs" in same
 
 
-async def test_without_two_turns_there_is_a_form_and_an_unknown_one_is_not_found(file: Path) -> None:
+async def test_missing_ids_show_a_form_and_unknown_ids_are_not_found(file: Path) -> None:
     async with engine_on(file, asks_for(("delete_file", {"path": "a"}))) as engine:
         turn = await engine.run(Agent(name="Cleaner"), "Delete a")
         form = await page_of(engine, right=turn.id)
@@ -86,7 +86,7 @@ async def test_without_two_turns_there_is_a_form_and_an_unknown_one_is_not_found
     assert missing.status_code == 404
 
 
-async def test_a_turn_is_compared_with_one_that_the_page_offers(file: Path) -> None:
+async def test_page_offers_turns_for_comparison(file: Path) -> None:
     async with engine_on(file, "A.", "B.", "C.", "D.") as engine:
         one = await engine.run(Agent(name="Reader"), "Look up")
         same = await engine.run(Agent(name="Reader"), "Look up")
@@ -102,7 +102,7 @@ async def test_a_turn_is_compared_with_one_that_the_page_offers(file: Path) -> N
     assert "- A." in _plain(page)
 
 
-async def test_a_turn_is_compared_at_once_with_the_newest_before_it_that_has_its_prompt(file: Path) -> None:
+async def test_turn_is_compared_with_the_newest_earlier_turn_of_equal_prompt(file: Path) -> None:
     async with engine_on(file, "A.", "B.", "C.", "D.", "E.") as engine:
         first = await engine.run(Agent(name="Reader"), "Look up")
         newest = await engine.run(Agent(name="Reader"), "Look up")
@@ -116,7 +116,7 @@ async def test_a_turn_is_compared_at_once_with_the_newest_before_it_that_has_its
     assert "Choose a turn of the same agent" in none
 
 
-async def test_a_step_of_one_turn_alone_is_named_as_such(file: Path) -> None:
+async def test_unpaired_step_is_labeled(file: Path) -> None:
     async with engine_on(file, looks_up("alpha"), looks_up("beta"), "Done.", looks_up("alpha"), "Done.") as engine:
         one = await engine.run(Agent(name="Reader"), "Look up")
         other = await engine.run(Agent(name="Reader"), "Look up")
@@ -124,7 +124,7 @@ async def test_a_step_of_one_turn_alone_is_named_as_such(file: Path) -> None:
     assert '<h2 id="pair-title">Step 2, only left</h2>' in page
 
 
-async def test_a_long_run_of_equal_steps_is_folded_and_opens_by_its_link(file: Path) -> None:
+async def test_long_stretch_of_equal_steps_is_folded_and_opens_by_link(file: Path) -> None:
     looks = [looks_up(f"word-{number}") for number in range(6)]
     async with engine_on(file, *looks, "A.", *looks, "B.") as engine:
         one = await engine.run(Agent(name="Reader"), "Look up")

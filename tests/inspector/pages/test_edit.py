@@ -46,7 +46,7 @@ async def sends(person: Person, turn: str, step: str = "", **fields: str) -> tup
 SAID: tuple[Line, ...] = (looks_up("alpha"), "Nothing.", "Something else.")
 
 
-async def test_a_fork_from_the_page_runs_with_what_was_changed_and_says_so(file: Path) -> None:
+async def test_fork_from_the_page_runs_with_the_changes_and_lists_the_changes(file: Path) -> None:
     async with engine_on(file, *SAID) as engine:
         turn = await read(engine)
         app = inspector_app(engine, access=Open(), drives=True)
@@ -64,7 +64,7 @@ async def test_a_fork_from_the_page_runs_with_what_was_changed_and_says_so(file:
     assert result.text == "Something else."
 
 
-async def test_what_was_not_touched_is_copied_with_its_secrets(file: Path) -> None:
+async def test_unchanged_fields_are_copied_including_secrets(file: Path) -> None:
     async with engine_on(file, "Hello.", "Hello again.") as engine:
         turn = await read(engine, instructions=f"Use {SECRET}\r\nto look up.")
         async with person_at(inspector_app(engine, access=Open())) as person:
@@ -78,7 +78,7 @@ async def test_what_was_not_touched_is_copied_with_its_secrets(file: Path) -> No
     assert first.agent["instructions"] == f"Use {SECRET}\r\nto look up."
 
 
-async def test_a_limit_is_read_as_pages_write_it(file: Path) -> None:
+async def test_limit_with_separators_is_read(file: Path) -> None:
     async with engine_on(file, *SAID) as engine:
         turn = await read(engine)
         async with person_at(inspector_app(engine, access=Open())) as person:
@@ -87,7 +87,7 @@ async def test_a_limit_is_read_as_pages_write_it(file: Path) -> None:
     assert first.limits.tokens == 1_200_000
 
 
-async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: Path) -> None:
+async def test_impossible_change_is_reported_with_the_typed_text(file: Path) -> None:
     async with engine_on(file, *SAID) as engine:
         turn = await read(engine)
         async with person_at(inspector_app(engine, access=Open(), drives=True)) as person:
@@ -112,7 +112,7 @@ async def test_a_change_that_is_not_possible_is_told_with_what_was_typed(file: P
     assert "did you mean" in unknown
 
 
-async def test_another_beginning_keeps_what_was_typed_and_nothing_runs_from_one_that_was_not_shown(file: Path) -> None:
+async def test_changing_the_place_keeps_the_input_and_an_unseen_place_is_refused(file: Path) -> None:
     async with engine_on(file, *SAID) as engine:
         turn = await read(engine)
         call = next(fact.call for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.CallSettled))
@@ -131,7 +131,7 @@ async def test_another_beginning_keeps_what_was_typed_and_nothing_runs_from_one_
         assert len(await engine.store.turns()) == 1
 
 
-async def test_each_step_is_a_place_to_begin_and_the_turns_page_leads_there(file: Path) -> None:
+async def test_fork_may_begin_at_each_step_linked_from_the_turn_page(file: Path) -> None:
     async with engine_on(file, looks_up("a"), looks_up("b"), "Done.") as engine:
         turn = await read(engine)
         async with person_at(inspector_app(engine, access=Open())) as person:
@@ -144,7 +144,7 @@ async def test_each_step_is_a_place_to_begin_and_the_turns_page_leads_there(file
     assert missing.status_code == 404
 
 
-async def test_a_turn_has_links_to_its_forks_also_to_one_that_was_never_driven(file: Path) -> None:
+async def test_turn_links_to_all_forks_even_undriven(file: Path) -> None:
     async with engine_on(file, *SAID) as engine:
         turn = await read(engine)
         async with person_at(inspector_app(engine, access=Open())) as person:

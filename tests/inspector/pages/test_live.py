@@ -125,7 +125,7 @@ def app(engine: Engine) -> Inspector:
     return inspector_app(engine, access=Open())
 
 
-async def test_the_list_hears_of_turns_that_others_make_and_change(app: Inspector, other: Engine) -> None:
+async def test_list_receives_changes_made_by_other_processes(app: Inspector, other: Engine) -> None:
     async with listening(app, "/live") as one, listening(app, "/live") as two:
         assert await one.next() == await two.next() == ("changed", {})  # for what happened before
         turn = await paused_turn(other)
@@ -134,7 +134,7 @@ async def test_the_list_hears_of_turns_that_others_make_and_change(app: Inspecto
         assert await one.next() == ("changed", {})
 
 
-async def test_the_list_hears_that_a_driver_died(app: Inspector, engine: Engine, other: Engine) -> None:
+async def test_list_receives_the_death_of_a_driver(app: Inspector, engine: Engine, other: Engine) -> None:
     """Nothing is written then."""
     facts = [fact for _, fact in await other.store.facts(await paused_turn(other))]
     await other.store.create(NewTurn("t", None, "A", "m", 1.0), facts[:2], Status(State.STREAM, 1))
@@ -148,7 +148,7 @@ async def test_the_list_hears_that_a_driver_died(app: Inspector, engine: Engine,
         assert await stream.next() == ("changed", {})
 
 
-async def test_who_comes_in_the_middle_of_a_reply_is_told_it_from_its_beginning(file: Path) -> None:
+async def test_late_listener_receives_the_reply_from_the_beginning(file: Path) -> None:
     ready, go, more = anyio.Event(), anyio.Event(), anyio.Event()
 
     class Slow:
@@ -184,7 +184,7 @@ async def test_who_comes_in_the_middle_of_a_reply_is_told_it_from_its_beginning(
         assert "".join(one["text"] for one in pieces) == "one two three"
 
 
-async def test_a_turn_is_heard_to_grow_while_another_drives_it_until_it_ends(app: Inspector, other: Engine) -> None:
+async def test_listener_follows_a_turn_of_another_process_until_the_end(app: Inspector, other: Engine) -> None:
     turn = await paused_turn(other)
     (facts, _) = (await other.store.facts(turn))[-1]
     async with listening(app, f"/turns/{turn}/live", f"after={facts - 2}") as stream:
@@ -197,7 +197,7 @@ async def test_a_turn_is_heard_to_grow_while_another_drives_it_until_it_ends(app
     assert (await other.store.get(turn)).epoch == 2  # who watched claimed nothing
 
 
-async def test_of_a_turn_that_is_over_nothing_will_come(app: Inspector, other: Engine) -> None:
+async def test_ended_turn_sends_no_more_events(app: Inspector, other: Engine) -> None:
     turn = await paused_turn(other)
     await other.abort(turn)
     last = len(await other.store.facts(turn))
@@ -210,12 +210,12 @@ async def test_of_a_turn_that_is_over_nothing_will_come(app: Inspector, other: E
         assert "ended" in (await client.get(path, params={"after": "x"})).text
 
 
-async def test_of_a_turn_that_is_not_there_nothing_is_heard(app: Inspector) -> None:
+async def test_unknown_turn_sends_no_events(app: Inspector) -> None:
     async with browser(app) as client:
         assert (await client.get("/turns/nobody/live")).status_code == httpx.codes.NOT_FOUND
 
 
-async def test_what_waits_in_the_inbox_is_heard_of_too(app: Inspector, other: Engine) -> None:
+async def test_inbox_item_sends_an_event(app: Inspector, other: Engine) -> None:
     turn = await paused_turn(other)
     last = len(await other.store.facts(turn))
     async with listening(app, f"/turns/{turn}/live") as stream:
@@ -224,7 +224,7 @@ async def test_what_waits_in_the_inbox_is_heard_of_too(app: Inspector, other: En
         assert await stream.next() == ("grown", {"seq": last})
 
 
-async def test_a_turn_that_is_deleted_is_gone(app: Inspector, other: Engine) -> None:
+async def test_deleted_turn_sends_gone(app: Inspector, other: Engine) -> None:
     turn = await paused_turn(other)
     async with listening(app, f"/turns/{turn}/live") as stream:
         await stream.next()
@@ -232,7 +232,7 @@ async def test_a_turn_that_is_deleted_is_gone(app: Inspector, other: Engine) -> 
         assert await stream.rest() == [("gone", {})]
 
 
-async def test_what_streams_in_is_heard_of_a_turn_that_is_driven_here(file: Path) -> None:
+async def test_streamed_text_of_a_local_turn_is_received(file: Path) -> None:
     go, ready = anyio.Event(), anyio.Event()
 
     async def reply(_: object) -> ModelResponse:
@@ -264,7 +264,7 @@ async def test_what_streams_in_is_heard_of_a_turn_that_is_driven_here(file: Path
         assert heard[-1][0] == "ended"
 
 
-async def test_a_secret_that_streams_in_is_hidden(file: Path) -> None:
+async def test_streamed_secret_is_hidden(file: Path) -> None:
     secret = "sk-proj-" + "a1b2" * 6
     ready, go = anyio.Event(), anyio.Event()
 
@@ -289,7 +289,7 @@ async def test_a_secret_that_streams_in_is_hidden(file: Path) -> None:
         assert text == "The key is *** and no other"
 
 
-async def test_how_far_a_tool_is_is_heard_where_it_runs(file: Path) -> None:
+async def test_tool_progress_is_received_from_the_driving_process(file: Path) -> None:
     heard = anyio.Event()
 
     @tool
@@ -316,7 +316,9 @@ async def test_how_far_a_tool_is_is_heard_where_it_runs(file: Path) -> None:
             assert (await stream.rest())[-1][0] == "ended"
 
 
-async def test_a_store_that_fails_is_trouble_and_not_the_end(app: Inspector, engine: Engine, other: Engine) -> None:
+async def test_store_failure_is_reported_and_does_not_end_the_stream(
+    app: Inspector, engine: Engine, other: Engine
+) -> None:
     turn = await paused_turn(other)
     async with listening(app, f"/turns/{turn}/live") as stream, listening(app, "/live") as all_turns:
         assert (await stream.next())[0] == "grown"
@@ -327,7 +329,9 @@ async def test_a_store_that_fails_is_trouble_and_not_the_end(app: Inspector, eng
             assert (name, bool(data["message"])) == ("trouble", True)
 
 
-async def test_a_store_that_was_migrated_meanwhile_is_trouble_too(app: Inspector, other: Engine, file: Path) -> None:
+async def test_store_migration_is_reported_and_does_not_end_the_stream(
+    app: Inspector, other: Engine, file: Path
+) -> None:
     turn = await paused_turn(other)
     async with listening(app, f"/turns/{turn}/live") as stream, listening(app, "/live") as all_turns:
         assert (await stream.next())[0] == "grown"
@@ -339,7 +343,7 @@ async def test_a_store_that_was_migrated_meanwhile_is_trouble_too(app: Inspector
             assert (name, "upgrade turnwright" in data["message"]) == ("trouble", True)
 
 
-async def test_who_leaves_leaves_nothing_behind(app: Inspector, engine: Engine, other: Engine) -> None:
+async def test_disconnected_listener_leaves_no_task_behind(app: Inspector, engine: Engine, other: Engine) -> None:
     turn = await paused_turn(other)
     for path in ("/live", f"/turns/{turn}/live"):
         async with listening(app, path) as stream:
@@ -374,7 +378,7 @@ def shared(request: pytest.FixtureRequest, file: Path) -> str:
     return server.new_schema()
 
 
-async def test_a_turn_is_watched_while_another_process_drives_it(shared: str) -> None:
+async def test_turn_is_watched_while_another_process_drives(shared: str) -> None:
     async with Engine(model=ScriptedModel(), store=shared) as engine:
         await engine.store.migrate()
         turn = await engine.submit(Agent(name="Waiter"), "Wait")

@@ -42,7 +42,7 @@ async def send(client: httpx.AsyncClient, page: httpx.Response, do: str, chosen:
     return await client.post("/needs-you", data={"csrf": csrf_of(page), "do": do, "chosen": chosen})
 
 
-async def test_every_page_says_how_many_turns_need_somebody(engine: Engine) -> None:
+async def test_every_page_shows_the_number_of_open_turns(engine: Engine) -> None:
     async with browser(inspector_app(engine, access=Open())) as client:
         nobody = (await client.get("/")).text
         assert '<span class="count" id="needs-count" hidden></span>' in nobody
@@ -56,7 +56,7 @@ async def test_every_page_says_how_many_turns_need_somebody(engine: Engine) -> N
         assert (await client.get("/needs-you/count")).json() == {"count": 1}
 
 
-async def test_a_turn_is_answered_on_the_page_and_the_page_stays(engine: Engine) -> None:
+async def test_turn_is_answered_on_the_page_and_the_page_stays(engine: Engine) -> None:
     turn = await paused_turn(engine)
     app = inspector_app(engine, access=Token(TOKEN), drives=True)
     async with app.running(), browser(app) as client:
@@ -91,7 +91,7 @@ async def test_several_turns_are_approved_or_stopped_at_once(do: str, outcome: O
         assert [turn.outcome for turn in await several(app, engine, do)] == [outcome] * 3
 
 
-async def test_of_several_turns_each_that_cannot_be_changed_is_named(engine: Engine) -> None:
+async def test_unchangeable_turns_of_a_selection_are_named(engine: Engine) -> None:
     """The others are changed. A question that was not on the page stays open."""
     turn = await paused_turn(engine)
     async with browser(inspector_app(engine, access=Open())) as client:
@@ -110,7 +110,7 @@ async def test_of_several_turns_each_that_cannot_be_changed_is_named(engine: Eng
         assert [json.loads(one) for one in boxes(answered.text)] == [[turn, []]]
 
 
-async def test_an_approval_with_hidden_parts_is_not_given_with_others(file: Path) -> None:
+async def test_approval_with_hidden_parts_is_refused_for_several_turns(file: Path) -> None:
     """Nobody has seen all of it."""
     hidden = asks_for(("delete_file", {"path": "sk-abcdefghijklmnop1234"}))
     async with (
@@ -123,7 +123,7 @@ async def test_an_approval_with_hidden_parts_is_not_given_with_others(file: Path
         assert "abcdefghijklmnop" not in page
 
 
-async def test_a_turn_whose_driver_died_is_there_with_the_command_that_resumes_it(engine: Engine) -> None:
+async def test_crashed_turn_is_listed_with_the_resume_command(engine: Engine) -> None:
     store = engine.store
     assert isinstance(store, SqliteStore)
     facts = [fact for _, fact in await store.facts(await paused_turn(engine))]

@@ -38,7 +38,7 @@ async def test_a_turn_is_started_and_shown(file: Path) -> None:
     assert (row.agent, row.session, ended.outcome) == ("Cleaner", "s1", Outcome.FINISHED)
 
 
-async def test_what_cannot_be_started_is_told_with_what_was_typed(file: Path) -> None:
+async def test_invalid_new_turn_is_reported_with_the_typed_text(file: Path) -> None:
     async with engine_on(file) as engine:
         async with person_at(inspector_app(engine, access=Open(), drives=True, agents=[CLEANER])) as person:
             blank = await person.does("/new", agent="Cleaner", prompt=" ", session="s1")
@@ -48,7 +48,7 @@ async def test_what_cannot_be_started_is_told_with_what_was_typed(file: Path) ->
     assert "choose an agent" in nobody.text
 
 
-async def test_a_server_that_runs_nothing_or_has_no_agents_starts_nothing(file: Path) -> None:
+async def test_server_without_driving_or_agents_starts_nothing(file: Path) -> None:
     registered = Engine(model=ScriptedModel("Done."), agents=[CLEANER])
     for engine, drives in ((engine_on(file), True), (registered, False)):
         async with engine, person_at(inspector_app(engine, access=Open(), drives=drives)) as person:
@@ -69,7 +69,7 @@ class Failing(SqliteStore):
         return await super().append(claim, facts, status, consumed)
 
 
-async def test_why_a_started_turn_cannot_go_on_is_shown_until_it_is_resumed(file: Path) -> None:
+async def test_failure_of_a_started_turn_is_shown_until_resumed(file: Path) -> None:
     """The store was down while it ran: nobody drives it any more, though this process lives."""
     store = Failing(file)
 

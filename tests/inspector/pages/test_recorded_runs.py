@@ -67,7 +67,7 @@ async def serving(*paths: Path) -> AsyncIterator[tuple[httpx.AsyncClient, RunLib
                 yield client, runs
 
 
-async def test_a_run_shows_its_calls_and_what_was_not_recorded(tmp_path: Path) -> None:
+async def test_run_shows_calls_and_unrecorded_parts(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(conversation())
     (tmp_path / "two.json").write_text(conversation({"role": "user", "content": "And beta?"}))
     asked = ("/", "/runs/1", "/runs/2?step=2", "/runs/1/atif.json")
@@ -93,7 +93,7 @@ async def test_a_run_shows_its_calls_and_what_was_not_recorded(tmp_path: Path) -
         assert "\u202e" not in page.text or page is file
 
 
-async def test_runs_are_found_by_their_names_and_in_pages(tmp_path: Path) -> None:
+async def test_runs_are_found_by_name_and_page(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"run-{number:02}.json").write_text(conversation())
     asked = ("/runs", "/runs?start=50", "/runs?q=RUN-07", "/runs?q=nothing-like")
@@ -161,7 +161,7 @@ async def test_runs_are_sorted_filtered_and_added_up(tmp_path: Path) -> None:
     assert 'aria-sort="descending"' in by_tokens.text
 
 
-async def test_prompts_answers_calls_and_results_are_searched_without_their_secrets(tmp_path: Path) -> None:
+async def test_search_covers_texts_calls_and_results_without_secrets(tmp_path: Path) -> None:
     made: dict[str, object] = {
         "role": "assistant",
         "content": "",
@@ -176,7 +176,7 @@ async def test_prompts_answers_calls_and_results_are_searched_without_their_secr
     assert rows(secret) == rows(odd) == []
 
 
-async def test_an_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Path) -> None:
+async def test_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Path) -> None:
     async with engine_on(file, "Done.") as engine:
         turn = await engine.run(Agent(name="Cleaner"), "Clean up")
         lines = await export_turn(engine.store, turn.id)
@@ -191,7 +191,7 @@ async def test_an_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Pa
     assert "line 2: it is not a fact of an exported turn" in others.text
 
 
-async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_missing_run_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Nothing of the kind.")
     listed, missing, odd = await pages(("/runs", "/runs/1", "/runs/x"), tmp_path / "notes.txt")
     assert "notes.txt" in listed.text
@@ -200,7 +200,7 @@ async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
         RunLibrary([tmp_path / "nowhere"])
 
 
-async def test_a_search_does_not_find_a_secret_in_the_name_of_a_run(tmp_path: Path) -> None:
+async def test_search_does_not_find_a_secret_in_a_run_name(tmp_path: Path) -> None:
     (tmp_path / "password=hunter22hunter22.json").write_text(conversation())
     secret, shown = await pages(("/runs?q=hunter22", "/runs?q=PASSWORD"), tmp_path)
     assert "No matches in 1 run" in secret.text
@@ -231,7 +231,7 @@ async def test_two_runs_are_compared_step_by_step(tmp_path: Path) -> None:
         assert "\u202e" not in page.text
 
 
-async def test_what_was_sent_and_asked_is_compared_in_a_pair_of_steps(tmp_path: Path) -> None:
+async def test_request_and_calls_of_a_step_pair_are_compared(tmp_path: Path) -> None:
     for name, word in (("a", "alpha"), ("b", "beta")):
         said = json.loads(conversation())
         said[2]["tool_calls"] = [call("look_up", 1, word=word, **SECRET)]
@@ -244,7 +244,7 @@ async def test_what_was_sent_and_asked_is_compared_in_a_pair_of_steps(tmp_path: 
     assert "hunter22" not in first.text + second.text
 
 
-async def test_a_timeline_has_the_times_that_were_recorded(tmp_path: Path) -> None:
+async def test_timeline_has_the_recorded_times(tmp_path: Path) -> None:
     steps = replies(3, 10)
     steps[1]["tool_calls"] = [{"tool_call_id": "a", "function_name": "look_up", "arguments": {}}]
     times = {"turnwright": {"started_at": "2026-01-01T10:01:10Z", "ended_at": "2026-01-01T10:01:40Z"}}
@@ -289,7 +289,7 @@ def steps_in(page: httpx.Response) -> list[int]:
     return [int(number) for number in re.findall(r"step=(\d+)", listed)]
 
 
-async def test_agents_and_models_are_compared_by_their_runs(tmp_path: Path) -> None:
+async def test_agents_and_models_are_compared_by_runs(tmp_path: Path) -> None:
     def labeled(success: bool, ending: str) -> dict[str, object]:
         return {"extra": {"turnwright": {"success": success, "ending": ending}}}
 
@@ -308,7 +308,7 @@ async def test_agents_and_models_are_compared_by_their_runs(tmp_path: Path) -> N
     assert "agent=hasty&amp;model=hasty-model&amp;ending=max+turns" in by_failures.text
 
 
-async def test_an_agent_of_runs_is_added_up_over_its_models(tmp_path: Path) -> None:
+async def test_agent_of_runs_is_summed_over_models(tmp_path: Path) -> None:
     for name, model in (("a", "small"), ("b", "large")):
         agent = {"name": "Steady", "version": "1", "model_name": model}
         (tmp_path / f"{name}.json").write_text(atif("x", *replies(1, 10), agent=agent))
@@ -397,7 +397,7 @@ async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -
         assert "\u202e" not in page.text
 
 
-async def test_files_that_come_change_or_go_are_seen_by_the_next_page(tmp_path: Path) -> None:
+async def test_new_changed_and_removed_files_show_on_the_next_page(tmp_path: Path) -> None:
     """A file whose size and time are the same is not read again."""
     for name in "bcd":
         (tmp_path / f"{name}.json").write_text(conversation())
@@ -420,7 +420,7 @@ async def test_files_that_come_change_or_go_are_seen_by_the_next_page(tmp_path: 
         assert "Nothing was found" in (await client.get("/runs/2")).text
 
 
-async def test_a_file_that_is_being_written_is_read_again_when_it_grows(tmp_path: Path) -> None:
+async def test_growing_file_is_read_again(tmp_path: Path) -> None:
     whole = atif("grows", *replies(3, 10))
     file = tmp_path / "a.json"
     file.write_text("")
@@ -436,7 +436,7 @@ async def test_a_file_that_is_being_written_is_read_again_when_it_grows(tmp_path
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["file", "folder"])
-async def test_a_store_that_is_being_written_is_read_again(file: Path, named: bool) -> None:
+async def test_growing_store_is_read_again(file: Path, named: bool) -> None:
     """Its new turns are in SQLite's log first."""
     async with engine_on(file, "Done.", "Twice.") as engine:
         await engine.run(Agent(name="Cleaner"), "Clean up")
@@ -450,7 +450,7 @@ async def test_a_store_that_is_being_written_is_read_again(file: Path, named: bo
             assert "And again" in (await client.get("/runs/2")).text
 
 
-async def test_a_large_file_that_comes_is_read_while_pages_say_so(tmp_path: Path) -> None:
+async def test_new_large_file_is_read_while_pages_report_progress(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, runs):
         said = json.dumps([{"role": "user", "content": "x" * 17_000_000}, {"role": "assistant", "content": "Yes."}])
         (tmp_path / "a.json").write_text(said)
@@ -460,7 +460,7 @@ async def test_a_large_file_that_comes_is_read_while_pages_say_so(tmp_path: Path
         assert rows(await client.get("/runs")) == [1]
 
 
-async def test_exported_turns_that_come_change_or_go_are_turns_of_the_next_page(tmp_path: Path, file: Path) -> None:
+async def test_new_changed_and_removed_turn_exports_show_on_the_next_page(tmp_path: Path, file: Path) -> None:
     async with engine_on(file, "Done.", "Twice.") as engine:
         ids = [(await engine.run(Agent(name="Cleaner"), prompt)).id for prompt in ("Clean up", "Once more")]
         first, second = [await export_turn(engine.store, turn) for turn in ids]

@@ -23,7 +23,7 @@ async def erase() -> str:
     return "erased"
 
 
-async def test_sessions_have_titles_open_turns_and_links_to_their_turns() -> None:
+async def test_sessions_have_titles_open_turns_and_links() -> None:
     model = ScriptedModel("Hi.", asks_for(("erase", {})))
     async with (
         Engine(model=model, tools=[erase]) as engine,
@@ -57,7 +57,7 @@ async def test_older_sessions_are_on_the_next_page() -> None:
         assert "Older sessions" not in last
 
 
-async def test_a_session_reads_as_a_conversation_with_totals() -> None:
+async def test_session_reads_as_a_conversation_with_totals() -> None:
     """The oldest turn comes first. What one turn was asked and answered is shown whole."""
     long = "word " * 2000
     model = ScriptedModel(f"First *answer*. {long}", asks_for(("erase", {})))

@@ -55,7 +55,7 @@ def names(turns: Sequence[Listed]) -> list[str]:
     return [one.row.id for one in turns]
 
 
-async def test_a_text_is_looked_for_in_every_field_whatever_its_case() -> None:
+async def test_text_search_covers_every_field_in_any_case() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     await write(store, "IdOne", facts)
     await write(store, "two", facts, agent="Grade")
@@ -69,7 +69,7 @@ async def test_a_text_is_looked_for_in_every_field_whatever_its_case() -> None:
     assert (nothing.turns, nothing.totals.turns if nothing.totals else None, nothing.following) == ((), 0, None)
 
 
-async def test_secrets_in_names_are_not_found_and_links_with_hidden_names_find_their_turns() -> None:
+async def test_secrets_in_names_are_not_found_but_hidden_name_links_work() -> None:
     """The searched text is hidden too, so a whole name finds its turn."""
     facts, store, secret = await journal_of_a_turn(), MemoryStore(), "hunter22hunter22"
     named = {name: f"{name} password={secret}" for name in ("agent", "model", "session")}
@@ -102,7 +102,7 @@ async def test_secrets_in_names_are_not_found_and_links_with_hidden_names_find_t
         assert (await client.get("/session", params={"session": named["session"]})).status_code == httpx.codes.OK
 
 
-async def test_the_page_says_how_many_words_of_a_search_are_left_out() -> None:
+async def test_page_shows_the_number_of_ignored_search_words() -> None:
     async with (
         Engine(model=ScriptedModel("Done."), store=MemoryStore()) as engine,
         browser(inspector_app(engine, access=Open())) as client,
@@ -135,7 +135,7 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
             assert names((await list_turns(Summaries(store), digests, query)).turns) == found, query
 
 
-async def test_a_list_is_sorted_by_a_column_and_its_pages_have_every_turn_once() -> None:
+async def test_sorted_list_pages_contain_every_turn_once() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(PAGE + 3):
         await write(store, f"t{number:03}", facts, at=1e9 + 86_400 * number)
@@ -151,7 +151,7 @@ async def test_a_list_is_sorted_by_a_column_and_its_pages_have_every_turn_once()
     assert Query(text="a").sorted_by(Order.COST) == {"q": "a", "sort": "cost"}
 
 
-async def test_turns_are_found_by_the_time_at_which_they_began() -> None:
+async def test_turns_are_filtered_by_start_time() -> None:
     """A day ends at midnight, UTC."""
     facts, store = await journal_of_a_turn(), MemoryStore()
     day = 1_000_080_000  # 2001-09-10
@@ -167,7 +167,7 @@ async def test_turns_are_found_by_the_time_at_which_they_began() -> None:
         assert names((await list_turns(Summaries(store), Digests(store), Query.of(asked))).turns) == found, asked
 
 
-async def test_the_totals_are_those_of_all_pages() -> None:
+async def test_totals_cover_all_pages() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(PAGE + 3):
         await write(store, f"t{number}", facts)
@@ -183,7 +183,7 @@ async def test_the_totals_are_those_of_all_pages() -> None:
         assert 'aria-sort="descending"><a class="sorts" href="/?agent=A&amp;way=up">Began' in page
 
 
-async def test_turns_are_listed_before_they_are_summarized_which_happens_by_itself() -> None:
+async def test_turns_are_listed_before_the_background_summary() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(PAGE):
         await write(store, f"t{number}", facts)
@@ -205,7 +205,7 @@ async def test_without_searches_no_text_is_kept_and_names_are_found() -> None:
             assert (await client.get("/", params={"q": text})).text.count('id="row-') == count, text
 
 
-async def test_a_search_does_not_tell_whether_a_turn_has_a_secret() -> None:
+async def test_search_does_not_reveal_a_secret_of_a_turn() -> None:
     """Neither as a word of a search, nor by what it begins with."""
     facts, store = await journal_of_a_turn(), MemoryStore()
     secret = "sk-" + "abcdefgh1234" * 3
@@ -215,7 +215,7 @@ async def test_a_search_does_not_tell_whether_a_turn_has_a_secret() -> None:
         assert names(listing.turns) == found, text
 
 
-async def test_a_turn_whose_driver_died_is_crashed() -> None:
+async def test_turn_with_a_dead_driver_is_crashed() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     claim = await store.create(NewTurn("dead", None, "A", "m", 1.0), facts[:3], Status(State.STREAM, 1))
     await store.release(claim, crashed=True)
@@ -224,7 +224,7 @@ async def test_a_turn_whose_driver_died_is_crashed() -> None:
     assert names(found.turns) == ["dead"]
 
 
-def test_an_address_that_makes_no_sense_asks_for_everything() -> None:
+def test_meaningless_address_asks_for_everything() -> None:
     asked = {"q": " a\0b ", "outcome": "nonsense", "reason": "x", "before": "-1", "agent": "", "other": "1"}
     assert Query.of(asked) == Query(text="ab")
     assert Query.of({"before": "9" * 40}).before is None
@@ -232,7 +232,7 @@ def test_an_address_that_makes_no_sense_asks_for_everything() -> None:
     assert Query.of(query.address) == query
 
 
-async def test_pages_have_every_turn_once_while_turns_are_made_and_deleted() -> None:
+async def test_pages_contain_every_turn_once_during_changes() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     total = 2 * PAGE + 7
     for number in range(total):
@@ -249,14 +249,14 @@ async def test_pages_have_every_turn_once_while_turns_are_made_and_deleted() -> 
     assert seen == [f"t{number:03}" for number in reversed(range(total)) if number != 10]
 
 
-async def test_a_page_that_is_just_full_is_the_last() -> None:
+async def test_exactly_full_page_is_the_last() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(PAGE):
         await write(store, f"t{number:03}", facts)
     assert (await list_turns(Summaries(store), Digests(store), Query())).following is None
 
 
-async def test_sub_agents_stand_below_their_callers_at_every_depth() -> None:
+async def test_sub_agents_are_listed_below_callers_at_every_depth() -> None:
     models = {
         "": ScriptedModel(
             asks_for(("Helper", {"prompt": "a"}), ("ok", {})),
@@ -282,7 +282,7 @@ async def test_sub_agents_stand_below_their_callers_at_every_depth() -> None:
         assert counted.usage == (await engine.get(turn.id)).usage
 
 
-async def test_a_column_for_the_cost_is_there_where_a_turn_has_one() -> None:
+async def test_cost_column_is_shown_if_a_turn_has_a_cost() -> None:
     priced = structs.replace(asks_for(text="done"), usage=Usage(input_tokens=10, output_tokens=1, cost=0.5))
     async with (
         Engine(model=ScriptedModel("done", priced), tools=TOOLS, store=MemoryStore()) as engine,
@@ -295,7 +295,7 @@ async def test_a_column_for_the_cost_is_there_where_a_turn_has_one() -> None:
             assert page.count('data-label="Cost"') == 2 * heading
 
 
-async def test_what_a_fork_copied_is_counted_once() -> None:
+async def test_facts_copied_by_a_fork_count_once() -> None:
     def line(text: str, *calls: tuple[str, dict[str, JsonValue]]) -> ModelResponse:
         return structs.replace(asks_for(*calls, text=text), usage=Usage(input_tokens=10, output_tokens=1, cost=0.5))
 
@@ -324,7 +324,7 @@ async def test_what_a_fork_copied_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("place", [-5, 0, 3, 10**6, 10**400])
-async def test_a_fork_that_says_of_any_place_that_it_began_there_is_counted(place: int) -> None:
+async def test_fork_with_any_starting_place_is_counted(place: int) -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     await write(store, "t", [structs.replace(facts[0], forked_from="other", forked_at=place), *facts[1:]])
     counted = await statistics_of(Summaries(store), Digests(store))
@@ -343,7 +343,7 @@ class Deleting(MemoryStore):
         return await super().facts(turn_id, after)
 
 
-async def test_a_turn_that_is_deleted_meanwhile_is_left_out() -> None:
+async def test_turn_deleted_during_listing_is_left_out() -> None:
     facts, store = await journal_of_a_turn(), Deleting()
     for name in ("a", "b", "c"):
         await write(store, name, facts)
@@ -355,7 +355,7 @@ async def test_a_turn_that_is_deleted_meanwhile_is_left_out() -> None:
     assert (await list_turns(Summaries(store), Digests(store), Query(text="found"))).turns == ()
 
 
-async def test_a_digest_is_never_older_than_its_turn() -> None:
+async def test_digest_is_never_older_than_the_turn() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     claim = await store.create(NewTurn("t", None, "A", "m", 1.0), facts[:1], Status(State.STREAM, 1))
     digests, row = Digests(store), await store.get("t")
@@ -390,7 +390,7 @@ async def test_outcomes_are_counted_over_time_and_every_turn_is_in_a_column() ->
     assert [group.label for group in counted.steps] == ["2"]
 
 
-async def test_the_newest_turns_are_counted_and_it_is_said_that_there_are_older_ones() -> None:
+async def test_only_the_newest_turns_are_counted_with_a_notice() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(6):
         await write(store, f"t{number}", facts, agent="B" if number % 2 else "A")
@@ -407,9 +407,7 @@ async def test_the_newest_turns_are_counted_and_it_is_said_that_there_are_older_
     ("values", "share", "found"),
     [([], 0.5, 0.0), ([3.0], 0.9, 3.0), ([4, 1, 3, 2], 0.5, 2), ([4, 1, 3, 2, 5], 0.5, 3), (range(1, 11), 0.9, 9)],
 )
-def test_a_quantile_is_a_value_that_this_share_does_not_exceed(
-    values: Sequence[float], share: float, found: float
-) -> None:
+def test_quantile_is_a_value_not_exceeded_by_the_share(values: Sequence[float], share: float, found: float) -> None:
     assert quantile(values, share) == found
 
 
@@ -418,7 +416,7 @@ def test_more_steps_than_a_turn_can_have_are_the_last_group() -> None:
     assert [(one.label, one.count) for one in grouped([150, 201, 9_000])] == [("101-200", 1), ("over 200", 2)]
 
 
-async def test_the_page_has_the_quantiles_and_leaves_out_columns_that_are_all_zero() -> None:
+async def test_page_has_quantiles_and_omits_all_zero_columns() -> None:
     async with (
         Engine(model=ScriptedModel("done", repeat=True), tools=TOOLS, store=MemoryStore()) as engine,
         browser(inspector_app(engine, access=Open())) as client,
@@ -434,7 +432,7 @@ async def test_the_page_has_the_quantiles_and_leaves_out_columns_that_are_all_ze
     assert Quantiles.of([1.0, 2.0, 3.0]) == Quantiles(2.0, 3.0, 3.0, 3.0)
 
 
-async def test_the_cost_of_a_turn_has_its_currency() -> None:
+async def test_cost_of_a_turn_has_a_currency() -> None:
     answer = ModelResponse(text="done", usage=Usage(input_tokens=1, output_tokens=1, cost=0.25))
     async with (
         Engine(model=ScriptedModel(answer), store=MemoryStore()) as engine,
@@ -445,7 +443,7 @@ async def test_the_cost_of_a_turn_has_its_currency() -> None:
     assert page.count('<td class="num">$0.2500</td>') == 4
 
 
-async def test_others_run_while_many_journals_are_read() -> None:
+async def test_reading_many_journals_lets_other_tasks_run() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(20):
         await write(store, f"t{number}", facts)
@@ -465,7 +463,7 @@ async def test_others_run_while_many_journals_are_read() -> None:
     assert turns >= 20
 
 
-async def test_others_run_while_a_text_is_looked_for_in_turns_that_are_known() -> None:
+async def test_text_search_in_known_turns_lets_other_tasks_run() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(320):
         await write(store, f"t{number}", facts)
@@ -489,7 +487,7 @@ async def test_others_run_while_a_text_is_looked_for_in_turns_that_are_known() -
     assert turns >= 20
 
 
-async def test_a_turn_whose_clock_was_not_set_is_in_no_column_and_counted_all_the_same() -> None:
+async def test_turn_without_a_valid_time_is_counted_outside_the_plot() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for minute in range(10):
         await write(store, f"t{minute}", facts, at=1.7e9 + 60 * minute)

@@ -12,7 +12,7 @@ from turnwright_inspector import Open, inspector_app
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_slowest_step_of_several_is_named_and_leads_to_it() -> None:
+async def test_slowest_step_is_named_and_linked() -> None:
     passed = [0.0]
 
     @tool

@@ -87,7 +87,7 @@ async def check(engine: Engine, name: str, got: Sequence[ModelRequest]) -> None:
 
 @settings(max_examples=percent_of_examples(30))
 @given(scenarios(TOOLS))
-def test_what_is_shown_is_what_the_model_got(scenario: Scenario) -> None:
+def test_displayed_request_equals_the_request_sent_to_the_model(scenario: Scenario) -> None:
     """Through caps, nudges, retries, pauses, conclusions and aborts; a turn that supersedes another has its history.
 
     An attempt whose guardrail fails is shown with its request, although the guardrail may have come first.
@@ -114,7 +114,7 @@ def asks_for_summary(request: ModelRequest) -> bool:
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
+async def test_displayed_budget_equals_the_budget_sent() -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), asks_for(("ok", {"n": 2})), "done")
     async with Engine(model=model, tools=TOOLS, show_budget_to_model=True) as engine:
         turn = await engine.run(Agent(name="A", steps=3, budget=Limits(tokens=1000)), "hi")
@@ -124,7 +124,7 @@ async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
         assert view.max_tokens == model.requests[-1].max_tokens
 
 
-async def test_the_settings_of_a_turn_are_shown_with_its_requests() -> None:
+async def test_turn_settings_are_shown_with_requests() -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), "done")
     settings = ModelSettings(temperature=0.2, max_tokens=70, thinking="low", extra_body={"a": 1})
     async with Engine(model=model, tools=TOOLS) as engine:
@@ -135,7 +135,7 @@ async def test_the_settings_of_a_turn_are_shown_with_its_requests() -> None:
     assert '"reasoning_effort": "low"' in view.body
 
 
-async def test_a_message_that_came_between_two_attempts_is_in_the_later_one_alone() -> None:
+async def test_message_between_two_attempts_is_only_in_the_later() -> None:
     started, steered, name = anyio.Event(), anyio.Event(), ""
 
     async def fails(_: ModelRequest) -> ModelError:
@@ -195,7 +195,7 @@ async def test_history_files_sessions_and_continuations_are_sent_again() -> None
         assert any("earlier turns" in note for note in view.notes)
 
 
-async def test_a_fork_shows_what_it_sent_itself_and_what_the_original_had_sent() -> None:
+async def test_fork_shows_own_requests_and_requests_of_the_original() -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), "done", "other")
     async with Engine(model=model, tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi", session="s")
@@ -206,7 +206,7 @@ async def test_a_fork_shows_what_it_sent_itself_and_what_the_original_had_sent()
         await check(engine, fork, [model.requests[0], model.requests[2]])
 
 
-async def test_a_sub_agents_requests_are_its_own_models() -> None:
+async def test_sub_agent_requests_go_to_the_sub_agent_model() -> None:
     inner, outer = Agent(name="Helper", description="It helps.", model="inner", tools=("ask",)), AGENT
     models = {
         "inner": ScriptedModel(asks_for(("ask", {"n": 1})), "helped", name="inner"),
@@ -222,7 +222,7 @@ async def test_a_sub_agents_requests_are_its_own_models() -> None:
         await check(engine, f"{turn.id}:call00001", models["inner"].requests)
 
 
-async def test_thinking_is_shown_with_a_word_on_its_signatures() -> None:
+async def test_thinking_is_shown_with_a_note_about_signatures() -> None:
     signed = ModelResponse(
         reasoning="hm",
         reasoning_details=({"type": "thinking", "signature": "abc"},),
@@ -255,7 +255,7 @@ async def test_after_a_crash_the_request_of_the_dead_process_is_shown_too(tmp_pa
         await check(engine, name, model.requests)
 
 
-async def test_a_hook_that_may_have_changed_it_is_told_of() -> None:
+async def test_hook_with_possible_changes_is_mentioned() -> None:
     async def prepare(messages: Sequence[Message]) -> Sequence[Message]:
         return messages
 
@@ -289,7 +289,7 @@ async def test_the_names_of_tools_are_read_from_the_journal(tmp_path: Path) -> N
     assert "<code>turnwright serve --drive --tools FILE</code>" in page
 
 
-async def test_the_tools_of_a_step_are_those_that_were_prepared_for_it(tmp_path: Path) -> None:
+async def test_tools_of_a_step_are_the_prepared_tools(tmp_path: Path) -> None:
     async def prepare(_: object, names: Sequence[str]) -> Sequence[str]:
         return [name for name in names if name == "ok"]
 
@@ -302,7 +302,7 @@ async def test_the_tools_of_a_step_are_those_that_were_prepared_for_it(tmp_path:
     assert view.tool_names == ("ok",)
 
 
-async def test_tools_that_nobody_recorded_are_named_by_their_calls(tmp_path: Path) -> None:
+async def test_unrecorded_tools_are_named_by_recorded_calls(tmp_path: Path) -> None:
     view, page = await seen_without_tools(tmp_path / "turns.db", Agent(name="A"))
     assert view.tool_names is None
     assert "<dd>not known</dd>" in page
@@ -313,7 +313,7 @@ async def test_tools_that_nobody_recorded_are_named_by_their_calls(tmp_path: Pat
     assert not any("tools" in note for note in none.notes)
 
 
-async def test_messages_are_named_by_what_they_are() -> None:
+async def test_messages_are_titled_by_kind() -> None:
     calls = asks_for(("ok", {"n": 1}), ("ok", {"n": 2}), ("again", {}))
     async with Engine(model=ScriptedModel(calls, asks_for(("ok", {"n": 3})), "done"), tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi\nthere")
@@ -329,7 +329,7 @@ async def test_messages_are_named_by_what_they_are() -> None:
         assert [one.title for one in view.new] == ["calls ok", "ok call00004 ok: ok 3"]
 
 
-def test_a_picture_is_named_by_its_file() -> None:
+def test_picture_is_titled_by_the_file_name() -> None:
     data = base64.b64encode(b"x").decode()
     picture = FilePart(media_type="image/png", data=data, name="shot.png")
     assert tab.title_of(Message(role="user", parts=(picture,))) == "shot.png"

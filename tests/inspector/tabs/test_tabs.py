@@ -148,7 +148,7 @@ def check_places(looked: TabContext) -> None:
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_step_can_be_taken_again_from_its_model_call() -> None:
+async def test_step_can_be_repeated_from_the_model_call() -> None:
     """The fork that is offered for a step calls the model with what that step was sent."""
     model = ScriptedModel(asks_for(("ok", {"n": 1})), asks_for(("ok", {"n": 2})), "done", repeat=True)
     async with Engine(model=model, tools=TOOLS) as engine:
@@ -175,7 +175,7 @@ async def a_capped_turn(file: Path) -> str:
         return (await engine.run(Agent(name="A", steps=2, budget=Limits(tokens=500)), f"hi, {SECRETS[1]}")).id
 
 
-def test_each_test_that_is_shown_is_green_as_it_stands(tmp_path: Path) -> None:
+def test_each_generated_test_passes_unchanged(tmp_path: Path) -> None:
     """Of the whole turn and of each of its steps; and no secret is in it, not even in pieces."""
     file = tmp_path / "turns.db"
     name = anyio.run(a_capped_turn, file)
@@ -203,7 +203,7 @@ def test_each_test_that_is_shown_is_green_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_that_run_nothing_work(tmp_path: Path) -> None:
+def test_displayed_read_only_commands_work(tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     name = anyio.run(a_capped_turn, file)
 
@@ -230,7 +230,7 @@ def test_the_commands_that_run_nothing_work(tmp_path: Path) -> None:
     assert ran == {"showFalse", "showTrue", "replayFalse", "forkFalse"}
 
 
-async def test_a_turn_that_another_process_took_up_has_two_processes(tmp_path: Path) -> None:
+async def test_turn_resumed_by_another_process_has_two_process_lanes(tmp_path: Path) -> None:
     """The second one's lane is hatched as far as it only read, and a call that ran again has two bars."""
     file, model = tmp_path / "turns.db", ScriptedModel(asks_for(("again", {"n": 1})), "done")
     async with Engine(model=model, tools=TOOLS, store=FaultyStore(SqliteStore(file), at=f.CallSettled)) as engine:
@@ -251,7 +251,7 @@ async def test_a_turn_that_another_process_took_up_has_two_processes(tmp_path: P
     assert len(call.bars) == starts
 
 
-async def test_what_a_fork_copied_is_told_from_what_it_did() -> None:
+async def test_facts_copied_by_a_fork_are_distinguished() -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), "done", "other")
     async with Engine(model=model, tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi")
@@ -268,7 +268,7 @@ async def test_what_a_fork_copied_is_told_from_what_it_did() -> None:
         assert [lane.label for lane in went_on.processes] == ["Process 1", "Process 1 again"]
 
 
-async def test_a_pause_is_no_other_process() -> None:
+async def test_pause_does_not_count_as_another_process() -> None:
     async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1})), "done"), tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi")
         await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
@@ -277,7 +277,7 @@ async def test_a_pause_is_no_other_process() -> None:
 
 
 @pytest.mark.parametrize("total", [0.0, 1e-320, 1e-5, 0.3, 1.0, 7.0, 3599.0, 1e6, 1e300])
-def test_a_scale_has_few_marks_and_all_lie_on_it(total: float) -> None:
+def test_scale_has_few_marks_inside_the_range(total: float) -> None:
     marks = marks_of(total)
     assert 1 <= len(marks) <= 9
     assert all(0 <= mark <= max(total, 0) * (1 + 1e-9) for mark in marks)
@@ -309,7 +309,7 @@ ROWS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tab", ROWS)
-async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab: str, file: Path) -> None:
+async def test_page_shows_a_part_of_a_long_turn_and_links_to_the_rest(tab: str, file: Path) -> None:
     name = await long_turn(file)
     async with (
         Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
@@ -346,7 +346,7 @@ async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab
 
 
 @pytest.mark.slow
-async def test_the_chart_folds_the_rows_that_were_not_taken_and_a_link_leads_to_all_of_them(file: Path) -> None:
+async def test_chart_folds_untaken_rows_and_links_to_the_full_chart(file: Path) -> None:
     name = await long_turn(file, calls=1, steps=2)
     async with (
         Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
@@ -363,7 +363,7 @@ async def test_the_chart_folds_the_rows_that_were_not_taken_and_a_link_leads_to_
         assert html.unescape(back[1]) == f"/turns/{name}?step=1&tab=chart"
 
 
-async def test_a_state_of_the_chart_opens_its_facts_which_lead_to_the_journal() -> None:
+async def test_chart_state_opens_facts_linking_to_the_journal() -> None:
     async with (
         Engine(model=ScriptedModel(asks_for(("ok", {"n": 1})), "done"), tools=TOOLS, store=MemoryStore()) as engine,
         browser(inspector_app(engine, access=Open())) as client,
@@ -383,7 +383,7 @@ async def test_a_state_of_the_chart_opens_its_facts_which_lead_to_the_journal() 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tab", ["journal", "transcript", "timeline"])
-async def test_of_a_long_turn_the_chosen_step_is_on_the_page_and_links_keep_it(tab: str, file: Path) -> None:
+async def test_chosen_step_of_a_long_turn_is_shown_and_kept_by_links(tab: str, file: Path) -> None:
     name = await long_turn(file, calls=90, steps=4)
     async with (
         Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
@@ -418,7 +418,7 @@ def test_windows_cover_all_rows_and_are_full(total: int, size: int) -> None:
 @given(
     st.integers(0, 400), st.integers(1, 60), st.none() | st.integers(0, 10**14), st.integers(1, 400), st.integers(0, 99)
 )
-def test_a_window_lies_on_its_rows_whatever_is_asked_for(
+def test_window_covers_the_chosen_rows_for_any_request(
     total: int, size: int, until: int | None, chosen: int, more: int
 ) -> None:
     first = min(chosen, total)
@@ -430,7 +430,7 @@ def test_a_window_lies_on_its_rows_whatever_is_asked_for(
         assert window.first <= within[0] <= window.last
 
 
-async def test_what_is_very_long_is_cut_in_the_journal_and_said_so() -> None:
+async def test_overlong_texts_in_the_journal_are_cut_with_a_notice() -> None:
     async with Engine(model=ScriptedModel("x" * 100_000), stop_repetition=False) as engine:
         turn = await engine.run(AGENT, "hi")
         view = journal.view(await look(engine, turn.id))
@@ -468,7 +468,7 @@ async def test_items_of_hosted_tools_are_shown_with_the_reasoning() -> None:
     assert "gAAAA" not in page
 
 
-async def test_of_a_very_large_turn_the_page_makes_no_test_and_names_the_command() -> None:
+async def test_very_large_turn_shows_a_command_instead_of_a_test() -> None:
     async with Engine(model=ScriptedModel("x" * 1_100_000), stop_repetition=False) as engine:
         turn = await engine.run(AGENT, "hi")
         view = await to_thread.run_sync(reproduce.view, await look(engine, turn.id))
@@ -477,7 +477,7 @@ async def test_of_a_very_large_turn_the_page_makes_no_test_and_names_the_command
         assert any("--as-test" in command.line for command in view.commands)
 
 
-async def test_a_page_shows_the_beginning_of_a_very_long_text_and_no_half_of_a_secret() -> None:
+async def test_beginning_of_a_long_text_contains_no_partial_secret() -> None:
     secret = SECRETS[0]
     for before in (19_990, 19_999, 20_001):
         text = "x " * (before // 2) + secret + " y" * 50_000
@@ -503,7 +503,7 @@ async def test_a_limit_warns_from_ninety_percent_on(calls: int, warned: bool) ->
 @pytest.mark.parametrize(
     ("prices", "shown"), [({}, "none recorded"), ({"scripted": Price(input=1e6, output=0)}, "$1.0000")]
 )
-async def test_a_cost_that_no_price_gave_is_not_zero(prices: dict[str, Price], shown: str) -> None:
+async def test_unpriced_cost_is_not_zero(prices: dict[str, Price], shown: str) -> None:
     async with Engine(model=ScriptedModel("done"), prices=prices) as engine:
         turn = await engine.run(AGENT, "hi")
         async with browser(inspector_app(engine, access=Open())) as client:

@@ -37,7 +37,7 @@ async def with_sub_agents(engine: Engine, name: str) -> TabContext:
     return replace(looked, below=await sub_agents(engine.store, looked.turn.children))
 
 
-async def test_the_steps_of_sub_agents_are_below_their_call_and_within_it() -> None:
+async def test_sub_agent_steps_are_nested_within_the_call() -> None:
     model = ScriptedModel(
         asks_for(("Helper", {"prompt": "a"})),
         asks_for(("Under", {"prompt": "b"})),
@@ -89,7 +89,7 @@ def many_calls(calls: int) -> ScriptedModel:
     return ScriptedModel(say, repeat=True)
 
 
-async def test_the_scale_of_a_long_turn_is_that_of_its_page_and_a_strip_has_the_whole() -> None:
+async def test_scale_covers_the_page_and_a_strip_covers_the_whole_turn() -> None:
     looked = await long_turn(steps=60, calls=4)
     shown = timeline.view(looked)
     assert shown.window.total == 60 * 5 + 1
@@ -100,7 +100,7 @@ async def test_the_scale_of_a_long_turn_is_that_of_its_page_and_a_strip_has_the_
     assert len({words for _, words in shown.marks}) == len(shown.marks) > 1
 
 
-async def test_a_zoom_has_the_lanes_of_its_time_and_leads_on() -> None:
+async def test_zoom_shows_only_lanes_of_the_chosen_time() -> None:
     looked = await long_turn(steps=20, calls=2)
     whole = timeline.view(looked)
     step = looked.turn.steps[9]
@@ -120,7 +120,7 @@ async def test_a_zoom_has_the_lanes_of_its_time_and_leads_on() -> None:
 
 
 @pytest.mark.parametrize("zoom", ["", "x", "1-", "5-1", "0-0", "1e9-2e9", "-1-2", "9" * 40 + "-1", "nan-inf"])
-async def test_what_is_no_part_of_the_time_shows_the_whole_turn(zoom: str) -> None:
+async def test_invalid_zoom_shows_the_whole_turn(zoom: str) -> None:
     async with Engine(model=ScriptedModel("done"), tools=TOOLS, store=MemoryStore()) as engine:
         name = (await engine.run(AGENT, "hi")).id
         assert not timeline.view(replace(await look(engine, name), zoom=zoom)).zoomed
@@ -129,7 +129,7 @@ async def test_what_is_no_part_of_the_time_shows_the_whole_turn(zoom: str) -> No
             assert page.status_code == httpx.codes.OK
 
 
-async def test_what_runs_now_is_named_and_its_bar_goes_on(tmp_path: Path) -> None:
+async def test_running_call_is_named_and_has_an_open_bar(tmp_path: Path) -> None:
     begun, open_ = anyio.Event(), anyio.Event()
 
     @tool
@@ -158,7 +158,7 @@ async def test_what_runs_now_is_named_and_its_bar_goes_on(tmp_path: Path) -> Non
         assert timeline.view(await look(engine, name)).now == ()
 
 
-async def test_what_runs_in_a_sub_agent_is_named_with_its_turn() -> None:
+async def test_running_sub_agent_call_is_named_with_the_turn() -> None:
     begun, open_ = anyio.Event(), anyio.Event()
 
     @tool
@@ -185,7 +185,7 @@ async def test_what_runs_in_a_sub_agent_is_named_with_its_turn() -> None:
         open_.set()
 
 
-async def test_bars_and_names_lead_to_the_step_also_of_a_sub_agent() -> None:
+async def test_bars_and_labels_link_to_steps_even_of_sub_agents() -> None:
     model = ScriptedModel(asks_for(("Helper", {"prompt": "a"})), asks_for(("ok", {"n": 1})), "helped", "done")
     async with (
         Engine(model=model, tools=TEAM, store=MemoryStore()) as engine,

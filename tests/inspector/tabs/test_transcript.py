@@ -30,7 +30,7 @@ async def test_a_call_without_a_driver_is_interrupted(driven: bool, status: str)
     assert [row.status for row in rows] == [status]
 
 
-async def test_a_reply_of_which_nothing_came_has_no_row_of_its_own() -> None:
+async def test_empty_reply_has_no_row() -> None:
     async with Engine(model=ScriptedModel(asks_for(("ok", {}))), tools=TOOLS, store=MemoryStore()) as engine:
         looked = await look(engine, (await engine.run(Agent(name="Reader"), "Look")).id)
     assert looked.turn.result.outcome is Outcome.FAILED
@@ -42,7 +42,7 @@ async def test_a_reply_of_which_nothing_came_has_no_row_of_its_own() -> None:
 
 
 @pytest.mark.no_waiting
-async def test_failed_attempts_are_said_beside_their_step() -> None:
+async def test_failed_attempts_are_shown_beside_the_step() -> None:
     overloaded = ModelError("try again later", cause=Cause.OVERLOADED)
     model = ScriptedModel(overloaded, overloaded, "Done.")
     async with Engine(model=model, store=MemoryStore()) as engine:

@@ -14,14 +14,14 @@ def row_of(arguments: dict[str, JsonValue], text: str = "fine", status: CallStat
     return call_row(ToolCallPart(id="call1", name="act", arguments=arguments), result, None, {})
 
 
-def test_a_call_is_a_line_with_its_result() -> None:
+def test_call_and_result_are_summarized_in_a_line() -> None:
     row = row_of({"word": "alpha", "most": 3, "deep": [{"a": None}]}, "alpha:\n  nothing found")
     assert row.made == 'act(word="alpha", most=3, deep=[{"a": null}])'
     assert (row.gave, row.status, row.seconds) == ("alpha: nothing found", "ok", None)
     assert row_of({}, status=CallStatus.ERROR).status == "error"
 
 
-def test_what_is_long_is_cut_and_many_arguments_are_left_out() -> None:
+def test_long_texts_are_cut_and_excess_arguments_are_omitted() -> None:
     assert row_of({"text": "x" * 1000}).made == f'act(text="{"x" * 59}…)'
     row = row_of({f"name{number}": "some words of it" for number in range(50)}, "y" * 1000)
     assert row.made.endswith(", …)")
@@ -35,14 +35,14 @@ def test_a_call_without_a_result_is_open() -> None:
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_no_part_of_a_secret_is_in_the_line(secret: str) -> None:
+def test_summary_line_contains_no_part_of_a_secret(secret: str) -> None:
     for before in (0, 40, 55, 150, 190, 199):
         row = row_of({"a": "x" * before + " " + secret}, "y" * before + " " + secret)
         assert secret[:12] not in row.made + row.gave
     assert "correct" not in row_of({"password": "correct horse"}).made
 
 
-def test_the_content_of_a_file_has_the_language_of_its_ending() -> None:
+def test_file_content_has_the_language_of_the_extension() -> None:
     rows = [row_of({"path": path}) for path in ("a/b.py", "B.YML", "c", "d.xyz")]
     assert [row.language for row in rows] == ["python", "yaml", "", ""]
     assert row_of({"path": 3}).language == ""

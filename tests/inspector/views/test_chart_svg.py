@@ -30,7 +30,7 @@ def rows_of(element: ET.Element) -> list[int]:
     return [int(number) for number in element.get("data-rows", "").split()]
 
 
-def test_the_picture_is_the_committed_drawing_of_the_chart() -> None:
+def test_picture_equals_the_committed_drawing_of_the_chart() -> None:
     assert FILE.read_bytes() == (ROOT / "diagrams" / FILE.name).read_bytes(), "run `make diagrams`"
     dot = (ROOT / "diagrams" / FILE.name).with_suffix(".dot").read_text(encoding="utf-8")
     assert is_fresh(FILE.read_text(encoding="utf-8"), dot)
@@ -44,26 +44,26 @@ def test_every_state_is_in_the_picture() -> None:
         assert rows_of(element) == sorted(touching)
 
 
-def test_every_arrow_is_in_the_picture_with_its_card_and_both_halves() -> None:
+def test_every_arrow_has_a_card_and_both_halves() -> None:
     for name, count in (("card", 1), ("arrow", 2)):
         found = Counter((element.get("data-from"), element.get("data-to")) for element in of_class(drawn(), name))
         assert found == dict.fromkeys(ARROWS, count)
 
 
-def test_every_row_of_the_chart_is_a_line_of_its_arrows_card() -> None:
+def test_every_chart_row_is_a_line_of_the_arrow_card() -> None:
     for card in of_class(drawn(), "card"):
         lines = [rows_of(line)[0] for line in of_class(card, "line-of-card")]
         assert lines == rows_of(card) == ARROWS[State[card.get("data-from", "")], State[card.get("data-to", "")]]
     assert sorted(rows_of(line)[0] for line in of_class(drawn(), "line-of-card")) == list(EVERY_ROW)
 
 
-def test_a_line_begins_with_the_number_of_its_row() -> None:
+def test_line_begins_with_the_row_number() -> None:
     for line in of_class(drawn(), "line-of-card"):
         assert line.findtext("text") == line.get("data-rows")
 
 
 @pytest.mark.parametrize("number", EVERY_ROW)
-def test_a_row_that_was_taken_lights_its_line_its_arrow_and_the_states_that_it_joins(number: int) -> None:
+def test_taken_row_highlights_line_arrow_and_states(number: int) -> None:
     root = drawn(Lit({number: 3}, None, State.CHECK, ended=False))
     row = CHART.rows[number - 1]
     assert [rows_of(line) for line in of_class(root, "line-of-card", "taken")] == [[number]]
@@ -74,7 +74,7 @@ def test_a_row_that_was_taken_lights_its_line_its_arrow_and_the_states_that_it_j
     assert [one.findtext("text") for one in of_class(root, "times")] == ["3×"]  # noqa: RUF001 (the sign of multiplication)
 
 
-def test_it_shows_where_the_turn_stands_or_ended() -> None:
+def test_chart_marks_the_current_or_final_state() -> None:
     going = of_class(drawn(Lit({}, None, State.PAUSED, ended=False)), "here")
     assert [(one.get("data-state"), one.get("aria-label")) for one in going] == [
         ("PAUSED", "Facts in PAUSED. The turn is here.")
@@ -83,14 +83,14 @@ def test_it_shows_where_the_turn_stands_or_ended() -> None:
     assert [one.get("data-state") for one in over] == ["CAP_HIT"]
 
 
-def test_the_way_of_the_chosen_step_is_told_from_the_rest() -> None:
+def test_path_of_the_chosen_step_is_highlighted_separately() -> None:
     root = drawn(Lit({11: 2, 13: 2, 15: 1}, {11, 15}, State.FINISHED, ended=True))
     assert "has-chosen" in root.get("class", "")
     assert [rows_of(line) for line in of_class(root, "line-of-card", "chosen")] == [[11], [15]]
     assert [rows_of(line) for line in of_class(root, "line-of-card", "taken")] == [[11], [13], [15]]
 
 
-def test_only_what_was_taken_is_reached_by_keyboard_and_a_state_leads_to_its_facts() -> None:
+def test_only_taken_arrows_are_focusable_and_states_link_to_facts() -> None:
     root = drawn(Lit({15: 1}, None, State.FINISHED, ended=True))
     cards = [(one.get("data-from"), one.get("data-to")) for one in root.iter("g") if one.get("tabindex")]
     assert cards == [("STREAM", "FINISHED")]

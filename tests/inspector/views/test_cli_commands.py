@@ -28,13 +28,13 @@ from turnwright_inspector.views.cli_commands import (
 pytestmark = pytest.mark.anyio
 
 
-def test_a_command_takes_up_the_turn_that_a_person_began() -> None:
+def test_resume_command_names_the_root_turn() -> None:
     assert resume_command("a:call00001:call00002", "", elsewhere=False) == "turnwright resume a"
     line = resume_command("it's", "sqlite:////tmp/my turns.db", elsewhere=False)
     assert shlex.split(line) == ["turnwright", "resume", "it's", "--store", "sqlite:////tmp/my turns.db"]
 
 
-def test_what_another_program_began_is_taken_up_with_its_model_and_its_tools_named() -> None:
+def test_foreign_turn_is_resumed_with_model_and_tools_flags() -> None:
     assert resume_command("a", "", elsewhere=True) == "turnwright resume a --base-url URL --tools FILE"
 
 
@@ -43,7 +43,7 @@ def test_a_store_without_an_address_has_no_flag() -> None:
     assert store_flag("sqlite:///turns.db") == " --store sqlite:///turns.db"
 
 
-async def test_no_command_names_a_store_that_nobody_knows(tmp_path: Path) -> None:
+async def test_unknown_store_address_is_omitted_from_commands(tmp_path: Path) -> None:
     async with Engine(model=ScriptedModel("done"), store=SqliteStore(tmp_path / "turns.db")) as engine:
         turn = await engine.run(AGENT, "hi")
         for one in (await look(engine, turn.id), *(await look_at_each_step(engine, turn.id)).values()):
@@ -67,7 +67,7 @@ async def lines_of(engine: Engine, name: str) -> list[str]:
     return [command.line for view in views for command in view.commands if command.runs]
 
 
-async def test_what_another_program_began_is_run_again_by_no_command_that_is_not_told_its_model() -> None:
+async def test_foreign_turn_is_rerun_only_with_an_explicit_model() -> None:
     async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Capped."), tools=TOOLS, store=MemoryStore()) as engine:
         name = (await engine.run(Agent(name="A", steps=1), "hi")).id
         left = await engine.submit(Agent(name="A"), "hi")
@@ -77,7 +77,7 @@ async def test_what_another_program_began_is_run_again_by_no_command_that_is_not
         assert (await lines_of(engine, left))[0] == resume_command(left, "sqlite:///turns.db", elsewhere=True)
 
 
-async def test_what_the_command_line_began_is_run_again_as_it_was() -> None:
+async def test_command_line_turn_is_rerun_unchanged() -> None:
     context: dict[str, JsonValue] = {"model": "gpt"}
     async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Capped."), tools=TOOLS, store=MemoryStore()) as engine:
         name = (await engine.run(Agent(name="A", steps=1), "hi", metadata=context)).id
@@ -96,7 +96,7 @@ async def test_no_command_reads_a_turn_in_memory() -> None:
             assert (view.commands, view.lacks, view.missing) == ((), IN_MEMORY, "")
 
 
-async def test_a_turn_that_somebody_drives_is_not_to_be_taken_up() -> None:
+async def test_driven_turn_has_no_resume_command() -> None:
     """`resume` refuses it, and the page itself follows it."""
     async with Engine(model=ScriptedModel("done"), store=MemoryStore()) as engine:
         looked = await look(engine, await engine.submit(Agent(name="A"), "hi"))
@@ -104,7 +104,7 @@ async def test_a_turn_that_somebody_drives_is_not_to_be_taken_up() -> None:
         assert not any(" resume " in command.line for command in reproduce.commands_of(driven))
 
 
-async def test_a_fork_begins_at_the_nearest_place_where_the_engine_forks() -> None:
+async def test_fork_begins_at_the_nearest_possible_fact() -> None:
     async with Engine(model=ScriptedModel(asks_for(("ok", {})), "done"), tools=TOOLS, store=MemoryStore()) as engine:
         name = (await engine.run(AGENT, "hi")).id
         turn = (await look(engine, name)).turn
@@ -113,7 +113,7 @@ async def test_a_fork_begins_at_the_nearest_place_where_the_engine_forks() -> No
             assert fork_place(turn, upto) == max((one for one in places if one <= upto), default=None)
 
 
-async def test_what_can_be_done_is_offered_with_the_same_command() -> None:
+async def test_tabs_offer_the_same_command_for_each_action() -> None:
     async with Engine(model=ScriptedModel("done"), store=MemoryStore()) as engine:
         name = await engine.submit(Agent(name="A"), "hi")
         turn = (await look(engine, name)).turn

@@ -34,7 +34,7 @@ class Counting(SqliteStore):
         return await super().is_driven(turn_id)
 
 
-async def test_of_a_process_that_lives_one_turn_is_checked(tmp_path: Path) -> None:
+async def test_only_a_single_turn_of_each_process_is_checked(tmp_path: Path) -> None:
     driver, store = SqliteStore(tmp_path / "a.db"), Counting(tmp_path / "a.db")
     store.asked = Counter()
     for number in range(20):
@@ -56,7 +56,7 @@ class Full(SqliteStore):
         raise StoreError("the disk is full")
 
 
-async def test_a_store_that_cannot_be_written_is_listed(tmp_path: Path) -> None:
+async def test_read_only_store_is_listed(tmp_path: Path) -> None:
     """From the journals, without totals of usage."""
     store, written = Full(tmp_path / "a.db"), Written("t1", prompt="hello")
     claim = await written.create(store)
@@ -81,7 +81,7 @@ class Down(SqliteStore):
 
 
 @pytest.mark.no_waiting
-async def test_while_the_store_is_down_each_page_and_form_says_so_after_one_question(tmp_path: Path) -> None:
+async def test_unavailable_store_is_reported_after_a_single_query(tmp_path: Path) -> None:
     store = Down(tmp_path / "a.db")
     async with (
         Engine(model=ScriptedModel(), store=store) as engine,

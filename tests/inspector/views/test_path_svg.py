@@ -59,7 +59,7 @@ def check_nothing_covers_anything(root: ET.Element) -> None:
 
 
 @pytest.mark.parametrize("rows", [*TURNS, set(EVERY_ROW)])
-def test_every_row_is_a_line_of_a_card_between_its_states(rows: set[int]) -> None:
+def test_every_row_is_a_line_of_a_card_between_states(rows: set[int]) -> None:
     root = drawn(rows)
     lines = [int(line.get("data-rows", "")) for line in of_class(root, "line-of-card")]
     assert sorted(lines) == sorted(rows)
@@ -74,12 +74,12 @@ def test_every_row_is_a_line_of_a_card_between_its_states(rows: set[int]) -> Non
 
 @example({58}, State.CHECK)
 @given(st.sets(st.sampled_from(EVERY_ROW)), st.sampled_from(State))
-def test_nothing_covers_anything_whatever_the_rows(rows: set[int], stands: State) -> None:
+def test_drawn_elements_never_overlap(rows: set[int], stands: State) -> None:
     check_nothing_covers_anything(drawn(rows, stands))
 
 
 @given(st.sets(st.sampled_from(EVERY_ROW), min_size=1))
-def test_an_arrow_passes_behind_no_card_of_another_but_of_a_loop(rows: set[int]) -> None:
+def test_arrow_passes_behind_no_card_except_of_a_loop(rows: set[int]) -> None:
     root = drawn(rows)
     cards = {
         (one.get("data-from"), one.get("data-to")): box(one)
@@ -96,7 +96,7 @@ def test_an_arrow_passes_behind_no_card_of_another_but_of_a_loop(rows: set[int])
                 assert own or not meet(line, card), (name, path.get("d"))
 
 
-def test_an_arrow_begins_and_ends_at_its_states() -> None:
+def test_arrow_begins_and_ends_at_states() -> None:
     root = drawn(EVERY_ROW)
     states = {one.get("data-state"): box(one) for one in of_class(root, "state")}
     for arrow in of_class(root, "arrow"):
@@ -112,7 +112,7 @@ def test_an_arrow_begins_and_ends_at_its_states() -> None:
             assert top <= y <= low
 
 
-def test_what_is_not_taken_yet_has_its_place_already() -> None:
+def test_untaken_rows_have_a_reserved_place() -> None:
     early, late = (drawn(TURNS[0], State.STREAM, taken) for taken in ({11}, TURNS[0]))
     assert {one.get("id"): box(one) for one in of_class(early, "card")} == {
         one.get("id"): box(one) for one in of_class(late, "card")
@@ -122,7 +122,7 @@ def test_what_is_not_taken_yet_has_its_place_already() -> None:
     ]
 
 
-def test_a_state_that_the_turn_took_leads_to_its_facts() -> None:
+def test_taken_state_links_to_the_facts() -> None:
     root = drawn(TURNS[1], State.FINISHED, TURNS[1])
     assert {one.get("data-state"): one.get("href") for one in root.iter("a")} == {
         state: f"?state={state}" for state in ("CHECK", "STREAM", "FINISHED")

@@ -16,7 +16,7 @@ def drawn(*values: tuple[float, float], whole: bool = True) -> Plot:
     return plot
 
 
-def test_a_column_stands_at_its_time_on_a_true_axis() -> None:
+def test_column_position_is_proportional_to_time() -> None:
     """Two columns an hour from each other, and one ten hours later: the gap stays."""
     plot = drawn((NOON, 1), (NOON + 3_600, 2), (NOON + 11 * 3_600, 1))
     places = [round(bar.x / plot.bars[0].width * 0.86, 6) for bar in plot.bars]
@@ -25,7 +25,7 @@ def test_a_column_stands_at_its_time_on_a_true_axis() -> None:
     assert all(row.total for row in plot.rows)
 
 
-def test_layers_are_stacked_from_the_ground_and_nothing_leaves_the_area() -> None:
+def test_layers_are_stacked_from_the_ground_inside_the_area() -> None:
     plot = plot_of("turns", [Series("a", "good", [(NOON, 3)]), Series("b", "bad", [(NOON, 4), (NOON + DAY, 1)])])
     assert plot is not None
     low, high = plot.bars[0], plot.bars[1]
@@ -35,7 +35,7 @@ def test_layers_are_stacked_from_the_ground_and_nothing_leaves_the_area() -> Non
     assert plot.totals == (3, 5)
 
 
-def test_a_series_of_zeros_is_left_out_and_nothing_is_no_plot() -> None:
+def test_zero_series_is_omitted_and_an_empty_plot_is_none() -> None:
     plot = plot_of("turns", [Series("a", "good", [(NOON, 1)]), Series("b", "bad", [(NOON, 0)])])
     assert plot is not None
     assert plot.names == ("a",)
@@ -58,7 +58,7 @@ def test_the_marks_of_values_are_round_and_end_above_the_highest(value: float, w
     assert (plot.value_marks[0][0], plot.value_marks[-1][0]) == (100, 0)
 
 
-def test_the_marks_of_time_name_the_day_where_it_changes() -> None:
+def test_time_marks_name_the_day_at_each_change() -> None:
     plot = drawn(*((NOON + hour * 3_600, 1) for hour in range(30)))
     marks = [(mark.clock, mark.day) for mark in plot.time_marks]
     assert marks == [
@@ -84,12 +84,12 @@ def test_no_more_columns_than_fit_and_few_enough_marks(span: float) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, -1])
-def test_what_a_forged_journal_counts_is_drawn_or_left_out(value: float) -> None:
+def test_impossible_counts_are_drawn_within_bounds_or_left_out(value: float) -> None:
     plot = drawn((NOON, 1), (NOON + DAY, value))
     assert all(0 <= bar.height <= 100 + 1e-9 for bar in plot.bars)
 
 
-def test_the_largest_series_have_colors_and_the_others_are_one() -> None:
+def test_smallest_series_are_merged_into_others() -> None:
     found = series_of({str(number): [(NOON, number)] for number in range(1, 10)})
     assert [one.name for one in found] == ["9", "8", "7", "6", "5", "4 others"]
     assert [one.tone for one in found] == list(HUES)

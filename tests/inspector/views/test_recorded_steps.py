@@ -48,7 +48,7 @@ def test_spans_have_the_times_of_replies_and_calls() -> None:
     assert lasts((first, second)) == 5
 
 
-def test_a_log_has_the_times_at_which_things_ended() -> None:
+def test_log_has_end_times_of_replies_and_calls() -> None:
     """A model call goes from what ended before to its reply. The time until a user's message is nobody's work."""
     run = building()
     run.user("Look.", at=at(0))
@@ -66,7 +66,7 @@ def test_a_log_has_the_times_at_which_things_ended() -> None:
     assert third.said == ["And now?"]
 
 
-def test_replies_alone_last_until_the_next_one() -> None:
+def test_replies_without_other_times_last_until_the_next_reply() -> None:
     run = building()
     run.user("Look.")
     for second in (10, 14, 15):
@@ -80,7 +80,7 @@ def test_replies_alone_last_until_the_next_one() -> None:
     assert [row.detail for row in rows if row.call] == ["recorded"] * 3
 
 
-def test_without_times_a_run_takes_none() -> None:
+def test_run_without_times_lasts_zero_seconds() -> None:
     run = building()
     run.user("Look.")
     run.reply("Done.", at="yesterday")
@@ -88,7 +88,7 @@ def test_without_times_a_run_takes_none() -> None:
     assert lasts(()) == 0
 
 
-def test_a_sub_agents_steps_are_below_its_call() -> None:
+def test_sub_agent_steps_are_below_the_call() -> None:
     inner = building("inner")
     inner.user("Go.", at=at(2))
     inner.reply("Gone.", at=at(3))
@@ -112,7 +112,7 @@ def test_a_sub_agents_steps_are_below_its_call() -> None:
     assert BarKind.MODEL in [span.kind for span in rows[0].spans]
 
 
-def test_a_run_that_is_its_own_sub_agent_ends() -> None:
+def test_recursive_sub_agent_run_is_bounded() -> None:
     """Only a forged file has one: its runs are not read for ever."""
     run = building("inner")
     run.reply(at=at(1))
@@ -129,7 +129,7 @@ def test_a_run_that_is_its_own_sub_agent_ends() -> None:
     assert depth == MOST
 
 
-def test_what_was_sent_is_what_comes_before() -> None:
+def test_request_consists_of_the_preceding_messages() -> None:
     run = building()
     run.user("Look.")
     run.reply("I look.")
@@ -146,7 +146,7 @@ MOMENTS = st.none() | st.floats(-1e6, 1e6).map(at) | st.sampled_from(["", "9999-
 
 
 @given(st.lists(st.tuples(st.sampled_from("urc"), MOMENTS, MOMENTS), max_size=12))
-def test_no_step_ends_before_it_begins(entries: list[tuple[str, str | None, str | None]]) -> None:
+def test_no_step_ends_before_the_beginning(entries: list[tuple[str, str | None, str | None]]) -> None:
     run = building()
     for kind, first, second in entries:
         if kind == "u":

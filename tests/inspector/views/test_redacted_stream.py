@@ -53,7 +53,7 @@ def heard(words: Words, pieces: Iterable[DeltaEvent]) -> str:
 @given(TEXTS, st.lists(st.integers(1, 40), min_size=1, max_size=5))
 @example(f"The key is {SECRETS[0]}, and no other", [4])
 @example('"passphrase": "qorrekt hxrse battqry", and so on', [3, 1])
-def test_however_a_reply_is_cut_into_pieces_no_word_of_a_secret_is_told(text: str, sizes: list[int]) -> None:
+def test_streamed_pieces_contain_no_secret_for_any_split(text: str, sizes: list[int]) -> None:
     shown = heard(Words(Replies()), pieces_of(text, sizes))
     for secret in (*SECRETS[:6], *SECRET_WORDS):
         assert secret not in shown
@@ -63,12 +63,12 @@ def test_however_a_reply_is_cut_into_pieces_no_word_of_a_secret_is_told(text: st
     st.lists(st.sampled_from(["It is", "so,", "\n", "été", "x" * 30, SECRETS[0], "password: 'a b'"]), min_size=1),
     st.lists(st.integers(1, 40), min_size=1, max_size=5),
 )
-def test_what_is_told_is_the_text_without_its_secrets(words: list[str], sizes: list[int]) -> None:
+def test_streamed_text_equals_the_redacted_text(words: list[str], sizes: list[int]) -> None:
     text = " ".join(words)
     assert heard(Words(Replies()), pieces_of(text, sizes)) == redactor().hide(text)
 
 
-def test_a_reply_goes_on_behind_what_the_model_thought() -> None:
+def test_reply_text_follows_the_reasoning() -> None:
     replies = Replies()
     thought = pieces_of("Hm, yes", [3], kind=ReasoningDeltaEvent)
     said = [
@@ -81,9 +81,7 @@ def test_a_reply_goes_on_behind_what_the_model_thought() -> None:
 
 
 @given(TEXTS, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 50), st.integers(0, 50))
-def test_who_comes_in_the_middle_is_told_what_the_others_were(
-    text: str, sizes: list[int], after: int, behind: int
-) -> None:
+def test_late_listener_receives_the_complete_text(text: str, sizes: list[int], after: int, behind: int) -> None:
     """Also while another listener is behind, or ahead."""
     replies, pieces = Replies(), pieces_of(text, sizes)
     after = min(after, len(pieces) - 1)
@@ -91,7 +89,7 @@ def test_who_comes_in_the_middle_is_told_what_the_others_were(
     assert heard(Words(replies), pieces[after:]) == heard(Words(Replies()), pieces)
 
 
-def test_of_what_nobody_heard_a_mark_is_told_and_no_half_of_a_word() -> None:
+def test_missed_text_is_marked_without_partial_words() -> None:
     pieces = pieces_of("one two thr|ee four| five six".replace("|", ""), [11, 8])
     assert heard(Words(Replies()), pieces[1:]) == "… four five six"
     assert heard(Words(Replies()), pieces_of(f"It is {SECRETS[0]} then", [12])[1:]) == "… then"
@@ -100,7 +98,7 @@ def test_of_what_nobody_heard_a_mark_is_told_and_no_half_of_a_word() -> None:
     assert heard(Words(replies), pieces_of("one two three four five six", [4])[4:]) == "one two … five six"
 
 
-def test_what_was_heard_of_another_reply_is_not_told() -> None:
+def test_text_of_another_reply_is_not_sent() -> None:
     replies = Replies()
     heard(Words(replies), pieces_of("an older reply", [4], seq=2))
     heard(Words(replies), pieces_of("what was void", [3]))
@@ -147,7 +145,7 @@ def said(text: str) -> PageEvent:
     return PageEvent.of("piece", kind="text", text=text)
 
 
-async def test_what_grows_faster_than_its_page_is_made_is_told_now_and_then() -> None:
+async def test_frequent_changes_are_sent_at_intervals() -> None:
     told = await sent(
         PageEvent.grown(1), PageEvent.grown(2), PageEvent.grown(3), rest=0.1, then=[PageEvent.of("ended")]
     )
@@ -155,12 +153,12 @@ async def test_what_grows_faster_than_its_page_is_made_is_told_now_and_then() ->
     assert [name for name, _ in await sent(PageEvent.grown(1), PageEvent.grown(2))] == ["grown", "grown"]
 
 
-async def test_what_ends_meanwhile_is_told_at_once() -> None:
+async def test_end_is_sent_at_once() -> None:
     told = await sent(PageEvent.grown(1), PageEvent.grown(2), PageEvent.of("ended"), rest=3600.0)
     assert [name for name, _ in told] == ["grown", "grown", "ended"]
 
 
-async def test_what_is_written_meanwhile_is_told_at_once_and_again_when_the_page_is_new() -> None:
+async def test_streamed_text_is_sent_at_once_and_again_after_a_page_update() -> None:
     """A page that receives `grown` drops the streamed text, for the journal has it then."""
     events = (PageEvent.grown(1), said("a"), PageEvent.grown(2), said("b"), PageEvent.grown(3), said("c"), said("d"))
     shown, last = "", []
@@ -173,7 +171,7 @@ async def test_what_is_written_meanwhile_is_told_at_once_and_again_when_the_page
     assert (last, shown) == (["", "a", "b", "cd"], "cd")
 
 
-def test_the_arguments_of_each_call_are_told_apart_and_without_secrets() -> None:
+def test_arguments_of_each_call_are_separate_and_redacted() -> None:
     pieces: list[DeltaEvent] = [
         TextDeltaEvent("t", 3, 0, "I write."),
         ToolCallDeltaEvent("t", 3, 1, 0, "write", '{"text": "to be '),

@@ -78,7 +78,7 @@ async def test_an_answer_is_a_step() -> None:
     assert arrows(step) == [(State.CHECK, State.STREAM), (State.STREAM, State.FINISHED)]
 
 
-async def test_a_step_begins_with_the_look_at_the_limits_that_lets_it_begin() -> None:
+async def test_step_begins_with_the_check_of_the_limits() -> None:
     turn = await told(searching(), repeat=True, steps=2)
     first, second, conclusion = turn.steps
     assert (
@@ -115,14 +115,14 @@ async def test_the_steps_cover_the_journal_without_a_gap() -> None:
     assert [first for first, _ in ends[1:]] == [last + 1 for _, last in ends[:-1]]
 
 
-async def test_a_turn_that_may_take_no_step_has_one_call_in_text() -> None:
+async def test_turn_with_zero_steps_has_a_single_text_call() -> None:
     turn = await told("Only words.", steps=0)
     (step,) = turn.steps
     assert (step.key, step.text) == (TEXT_ONLY, "Only words.")
     assert arrows(step) == [(State.CHECK, State.TEXT_ONLY), (State.TEXT_ONLY, State.FINISHED)]
 
 
-async def test_a_call_has_what_was_asked_and_what_came_of_it() -> None:
+async def test_call_has_arguments_status_and_result() -> None:
     turn = await told(asks_for(("look_up", {"word": "alpha"}), ("broken", {"word": "b"}), ("nothing", {})), "Done.")
     good, bad, unknown = turn.steps[0].calls
     assert (good.status, good.made.arguments) == ("ok", {"word": "alpha"})
@@ -133,7 +133,7 @@ async def test_a_call_has_what_was_asked_and_what_came_of_it() -> None:
     assert [mark.words for mark in step_summaries(turn.steps)[0].marks] == ["2 calls failed"]
 
 
-async def test_a_call_that_waits_says_for_what_and_its_sibling_has_its_result() -> None:
+async def test_waiting_call_has_a_question_and_the_sibling_a_result() -> None:
     turn = await told(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"})))
     (step,) = turn.steps
     assert [call.status for call in step.calls] == ["waiting", "ok"]
@@ -142,7 +142,7 @@ async def test_a_call_that_waits_says_for_what_and_its_sibling_has_its_result() 
     assert "1 call waits for a person" in [mark.words for mark in step_summaries(turn.steps)[0].marks]
 
 
-async def test_an_answer_belongs_to_the_step_that_asked() -> None:
+async def test_answer_belongs_to_the_asking_step() -> None:
     async with engine_of(asks_for(("delete_file", {"path": "a"})), "It is gone.") as engine:
         turn = await engine.run(Agent(name="Cleaner"), "Delete a.")
         await engine.resume(turn.id, {turn.interrupts[0].id: True})
@@ -154,7 +154,7 @@ async def test_an_answer_belongs_to_the_step_that_asked() -> None:
     assert second.text == "It is gone."
 
 
-async def test_a_question_about_a_doom_loop_belongs_to_the_step_that_tripped_it() -> None:
+async def test_doom_loop_question_belongs_to_the_tripping_step() -> None:
     async with engine_of(*[asks_for(("look_up", {"word": "alpha"}))] * 3, "I give up.") as engine:
         turn = await engine.run(Agent.model_validate({"name": "Searcher", "doom_response": "ask"}), "Find it.")
         assert turn.paused
@@ -167,7 +167,7 @@ async def test_a_question_about_a_doom_loop_belongs_to_the_step_that_tripped_it(
     assert arrows(read.steps[3]) == [(State.CHECK, State.STREAM), (State.STREAM, State.FINISHED)]
 
 
-async def test_a_failed_attempt_is_told_with_its_cause() -> None:
+async def test_failed_attempt_has_a_cause() -> None:
     turn = await told(asks_for(("look_up", {"word": "alpha"})))  # the script has no second line
     last = turn.steps[-1]
     assert last.attempts
@@ -176,14 +176,14 @@ async def test_a_failed_attempt_is_told_with_its_cause() -> None:
     assert step_summaries(turn.steps)[-1].what.startswith("no reply: ")
 
 
-async def test_a_sub_agents_call_names_its_turn() -> None:
+async def test_sub_agent_call_names_the_turn() -> None:
     turn = await told(asks_for(("helper", {"prompt": "Help."})), "I helped.", "All is done.")
     (call,) = turn.steps[0].calls
     assert call.child == f"{turn.row.id}:{call.made.id}"
     assert [(name, row.id) for name, row in turn.children.items()] == [(call.made.id, call.child)]
 
 
-async def test_a_step_at_a_glance_names_its_tools_or_its_first_words() -> None:
+async def test_step_summary_names_tools_or_the_first_words() -> None:
     two = asks_for(("look_up", {"word": "a"}), ("look_up", {"word": "b"}), ("broken", {"word": "c"}))
     first, second = step_summaries((await told(two, "word " * 100)).steps)
     assert (first.what, first.tools) == ("look_up ×2, broken", True)  # noqa: RUF001 (the sign of multiplication)
@@ -197,13 +197,13 @@ async def stopped() -> TurnRecord:
     return await told(searching(), repeat=True, steps=2)
 
 
-async def test_a_step_that_is_not_there_is_none(stopped: TurnRecord) -> None:
+async def test_unknown_step_is_none(stopped: TurnRecord) -> None:
     assert stopped.step("7") is None
     assert stopped.step(None) is None
     assert stopped.step("2") is stopped.steps[1]
 
 
-async def test_a_step_with_a_hint_says_so() -> None:
+async def test_step_with_a_hint_has_a_mark() -> None:
     calls = [asks_for(("look_up", {"word": "a"}))] * 4
     nudged = await told(*calls, "Done.", nudges=2, stall_rounds=None)
     words = [[badge.words for badge in one.marks] for one in step_summaries(nudged.steps)]
@@ -215,7 +215,7 @@ async def test_a_step_with_a_hint_says_so() -> None:
     assert "the model received a notice that the same error comes again and again" in words[4]
 
 
-def test_step_says_which_answer_a_person_gave() -> None:
+def test_step_mark_contains_the_answer_of_a_person() -> None:
     """With the text, unless it is long: nothing is cut there."""
     answers = [
         Answered(1.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.REJECT, text="not on a Friday"),

@@ -75,7 +75,7 @@ def searching(calls: int = 1) -> Line:
     return say
 
 
-async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_next() -> None:
+async def test_step_cap_has_figures_and_the_next_limit() -> None:
     stop = await explained([searching(calls=2)], steps=5, budget={"tool_calls": 11})
     assert stop.what == "cap_hit"
     assert stop.title == "Stopped at the step limit (5 of 5)"
@@ -83,32 +83,32 @@ async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_ne
     assert stop.next_step == "Raise the agent's `steps` (now 5)."
 
 
-async def test_the_tool_budget_is_told_likewise() -> None:
+async def test_tool_budget_has_figures_and_the_next_limit() -> None:
     stop = await explained([searching()], steps=9, budget={"tool_calls": 2})
     assert stop.title == "Stopped at the tool-call limit (2 of 2 calls)"
     assert stop.limit == ""
 
 
-async def test_advice_has_separators_in_its_figures() -> None:
+async def test_advice_has_thousands_separators() -> None:
     reply = asks_for(("look_up", {"word": "a"}), usage=Usage(input_tokens=1_234_567))
     stop = await explained([reply, "Done."], budget={"tokens": 1_000_000})
     assert stop.title == "Stopped at the token limit (1234569 of 1000000)"
     assert "(now 1,000,000)" in stop.next_step
 
 
-async def test_limits_that_were_reached_too_are_named() -> None:
+async def test_other_reached_limits_are_named() -> None:
     stop = await explained([searching()], steps=2, budget={"tool_calls": 2})
     assert stop.title == "Stopped at the step limit (2 of 2)"
     assert "Also reached: the tool-call limit." in stop.further
 
 
-async def test_a_doom_loop_says_what_to_do() -> None:
+async def test_doom_loop_shows_advice() -> None:
     stop = await explained([asks_for(("look_up", {"word": "alpha"}))])
     assert (stop.what, stop.title) == ("doom_loop", "Stopped because the model repeated the same tool calls: look_up")
     assert stop.next_step == REASONS[EndReason.DOOM_LOOP].next
 
 
-async def test_an_answer_stands_for_itself_with_what_it_took_and_needs_no_advice() -> None:
+async def test_answer_shows_totals_and_no_advice() -> None:
     stop = await explained([asks_for(("look_up", {"word": "a"})), "Forty-two."], steps=4)
     assert (stop.what, stop.answer) == ("finished", "Forty-two.")
     assert re.fullmatch(r"Done in 2 steps \(1 tool call, \d+ tokens, .*\)", stop.title)
@@ -121,7 +121,7 @@ async def test_a_limit_is_told_from_seventy_percent_on(steps: int, limit: str) -
     assert (stop.limit, stop.limit_share) == (limit, 1.0 if limit else 0.0)
 
 
-async def test_a_failure_shows_its_error() -> None:
+async def test_failure_shows_the_error() -> None:
     def fail(request: ModelRequest) -> str:  # noqa: ARG001 (a line takes one)
         raise ValueError("the prompt hook is broken")
 
@@ -130,13 +130,13 @@ async def test_a_failure_shows_its_error() -> None:
     assert "the prompt hook is broken" in stop.error
 
 
-async def test_a_paused_turn_says_for_what_it_waits() -> None:
+async def test_paused_turn_lists_the_awaited_answers() -> None:
     stop = await explained([asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))])
     assert (stop.what, stop.title) == ("paused", "Paused: the turn waits for 2 answers")
     assert [one.tool for one in stop.interrupts] == ["delete_file", "delete_file"]
 
 
-async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
+async def test_answered_turn_is_shown_as_not_resumed() -> None:
     def given(turn: TurnRecord, *, answers: int) -> TurnRecord:
         items = [answer_item("t", one.id, approve()) for one in turn.result.interrupts]
         return replace(turn, inbox=tuple(items[:answers]))
@@ -148,7 +148,7 @@ async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
     assert all_of_them.title == "Paused: answered, and not resumed yet"
 
 
-async def test_a_running_turn_says_which_limit_is_nearest() -> None:
+async def test_running_turn_names_the_nearest_limit() -> None:
     stop = await submitted(lambda turn: replace(turn, driven=True))
     assert (stop.what, stop.title, stop.means) == ("running", "Waiting for the model", "Step 1")
     assert stop.limit == ""
@@ -156,13 +156,13 @@ async def test_a_running_turn_says_which_limit_is_nearest() -> None:
     assert near.limit == "The nearest limit is the step limit (1 of 1)."
 
 
-async def test_what_waits_in_its_inbox_is_told() -> None:
+async def test_pending_inbox_item_is_shown() -> None:
     item = InboxItem("t", "abort", InboxKind.ABORT)
     stop = await submitted(lambda turn: replace(turn, driven=True, inbox=(item,)))
     assert stop.further[0] == "Requested, and not read yet: an abort."
 
 
-async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
+async def test_submitted_turn_is_shown_as_queued() -> None:
     stop = await submitted()
     assert (stop.what, stop.title) == ("waiting", "Queued: no worker has started it yet")
     assert stop.command.startswith("turnwright resume ")
@@ -170,7 +170,7 @@ async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
     assert "Add the program's model and tools to the command." in stop.how
 
 
-async def test_what_a_command_line_began_needs_nothing_named() -> None:
+async def test_command_line_turn_is_resumed_without_model_flags() -> None:
     def began(turn: TurnRecord) -> TurnRecord:
         return replace(turn, started=structs.replace(turn.started, metadata={"root": "/"}))
 
@@ -179,26 +179,26 @@ async def test_what_a_command_line_began_needs_nothing_named() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-async def test_where_the_store_has_no_address_the_command_says_so_beside(epoch: int) -> None:
+async def test_command_without_a_store_address_has_a_note(epoch: int) -> None:
     stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=epoch)), store="")
     assert re.fullmatch(r"turnwright resume \w+ --base-url URL --tools FILE", stop.command)
     assert "add it with `--store`" in stop.how
 
 
-async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
+async def test_crashed_turn_shows_the_resume_command() -> None:
     stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=1, owner="worker-7")))
     assert (stop.what, stop.title) == ("crashed", "Crashed while waiting for the model")
     assert "worker-7" in stop.means
     assert stop.command.startswith("turnwright resume ")
 
 
-async def test_an_earlier_place_is_told_as_what_it_is() -> None:
+async def test_earlier_place_is_shown_as_past() -> None:
     stop = await explained([searching()], steps=1, at=2)
     assert (stop.what, stop.title, stop.means) == ("past", "After fact 2 of 9", "Waiting for the model.")
     assert stop.limit == "The nearest limit is the step limit (1 of 1)."
 
 
-async def test_a_fault_of_the_journal_is_said() -> None:
+async def test_journal_fault_is_shown() -> None:
     def forged(turn: TurnRecord) -> TurnRecord:
         check = Check("every fact follows", Verdict.VIOLATED, "fact 3 does not follow")
         return replace(turn, replayed=replace(turn.replayed, check=check))
@@ -207,7 +207,7 @@ async def test_a_fault_of_the_journal_is_said() -> None:
     assert "fact 3" in stop.fault
 
 
-async def test_messages_that_never_arrived_are_shown() -> None:
+async def test_undelivered_messages_are_shown() -> None:
     def undelivered(turn: TurnRecord) -> TurnRecord:
         return replace(turn, result=replace(turn.result, undelivered=("Hurry up.",)))
 

@@ -19,7 +19,7 @@ def shown(diff: tuple[DiffLine, ...], side: str) -> list[str | int]:
 
 
 @given(LINES, LINES)
-def test_both_texts_are_in_their_difference(one: list[str], other: list[str]) -> None:
+def test_diff_contains_both_texts(one: list[str], other: list[str]) -> None:
     diff = text_diff(text(one), text(other))
     assert bool(diff) is (one != other)
     for side, lines in (("left", one), ("right", other)) if diff else ():
@@ -39,7 +39,7 @@ def test_long_equal_stretches_are_left_out() -> None:
     assert (diff[0].text, diff[-1].text) == ("47 equal lines", "47 equal lines")
 
 
-def test_what_is_too_long_is_said() -> None:
+def test_overlong_diff_is_cut_with_a_notice() -> None:
     diff = text_diff(text(["a"] * 700), text(["b"] * 600))
     assert diff[-1] == DiffLine("gap", "200 more lines are not compared")
 

@@ -40,7 +40,7 @@ async def write(store: Store, turn_id: str, facts: list[f.Fact]) -> None:
     await store.release(claim)
 
 
-async def test_a_turn_is_shown_as_it_stands_unless_a_place_is_asked_for(engine: Engine) -> None:
+async def test_turn_is_read_to_the_end_by_default(engine: Engine) -> None:
     turn = await read_turn(engine.store, await turn_of(engine))
     assert turn.at == turn.length
     assert not turn.cut
@@ -48,7 +48,7 @@ async def test_a_turn_is_shown_as_it_stands_unless_a_place_is_asked_for(engine: 
     assert turn.result.state is State.FINISHED
 
 
-async def test_at_each_place_it_is_shown_as_it_stood_there(engine: Engine) -> None:
+async def test_turn_at_each_place_has_only_the_facts_up_to_there(engine: Engine) -> None:
     name = await turn_of(engine)
     whole = await read_turn(engine.store, name)
     for place in whole.places:
@@ -61,7 +61,7 @@ async def test_at_each_place_it_is_shown_as_it_stood_there(engine: Engine) -> No
         assert then.length == whole.length
 
 
-async def test_between_two_places_the_one_before_is_shown(engine: Engine) -> None:
+async def test_seq_between_two_places_selects_the_place_before(engine: Engine) -> None:
     name = await turn_of(engine)
     places = (await read_turn(engine.store, name)).places
     for seq in range(places[0], places[-1]):
@@ -69,21 +69,21 @@ async def test_between_two_places_the_one_before_is_shown(engine: Engine) -> Non
 
 
 @pytest.mark.parametrize("at", [0, -3])
-async def test_before_its_first_place_the_first_is_shown(engine: Engine, at: int) -> None:
+async def test_seq_before_the_first_place_selects_the_first(engine: Engine, at: int) -> None:
     turn = await read_turn(engine.store, await turn_of(engine), at)
     assert turn.at == turn.places[0]
 
 
-async def test_past_its_end_it_is_shown_as_it_stands(engine: Engine) -> None:
+async def test_seq_past_the_end_selects_the_whole_turn(engine: Engine) -> None:
     assert not (await read_turn(engine.store, await turn_of(engine), 10_000)).cut
 
 
-async def test_a_turn_that_is_not_there_is_unknown(engine: Engine) -> None:
+async def test_unknown_turn_raises_not_found(engine: Engine) -> None:
     with pytest.raises(TurnNotFoundError):
         await read_turn(engine.store, "nowhere")
 
 
-async def test_a_forged_journal_names_its_fault_and_is_shown_all_the_same(engine: Engine) -> None:
+async def test_forged_journal_names_the_fault_and_is_still_read(engine: Engine) -> None:
     whole = await read_turn(engine.store, await turn_of(engine))
     facts = [fact for _, fact in whole.journal]
     at = next(place for place, fact in enumerate(facts) if isinstance(fact, f.CallStarted))
@@ -99,7 +99,7 @@ async def test_a_forged_journal_names_its_fault_and_is_shown_all_the_same(engine
     assert forged.places[-1] == forged.length
 
 
-async def test_a_journal_whose_first_fact_is_forged_has_one_place(engine: Engine) -> None:
+async def test_journal_with_a_forged_first_fact_has_a_single_place(engine: Engine) -> None:
     whole = await read_turn(engine.store, await turn_of(engine))
     facts = [fact for _, fact in whole.journal]
     facts[0] = structs.replace(facts[0], hash="0" * len(facts[0].hash))
@@ -112,7 +112,7 @@ async def test_a_journal_whose_first_fact_is_forged_has_one_place(engine: Engine
     assert all(not step.rows for step in forged.steps)
 
 
-async def test_what_was_said_before_comes_with_its_session(engine: Engine) -> None:
+async def test_history_of_a_turn_comes_from_the_session(engine: Engine) -> None:
     await turn_of(engine, session="s1")
     second = await read_turn(engine.store, await turn_of(engine, session="s1"))
     assert (await history_of(engine.store, second))[0].role == "user"
@@ -133,7 +133,7 @@ class Counting(MemoryStore):
         return found
 
 
-async def test_of_a_turn_that_was_read_only_new_facts_are_read_again(engine: Engine) -> None:
+async def test_second_reading_of_a_turn_reads_only_new_facts(engine: Engine) -> None:
     facts = [fact for _, fact in await engine.store.facts(await turn_of(engine))]
     places = (await read_turn(engine.store, (await engine.store.turns())[0].id)).places
     store, known = Counting(), places[-3]
@@ -154,7 +154,7 @@ async def test_of_a_turn_that_was_read_only_new_facts_are_read_again(engine: Eng
     assert (whole.result, whole.steps, whole.replayed.groups) == (anew.result, anew.steps, anew.replayed.groups)
 
 
-async def test_a_turn_that_took_the_id_of_another_is_read_anew(engine: Engine) -> None:
+async def test_turn_with_a_reused_id_is_read_again(engine: Engine) -> None:
     facts = [fact for _, fact in await engine.store.facts(await turn_of(engine))]
     store = MemoryStore()
     turns = Turns(store)
