@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "planted_faults.py"
 #: Tests that are properties, though Hypothesis does not run them: their seeds are many schedules.
 SEEDED = ("tests/testing/test_simulation.py", "tests/testing/test_linearizability.py")
-QUICK = "tests/states/test_doom.py::test_a_cycle_is_found_at_its_last_round_and_not_before"
+QUICK = "tests/states/test_doom.py::test_cycle_is_detected_at_the_last_round_and_not_before"
 
 
 class Listed(Protocol):

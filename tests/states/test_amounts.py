@@ -29,7 +29,7 @@ USAGES: Final = st.builds(
 
 @KINDS
 @pytest.mark.parametrize("wrong", [-1, -0.5, inf, nan, "1", None, True])
-def test_each_field_refuses_what_is_no_amount(kind: type[Usage] | type[Spent], wrong: object) -> None:
+def test_each_field_refuses_an_invalid_amount(kind: type[Usage] | type[Spent], wrong: object) -> None:
     for name in kind.__struct_fields__:
         with pytest.raises(ValueError, match=f"^{name}: {wrong!r} is not a finite number from 0 on$"):
             kind(**{name: wrong})  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def test_only_the_cost_has_fractions(kind: type[Usage] | type[Spent]) -> None:
                 kind(**{name: 2.5})  # type: ignore[arg-type]
 
 
-def test_the_amounts_of_nearly_every_reply_are_accepted_without_the_whole_check() -> None:
+def test_common_usage_is_accepted_without_the_full_check() -> None:
     class Unchecked(Usage, frozen=True):
         def _check(self) -> None:
             raise AssertionError(self)

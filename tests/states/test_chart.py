@@ -134,7 +134,7 @@ def groups(rows: list[Line]) -> dict[tuple[str, str], list[Line]]:
     return by_pair
 
 
-def test_the_rows_are_those_of_the_design() -> None:
+def test_chart_rows_equal_the_design() -> None:
     assert len(ROWS) == 75
     assert groups(built()) == groups(designed())
 
@@ -147,7 +147,7 @@ def test_every_pair_of_state_and_trigger_ends_in_a_row_without_a_guard() -> None
         assert all(guards[:-1]), pair
 
 
-def test_the_rows_of_a_pair_stand_together() -> None:
+def test_rows_of_a_state_and_trigger_are_adjacent() -> None:
     """A reader sees at one place what may happen."""
     runs = [pair for pair, _ in groupby(ROWS, key=lambda row: (row.source, row.trigger))]
     assert len(runs) == len(set(runs))
@@ -158,16 +158,16 @@ def test_final_states_have_no_rows_and_all_others_have() -> None:
     assert {row.dest for row in ROWS} == set(State)
 
 
-def test_every_state_is_of_one_kind() -> None:
+def test_every_state_has_a_single_kind() -> None:
     assert sorted([*TRANSIENT, *RESTING, *LIVE, *FINAL]) == sorted(State)
 
 
-def test_nothing_from_outside_arrives_in_a_transient_state() -> None:
+def test_transient_states_accept_only_proceed() -> None:
     for state, trigger in product(TRANSIENT, Trigger):
         assert CHART.accepts(state, trigger) is (trigger is Trigger.PROCEED)
 
 
-def test_a_row_names_itself() -> None:
+def test_row_name_is_unique_and_has_the_transition() -> None:
     assert ROWS[1].name == "CHECK --proceed [steps >= allowance]--> CONCLUDE"
     assert len({row.name for row in ROWS}) == len(ROWS)
 
@@ -197,7 +197,7 @@ def test_a_transitions_machine_executes_the_chart() -> None:
         assert chart.machine.send_event is False
 
 
-def test_a_row_without_a_guard_asks_nothing() -> None:
+def test_row_without_a_guard_has_no_condition() -> None:
     """It is the fallback: the machine calls no function for it."""
     events = Chart(ROWS).machine.events
     for (state, trigger), rows in groupby(ROWS, key=lambda row: (row.source, row.trigger)):
@@ -215,7 +215,7 @@ def test_a_chart_counts_how_often_each_row_was_taken() -> None:
     assert Chart(ROWS).taken == [0] * len(ROWS)
 
 
-def test_a_turn_stays_with_its_chart(begin: "Begin") -> None:
+def test_resumed_turn_keeps_the_given_chart(begin: "Begin") -> None:
     """Resumed or copied, it continues by the table that it was given."""
     other = Chart(tuple(row._replace(dest=State.FAILED) if row.trigger == Trigger.ABORT else row for row in ROWS))
     facts = begin().facts
@@ -236,7 +236,7 @@ def names_in(rows: list[Row]) -> list[str]:
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_the_lean_event_does_what_the_stock_one_does(state: State) -> None:
+def test_lean_event_agrees_with_the_stock_event(state: State) -> None:
     """The same row and the same destination, over every small value of every name that the pair's guards use."""
     stock = Chart(ROWS, event=transitions.Event)
     for trigger in Trigger:
@@ -267,7 +267,7 @@ def _compare(stock: Chart, state: State, trigger: Trigger) -> None:
     assert taken == set(rows)
 
 
-def test_a_trigger_that_no_row_accepts_moves_nothing() -> None:
+def test_trigger_without_an_accepting_row_changes_nothing() -> None:
     """Also where the pair has rows, but none of them holds: a chart without a fallback."""
     holed = Chart(tuple(row for row in ROWS if row.guard.text))
     model = Model(State.STREAM)
@@ -332,7 +332,7 @@ BROUGHT: Final[dict[str, Callable[["Begin"], "Script"]]] = {
 
 
 @pytest.mark.parametrize("where", BROUGHT)
-def test_the_turns_below_stand_where_they_should(begin: "Begin", where: str) -> None:
+def test_prepared_turns_have_the_expected_states(begin: "Begin", where: str) -> None:
     stands = {"SYNTHESIS": State.TOOL_EXEC, "DOOM": State.PAUSED}
     assert BROUGHT[where](begin).state is (stands[where] if where in stands else State[where])
 
@@ -378,7 +378,7 @@ def named(event: Input) -> str:
 
 
 @pytest.mark.parametrize("where", BROUGHT)
-def test_every_event_is_accepted_where_the_design_says_and_refused_elsewhere(begin: "Begin", where: str) -> None:
+def test_events_are_accepted_or_refused_as_the_design_says(begin: "Begin", where: str) -> None:
     """A refused event changes neither the turn nor its rank, its state, or its next action."""
     for event, accepted in ACCEPTED:
         turn = BROUGHT[where](begin)

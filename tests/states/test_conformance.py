@@ -32,7 +32,7 @@ CASES: Final = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_machine_conforms(name: str) -> None:
+def test_machine_conforms_to_the_moves(name: str) -> None:
     """A machine that checks itself walks as far as one that does not."""
     checked, plain = walk(CASES[name], machine=ConformingMachine), walk(CASES[name])
     assert (checked.configurations, checked.edges, checked.ends) == (plain.configurations, plain.edges, plain.ends)
@@ -93,14 +93,14 @@ class ConfusesCalls(ConformingMachine):
         (ConfusesCalls, "a synthesis", "the batch has"),
     ],
 )
-def test_a_difference_is_found(machine: type[ConformingMachine], case: str, says: str) -> None:
+def test_nonconforming_machine_is_detected(machine: type[ConformingMachine], case: str, says: str) -> None:
     with pytest.raises(ViolationError) as caught:
         walk(CASES[case]._replace(widest=3), machine=machine)
     assert caught.value.claim is Property.WAY_ON
     assert f"ConformanceError: {says}" in caught.value.what
 
 
-def test_an_invariant_that_does_not_hold_is_found() -> None:
+def test_violated_invariant_is_detected() -> None:
     """An answer leads to CHECK, and the call that waited is still open."""
     (at,) = (at for at, row in enumerate(ROWS) if row.name == "PAUSED --answered--> TOOL_EXEC")
     rows = (*ROWS[:at], ROWS[at]._replace(dest=State.CHECK), *ROWS[at + 1 :])

@@ -78,13 +78,13 @@ def kinds(base: type[Checked]) -> set[type[Checked]]:
     return {base}.union(*map(kinds, base.__subclasses__()))
 
 
-def test_one_of_each_kind_is_looked_at() -> None:
+def test_examples_cover_every_input_class() -> None:
     ours = {kind for kind in kinds(Checked) if kind.__module__ == Input.__module__}
     assert {type(one) for one in ONES} == ours - {Input, StopInput}
 
 
 @EACH
-def test_both_ways_make_the_same(checked: Checked) -> None:
+def test_checked_and_unchecked_construction_give_equal_inputs(checked: Checked) -> None:
     """A copy and what was pickled are no less."""
     fields = msgspec.structs.asdict(checked)
     named = {one.name: fields[one.name] for one in msgspec.structs.fields(checked) if fields[one.name] != one.default}
@@ -103,7 +103,7 @@ def test_an_input_is_frozen(checked: Checked) -> None:
 
 
 @EACH
-def test_each_field_refuses_what_it_cannot_have(checked: Checked) -> None:
+def test_each_field_refuses_a_value_of_the_wrong_type(checked: Checked) -> None:
     fields = msgspec.structs.asdict(checked)
     for name in fields:
         with pytest.raises(InvalidInputError, match=rf"^{type(checked).__name__}: {name}: ") as caught:
@@ -160,12 +160,12 @@ def test_a_wrong_value_is_refused_in_words(kind: type[Checked], fields: dict[str
     assert isinstance(caught.value, ValueError)
 
 
-def test_a_field_without_its_name_is_refused_with_the_names() -> None:
+def test_positional_field_is_refused_with_the_field_names() -> None:
     with pytest.raises(TypeError, match=r"^OversizedInput takes its fields by name: elapsed, undelivered, tokens$"):
         OversizedInput(1)  # type: ignore[call-arg]  # so is it for a type checker
 
 
-def test_what_is_written_in_another_way_is_converted() -> None:
+def test_convertible_values_are_converted() -> None:
     replied = ModelRepliedInput(calls=[{"name": "look"}], finish="stop", elapsed=1)  # type: ignore[arg-type]
     assert replied == ModelRepliedInput(calls=(ToolCall(name="look"),), elapsed=1.0)
     assert (type(replied.elapsed), replied.finish) == (float, Finish.STOP)
@@ -177,7 +177,7 @@ class Markup(str):
     __slots__ = ()
 
 
-def test_a_text_of_another_class_becomes_a_plain_one() -> None:
+def test_subclass_of_str_becomes_a_plain_str() -> None:
     """msgspec does not encode it."""
     started = StartedInput(prompt=Markup("hi"), session=Finish.STOP, undelivered=(Markup("a"), "b"))
     texts = [started.prompt, started.session, *started.undelivered]
@@ -189,19 +189,19 @@ def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
     assert (ToolCall(name="\ud800x").name, waiting.grant, waiting.forwarded) == ("?x", "a?", "?b")
 
 
-def test_a_checked_input_shares_no_json_with_its_caller() -> None:
+def test_checked_input_shares_no_json_with_the_caller() -> None:
     mine = {"path": ["a"]}
     call = ToolCall(name="look", arguments=mine)  # type: ignore[arg-type]  # a list is invariant
     mine["path"].append("b")
     assert call.arguments == {"path": ["a"]}
 
 
-def test_a_default_that_is_made_anew_is_nobody_elses() -> None:
+def test_default_values_are_not_shared() -> None:
     one, other = construct_unchecked(StartedInput, prompt="x"), construct_unchecked(StartedInput, prompt="x")
     assert (one.agent, one.limits) == ({}, Limits())
     assert one.agent is not other.agent
 
 
-def test_nothing_is_looked_at() -> None:
+def test_unchecked_construction_checks_no_value() -> None:
     """So it is for values that were looked at before."""
     assert construct_unchecked(OversizedInput, tokens=-1).tokens == -1

@@ -121,7 +121,7 @@ CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
 }
 
 
-def test_each_thing_that_a_turn_knows_changes_its_hash(begin: "Begin") -> None:
+def test_each_field_of_a_turn_changes_the_hash(begin: "Begin") -> None:
     """And each in its own way."""
     turn = busy(begin).machine.turn
     hashes = {"": turn.digest()}
@@ -132,7 +132,7 @@ def test_each_thing_that_a_turn_knows_changes_its_hash(begin: "Begin") -> None:
     assert len(set(hashes.values())) == len(CHANGES) + 1, sorted((one, name) for name, one in hashes.items())
 
 
-def test_results_count_only_where_they_are_compared(begin: "Begin") -> None:
+def test_results_change_the_hash_only_if_compared(begin: "Begin") -> None:
     """Journals that were written before keep their hashes."""
     turn = begin(doom_compare="calls", stall_errors=None, stall_rounds=None)
     turn.reply("a")
@@ -149,21 +149,21 @@ def test_results_count_only_where_they_are_compared(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("name", PASSING)
-def test_what_one_event_leaves_behind_does_not(begin: "Begin", name: str) -> None:
+def test_leftovers_of_a_single_event_do_not_change_the_hash(begin: "Begin", name: str) -> None:
     turn = busy(begin).machine.turn
     before = turn.digest()
     setattr(turn.counters, name, 1)
     assert turn.digest() == before
 
 
-def test_neither_do_texts_and_time(begin: "Begin") -> None:
+def test_texts_and_time_do_not_change_the_hash(begin: "Begin") -> None:
     turn = busy(begin).machine.turn
     before = turn.digest()
     turn.elapsed, turn.step_started_at, turn.nudge = 9.0, 8.0, True
     assert turn.digest() == before == turn.copy().digest()
 
 
-def test_it_is_eight_hexadecimal_digits_and_the_same_everywhere() -> None:
+def test_hash_has_eight_hexadecimal_digits_and_is_portable() -> None:
     """A number that is written down here: no machine, no Python and no release may find another."""
     assert Turn(Limits()).digest() == "e6821bb8"
     assert Turn(Limits(steps=7, tool_calls=None, doom_response="ask")).digest() == "d6badec1"
@@ -175,13 +175,13 @@ def test_it_is_eight_hexadecimal_digits_and_the_same_everywhere() -> None:
     assert forgotten.digest() == "e4f9cd5b"
 
 
-def test_the_order_of_calls_tells_them_apart(begin: "Begin") -> None:
+def test_order_of_calls_changes_the_hash(begin: "Begin") -> None:
     one, other = busy(begin).machine.turn, busy(begin).machine.turn
     one.batch["call00003"].attempt, other.batch["call00005"].attempt = 7, 7
     assert one.digest() != other.digest()
 
 
-def test_cached_and_reasoning_tokens_are_part_of_the_hash_only_if_there_are_any(begin: "Begin") -> None:
+def test_cached_and_reasoning_tokens_change_the_hash_only_if_present(begin: "Begin") -> None:
     """Journals that were written before they existed keep their hashes, and their bytes."""
 
     def turn(**parts: int) -> "Script":
@@ -208,7 +208,7 @@ def test_a_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
     assert all(fold(turn.facts[:place]).digest() == one for place, one in hashes.items())
 
 
-def test_names_that_cannot_be_written_have_a_hash(begin: "Begin") -> None:
+def test_unencodable_names_have_a_hash(begin: "Begin") -> None:
     """A journal of another writer may contain them."""
     turn = begin()
     turn.reply("a")
@@ -224,7 +224,7 @@ def test_names_that_cannot_be_written_have_a_hash(begin: "Begin") -> None:
     assert len({fold(journal).digest() for journal in journals}) == 3
 
 
-def test_a_name_of_another_library_has_the_hash_of_its_text(begin: "Begin") -> None:
+def test_name_of_a_str_subclass_has_the_hash_of_the_text(begin: "Begin") -> None:
     class Name(str):
         __slots__ = ()
 
@@ -239,7 +239,7 @@ def test_a_name_of_another_library_has_the_hash_of_its_text(begin: "Begin") -> N
     assert turn(Name("a")).machine.turn.digest() == turn("a").machine.turn.digest()
 
 
-def test_rounds_count_for_as_long_as_the_detector_can_see_them(begin: "Begin") -> None:
+def test_rounds_change_the_hash_while_visible_to_the_detector(begin: "Begin") -> None:
     """A round that is forgotten changes nothing any more."""
 
     def rounds_checksum(numbers: Iterable[int]) -> int:
@@ -255,7 +255,7 @@ def test_rounds_count_for_as_long_as_the_detector_can_see_them(begin: "Begin") -
     assert len({rounds_checksum(range(start, 30)) for start in range(22, 30)}) == 8
 
 
-def test_two_turns_that_can_no_longer_be_told_apart_have_one_hash(begin: "Begin") -> None:
+def test_turns_indistinguishable_later_have_equal_hashes(begin: "Begin") -> None:
     """One call was settled before the other here, and after it there."""
     ends = []
     for order in (("call00001", "call00002"), ("call00002", "call00001")):
@@ -268,7 +268,7 @@ def test_two_turns_that_can_no_longer_be_told_apart_have_one_hash(begin: "Begin"
     assert ends[0] == ends[1]
 
 
-def test_the_end_of_a_step_that_another_follows_needs_no_hash(begin: "Begin") -> None:
+def test_end_of_a_step_before_another_has_no_hash(begin: "Begin") -> None:
     """Each of its fields follows from the facts before it. That of a stopped turn may be the first of its input."""
     turn = begin(steps=2)
     turn.step("a")
@@ -277,7 +277,7 @@ def test_the_end_of_a_step_that_another_follows_needs_no_hash(begin: "Begin") ->
     assert [bool(fact.hash) for fact in turn.of(facts.StepFinished)] == [False, True]
 
 
-def test_a_walk_goes_without() -> None:
+def test_walk_computes_no_hash() -> None:
     class Unhashed(TurnMachine):
         __slots__ = ()
         hashed = False

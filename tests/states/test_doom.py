@@ -35,7 +35,7 @@ def naive(history: list[str], threshold: int) -> set[str]:
 
 
 @given(st.lists(NAMES, max_size=60), st.integers(2, 5))
-def test_it_finds_what_the_naive_reading_finds(history: list[str], threshold: int) -> None:
+def test_detector_agrees_with_a_naive_detector(history: list[str], threshold: int) -> None:
     """At each point of any history, though it keeps only as many rounds as it can ever look at."""
     kept: tuple[Round, ...] = ()
     for seen, name in enumerate(history, start=1):
@@ -45,7 +45,7 @@ def test_it_finds_what_the_naive_reading_finds(history: list[str], threshold: in
 
 
 @given(st.lists(NAMES, min_size=1, max_size=6), st.lists(NAMES, max_size=9), st.integers(2, 4))
-def test_it_finds_what_the_naive_reading_finds_in_histories_that_repeat(
+def test_detector_agrees_with_a_naive_detector_on_repeated_cycles(
     cycle: list[str], before: list[str], threshold: int
 ) -> None:
     history = before + cycle * (threshold + 1)
@@ -57,7 +57,7 @@ def test_it_finds_what_the_naive_reading_finds_in_histories_that_repeat(
 
 @pytest.mark.parametrize("period", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("threshold", [2, 3])
-def test_a_cycle_is_found_at_its_last_round_and_not_before(period: int, threshold: int) -> None:
+def test_cycle_is_detected_at_the_last_round_and_not_before(period: int, threshold: int) -> None:
     rounds = [round_of(name) for name in "abcde"[:period] * threshold]
     found = looping(tuple(rounds), threshold)
     assert found == (tuple("abcde"[:period]) if period <= 4 else ())
@@ -71,7 +71,7 @@ def test_no_rounds_are_no_loop() -> None:
 @given(
     st.lists(st.tuples(NAMES, st.sampled_from(["1", "2"])), min_size=1, max_size=6), st.randoms(use_true_random=False)
 )
-def test_a_round_does_not_know_the_order_of_its_calls(calls: list[tuple[str, str]], chance: random.Random) -> None:
+def test_round_ignores_the_order_of_calls(calls: list[tuple[str, str]], chance: random.Random) -> None:
     shuffled = calls.copy()
     chance.shuffle(shuffled)
     keyed = [(name, call_key(name, None, raw, None)) for name, raw in calls]
@@ -80,12 +80,14 @@ def test_a_round_does_not_know_the_order_of_its_calls(calls: list[tuple[str, str
 
 
 @given(*[st.lists(st.tuples(NAMES, st.sampled_from(["1", "2"])), min_size=1, max_size=4)] * 2)
-def test_two_rounds_are_one_only_if_their_calls_are(one: list[tuple[str, str]], two: list[tuple[str, str]]) -> None:
+def test_rounds_are_equal_exactly_if_the_calls_are_equal(
+    one: list[tuple[str, str]], two: list[tuple[str, str]]
+) -> None:
     made = [make_round((name, call_key(name, None, raw, None)) for name, raw in calls) for calls in (one, two)]
     assert (made[0] == made[1]) is (sorted(one) == sorted(two))
 
 
-def test_a_round_of_nothing_is_none() -> None:
+def test_round_without_calls_is_none() -> None:
     assert make_round([]) is None
 
 
@@ -104,7 +106,7 @@ def test_other_arguments_have_another_key(one: dict[str, JsonValue], two: dict[s
     assert (call_key("read", one, "", None) == call_key("read", two, "", None)) is same
 
 
-def test_a_key_tells_its_parts_apart() -> None:
+def test_call_key_separates_name_arguments_raw_text_and_loop_key() -> None:
     """A raw text is never taken for arguments or for a loop key, nor a name for a part of what follows it."""
     keys = [
         call_key("read", {}, "", None),
@@ -132,7 +134,7 @@ def test_half_a_surrogate_pair_in_a_round_is_a_question_mark() -> None:
         assert make_round([(name, key)]) == make_round(plain) is not None
 
 
-def test_half_a_surrogate_pair_has_the_key_of_what_a_journal_makes_of_it() -> None:
+def test_half_a_surrogate_pair_has_the_key_of_the_journaled_text() -> None:
     """Wherever it stands: in the text as it came, in a loop key, in arguments, in a name."""
     assert call_key("read", None, '{"path": "\ud800', None) == call_key("read", None, '{"path": "?', None)
     assert call_key("read", {}, "", "\ud800") == call_key("read", {}, "", "?")

@@ -32,7 +32,7 @@ ALL: Final[Mapping[str, Effect]] = {**EFFECTS, "phase": PHASE}
 READS: Final = sorted({name for effect in ALL.values() for name in effect.reads})
 
 
-def test_every_effect_is_of_a_kind_of_fact_and_reads_what_it_may() -> None:
+def test_every_effect_belongs_to_a_fact_and_reads_only_known_names() -> None:
     assert EFFECTS.keys() <= facts.KINDS.keys()
     for effect in ALL.values():
         assert effect.sets.keys() <= set(COUNTERS)
@@ -42,7 +42,7 @@ def test_every_effect_is_of_a_kind_of_fact_and_reads_what_it_may() -> None:
             assert any(name in names_in(text) for text in effect.sets.values()), name
 
 
-def test_the_flags_are_the_counters_that_are_true_or_false() -> None:
+def test_flags_are_the_boolean_counters() -> None:
     counters = Counters(Limits())
     assert {name for name in COUNTERS if isinstance(getattr(counters, name), bool)} == FLAGS
 
@@ -52,7 +52,7 @@ numbers = st.integers(-3, 9)
 
 @pytest.mark.parametrize("kind", ALL)
 @given(st.fixed_dictionaries({name: st.booleans() if name in FLAGS else numbers for name in COUNTERS}), st.data())
-def test_what_the_fold_runs_is_what_the_text_says(kind: str, kept: dict[str, int], data: st.DataObject) -> None:
+def test_fold_agrees_with_the_effect_texts(kind: str, kept: dict[str, int], data: st.DataObject) -> None:
     """All assignments read the values before, and the values of a fact hide counters of the same name."""
     effect, counters = ALL[kind], Counters(Limits())
     for name, value in kept.items():
@@ -64,7 +64,7 @@ def test_what_the_fold_runs_is_what_the_text_says(kind: str, kept: dict[str, int
 
 
 @given(st.fixed_dictionaries({name: st.booleans() if name in FLAGS else numbers for name in COUNTERS}))
-def test_the_rank_is_what_its_texts_say(kept: dict[str, int]) -> None:
+def test_rank_agrees_with_the_rank_texts(kept: dict[str, int]) -> None:
     counters = Counters(Limits())
     for name, value in kept.items():
         setattr(counters, name, value)

@@ -56,7 +56,7 @@ ILLEGAL = [
 
 
 @pytest.mark.parametrize(("event", "says"), ILLEGAL, ids=lambda value: type(value).__name__)
-def test_an_event_that_no_row_accepts(begin: Begin, event: Input, says: str) -> None:
+def test_event_without_an_accepting_row_is_refused(begin: Begin, event: Input, says: str) -> None:
     turn = begin()
     with pytest.raises(IllegalInputError) as caught:
         turn.feed(event)
@@ -64,7 +64,7 @@ def test_an_event_that_no_row_accepts(begin: Begin, event: Input, says: str) -> 
     assert (caught.value.event, caught.value.state) == (says.split(maxsplit=1)[0], State.STREAM)
 
 
-def test_an_event_that_comes_while_the_batch_is_offered_to_the_synthesis(begin: Begin) -> None:
+def test_event_during_the_offer_of_a_batch_to_synthesis_is_refused(begin: Begin) -> None:
     """A message would precede the results of its batch, which has nothing left to run."""
     turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.step("a")
@@ -74,7 +74,7 @@ def test_an_event_that_comes_while_the_batch_is_offered_to_the_synthesis(begin: 
     assert (caught.value.event, caught.value.state) == ("Steered", State.TOOL_EXEC)
 
 
-def test_a_synthesis_that_comes_before_the_batch_is_done_or_that_there_is_not(begin: Begin) -> None:
+def test_premature_or_missing_synthesis_is_refused(begin: Begin) -> None:
     early, none = begin(StartedInput(prompt="x", synthesis=True)), begin()
     for turn in (early, none):
         turn.reply("a")
@@ -168,7 +168,7 @@ BAD_CALLS: list[tuple[Callable[[Script], None], Input, str]] = [
 
 
 @pytest.mark.parametrize(("before", "event", "says"), BAD_CALLS)
-def test_an_event_for_a_call_that_cannot_take_it(
+def test_event_for_an_unsuitable_call_is_refused(
     begin: Begin, before: Callable[[Script], None], event: Input, says: str
 ) -> None:
     turn = begin(tool_calls=10)
@@ -217,7 +217,7 @@ FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[StopInput], str, Spent
         for stop in stops
     ],
 )
-def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used(
+def test_stop_with_impossible_sub_agent_usage_is_refused(
     begin: Begin, before: Callable[[Script], None], event: StopInput, why: str
 ) -> None:
     """It is refused before the first fact, and the turn continues as if it had not come."""
@@ -249,7 +249,7 @@ def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used(
         ),
     ],
 )
-def test_an_answer_that_nobody_waits_for(begin: Begin, interrupt: str, decision: Decision, says: str) -> None:
+def test_answer_to_no_open_interrupt_is_refused(begin: Begin, interrupt: str, decision: Decision, says: str) -> None:
     turn = begin()
     turn.reply("a", "b")
     turn.wait("call00001")
@@ -260,7 +260,7 @@ def test_an_answer_that_nobody_waits_for(begin: Begin, interrupt: str, decision:
     assert (caught.value.interrupt, caught.value.interrupts) == (interrupt, ("approval-1", "grant-1"))
 
 
-def test_arguments_with_an_answer_that_is_no_approval(begin: Begin) -> None:
+def test_arguments_with_an_answer_other_than_approval_are_refused(begin: Begin) -> None:
     turn = begin()
     turn.reply("a", "b")
     turn.wait("call00001")
@@ -274,7 +274,7 @@ def test_arguments_with_an_answer_that_is_no_approval(begin: Begin) -> None:
         assert caught.value.interrupt == interrupt
 
 
-def test_an_answer_to_an_interrupt_whose_call_is_in_no_batch(begin: Begin) -> None:
+def test_answer_for_a_call_outside_the_batch_is_refused(begin: Begin) -> None:
     """Only a damaged journal has one."""
     turn = begin()
     turn.reply("a")
@@ -288,12 +288,12 @@ def test_an_answer_to_an_interrupt_whose_call_is_in_no_batch(begin: Begin) -> No
     assert (caught.value.event, caught.value.call) == ("Answered", "call00001")
 
 
-def test_an_answer_when_nothing_is_open() -> None:
+def test_answer_error_without_open_interrupts_says_none_is_open() -> None:
     error = AnswerMismatchError("doom-1", "no such interrupt is open", ())
     assert str(error) == "interrupt 'doom-1': no such interrupt is open (none is open)"
 
 
-def test_journals_that_cannot_be_folded(begin: Begin) -> None:
+def test_unfoldable_journal_is_refused(begin: Begin) -> None:
     """Each names the fact, counted from 1, and says what is wrong with it."""
     turn = begin()
     first = list(turn.facts)
@@ -344,7 +344,7 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
         ),
     ],
 )
-def test_facts_that_cannot_be_read(kind: str, payload: object, why: str) -> None:
+def test_unreadable_fact_is_refused(kind: str, payload: object, why: str) -> None:
     with pytest.raises(InvalidJournalError) as caught:
         parse_fact(kind, payload, 7)
     assert (caught.value.seq, str(caught.value)) == (7, f"fact 7 of the journal: {why}")
@@ -353,7 +353,7 @@ def test_facts_that_cannot_be_read(kind: str, payload: object, why: str) -> None
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])  # noqa: S301 (our own)
-def test_an_error_is_the_same_in_another_process(copied: Callable[[MachineError], MachineError]) -> None:
+def test_error_survives_pickling(copied: Callable[[MachineError], MachineError]) -> None:
     """A pool of processes ends if it cannot read the error of a job."""
     for error in (
         InvalidInputError("Started", "prompt: no"),

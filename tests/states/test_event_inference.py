@@ -36,7 +36,7 @@ def read_back(journal: list[Fact]) -> Input:
     return replayed.groups[-1].event
 
 
-def test_a_reply_is_read_back_with_all_that_was_said_beside_it(begin: Begin) -> None:
+def test_reply_is_inferred_with_reasoning_and_details(begin: Begin) -> None:
     """Reasoning and its signature too: a fork sends them back to the provider."""
     reply = ModelRepliedInput(
         text="I look.",
@@ -51,7 +51,7 @@ def test_a_reply_is_read_back_with_all_that_was_said_beside_it(begin: Begin) -> 
     assert read_back(turn.facts) == reply
 
 
-def test_a_loop_key_that_a_tool_gave_is_read_back_as_an_empty_one(begin: Begin) -> None:
+def test_loop_key_of_a_tool_is_inferred_as_empty(begin: Begin) -> None:
     """Only its digest was written down; that there was one still stands."""
     call = ToolCall(name="fetch", arguments={"n": 1}, loop_key="any")
     turn = begin()
@@ -61,7 +61,7 @@ def test_a_loop_key_that_a_tool_gave_is_read_back_as_an_empty_one(begin: Begin) 
     assert read.calls == (replace(call, loop_key=""),)
 
 
-def test_the_starts_of_a_reply_are_read_back_with_it(begin: Begin) -> None:
+def test_call_starts_of_a_reply_are_inferred(begin: Begin) -> None:
     reply = ModelRepliedInput(calls=(ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={})), starts=True)
     turn = begin()
     turn.feed(reply)
@@ -73,7 +73,7 @@ def test_the_starts_of_a_reply_are_read_back_with_it(begin: Begin) -> None:
     )
 
 
-def test_a_result_is_read_back_whole(begin: Begin) -> None:
+def test_result_is_inferred_completely(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
     turn.feed(CallStartedInput(call="call00001"))
@@ -82,7 +82,7 @@ def test_a_result_is_read_back_whole(begin: Begin) -> None:
     assert read_back(turn.facts) == settled
 
 
-def test_a_childs_question_is_read_back_with_its_arguments(begin: Begin) -> None:
+def test_child_question_is_inferred_with_arguments(begin: Begin) -> None:
     turn = begin()
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
     turn.feed(CallStartedInput(call="call00001"))
@@ -94,7 +94,7 @@ def test_a_childs_question_is_read_back_with_its_arguments(begin: Begin) -> None
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
-def test_the_only_input_of_a_call_that_ran_and_of_a_reply_is_known_without_checks(
+def test_sole_input_of_calls_and_replies_is_inferred_without_checks(
     begin: Begin, play: Callable[[Begin], Script]
 ) -> None:
     """In a journal of every kind of turn."""
@@ -108,7 +108,7 @@ def test_the_only_input_of_a_call_that_ran_and_of_a_reply_is_known_without_check
 
 
 @given(ANY)
-def test_the_only_input_of_a_group_is_the_first_that_is_inferred_with_checks(setting: Setting) -> None:
+def test_sole_input_of_a_group_equals_the_first_checked_inference(setting: Setting) -> None:
     """Built without checks, it has the same fields, and no other input is possible."""
     facts = play(setting).journal
     found = 0

@@ -36,25 +36,25 @@ class Silent(Fact, frozen=True, kw_only=True):
 TRIPPED = GuardTripped(1.0, State.STREAM, guard="no\nnames", cause=Cause.REJECTED, times=2, again=True, quote="Ann")
 
 
-def test_the_default_summary_is_what_a_table_would_show() -> None:
+def test_default_summary_lists_the_table_columns() -> None:
     assert TRIPPED.columns() == {"guard": "no\nnames", "cause": Cause.REJECTED, "times": 2, "again": True}
     assert TRIPPED.summary() == "guard no\nnames, cause rejected, times 2, again"
     assert GuardTripped(1.0, State.STREAM, guard="", cause=Cause.TIMEOUT).summary() == "cause timeout"
 
 
-def test_the_default_log_line_quotes_nobody() -> None:
+def test_default_log_line_quotes_no_text() -> None:
     assert TRIPPED.log_line(Turn()) == (DEBUG, "guard tripped: cause rejected, times 2, again")
     assert TRIPPED.log_fields() == {"cause": "rejected"}
     silent = Silent(1.0, State.STREAM)
     assert (silent.summary(), silent.log_line(Turn())) == ("", (DEBUG, "silent"))
 
 
-def test_the_log_names_the_call_of_a_fact_and_the_agent_of_a_turn() -> None:
+def test_log_names_the_call_of_a_fact_and_the_agent_of_a_turn() -> None:
     assert facts.CallSettled(0.0, State.TOOL_EXEC, call="call00001").log_fields()["call"] == "call00001"
     assert facts.TurnStarted(0.0, State.CHECK, prompt="x", limits=Limits(), chart=1).log_fields() == {"agent": ""}
 
 
-def test_a_kind_that_the_fold_does_not_know_changes_only_the_state_and_the_time() -> None:
+def test_unknown_kind_of_fact_changes_only_state_and_time() -> None:
     turn = Turn()
     turn.apply(TRIPPED)
     fresh = Turn()
@@ -70,7 +70,7 @@ def test_nested_public_fields_name_fields(kind: type[Fact]) -> None:
         assert rule is None or rule
 
 
-def test_a_fact_about_a_call_names_its_tool() -> None:
+def test_call_fact_names_the_tool() -> None:
     made = facts.CallMade(id="call00001", name="look")
     reply = facts.ModelReplied(0.0, State.TOOL_EXEC, calls=(made,))
     tools = tool_names([reply])
@@ -101,7 +101,7 @@ WRITTEN = "someone's words"
     ],
     ids=lambda fact: fact.kind,
 )
-def test_no_log_line_quotes_what_somebody_wrote(fact: Fact) -> None:
+def test_log_line_quotes_no_written_text(fact: Fact) -> None:
     assert WRITTEN not in fact.log_line(Turn())[1]
     fields = {name: value for name, value in fact.log_fields().items() if name not in ("agent", "call")}
     assert all(isinstance(getattr(fact, name), StrEnum) for name in fields)
@@ -238,12 +238,12 @@ SAID: list[tuple[Fact, str, str]] = [
 
 
 @pytest.mark.parametrize(("fact", "summary", "line"), SAID, ids=lambda one: one.kind if isinstance(one, Fact) else "")
-def test_a_fact_has_a_line_for_people_and_one_for_the_log(fact: Fact, summary: str, line: str) -> None:
+def test_fact_has_a_summary_and_a_log_line(fact: Fact, summary: str, line: str) -> None:
     assert fact.summary() == summary
     assert fact.log_line(Turn())[1] == line
 
 
-def test_what_hooks_and_guardrails_decided_ends_the_words() -> None:
+def test_summary_ends_with_decisions_of_hooks_and_guardrails() -> None:
     prepared = facts.RequestPrepared(
         0.0,
         State.STREAM,
@@ -266,7 +266,7 @@ def test_calls_and_refused_tools_are_listed_with_commas() -> None:
     assert "look, log refused" in concluded.summary()
 
 
-def test_an_answer_shows_its_text_if_it_has_one() -> None:
+def test_answer_summary_shows_the_text_if_present() -> None:
     answered = facts.Answered(0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.REJECT)
     assert answered.summary() == "approval-1: reject"
     assert facts.Answered(
@@ -274,7 +274,7 @@ def test_an_answer_shows_its_text_if_it_has_one() -> None:
     ).summary() == ("approval-1: reject: No.")
 
 
-def test_an_approval_with_other_arguments_says_so() -> None:
+def test_approval_summary_mentions_changed_arguments() -> None:
     answered = facts.Answered(0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.APPROVE, arguments={})
     assert answered.summary() == "approval-1: approve, with other arguments"
 
@@ -286,11 +286,11 @@ def test_a_tripped_guardrail_is_named_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(("state", "level"), [(State.TOOL_EXEC, INFO), (State.FINISHED, DEBUG)])
-def test_a_reply_with_calls_that_run_is_worth_a_line(state: State, level: int) -> None:
+def test_reply_with_running_calls_is_logged_at_info(state: State, level: int) -> None:
     assert facts.ModelReplied(0.0, state, calls=(_MADE,)).log_line(Turn())[0] == level
 
 
-def test_a_turn_begins_with_its_prompt_and_its_cap() -> None:
+def test_turn_start_summary_has_the_prompt_and_the_cap() -> None:
     started = facts.TurnStarted(0.0, State.CHECK, prompt="Hi", agent={"name": "Ann"}, limits=Limits(steps=7), chart=1)
     assert (started.summary(), started.log_line(Turn())[1]) == ("Hi", "started, with at most 7 steps")
     assert started.log_fields() == {"agent": "Ann"}

@@ -219,21 +219,21 @@ FACTS = st.one_of(
 )
 
 
-def test_every_kind_is_generated_with_all_its_fields() -> None:
+def test_every_kind_is_generated_with_all_fields() -> None:
     """So that a new kind, or a new field, is part of the tests below."""
     assert set(FIELDS) == set(KINDS.values())
     for kind, own in FIELDS.items():
         assert set(kind.__struct_fields__) == {*own, "elapsed", "state", "hash"}, kind
 
 
-def test_a_kind_is_named_as_its_class() -> None:
+def test_kind_equals_the_class_name() -> None:
     for name, kind in KINDS.items():
         assert name.replace("_", "") == kind.__name__.lower()
         assert kind.kind == name
 
 
 @given(FACTS)
-def test_every_fact_comes_back_from_its_payload(fact: Fact) -> None:
+def test_every_fact_survives_a_payload_round_trip(fact: Fact) -> None:
     payload = fact.payload()
     back = parse_fact(fact.kind, payload, 1)
     assert type(back) is type(fact)
@@ -242,7 +242,7 @@ def test_every_fact_comes_back_from_its_payload(fact: Fact) -> None:
 
 
 @given(FACTS)
-def test_a_payload_is_one_json_object_with_its_version(fact: Fact) -> None:
+def test_payload_is_a_single_json_object_with_a_version(fact: Fact) -> None:
     payload = fact.payload()
     assert json.loads(payload)["v"] == PAYLOAD_VERSION == 1
     assert "\n" not in payload
@@ -255,7 +255,7 @@ def test_turn_started_writes_the_limits_whole(limits: Limits) -> None:
     assert set(json.loads(started.payload())["limits"]) == set(Limits.model_fields)
 
 
-def test_turn_started_has_no_files_that_are_none_and_all_others() -> None:
+def test_turn_started_omits_empty_files_and_agent_limits() -> None:
     """The agent's own limits are not part of it."""
     agent: JsonObject = {"name": "Tidier", "files": [], "more": {"name": "x", "files": []}}
     started = facts.TurnStarted(0.0, State.CHECK, prompt=',"files":[]', limits=Limits(), agent=agent, chart=1)
@@ -269,7 +269,7 @@ def test_turn_started_has_no_files_that_are_none_and_all_others() -> None:
     assert "files" not in json.loads(told.payload())
 
 
-def test_other_facts_leave_out_what_is_at_its_empty_default() -> None:
+def test_other_facts_omit_empty_defaults() -> None:
     payload = facts.CallSettled(elapsed=1.5, state=State.TOOL_EXEC, call="call00001").payload()
     assert json.loads(payload) == {"v": 1, "elapsed": 1.5, "state": "TOOL_EXEC", "call": "call00001"}
 
@@ -303,7 +303,7 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
 
 
 @given(FACTS)
-def test_a_payload_is_the_plain_json_of_what_is_not_at_its_default(fact: Fact) -> None:
+def test_payload_equals_plain_json_of_non_default_fields(fact: Fact) -> None:
     """Field by field in their order, without spaces. Only a large or a small number may be written in another way."""
     fields = plain(fact)
     assert isinstance(fields, dict)
@@ -339,34 +339,34 @@ def test_any_json_is_written(value: JsonValue, written: str) -> None:
     assert fact.payload() == f'{{"v":1,"elapsed":1.0,"state":"TOOL_EXEC","call":"c","structured":{written}}}'
 
 
-def test_what_is_no_json_is_not_written() -> None:
+def test_non_json_value_is_not_written() -> None:
     fact = facts.CallSettled(1.0, State.TOOL_EXEC, call="c", structured=object())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="object is not JSON"):
         fact.payload()
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_a_text_that_cannot_be_written_is_written_with_question_marks(text: str, key: str) -> None:
+def test_unencodable_text_is_written_with_question_marks(text: str, key: str) -> None:
     fact = facts.ModelReplied(1.0, State.STREAM, text=text, reasoning_details=({key: [text]},))
     back = parse_fact(fact.kind, fact.payload())
     mended, mended_key = (one.encode(errors="replace").decode() for one in (text, key))
     assert back == structs.replace(fact, text=mended, reasoning_details=({mended_key: [mended]},))
 
 
-def test_a_zero_is_at_its_default_wherever_it_comes_from() -> None:
+def test_computed_zero_is_omitted_as_a_default() -> None:
     failed = facts.AttemptFailed(1.0, State.STREAM, attempt=1, cause=Cause.TIMEOUT, wait=float("0"))
     notice = facts.Notice(1.0, State.STREAM, limit="usage_unknown", used=0, of=float("0"))
     assert '"wait"' not in failed.payload()
     assert notice.payload() == '{"v":1,"elapsed":1.0,"state":"STREAM","limit":"usage_unknown"}'
 
 
-def test_what_is_used_is_written_as_a_fraction() -> None:
+def test_used_amount_is_written_as_a_fraction() -> None:
     notice = facts.Notice(1.0, State.STREAM, limit="steps", used=4, of=5)
     assert notice.payload().endswith('"used":4.0,"of":5.0}')
 
 
 @given(FACTS)
-def test_a_fact_as_data_is_its_payload(fact: Fact) -> None:
+def test_fact_as_data_equals_the_payload(fact: Fact) -> None:
     """But for the version, and for empty files, settings, changes, hooks and guardrails."""
     data = fact.to_json()
     payload = json.loads(fact.payload())
@@ -387,7 +387,7 @@ def test_a_fact_cannot_be_changed(fact: Fact) -> None:
 
 
 @given(FACTS)
-def test_the_plain_way_reads_what_the_quick_one_does(fact: Fact) -> None:
+def test_plain_and_fast_parsers_agree(fact: Fact) -> None:
     """The quick one is for payloads as they are written here: of any other spacing and order it is not tried."""
     fields = json.loads(fact.payload())
     assert parse_fact(fact.kind, json.dumps(fields)) == fact
@@ -395,7 +395,7 @@ def test_the_plain_way_reads_what_the_quick_one_does(fact: Fact) -> None:
 
 
 @pytest.mark.parametrize(("length", "shown"), [(58, f"'{58 * 'k'}'"), (59, f"'{59 * 'k'}...")])
-def test_a_long_kind_is_cut_where_it_is_quoted(length: int, shown: str) -> None:
+def test_long_unknown_kind_is_cut_in_the_message(length: int, shown: str) -> None:
     """At 60 characters, with its quotes."""
     with pytest.raises(InvalidJournalError) as caught:
         parse_fact(length * "k", "{}", 1)
@@ -434,7 +434,7 @@ def test_a_payload_without_a_version_is_refused() -> None:
         ('{ "v":1,"elapsed":0.0,"state":"STREAM","state":"STREAM","number":1}', "state"),
     ],
 )
-def test_a_name_that_stands_twice_is_refused(payload: str, name: str) -> None:
+def test_duplicate_name_is_refused(payload: str, name: str) -> None:
     """Readers of JSON differ in which of the two they take."""
     with pytest.raises(
         InvalidJournalError, match=f"fact 3 of the journal: its payload has '{name}' twice in one object"
@@ -442,7 +442,7 @@ def test_a_name_that_stands_twice_is_refused(payload: str, name: str) -> None:
         parse_fact("step_started", payload, 3)
 
 
-def test_a_name_that_stands_twice_inside_is_refused() -> None:
+def test_duplicate_name_inside_data_is_refused() -> None:
     """In data that the machine only keeps, too; and one name in two objects is not a repetition."""
     head = '{"v":1,"elapsed":0.0,"state":"TOOL_EXEC","call":"call00001","structured":[{"a":1},'
     assert parse_fact("call_settled", head + '{"a":1,"b":2}]}').kind == "call_settled"
@@ -451,14 +451,14 @@ def test_a_name_that_stands_twice_inside_is_refused() -> None:
 
 
 @pytest.mark.parametrize("at", ["", "2026-11-30", "2026-11-30T02:13:20+01:00", "2026-11-30T02:13:20", 0.5])
-def test_a_step_that_began_at_no_time_in_utc_is_refused(at: object) -> None:
+def test_step_start_outside_utc_is_refused(at: object) -> None:
     payload = json.dumps({"v": 1, "elapsed": 0, "state": "STREAM", "number": 1, "started_at": at})
     with pytest.raises(InvalidJournalError, match="its payload does not fit step_started: started_at"):
         parse_fact("step_started", payload)
 
 
 @pytest.mark.parametrize("payload", ["", "{", "null", "1", '"x"', "[]", '[{"v":1}]', "NaN", "{'v': 1}"])
-def test_what_is_no_json_object_is_refused(payload: str) -> None:
+def test_payload_other_than_an_object_is_refused(payload: str) -> None:
     with pytest.raises(InvalidJournalError, match="fact 4 of the journal: its payload is not a JSON object"):
         parse_fact("step_started", payload, 4)
 
@@ -516,7 +516,7 @@ def test_a_payload_of_another_shape_is_refused(kind: str, changed: dict[str, obj
 
 
 @pytest.mark.parametrize("limits", [3, None, [], "x"])
-def test_limits_that_are_no_object_are_refused_as_such(limits: object) -> None:
+def test_limits_other_than_an_object_are_refused_as_limits(limits: object) -> None:
     fields = {"v": 1, "elapsed": 0, "state": "CHECK", "prompt": "x", "chart": 1, "limits": limits}
     with pytest.raises(InvalidJournalError, match=r"limits: Input should be a valid dictionary or instance of Limits$"):
         parse_fact("turn_started", json.dumps(fields))
@@ -525,7 +525,7 @@ def test_limits_that_are_no_object_are_refused_as_such(limits: object) -> None:
 # What they weigh.
 
 
-def test_a_step_of_two_calls_is_at_most_1_kb_apart_from_texts(begin: "Begin") -> None:
+def test_two_call_step_takes_at_most_1_kb_besides_texts(begin: "Begin") -> None:
     """With times, ids of a provider, keys, hashes and usage with a price: all but the names and arguments of calls."""
     turn = begin(doom_threshold=None, tool_calls=None)
     asked = [
@@ -545,7 +545,7 @@ def test_a_step_of_two_calls_is_at_most_1_kb_apart_from_texts(begin: "Begin") ->
 
 
 @pytest.mark.parametrize("value", [None, b"\xff", 1.5, 2**70, "", ["turn_started"], {}])
-def test_whatever_stands_in_the_place_of_a_fact_is_refused(value: object) -> None:
+def test_non_fact_in_a_store_row_is_refused(value: object) -> None:
     """Stores read what databases hold, and these hold anything."""
     for kind, payload in ((value, "{}"), ("turn_started", value), (value, value)):
         with pytest.raises(InvalidJournalError, match=r"fact 7 of the journal: its (kind|payload)"):
@@ -565,7 +565,7 @@ def test_half_a_surrogate_pair_in_a_payload_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(("deep", "begin"), [("[", '"a":'), ('{"a":', '"[{":')])
-def test_what_is_nested_too_deeply_is_refused_whatever_the_stack_holds(deep: str, begin: str) -> None:
+def test_deep_nesting_is_refused_at_any_stack_depth(deep: str, begin: str) -> None:
     """The bound is a number of lists and objects, and brackets inside of texts are none."""
     shut = "]" if deep == "[" else "}"
 
@@ -584,7 +584,7 @@ def test_what_is_nested_too_deeply_is_refused_whatever_the_stack_holds(deep: str
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_number_that_json_does_not_have_is_refused(number: str) -> None:
+def test_non_json_number_is_refused(number: str) -> None:
     payload = f'{{"v":1,"elapsed":{number},"state":"STREAM","text":"hi"}}'
     with pytest.raises(InvalidJournalError) as caught:
         parse_fact("message_added", payload, 7)

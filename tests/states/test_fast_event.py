@@ -71,7 +71,7 @@ def fired(chart: Chart, state: State, trigger: Trigger, counters: Counters) -> t
 
 
 @pytest.mark.slow
-def test_in_every_configuration_of_a_walk_both_take_the_same_row_or_refuse() -> None:
+def test_fast_and_stock_events_take_the_same_row_throughout_a_walk() -> None:
     """Every trigger is tried there, not only the one that came."""
     watched, taken = Watched(ROWS), set()
     cases = list(grid(1))
@@ -137,7 +137,7 @@ def configurations() -> Iterator[Counters]:
         yield counters
 
 
-def test_conditions_refusals_and_callbacks_are_the_stock_events() -> None:
+def test_conditions_refusals_and_callbacks_match_the_stock_event() -> None:
     machines = Machines()
     machines.add(State.FAILED, conditions=[Guard("filtered"), Guard("not doom")], tells=["a"])
     machines.add(State.TOOL_EXEC, conditions=Guard("made > 0"), unless=[Guard("doom"), Guard("waiting > 0")])
@@ -152,7 +152,7 @@ def test_conditions_refusals_and_callbacks_are_the_stock_events() -> None:
     assert ends == taken | {(False, State.STREAM)}
 
 
-def test_callbacks_come_in_their_order_around_the_move() -> None:
+def test_callbacks_run_in_order_around_the_move() -> None:
     machines = Machines()
     machines.add(State.FINISHED, tells=["a", "b"])
     lean, stock = machines.fire(Counters(Limits()))
@@ -160,7 +160,7 @@ def test_callbacks_come_in_their_order_around_the_move() -> None:
     assert lean == stock == (True, State.FINISHED, [*told, ("after b", State.FINISHED)])
 
 
-def test_a_transition_that_is_added_later_counts() -> None:
+def test_transition_added_later_is_considered() -> None:
     machines = Machines()
     machines.add(State.FAILED, conditions=Guard("doom"))
     counters = Counters(Limits())
@@ -169,7 +169,7 @@ def test_a_transition_that_is_added_later_counts() -> None:
     assert [(taken, state) for taken, state, _ in machines.fire(counters)] == [(True, State.FINISHED)] * 2
 
 
-def test_a_state_without_rows_takes_none() -> None:
+def test_state_without_rows_takes_no_transition() -> None:
     machines = Machines()
     machines.add(State.FINISHED)
     model = Model(State.PAUSED)
@@ -189,9 +189,7 @@ def begun(chart: Chart) -> TurnMachine:
 
 @EVENTS
 @pytest.mark.parametrize("wildcard", [False, True])
-def test_a_turn_refuses_what_is_removed_from_its_running_machine_and_takes_what_is_added(
-    event: type[transitions.Event], wildcard: bool
-) -> None:
+def test_turn_follows_changes_of_the_running_machine(event: type[transitions.Event], wildcard: bool) -> None:
     """The chart's own table is not asked again: `wildcard` takes the whole trigger away, which then is not an event."""
     chart = Chart(ROWS, event=event)
     turn, other = begun(chart), begun(Chart(ROWS, event=event))
@@ -211,7 +209,7 @@ def test_a_turn_refuses_what_is_removed_from_its_running_machine_and_takes_what_
 
 
 @EVENTS
-def test_what_a_missing_row_stops_in_the_middle_of_an_event_is_said_and_kept(event: type[transitions.Event]) -> None:
+def test_row_missing_inside_an_event_is_reported_and_facts_are_kept(event: type[transitions.Event]) -> None:
     """No chart that lint accepts lacks one. The facts and the turn agree all the same."""
     chart = Chart(ROWS, event=event)
     turn = begun(chart)
@@ -227,7 +225,7 @@ def test_what_a_missing_row_stops_in_the_middle_of_an_event_is_said_and_kept(eve
 
 
 @EVENTS
-def test_a_transition_that_is_no_row_has_no_reason(event: type[transitions.Event]) -> None:
+def test_transition_outside_the_rows_has_no_reason(event: type[transitions.Event]) -> None:
     """It is taken all the same, and the row of the call before is not taken for it."""
     chart = Chart(ROWS, event=event)
     chart.machine.remove_transition(Trigger.PROCEED, State.CHECK)
@@ -272,7 +270,7 @@ def edited(machine: transitions.Machine, edit: str) -> None:
         *("no condition", "other conditions", "another end", "nowhere else", "none is left"),
     ],
 )
-def test_a_transition_that_is_changed_by_hand_counts(edit: str) -> None:
+def test_transition_changed_by_hand_takes_effect(edit: str) -> None:
     """Also after the one before it was compiled."""
     machines = Machines()
     machines.add(State.FAILED, conditions=Guard("filtered"), tells=["a"])
@@ -286,7 +284,7 @@ def test_a_transition_that_is_changed_by_hand_counts(edit: str) -> None:
     assert [lean for lean, _ in after] != before
 
 
-def test_a_callback_that_is_added_later_is_called() -> None:
+def test_callback_added_later_is_called() -> None:
     machines = Machines()
     machines.add(State.FINISHED, tells=["a"])
     counters = Counters(Limits())
@@ -298,7 +296,7 @@ def test_a_callback_that_is_added_later_is_called() -> None:
     assert lean[2][-1] == ("later", State.FINISHED)
 
 
-def test_a_condition_that_is_added_by_hand_must_be_a_guard() -> None:
+def test_condition_added_by_hand_must_be_a_guard() -> None:
     machines = Machines()
     machines.add(State.FINISHED)
     (way,) = machines.machines[0].events[Trigger.REPLIED].transitions["STREAM"]
@@ -308,7 +306,7 @@ def test_a_condition_that_is_added_by_hand_must_be_a_guard() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_callback_by_its_name_is_refused(when: str) -> None:
+def test_callback_by_name_is_refused(when: str) -> None:
     """There is no model to look it up in."""
     event, transition = FastEvent("replied", CHART.machine), transitions.Transition("STREAM", "FAILED")
     transition.add_callback(when, "note")
@@ -328,6 +326,6 @@ def test_a_callback_by_its_name_is_refused(when: str) -> None:
     ],
     ids=["conditions", "unless", "prepare"],
 )
-def test_what_it_cannot_do_is_refused(asked: dict[str, object], says: str) -> None:
+def test_unsupported_transition_options_are_refused(asked: dict[str, object], says: str) -> None:
     with pytest.raises(TypeError, match=f"^{says}$"):
         Machines().add(State.FAILED, (), **asked)

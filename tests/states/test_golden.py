@@ -706,7 +706,7 @@ def lines(turn: Script) -> str:
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
-def test_a_journal_is_what_it_was(begin: Begin, play: Callable[[Begin], Script]) -> None:
+def test_journal_equals_the_golden_file(begin: Begin, play: Callable[[Begin], Script]) -> None:
     file = GOLDEN / f"{play.__name__}.txt"
     written = lines(play(begin))
     if os.environ.get("GOLDEN") == "write":
@@ -715,7 +715,7 @@ def test_a_journal_is_what_it_was(begin: Begin, play: Callable[[Begin], Script])
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
-def test_a_wrong_hash_is_named_wherever_it_is(begin: Begin, play: Callable[[Begin], Script]) -> None:
+def test_wrong_hash_is_reported_at_any_place(begin: Begin, play: Callable[[Begin], Script]) -> None:
     """Also where the machine writes none."""
     facts = play(begin).facts
     for place, fact in enumerate(facts):
@@ -726,7 +726,7 @@ def test_a_wrong_hash_is_named_wherever_it_is(begin: Begin, play: Callable[[Begi
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
-def test_a_journal_reads_what_the_machine_made(begin: Begin, play: Callable[[Begin], Script]) -> None:
+def test_parsed_fact_equals_the_made_fact(begin: Begin, play: Callable[[Begin], Script]) -> None:
     """Nobody looks at a fact when it is made. Here too a half surrogate pair is the only thing that is lost."""
     for fact in play(begin).facts:
         written = fact.payload()
@@ -747,13 +747,13 @@ def editable(value: object) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
-def test_nothing_in_a_fact_can_be_edited(begin: Begin, play: Callable[[Begin], Script]) -> None:
+def test_facts_contain_no_editable_value(begin: Begin, play: Callable[[Begin], Script]) -> None:
     """A driver may go on with the values that it fed. The journal was written from the fact."""
     assert [*editable(tuple(play(begin).facts))] == []
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
-def test_a_kept_journal_folds_to_its_end(play: Callable[[Begin], Script]) -> None:
+def test_golden_journal_folds_to_the_recorded_end(play: Callable[[Begin], Script]) -> None:
     """Each fact is read back, and the state after it has the hash that it was written with, if it has one."""
     text = (GOLDEN / f"{play.__name__}.txt").read_text(encoding="utf-8")
     pairs = [line.split(" ", 1) for line in text.split("\n") if line]
@@ -764,5 +764,5 @@ def test_a_kept_journal_folds_to_its_end(play: Callable[[Begin], Script]) -> Non
         assert machine.turn.state is fact.state
 
 
-def test_no_golden_journal_is_left_over() -> None:
+def test_no_golden_journal_is_unused() -> None:
     assert {file.stem for file in GOLDEN.iterdir()} == {play.__name__ for play in TURNS}

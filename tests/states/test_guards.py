@@ -110,7 +110,7 @@ def configurations(text: str) -> Iterator[dict[str, int | bool]]:
 
 
 @pytest.mark.parametrize("text", [*GUARDS, *OTHERS])
-def test_guard_and_its_words_agree_on_all_small_configurations(text: str) -> None:
+def test_guard_agrees_with_the_words_on_all_small_configurations(text: str) -> None:
     guard, seen = Guard(text), set()
     for values in configurations(text):
         counters = Counters(Limits())
@@ -124,7 +124,7 @@ def test_guard_and_its_words_agree_on_all_small_configurations(text: str) -> Non
     assert seen == ({True, False} if text else {True})
 
 
-def test_a_guard_is_the_python_that_it_is_written_as() -> None:
+def test_guard_agrees_with_the_python_expression() -> None:
     """Against a reading of our own, for the guard that decides whether a person is asked."""
     text = "doom and (not doom_asks or pauses_left == 0 or spent)"
     assert text in GUARDS
@@ -140,13 +140,13 @@ def test_a_guard_is_the_python_that_it_is_written_as() -> None:
         assert Guard(text).holds(counters) is bool(expected)
 
 
-def test_a_fallback_always_holds_and_says_nothing() -> None:
+def test_fallback_guard_always_holds_and_has_no_words() -> None:
     fallback = Guard("")
     assert fallback.holds(Counters(Limits()))
     assert (fallback.words, fallback.expanded) == ("", "True")
 
 
-def test_words_can_be_told_apart() -> None:
+def test_different_guards_have_different_words() -> None:
     """Each phrase means one atom, true or false, and contains no word that joins phrases."""
     phrases = [phrase for pair in WORDS.values() for phrase in pair]
     assert len(phrases) == len(set(phrases))
@@ -206,7 +206,7 @@ def test_foreign_syntax_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["doom and", "doom go_on", "and", "(doom", "doom; go_on", "doom = go_on", "return", " "]
 )
-def test_what_is_no_expression_is_refused(text: str) -> None:
+def test_invalid_expression_is_refused(text: str) -> None:
     with pytest.raises(GuardError) as caught:
         Guard(text)
     assert str(caught.value).startswith(f"guard {text!r}: ")
@@ -228,11 +228,11 @@ def test_an_atom_without_words_is_refused(text: str) -> None:
         Guard(text)
 
 
-def test_a_guard_says_its_text() -> None:
+def test_guard_repr_contains_the_text() -> None:
     assert repr(Guard("doom and go_on")) == "Guard('doom and go_on')"
 
 
-def test_its_text_is_all_there_is_to_a_guard() -> None:
+def test_guards_with_equal_text_are_equal_even_after_pickling() -> None:
     """Two of one text are one, also after a journey to another process."""
     guard = Guard("doom and go_on")
     travelled = pickle.loads(pickle.dumps(guard))  # noqa: S301 (our own bytes)
@@ -242,13 +242,13 @@ def test_its_text_is_all_there_is_to_a_guard() -> None:
     assert travelled.holds(Counters(Limits())) is False
 
 
-def test_a_guard_reaches_nothing_but_the_counters() -> None:
+def test_guard_has_access_only_to_the_counters() -> None:
     """No builtins; and where it shows in a traceback, it says what it is."""
     assert Guard("doom").holds.__globals__ == {"__builtins__": {}}
     assert Guard("doom").holds.__code__.co_filename == "<guard>"
 
 
-def test_guards_are_one_when_their_texts_are() -> None:
+def test_guards_are_equal_exactly_if_the_texts_are_equal() -> None:
     assert Guard("doom") == Guard("doom") != Guard("go_on")
     assert len({Guard("doom"), Guard("doom"), Guard("go_on")}) == 2
     assert hash(Guard("doom")) == hash("doom")
@@ -261,7 +261,7 @@ def test_words_of_denied_alternatives_are_put_in_parentheses() -> None:
 
 
 @given(st.sampled_from((*GUARDS, *OTHERS)), st.data())
-def test_a_guard_without_its_known_atoms_holds_where_it_held(text: str, data: st.DataObject) -> None:
+def test_guard_without_known_atoms_holds_for_the_same_counters(text: str, data: st.DataObject) -> None:
     """The chart of one agent leaves out what its limits decide. An atom that is left is one of the guard's own."""
     counters = Counters(Limits())
     for name in NAMES:
@@ -276,7 +276,7 @@ def test_a_guard_without_its_known_atoms_holds_where_it_held(text: str, data: st
         assert not [atom for atom in atoms if re.search(rf"(?<![\w]){re.escape(atom)}(?!\w| [<>=])", left.text)]
 
 
-def test_a_guard_whose_atoms_are_all_known_is_a_fallback_or_stays() -> None:
+def test_guard_with_all_atoms_known_is_a_fallback_or_unchanged() -> None:
     guard = Guard("doom and (not doom_asks or pauses_left == 0 or spent)")
     assert guard.given({"doom_asks": False}) == Guard("doom")
     assert guard.given({"doom": True, "doom_asks": False}) == Guard("")

@@ -32,7 +32,7 @@ from turnwright_states.turn import Turn
 KNOWN = {*CONSTANTS, *CHANGING}
 
 
-def test_every_text_names_what_there_is() -> None:
+def test_every_invariant_text_uses_known_names() -> None:
     texts = [LIMITS, START, EVENTS, *BOUNDS.values(), *(one.text for one in INVARIANTS.values())]
     texts += [potential(state) for state in State]
     for text in texts:
@@ -46,7 +46,7 @@ def test_every_text_names_what_there_is() -> None:
         assert {*move.example} <= {*CHOSEN}
 
 
-def test_every_fact_of_a_row_gets_the_values_that_its_effect_reads() -> None:
+def test_every_row_fact_supplies_the_values_read_by_the_effect() -> None:
     facts = [fact for row in ROWS for fact in facts_of(row)] + [fact for move in MOVES for fact in move.facts]
     for fact in facts:
         assert set(APPLIED[fact.kind].reads if fact.kind in APPLIED else ()) == set(fact.values), fact.kind
@@ -77,6 +77,6 @@ def test_the_promised_steps_are_written_out() -> None:
     assert PROMISED_STEPS == 200 == MAX_STEPS
 
 
-def test_an_end_has_no_move() -> None:
+def test_ended_state_has_no_move() -> None:
     assert {state for move in MOVES for state in move.states} == set(State) - FINAL
     assert {HERE[state] for state in FINAL} == {"0"}

@@ -16,7 +16,7 @@ POSITIVE_COUNTS = ("tokens", "conclude_tokens", "max_calls_per_step")
 AMOUNTS = ("cost", "seconds", "conclude_seconds")
 
 
-def test_defaults_are_those_of_the_design() -> None:
+def test_default_limits_equal_the_design() -> None:
     limits = Limits()
     assert (limits.steps, limits.ceiling, limits.concluding) == (None, 200, "after")
     assert (limits.tool_calls, limits.max_calls_per_step) == (ToolCallLimits(), 32)
@@ -62,7 +62,7 @@ def test_an_amount_is_a_finite_number_above_0(field: str, value: object) -> None
 @pytest.mark.parametrize(
     "field", ["ceiling", "max_calls_per_step", "nudges", "max_retries", "max_pauses", "conclude_tokens"]
 )
-def test_what_cannot_be_switched_off_is_not_none(field: str) -> None:
+def test_required_limits_refuse_none(field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         Limits.model_validate({field: None})
 
@@ -74,7 +74,7 @@ def test_a_threshold_below_2_is_refused(value: int) -> None:
         Limits(doom_threshold=value)
 
 
-def test_nobody_can_raise_the_ceiling() -> None:
+def test_ceiling_cannot_be_raised() -> None:
     assert Limits(ceiling=200).cap == 200
     with pytest.raises(ValidationError, match="ceiling must be at most 200, not 201"):
         Limits(ceiling=201)
@@ -86,7 +86,7 @@ def test_a_step_runs_at_most_32_calls() -> None:
         Limits(max_calls_per_step=MAX_CALLS_PER_STEP + 1)
 
 
-def test_a_count_that_some_store_could_not_hold_is_refused() -> None:
+def test_count_too_large_for_a_store_is_refused() -> None:
     assert Limits(tool_calls=COUNTS_BELOW - 1).tool_calls == COUNTS_BELOW - 1
     with pytest.raises(ValidationError, match="use None for no limit"):
         Limits(tool_calls=COUNTS_BELOW)
@@ -124,7 +124,7 @@ def test_a_limit_by_another_name_is_recognized(name: str, ours: str) -> None:
         assert (error["type"], error["loc"]) == ("extra_forbidden", (name,))
 
 
-def test_a_limit_that_resembles_none_is_answered_with_all() -> None:
+def test_unknown_limit_without_a_similar_name_lists_all_limits() -> None:
     with pytest.raises(ValidationError, match=r"is unknown: use one of steps, ceiling, .*conclude_tokens"):
         Limits.model_validate({"zzz": 3})
 
@@ -144,7 +144,7 @@ def test_an_engine_may_lower_the_ceiling() -> None:
 
 
 @pytest.mark.parametrize(("cap", "after", "within"), [(0, 0, 0), (1, 1, 0), (2, 2, 1), (5, 5, 4), (200, 200, 199)])
-def test_the_allowance_leaves_room_for_a_concluding_call_that_counts(cap: int, after: int, within: int) -> None:
+def test_allowance_leaves_room_for_a_counted_concluding_call(cap: int, after: int, within: int) -> None:
     assert Limits(steps=cap, concluding="after").allowance == after
     assert Limits(steps=cap, concluding="within").allowance == within
 
@@ -155,7 +155,7 @@ def test_model_calls_follow_the_formula(steps: int | None, retries: int, calls: 
     assert Limits(steps=steps, max_retries=retries).model_calls == calls
 
 
-def test_the_presets_are_the_three_systems_the_defaults_and_those_for_coding() -> None:
+def test_presets_equal_the_documented_limits() -> None:
     assert Limits.preset("default") == Limits()
     assert Limits.preset("coding") == Limits(tool_calls=200)
     assert Limits.preset("boocode") == Limits(
@@ -172,7 +172,7 @@ def test_opencode_has_no_step_limit_of_0() -> None:
         Limits.preset("opencode", steps=0)
 
 
-def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> None:
+def test_preset_distinguishes_set_fields_from_defaults() -> None:
     """The certificate distinguishes the two."""
     said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
     stalls = {"stall_errors", "stall_rounds", "idle_steps"}
@@ -190,7 +190,7 @@ def test_the_other_presets_take_0(name: PresetName) -> None:
     assert Limits.preset(name, steps=0).allowance == 0
 
 
-def test_a_preset_checks_its_changes() -> None:
+def test_preset_validates_changes() -> None:
     with pytest.raises(ValidationError, match="seconds"):
         Limits.preset("boocode", seconds=0)
     with pytest.raises(
@@ -210,19 +210,19 @@ def test_a_preset_checks_its_changes() -> None:
         ("5", "must be a whole number of at least 0, not '5'"),
     ],
 )
-def test_a_number_out_of_range_is_shown_unless_it_is_too_long(steps: object, says: str) -> None:
+def test_number_out_of_range_is_shown_unless_too_long(steps: object, says: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Limits.model_validate({"steps": steps})
     assert caught.value.errors()[0]["msg"] == f"Value error, {says}"
 
 
-def test_the_preset_says_what_it_does_not_allow() -> None:
+def test_preset_names_the_forbidden_value() -> None:
     with pytest.raises(ValueError, match=r"^steps must be at least 1 under the preset opencode, not 0$"):
         Limits.preset("opencode", steps=0)
 
 
 @pytest.mark.parametrize("changes", [{"steps": 0}, {"ceiling": 0}])
-def test_what_is_laid_over_the_preset_opencode_is_held_to_it(changes: dict[str, int]) -> None:
+def test_limits_over_the_opencode_preset_keep_the_preset_type(changes: dict[str, int]) -> None:
     """Its type is what checks an agent's own limits over the engine's."""
     held = type(Limits.preset("opencode"))
     assert held.model_validate({"steps": 1}).cap == 1
@@ -241,7 +241,7 @@ def test_each_class_of_tools_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, True, 1.5, "10", float("nan"), 2**31])
-def test_what_is_no_number_of_calls_is_refused_with_field_and_value(value: object) -> None:
+def test_invalid_number_of_calls_is_refused_with_field_and_value(value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         Limits.model_validate({"tool_calls": {"writing": value}})
     (error,) = caught.value.errors()
@@ -263,20 +263,20 @@ def test_a_mapping_is_short_for_limits_by_class() -> None:
 
 
 @pytest.mark.parametrize(("tools", "calls"), [("read_only", 7), ("writing", 0), ("default", None)])
-def test_the_class_of_an_agents_tools_makes_one_number_of_them(tools: ToolClass, calls: int | None) -> None:
+def test_tool_class_of_an_agent_selects_the_call_limit(tools: ToolClass, calls: int | None) -> None:
     """None is no limit and 0 is a number, as where one number is given."""
     limits = Limits(steps=4, tool_calls=ToolCallLimits(read_only=7, writing=0, default=None))
     assert limits.for_tools(tools) == Limits(steps=4, tool_calls=calls)
 
 
 @pytest.mark.parametrize("calls", [0, 30, None])
-def test_one_number_holds_whatever_the_tools_do(calls: int | None) -> None:
+def test_single_call_limit_applies_to_every_tool_class(calls: int | None) -> None:
     limits = Limits(tool_calls=calls)
     assert [limits.for_tools(one).tool_calls for one in get_args(ToolClass)] == [calls] * 3
     assert limits.call_limit == calls
 
 
-def test_a_machine_knows_no_tools_and_writes_down_the_number_of_the_default_class() -> None:
+def test_machine_without_tools_uses_the_default_class_limit() -> None:
     limits = Limits(tool_calls=ToolCallLimits(read_only=7, writing=0, default=3))
     machine, facts = TurnMachine.start(StartedInput(prompt="x", limits=limits))
     assert limits.call_limit == machine.turn.counters.budget == 3

@@ -59,7 +59,7 @@ def numbered(number: int) -> ToolCall:
     return ToolCall(name="read", arguments={"page": number})
 
 
-def test_the_model_may_be_called_while_nothing_stands_against_it() -> None:
+def test_model_call_is_allowed_while_no_limit_is_reached() -> None:
     guarded = guard(steps=3, tokens=100)
     assert guarded.may_call_model() == Proceed(tools=True, max_tokens=100)
     step(guarded)
@@ -67,13 +67,13 @@ def test_the_model_may_be_called_while_nothing_stands_against_it() -> None:
     assert guarded.outcome is None
 
 
-def test_asking_changes_nothing() -> None:
+def test_asking_the_guard_changes_nothing() -> None:
     guarded = guard(steps=1)
     assert [guarded.may_call_model() for _ in range(5)] == [Proceed(tools=True)] * 5
     assert guarded.machine.turn.counters.steps == 1
 
 
-def test_a_loop_that_is_at_its_cap_is_told_to_conclude() -> None:
+def test_loop_at_the_cap_must_conclude() -> None:
     guarded = guard(steps=2, tool_calls=2)
     step(guarded)
     step(guarded)
@@ -85,7 +85,7 @@ def test_a_loop_that_is_at_its_cap_is_told_to_conclude() -> None:
     assert stop.words == f"{meaning.means} {meaning.next}"
 
 
-def test_a_conclusion_ends_the_turn_and_its_calls_do_not_run() -> None:
+def test_conclusion_ends_the_turn_and_refuses_the_calls() -> None:
     guarded = guard(steps=1)
     step(guarded)
     guarded.take_facts()
@@ -108,7 +108,7 @@ def test_an_answer_ends_the_turn() -> None:
     assert guarded.machine.turn.elapsed == 1.5
 
 
-def test_a_reply_without_a_call_is_not_the_end_if_the_loop_refuses_it() -> None:
+def test_reply_without_a_call_may_be_refused_by_the_loop() -> None:
     """As a text protocol does with a format error. It costs a step."""
     guarded = guard(steps=3)
     assert guarded.replied("I will read a.py now.", review=True, elapsed=1.0) == ()
@@ -123,14 +123,14 @@ def test_a_reply_without_a_call_is_not_the_end_if_the_loop_refuses_it() -> None:
     assert (verdict.refused, verdict.feedback) == (False, "")
 
 
-def test_a_verdict_without_a_time_takes_none() -> None:
+def test_verdict_without_a_time_takes_no_time() -> None:
     guarded = guard()
     guarded.replied("Let me see.", review=True)
     guarded.reviewed()
     assert guarded.machine.turn.elapsed == 0.0
 
 
-def test_the_calls_of_a_refused_reply_do_not_run() -> None:
+def test_calls_of_a_refused_reply_do_not_run() -> None:
     guarded = guard()
     (permit,) = guarded.replied("", [READ], review=True)
     with pytest.raises(IllegalInputError):
@@ -152,7 +152,7 @@ def test_refused_replies_are_bounded_by_the_steps_and_the_output_retries() -> No
     assert refuse_all(guard()) == Stopped(EndReason.INVALID_OUTPUT, (), Outcome.FAILED)
 
 
-def test_only_a_reply_that_was_recorded_for_it_has_a_verdict() -> None:
+def test_verdict_needs_a_reply_recorded_for_review() -> None:
     guarded = guard()
     guarded.replied(" ", review=True)
     with pytest.raises(IllegalInputError):
@@ -163,7 +163,7 @@ def test_only_a_reply_that_was_recorded_for_it_has_a_verdict() -> None:
 @pytest.mark.parametrize(
     ("finish", "reason"), [(Finish.LENGTH, EndReason.TRUNCATED), (Finish.CONTENT_FILTER, EndReason.CONTENT_FILTER)]
 )
-def test_how_the_model_stopped_is_taken_into_account(finish: Finish, reason: EndReason) -> None:
+def test_finish_reason_of_the_model_is_considered(finish: Finish, reason: EndReason) -> None:
     guarded = guard()
     guarded.replied("Do", finish=finish)
     stop = guarded.may_call_model()
@@ -171,7 +171,7 @@ def test_how_the_model_stopped_is_taken_into_account(finish: Finish, reason: End
     assert stop.reason is reason
 
 
-def test_each_call_of_a_reply_has_a_permit_or_a_ready_refusal() -> None:
+def test_each_call_of_a_reply_has_a_permit_or_a_refusal() -> None:
     """In their order: the budget has one place left, and one call could not run anyway."""
     guarded = guard(tool_calls=1)
     unknown = ToolCall(name="fly", arguments={}, problem="there is no tool fly")
@@ -185,7 +185,7 @@ def test_each_call_of_a_reply_has_a_permit_or_a_ready_refusal() -> None:
     assert [permit.runs for permit in permits] == [False, True, False, False]
 
 
-def test_the_model_may_not_be_called_before_each_call_has_its_result() -> None:
+def test_model_call_needs_all_results() -> None:
     guarded = guard()
     first, second = guarded.replied("", [READ, numbered(2)])
     assert guarded.may_call_model() == ResultsMissing((first, second))
@@ -200,7 +200,7 @@ def test_the_model_may_not_be_called_before_each_call_has_its_result() -> None:
     ]
 
 
-def test_a_reply_that_was_not_allowed_is_an_error_and_changes_nothing() -> None:
+def test_disallowed_reply_is_an_error_and_changes_nothing() -> None:
     """The model was called although results were owed, or after the cap."""
     owing = guard()
     owing.replied("", [READ])
@@ -213,7 +213,7 @@ def test_a_reply_that_was_not_allowed_is_an_error_and_changes_nothing() -> None:
         assert guarded.may_call_model() == before
 
 
-def test_a_result_of_a_call_that_was_never_started_is_an_error() -> None:
+def test_result_of_an_unstarted_call_is_an_error() -> None:
     guarded = guard()
     (permit,) = guarded.replied("", [READ])
     with pytest.raises(InvalidCallError, match="was never started"):
@@ -222,7 +222,7 @@ def test_a_result_of_a_call_that_was_never_started_is_an_error() -> None:
         guarded.started("call99999")
 
 
-def test_a_doom_loop_is_noticed_and_a_hint_comes_first() -> None:
+def test_doom_loop_is_detected_after_a_hint() -> None:
     guarded = guard(nudges=1)
     for _ in range(3):
         assert guarded.may_call_model() == Proceed(tools=True)
@@ -234,7 +234,7 @@ def test_a_doom_loop_is_noticed_and_a_hint_comes_first() -> None:
     assert guarded.concluded("") == Stopped(EndReason.DOOM_LOOP, (), Outcome.DOOM_LOOP)
 
 
-def test_a_stall_gives_a_hint_in_each_of_its_steps_and_stops_nothing() -> None:
+def test_stall_gives_a_hint_in_each_step_and_stops_nothing() -> None:
     guarded = guard(doom_threshold=None, stall_errors=2, stall_rounds=3)
     stalls = []
     for status, text in [(CallStatus.ERROR, "no such file")] * 3 + [(CallStatus.OK, "fine")] * 5:
@@ -273,7 +273,7 @@ def test_a_call_may_wait_for_a_person() -> None:
     assert guarded.answered(ask.interrupts[0].id, Decision.APPROVE) == ResultsMissing((permit,))
 
 
-def test_a_failure_that_may_pass_is_tried_again_as_often_as_the_limits_say() -> None:
+def test_temporary_failure_is_retried_up_to_the_limit() -> None:
     guarded = guard(max_retries=1)
     assert guarded.failed(Cause.OVERLOADED, "try later", usage=Usage(input_tokens=2), elapsed=1.0) == Proceed(
         tools=True
@@ -287,18 +287,18 @@ def test_a_failure_that_may_pass_is_tried_again_as_often_as_the_limits_say() -> 
     assert guarded.machine.turn.usage == Usage(input_tokens=2)
 
 
-def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
+def test_permanent_failure_is_not_retried() -> None:
     assert guard().failed(Cause.CONTEXT_OVERFLOW) == Stopped(EndReason.CONTEXT_OVERFLOW, (), Outcome.FAILED)
 
 
-def test_a_conclusion_that_fails_ends_the_turn_all_the_same() -> None:
+def test_failed_conclusion_still_ends_the_turn() -> None:
     guarded = guard(steps=1, max_retries=1)
     step(guarded)
     assert guarded.failed(Cause.TIMEOUT) == Stopped(EndReason.STEP_CAP)
     assert guarded.failed(Cause.TIMEOUT) == Stopped(EndReason.STEP_CAP, (), Outcome.CAP_HIT)
 
 
-def test_time_that_has_passed_stops_the_next_step() -> None:
+def test_elapsed_time_stops_the_next_step() -> None:
     guarded = guard(seconds=10)
     step(guarded, elapsed=9.9)
     assert guarded.may_call_model() == Proceed(tools=True)
@@ -306,7 +306,7 @@ def test_time_that_has_passed_stops_the_next_step() -> None:
     assert guarded.may_call_model() == Stopped(EndReason.DEADLINE)
 
 
-def test_time_that_is_up_during_a_tool_closes_its_call() -> None:
+def test_deadline_during_a_tool_closes_the_call() -> None:
     guarded = guard(seconds=10)
     (permit,) = guarded.replied("", [READ])
     guarded.started(permit.id)
@@ -327,7 +327,7 @@ def test_an_aborted_turn_is_over() -> None:
     assert (turn_ended.partial, turn_ended.elapsed) == ("I was", 3.0)
 
 
-def test_a_loop_that_broke_ends_its_turn() -> None:
+def test_broken_loop_ends_the_turn() -> None:
     guarded = guard()
     assert guarded.broke("KeyError: 'x'", elapsed=3.0) == Stopped(EndReason.ENGINE_ERROR, (), Outcome.FAILED)
     turn_ended = guarded.take_facts()[-1]
@@ -359,7 +359,7 @@ BARE: dict[str, Callable[[LoopGuard, str], object]] = {
 
 
 @pytest.mark.parametrize("verb", BARE)
-def test_where_no_time_is_told_none_has_passed_and_nothing_was_said(verb: str) -> None:
+def test_omitted_time_and_text_default_to_zero_and_empty(verb: str) -> None:
     guarded = guard()
     (permit,) = guarded.replied(calls=[READ])
     guarded.started(permit.id)
@@ -371,7 +371,7 @@ def test_where_no_time_is_told_none_has_passed_and_nothing_was_said(verb: str) -
     assert {fact.interrupt.question for fact in told if isinstance(fact, facts.CallWaiting)} <= {""}
 
 
-def test_an_answer_without_a_text_has_none() -> None:
+def test_answer_without_a_text_has_no_text() -> None:
     guarded = guard()
     (permit,) = guarded.replied(calls=[READ])
     guarded.waits(permit.id, InterruptKind.APPROVAL)
@@ -380,7 +380,7 @@ def test_an_answer_without_a_text_has_none() -> None:
     assert (answered.text, answered.elapsed) == ("", 0.0)
 
 
-def test_a_failure_has_what_was_told_of_it_and_no_more() -> None:
+def test_failure_records_only_the_given_details() -> None:
     guarded = guard(max_retries=2)
     guarded.failed(Cause.OVERLOADED)
     guarded.failed(Cause.OVERLOADED, "try later", partial="I was", elapsed=2.0)
@@ -391,20 +391,20 @@ def test_a_failure_has_what_was_told_of_it_and_no_more() -> None:
     ]
 
 
-def test_a_start_has_its_time() -> None:
+def test_call_start_records_the_time() -> None:
     guarded = guard()
     (permit,) = guarded.replied(calls=[READ])
     guarded.started(permit.id, elapsed=2.0)
     assert guarded.machine.turn.elapsed == 2.0
 
 
-def test_what_is_not_told_of_a_turn_is_written_down_as_empty() -> None:
+def test_omitted_turn_details_are_recorded_as_empty() -> None:
     started = LoopGuard().take_facts()[0]
     assert isinstance(started, facts.TurnStarted)
     assert (started.prompt, started.session, started.model) == ("", None, "")
 
 
-def test_the_facts_are_those_of_the_machine_and_each_is_taken_once() -> None:
+def test_guard_facts_equal_the_machine_facts_and_are_taken_once() -> None:
     guarded = guard(steps=1)
     first = guarded.take_facts()
     assert guarded.take_facts() == []
@@ -420,7 +420,7 @@ def test_the_facts_are_those_of_the_machine_and_each_is_taken_once() -> None:
     assert guarded.take_facts() == expected
 
 
-def test_a_turn_goes_on_from_its_journal() -> None:
+def test_turn_resumes_from_the_journal() -> None:
     guarded = guard(steps=2)
     step(guarded)
     (permit,) = guarded.replied("", [READ])
@@ -431,7 +431,7 @@ def test_a_turn_goes_on_from_its_journal() -> None:
     assert resumed.result(permit.id) == Stopped(EndReason.STEP_CAP)
 
 
-def test_a_call_whose_process_died_too_often_has_its_result_at_once() -> None:
+def test_call_with_too_many_crashes_is_settled_at_once() -> None:
     """The guard says so before it runs again, and continues."""
     guarded = guard(max_retries=1)
     (permit,) = guarded.replied("", [READ])
@@ -444,7 +444,7 @@ def test_a_call_whose_process_died_too_often_has_its_result_at_once() -> None:
     assert resumed.may_call_model() == Proceed(tools=True)
 
 
-def test_a_turn_with_a_synthesis_is_its_engines() -> None:
+def test_turn_with_a_synthesis_is_refused_by_the_guard() -> None:
     _, first = TurnMachine.start(StartedInput(prompt="x", synthesis=True))
     said = "fact 1 of the journal: the turn has a synthesis, which a LoopGuard cannot run: resume it with its engine"
     with pytest.raises(InvalidJournalError, match=f"^{said}$"):
@@ -462,7 +462,7 @@ def test_a_turn_with_a_synthesis_is_its_engines() -> None:
     ),
     st.lists(st.integers(0, 5), min_size=1, max_size=30),
 )
-def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, throws: Sequence[int]) -> None:
+def test_any_obedient_loop_ends_within_the_limits(limits: Limits, throws: Sequence[int]) -> None:
     """For any model: one that is silent, calls tools for ever, or fails."""
     guarded = LoopGuard(limits)
     model_calls = tool_calls = 0
@@ -494,7 +494,7 @@ def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, th
     assert guarded.outcome is may.outcome
 
 
-def test_a_guard_that_never_concludes_stops_at_once() -> None:
+def test_guard_with_concluding_never_stops_at_once() -> None:
     guarded = guard(steps=1, concluding="never")
     (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
     guarded.started(call.id)

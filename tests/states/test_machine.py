@@ -56,7 +56,7 @@ def kinds(new: list[facts.Fact]) -> list[str]:
     return [fact.kind for fact in new]
 
 
-def test_the_example_of_the_design() -> None:
+def test_example_of_the_design_runs() -> None:
     machine, first = TurnMachine.start(StartedInput(prompt="Tidy utils.py", limits=Limits(steps=5)))
     assert kinds(first) == ["turn_started", "step_started"]
     assert machine.action == CallModel(tools=True)
@@ -68,7 +68,7 @@ def test_the_example_of_the_design() -> None:
     assert (ready.name, ready.arguments) == ("read_file", {"path": "a.py"})
 
 
-def test_a_turn_starts_with_all_that_its_resumption_needs() -> None:
+def test_turn_start_records_everything_needed_for_resumption() -> None:
     event = StartedInput(
         prompt="x",
         limits=Limits(steps=3, tool_calls=7),
@@ -191,7 +191,7 @@ TABLE: dict[str, tuple[dict[str, object], tuple[Input, ...], Input, list[str]]] 
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_facts_of_an_event_are_those_of_the_design(name: str) -> None:
+def test_facts_of_an_event_equal_the_design(name: str) -> None:
     limits, before, event, expected = TABLE[name]
     limits = {"doom_threshold": None} | limits
     synthesis = bool(limits.pop("synthesis", False))
@@ -212,12 +212,12 @@ def test_time_never_runs_backwards(begin: "Begin") -> None:
     assert turn.of(facts.StepFinished)[0].seconds == 5.0
 
 
-def test_a_turn_begins_at_the_microsecond_that_is_written() -> None:
+def test_turn_starts_at_the_written_microsecond() -> None:
     _, first = TurnMachine.start(StartedInput(prompt="x", elapsed=1.23456789))
     assert {fact.elapsed for fact in first} == {1.234568}
 
 
-def test_a_step_tells_what_it_used_and_how_long_it_took(begin: "Begin") -> None:
+def test_step_records_usage_and_duration(begin: "Begin") -> None:
     """Failed attempts of its reply included."""
     turn = begin()
     turn.clock = 1.5
@@ -241,7 +241,7 @@ def test_the_parts_of_tokens_add_up(begin: "Begin") -> None:
     assert turn.machine.turn.usage == used + used
 
 
-def test_an_input_of_a_class_below_its_kind_is_fed_as_that_kind(begin: "Begin") -> None:
+def test_input_of_a_subclass_is_fed_as_the_parent_kind(begin: "Begin") -> None:
     class Marked(SteeredInput, frozen=True):
         """A message of an app's own kind."""
 
@@ -270,7 +270,7 @@ def finished(begin: "Begin") -> "Script":
     return turn
 
 
-def test_a_turn_goes_on_from_its_facts(begin: "Begin") -> None:
+def test_turn_resumes_from_the_facts(begin: "Begin") -> None:
     turn = begin(steps=2)
     turn.reply("look", "write")
     turn.wait("call00002")
@@ -283,7 +283,7 @@ def test_a_turn_goes_on_from_its_facts(begin: "Begin") -> None:
     assert resumed.turn.batch["call00002"].state is CallState.WAITING
 
 
-def test_a_machine_takes_the_facts_that_another_driver_has_journaled(begin: "Begin") -> None:
+def test_machine_applies_facts_journaled_by_another_driver(begin: "Begin") -> None:
     turn = begin(steps=2)
     turn.reply("look")
     behind = TurnMachine.resume(turn.facts[:1])
@@ -293,12 +293,12 @@ def test_a_machine_takes_the_facts_that_another_driver_has_journaled(begin: "Beg
     behind.feed(CallStartedInput(call="call00001"))
 
 
-def test_an_ended_turn_resumes_to_its_end(begin: "Begin") -> None:
+def test_ended_turn_resumes_to_the_end(begin: "Begin") -> None:
     turn = finished(begin)
     assert TurnMachine.resume(turn.facts).action == turn.action
 
 
-def test_resuming_asks_no_guard_again(begin: "Begin") -> None:
+def test_resuming_evaluates_no_guard(begin: "Begin") -> None:
     """Decisions are facts: another budget in a later release, or in the engine, cannot change the past."""
     turn = begin(steps=5)
     for name in ("look", "list", "find"):
@@ -308,7 +308,7 @@ def test_resuming_asks_no_guard_again(begin: "Begin") -> None:
     assert TurnMachine.resume([tighter, *turn.facts[1:]]).state is State.STREAM
 
 
-def test_a_journal_that_does_not_begin_with_turn_started_is_refused(begin: "Begin") -> None:
+def test_journal_without_turn_started_at_the_beginning_is_refused(begin: "Begin") -> None:
     turn = finished(begin)
     with pytest.raises(InvalidJournalError, match="fact 1 of the journal: step_started") as caught:
         TurnMachine.resume(turn.facts[1:])
@@ -320,13 +320,13 @@ def test_an_empty_journal_is_refused() -> None:
         TurnMachine.resume([])
 
 
-def test_a_journal_that_begins_twice_is_refused(begin: "Begin") -> None:
+def test_journal_with_two_beginnings_is_refused(begin: "Begin") -> None:
     turn = begin()
     with pytest.raises(InvalidJournalError, match="fact 3 of the journal: turn_started"):
         TurnMachine.resume([*turn.facts, turn.facts[0]])
 
 
-def test_a_journal_that_goes_on_after_its_end_is_refused(begin: "Begin") -> None:
+def test_journal_continuing_after_the_end_is_refused(begin: "Begin") -> None:
     turn = finished(begin)
     last = len(turn.facts)
     with pytest.raises(InvalidJournalError, match=rf"fact {last + 1} of the journal: .*already ended \(finished\)"):
@@ -342,14 +342,14 @@ def test_a_journal_that_goes_on_after_its_end_is_refused(begin: "Begin") -> None
     ],
     ids=lambda fact: fact.kind,
 )
-def test_a_fact_that_names_what_nothing_made_is_refused(begin: "Begin", stray: facts.Fact) -> None:
+def test_fact_naming_an_unknown_object_is_refused(begin: "Begin", stray: facts.Fact) -> None:
     turn = begin()
     turn.reply("look")
     with pytest.raises(InvalidJournalError, match=f"fact {len(turn.facts) + 1} of the journal: {stray.kind} names"):
         TurnMachine.resume([*turn.facts, stray])
 
 
-def test_a_turn_stands_nowhere_in_the_middle_of_a_transaction(begin: "Begin") -> None:
+def test_turn_in_the_middle_of_a_transaction_cannot_be_fed(begin: "Begin") -> None:
     """The facts of one feed belong together: CHECK is passed through, and nothing is to be done there."""
     turn = finished(begin)
     middle = next(place for place, fact in enumerate(turn.facts) if fact.state is State.CHECK and place)
@@ -358,7 +358,7 @@ def test_a_turn_stands_nowhere_in_the_middle_of_a_transaction(begin: "Begin") ->
         _ = resumed.action
 
 
-def test_the_fold_is_what_the_machine_knows(begin: "Begin") -> None:
+def test_fold_equals_the_state_of_the_machine(begin: "Begin") -> None:
     turn = begin(tokens=100)
     turn.step("look", usage=Usage(input_tokens=10, output_tokens=5, cost=0.5))
     folded = fold(turn.facts)
@@ -367,19 +367,19 @@ def test_the_fold_is_what_the_machine_knows(begin: "Begin") -> None:
     assert folded.digest() == turn.machine.turn.digest()
 
 
-def test_before_its_first_fact_nothing_is_known_of_a_turn() -> None:
+def test_turn_without_facts_has_only_defaults() -> None:
     turn = Turn()
     assert (turn.synthesis, turn.nudge, turn.step_open) == (False, False, False)
     assert (turn.depth, turn.elapsed, turn.step_started_at) == (0, 0.0, 0.0)
     assert turn.rounds.tools == ()
 
 
-def test_what_is_no_fact_cannot_be_folded() -> None:
+def test_non_fact_cannot_be_folded() -> None:
     with pytest.raises(TypeError, match=r"^Fact is not a fact of a turn$"):
         fold([facts.Fact(elapsed=0, state=State.CHECK)])
 
 
-def test_a_fact_of_a_class_below_its_kind_is_folded_as_that_kind() -> None:
+def test_fact_of_a_subclass_is_folded_as_the_parent_kind() -> None:
     class Marked(facts.Notice, frozen=True, kw_only=True):
         """A notice of an app's own kind."""
 
@@ -396,13 +396,13 @@ def test_a_conclusion_survives_a_crash(begin: "Begin") -> None:
     assert resumed.action == turn.action
 
 
-def test_a_truncated_answer_keeps_its_text(begin: "Begin") -> None:
+def test_truncated_answer_keeps_the_text(begin: "Begin") -> None:
     turn = begin()
     turn.reply(text="Once upon", finish=Finish.LENGTH)
     assert turn.of(facts.ModelReplied)[0].text == "Once upon"
 
 
-def test_half_a_surrogate_pair_does_not_part_the_journal_from_the_turn(begin: "Begin") -> None:
+def test_half_a_surrogate_pair_keeps_journal_and_turn_equal(begin: "Begin") -> None:
     """No UTF-8 can hold it. In a name or a grant, on which the turn's state depends, it is replaced as it comes in."""
     turn = begin(doom_threshold=2, doom_response="ask")
     turn.reply(ToolCall(name="a\ud800", arguments={}), ToolCall(name="b", arguments={"q": "\udfff"}))

@@ -16,7 +16,7 @@ from turnwright_states.payload import FrozenDict, FrozenList, frozen, lines_of, 
 VALUE = {"a": [1, {"b": [2]}], "c": "text", "d": {"e": []}}
 
 
-def test_an_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
+def test_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
     value: Any = frozen(VALUE)
     edits: list[Callable[[], object]] = [
         lambda: value.update(a=1),
@@ -39,7 +39,7 @@ def test_an_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
     ids=["thawed", "copy", "pickle"],
 )
 @pytest.mark.parametrize("value", [VALUE, [VALUE, [1]]], ids=["dict", "list"])
-def test_a_copy_of_a_frozen_value_is_equal_and_can_be_edited(
+def test_copy_of_a_frozen_value_is_equal_and_editable(
     value: dict[str, object] | list[object], copied: Callable[[object], object]
 ) -> None:
     kept = frozen(value)
@@ -53,7 +53,7 @@ def test_a_copy_of_a_frozen_value_is_equal_and_can_be_edited(
     assert made != kept == value
 
 
-def test_what_is_frozen_already_and_what_cannot_be_edited_stay_as_they_are() -> None:
+def test_freezing_leaves_frozen_and_immutable_values_unchanged() -> None:
     assert (type(frozen({})), type(frozen([]))) == (FrozenDict, FrozenList)
     once = frozen(VALUE)
     assert frozen(once) is once
@@ -78,7 +78,7 @@ class Real(float):
     """A number of another library."""
 
 
-def test_texts_and_numbers_of_other_libraries_are_written_as_what_they_are() -> None:
+def test_text_and_number_subclasses_are_written_as_plain_values() -> None:
     value = [Words("a"), {Words("b"): Whole(2**70)}, Real(0.5)]
     assert text_of(value) == '["a",{"b":1180591620717411303424},0.5]'
     assert text_of([Words("\ud800")]) == '["?"]'
@@ -102,6 +102,6 @@ def levels_of(value: JsonValue) -> int:
 
 @example(["\\", "["], False, 1)
 @given(JSON, st.booleans(), st.integers(0, 6))
-def test_how_deep_a_text_nests_is_seen_before_it_is_parsed(value: JsonValue, ascii_only: bool, most: int) -> None:
+def test_nesting_depth_of_a_text_is_measured_before_parsing(value: JsonValue, ascii_only: bool, most: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
     assert nests_deeper(text, most) == (levels_of(value) > most)

@@ -102,7 +102,7 @@ def test_the_first_limit_of_the_design_wins(seen: Counters) -> None:
 
 
 @given(counters())
-def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters) -> None:
+def test_every_reached_limit_is_listed_in_row_order(seen: Counters) -> None:
     holds = {
         EndReason.STEP_CAP: seen.steps == seen.allowance,
         EndReason.DOOM_LOOP: seen.doom,
@@ -119,7 +119,7 @@ def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters)
     st.integers(1, 10_000),
     st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900)), max_size=20),
 )
-def test_a_step_may_write_exactly_what_the_token_budget_leaves(tokens: int, used: list[tuple[int, int]]) -> None:
+def test_step_may_write_exactly_the_remaining_tokens(tokens: int, used: list[tuple[int, int]]) -> None:
     """Never nothing: a step that may start may say something."""
     machine, _ = TurnMachine.start(
         StartedInput(prompt="x", limits=Limits(tokens=tokens, doom_threshold=None, idle_steps=None))
@@ -147,7 +147,7 @@ def test_without_a_token_budget_the_provider_decides(begin: Begin) -> None:
 
 @pytest.mark.parametrize("steps", [None, 199, 200, 201, 250])
 @pytest.mark.parametrize("concluding", ["after", "within"])
-def test_a_model_that_never_stops_is_stopped_at_the_ceiling(begin: Begin, steps: int | None, concluding: str) -> None:
+def test_endless_model_is_stopped_at_the_ceiling(begin: Begin, steps: int | None, concluding: str) -> None:
     turn = begin(steps=steps, concluding=concluding, tool_calls=None, doom_threshold=None, idle_steps=None)
     while turn.state is State.STREAM:
         turn.reply(ToolCall(name="a", problem="there is none"))

@@ -338,7 +338,7 @@ def of(journal: list[Fact], kind: type[Fact]) -> int:
 
 
 @given(ANY)
-def test_every_turn_ends_within_its_limits(setting: Setting) -> None:
+def test_every_turn_ends_within_the_limits(setting: Setting) -> None:
     """Steps, model calls and tool calls, counted from the journal and not from the machine's own counters."""
     played, limits = play(setting), setting.started.limits
     journal = played.journal
@@ -364,7 +364,7 @@ def test_the_first_fact_of_each_input_has_a_hash(setting: Setting) -> None:
 
 
 @given(ANY)
-def test_each_call_has_exactly_one_result_and_none_ran_that_may_not(setting: Setting) -> None:
+def test_each_call_has_exactly_one_result_and_only_allowed_calls_run(setting: Setting) -> None:
     journal = play(setting).journal
     made = [call for fact in journal if isinstance(fact, facts.ModelReplied) for call in fact.calls]
     results = Counter(fact.call for fact in journal if isinstance(fact, facts.CallSettled))
@@ -387,7 +387,7 @@ def test_a_result_comes_before_the_next_model_call(setting: Setting) -> None:
 
 
 @given(ANY)
-def test_nothing_comes_after_halted_and_each_notice_once(setting: Setting) -> None:
+def test_turn_ended_is_last_and_each_notice_appears_once(setting: Setting) -> None:
     journal = play(setting).journal
     assert [fact.kind for fact in journal].index("turn_ended") == len(journal) - 1
     noticed = [fact.limit for fact in journal if isinstance(fact, facts.Notice)]
@@ -403,7 +403,7 @@ RAISING = (
 
 
 @given(ANY)
-def test_a_limit_is_noticed_by_the_first_fact_after_which_four_fifths_are_used(setting: Setting) -> None:
+def test_limit_is_noticed_by_the_first_fact_past_four_fifths(setting: Setting) -> None:
     """No sooner and no later, together with missing usage. A notice about steps needs another step."""
     turn, journal = Turn(), play(setting).journal
     due: list[str] = []
@@ -423,7 +423,7 @@ def test_a_limit_is_noticed_by_the_first_fact_after_which_four_fifths_are_used(s
 
 
 @given(ANY)
-def test_every_fact_that_the_machine_makes_comes_back_from_its_payload(setting: Setting) -> None:
+def test_every_fact_made_by_the_machine_survives_a_round_trip(setting: Setting) -> None:
     """Nobody looks at what it makes: so a journal reads each of them, as it was."""
     for fact in play(setting).journal:
         payload = fact.payload()
@@ -444,7 +444,7 @@ def known(turn: Turn) -> dict[str, object]:
 
 
 @given(ANY)
-def test_the_fold_of_every_prefix_is_what_the_machine_knew(setting: Setting) -> None:
+def test_fold_of_every_prefix_equals_the_state_of_the_machine(setting: Setting) -> None:
     """After going through the store's text, too: each fact carries the hash of the state after it."""
     played, turn = play(setting), Turn()
     for seq, fact in enumerate(played.journal, start=1):
@@ -473,7 +473,7 @@ def counted(turn: Turn) -> Counter[str]:
 
 
 @given(ANY)
-def test_the_counters_of_a_batch_are_those_of_its_calls(setting: Setting) -> None:
+def test_batch_counters_count_the_calls_of_the_batch(setting: Setting) -> None:
     """After each event; a conclusion and an end close all calls."""
     turn = Turn()
     for transaction in play(setting).transactions:
@@ -483,7 +483,7 @@ def test_the_counters_of_a_batch_are_those_of_its_calls(setting: Setting) -> Non
 
 
 @pytest.mark.parametrize("budget", [9, None])
-def test_the_counters_of_a_batch_of_every_kind_are_those_of_its_calls(budget: int | None) -> None:
+def test_batch_counters_count_the_calls_of_every_kind_of_batch(budget: int | None) -> None:
     """Typed answers, refused calls, sub-agents, calls that run, ask, run again, and end."""
     machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tool_calls=budget, max_calls_per_step=6)))
     one, child = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={}, delegates=True)
@@ -533,7 +533,7 @@ def test_a_turn_resumed_after_any_feed_continues_identically(setting: Setting) -
 
 
 @given(ANY, st.integers(0, 10_000))
-def test_a_resumed_turn_goes_to_the_same_end(setting: Setting, at: int) -> None:
+def test_resumed_turn_has_the_same_end(setting: Setting, at: int) -> None:
     """For a turn of any length: resumed at one place, and played from there."""
     played = play(setting)
     place = 1 + at % len(played.events)
@@ -545,7 +545,7 @@ def test_a_resumed_turn_goes_to_the_same_end(setting: Setting, at: int) -> None:
 
 
 @given(SHORT, st.integers(0, 10_000))
-def test_a_copy_goes_its_own_way(setting: Setting, at: int) -> None:
+def test_copied_turn_is_independent_of_the_original(setting: Setting, at: int) -> None:
     """Feeding a copy leaves the turn as it was, and a copy fed the same is the same."""
     played = play(setting)
     machine, _ = TurnMachine.start(setting.started)

@@ -83,5 +83,5 @@ def test_no_module_opens_prints_or_imports_by_name(module: Path) -> None:
     assert not called & {"open", "print", "input", "__import__", "exec"}
 
 
-def test_every_module_was_looked_at() -> None:
+def test_purity_tests_cover_every_module() -> None:
     assert {"chart.py", "machine.py", "turn.py", "walk.py"} <= {module.name for module in MODULES}

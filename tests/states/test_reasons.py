@@ -18,7 +18,7 @@ def without_names(text: str) -> str:
 
 
 @pytest.mark.parametrize("reason", EndReason)
-def test_what_happened_and_what_to_do_next_are_sentences(reason: EndReason) -> None:
+def test_meaning_and_advice_of_a_reason_are_sentences(reason: EndReason) -> None:
     meaning = REASONS[reason]
     assert SENTENCE.fullmatch(without_names(meaning.means)), meaning.means
     assert SENTENCE.fullmatch(without_names(meaning.next)), meaning.next
@@ -26,7 +26,7 @@ def test_what_happened_and_what_to_do_next_are_sentences(reason: EndReason) -> N
         assert SENTENCE.fullmatch(meaning.for_users), meaning.for_users
 
 
-def test_users_are_told_what_to_do_unless_they_have_the_answer() -> None:
+def test_reasons_without_an_answer_have_advice_for_users() -> None:
     silent = {reason for reason, meaning in REASONS.items() if not meaning.for_users}
     assert silent == {EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.SYNTHESIZED}
 
@@ -37,7 +37,7 @@ def limits_of(meaning: Meaning) -> str:
     return str(name)
 
 
-def test_a_reached_limit_says_which_setting_to_raise() -> None:
+def test_limit_reason_names_the_setting_to_raise() -> None:
     capped = {reason: limits_of(meaning) for reason, meaning in REASONS.items() if meaning.outcome is Outcome.CAP_HIT}
     assert capped == {
         EndReason.STEP_CAP: "steps",
@@ -55,7 +55,7 @@ def test_a_reached_limit_says_which_setting_to_raise() -> None:
         assert meaning.triggers[0] is Trigger.PROCEED
 
 
-def test_the_triggers_of_each_outcome_lead_with_the_usual_one() -> None:
+def test_first_trigger_of_each_outcome_is_the_usual() -> None:
     first = {outcome: {REASONS[reason].triggers[0] for reason in reasons} for outcome, reasons in REASONS_OF.items()}
     assert first == {
         Outcome.FINISHED: {Trigger.REPLIED},
@@ -73,7 +73,7 @@ def test_the_triggers_of_each_outcome_lead_with_the_usual_one() -> None:
     }
 
 
-def test_each_cause_has_one_reason_and_each_reason_one_outcome() -> None:
+def test_each_cause_has_a_single_reason_and_each_reason_an_outcome() -> None:
     for cause in Cause:
         meaning = REASONS[cause.reason]
         assert (cause in meaning.passing, cause in meaning.lasting) == (cause.may_pass, not cause.may_pass)

@@ -62,13 +62,13 @@ def played(journal: list[facts.Fact]) -> list[facts.Fact]:
     return found
 
 
-def test_unchanged_inputs_give_the_same_facts_with_their_keys_and_times(journal: list[facts.Fact]) -> None:
+def test_unchanged_inputs_rederive_the_same_facts(journal: list[facts.Fact]) -> None:
     assert [fact.to_json() for fact in played(journal)] == [fact.to_json() for fact in journal]
     calls = [made for fact in journal if isinstance(fact, facts.ModelReplied) for made in fact.calls]
     assert [made.own_key for made in calls] == [False, True, False, True]
 
 
-def test_the_first_row_of_a_turn_without_any_step_is_chosen_by_its_limits() -> None:
+def test_first_row_of_a_turn_without_steps_is_chosen_by_the_limits() -> None:
     started = StartedInput(prompt="Only answer.", limits=Limits(steps=0))
     first = TurnMachine.start(started)[1]
     assert rederive(first, groups_of(first), started) == first
@@ -80,7 +80,7 @@ def test_a_beginning_of_the_groups_gives_a_beginning_of_the_journal(journal: lis
         assert rederive(journal, groups, BEGINNING) == journal[: groups[-1].last]
 
 
-def test_a_changed_result_is_in_a_journal_that_replays(journal: list[facts.Fact]) -> None:
+def test_journal_with_a_changed_result_replays(journal: list[facts.Fact]) -> None:
     def other(event: Input) -> Input:
         return structs.replace(event, result="changed") if isinstance(event, CallSettledInput) else event
 
@@ -91,7 +91,7 @@ def test_a_changed_result_is_in_a_journal_that_replays(journal: list[facts.Fact]
     assert groups_of(found)
 
 
-def test_where_the_turn_takes_another_course_the_group_that_does_not_fit_is_returned(
+def test_first_group_unfit_for_the_changed_course_is_returned(
     journal: list[facts.Fact],
 ) -> None:
     found = rederive(journal, groups_of(journal), structs.replace(BEGINNING, limits=Limits(steps=1)))
@@ -100,7 +100,7 @@ def test_where_the_turn_takes_another_course_the_group_that_does_not_fit_is_retu
     assert found.first > next(number for number, fact in enumerate(journal, 1) if isinstance(fact, facts.StepFinished))
 
 
-def test_a_call_that_the_original_never_made_keeps_its_key(journal: list[facts.Fact]) -> None:
+def test_call_unmade_in_the_original_keeps_the_key(journal: list[facts.Fact]) -> None:
     first = next(number for number, fact in enumerate(journal) if isinstance(fact, facts.ModelReplied))
     found = rederive(journal[:first], groups_of(journal), BEGINNING)
     assert not isinstance(found, FactGroup)
@@ -108,13 +108,13 @@ def test_a_call_that_the_original_never_made_keeps_its_key(journal: list[facts.F
     assert [one.own_key for one in made] == [False, True, False, True]
 
 
-def test_rows_that_are_played_again_are_not_counted_as_taken(journal: list[facts.Fact]) -> None:
+def test_rederived_rows_are_not_counted_as_taken(journal: list[facts.Fact]) -> None:
     groups, before = groups_of(journal), list(CHART.taken)
     rederive(journal, groups, BEGINNING)
     assert CHART.taken == before
 
 
-def test_a_failed_call_stays_one(script: Script) -> None:
+def test_failed_call_remains_failed(script: Script) -> None:
     script.reply("look")
     script.settle(CallStatus.ERROR, "no such file")
     script.reply(text="It is not there.")

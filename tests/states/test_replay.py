@@ -98,7 +98,7 @@ def stored(transactions: Sequence[Sequence[Fact]]) -> Journal:
 
 
 @given(ANY)
-def test_every_turn_replays_and_its_groups_are_its_transactions(setting: Setting) -> None:
+def test_every_turn_replays_with_the_transactions_as_groups(setting: Setting) -> None:
     played = play(setting)
     replayed = checked(stored(played.transactions))
     assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
@@ -129,7 +129,7 @@ def test_the_events_lead_to_the_same_journal(setting: Setting) -> None:
 
 
 @given(SHORT, st.integers(0, 10_000))
-def test_a_journal_that_stops_after_an_event_holds(setting: Setting, at: int) -> None:
+def test_journal_ending_after_an_event_holds(setting: Setting, at: int) -> None:
     played = play(setting)
     ends = [group.last for group in checked(played.journal).groups]
     end = ends[at % (len(ends) - 1)]
@@ -147,7 +147,7 @@ TRIPPED: Final = Setting(
 
 @example(TRIPPED, 3)
 @given(SHORT, st.integers(0, 10_000))
-def test_a_journal_that_breaks_off_inside_an_event_lacks_the_next_fact(setting: Setting, at: int) -> None:
+def test_journal_ending_inside_an_event_lacks_the_next_fact(setting: Setting, at: int) -> None:
     """The facts of one input are appended in one transaction, so a crash cannot leave a part of them.
 
     Where a stop has closed some of the open calls, and not yet all, each might also have been closed by itself.
@@ -171,7 +171,7 @@ def test_the_journals_of_all_kinds_hold(name: str) -> None:
     assert replayed.fault is None
 
 
-def test_a_clock_gave_the_start_times_of_steps_and_the_machine_the_rest(begin: Begin) -> None:
+def test_replay_takes_step_start_times_from_facts_and_computes_the_rest(begin: Begin) -> None:
     turn = begin()
     turn.step("a")
     turn.step("b")
@@ -187,7 +187,7 @@ def test_a_clock_gave_the_start_times_of_steps_and_the_machine_the_rest(begin: B
     assert "step_started: number is 9, and 3 follows" in why(journal)
 
 
-def test_messages_that_were_too_late_for_a_reply_are_read_back_with_its_calls(begin: Begin) -> None:
+def test_late_messages_are_inferred_with_the_calls_of_the_reply(begin: Begin) -> None:
     """Such a turn runs no calls, so they have no loop key."""
     turn, call = begin(steps=0), ToolCall(name="a", arguments={}, ignore_in_loop_detection=True)
     reply = ModelRepliedInput(text="Here.", calls=(call,), undelivered=("And src/?",))
@@ -201,7 +201,7 @@ def test_an_empty_journal_is_inconclusive() -> None:
     assert (replayed.machine, replayed.facts) == (None, 0)
 
 
-def test_the_rows_are_those_that_the_turn_took_and_count_for_nobody_else(begin: Begin) -> None:
+def test_replayed_rows_are_the_taken_rows_and_are_not_counted(begin: Begin) -> None:
     """Also where several events were tried: transition coverage is not to see what is only checked."""
     turn = begin(steps=1)
     turn.reply("a", "b")
@@ -220,7 +220,7 @@ def test_the_rows_are_those_that_the_turn_took_and_count_for_nobody_else(begin: 
     assert set(rows.values()) == {1}
 
 
-def test_another_chart_is_asked_if_one_is_given(begin: Begin) -> None:
+def test_replay_uses_the_given_chart(begin: Begin) -> None:
     """The rows that are run are those of the chart: without the cap, another step would have started, and can start."""
     turn = begin(steps=1)
     turn.step("a")
@@ -262,7 +262,7 @@ COMPACTED: Final = Setting(
 
 @example(COMPACTED, 3)
 @given(SHORT, st.integers(0, 10_000))
-def test_a_fact_that_is_left_out_is_missed(setting: Setting, at: int) -> None:
+def test_omitted_fact_is_reported_as_missing(setting: Setting, at: int) -> None:
     """The message names the fact in its place."""
     journal = play(setting).journal
     place = at % (len(journal) - 1)
@@ -270,7 +270,7 @@ def test_a_fact_that_is_left_out_is_missed(setting: Setting, at: int) -> None:
     assert found == place + 1 or (is_quiet(journal, place) and (found is None or found > place + 1))
 
 
-def test_what_a_stop_finished_shows_which_attempts_it_followed(begin: Begin) -> None:
+def test_facts_of_a_stop_reveal_the_preceding_attempts(begin: Begin) -> None:
     """No other fact of the stop has the retries that were left."""
     turn = begin(seconds=5)
     for _ in range(2):
@@ -283,7 +283,7 @@ def test_what_a_stop_finished_shows_which_attempts_it_followed(begin: Begin) -> 
     assert fault([*journal[:4], replace(journal[4], hash=""), *journal[5:]]) == 5
 
 
-def test_the_state_after_a_step_is_bound_where_a_stop_closed_its_calls(begin: Begin) -> None:
+def test_state_after_a_step_is_bound_where_a_stop_closed_the_calls(begin: Begin) -> None:
     turn = begin(seconds=5)
     turn.reply("a")
     turn.feed(CallStartedInput(call="call00001"))
@@ -295,7 +295,7 @@ def test_the_state_after_a_step_is_bound_where_a_stop_closed_its_calls(begin: Be
 
 
 @given(SHORT, st.integers(0, 10_000))
-def test_a_fact_that_comes_twice_does_not_follow_from_itself(setting: Setting, at: int) -> None:
+def test_repeated_fact_is_refused(setting: Setting, at: int) -> None:
     """Only of a message nobody can say whether it came twice."""
     journal = play(setting).journal
     place = at % len(journal)
@@ -304,7 +304,7 @@ def test_a_fact_that_comes_twice_does_not_follow_from_itself(setting: Setting, a
 
 
 @given(SHORT, st.integers(0, 10_000))
-def test_neighbours_that_changed_places_are_found_at_one_of_them(setting: Setting, at: int) -> None:
+def test_swapped_neighbors_are_reported_at_either_place(setting: Setting, at: int) -> None:
     """Also two calls that ran side by side: the state that each fact is sealed with came in the other order."""
     journal = play(setting).journal
     one = at % (len(journal) - 1)
@@ -317,7 +317,7 @@ def test_neighbours_that_changed_places_are_found_at_one_of_them(setting: Settin
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_nothing_follows_an_end(name: str) -> None:
+def test_no_fact_may_follow_an_end(name: str) -> None:
     journal = JOURNALS[name]
     for fact in journal:
         assert fault([*journal, fact]) == len(journal) + 1
@@ -489,7 +489,7 @@ def forgeries(journal: Journal) -> Iterator[tuple[int, str, Journal]]:
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_a_changed_field_is_seen_where_it_is_changed(name: str) -> None:
+def test_changed_field_is_reported_at_the_changed_fact(name: str) -> None:
     """All but those of the two tables above, which say for each field whether anybody can see it."""
     for place, path, forged in forgeries(JOURNALS[name]):
         found = fault(forged)
@@ -536,7 +536,7 @@ def sealed(journal: Journal) -> Journal:
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_hashes_that_are_made_anew_do_not_hide_a_wrong_count_or_decision(name: str) -> None:
+def test_recomputed_hashes_do_not_hide_a_wrong_count_or_decision(name: str) -> None:
     for place, path, forged in forgeries(JOURNALS[name]):
         if _is_in(path, DECIDED):
             try:
@@ -559,14 +559,14 @@ def with_fact(journal: Journal, kind: type[Fact], **changes: object) -> tuple[in
     return place + 1, sealed([*journal[:place], forged, *journal[place + 1 :]])
 
 
-def test_a_skipped_count_is_named_with_what_is_written_and_what_follows() -> None:
+def test_skipped_count_is_reported_with_both_values() -> None:
     seq, forged = with_fact(JOURNALS["step_cap"], f.StepStarted, number=1)
     assert why(forged) == (
         f"fact {seq} of the journal: step_started: number is 1, and 2 follows from the facts before it"
     )
 
 
-def test_an_unanswered_call_is_found_where_the_step_goes_on_without_it(begin: Begin) -> None:
+def test_unanswered_call_is_reported_at_the_next_step(begin: Begin) -> None:
     turn = begin()
     turn.reply("a", "b")
     turn.settle()
@@ -576,7 +576,7 @@ def test_an_unanswered_call_is_found_where_the_step_goes_on_without_it(begin: Be
     assert forged[place].kind == "step_finished"
 
 
-def test_what_only_follows_from_other_facts_begins_nothing(begin: Begin) -> None:
+def test_dependent_fact_begins_no_event(begin: Begin) -> None:
     """A step starts when the last one has ended, and not by itself."""
     turn = begin()
     turn.reply("a")
@@ -593,14 +593,14 @@ def test_a_step_after_the_cap_is_refused_whatever_the_hash(begin: Begin) -> None
     assert fault(sealed([*before, forged])) == len(before) + 1
 
 
-def test_another_charts_journal_is_refused_at_its_first_fact() -> None:
+def test_journal_of_another_chart_version_is_refused_at_the_first_fact() -> None:
     _, forged = with_fact(JOURNALS["answered"], f.TurnStarted, chart=VERSION + 1)
     assert why(forged) == (
         f"fact 1 of the journal: it was written under chart {VERSION + 1}, and this release checks chart {VERSION}"
     )
 
 
-def test_a_journal_begins_with_its_beginning_and_only_once() -> None:
+def test_journal_must_begin_exactly_once() -> None:
     journal = JOURNALS["answered"]
     assert "a journal begins with turn_started" in why(journal[1:])
     assert fault([journal[0], journal[0]]) == 2
@@ -609,7 +609,7 @@ def test_a_journal_begins_with_its_beginning_and_only_once() -> None:
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_a_notice_is_neither_left_out_nor_made_up(name: str) -> None:
+def test_omitted_or_invented_notice_is_refused(name: str) -> None:
     """A limit at 80 % has one notice, when it is reached. Recomputed hashes do not help."""
     journal = JOURNALS[name]
     told = {fact.limit for fact in journal if isinstance(fact, f.Notice)}
@@ -635,7 +635,7 @@ def test_time_does_not_go_back(begin: Begin) -> None:
 
 @pytest.mark.parametrize("elapsed", [-1.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("place", [0, 2, 3])
-def test_a_time_that_is_none_is_refused(begin: Begin, elapsed: float, place: int) -> None:
+def test_invalid_time_is_refused(begin: Begin, elapsed: float, place: int) -> None:
     turn = begin()
     turn.reply("a")
     turn.settle()
@@ -657,7 +657,7 @@ def test_a_time_that_is_none_is_refused(begin: Begin, elapsed: float, place: int
         ),
     ],
 )
-def test_an_event_that_the_machine_refuses_is_named_in_its_words(begin: Begin, forged: Fact, words: str) -> None:
+def test_refused_event_is_reported_in_the_words_of_the_machine(begin: Begin, forged: Fact, words: str) -> None:
     """All but the last of them, that nothing was changed: of a journal that is not news."""
     turn = begin()
     turn.reply("a", "b")
@@ -680,7 +680,7 @@ def test_an_event_that_the_machine_refuses_is_named_in_its_words(begin: Begin, f
         ([0, 1, 2], 0, "it comes twice: again after fact 0"),
     ],
 )
-def test_facts_are_numbered_without_gaps_from_one(begin: Begin, numbers: list[int], named: int, words: str) -> None:
+def test_facts_must_be_numbered_without_gaps_from_1(begin: Begin, numbers: list[int], named: int, words: str) -> None:
     turn = begin()
     turn.reply("a")
     replayed = replay(zip(numbers, turn.facts, strict=True))
@@ -709,7 +709,7 @@ def reading(journal: Journal, broken: str, kind: str = "call_started") -> Replay
     return replay(lines())
 
 
-def test_what_cannot_be_read_is_the_fault_of_its_place(begin: Begin) -> None:
+def test_unreadable_fact_is_the_fault_at_the_place(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
     unknown = reading(turn.facts, '{"v": 1}', "tool_dreamt")
@@ -719,7 +719,7 @@ def test_what_cannot_be_read_is_the_fault_of_its_place(begin: Begin) -> None:
     assert reading(turn.facts, '{"v": 1}').check.verdict is Verdict.VIOLATED
 
 
-def test_what_a_later_release_wrote_cannot_be_judged(begin: Begin) -> None:
+def test_fact_of_a_later_release_is_inconclusive(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
     replayed = reading(turn.facts, '{"v": 2}')
@@ -728,7 +728,7 @@ def test_what_a_later_release_wrote_cannot_be_judged(begin: Begin) -> None:
     assert replayed.facts == 3
 
 
-def test_a_fault_before_what_cannot_be_read_comes_first(begin: Begin) -> None:
+def test_fault_before_an_unreadable_fact_comes_first(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
     turn.facts[1] = replace(turn.facts[1], number=2)
@@ -738,7 +738,7 @@ def test_a_fault_before_what_cannot_be_read_comes_first(begin: Begin) -> None:
     assert replayed.fault.seq == 2
 
 
-def test_an_event_that_ends_in_what_cannot_be_read_is_that_facts_fault(begin: Begin) -> None:
+def test_event_ending_in_an_unreadable_fact_is_inconclusive(begin: Begin) -> None:
     turn = begin()
     replayed = reading(turn.facts[:1], '{"v": 2}', "step_started")
     assert replayed.check.verdict is Verdict.INCONCLUSIVE
@@ -763,7 +763,7 @@ def groups_of(journal: Journal) -> list[tuple[type, int, int]]:
         TrippedInput(guardrail="g", message="no", metadata={"n": 1}, usage=Usage(input_tokens=7)),
     ],
 )
-def test_a_stop_that_closes_every_call_is_one_event(begin: Begin, stop: StopInput) -> None:
+def test_stop_closing_every_call_is_a_single_event(begin: Begin, stop: StopInput) -> None:
     turn = begin()
     turn.reply("a", "b", "c", usage=Usage(input_tokens=3, cost=0.1))
     turn.feed(CallStartedInput(call="call00001"))
@@ -782,7 +782,7 @@ def test_a_stop_that_closes_every_call_is_one_event(begin: Begin, stop: StopInpu
         TrippedInput(guardrail="g", partial="half"),
     ],
 )
-def test_a_stop_between_steps_has_its_time(begin: Begin, stop: StopInput) -> None:
+def test_stop_between_steps_has_the_elapsed_time(begin: Begin, stop: StopInput) -> None:
     turn = begin()
     turn.step("a")
     turn.clock = 7.0
@@ -791,7 +791,7 @@ def test_a_stop_between_steps_has_its_time(begin: Begin, stop: StopInput) -> Non
 
 
 @pytest.mark.parametrize("stop", [AbortInput(), ExpireInput(), TrippedInput(guardrail="g", message="no")])
-def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: StopInput) -> None:
+def test_incomplete_stop_lacks_the_end(begin: Begin, stop: StopInput) -> None:
     turn = begin()
     turn.reply("a")
     turn.feed(stop)
@@ -811,7 +811,7 @@ def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: StopInput) -> 
         partial(TrippedInput, guardrail="g", usage=Usage(input_tokens=7)),
     ],
 )
-def test_what_sub_agents_used_is_read_back_with_the_stop(begin: Begin, stop: Callable[..., StopInput]) -> None:
+def test_sub_agent_usage_is_inferred_with_the_stop(begin: Begin, stop: Callable[..., StopInput]) -> None:
     """From the results of their calls, so also if the end of the turn is missing."""
     turn, fed = begin(), stop(spent={"call00001": Spent(calls=2)})
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
@@ -829,18 +829,18 @@ def cut_off(begin: Begin) -> Journal:
     return turn.facts
 
 
-def test_what_an_attempt_used_that_was_cut_off_is_read_from_the_step_where_nothing_else_says_it(begin: Begin) -> None:
+def test_usage_of_a_cut_off_attempt_is_inferred_from_the_step(begin: Begin) -> None:
     *before, stopping = cut_off(begin)
     assert isinstance(stopping, f.Stopping)
     assert f"fact {len(before) + 1} of the journal: it is missing: stopping" in why(before)
 
 
-def test_what_an_attempt_used_that_was_cut_off_is_the_same_in_the_step_and_in_the_stop(begin: Begin) -> None:
+def test_usage_of_a_cut_off_attempt_must_match_step_and_stop(begin: Begin) -> None:
     seq, forged = with_fact(cut_off(begin), f.Stopping, usage=Usage(input_tokens=8))
     assert why(forged).startswith(f"fact {seq} of the journal: stopping: usage.input_tokens is 8, and 7 follows")
 
 
-def test_what_sub_agents_used_does_not_hide_what_a_stop_says_wrongly(begin: Begin) -> None:
+def test_sub_agent_usage_does_not_hide_a_wrong_usage_of_the_stop(begin: Begin) -> None:
     turn = begin()
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
     turn.feed(CallStartedInput(call="call00001"))
@@ -862,7 +862,7 @@ def test_what_sub_agents_used_does_not_hide_what_a_stop_says_wrongly(begin: Begi
         (2, Spent(calls=1), "call 'call00003': its sub-agent used something, but the call never started"),
     ],
 )
-def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(
+def test_stop_with_impossible_sub_agent_usage_is_refused(
     begin: Begin, stop: StopInput, place: int, spent: Spent, words: str
 ) -> None:
     """Recomputed hashes do not help."""
@@ -877,7 +877,7 @@ def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(
     assert words in why(sealed(forged))
 
 
-def test_a_lease_that_is_taken_out_of_a_reply_is_missed_while_its_sub_agent_asks(begin: Begin) -> None:
+def test_lease_removed_from_a_reply_is_missed_by_an_asking_sub_agent(begin: Begin) -> None:
     """No hash depends on a lease."""
     turn = begin(tool_calls=9)
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
@@ -890,7 +890,7 @@ def test_a_lease_that_is_taken_out_of_a_reply_is_missed_while_its_sub_agent_asks
     assert "call 'call00001': a sub-agent asks, and the call has no lease" in why(forged)
 
 
-def test_a_value_that_should_not_be_there_is_named(begin: Begin) -> None:
+def test_unexpected_value_is_named(begin: Begin) -> None:
     turn = begin()
     turn.feed(AbortInput())
     _, forged = with_fact(turn.facts, f.TurnEnded, error="none")
@@ -898,14 +898,14 @@ def test_a_value_that_should_not_be_there_is_named(begin: Begin) -> None:
     assert why(forged).endswith(", and '' follows from the facts before it")
 
 
-def test_a_value_of_no_events_type_is_named_with_its_place(begin: Begin) -> None:
+def test_value_unfit_for_every_event_is_named_with_the_place(begin: Begin) -> None:
     turn = begin()
     turn.feed(AbortInput())
     turn.facts[-1] = replace(turn.facts[-1], undelivered=(1,))
     assert ": undelivered.0: " in why(turn.facts)
 
 
-def test_a_word_of_a_list_is_quoted_as_it_is_written() -> None:
+def test_enumeration_value_is_quoted_as_written() -> None:
     _, forged = with_fact(JOURNALS["answered"], f.TurnEnded, outcome=Outcome.FAILED)
     assert "turn_ended: outcome is failed, and finished follows from the facts before it" in why(forged)
 
@@ -920,7 +920,7 @@ def test_a_long_value_is_cut(begin: Begin, length: int, quoted: str) -> None:
     assert f"hash is {quoted}, and" in why(turn.facts)
 
 
-def test_the_witness_is_the_events_before_the_fault(begin: Begin) -> None:
+def test_witness_is_the_list_of_events_before_the_fault(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
     turn.feed(CallStartedInput(call="call00001"))
@@ -932,7 +932,7 @@ def test_the_witness_is_the_events_before_the_fault(begin: Begin) -> None:
     )
 
 
-def test_a_step_that_used_less_than_its_attempts_did_is_refused(begin: Begin) -> None:
+def test_step_usage_below_the_attempt_usage_is_refused(begin: Begin) -> None:
     """The rest for the attempt that was cut off would be negative."""
     turn = begin()
     turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3)))
@@ -942,7 +942,7 @@ def test_a_step_that_used_less_than_its_attempts_did_is_refused(begin: Begin) ->
     )
 
 
-def test_a_rerun_without_a_retry_left_is_a_call_that_was_to_start_again(begin: Begin) -> None:
+def test_rerun_without_a_retry_left_is_inferred_as_a_call_start(begin: Begin) -> None:
     turn = begin(max_retries=0)
     turn.reply("a")
     turn.feed(CallStartedInput(call="call00001"))
@@ -950,7 +950,7 @@ def test_a_rerun_without_a_retry_left_is_a_call_that_was_to_start_again(begin: B
     assert groups_of(turn.facts)[-1] == (CallStartedInput, 5, 7)
 
 
-def test_an_empty_reply_is_read_as_a_reply_and_a_synthesis_that_got_one_as_a_failure(begin: Begin) -> None:
+def test_empty_reply_is_inferred_as_reply_or_failed_synthesis(begin: Begin) -> None:
     turn = begin()
     turn.reply()
     assert groups_of(turn.facts)[-1][0] is ModelRepliedInput
@@ -958,7 +958,7 @@ def test_an_empty_reply_is_read_as_a_reply_and_a_synthesis_that_got_one_as_a_fai
     assert groups_of(turn.facts)[-1][0] is AttemptFailedInput
 
 
-def test_a_tools_own_loop_key_is_believed_and_said(begin: Begin) -> None:
+def test_loop_key_of_a_tool_is_believed_and_reported(begin: Begin) -> None:
     """It cannot be made again from what is written: the arguments of that call are not checked."""
     turn = begin()
     turn.reply(
@@ -971,7 +971,7 @@ def test_a_tools_own_loop_key_is_believed_and_said(begin: Begin) -> None:
     assert replayed.believed == ("call00001", "call00003")  # one that is exempt has no key
 
 
-def test_the_calls_of_a_turn_without_tools_are_not_checked_and_that_is_said(begin: Begin) -> None:
+def test_unchecked_calls_of_a_turn_without_tools_are_reported(begin: Begin) -> None:
     turn = begin(steps=0)
     turn.reply(ToolCall(name="a", arguments={"n": 1}), text="Here.")
     replayed = checked(turn.facts)
@@ -979,7 +979,7 @@ def test_the_calls_of_a_turn_without_tools_are_not_checked_and_that_is_said(begi
     assert replayed.believed == ("call00001",)
 
 
-def test_a_call_that_settles_while_its_turn_goes_on_is_read_as_no_stop(begin: Begin) -> None:
+def test_call_settled_during_a_turn_is_inferred_as_no_stop(begin: Begin) -> None:
     """Each stop that is tried takes a copy of the turn: in a forged journal that adds up to minutes."""
     turn = begin()
     turn.reply(*(ToolCall(name="a", arguments={"n": n}) for n in range(3)))
@@ -1015,9 +1015,7 @@ def test_a_call_that_settles_while_its_turn_goes_on_is_read_as_no_stop(begin: Be
         (ToolCall(name="a", arguments={}, loop_key="k"), {"own_key": False}, "calls.0.key is "),
     ],
 )
-def test_a_key_that_was_not_made_so_is_refused(
-    begin: Begin, call: ToolCall, change: dict[str, object], words: str
-) -> None:
+def test_invalid_call_key_is_refused(begin: Begin, call: ToolCall, change: dict[str, object], words: str) -> None:
     """It is made from the arguments, or said to be the tool's own; and the hash binds the rounds to it."""
     turn = begin()
     turn.reply(call)
@@ -1040,7 +1038,7 @@ def test_a_reply_asks_for_512_calls_at_most(begin: Begin, calls: int) -> None:
     assert ("length <= 512" in why([*turn.facts, names])) is (calls > 512)
 
 
-def test_arguments_that_no_journal_can_hold_still_have_their_key(begin: Begin) -> None:
+def test_unencodable_arguments_have_the_key_of_the_written_text(begin: Begin) -> None:
     """Half a surrogate pair is replaced where it is written, and the key is made of what is written."""
     turn = begin()
     turn.reply(ToolCall(name="a", arguments={"q": "\ud800 é"}), ToolCall(name="a", raw="\udfff"))
@@ -1049,7 +1047,7 @@ def test_arguments_that_no_journal_can_hold_still_have_their_key(begin: Begin) -
     assert checked(written).believed == ()
 
 
-def test_the_time_of_a_step_follows_from_the_times_that_are_written(begin: Begin) -> None:
+def test_step_seconds_follow_from_the_written_times(begin: Begin) -> None:
     """A clock is finer than what is written of it: what is computed must not know more than the journal."""
     for number in range(40):
         turn = begin()
@@ -1061,7 +1059,7 @@ def test_the_time_of_a_step_follows_from_the_times_that_are_written(begin: Begin
 
 
 @given(SHORT, st.integers(0, 10_000))
-def test_replay_leaves_the_machine_where_the_fold_stands(setting: Setting, at: int) -> None:
+def test_replayed_machine_has_the_state_of_the_fold(setting: Setting, at: int) -> None:
     """One can go on from it."""
     played: Played = play(setting)
     number = at % len(played.events)
@@ -1071,7 +1069,7 @@ def test_replay_leaves_the_machine_where_the_fold_stands(setting: Setting, at: i
     assert machine.feed(played.events[number]) == played.transactions[number + 1]
 
 
-def test_a_group_says_which_facts_it_is_and_where_it_leads(begin: Begin) -> None:
+def test_group_names_the_facts_and_the_final_state(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
     turn.feed(CallStartedInput(call="call00001"))
@@ -1103,7 +1101,7 @@ def test_a_group_says_which_facts_it_is_and_where_it_leads(begin: Begin) -> None
     ],
 )
 @pytest.mark.parametrize("where", [State.STREAM, State.TOOL_EXEC, State.TEXT_ONLY])
-def test_what_stopped_a_turn_is_read_back_whole(begin: Begin, where: State, last: Input) -> None:
+def test_stop_is_inferred_completely(begin: Begin, where: State, last: Input) -> None:
     """With its time, its words and what it used; after an attempt that used something of its own."""
     turn = begin(steps=0 if where is State.TEXT_ONLY else 5, seconds=3.0)
     used = Usage(input_tokens=10, output_tokens=20, cost=0.25)
@@ -1116,7 +1114,7 @@ def test_what_stopped_a_turn_is_read_back_whole(begin: Begin, where: State, last
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_a_journal_that_breaks_off_holds_up_to_a_boundary_and_nowhere_else(name: str) -> None:
+def test_truncated_journal_holds_only_at_a_group_boundary(name: str) -> None:
     """At each fact: the events are those of the whole, and inside a group the first missing fact is named."""
     journal = JOURNALS[name]
     whole = checked(journal).groups
@@ -1130,7 +1128,7 @@ def test_a_journal_that_breaks_off_holds_up_to_a_boundary_and_nowhere_else(name:
             assert fault(journal[:length]) == length + 1
 
 
-def test_what_differs_is_quoted_briefly_and_by_its_own_name(begin: Begin) -> None:
+def test_difference_is_quoted_briefly_with_the_field_name(begin: Begin) -> None:
     """An enumeration by its value, a long text cut, a field inside a field by its way there."""
     turn = begin()
     turn.reply("a", "b", usage=Usage())

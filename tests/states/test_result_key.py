@@ -101,13 +101,13 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_noise_does_not_count(one: str, other: str) -> None:
+def test_noise_does_not_change_the_result_key(one: str, other: str) -> None:
     assert without_noise(one) == without_noise(other)
     assert result_key(one) == result_key(other)
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_everything_else_counts(one: str, other: str) -> None:
+def test_other_text_changes_the_result_key(one: str, other: str) -> None:
     assert result_key(one) != result_key(other)
 
 
@@ -134,7 +134,7 @@ def test_a_long_hostile_text_takes_linear_time() -> None:
         assert result_key(text)
 
 
-def test_middle_of_a_huge_text_has_no_noise() -> None:
+def test_middle_of_a_huge_text_is_not_searched_for_noise() -> None:
     """The time that a key takes is bounded: 131,072 characters are searched, half of them at each end."""
     filler = "lorem ipsum " * 10_000
     assert result_key(f"at 12:00:01 {filler}{filler} 7 ms") == result_key(f"at 12:00:02 {filler}{filler} 8 ms")
@@ -202,7 +202,7 @@ STALLS = {"doom_threshold": None, "stall_errors": 2, "stall_rounds": 2, "stall_r
 @example([[(0, 3, False)], [(0, 3, True)]], STALLS)
 @example([[(0, 4, False), (0, 5, False)], [(0, 5, False), (0, 4, False)]], ROUNDS)
 @example([[(0, 4, False)], [(1, 4, False)], [(0, 5, False)], [(1, 5, False)]], STALLS)
-def test_checksums_change_no_answer_of_the_detector(
+def test_checksums_do_not_change_the_detection(
     script: list[list[tuple[int, int, bool]] | None], limits: dict[str, object]
 ) -> None:
     """A turn takes the same course with keys made when calls recur as with keys made at once, live and replayed."""
@@ -225,7 +225,7 @@ def test_checksums_change_no_answer_of_the_detector(
     assert replay(enumerate(journal, start=1)).check.verdict is Verdict.HOLDS
 
 
-def test_long_results_get_their_keys_when_calls_recur() -> None:
+def test_long_results_get_keys_when_calls_recur() -> None:
     """The first result of a call has a checksum; a replay notices that the text was changed."""
     machine, journal = begun(TurnMachine, Limits())
     journal += step(machine, [(0, 4, False)])

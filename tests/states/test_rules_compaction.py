@@ -41,7 +41,7 @@ PREPARED: Final = RequestPreparedInput(instructions="Be brief.")
 
 
 @pytest.mark.parametrize("event", [OversizedInput(tokens=9), OVERFLOW], ids=["oversized", "overflow"])
-def test_a_compaction_leads_back_to_its_model_call(begin: "Begin", event: Input) -> None:
+def test_compaction_leads_back_to_the_same_model_call(begin: "Begin", event: Input) -> None:
     """In the same step, whether it succeeds or not."""
     for ended in (CompactedInput(text="x", kept=2), AttemptFailedInput(cause=Cause.BAD_REQUEST)):
         turn = begin(max_compactions=1, tokens=100)
@@ -53,14 +53,14 @@ def test_a_compaction_leads_back_to_its_model_call(begin: "Begin", event: Input)
         assert turn.steps == 1
 
 
-def test_an_empty_reply_is_no_overflow(begin: "Begin") -> None:
+def test_empty_reply_is_no_overflow(begin: "Begin") -> None:
     turn = begin(max_compactions=1, max_retries=0)
     assert turn.machine.may_end_with(ModelRepliedInput())
     turn.reply(text="")
     assert turn.state is State.FAILED
 
 
-def test_without_a_compaction_left_an_overflow_ends_the_turn(begin: "Begin") -> None:
+def test_overflow_without_a_compaction_left_ends_the_turn(begin: "Begin") -> None:
     turn = begin(max_compactions=1)
     turn.feed(OVERFLOW)
     turn.feed(CompactedInput(text="x"))
@@ -68,7 +68,7 @@ def test_without_a_compaction_left_an_overflow_ends_the_turn(begin: "Begin") -> 
     assert turn.end == Halt(Outcome.FAILED, EndReason.CONTEXT_OVERFLOW)
 
 
-def test_without_a_compaction_left_a_request_is_sent_as_it_is(begin: "Begin") -> None:
+def test_request_without_a_compaction_left_is_sent_unchanged(begin: "Begin") -> None:
     for allowed in range(3):
         turn = begin(max_compactions=allowed)
         for _ in range(allowed):
@@ -81,7 +81,7 @@ def test_without_a_compaction_left_a_request_is_sent_as_it_is(begin: "Begin") ->
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_a_compaction_shares_the_retries_of_its_step(begin: "Begin", retries: int) -> None:
+def test_compaction_shares_the_retries_of_the_step(begin: "Begin", retries: int) -> None:
     """Else each would bring back all of them, and the model calls of a step would multiply."""
     turn = begin(max_compactions=2, max_retries=retries)
     for _ in range(retries):
@@ -127,7 +127,7 @@ def test_the_formula_of_model_calls_is_reached_with_compactions(begin: "Begin", 
         ({"tokens": 50, "cost": 0.5}, EndReason.TOKENS),
     ],
 )
-def test_a_summary_that_spends_a_budget_concludes_the_turn(
+def test_summary_spending_a_budget_concludes_the_turn(
     begin: "Begin", limits: dict[str, object], reason: EndReason
 ) -> None:
     turn = begin(max_compactions=1, **limits)
@@ -155,7 +155,7 @@ def test_a_deadline_concludes_and_an_abort_or_a_failure_ends_a_compaction(begin:
             turn.feed(refused)
 
 
-def test_a_compaction_that_crashed_is_tried_again(begin: "Begin") -> None:
+def test_crashed_compaction_is_retried(begin: "Begin") -> None:
     turn = begin(max_compactions=1)
     turn.feed(OversizedInput(tokens=9))
     resumed = TurnMachine.resume(turn.facts)
@@ -168,7 +168,7 @@ def test_a_compaction_that_crashed_is_tried_again(begin: "Begin") -> None:
 # Prepared requests.
 
 
-def test_the_dynamic_part_of_a_request_is_journaled_once_a_step(begin: "Begin") -> None:
+def test_prepared_request_is_journaled_once_a_step(begin: "Begin") -> None:
     """Every attempt of the step sends the same, also after a compaction and a crash."""
     turn = begin(max_compactions=1)
     turn.feed(PREPARED)
@@ -184,7 +184,7 @@ def test_the_dynamic_part_of_a_request_is_journaled_once_a_step(begin: "Begin") 
     assert len(turn.of(facts.RequestPrepared)) == 2
 
 
-def test_a_turn_without_steps_has_prepared_requests_and_a_conclusion_has_none(begin: "Begin") -> None:
+def test_turn_without_steps_prepares_requests_but_a_conclusion_does_not(begin: "Begin") -> None:
     turn = begin(steps=0)
     turn.feed(PREPARED)
     assert turn.action == CallModel(tools=False)
@@ -201,14 +201,14 @@ def test_a_message_is_accepted_after_a_request_was_prepared(begin: "Begin") -> N
     assert turn.action == CallModel(tools=True)
 
 
-def test_a_summary_that_nobody_asked_for_is_refused(begin: "Begin") -> None:
+def test_unrequested_summary_is_refused(begin: "Begin") -> None:
     turn = begin(max_compactions=1)
     with pytest.raises(IllegalInputError, match="Compacted is not accepted in state STREAM"):
         turn.feed(CompactedInput(text="x"))
     assert turn.state is State.STREAM
 
 
-def test_the_facts_of_a_compaction_and_of_a_prepared_request_have_words(begin: "Begin") -> None:
+def test_facts_of_compactions_and_prepared_requests_have_summaries(begin: "Begin") -> None:
     turn = begin(max_compactions=2)
     turn.feed(RequestPreparedInput(instructions="Be brief.", tools=("a",), settings={"seed": 1}, append=("x",)))
     turn.feed(OversizedInput(tokens=9))

@@ -43,7 +43,7 @@ SPENT = "not executed: the tool budget is spent"
 
 
 @pytest.mark.parametrize("cap", [1, 2, 5, 200])
-def test_after_takes_the_cap_in_steps_and_then_one_concluding_call(begin: "Begin", cap: int) -> None:
+def test_concluding_after_takes_all_steps_and_another_call(begin: "Begin", cap: int) -> None:
     """`concluding = "after"`: `cap` steps, then one concluding call."""
     turn = begin(steps=cap, tool_calls=None, doom_threshold=None, stall_rounds=None)
     for number in range(1, cap + 1):
@@ -57,7 +57,7 @@ def test_after_takes_the_cap_in_steps_and_then_one_concluding_call(begin: "Begin
 
 
 @pytest.mark.parametrize("cap", [2, 3, 5])
-def test_within_makes_the_cap_th_call_the_concluding_one(begin: "Begin", cap: int) -> None:
+def test_concluding_within_uses_the_last_step(begin: "Begin", cap: int) -> None:
     """`concluding = "within"`: the cap-th call is the concluding one, and CAP_HIT even if the model says it is done."""
     turn = begin(steps=cap, concluding="within", doom_threshold=None)
     for _ in range(cap - 1):
@@ -69,7 +69,7 @@ def test_within_makes_the_cap_th_call_the_concluding_one(begin: "Begin", cap: in
 
 
 @pytest.mark.parametrize(("steps", "allowed"), [(None, 200), (250, 200), (200, 200), (199, 199)])
-def test_the_ceiling_of_steps_holds_whatever_is_asked(begin: "Begin", steps: int | None, allowed: int) -> None:
+def test_ceiling_holds_for_any_requested_steps(begin: "Begin", steps: int | None, allowed: int) -> None:
     """Unset `steps` mean the ceiling, and larger ones are cut to it."""
     turn = begin(steps=steps, tool_calls=None, doom_threshold=None)
     while isinstance(turn.action, CallModel):
@@ -145,7 +145,7 @@ def test_the_formula_of_model_calls_is_reached_and_not_passed(
     ],
     ids=str,
 )
-def test_nothing_allowed_is_one_text_only_call(begin: "Begin", limits: dict[str, object]) -> None:
+def test_zero_limit_gives_a_single_text_only_call(begin: "Begin", limits: dict[str, object]) -> None:
     """`steps: 0`, `within` with cap 1 and a tool-call budget of 0: one text-only call and FINISHED, no sentinel."""
     turn = begin(**limits)
     assert turn.action == CallModel(tools=False)
@@ -158,12 +158,12 @@ def test_nothing_allowed_is_one_text_only_call(begin: "Begin", limits: dict[str,
 @pytest.mark.parametrize(
     "limits", [{"steps": 1}, {"steps": 2, "concluding": "within"}, {"tool_calls": 1}, {"steps": None}], ids=str
 )
-def test_one_more_than_nothing_is_a_step(begin: "Begin", limits: dict[str, object]) -> None:
+def test_limit_above_zero_allows_a_step(begin: "Begin", limits: dict[str, object]) -> None:
     assert begin(**limits).action == CallModel(tools=True)
 
 
 @pytest.mark.parametrize("calls", [2**31 - 2, 2**31 - 1, 2**31, 2**63, 2**70])
-def test_no_limit_of_calls_is_none_whatever_number_is_counted(begin: "Begin", calls: int) -> None:
+def test_unlimited_calls_are_never_reached(begin: "Begin", calls: int) -> None:
     """No count means "no limit", so neither a turn nor a sub-agent's usage can reach one."""
     turn = begin(tool_calls=None, doom_threshold=None, steps=3)
     for _ in range(2):
@@ -197,7 +197,7 @@ def test_a_large_budget_is_exact(begin: "Begin", budget: int, left: int) -> None
     assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
 
 
-def test_none_switches_a_limit_off_and_is_not_zero(begin: "Begin") -> None:
+def test_none_switches_a_limit_off_unlike_zero(begin: "Begin") -> None:
     turn = begin(tool_calls=None, doom_threshold=None, stall_rounds=None)
     for _ in range(10):
         turn.step(*["look"] * 32)
@@ -244,7 +244,7 @@ def test_a_synthesis_on_the_last_step_is_synthesis_done(begin: "Begin") -> None:
     assert turn.end == Halt(Outcome.SYNTHESIS_DONE, EndReason.SYNTHESIZED)
 
 
-def test_a_synthesis_of_nothing_on_the_last_step_concludes(begin: "Begin") -> None:
+def test_empty_synthesis_on_the_last_step_concludes(begin: "Begin") -> None:
     turn = begin(StartedInput(prompt="x", synthesis=True), steps=1)
     turn.step("search")
     turn.feed(SynthesizedInput())
@@ -254,7 +254,7 @@ def test_a_synthesis_of_nothing_on_the_last_step_concludes(begin: "Begin") -> No
 # Rule 5. The tool-call budget is exact.
 
 
-def test_with_49_of_50_used_a_batch_of_10_runs_one(begin: "Begin") -> None:
+def test_batch_of_10_with_49_of_50_calls_used_runs_a_single_call(begin: "Begin") -> None:
     """The first runs, nine are answered "not executed: the tool budget is spent", and the next CHECK concludes."""
     turn = begin(doom_threshold=None)
     turn.step(*["look"] * 32)
@@ -280,7 +280,7 @@ def test_a_budget_of_3_runs_3_calls(begin: "Begin", asked: int, run: int, conclu
     assert isinstance(turn.action, Conclude) is concludes
 
 
-def test_calls_that_are_unknown_or_invalid_take_no_place(begin: "Begin") -> None:
+def test_unknown_and_invalid_calls_use_no_budget(begin: "Begin") -> None:
     turn = begin(tool_calls=2)
     unknown = ToolCall(name="loook", arguments={}, problem="there is no tool loook")
     not_json = ToolCall(name="look", raw="{path:")
@@ -302,7 +302,7 @@ def test_a_denied_call_does_not_count(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True)
 
 
-def test_a_call_that_needs_approval_counts_after_the_grant(begin: "Begin") -> None:
+def test_call_needing_approval_counts_after_the_grant(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write")
     turn.wait("call00001")
@@ -312,7 +312,7 @@ def test_a_call_that_needs_approval_counts_after_the_grant(begin: "Begin") -> No
     assert turn.calls == 1
 
 
-def test_a_call_counts_once_however_often_it_is_started(begin: "Begin") -> None:
+def test_restarted_call_counts_once(begin: "Begin") -> None:
     turn = begin()
     turn.reply("fetch")
     for attempt in (1, 2, 3):
@@ -322,7 +322,7 @@ def test_a_call_counts_once_however_often_it_is_started(begin: "Begin") -> None:
     assert turn.calls == 1
 
 
-def test_a_call_that_was_refused_before_it_started_does_not_count(begin: "Begin") -> None:
+def test_call_refused_before_the_start_does_not_count(begin: "Begin") -> None:
     turn = begin(tool_calls=1)
     turn.reply("look")
     turn.feed(CallSettledInput(call="call00001", status=CallStatus.REFUSED, result="not allowed here"))
@@ -331,7 +331,7 @@ def test_a_call_that_was_refused_before_it_started_does_not_count(begin: "Begin"
 
 
 @pytest.mark.parametrize(("asked", "run"), [(31, 31), (32, 32), (33, 32), (50, 32)])
-def test_at_most_32_calls_run_in_one_step(begin: "Begin", asked: int, run: int) -> None:
+def test_at_most_32_calls_run_in_a_step(begin: "Begin", asked: int, run: int) -> None:
     """The rest are refused likewise."""
     turn = begin(tool_calls=100)
     turn.reply(*["look"] * asked)
@@ -383,7 +383,7 @@ def test_failed_attempts_spend_tokens_too(begin: "Begin") -> None:
     assert turn.machine.turn.usage.tokens == 200
 
 
-def test_max_tokens_is_clamped_to_what_is_left(begin: "Begin") -> None:
+def test_max_tokens_is_clamped_to_the_remaining_budget(begin: "Begin") -> None:
     """Of a step's request; it never falls to nothing, and is None without a budget."""
     turn = begin(tokens=100)
     assert turn.action == CallModel(tools=True, max_tokens=100)
@@ -423,7 +423,7 @@ def test_without_a_retry_a_single_reply_is_not_asked_for_again(begin: "Begin") -
 
 
 @pytest.mark.parametrize(("concluding", "taken"), [("after", 2), ("never", 2), ("within", 2)])
-def test_the_steps_of_a_turn_are_counted_as_people_set_them(begin: "Begin", concluding: str, taken: int) -> None:
+def test_taken_steps_are_counted_in_the_unit_of_the_setting(begin: "Begin", concluding: str, taken: int) -> None:
     turn = begin(steps=2, concluding=concluding)
     while turn.state is State.STREAM:
         turn.step("a")

@@ -45,7 +45,7 @@ def rounds_until_it_stops(turn: "Script", *names: str, most: int = 20) -> int:
 
 
 @pytest.mark.parametrize("threshold", [2, 3, 5])
-def test_identical_rounds_trip_it_at_the_threshold(begin: "Begin", threshold: int) -> None:
+def test_identical_rounds_trip_the_detector_at_the_threshold(begin: "Begin", threshold: int) -> None:
     turn = begin(doom_threshold=threshold)
     assert rounds_until_it_stops(turn, "look") == threshold
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
@@ -57,7 +57,7 @@ def test_three_identical_rounds_are_the_default(begin: "Begin") -> None:
     assert rounds_until_it_stops(begin(), "look") == 3
 
 
-def test_it_can_be_switched_off(begin: "Begin") -> None:
+def test_detection_can_be_switched_off(begin: "Begin") -> None:
     assert rounds_until_it_stops(begin(doom_threshold=None), "look") == 20
 
 
@@ -65,12 +65,12 @@ def test_it_can_be_switched_off(begin: "Begin") -> None:
     ("names", "threshold"),
     [("ab", 2), ("abc", 2), ("abcd", 2), ("ab", 3), ("abc", 3), ("abcd", 3), ("aab", 3), ("aabb", 3), ("abac", 4)],
 )
-def test_a_cycle_of_period_2_to_4_repeated_as_often_trips_it(begin: "Begin", names: str, threshold: int) -> None:
+def test_cycle_of_period_2_to_4_trips_the_detector(begin: "Begin", names: str, threshold: int) -> None:
     turn = begin(doom_threshold=threshold)
     assert rounds_until_it_stops(turn, *names) == len(names) * threshold
 
 
-def test_a_cycle_of_period_5_is_none(begin: "Begin") -> None:
+def test_cycle_of_period_5_is_no_loop(begin: "Begin") -> None:
     assert rounds_until_it_stops(begin(doom_threshold=2), *"abcde") == 20
 
 
@@ -81,7 +81,7 @@ def test_a_different_round_breaks_the_run(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True)
 
 
-def test_three_identical_calls_in_one_batch_do_not_trip_it(begin: "Begin") -> None:
+def test_identical_calls_in_a_batch_do_not_trip_the_detector(begin: "Begin") -> None:
     turn = begin()
     turn.step("look", "look", "look")
     assert turn.action == CallModel(tools=True)
@@ -143,7 +143,7 @@ def test_calls_with_other_results_are_a_loop_only_if_calls_are_compared(begin: "
     assert results(turn, "page 1", "page 2", "page 3", "page 4") is (compare == "results")
 
 
-def test_results_that_differ_in_noise_alone_are_the_same(begin: "Begin") -> None:
+def test_results_differing_only_in_noise_are_equal(begin: "Begin") -> None:
     assert not results(begin(), "ok in 0.25s", "ok in 1.5s", "ok in 0.3s")
 
 
@@ -152,7 +152,7 @@ def test_a_cycle_of_results_is_a_loop(begin: "Begin") -> None:
     assert not results(begin(), *"ababab")
 
 
-def test_results_of_a_batch_count_with_their_calls_and_not_in_order(begin: "Begin") -> None:
+def test_results_of_a_batch_count_with_the_calls_in_any_order(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     for order in ((0, 1), (1, 0)):
         turn.reply("look", "list")
@@ -168,7 +168,7 @@ def test_results_of_a_batch_count_with_their_calls_and_not_in_order(begin: "Begi
     assert isinstance(other.action, CallModel)
 
 
-def test_the_files_of_a_result_count(begin: "Begin") -> None:
+def test_files_of_a_result_count(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     for picture in ("a", "b", "b"):
         assert isinstance(turn.action, CallModel)
@@ -179,7 +179,7 @@ def test_the_files_of_a_result_count(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_half_a_surrogate_pair_in_the_files_of_a_result_is_a_question_mark(begin: "Begin") -> None:
+def test_half_a_surrogate_pair_in_result_files_is_a_question_mark(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     for name in ("\ud83d.png", "?.png"):
         assert isinstance(turn.action, CallModel)
@@ -191,9 +191,7 @@ def test_half_a_surrogate_pair_in_the_files_of_a_result_is_a_question_mark(begin
 
 
 @pytest.mark.parametrize("status", [CallStatus.REFUSED, CallStatus.UNKNOWN, CallStatus.ABORTED, CallStatus.REJECTED])
-def test_a_call_that_was_denied_or_stopped_is_no_part_of_a_round_with_results(
-    begin: "Begin", status: CallStatus
-) -> None:
+def test_denied_or_stopped_call_is_left_out_of_a_round_with_results(begin: "Begin", status: CallStatus) -> None:
     turn = begin(doom_threshold=2)
     for _ in range(4):
         turn.reply("look")
@@ -206,7 +204,7 @@ def test_a_call_that_was_denied_or_stopped_is_no_part_of_a_round_with_results(
     assert isinstance(calls.action, Conclude)
 
 
-def test_a_call_that_cannot_run_is_a_round_with_its_error(begin: "Begin") -> None:
+def test_call_unable_to_run_is_a_round_with_the_error(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     for _ in range(2):
         assert isinstance(turn.action, CallModel)
@@ -214,7 +212,7 @@ def test_a_call_that_cannot_run_is_a_round_with_its_error(begin: "Begin") -> Non
     assert isinstance(turn.action, Conclude)
 
 
-def test_the_key_of_a_result_is_a_fact_only_if_results_are_compared(begin: "Begin") -> None:
+def test_result_key_is_recorded_only_if_results_are_compared(begin: "Begin") -> None:
     off = {"stall_errors": None, "stall_rounds": None}
     for limits, keyed in (
         (off, True),
@@ -228,7 +226,7 @@ def test_the_key_of_a_result_is_a_fact_only_if_results_are_compared(begin: "Begi
         assert turn.of(facts.CallSettled)[0].key == (result_key("") if keyed else "")
 
 
-def test_a_message_comes_before_the_last_result_only_if_it_closes_a_loop(begin: "Begin") -> None:
+def test_message_precedes_the_last_result_only_if_closing_a_loop(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.reply("look")
     pictures = ({"data": "a"}, {"data": "b"})
@@ -247,7 +245,7 @@ def test_a_message_comes_before_the_last_result_only_if_it_closes_a_loop(begin: 
     assert not turn.machine.takes_messages_before(CallSettledInput(call="call00009", result="one file"))
 
 
-def test_a_round_enters_when_the_reply_arrives_once(begin: "Begin") -> None:
+def test_round_is_recorded_once_when_the_reply_arrives(begin: "Begin") -> None:
     """A failed attempt, a pause and an answer do not enter it again."""
     turn = begin()
     for number in (1, 2):
@@ -282,7 +280,7 @@ def test_an_empty_round_neither_counts_nor_breaks_a_run(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_it_looks_at_the_whole_turn(begin: "Begin") -> None:
+def test_detection_covers_refused_and_denied_calls(begin: "Begin") -> None:
     """Calls that were refused or denied are still what the model asked for."""
     turn = begin(tool_calls=1, doom_threshold=2)
     bad = ToolCall(name="loook", arguments={}, problem="there is no tool loook")
@@ -295,7 +293,7 @@ def test_it_looks_at_the_whole_turn(begin: "Begin") -> None:
 # A nudge.
 
 
-def test_a_nudge_costs_a_step_and_forgets_nothing(begin: "Begin") -> None:
+def test_nudge_costs_a_step_and_keeps_the_rounds(begin: "Begin") -> None:
     turn = begin(steps=10, nudges=1)
     assert rounds_until_it_stops(turn, "look", most=3) == 3
     assert turn.action == CallModel(tools=True, nudge=True)
@@ -305,7 +303,7 @@ def test_a_nudge_costs_a_step_and_forgets_nothing(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_a_nudge_that_helps_is_not_repeated(begin: "Begin") -> None:
+def test_successful_nudge_is_not_repeated(begin: "Begin") -> None:
     turn = begin(nudges=1)
     for _ in range(3):
         turn.step("look")
@@ -313,7 +311,7 @@ def test_a_nudge_that_helps_is_not_repeated(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True, nudge=False)
 
 
-def test_a_nudge_is_over_with_its_step(begin: "Begin") -> None:
+def test_nudge_ends_with_the_step(begin: "Begin") -> None:
     """The turn does not keep it, so a turn that concludes is the same with and without it."""
     turn = begin(nudges=1)
     for _ in range(3):
@@ -394,7 +392,7 @@ def test_no_message_comes_before_the_answer_to_a_doom_loop(begin: "Begin") -> No
     assert not turn.machine.takes_messages_before(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
 
 
-def test_go_on_forgets_the_rounds_so_far(begin: "Begin") -> None:
+def test_go_on_clears_the_rounds(begin: "Begin") -> None:
     turn = looping(begin)
     turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
     for _ in range(2):
@@ -426,7 +424,7 @@ def test_stop_concludes_with_doom_loop(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("abort", [AbortInput(), AbortInput(reason=EndReason.SUPERSEDED)])
-def test_an_abort_names_the_loop_only_if_a_person_is_asked_about_it(begin: "Begin", abort: AbortInput) -> None:
+def test_abort_names_the_loop_only_during_a_question_about_the_loop(begin: "Begin", abort: AbortInput) -> None:
     turn = looping(begin)
     turn.feed(abort)
     assert turn.of(facts.TurnEnded)[0].also_reached == (EndReason.DOOM_LOOP,)
@@ -439,7 +437,7 @@ def test_an_abort_names_the_loop_only_if_a_person_is_asked_about_it(begin: "Begi
     assert turn.of(facts.TurnEnded)[0].also_reached == ()
 
 
-def test_nobody_is_asked_when_a_budget_is_spent(begin: "Begin") -> None:
+def test_spent_budget_prevents_the_question(begin: "Begin") -> None:
     """The answer could change nothing."""
     turn = looping(begin, tool_calls=3)
     stopping = turn.of(facts.Stopping)[0]
@@ -447,7 +445,7 @@ def test_nobody_is_asked_when_a_budget_is_spent(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize(("pauses", "asks"), [(0, False), (1, True)])
-def test_nobody_is_asked_when_no_pause_is_left(begin: "Begin", pauses: int, asks: bool) -> None:
+def test_exhausted_pauses_prevent_the_question(begin: "Begin", pauses: int, asks: bool) -> None:
     turn = looping(begin, max_pauses=pauses)
     assert isinstance(turn.action, AwaitPerson) is asks
     assert isinstance(turn.action, Conclude) is not asks
@@ -483,7 +481,7 @@ def test_a_message_to_the_turn_forgets_the_rounds(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_a_message_before_the_calls_of_a_step_leaves_them_a_round(begin: "Begin") -> None:
+def test_message_before_the_calls_of_a_step_keeps_the_round(begin: "Begin") -> None:
     for compare, forgotten in (("results", True), ("calls", False)):
         turn = begin(doom_threshold=2, doom_compare=compare, stall_errors=None, stall_rounds=None)
         turn.feed(SteeredInput(text="Look in src/"))
@@ -498,7 +496,7 @@ def test_a_message_before_the_calls_of_a_step_leaves_them_a_round(begin: "Begin"
         assert isinstance(turn.action, Conclude)
 
 
-def test_a_step_that_is_stopped_is_no_round(begin: "Begin") -> None:
+def test_stopped_step_is_no_round(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.step("look")
     rounds = turn.machine.turn.rounds
@@ -510,7 +508,7 @@ def test_a_step_that_is_stopped_is_no_round(begin: "Begin") -> None:
     assert turn.machine.turn.rounds.tools == ()
 
 
-def test_results_that_do_not_count_close_no_loop(begin: "Begin") -> None:
+def test_uncounted_results_close_no_loop(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.step("look")
     turn.reply("look")

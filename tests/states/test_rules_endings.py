@@ -83,7 +83,7 @@ def _ends_by_the_first(begin: "Begin", held: tuple[EndReason, ...], response: st
     assert turn.end == Halt(outcome, held[0], held[1:])
 
 
-def test_no_limit_is_reached_one_short_of_all(begin: "Begin") -> None:
+def test_no_limit_is_reached_just_below_all(begin: "Begin") -> None:
     turn = begin(steps=3, doom_threshold=3, tool_calls=3, tokens=21, cost=0.51, seconds=10.1)
     turn.step("look", usage=Usage(input_tokens=10, cost=0.25))
     turn.clock = 10.0
@@ -140,7 +140,7 @@ def test_the_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None
     assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
 
 
-def test_the_deadline_of_a_text_only_turn_is_a_cap_hit_at_once(begin: "Begin") -> None:
+def test_deadline_of_a_text_only_turn_is_an_immediate_cap_hit(begin: "Begin") -> None:
     turn = begin(steps=0, seconds=10)
     turn.clock = 10.0
     turn.feed(ExpireInput(partial="I have no"))
@@ -159,7 +159,7 @@ def test_the_deadline_of_a_text_only_turn_is_a_cap_hit_at_once(begin: "Begin") -
         TrippedInput(elapsed=10.0, usage=CUT_OFF, guardrail="g"),
     ],
 )
-def test_what_the_cut_off_attempt_used_is_counted(begin: "Begin", limits: dict[str, object], stop: StopInput) -> None:
+def test_usage_of_the_cut_off_attempt_is_counted(begin: "Begin", limits: dict[str, object], stop: StopInput) -> None:
     turn = begin(seconds=10, **limits)
     turn.machine.feed(stop)
     assert turn.machine.turn.usage.tokens == 105
@@ -210,14 +210,14 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("case", ENDINGS)
-def test_messages_that_were_not_taken_in_are_kept_with_any_ending(begin: "Begin", case: str) -> None:
+def test_undelivered_messages_are_kept_with_any_ending(begin: "Begin", case: str) -> None:
     live, event = ENDINGS[case]
     turn_ended = live(begin).feed(replace(event, undelivered=("And src/?",)))[-1]
     assert isinstance(turn_ended, facts.TurnEnded)
     assert turn_ended.undelivered == ("And src/?",)
 
 
-def test_messages_that_wait_are_not_undelivered_while_the_turn_goes_on(begin: "Begin") -> None:
+def test_waiting_messages_are_delivered_while_the_turn_continues(begin: "Begin") -> None:
     """The last event alone says which they are."""
     turn = streaming(begin)
     turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, undelivered=("And src/?",)))
@@ -244,7 +244,7 @@ def test_abort_works_in_every_live_state_and_is_idempotent(begin: "Begin", live:
     assert turn.machine.turn.digest() == before
 
 
-def test_an_abort_closes_what_had_not_finished(begin: "Begin") -> None:
+def test_abort_closes_unfinished_calls(begin: "Begin") -> None:
     turn = running(begin)
     turn.feed(AbortInput())
     statuses = [turn.result(f"call0000{number}").status for number in (1, 2, 3)]
@@ -266,7 +266,7 @@ def test_an_abort_closes_what_had_not_finished(begin: "Begin") -> None:
         (ExpireInput(), CallStatus.ABORTED, "not finished: the turn's time is up", False),
     ],
 )
-def test_a_call_that_asked_in_its_middle_says_that_it_had_begun(
+def test_closed_call_tells_whether_execution_had_begun(
     begin: "Begin", stop: StopInput, status: CallStatus, why: str, *, paused: bool
 ) -> None:
     """Whether it still waits or has its answer, for it did work before it asked; one that waited for leave did none."""
@@ -296,7 +296,7 @@ def test_an_abort_wins_over_a_cap(begin: "Begin") -> None:
     assert turn.end == Halt(Outcome.ABORTED, EndReason.ABORTED, (EndReason.STEP_CAP, EndReason.BUDGET))
 
 
-def test_an_abort_while_a_person_is_asked_about_a_doom_loop_names_it(begin: "Begin") -> None:
+def test_abort_during_a_doom_loop_question_names_the_loop(begin: "Begin") -> None:
     turn = begin(doom_response="ask", doom_threshold=2)
     turn.step("look")
     turn.step("look")
@@ -304,7 +304,7 @@ def test_an_abort_while_a_person_is_asked_about_a_doom_loop_names_it(begin: "Beg
     assert turn.end == Halt(Outcome.ABORTED, EndReason.ABORTED, (EndReason.DOOM_LOOP,))
 
 
-def test_an_abort_is_aborted_or_superseded_and_nothing_else() -> None:
+def test_abort_reason_is_only_aborted_or_superseded() -> None:
     """The chart's row takes its reason from the event, so the event must not bring another."""
     assert AbortInput(reason=EndReason.SUPERSEDED).reason is EndReason.SUPERSEDED
     with pytest.raises(InvalidInputError, match="reason"):
@@ -325,7 +325,7 @@ def test_a_failure_of_the_engine_fails_the_turn(begin: "Begin", live: "Live") ->
     assert turn.steps == len(turn.of(facts.StepFinished))
 
 
-def test_a_failure_of_the_engine_names_the_limit_that_was_being_concluded(begin: "Begin") -> None:
+def test_engine_failure_names_the_limit_being_concluded(begin: "Begin") -> None:
     """Other limits that held too are listed as `also_reached`."""
     turn = concluding(begin)
     turn.feed(FailInput(error="x"))
@@ -344,7 +344,7 @@ def test_a_paused_turn_neither_expires_nor_fails(begin: "Begin") -> None:
 # Rule 16. Continuing after a limit.
 
 
-def test_continuing_is_a_new_turn_with_limits_of_its_own(begin: "Begin") -> None:
+def test_continuation_is_a_new_turn_with_fresh_limits(begin: "Begin") -> None:
     turn = begin(StartedInput(prompt="Go on", continue_from="turn-1"), steps=2)
     (started,) = turn.of(facts.TurnStarted)
     assert started.continue_from == "turn-1"

@@ -54,7 +54,7 @@ def in_state(begin: "Begin", state: State) -> "Script":
 @pytest.mark.parametrize(
     "state", [State.STREAM, State.REVIEW, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY], ids=str
 )
-def test_a_guardrail_ends_the_turn_wherever_it_trips(begin: "Begin", state: State) -> None:
+def test_guardrail_ends_the_turn_in_every_live_state(begin: "Begin", state: State) -> None:
     """The end has its name, its message and its data; open calls get results, and nothing runs after it."""
     turn = in_state(begin, state)
     assert turn.machine.may_end_with(TRIPPED)
@@ -73,14 +73,14 @@ FAILED_AT_THE_CAP: Final = (Outcome.FAILED, EndReason.GUARDRAIL, (EndReason.STEP
 
 
 @pytest.mark.parametrize("state", [State.COMPACT, State.PAUSED], ids=str)
-def test_none_trips_while_a_summary_is_made_or_a_person_is_asked(begin: "Begin", state: State) -> None:
+def test_guardrail_does_not_trip_during_a_summary_or_a_question(begin: "Begin", state: State) -> None:
     turn = in_state(begin, state)
     with pytest.raises(IllegalInputError, match=f"tripped is not accepted in state {state}"):
         turn.feed(TRIPPED)
     assert turn.state is state
 
 
-def test_a_guardrail_beats_an_answer_that_a_call_gave(begin: "Begin") -> None:
+def test_guardrail_precedes_an_answer_given_by_a_call(begin: "Begin") -> None:
     turn = begin()
     turn.reply("report", "mail")
     turn.feed(CallStartedInput(call="call00001"))
@@ -90,7 +90,7 @@ def test_a_guardrail_beats_an_answer_that_a_call_gave(begin: "Begin") -> None:
     assert turn.result("call00001").status is CallStatus.OK
 
 
-def test_what_a_cut_off_attempt_and_sub_agents_used_is_counted(begin: "Begin") -> None:
+def test_usage_of_cut_off_attempts_and_sub_agents_is_counted(begin: "Begin") -> None:
     turn = begin()
     turn.feed(replace(TRIPPED, usage=Usage(input_tokens=7), partial="Dear"))
     (finished,) = turn.of(facts.StepFinished)
@@ -108,7 +108,7 @@ def test_what_a_cut_off_attempt_and_sub_agents_used_is_counted(begin: "Begin") -
 # Changed arguments.
 
 
-def test_changed_arguments_are_those_of_the_call_and_the_reply_keeps_the_models(begin: "Begin") -> None:
+def test_changed_arguments_belong_to_the_call_and_not_to_the_reply(begin: "Begin") -> None:
     """Hooks change them when the call starts or asks, and a person when it is approved."""
     turn = begin()
     turn.reply(ToolCall(name="a", arguments={"n": 1}), ToolCall(name="b", arguments={"n": 1}))
@@ -132,7 +132,7 @@ def test_changed_arguments_are_those_of_the_call_and_the_reply_keeps_the_models(
         (InterruptKind.UNKNOWN_OUTCOME, Decision.RERUN),
     ],
 )
-def test_only_the_approval_of_a_call_changes_its_arguments(
+def test_only_the_approval_of_a_call_changes_the_arguments(
     begin: "Begin", kind: InterruptKind, decision: Decision
 ) -> None:
     turn = begin()
@@ -146,7 +146,7 @@ def test_only_the_approval_of_a_call_changes_its_arguments(
     turn.feed(AnsweredInput(interrupt=asked, decision=decision))
 
 
-def test_changed_arguments_of_a_childs_call_go_to_the_child(begin: "Begin") -> None:
+def test_changed_arguments_of_a_child_call_go_to_the_child(begin: "Begin") -> None:
     turn = begin()
     turn.reply(ToolCall(name="agent", arguments={"task": "look"}, delegates=True))
     turn.feed(CallStartedInput(call="call00001"))
@@ -158,7 +158,7 @@ def test_changed_arguments_of_a_childs_call_go_to_the_child(begin: "Begin") -> N
     assert [answered.arguments for answered in call.answers] == [{"n": 1}]
 
 
-def test_the_retries_that_tools_asked_for_are_counted_by_tool(begin: "Begin") -> None:
+def test_retries_requested_by_tools_are_counted_by_tool(begin: "Begin") -> None:
     turn = begin()
     turn.reply("a", "b", "a")
     for call, retry in (("call00001", True), ("call00002", False), ("call00003", True)):

@@ -43,7 +43,7 @@ def run_call(turn: "Script", name: str = "a") -> None:
     turn.feed(CallSettledInput(call=call))
 
 
-def test_five_steps_whose_calls_do_not_run_conclude_the_turn(begin: "Begin") -> None:
+def test_five_steps_without_a_running_call_conclude_the_turn(begin: "Begin") -> None:
     turn = begin(**LOOSE)
     for _ in range(4):
         turn.reply(BAD)
@@ -56,7 +56,7 @@ def test_five_steps_whose_calls_do_not_run_conclude_the_turn(begin: "Begin") -> 
     assert turn.steps == 5
 
 
-def test_a_call_that_starts_restarts_the_count(begin: "Begin") -> None:
+def test_started_call_restarts_the_count(begin: "Begin") -> None:
     turn = begin(idle_steps=2, **LOOSE)
     for _ in range(3):
         turn.reply(BAD)
@@ -64,7 +64,7 @@ def test_a_call_that_starts_restarts_the_count(begin: "Begin") -> None:
     assert turn.state is State.STREAM
 
 
-def test_a_step_with_one_call_that_runs_is_not_idle(begin: "Begin") -> None:
+def test_step_with_a_running_call_is_not_idle(begin: "Begin") -> None:
     turn = begin(idle_steps=1, **LOOSE)
     turn.reply("a", BAD)
     turn.feed(CallStartedInput(call=turn.ready[0]))
@@ -73,7 +73,7 @@ def test_a_step_with_one_call_that_runs_is_not_idle(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("status", [CallStatus.REFUSED, CallStatus.ERROR])
-def test_a_call_that_is_settled_before_its_start_did_not_run(begin: "Begin", status: CallStatus) -> None:
+def test_call_settled_before_the_start_did_not_run(begin: "Begin", status: CallStatus) -> None:
     """A hook rejected it, or an approval check failed."""
     turn = begin(idle_steps=1, **LOOSE)
     turn.reply("a")
@@ -123,7 +123,7 @@ def test_an_idle_limit_is_not_reached_while_a_step_is_open(begin: "Begin") -> No
     assert (turn.machine.turn.carried, turn.machine.turn.also_reached) == (EndReason.DEADLINE, ())
 
 
-def test_a_doom_loop_of_calls_that_cannot_run_comes_first(begin: "Begin") -> None:
+def test_doom_loop_of_calls_unable_to_run_comes_first(begin: "Begin") -> None:
     turn = begin(doom_threshold=3, idle_steps=3)
     for _ in range(3):
         turn.reply(BAD)
@@ -131,14 +131,14 @@ def test_a_doom_loop_of_calls_that_cannot_run_comes_first(begin: "Begin") -> Non
     assert turn.machine.turn.also_reached == (EndReason.NO_CALL_RAN,)
 
 
-def test_nobody_is_asked_about_a_loop_without_an_idle_step_left(begin: "Begin") -> None:
+def test_exhausted_idle_steps_prevent_the_question(begin: "Begin") -> None:
     turn = begin(doom_threshold=3, idle_steps=3, doom_response="ask", nudges=1)
     for _ in range(3):
         turn.reply(BAD)
     assert turn.machine.turn.carried is EndReason.DOOM_LOOP
 
 
-def test_messages_are_read_before_the_result_that_ends_the_idle_steps(begin: "Begin") -> None:
+def test_messages_precede_the_result_ending_the_idle_steps(begin: "Begin") -> None:
     """They restart the count, so a message in time keeps the turn going."""
     turn = begin(idle_steps=1, **LOOSE)
     turn.reply("a")
@@ -147,7 +147,7 @@ def test_messages_are_read_before_the_result_that_ends_the_idle_steps(begin: "Be
 
 
 @given(st.lists(st.sampled_from(["bad", "runs", "message"]), max_size=12), st.integers(1, 4))
-def test_the_count_is_that_of_the_latest_idle_steps(acts: list[str], most: int) -> None:
+def test_idle_count_equals_the_latest_idle_steps(acts: list[str], most: int) -> None:
     machine, _ = TurnMachine.start(
         StartedInput(
             prompt="x", limits=Limits(doom_threshold=None, stall_errors=None, stall_rounds=None, idle_steps=most)

@@ -47,7 +47,7 @@ def test_80_percent_of_the_steps_is_noticed_once(begin: "Begin") -> None:
     ids=str,
 )
 @pytest.mark.parametrize("each", [True, False])
-def test_the_steps_are_noticed_from_80_percent_on_while_one_remains(
+def test_steps_are_noticed_from_80_percent_while_a_step_remains(
     begin: "Begin", limits: dict[str, object], at: list[int], each: bool
 ) -> None:
     """At each of them where the limits say so, else at the first. There is no notice that nothing remains."""
@@ -59,7 +59,7 @@ def test_the_steps_are_noticed_from_80_percent_on_while_one_remains(
     assert turn.machine.turn.digest() == TurnMachine.resume(turn.facts).turn.digest()
 
 
-def test_a_turn_that_is_resumed_between_two_steps_goes_on_noticing(begin: "Begin") -> None:
+def test_resumed_turn_continues_the_step_notices(begin: "Begin") -> None:
     turn = begin(steps=10, doom_threshold=None, step_notices="each", tokens=100)
     while turn.steps < 8:
         turn.step("look", usage=Usage(input_tokens=10))
@@ -99,7 +99,7 @@ def test_80_percent_of_tokens_cost_and_time_is_noticed_once(begin: "Begin") -> N
     assert notices(found, "seconds") == [(48.0, 60.0)]
 
 
-def test_exactly_80_percent_is_noticed_if_nothing_else_is_near(begin: "Begin") -> None:
+def test_exactly_80_percent_is_noticed_for_each_limit(begin: "Begin") -> None:
     for limits, name in (({"tokens": 1000}, "tokens"), ({"cost": 2.0}, "cost"), ({"seconds": 60}, "seconds")):
         turn = begin(**limits)
         turn.clock = 48.0
@@ -107,7 +107,7 @@ def test_exactly_80_percent_is_noticed_if_nothing_else_is_near(begin: "Begin") -
         assert [fact.limit for fact in turn.of(facts.Notice)] == [name]
 
 
-def test_80_percent_that_a_sub_agent_used_is_noticed(begin: "Begin") -> None:
+def test_sub_agent_usage_of_80_percent_is_noticed(begin: "Begin") -> None:
     for limits, name, used in (
         ({"tool_calls": 10}, "tool_calls", 8.0),
         ({"tokens": 1000, "tool_calls": None}, "tokens", 800.0),
@@ -120,14 +120,14 @@ def test_80_percent_that_a_sub_agent_used_is_noticed(begin: "Begin") -> None:
         assert [(fact.limit, fact.used, fact.of) for fact in turn.of(facts.Notice)] == [(name, used, limits[name])]
 
 
-def test_a_limit_of_nothing_is_not_noticed(begin: "Begin") -> None:
+def test_limit_of_zero_is_not_noticed(begin: "Begin") -> None:
     """A turn without steps has used nothing of them: "0 of 0" would be noise on every text-only turn."""
     for turn in (begin(steps=0), begin(tool_calls=0)):
         turn.reply(text="42")
         assert not turn.of(facts.Notice)
 
 
-def test_usage_that_a_provider_omits_is_noticed_once(begin: "Begin") -> None:
+def test_unknown_usage_is_noticed_once(begin: "Begin") -> None:
     turn = begin(seconds=10)
     turn.step("look", usage=None)
     turn.step("list", usage=None)

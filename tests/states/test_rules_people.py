@@ -46,7 +46,7 @@ def two_waiting(begin: "Begin", **limits: object) -> "Script":
     return turn
 
 
-def test_a_message_may_come_before_the_last_answer_to_the_calls_of_a_batch(begin: "Begin") -> None:
+def test_message_may_precede_the_last_answer_of_a_batch(begin: "Begin") -> None:
     """CHECK follows from that answer, and includes the message."""
     turn = two_waiting(begin)
     first = AnsweredInput(interrupt="approval-1", decision=Decision.REJECT)
@@ -66,7 +66,7 @@ def test_a_message_may_come_before_the_last_answer_to_the_calls_of_a_batch(begin
         ({"seconds": 1.0}, 0.9999996, True),
     ],
 )
-def test_a_message_comes_before_the_last_result_if_the_turn_may_stop_after_it(
+def test_message_precedes_a_last_result_with_a_possible_stop(
     begin: "Begin", limits: dict[str, object], elapsed: float, *, taken: bool
 ) -> None:
     """If it continues, the message comes before the next model call in any case."""
@@ -79,7 +79,7 @@ def test_a_message_comes_before_the_last_result_if_the_turn_may_stop_after_it(
     assert taken or turn.state is State.STREAM
 
 
-def test_a_message_comes_before_the_last_result_of_a_doom_loop(begin: "Begin") -> None:
+def test_message_precedes_the_last_result_of_a_doom_loop(begin: "Begin") -> None:
     """CHECK must know that somebody said something."""
     turn = begin(doom_threshold=2)
     for taken in (False, True):
@@ -90,7 +90,7 @@ def test_a_message_comes_before_the_last_result_of_a_doom_loop(begin: "Begin") -
         turn.feed(result)
 
 
-def test_a_message_comes_before_the_last_result_of_a_doom_loop_with_a_hint_left(begin: "Begin") -> None:
+def test_message_precedes_the_last_result_of_a_loop_with_a_nudge_left(begin: "Begin") -> None:
     """A step follows in any case, but with the message it is not a step for a hint."""
     turn = begin(doom_threshold=2, nudges=1)
     turn.step("look")
@@ -99,7 +99,7 @@ def test_a_message_comes_before_the_last_result_of_a_doom_loop_with_a_hint_left(
     assert turn.machine.takes_messages_before(CallSettledInput(call="call00002"))
 
 
-def test_a_message_comes_before_the_last_result_if_another_call_waits_for_a_person(begin: "Begin") -> None:
+def test_message_precedes_the_last_result_beside_a_waiting_call(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write", "look")
     turn.wait("call00001")
@@ -107,7 +107,7 @@ def test_a_message_comes_before_the_last_result_if_another_call_waits_for_a_pers
     assert turn.machine.takes_messages_before(CallSettledInput(call="call00002"))
 
 
-def test_a_message_comes_before_the_last_results_of_a_batch_that_arrive_together(begin: "Begin") -> None:
+def test_message_precedes_the_last_results_arriving_together(begin: "Begin") -> None:
     turn = begin(steps=1)
     turn.reply("look", "list")
     results = []
@@ -119,7 +119,7 @@ def test_a_message_comes_before_the_last_results_of_a_batch_that_arrive_together
 
 
 @pytest.mark.parametrize(("retries", "taken"), [(0, True), (1, False)])
-def test_a_message_comes_before_a_call_that_may_not_run_again(begin: "Begin", retries: int, *, taken: bool) -> None:
+def test_message_precedes_a_call_without_another_run(begin: "Begin", retries: int, *, taken: bool) -> None:
     """A crash interrupted the call. Without a retry, its next start settles it."""
     turn = begin(max_retries=retries)
     turn.reply("look")
@@ -131,7 +131,7 @@ def test_a_message_comes_before_a_call_that_may_not_run_again(begin: "Begin", re
     assert taken is (turn.state is State.STREAM)
 
 
-def test_a_result_beside_a_call_that_may_not_run_again_also_counts(begin: "Begin") -> None:
+def test_result_beside_a_call_without_another_run_also_counts(begin: "Begin") -> None:
     turn = begin(max_retries=0)
     turn.reply("look", "look")
     first, second = (CallStartedInput(call=f"call0000{number}") for number in (1, 2))
@@ -153,7 +153,7 @@ def test_no_message_comes_before_an_answer_while_calls_run(begin: "Begin") -> No
 # Rule 12. Pause.
 
 
-def test_siblings_of_a_waiting_call_run_and_keep_their_results(begin: "Begin") -> None:
+def test_siblings_of_a_waiting_call_run_and_keep_results(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write", "look")
     (waiting,) = turn.wait("call00001")
@@ -197,7 +197,7 @@ def test_ids_of_interrupts_do_not_repeat_in_a_turn(begin: "Begin") -> None:
         turn.settle()
 
 
-def test_nothing_runs_until_the_last_one_is_answered(begin: "Begin") -> None:
+def test_no_call_runs_until_the_last_answer(begin: "Begin") -> None:
     turn = two_waiting(begin)
     turn.feed(AnsweredInput(interrupt="approval-2", decision=Decision.APPROVE))
     assert turn.state is State.PAUSED
@@ -220,7 +220,7 @@ def test_a_partial_answer_costs_no_pause(begin: "Begin") -> None:
 @pytest.mark.parametrize(
     ("text", "result"), [("", "rejected by the person"), ("Never", "rejected by the person: Never")]
 )
-def test_a_denied_call_has_its_result_at_once(begin: "Begin", text: str, result: str) -> None:
+def test_denied_call_is_settled_at_once(begin: "Begin", text: str, result: str) -> None:
     turn = two_waiting(begin)
     turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT, text=text))
     assert (turn.result("call00001").status, turn.result("call00001").result) == (CallStatus.REJECTED, result)
@@ -228,7 +228,7 @@ def test_a_denied_call_has_its_result_at_once(begin: "Begin", text: str, result:
     assert turn.ready == ["call00003"]
 
 
-def test_when_all_are_denied_the_turn_goes_on(begin: "Begin") -> None:
+def test_turn_continues_after_denial_of_all_calls(begin: "Begin") -> None:
     turn = two_waiting(begin)
     turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
     turn.feed(AnsweredInput(interrupt="approval-2", decision=Decision.REJECT))
@@ -236,7 +236,7 @@ def test_when_all_are_denied_the_turn_goes_on(begin: "Begin") -> None:
     assert turn.calls == 1
 
 
-def test_an_answer_stays_with_its_call(begin: "Begin") -> None:
+def test_answer_stays_with_the_call(begin: "Begin") -> None:
     """The driver validates the approved call again, and runs it on what was said."""
     turn = begin()
     turn.reply("ask")
@@ -259,7 +259,7 @@ def test_a_grant_is_remembered_and_a_denial_is_not(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("interrupt", ["approval-3", "doom-1", "", "call00001"])
-def test_an_unknown_answer_is_refused_and_names_what_is_open(begin: "Begin", interrupt: str) -> None:
+def test_unknown_answer_is_refused_with_the_open_interrupts(begin: "Begin", interrupt: str) -> None:
     turn = two_waiting(begin)
     with pytest.raises(
         AnswerMismatchError, match=r"no such interrupt is open \(open: approval-1, approval-2\)"
@@ -268,7 +268,7 @@ def test_an_unknown_answer_is_refused_and_names_what_is_open(begin: "Begin", int
     assert (caught.value.interrupt, caught.value.interrupts) == (interrupt, ("approval-1", "approval-2"))
 
 
-def test_a_duplicate_answer_is_refused_and_names_what_is_open(begin: "Begin") -> None:
+def test_duplicate_answer_is_refused_with_the_open_interrupts(begin: "Begin") -> None:
     turn = two_waiting(begin)
     turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     before = turn.machine.turn.digest()
@@ -292,7 +292,9 @@ def test_a_late_answer_is_refused(begin: "Begin") -> None:
 
 @pytest.mark.parametrize("kind", CALL_KINDS)
 @pytest.mark.parametrize("decision", list(Decision))
-def test_each_kind_takes_its_own_decisions(begin: "Begin", kind: InterruptKind, decision: Decision) -> None:
+def test_each_interrupt_kind_accepts_only_matching_decisions(
+    begin: "Begin", kind: InterruptKind, decision: Decision
+) -> None:
     turn = begin()
     turn.reply("x")
     turn.wait("call00001", kind)
@@ -334,7 +336,7 @@ def test_counters_survive_a_pause(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("pauses", [0, 1, 2])
-def test_a_call_that_wants_a_person_when_no_pause_is_left_is_refused_at_once(begin: "Begin", pauses: int) -> None:
+def test_waiting_call_without_a_pause_left_is_refused_at_once(begin: "Begin", pauses: int) -> None:
     """Each entry to PAUSED costs one: a call that asks again and again comes to an end."""
     turn = begin(max_pauses=pauses)
     turn.reply("ask")
@@ -358,7 +360,7 @@ def test_a_waiting_call_cannot_start_settle_or_wait(begin: "Begin") -> None:
         turn.wait("call00001")
 
 
-def test_a_new_message_denies_what_is_pending_and_supersedes_the_turn(begin: "Begin") -> None:
+def test_new_message_denies_pending_calls_and_supersedes_the_turn(begin: "Begin") -> None:
     turn = two_waiting(begin)
     turn.feed(AbortInput(reason=EndReason.SUPERSEDED))
     assert turn.end == Halt(Outcome.ABORTED, EndReason.SUPERSEDED)
@@ -381,7 +383,7 @@ def test_a_message_is_taken_in_while_the_batch_is_open(begin: "Begin") -> None:
     assert turn.kinds()[-3:] == ["call_settled", "step_finished", "step_started"]
 
 
-def test_a_message_refills_nothing(begin: "Begin") -> None:
+def test_message_restores_no_budget(begin: "Begin") -> None:
     turn = begin(steps=2)
     turn.reply("look")
     before = turn.machine.turn.rank
@@ -392,7 +394,7 @@ def test_a_message_refills_nothing(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
 
 
-def test_a_message_is_taken_in_before_a_model_call_that_may_use_tools(begin: "Begin") -> None:
+def test_message_is_accepted_before_a_model_call_with_tools(begin: "Begin") -> None:
     """The first one too, and one that is tried again; the rounds before it are forgotten, and nothing else changes."""
     turn = begin(doom_threshold=2)
     turn.step("look")
@@ -414,7 +416,7 @@ def test_a_message_is_taken_in_while_a_call_waits_for_a_person(begin: "Begin") -
     assert turn.machine.turn.rounds.latest == ()
 
 
-def test_a_message_is_never_taken_in_while_a_doom_loop_is_asked_about_or_the_turn_concludes_or_answers_in_text(
+def test_message_is_refused_during_loop_question_conclusion_and_text_only(
     begin: "Begin",
 ) -> None:
     """It stays with the driver, who takes it in before the next model call, or returns it as undelivered."""
@@ -429,7 +431,7 @@ def test_a_message_is_never_taken_in_while_a_doom_loop_is_asked_about_or_the_tur
             turn.feed(SteeredInput(text="Only src/"))
 
 
-def test_an_answer_to_a_call_that_is_not_in_the_batch_is_refused(begin: "Begin") -> None:
+def test_answer_to_a_call_outside_the_batch_is_refused(begin: "Begin") -> None:
     """No journal of ours says so. One that somebody changed can, and nothing follows from the answer then."""
     turn = begin()
     turn.reply("a")

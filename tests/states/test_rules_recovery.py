@@ -49,7 +49,7 @@ def leases(turn: "Script") -> list[facts.Lease | None]:
 # Rule 13. Crash.
 
 
-def test_after_a_crash_each_call_is_where_it_was(begin: "Begin") -> None:
+def test_resumed_calls_keep_the_state_after_a_crash(begin: "Begin") -> None:
     """Finished calls never run again; unstarted ones run; started ones are shown as started."""
     turn = begin()
     turn.reply("look", "write", "list")
@@ -64,7 +64,7 @@ def test_after_a_crash_each_call_is_where_it_was(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_reruns_are_bounded_by_max_retries_and_then_the_outcome_is_unknown(begin: "Begin", retries: int) -> None:
+def test_reruns_are_bounded_by_max_retries_and_end_as_unknown(begin: "Begin", retries: int) -> None:
     turn = begin(max_retries=retries)
     turn.reply("fetch")
     for _ in range(1 + retries):
@@ -87,7 +87,7 @@ def crashed(begin: "Begin", *tools: str, **limits: int) -> "Script":
     return turn
 
 
-def test_a_crash_costs_a_batch_one_retry(begin: "Begin") -> None:
+def test_crash_costs_a_batch_a_single_retry(begin: "Begin") -> None:
     """However many calls it interrupted."""
     turn = crashed(begin, *["fetch"] * 8, max_retries=1)
     for call in turn.ready:
@@ -124,7 +124,7 @@ def test_a_crash_without_a_retry_leaves_each_outcome_unknown(begin: "Begin") -> 
         assert turn.result(call).status is CallStatus.UNKNOWN
 
 
-def test_a_driver_may_settle_a_started_call_as_unknown(begin: "Begin") -> None:
+def test_driver_may_settle_a_started_call_as_unknown(begin: "Begin") -> None:
     """`on_crash = "unknown"`, the default: the model reads it, and the call keeps its place in the budget."""
     turn = begin()
     turn.reply("write")
@@ -157,7 +157,7 @@ def test_a_person_may_leave_the_outcome_unknown(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True)
 
 
-def test_a_call_that_never_started_has_no_good_result(begin: "Begin") -> None:
+def test_unstarted_call_has_no_successful_result(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")
     with pytest.raises(InvalidCallError, match="it succeeded but was never started"):
@@ -183,7 +183,7 @@ def test_tokens_and_cost_are_leased_likewise(begin: "Begin") -> None:
     assert leases(turn) == [facts.Lease(calls=23, tokens=350, cost=0.375)] * 2
 
 
-def test_the_reply_that_delegates_is_paid_before_its_leases(begin: "Begin") -> None:
+def test_delegating_reply_is_paid_before_the_leases(begin: "Begin") -> None:
     """The rest is what is left when the reply has arrived, and so without what the reply itself used."""
     turn = begin(tokens=1000, cost=1.0)
     turn.reply(AGENT, usage=Usage(input_tokens=600, cost=0.75))
@@ -214,7 +214,7 @@ def test_a_lease_of_0_tokens_or_of_no_money_is_refused(begin: "Begin") -> None:
         assert turn.result("call00001").result == NO_LEASE
 
 
-def test_the_unused_part_of_a_lease_returns(begin: "Begin") -> None:
+def test_unused_part_of_a_lease_returns(begin: "Begin") -> None:
     turn = begin(tokens=1000)
     turn.reply(AGENT)
     turn.feed(CallStartedInput(call="call00001", child="turn-1:call00001"))
@@ -225,7 +225,7 @@ def test_the_unused_part_of_a_lease_returns(begin: "Begin") -> None:
     assert leases(turn) == [facts.Lease(calls=43, tokens=800)]
 
 
-def test_what_children_spent_counts_against_the_parent(begin: "Begin") -> None:
+def test_child_usage_counts_against_the_parent(begin: "Begin") -> None:
     turn = begin(tool_calls=4)
     turn.reply(AGENT)
     turn.feed(CallStartedInput(call="call00001"))
@@ -234,7 +234,7 @@ def test_what_children_spent_counts_against_the_parent(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize(("spent", "fits"), [(48, True), (49, True), (50, False)])
-def test_a_child_cannot_spend_more_calls_than_its_lease(begin: "Begin", spent: int, fits: bool) -> None:
+def test_child_cannot_spend_more_calls_than_the_lease(begin: "Begin", spent: int, fits: bool) -> None:
     turn = begin()
     turn.reply(AGENT)
     turn.feed(CallStartedInput(call="call00001"))
@@ -248,7 +248,7 @@ def test_a_child_cannot_spend_more_calls_than_its_lease(begin: "Begin", spent: i
     assert turn.calls == 1
 
 
-def test_a_sub_agent_that_is_given_up_has_used_all_that_it_was_lent(begin: "Begin") -> None:
+def test_abandoned_sub_agent_has_spent_the_whole_lease(begin: "Begin") -> None:
     """Nobody says what it used when the machine settles its call, and only what is known to be unused returns."""
     gone = begin(tool_calls=4, tokens=100, cost=2.0, max_retries=0)
     unanswered = begin(tool_calls=4, tokens=100, cost=2.0, max_pauses=0)
@@ -266,7 +266,7 @@ def test_a_sub_agent_that_is_given_up_has_used_all_that_it_was_lent(begin: "Begi
         assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
 
 
-def test_a_sub_agent_that_never_began_has_used_nothing(begin: "Begin") -> None:
+def test_unstarted_sub_agent_has_spent_nothing(begin: "Begin") -> None:
     turn = begin(tool_calls=4)
     turn.reply(AGENT)
     turn.wait("call00001")
@@ -277,7 +277,7 @@ def test_a_sub_agent_that_never_began_has_used_nothing(begin: "Begin") -> None:
 
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("stop", [AbortInput, ExpireInput, FailInput])
-def test_what_the_sub_agents_of_a_stopped_turn_used_is_counted(
+def test_sub_agent_usage_of_a_stopped_turn_is_counted(
     begin: "Begin", stop: type[AbortInput | ExpireInput | FailInput], *, answered: bool
 ) -> None:
     """Each call that is closed says what its own used, and a replay reads it back. The turn may have its answer."""
@@ -300,7 +300,7 @@ def test_what_the_sub_agents_of_a_stopped_turn_used_is_counted(
     assert replayed.groups[-1].event == stopped
 
 
-def test_a_call_that_had_begun_is_not_said_to_be_refused(begin: "Begin") -> None:
+def test_begun_call_without_a_pause_left_is_unknown_and_not_refused(begin: "Begin") -> None:
     """An answer made it ready to run again; when it may not ask once more, what it did before is still unknown."""
     turn = begin(max_pauses=1)
     turn.reply("look")
@@ -338,13 +338,13 @@ def forwarded(begin: "Begin", kind: InterruptKind, name: str, **limits: object) 
     return turn
 
 
-def test_a_childs_interrupt_is_forwarded_as_call_slash_interrupt(begin: "Begin") -> None:
+def test_child_interrupt_is_forwarded_with_the_call_as_prefix(begin: "Begin") -> None:
     turn = forwarded(begin, InterruptKind.APPROVAL, "approval-1")
     assert turn.interrupts == ["call00001/approval-1"]
     assert isinstance(turn.action, AwaitPerson)
 
 
-def test_only_a_childs_interrupt_has_arguments_of_its_own(begin: "Begin") -> None:
+def test_only_a_child_interrupt_has_own_arguments(begin: "Begin") -> None:
     """A call of this turn has them in its reply."""
     turn = begin()
     asked: JsonObject = {"path": ["/srv"]}

@@ -73,7 +73,7 @@ def concluding(begin: "Begin", reason: EndReason = EndReason.STEP_CAP, **limits:
 # Rule 7. Concluding.
 
 
-def test_the_concluding_call_has_bounds_of_its_own(begin: "Begin") -> None:
+def test_concluding_call_has_separate_bounds(begin: "Begin") -> None:
     """30 s and 1,024 tokens unless the limits say otherwise; the token budget does not clamp it."""
     assert concluding(begin, tokens=5).action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
     changed = concluding(begin, conclude_seconds=5, conclude_tokens=256)
@@ -133,7 +133,7 @@ def test_without_retries_there_is_no_second_try(begin: "Begin") -> None:
     assert not turn.of(facts.Concluded)[0].retry
 
 
-def test_the_second_try_takes_one_of_the_retries_of_the_conclusion(begin: "Begin") -> None:
+def test_second_try_takes_a_retry_of_the_conclusion(begin: "Begin") -> None:
     """Failed attempts before it and after it take theirs: the formula of model calls stays."""
     turn = concluding(begin, max_retries=2)
     turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
@@ -147,7 +147,7 @@ def test_the_second_try_takes_one_of_the_retries_of_the_conclusion(begin: "Begin
     assert used_up.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
-def test_a_failed_attempt_at_the_second_try_leaves_it_the_second(begin: "Begin") -> None:
+def test_failed_attempt_at_the_second_try_keeps_the_second_try(begin: "Begin") -> None:
     turn = concluding(begin)
     turn.feed(ConcludedInput())
     turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
@@ -156,7 +156,7 @@ def test_a_failed_attempt_at_the_second_try_leaves_it_the_second(begin: "Begin")
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
-def test_which_try_it_is_follows_from_the_journal(begin: "Begin") -> None:
+def test_second_try_follows_from_the_journal(begin: "Begin") -> None:
     turn = concluding(begin)
     first = TurnMachine.resume(turn.facts)
     turn.feed(ConcludedInput())
@@ -165,7 +165,7 @@ def test_which_try_it_is_follows_from_the_journal(begin: "Begin") -> None:
     assert first.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
 
 
-def test_an_empty_reply_that_a_model_tells_as_a_failure_is_a_conclusion_without_text(begin: "Begin") -> None:
+def test_empty_reply_reported_as_failure_is_an_empty_conclusion(begin: "Begin") -> None:
     turn = concluding(begin)
     nothing = AttemptFailedInput(cause=Cause.EMPTY_REPLY, message="nothing came", usage=Usage(input_tokens=7))
     assert not turn.machine.may_end_with(nothing)
@@ -177,7 +177,7 @@ def test_an_empty_reply_that_a_model_tells_as_a_failure_is_a_conclusion_without_
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
-def test_calls_that_come_with_a_conclusion_are_noted_once_and_never_run(begin: "Begin") -> None:
+def test_calls_of_a_conclusion_are_recorded_once_and_never_run(begin: "Begin") -> None:
     turn = concluding(begin)
     new = turn.feed(ConcludedInput(text="Done.", calls=(ToolCall(name="write", arguments={"path": "a"}),)))
     assert [fact.kind for fact in new] == ["concluded", "turn_ended"]
@@ -239,7 +239,7 @@ def test_an_id_is_nine_letters_and_digits(begin: "Begin") -> None:
     assert len(turn.ready[0]) == 9
 
 
-def test_at_each_quiescent_point_each_call_has_exactly_one_result(begin: "Begin") -> None:
+def test_each_call_has_exactly_one_result_at_each_quiescent_point(begin: "Begin") -> None:
     turn = begin(tool_calls=2)
     turn.reply("look", ToolCall(name="nope", problem="there is no tool nope"), "look", "look")
     turn.settle()
@@ -247,7 +247,7 @@ def test_at_each_quiescent_point_each_call_has_exactly_one_result(begin: "Begin"
     assert sorted(fact.call for fact in turn.of(facts.CallSettled)) == made
 
 
-def test_arguments_that_were_no_json_go_back_as_an_empty_object(begin: "Begin") -> None:
+def test_invalid_json_arguments_become_an_empty_object(begin: "Begin") -> None:
     """With the error as the result; the journal keeps the text."""
     turn = begin()
     turn.reply(ToolCall(name="read", raw='{"path": "a.p'), "look")
@@ -257,7 +257,7 @@ def test_arguments_that_were_no_json_go_back_as_an_empty_object(begin: "Begin") 
     assert turn.result("call00001").result == "not executed: the arguments are not one whole JSON object"
 
 
-def test_a_batch_of_which_nothing_can_run_is_settled_at_once(begin: "Begin") -> None:
+def test_batch_without_a_runnable_call_is_settled_at_once(begin: "Begin") -> None:
     turn = begin(doom_threshold=None)
     turn.reply(ToolCall(name="read", raw="{"), ToolCall(name="nope", arguments={}, problem="there is no tool nope"))
     assert turn.action == CallModel(tools=True)
@@ -290,7 +290,7 @@ def test_length_without_calls_is_truncated(begin: "Begin") -> None:
 
 @pytest.mark.parametrize("names", [(), ("look", "look")])
 @pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
-def test_a_content_filter_fails_the_turn_and_runs_nothing(
+def test_content_filter_fails_the_turn_and_runs_no_call(
     begin: "Begin", limits: dict[str, object], names: tuple[str, ...]
 ) -> None:
     turn = begin(**limits)
@@ -322,7 +322,7 @@ def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
 # Rule 10. Retries.
 
 
-def test_the_wait_before_another_attempt_is_written_down_and_where_none_follows_there_is_none(begin: "Begin") -> None:
+def test_wait_before_a_retry_is_recorded_only_if_retried(begin: "Begin") -> None:
     turn = begin(max_retries=1)
     for _ in range(2):
         turn.feed(AttemptFailedInput(cause=Cause.RATE_LIMITED, wait=12.5))
@@ -332,9 +332,7 @@ def test_the_wait_before_another_attempt_is_written_down_and_where_none_follows_
 @pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
 @pytest.mark.parametrize("retries", [0, 1, 3])
 @pytest.mark.parametrize("cause", PASSING)
-def test_a_cause_that_may_pass_is_retried(
-    begin: "Begin", cause: Cause, retries: int, limits: dict[str, object]
-) -> None:
+def test_temporary_cause_is_retried(begin: "Begin", cause: Cause, retries: int, limits: dict[str, object]) -> None:
     turn = begin(max_retries=retries, **limits)
     for attempt in range(1, retries + 1):
         failed = turn.feed(AttemptFailedInput(cause=cause))[0]
@@ -351,7 +349,7 @@ def test_a_cause_that_may_pass_is_retried(
 
 @pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
 @pytest.mark.parametrize("cause", LASTING)
-def test_a_cause_that_will_not_pass_fails_at_once(begin: "Begin", cause: Cause, limits: dict[str, object]) -> None:
+def test_permanent_cause_fails_at_once(begin: "Begin", cause: Cause, limits: dict[str, object]) -> None:
     """400, 401, 403, 404, 422, context overflow, content filter."""
     turn = begin(**limits)
     turn.feed(AttemptFailedInput(cause=cause))
@@ -362,7 +360,7 @@ def test_a_cause_that_will_not_pass_fails_at_once(begin: "Begin", cause: Cause, 
     assert turn.end == Halt(Outcome.FAILED, reason.get(cause, EndReason.MODEL_ERROR))
 
 
-def test_each_phase_has_retries_of_its_own(begin: "Begin") -> None:
+def test_each_phase_has_separate_retries(begin: "Begin") -> None:
     turn = begin(StartedInput(prompt="x", synthesis=True), steps=2, max_retries=1)
     for _ in range(2):
         turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
@@ -390,7 +388,7 @@ def test_a_synthesis_without_retries_left_is_null(begin: "Begin", retries: int, 
 
 
 @pytest.mark.parametrize("text", BLANK)
-def test_a_blank_synthesis_is_none(begin: "Begin", text: str) -> None:
+def test_blank_synthesis_is_null(begin: "Begin", text: str) -> None:
     turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.step("look")
     turn.feed(SynthesizedInput(text=text))
@@ -398,7 +396,7 @@ def test_a_blank_synthesis_is_none(begin: "Begin", text: str) -> None:
     assert turn.action == CallModel(tools=True)
 
 
-def test_calls_that_start_with_their_reply_make_the_facts_of_calls_that_start_after_it() -> None:
+def test_calls_starting_with_the_reply_make_the_facts_of_later_starts() -> None:
     def begun() -> TurnMachine:
         return TurnMachine.start(StartedInput(prompt="go"))[0]
 
@@ -417,7 +415,7 @@ def test_calls_that_start_with_their_reply_make_the_facts_of_calls_that_start_af
     ]
 
 
-def test_no_call_starts_with_a_reply_that_is_reviewed() -> None:
+def test_no_call_starts_with_a_reviewed_reply() -> None:
     machine, _ = TurnMachine.start(StartedInput(prompt="go"))
     calls = (ToolCall(name="a", arguments={}),)
     machine.feed(ModelRepliedInput(calls=calls, starts=True, review=True, elapsed=1))

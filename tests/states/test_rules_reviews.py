@@ -51,7 +51,7 @@ def settled(turn: "Script") -> dict[str, CallStatus]:
 # Reviews.
 
 
-def test_nothing_of_a_reply_runs_before_its_review(begin: "Begin") -> None:
+def test_no_part_of_a_reply_runs_before_the_review(begin: "Begin") -> None:
     """The action has the calls, a call that cannot run has its result, and no call may start."""
     turn = begin()
     turn.reply("a", ToolCall(name="b", problem="unknown tool"), review=True)
@@ -65,7 +65,7 @@ def test_nothing_of_a_reply_runs_before_its_review(begin: "Begin") -> None:
     assert turn.ready == ["call00001"]
 
 
-def test_an_accepted_reply_goes_where_it_would_have_gone(begin: "Begin") -> None:
+def test_accepted_reply_leads_to_the_state_without_review(begin: "Begin") -> None:
     """With calls, without, cut off; also if none of its calls can run."""
     bad = ToolCall(name="b", problem="unknown tool")
     for reply, state in (
@@ -83,7 +83,7 @@ def test_an_accepted_reply_goes_where_it_would_have_gone(begin: "Begin") -> None
         assert [kind for kind in reviewed.kinds() if kind != "reviewed"] == plain.kinds()
 
 
-def test_a_refused_reply_costs_a_step_and_its_calls_are_refused(begin: "Begin") -> None:
+def test_refused_reply_costs_a_step_and_refuses_the_calls(begin: "Begin") -> None:
     """The model reads the feedback as the result of each call, and asks again in the next step."""
     turn = begin(steps=3)
     turn.reply("a", ToolCall(name="b", problem="unknown tool"), "c", review=True)
@@ -100,7 +100,7 @@ def test_a_refused_reply_costs_a_step_and_its_calls_are_refused(begin: "Begin") 
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 2, 5])
-def test_the_whole_turn_has_its_output_retries_and_then_fails(begin: "Begin", allowed: int) -> None:
+def test_output_retries_are_shared_by_the_turn_before_failure(begin: "Begin", allowed: int) -> None:
     turn = begin(output_retries=allowed, doom_threshold=None)
     for _ in range(allowed):
         turn.reply("a", review=True)
@@ -154,7 +154,7 @@ def test_calls_of_refused_replies_are_rounds_of_the_doom_loop(begin: "Begin") ->
     assert turn.action.reason is EndReason.DOOM_LOOP
 
 
-def test_a_check_that_fails_is_repeated_and_then_ends_the_turn(begin: "Begin") -> None:
+def test_failed_check_is_repeated_and_then_ends_the_turn(begin: "Begin") -> None:
     """It fails closed. The reply stays as it is, so the model is not called again."""
     turn = begin(max_retries=1)
     turn.reply("a", review=True)
@@ -176,7 +176,7 @@ def test_text_only_replies_and_conclusions_are_not_reviewed(begin: "Begin") -> N
         turn.feed(ReviewedInput())
 
 
-def test_neither_are_blank_and_filtered_replies(begin: "Begin") -> None:
+def test_blank_and_filtered_replies_are_not_reviewed(begin: "Begin") -> None:
     turn = begin()
     turn.reply(text=" ", review=True)
     assert turn.state is State.STREAM
@@ -184,7 +184,7 @@ def test_neither_are_blank_and_filtered_replies(begin: "Begin") -> None:
     assert turn.end == Halt(Outcome.FAILED, EndReason.CONTENT_FILTER)
 
 
-def test_a_message_waits_for_the_end_of_a_review(begin: "Begin") -> None:
+def test_message_waits_for_the_end_of_a_review(begin: "Begin") -> None:
     """An accepted answer would end the turn, and nobody would have read it."""
     turn = begin()
     turn.reply("a", review=True)
@@ -194,7 +194,7 @@ def test_a_message_waits_for_the_end_of_a_review(begin: "Begin") -> None:
     turn.feed(SteeredInput(text="wait"))
 
 
-def test_a_deadline_and_an_abort_close_the_calls_of_a_reply_in_review(begin: "Begin") -> None:
+def test_deadline_or_abort_closes_the_calls_of_a_reply_in_review(begin: "Begin") -> None:
     for stop, state in ((ExpireInput(), State.CONCLUDE), (AbortInput(), State.ABORTED)):
         turn = begin(seconds=5)
         turn.reply("a", review=True)
@@ -207,7 +207,7 @@ def test_a_deadline_and_an_abort_close_the_calls_of_a_reply_in_review(begin: "Be
 # Typed answers.
 
 
-def test_a_typed_answer_is_a_call_that_never_runs(begin: "Begin") -> None:
+def test_typed_answer_is_a_call_without_execution(begin: "Begin") -> None:
     """It takes no place in the budget, and its result says that it was accepted."""
     turn = begin(tool_calls=1)
     turn.reply(ANSWER, "save", review=True)
@@ -221,7 +221,7 @@ def test_a_typed_answer_is_a_call_that_never_runs(begin: "Begin") -> None:
     assert (reviewed.answer, reviewed.output) == ("call00001", {"n": 1})
 
 
-def test_one_of_several_typed_answers_is_taken(begin: "Begin") -> None:
+def test_only_the_chosen_typed_answer_is_accepted(begin: "Begin") -> None:
     turn = begin()
     turn.reply(ANSWER, ANSWER, review=True)
     turn.feed(ReviewedInput(answer="call00002"))
@@ -254,7 +254,7 @@ def test_a_typed_answer_without_a_review_is_refused(begin: "Begin") -> None:
         (ReviewedInput(), "call00001", "it is a typed answer, and an accepted reply names one"),
     ],
 )
-def test_a_review_names_a_typed_answer_of_its_reply(
+def test_review_must_name_a_typed_answer_of_the_reply(
     begin: "Begin", review: ReviewedInput, call: str, words: str
 ) -> None:
     turn = begin()
@@ -279,7 +279,7 @@ def direct(begin: "Begin", *others: str, **limits: object) -> "Script":
     return turn
 
 
-def test_a_result_that_is_the_answer_ends_the_turn_when_its_batch_is_settled(begin: "Begin") -> None:
+def test_final_result_ends_the_turn_after_the_batch(begin: "Begin") -> None:
     assert direct(begin).end == Halt(Outcome.FINISHED, EndReason.ANSWERED)
     turn = direct(begin, "log")
     assert turn.end is None
@@ -321,7 +321,7 @@ def test_an_answer_beats_a_deadline_and_an_abort_beats_both(begin: "Begin") -> N
         assert settled(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.ABORTED}
 
 
-def test_the_synthesis_is_not_asked_for_an_answer_that_is_there(begin: "Begin") -> None:
+def test_synthesis_is_skipped_if_a_call_gave_the_answer(begin: "Begin") -> None:
     turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.reply("report")
     turn.feed(CallStartedInput(call="call00001"))
@@ -344,7 +344,7 @@ def test_a_message_is_too_late_once_a_call_gave_the_answer(begin: "Begin") -> No
     assert ended.undelivered == ("wait",)
 
 
-def test_a_message_is_too_late_for_the_last_step_once_a_call_gave_the_answer(begin: "Begin") -> None:
+def test_message_is_too_late_for_the_last_step_after_a_final_result(begin: "Begin") -> None:
     """Nothing of the step is asked any more, so the spent cap does not count."""
     turn = begin(steps=1)
     turn.reply("report", "log")
@@ -354,7 +354,7 @@ def test_a_message_is_too_late_for_the_last_step_once_a_call_gave_the_answer(beg
     assert not turn.machine.takes_messages_before(CallSettledInput(call="call00002"))
 
 
-def test_a_message_is_not_taken_just_before_the_answer(begin: "Begin") -> None:
+def test_message_is_not_taken_just_before_the_answer(begin: "Begin") -> None:
     """No CHECK follows that would include it. After any other result of the last step, one does."""
     turn = begin(steps=1)
     turn.reply("report")
@@ -377,7 +377,7 @@ def test_a_message_is_not_taken_just_before_the_answer(begin: "Begin") -> None:
     assert not waiting.machine.takes_messages_before(answer)
 
 
-def test_of_results_that_come_together_each_may_be_the_answer(begin: "Begin") -> None:
+def test_each_of_several_simultaneous_results_may_be_the_answer(begin: "Begin") -> None:
     turn = begin(steps=2)
     turn.reply("report", "mail")
     for call in ("call00001", "call00002"):
@@ -389,7 +389,7 @@ def test_of_results_that_come_together_each_may_be_the_answer(begin: "Begin") ->
     assert turn.machine.may_end_with(answer, other)
 
 
-def test_the_next_reply_gives_an_answer_of_its_own(begin: "Begin") -> None:
+def test_next_reply_discards_an_earlier_typed_answer(begin: "Begin") -> None:
     """A typed answer of a refused reply is forgotten."""
     turn = begin()
     turn.reply(ANSWER, review=True)

@@ -61,21 +61,21 @@ def go(turn: Script, *calls: ToolCall | str, error: str | None = None, result: s
     return turn.action.stall
 
 
-def test_the_same_error_four_times_gives_a_hint_whatever_the_tool_and_its_arguments(begin: "Begin") -> None:
+def test_same_error_four_times_gives_a_hint_for_any_tool(begin: "Begin") -> None:
     turn = begin()
     hints = [go(turn, asks(name, n), error="no such file") for n, name in enumerate("abcab")]
     assert hints == [None, None, None, ERROR, ERROR]
     assert turn.state is State.STREAM
 
 
-def test_errors_that_differ_in_noise_alone_are_the_same(begin: "Begin") -> None:
+def test_errors_differing_only_in_noise_are_equal(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 2})
     assert go(turn, asks("a", 1), error="timed out after 1.5 s") is None
     assert go(turn, asks("a", 2), error="timed out after 2.1 s") is ERROR
 
 
 @pytest.mark.parametrize("other", [{"error": "no such folder"}, {"result": "no such file"}], ids=["error", "result"])
-def test_something_else_breaks_a_row_of_errors(begin: "Begin", other: dict[str, str]) -> None:
+def test_other_result_breaks_a_row_of_errors(begin: "Begin", other: dict[str, str]) -> None:
     turn = begin(**OFF | {"stall_errors": 3})
     given_ = [{"error": "no such file"}] * 2
     hints = [go(turn, asks("a", n), **one) for n, one in enumerate([*given_, other, *given_, *given_])]
@@ -93,7 +93,7 @@ def test_all_calls_of_a_round_must_have_the_error(begin: "Begin") -> None:
     assert [fact.stall for fact in turn.of(facts.StepStarted)] == [None, None, None, ERROR]
 
 
-def test_a_round_with_two_errors_has_no_common_one(begin: "Begin") -> None:
+def test_round_with_two_errors_has_no_common_error(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 2})
     for _ in range(3):
         turn.reply("a", "b")
@@ -102,7 +102,7 @@ def test_a_round_with_two_errors_has_no_common_one(begin: "Begin") -> None:
         assert turn.action == CallModel(tools=True)
 
 
-def test_six_rounds_with_nothing_new_give_a_hint(begin: "Begin") -> None:
+def test_six_rounds_without_news_give_a_hint(begin: "Begin") -> None:
     """A cycle of five rounds is not a doom loop."""
     turn = begin()
     hints = [go(turn, name) for name in "abcde" * 3]
@@ -117,7 +117,7 @@ def test_a_new_call_and_a_new_result_are_news(begin: "Begin") -> None:
     assert go(turn, "b", result="more") is None
 
 
-def test_within_one_round_a_call_is_new_once(begin: "Begin") -> None:
+def test_call_repeated_within_a_round_is_new_once(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_rounds": 2})
     assert [go(turn, *"aa"), go(turn, "a"), go(turn, *"aaa")] == [None, None, NOTHING]
     stalls = turn.machine.turn.rounds.stalls
@@ -127,13 +127,13 @@ def test_within_one_round_a_call_is_new_once(begin: "Begin") -> None:
     assert (len(stalls.seen), stalls.checksum) == (50, crc32(stalls.seen.encode()))
 
 
-def test_an_error_has_the_first_word(begin: "Begin") -> None:
+def test_hint_about_errors_precedes_the_hint_about_news(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 3, "stall_rounds": 2})
     assert [go(turn, "a", error="no") for _ in range(4)] == [None, None, ERROR, ERROR]
 
 
 @pytest.mark.parametrize("status", [CallStatus.REFUSED, CallStatus.UNKNOWN, CallStatus.ABORTED, CallStatus.REJECTED])
-def test_calls_that_were_denied_or_stopped_neither_count_nor_break_a_row(begin: "Begin", status: CallStatus) -> None:
+def test_denied_or_stopped_calls_neither_count_nor_break_a_row(begin: "Begin", status: CallStatus) -> None:
     turn = begin(**OFF | {"stall_errors": 2, "stall_rounds": 2})
     hints, stalls = [], []
     for now in (CallStatus.ERROR, status, CallStatus.ERROR, status, status):
@@ -147,14 +147,14 @@ def test_calls_that_were_denied_or_stopped_neither_count_nor_break_a_row(begin: 
     assert stalls[4] == stalls[3] == replace(stalls[2], stall=None)
 
 
-def test_tools_that_are_left_out_do_not_count(begin: "Begin") -> None:
+def test_exempt_tools_do_not_count(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_rounds": 2})
     poll = ToolCall(name="poll", arguments={}, ignore_in_loop_detection=True)
     assert [go(turn, poll) for _ in range(5)] == [None] * 5
     assert turn.machine.turn.rounds.stalls.seen == ""
 
 
-def test_calls_that_cannot_run_count_with_their_error(begin: "Begin") -> None:
+def test_calls_unable_to_run_count_with_the_error(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 2})
     for n in range(2):
         turn.reply(ToolCall(name=f"fly{n}", problem="send JSON"))
@@ -162,7 +162,7 @@ def test_calls_that_cannot_run_count_with_their_error(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("at", ["before the reply", "while the calls run"])
-def test_a_message_is_news(begin: "Begin", at: str) -> None:
+def test_message_counts_as_news(begin: "Begin", at: str) -> None:
     turn = begin(**OFF | {"stall_errors": 2, "stall_rounds": 2})
     go(turn, "a", error="no")
     if at == "before the reply":
@@ -177,7 +177,7 @@ def test_a_message_is_news(begin: "Begin", at: str) -> None:
     assert go(turn, "a", error="no") is ERROR
 
 
-def test_a_hint_is_over_with_its_step(begin: "Begin") -> None:
+def test_hint_ends_with_the_step(begin: "Begin") -> None:
     turn = begin(steps=3, **OFF | {"stall_errors": 2})
     for n in range(2):
         go(turn, asks("a", n), error="no")
@@ -187,7 +187,7 @@ def test_a_hint_is_over_with_its_step(begin: "Begin") -> None:
     assert turn.machine.turn.stall is None
 
 
-def test_both_can_be_switched_off(begin: "Begin") -> None:
+def test_both_stall_limits_can_be_switched_off(begin: "Begin") -> None:
     turn = begin(**OFF)
     assert [go(turn, "a", error="no") for _ in range(9)] == [None] * 9
     assert turn.of(facts.CallSettled)[0].key == ""
@@ -204,14 +204,14 @@ def test_a_doom_loop_comes_before_a_stall(begin: "Begin", compare: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["boocode", "opencode", "glm-cli"])
-def test_the_plans_of_other_systems_know_no_stalls(name: PresetName) -> None:
+def test_other_system_presets_detect_no_stalls(name: PresetName) -> None:
     assert not Limits.preset(name).watches_stalls
     assert Limits.preset("default").watches_stalls
     assert Limits(stall_errors=None).watches_stalls
     assert Limits(stall_rounds=None).watches_stalls
 
 
-def test_the_shortest_loop_is_that_of_every_detector() -> None:
+def test_shortest_loop_is_the_minimum_over_all_detectors() -> None:
     assert Limits().shortest_loop == 3
     assert Limits(doom_threshold=9, stall_response="loop").shortest_loop == 4
     assert Limits(doom_threshold=9, stall_errors=8, stall_response="loop").shortest_loop == 7
@@ -233,7 +233,7 @@ def stopped(turn: Script) -> bool:
 
 @pytest.mark.parametrize("compare", ["results", "calls"])
 @pytest.mark.parametrize("threshold", [None, 3])
-def test_a_limit_may_make_it_a_doom_loop(begin: "Begin", compare: str, threshold: int | None) -> None:
+def test_repeated_error_may_be_a_doom_loop(begin: "Begin", compare: str, threshold: int | None) -> None:
     turn = begin(doom_threshold=threshold, doom_compare=compare, stall_errors=2, stall_response="loop")
     assert stopped(turn)
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
@@ -242,7 +242,7 @@ def test_a_limit_may_make_it_a_doom_loop(begin: "Begin", compare: str, threshold
     assert turn.end == Halt(Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
 
 
-def test_rounds_without_news_too(begin: "Begin") -> None:
+def test_rounds_without_news_may_be_a_doom_loop(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_rounds": 2, "stall_response": "loop"})
     for name in "abab":
         assert turn.action == CallModel(tools=True)
@@ -250,7 +250,7 @@ def test_rounds_without_news_too(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
 
 
-def test_a_loop_of_equal_rounds_keeps_its_tools(begin: "Begin") -> None:
+def test_loop_of_equal_rounds_keeps_the_tools(begin: "Begin") -> None:
     turn = begin(doom_threshold=2, stall_errors=None, stall_rounds=2, stall_response="loop")
     for name in "abab":
         turn.step(name)
@@ -258,7 +258,7 @@ def test_a_loop_of_equal_rounds_keeps_its_tools(begin: "Begin") -> None:
     assert turn.machine.turn.rounds.tools == ("a", "b")
 
 
-def test_a_nudge_comes_first_with_the_words_of_the_stall(begin: "Begin") -> None:
+def test_nudge_comes_first_with_the_words_of_the_stall(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 2, "stall_response": "loop", "nudges": 1})
     assert not stopped(turn)
     assert turn.action == CallModel(tools=True, nudge=True, stall=ERROR)
@@ -272,7 +272,7 @@ def test_a_nudge_comes_first_with_the_words_of_the_stall(begin: "Begin") -> None
     [({"stall_errors": 2}, "keeps getting the same error"), ({"stall_rounds": 2}, "finds out nothing new")],
     ids=["errors", "rounds"],
 )
-def test_a_person_may_be_asked(begin: "Begin", limits: dict[str, object], what: str) -> None:
+def test_question_about_a_stall_pauses_the_turn(begin: "Begin", limits: dict[str, object], what: str) -> None:
     turn = begin(**OFF | limits | {"stall_response": "loop", "doom_response": "ask"})
     asked = None
     for _ in range(3):
@@ -289,7 +289,7 @@ def test_a_person_may_be_asked(begin: "Begin", limits: dict[str, object], what: 
     assert isinstance(turn.action, CallModel)
 
 
-def test_a_doom_loop_beside_a_stall_that_gives_a_hint_is_asked_about_as_such(begin: "Begin") -> None:
+def test_doom_loop_beside_a_stall_hint_is_asked_about_as_a_loop(begin: "Begin") -> None:
     turn = begin(doom_response="ask", stall_rounds=2)
     for _ in range(3):
         turn.step("a")
@@ -298,14 +298,14 @@ def test_a_doom_loop_beside_a_stall_that_gives_a_hint_is_asked_about_as_such(beg
     assert turn.action.interrupts[0].question == "The model keeps asking for the same calls (a). Go on?"
 
 
-def test_always_leaves_the_tools_out(begin: "Begin") -> None:
+def test_always_removes_the_tools_of_the_stall(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 2, "stall_response": "loop", "doom_response": "ask"})
     assert stopped(turn)
     turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.ALWAYS))
     assert not stopped(turn)
 
 
-def test_a_message_comes_before_the_last_result_only_if_it_stops_the_turn(begin: "Begin") -> None:
+def test_message_precedes_the_last_result_only_if_stopping_the_turn(begin: "Begin") -> None:
     for response in ("hint", "loop"):
         turn = begin(**OFF | {"stall_errors": 2, "stall_response": response})
         turn.reply("a")
@@ -354,7 +354,7 @@ def by_the_rules(rounds: list[list[tuple[str, CallStatus, str]]], limits: Limits
 
 
 @given(ROUNDS, LIMITS)
-def test_stalls_are_those_of_the_rules_and_of_the_replay(
+def test_stalls_agree_with_the_rules_and_the_replay(
     rounds: list[list[tuple[str, CallStatus, str]]], limits: dict[str, object]
 ) -> None:
     bounds = Limits.model_validate(limits)
@@ -388,7 +388,7 @@ def test_a_hint_changes_no_path(compare: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"stall_response": "hint", "doom_threshold": 2}, {}], ids=["a hint", "a loop"])
-def test_the_walk_finds_the_same_without_its_reductions(fields: dict[str, object]) -> None:
+def test_walk_agrees_with_the_walk_without_reductions(fields: dict[str, object]) -> None:
     fields = OFF | {"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop"} | fields
     limits = Limits.model_validate(fields | {"steps": 3, "tool_calls": None, "max_retries": 0, "max_pauses": 0})
     case = Case(limits, widest=1)
@@ -398,7 +398,7 @@ def test_the_walk_finds_the_same_without_its_reductions(fields: dict[str, object
 
 
 @pytest.mark.parametrize("response", ["stop", "ask"])
-def test_the_walk_knows_stalls_that_are_doom_loops(response: str) -> None:
+def test_walk_covers_stalls_as_doom_loops(response: str) -> None:
     fields = OFF | {"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop", "max_retries": 0, "max_pauses": 1}
     case = Case(Limits.model_validate(fields | {"steps": 3, "tool_calls": 4, "doom_response": response}), widest=1)
     assert "doom_loop/doom_loop" in walk(case, machine=ConformingMachine).ends
