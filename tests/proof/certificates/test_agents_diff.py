@@ -43,7 +43,7 @@ def diff(text: str, *options: str) -> str:
     return said.stdout
 
 
-def test_a_change_in_one_line() -> None:
+def test_diff_lists_changed_bounds_with_old_and_new_value() -> None:
     """The example of a review: more steps, and a tool that asks."""
     text = REFACTORER.replace("steps: 5", "steps: 20").replace("[read_file]", "[read_file, ask_user_input]")
     assert " ".join(diff(text).split()) == (
@@ -77,13 +77,13 @@ def test_a_change_in_one_line() -> None:
         ("Refactor.", "Refactor well.", ""),
     ],
 )
-def test_what_a_change_does(old: str, new: str, said: str) -> None:
+def test_diff_describes_the_effect_of_each_change(old: str, new: str, said: str) -> None:
     told = " ".join(diff(REFACTORER.replace(old, new)).split())
     assert said in told
     assert (told == "No bound of an agent changed.") == (said == "")
 
 
-def test_the_team_changes_with_its_sub_agents() -> None:
+def test_team_bounds_change_with_the_sub_agents() -> None:
     reader = "\n---\nname: Reader\ndescription: Reads.\nmode: subagent\nsteps: 3\ntools: [read_file]\n---\nRead.\n"
     said = " ".join(diff(REFACTORER.replace("[read_file]", "[read_file, Reader]") + reader).split())
     assert "steps of the whole tree none -> 155" in said
@@ -99,7 +99,7 @@ def test_agents_are_added_and_removed() -> None:
     assert gone.stdout == "Refactorer: removed\n"
 
 
-def test_a_version_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_version_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.md").write_bytes(b"\xe9")
     for file, why in (("none.md", "there is no such file: "), (str(tmp_path / "latin.md"), "is not UTF-8")):
         refused = run("--diff", "old.md", file)
@@ -108,7 +108,7 @@ def test_a_version_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert why in refused.stderr
 
 
-def test_json_has_one_object_for_each_agent() -> None:
+def test_json_has_an_object_for_each_agent() -> None:
     (one,) = map(json.loads, diff(REFACTORER.replace("steps: 5", "steps: 20\nbudget: null"), "--json").splitlines())
     changes: dict[str, Any] = {change["what"]: change for change in one.pop("changes")}
     assert one == {

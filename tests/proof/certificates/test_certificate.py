@@ -83,7 +83,7 @@ def who_wrote(name: str, engine: Values, agent: Values, steps: int | None) -> st
 
 
 @given(engines, own, flags)
-def test_the_values_are_those_that_bind_the_turn(engine: Values, agent: Values, steps: int | None) -> None:
+def test_certified_values_equal_the_bounds_of_the_turn(engine: Values, agent: Values, steps: int | None) -> None:
     """Written out from the rules, not from the code that makes the certificate."""
     bounds = named(certificate(agent_of(agent), Limits(**engine), steps=steps))
     limits = in_force(engine, agent, steps)
@@ -116,7 +116,7 @@ def test_the_values_are_those_that_bind_the_turn(engine: Values, agent: Values, 
 
 
 @given(engines, own, flags)
-def test_each_value_is_put_down_to_whoever_decided_it(engine: Values, agent: Values, steps: int | None) -> None:
+def test_each_bound_names_the_deciding_setting(engine: Values, agent: Values, steps: int | None) -> None:
     limits = in_force(engine, agent, steps)
     for bound in certificate(agent_of(agent), Limits(**engine), steps=steps).bounds:
         for setting in bound.settings:
@@ -128,14 +128,14 @@ def test_each_value_is_put_down_to_whoever_decided_it(engine: Values, agent: Val
 
 
 @given(engines, own, flags)
-def test_a_certificate_is_the_same_after_a_journey(engine: Values, agent: Values, steps: int | None) -> None:
+def test_certificate_survives_serialization(engine: Values, agent: Values, steps: int | None) -> None:
     certified = certificate(agent_of(agent), Limits(**engine), steps=steps)
     text = json.dumps(certified.to_json())
     assert Certificate.from_json(json.loads(text)) == certified
     assert is_valid(json.loads(text))
 
 
-def test_every_limit_stands_behind_a_bound() -> None:
+def test_every_limit_is_behind_a_bound() -> None:
     """Also a limit that somebody will add: it bounds something, or says how. When notices come bounds nothing."""
     bounds = bounds_of(Limits())
     assert {name for bound in bounds for name in bound.settings} == set(Limits.model_fields) - {"step_notices"}
@@ -160,7 +160,7 @@ def test_every_limit_stands_behind_a_bound() -> None:
         ({"steps": 5}, None, 300, (200, "ceiling")),
     ],
 )
-def test_who_decided_the_cap(
+def test_origin_of_the_cap_is_the_smaller_setting(
     agent: Values, engine: Limits | None, steps: int | None, expected: tuple[int, str]
 ) -> None:
     """The ceiling does where `steps` is unset or above it; 0 is a number."""
@@ -168,7 +168,7 @@ def test_who_decided_the_cap(
     assert (bound.value, bound.set_by) == expected
 
 
-def test_a_derived_bound_names_the_settings_that_it_comes_from() -> None:
+def test_derived_bound_names_the_underlying_settings() -> None:
     certified = certificate(Agent(name="Tester", steps=5, max_retries=1), Limits(concluding="within"))
     bound = named(certified)["model calls"]
     assert (bound.value, bound.formula) == (10, "(allowance + 1) x (1 + max_retries) = (4 + 1) x (1 + 1)")
@@ -188,14 +188,14 @@ def test_compactions_are_part_of_the_formula() -> None:
     assert (bound.value, bound.formula) == (28, formula)
 
 
-def test_a_limit_that_is_switched_off_is_somebodys_decision() -> None:
+def test_limit_switched_off_names_the_deciding_setting() -> None:
     """Off by default and off by the agent are two things."""
     bounds = named(certificate(Agent.model_validate({"name": "Tester", "budget": None})))
     assert (bounds["tool calls"].value, bounds["tool calls"].set_by) == (None, "agent")
     assert (bounds["tokens"].value, bounds["tokens"].set_by) == (None, "default")
 
 
-def test_what_may_be_overshot_is_not_called_exact() -> None:
+def test_bounds_with_overshoot_are_not_called_exact() -> None:
     exactness = {bound.bound: bound.exactness.value for bound in certificate(Agent(name="Tester")).bounds}
     assert {name: degree for name, degree in exactness.items() if degree != "exact"} == {
         "tokens": "overshot_by_one_reply",
@@ -207,7 +207,7 @@ def test_what_may_be_overshot_is_not_called_exact() -> None:
     }
 
 
-def test_the_response_to_a_doom_loop_is_told() -> None:
+def test_response_to_a_doom_loop_is_certified() -> None:
     asks = named(certificate(Agent(name="Tester", doom_response="ask", doom_threshold=4)))["rounds that repeat"]
     off = named(certificate(Agent(name="Tester", doom_threshold=None)))["rounds that repeat"]
     assert (
@@ -216,7 +216,7 @@ def test_the_response_to_a_doom_loop_is_told() -> None:
     assert (off.value, off.formula) == (None, "doom_threshold")
 
 
-def test_the_chart_is_named_by_what_its_rows_say() -> None:
+def test_chart_digest_is_the_hash_of_the_rows() -> None:
     chart = certificate(Agent(name="Tester")).chart
     text = "".join(f"{row.name} {row.reason or ''}\n" for row in ROWS)
     assert (chart.version, chart.rows, chart.digest) == (VERSION, 75, hashlib.sha256(text.encode()).hexdigest())
@@ -240,13 +240,13 @@ def below(certified: Certificate) -> dict[str, tuple[int, tuple[str, ...]]]:
     return {one.tool: (one.depth, one.calls) for one in certified.sub_agents.agents}
 
 
-def test_an_agent_without_sub_agents_has_no_field_for_them() -> None:
+def test_agent_without_sub_agents_has_no_sub_agents_field() -> None:
     data = certificate(Agent(name="Tester"), subagent_tools=calling()).to_json()
     assert set(data) == {"schema", "agent", "chart", "bounds", "reply", "code"}
     assert data == certificate(Agent(name="Tester")).to_json()
 
 
-def test_sub_agents_are_certified_with_the_rule_of_their_leases() -> None:
+def test_sub_agents_are_certified_with_the_lease_rule() -> None:
     certified = certificate(
         Agent(name="Lead"),
         Limits(nudges=2),
@@ -271,13 +271,13 @@ def test_a_cycle_of_sub_agents_is_shown_once() -> None:
     assert below(certified) == {"lead": (1, ("lead", "a")), "a": (1, ("b",)), "b": (2, ("a", "lead"))}
 
 
-def test_sub_agents_are_shown_as_deep_as_they_may_be_called() -> None:
+def test_sub_agents_are_shown_to_the_maximum_depth() -> None:
     """The calls of the third one never run."""
     certified = certificate(Agent(name="A"), subagent_tools=calling(A=("B",), B=("C",), C=("D",), D=("E",)))
     assert below(certified) == {"b": (1, ("c",)), "c": (2, ("d",)), "d": (3, ())}
 
 
-def test_the_schema_has_one_field_that_need_not_be_there() -> None:
+def test_schema_has_a_single_optional_field() -> None:
     data = certificate(Agent(name="Tester")).to_json()
     assert FROZEN["required"] == ["schema", "agent", "chart", "bounds", "reply", "code"]
     assert set(FROZEN["properties"]) - set(FROZEN["required"]) == {"sub_agents"}
@@ -294,7 +294,7 @@ def test_steps_out_of_range_are_refused() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_an_engine_explains_is_what_its_turns_run_under() -> None:
+async def test_explained_bounds_equal_the_bounds_of_turns() -> None:
     store, agent = MemoryStore(), Agent(name="Tester", steps=500, max_retries=1)
     async with Engine(model=ScriptedModel("Done."), store=store, limits=Limits(ceiling=9, nudges=2)) as engine:
         turn = await engine.run(agent, "hi")
@@ -314,7 +314,7 @@ async def test_what_an_engine_explains_is_what_its_turns_run_under() -> None:
     }
 
 
-def test_a_certificate_is_printed_as_a_line_for_each_bound() -> None:
+def test_printed_certificate_has_a_line_for_each_bound() -> None:
     helper = agent_tool(Agent(name="Helper", description="Helps."))
     explained = explain(Engine(model=ScriptedModel("Done."), tools=[helper]), Agent(name="Tester", steps=5))
     first, cap, *rest = str(explained).splitlines()
@@ -383,7 +383,7 @@ def test_the_schema_is_frozen() -> None:
         (("bounds", 0), {}),
     ],
 )
-def test_the_schema_refuses_what_the_reader_refuses(path: tuple[str | int, ...], value: object) -> None:
+def test_schema_and_reader_refuse_the_same_data(path: tuple[str | int, ...], value: object) -> None:
     data: Any = certificate(Agent(name="Tester")).to_json()
     assert is_valid(data)
     *way, last = path

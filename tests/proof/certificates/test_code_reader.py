@@ -39,7 +39,7 @@ def wary(_ctx: TurnContext, _prompt: str) -> None: ...
 def polite(_ctx: TurnContext, _text: str) -> None: ...
 
 
-def test_of_the_built_in_tools_two_ask_a_person(tmp_path: Path) -> None:
+def test_two_built_in_tools_ask_a_person(tmp_path: Path) -> None:
     code = certified_code(AGENT, builtin_tools(tmp_path))
     assert {one.tool: one.asks for one in code.tools or ()} == {
         "list_files": "never",
@@ -51,7 +51,7 @@ def test_of_the_built_in_tools_two_ask_a_person(tmp_path: Path) -> None:
     assert code.may_ask
 
 
-def test_a_tool_asks_never_only_if_it_cannot() -> None:
+def test_tool_never_asks_only_without_a_way_to_ask() -> None:
     """With its context it can ask a question, with `on_crash="ask"` a crash asks, and an approval asks before."""
 
     @tool
@@ -88,7 +88,7 @@ def test_unknown_tools_and_hooks_before_calls_may_ask() -> None:
         (certified_code(Agent(name="Tester", hooks=[picky], guardrails=[wary]), []), "always", True),
     ],
 )
-def test_who_reviews_replies(code: CertifiedCode, reviews: Reviews, may_refuse: bool) -> None:
+def test_reply_reviewers_are_listed(code: CertifiedCode, reviews: Reviews, may_refuse: bool) -> None:
     assert (code.reviews, code.may_refuse) == (reviews, may_refuse)
 
 

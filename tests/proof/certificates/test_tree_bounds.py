@@ -20,7 +20,7 @@ async def note(text: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_a_team_can_take_all_that_its_certificate_allows() -> None:
+async def test_team_can_reach_the_certified_bounds() -> None:
     """The bound is reached: two steps that each call the reader, whose only step calls its tool."""
     limits = {"max_retries": 0, "max_calls_per_step": 1, "doom_threshold": None, "budget": None}
     reader = Agent.model_validate(
@@ -92,7 +92,7 @@ def test_no_spending_of_calls_exceeds_the_bound(team: tuple[Caller, dict[str, Ca
 
 
 @given(teams)
-def test_an_agent_that_calls_nobody_is_bounded_by_its_own_limits(team: tuple[Caller, dict[str, Caller]]) -> None:
+def test_agent_without_sub_agents_is_bounded_by_own_limits(team: tuple[Caller, dict[str, Caller]]) -> None:
     one = team[0][0]
     alone = TreeBounds(turns=1, steps=one.cap, model_calls=one.model_calls, tool_calls=one.calls)
     assert tree_bounds((one, ()), team[1], 3) == tree_bounds(team[0], team[1], 0) == alone

@@ -93,7 +93,7 @@ def table(*options: str) -> dict[int, list[str]]:
     return rows(said.stdout)
 
 
-def test_rows_that_an_agent_never_takes_are_left_out() -> None:
+def test_rows_unreachable_by_an_agent_are_left_out() -> None:
     reader = table("--agent", "Reader")
     assert set(reader) < set(range(1, len(ROWS) + 1))
     assert {2, 11, 14, 16, 47} <= set(reader)
@@ -111,7 +111,7 @@ def test_guards_carry_the_numbers_of_the_agent() -> None:
     assert lead[17][2] == "a retry of 3 left and the cause may pass"
 
 
-def test_row_of_idle_steps_is_left_out_without_their_limit(team: Path) -> None:
+def test_row_of_idle_steps_is_left_out_without_the_limit(team: Path) -> None:
     """Other rows no longer say that a call ran lately."""
     (team / "AGENTS.md").write_text(TEAM.replace("steps: 12", "steps: 12\nidle_steps: null"), encoding="utf-8")
     lead = table("--agent", "Lead")
@@ -119,7 +119,7 @@ def test_row_of_idle_steps_is_left_out_without_their_limit(team: Path) -> None:
     assert not [cells for cells in lead.values() if "lately" in cells[2] or "in a row" in cells[2]]
 
 
-def test_tools_stand_at_the_rows_where_they_act() -> None:
+def test_tools_are_listed_at_the_rows_of_action() -> None:
     lead = table("--agent", "Lead", "--tools", "my_tools.py", "--hooks", "my_hooks.py")
     asks = "asks by deploy, may ask by ask_user_input, request_read_access"
     assert {row: cells[-1] for row, cells in lead.items() if cells[-1]} == {
@@ -135,7 +135,7 @@ def test_tools_stand_at_the_rows_where_they_act() -> None:
     assert 14 not in lead, "every reply is reviewed"
 
 
-def test_a_sub_agent_that_asks_pauses_its_caller(team: Path) -> None:
+def test_asking_sub_agent_pauses_the_caller(team: Path) -> None:
     text = TEAM.replace("steps: 12\n", "steps: 12\ntools: [Editor]\n")
     (team / "AGENTS.md").write_text(text, encoding="utf-8")
     assert 44 in table("--agent", "Lead")
@@ -143,14 +143,14 @@ def test_a_sub_agent_that_asks_pauses_its_caller(team: Path) -> None:
     assert 44 not in table("--agent", "Lead")
 
 
-def test_unknown_tools_may_do_everything(team: Path) -> None:
+def test_unknown_tools_may_take_every_action(team: Path) -> None:
     (team / "AGENTS.md").write_text("---\nname: One\ntools: [elsewhere]\n---\nGo.\n", encoding="utf-8")
     unknown = table()
     assert unknown[14][-1] == unknown[44][-1] == "(some tools are unknown)"
     assert 45 in unknown
 
 
-def test_the_synthesis_of_an_app_has_its_row() -> None:
+def test_synthesis_of_an_app_has_a_row() -> None:
     assert 46 not in table("--agent", "Reader")
     assert 46 in table("--agent", "Reader", "--synthesis")
 
@@ -177,7 +177,7 @@ def test_the_page_has_the_chart_the_team_and_the_bounds() -> None:
     assert f"can take {len(numbers)} of the {len(ROWS)} rows of the chart" in said.stdout
 
 
-def test_without_a_name_all_agents_have_their_pages() -> None:
+def test_all_agents_have_pages_without_a_given_name() -> None:
     said = run("--agents", "AGENTS.md")
     assert re.findall(r"(?m)^# (.*)", said.stdout) == ["Lead", "Editor", "Reader"]
     refused = run("--agents", "AGENTS.md", "--format", "mermaid")
@@ -185,7 +185,7 @@ def test_without_a_name_all_agents_have_their_pages() -> None:
     assert "a picture in mermaid shows one agent: choose one with --agent: Lead, Editor, Reader" in refused.stderr
 
 
-def test_pages_are_kept_beside_the_agents(team: Path) -> None:
+def test_pages_are_written_beside_the_agents(team: Path) -> None:
     """The check names a stale page after a change of the agents, and the page of an agent that is gone."""
     written = run("--agents", "AGENTS.md", "--write", "agents")
     names = ["lead.md", "editor.md", "reader.md"]
@@ -205,7 +205,7 @@ def test_pages_are_kept_beside_the_agents(team: Path) -> None:
     ]
 
 
-def test_names_in_any_script_have_pages_of_their_own(team: Path) -> None:
+def test_names_in_any_script_have_separate_pages(team: Path) -> None:
     (team / "AGENTS.md").write_text("---\nname: 日本 語\n---\nx\n\n---\nname: 中国\n---\ny\n", "utf-8")
     written = run("--agents", "AGENTS.md", "--write", "agents").stdout.splitlines()
     assert written == [f"wrote {Path('agents', name)}" for name in ("日本_語.md", "中国.md")]
@@ -221,14 +221,14 @@ def test_an_agent_has_no_overlay(options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-def test_the_chart_of_an_agent_as_svg() -> None:
+def test_chart_of_an_agent_is_drawn_as_svg() -> None:
     said = run("--agents", "AGENTS.md", "--agent", "Reader", "--format", "svg")
     assert said.exit_code == 0
     assert "STREAM" in said.stdout
     assert "PAUSED" not in said.stdout
 
 
-def test_a_name_cannot_leave_its_label(team: Path) -> None:
+def test_agent_name_is_escaped_in_mermaid_and_markdown(team: Path) -> None:
     """Neither in Mermaid nor in Markdown."""
     name = 'Re"ad;er <b>`x`|%'
     (team / "AGENTS.md").write_text(

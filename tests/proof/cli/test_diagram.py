@@ -62,7 +62,7 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
         (("--view", "overview", "--format", "table"), lambda picture: overview_to_table(extract_overview(picture))),
     ],
 )
-def test_a_format_is_printed_and_nothing_else(options: tuple[str, ...], text: object) -> None:
+def test_stdout_contains_only_the_chosen_format(options: tuple[str, ...], text: object) -> None:
     result = run(*options, env={"PATH": ""})
     assert callable(text)
     assert (result.exit_code, result.stdout, result.stderr) == (0, text(extract()), "")
@@ -101,14 +101,14 @@ def test_the_check_names_a_stale_file_and_exits_with_1(tmp_path: Path, name: str
     assert result.stderr == f"to update them: `turnwright diagram --write {copy}`\n"
 
 
-def test_the_check_names_what_is_missing(tmp_path: Path) -> None:
+def test_check_names_missing_files(tmp_path: Path) -> None:
     result = run("--check", str(tmp_path / "none"))
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [f"{tmp_path / 'none' / name} is missing" for name in NAMES]
 
 
 @needs_graphviz
-def test_what_is_written_passes_the_check(tmp_path: Path) -> None:
+def test_written_files_pass_the_check(tmp_path: Path) -> None:
     made = tmp_path / "new" / "diagrams"
     written = run("--write", str(made))
     assert written.exit_code == 0
@@ -118,7 +118,7 @@ def test_what_is_written_passes_the_check(tmp_path: Path) -> None:
     assert (again.exit_code, again.stdout) == (0, f"{made} is up to date\n")
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+def test_uncreatable_directory_is_an_error_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = run("--write", str(tmp_path / "file"))
     assert (result.exit_code, result.stdout) == (2, "")
@@ -138,7 +138,7 @@ def test_a_directory_that_cannot_be_made_is_an_error_without_a_traceback(tmp_pat
         ("--coverage", "x", "--turn", "x"),
     ],
 )
-def test_two_things_at_once_are_refused(options: tuple[str, ...]) -> None:
+def test_conflicting_options_are_refused(options: tuple[str, ...]) -> None:
     result = run(*options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "give one of them" in result.stderr
@@ -159,7 +159,7 @@ def test_overlays_need_the_full_view(view: str, overlay: str) -> None:
         *(("review", form, "dot, mermaid, svg") for form in ("table", "page")),
     ],
 )
-def test_a_view_names_its_formats_when_it_lacks_one(view: str, form: str, formats: str) -> None:
+def test_unsupported_format_of_a_view_lists_the_supported_formats(view: str, form: str, formats: str) -> None:
     result = run("--view", view, "--format", form)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"turnwright diagram: --view {view} excludes --format {form}: use {formats}\n"
@@ -172,7 +172,7 @@ def test_page_refuses_an_overlay(overlay: str) -> None:
     assert "use mermaid, dot, svg or table" in result.stderr
 
 
-def test_an_unknown_format_is_a_usage_error_that_names_the_known_ones() -> None:
+def test_unknown_format_is_a_usage_error_with_the_known_formats() -> None:
     result = run("--format", "png")
     assert (result.exit_code, result.stdout) == (2, "")
     assert all(name in result.stderr for name in ("mermaid", "dot", "svg", "table", "page"))
@@ -212,7 +212,7 @@ def recorded(tmp_path: Path) -> Recorded:
     return Recorded(turn, store, RowCounts.now() - before)
 
 
-def test_a_recorded_turn_is_drawn_with_the_rows_that_driving_it_took(recorded: Recorded) -> None:
+def test_recorded_turn_is_drawn_with_the_rows_taken(recorded: Recorded) -> None:
     result = run("--turn", recorded.id, "--store", recorded.store, "--format", "table")
     assert (result.exit_code, result.stderr) == (0, "")
     assert column(result.stdout) == [str(count) if count else "" for count in recorded.counts.taken]
@@ -246,7 +246,7 @@ def test_a_recorded_turn_is_drawn_in_every_format(recorded: Recorded, form: str,
     assert f"turn {recorded.id}: cap_hit: step_cap" in result.stdout
 
 
-def test_a_journal_that_does_not_follow_from_the_chart_is_not_drawn(recorded: Recorded, tmp_path: Path) -> None:
+def test_journal_contradicting_the_chart_is_not_drawn(recorded: Recorded, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "turns.db") as database:
         one_row_a_fact(database)
         (seq,) = database.execute("SELECT max(seq) FROM facts WHERE kind = 'step_started'").fetchone()
@@ -260,7 +260,7 @@ def test_a_journal_that_does_not_follow_from_the_chart_is_not_drawn(recorded: Re
     assert re.search(rf"\b{seq}\b", result.stderr)
 
 
-def test_a_turn_that_is_not_there_is_a_users_mistake(cli: "Cli", recorded: Recorded) -> None:
+def test_unknown_turn_is_a_user_mistake(cli: "Cli", recorded: Recorded) -> None:
     unknown = cli.run("diagram", "--turn", "nobody", "--store", recorded.store)
     assert (unknown.code, unknown.out) == (2, "")
     assert "there is no turn 'nobody'" in unknown.err

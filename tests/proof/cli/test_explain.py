@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli
 
 
-def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:
+def test_certificate_of_an_agent_is_printed_as_json(cli: "Cli") -> None:
     """It is the very certificate that an embedder gets, and nothing else is printed."""
     file = cli.agent("steps: 5", "concluding: within", "max_retries: 1", "budget: {tool_calls: 9, seconds: 60}")
     (said,) = cli.run("explain", "--agents", file, "--json").events
@@ -48,7 +48,7 @@ def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:
     }
 
 
-def test_the_columns_say_what_the_certificate_says(cli: "Cli") -> None:
+def test_printed_columns_equal_the_certificate(cli: "Cli") -> None:
     file = cli.agent("steps: 5", "budget: {tokens: 1234567, cost: 0.5}")
     text, as_json = cli.each(["explain", "--agents", file], ["explain", "--agents", file, "--json"])
     lines, bounds = text.out.splitlines(), [*as_json.last["bounds"], as_json.last["reply"]]
@@ -67,7 +67,7 @@ def test_the_columns_say_what_the_certificate_says(cli: "Cli") -> None:
     assert all(f"{exactness}: {means}" in lines for exactness, means in EXACTNESS.items())
 
 
-def test_what_ends_a_turn_is_told_with_what_to_do_then(cli: "Cli") -> None:
+def test_reasons_for_ending_are_explained_with_advice(cli: "Cli") -> None:
     said = cli.run("explain", "--steps", "0")
     assert (said.code, said.err) == (0, "")
     assert "min(steps, ceiling) = min(0, 200)" in said.out
@@ -77,7 +77,7 @@ def test_what_ends_a_turn_is_told_with_what_to_do_then(cli: "Cli") -> None:
         assert f"{meaning.means} {meaning.next}" in said.out
 
 
-def test_the_flag_goes_before_the_file_and_is_configuration(cli: "Cli") -> None:
+def test_flag_precedes_the_configuration_file(cli: "Cli") -> None:
     cli.agent("steps: 5")
     asked = ["explain", "--agent", "Tester", "--json"]
     named, changed, above = cli.each(asked, [*asked, "--steps", "7"], [*asked, "--steps", "500"])
@@ -92,18 +92,18 @@ def test_tool_timeout_flag_precedes_the_file(cli: "Cli") -> None:
     assert line.split()[5:7] == ["20", "flag"]
 
 
-def test_the_schema_is_printed_as_it_is_frozen(cli: "Cli") -> None:
+def test_printed_schema_equals_the_frozen_schema(cli: "Cli") -> None:
     assert json.loads(cli.run("explain", "--schema").out) == Certificate.model_json_schema()
 
 
-def test_tools_that_are_not_offered_are_named(cli: "Cli") -> None:
+def test_tools_unavailable_to_the_agent_are_named(cli: "Cli") -> None:
     cli.agent("tools: [stock, read_file]")
     said = cli.run("explain", "--agent", "Tester")
     assert said.code == 0
     assert said.err.startswith("turnwright: unknown tools: stock: name their module with --tools. ")
 
 
-def test_explain_of_a_turn_names_the_command_that_shows_it(cli: "Cli") -> None:
+def test_turn_explanation_names_the_show_command(cli: "Cli") -> None:
     done = cli.run("explain", "a1b2c3")
     assert (done.code, done.out) == (2, "")
     assert "`turnwright show a1b2c3` shows a turn" in " ".join(done.err.split())

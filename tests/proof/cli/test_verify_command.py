@@ -47,7 +47,7 @@ def test_counts_are_added_up_and_everything_holds(capsys: pytest.CaptureFixture[
     assert out.splitlines()[-1] == f"{len(Property)} checks: {len(Property)} hold"
 
 
-def test_a_row_that_no_walk_took_is_a_violation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_row_untaken_by_every_walk_is_a_violation(capsys: pytest.CaptureFixture[str]) -> None:
     report = VerifyReport()
     report.add_walks("the machine", [walk(SMALL)])
     assert report.close() == 1
@@ -57,7 +57,7 @@ def test_a_row_that_no_walk_took_is_a_violation(capsys: pytest.CaptureFixture[st
     assert out.splitlines()[-1] == f"{len(Property)} checks: {len(Property) - 2} hold, 2 violated"
 
 
-def test_a_fault_is_told_with_the_way_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_is_reported_with_the_path(capsys: pytest.CaptureFixture[str]) -> None:
     """And of what nobody walked on to see, nothing is claimed."""
     path = (
         Edge("the turn begins", "Started", State.CHECK, (ROWS[10],), State.STREAM),
@@ -82,7 +82,7 @@ def test_a_fault_is_told_with_the_way_to_it(capsys: pytest.CaptureFixture[str]) 
     assert lines[-1] == f"{len(Property)} checks: 2 hold, 1 violated, {len(Property) - 3} inconclusive"
 
 
-def test_what_nobody_knows_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_result_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
     """A solver without an answer beside everything that holds: 6."""
     report = VerifyReport()
     report.add_walks("the machine", [REST])
@@ -93,7 +93,7 @@ def test_what_nobody_knows_is_no_pass(capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
-def test_the_report_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_report_is_a_single_object(capsys: pytest.CaptureFixture[str]) -> None:
     report = VerifyReport(as_json=True)
     report.add("the chart", [Check("it is complete", Verdict.HOLDS, "all of it")])
     report.add_walks("the machine", [REST])
@@ -108,7 +108,7 @@ def test_the_report_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) ->
 # A way to an end.
 
 
-def test_a_way_is_drawn_with_the_limits_the_states_and_the_numbers_of_the_rows(
+def test_path_is_drawn_with_limits_states_and_row_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert answer("cap_hit/budget", reach([TWO], read_goal("cap_hit/budget", ())[0]), "one case") == 0
@@ -148,7 +148,7 @@ def test_a_way_is_drawn_with_the_limits_the_states_and_the_numbers_of_the_rows(
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_every_end_is_drawn_within_the_width_of_a_terminal(end: str) -> None:
+def test_every_end_is_drawn_within_the_terminal_width(end: str) -> None:
     """Each row has its number in the chart."""
     witness = reach(DRAWN, Goal(frozenset({end}))).witness
     assert witness is not None
@@ -169,7 +169,7 @@ DRAWN: Final = (
 )
 
 
-def test_a_way_as_json_names_each_event_and_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_path_names_each_event_and_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer("aborted", reach([TWO], read_goal("aborted", ["CONCLUDE"])[0]), "one case", as_json=True) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["reached"], said["end"], said["also_reached"]) == (True, "aborted/aborted", ["step_cap"])
@@ -196,7 +196,7 @@ def test_no_way_within_the_bound_is_inconclusive(capsys: pytest.CaptureFixture[s
     assert "holds" not in out
 
 
-def test_a_search_that_was_cut_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_search_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer("cap_hit/cost", reach([SMALL], read_goal("cost", ())[0], most=2), "one case") == 6
     assert "the search was cut" in capsys.readouterr().out
 
@@ -215,7 +215,7 @@ def test_a_search_that_was_cut_says_so(capsys: pytest.CaptureFixture[str]) -> No
         ("finished", {"finished/answered", "finished/text_only", "finished/truncated"}),
     ],
 )
-def test_an_end_is_an_outcome_a_reason_or_both(asked: str, ends: set[str]) -> None:
+def test_end_is_an_outcome_a_reason_or_both(asked: str, ends: set[str]) -> None:
     assert read_goal(asked, ())[0] == Goal(frozenset(ends))
 
 
@@ -240,12 +240,12 @@ def test_conditions_are_states_events_and_values() -> None:
         ("failed", "caps=3", r"--with caps=3: there is no limit 'caps' \(there are steps, ceiling"),
     ],
 )
-def test_what_there_is_is_named_to_those_who_ask_for_another(asked: str, condition: str, says: str) -> None:
+def test_unknown_goal_lists_the_known_goals(asked: str, condition: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         read_goal(asked, [condition] if condition else [])
 
 
-def test_cases_are_narrowed_to_a_value_and_built_where_there_are_none() -> None:
+def test_cases_are_narrowed_to_a_value_or_built() -> None:
     """Cases of the grid come first, and each occurs once."""
     cases = narrowed(grid(1), {"steps": 1, "max_retries": 7, "synthesis": True})
     assert {(case.limits.steps, case.limits.max_retries, case.synthesis) for case in cases} == {(1, 7, True)}
@@ -265,7 +265,7 @@ def test_cases_are_narrowed_to_a_value_and_built_where_there_are_none() -> None:
         ("synthesis", 1, r"--with synthesis=1: must be true or false"),
     ],
 )
-def test_a_value_that_its_field_does_not_take_is_refused(name: str, value: object, says: str) -> None:
+def test_invalid_value_of_a_field_is_refused(name: str, value: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         narrowed([SMALL], {name: value})
 
@@ -273,7 +273,7 @@ def test_a_value_that_its_field_does_not_take_is_refused(name: str, value: objec
 # The command.
 
 
-def test_the_command_answers_with_a_way_or_a_line_on_stderr(cli: "Cli") -> None:
+def test_command_prints_a_path_or_a_line_on_stderr(cli: "Cli") -> None:
     found, wrong, alone, both, cut = cli.each(
         ["verify", "--bound", "0", "--can-reach", "deadline", "--with", "seconds=9", "--json", "--processes", "1"],
         ["verify", "--can-reach", "heaven"],
@@ -292,7 +292,7 @@ def test_the_command_answers_with_a_way_or_a_line_on_stderr(cli: "Cli") -> None:
     assert last.endswith("inconclusive")
 
 
-def test_the_queries_of_the_proof_are_written_and_the_walk_can_be_left_out(cli: "Cli") -> None:
+def test_proof_queries_are_written_and_the_walk_can_be_skipped(cli: "Cli") -> None:
     written, lint_alone, both = cli.each(
         ["verify", "--smt-export", "smt"],
         ["verify", "--no-walk", "--json"],
@@ -320,7 +320,7 @@ def test_the_proof_for_all_limits_names_both_solvers(cli: "Cli") -> None:
 
 
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep shows when the walks have begun")
-def test_ctrl_c_ends_all_its_processes(cli: "Cli") -> None:
+def test_ctrl_c_ends_all_processes(cli: "Cli") -> None:
     """A terminal sends it to each of them; none shows a traceback, and nothing is said of the walk."""
     with subprocess.Popen(
         [sys.executable, "-m", "turnwright", "verify", "--processes", "2"],

@@ -45,7 +45,7 @@ def test_a_missing_file_is_found(copy: Path, name: str) -> None:
     assert stale(copy) == {name: "missing"}
 
 
-def test_a_file_that_is_no_text_is_stale(copy: Path) -> None:
+def test_non_text_file_is_stale(copy: Path) -> None:
     (copy / "turn.svg").write_bytes(b"\xff\xfe\x00")
     assert stale(copy) == {"turn.svg": "stale"}
 
@@ -69,7 +69,7 @@ def test_writing_makes_the_directory_and_fresh_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_graphviz")
-def test_a_fresh_svg_is_left_alone(copy: Path) -> None:
+def test_fresh_svg_is_not_redrawn(copy: Path) -> None:
     """Another version of Graphviz would only draw it differently."""
     (copy / "turn.md").unlink()
     before = (copy / "turn.svg").read_bytes()

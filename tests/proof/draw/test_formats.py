@@ -44,7 +44,7 @@ def _plain(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).replace("&#160;", " ").replace("&amp;", "&").split())
 
 
-def test_mermaid_has_one_arrow_for_each_arrow_with_its_rows(picture: Picture) -> None:
+def test_mermaid_has_each_arrow_once_with_the_rows(picture: Picture) -> None:
     found = re.findall(r"^    (\w+) --> (\w+) : (.*)$", to_mermaid(picture), flags=re.MULTILINE)
     assert [(source, dest, text.replace("<br/>", " ")) for source, dest, text in found] == [
         (arrow.source, arrow.dest, _on(arrow)) for arrow in picture.arrows
@@ -61,7 +61,7 @@ def test_mermaid_declares_and_classes_every_state(picture: Picture) -> None:
     assert re.findall(r"^    classDef (\w+) ", text, flags=re.MULTILINE) == list(NodeKind)
 
 
-def test_mermaid_labels_have_no_character_that_its_grammar_reads(picture: Picture) -> None:
+def test_mermaid_labels_contain_no_special_character(picture: Picture) -> None:
     for label in re.findall(r" : (.*)$", to_mermaid(picture), flags=re.MULTILINE):
         assert not re.search(r"[:;#%<>{}\"]", label.replace("<br/>", ""))
 
@@ -71,7 +71,7 @@ def test_dot_has_every_state_as_a_node(picture: Picture) -> None:
     assert found == list(State)
 
 
-def test_dot_leads_every_arrow_through_a_card_with_its_rows(picture: Picture) -> None:
+def test_dot_leads_every_arrow_through_a_card_with_the_rows(picture: Picture) -> None:
     text = to_dot(picture)
     for arrow in picture.arrows:
         card = f'"{arrow.source} to {arrow.dest}"'
@@ -128,7 +128,7 @@ def test_dot_shows_the_kinds_apart(picture: Picture) -> None:
     assert len({look for found in looks.values() for look in found}) == len(NodeKind)
 
 
-def test_without_hints_dot_is_as_complete(picture: Picture) -> None:
+def test_dot_without_hints_is_complete(picture: Picture) -> None:
     def halves(text: str) -> set[str]:
         return set(re.findall(r"^  ([^{\n]* -> [^\[\n]*) \[", text, flags=re.MULTILINE))
 

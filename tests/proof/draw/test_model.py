@@ -41,7 +41,7 @@ def test_the_lines_are_the_rows(picture: Picture) -> None:
             assert line.guard == row.guard.words
 
 
-def test_a_row_without_a_guard_says_otherwise_only_where_others_are_tried_before_it(picture: Picture) -> None:
+def test_guardless_row_says_otherwise_only_after_other_rows(picture: Picture) -> None:
     said = {line.number: line.guard for arrow in picture.arrows for line in arrow.lines}
     for number, row in enumerate(ROWS, start=1):
         if not row.guard.text:
@@ -49,7 +49,7 @@ def test_a_row_without_a_guard_says_otherwise_only_where_others_are_tried_before
             assert said[number] == ("otherwise" if before else "")
 
 
-def test_one_arrow_joins_two_states_and_keeps_the_order_of_the_rows(picture: Picture) -> None:
+def test_single_arrow_joins_two_states_and_keeps_the_row_order(picture: Picture) -> None:
     pairs = [(arrow.source, arrow.dest) for arrow in picture.arrows]
     assert len(set(pairs)) == len(pairs)
     assert pairs == list(dict.fromkeys((row.source, row.dest) for row in ROWS))
@@ -84,7 +84,7 @@ def test_every_reason_ends_somewhere_and_has_a_meaning(picture: Picture) -> None
     assert all(len(states) == 1 for states in found.values())
 
 
-def test_only_an_abort_leaves_its_reason_to_the_end(picture: Picture) -> None:
+def test_only_an_abort_takes_the_reason_from_the_event(picture: Picture) -> None:
     for line in chain.from_iterable(arrow.lines for arrow in picture.arrows):
         assert line.shown_reason == ("" if line.reason == ReasonFrom.EVENT else line.reason)
 
@@ -95,7 +95,7 @@ def test_quiet_arrows_are_guardrails_aborts_and_failures_of_the_engine(picture: 
         assert arrow.stops == all(row.trigger in {"tripped", "abort", "fail"} for row in rows)
 
 
-def test_each_row_is_in_one_place_of_the_review(picture: Picture) -> None:
+def test_each_row_is_in_a_single_place_of_the_review(picture: Picture) -> None:
     review = fold_common_rows(picture)
     drawn = {line.number: (arrow.source, arrow.dest) for arrow in review.arrows for line in arrow.lines}
     folded = {
@@ -113,14 +113,14 @@ def _may_be_folded(row: Row) -> bool:
     return row.reason is not None or row.source is row.dest
 
 
-def test_a_row_is_folded_that_stops_or_repeats_another_state_alike(picture: Picture) -> None:
+def test_stopping_and_repeated_rows_are_folded(picture: Picture) -> None:
     folded = {line.number for rows in fold_common_rows(picture).folded for line in rows.lines}
     for number, row in enumerate(ROWS, start=1):
         alike = [one for one in ROWS if one[1:3] == row[1:3] and one.reason == row.reason and one.source != row.source]
         assert (number in folded) == (_may_be_folded(row) and any(map(_may_be_folded, alike)))
 
 
-def test_the_note_lists_each_row_once_with_its_event_guard_and_reason(picture: Picture) -> None:
+def test_note_lists_each_row_once_with_event_guard_and_reason(picture: Picture) -> None:
     folded = fold_common_rows(picture).folded
     shown = [(rows.shown.event, rows.shown.guard, rows.shown.reason, rows.dest) for rows in folded]
     assert len(set(shown)) == len(shown)

@@ -82,7 +82,7 @@ def test_every_format_has_the_caption(picture: Picture, turn: Overlay, form: Cal
         assert line in text
 
 
-def test_the_caption_of_a_turn_says_how_it_ended_and_what_it_took(turn: Overlay) -> None:
+def test_turn_caption_has_the_ending_and_the_totals(turn: Overlay) -> None:
     assert turn.caption == (
         "turn t1: cap_hit: step_cap (also reached: budget)",
         "2 steps, 3 tool calls run, 1.2 s of driving, 6 of 75 rows taken, 10 times in all",
@@ -93,7 +93,7 @@ def test_the_caption_of_a_turn_says_how_it_ended_and_what_it_took(turn: Overlay)
     assert sum(turn.taken) == len(PATH)
 
 
-def test_the_caption_of_a_turn_that_is_not_over_says_where_it_stands() -> None:
+def test_caption_of_an_open_turn_names_the_state() -> None:
     machine, _ = TurnMachine.start(StartedInput(prompt="x"))
     machine.feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
     overlay = turn_overlay("t2", machine.turn, [ROWS[10], ROWS[13]], path="CHECK > STREAM > TOOL_EXEC")
@@ -107,7 +107,7 @@ def test_a_row_of_another_chart_is_no_row_of_the_picture() -> None:
 
 
 @pytest.mark.parametrize("kind", OverlayKind)
-def test_the_pictures_skeleton_does_not_depend_on_what_was_taken(picture: Picture, kind: OverlayKind) -> None:
+def test_structure_of_the_picture_is_independent_of_the_counts(picture: Picture, kind: OverlayKind) -> None:
     """Two overlays can be compared side by side: the same nodes, arrows and lines of text in the same order."""
 
     def skeleton(taken: tuple[int, ...]) -> list[tuple[str, ...]]:
@@ -121,14 +121,14 @@ def test_the_pictures_skeleton_does_not_depend_on_what_was_taken(picture: Pictur
     assert skeleton(COUNTS) == skeleton((0,) * len(ROWS))
 
 
-def test_dot_shows_every_row_with_its_count(picture: Picture) -> None:
+def test_dot_shows_every_row_with_the_count(picture: Picture) -> None:
     rows = _rows_of_dot(to_dot(picture, overlay=COVERAGE))
     assert {number: count for number, (_, count) in rows.items()} == {
         number: str(count) for number, count in enumerate(COUNTS, start=1)
     }
 
 
-def test_dot_shows_red_what_tests_never_took_and_nothing_else(picture: Picture) -> None:
+def test_dot_shows_only_untested_rows_in_red(picture: Picture) -> None:
     dot = to_dot(picture, overlay=COVERAGE)
     assert {number for number, (html, _) in _rows_of_dot(dot).items() if "#b91c1c" in html} == {10, 34}
     dashed = re.findall(r"^  (.*) -> (.*) \[.*style=dashed", dot, flags=re.MULTILINE)
@@ -136,7 +136,7 @@ def test_dot_shows_red_what_tests_never_took_and_nothing_else(picture: Picture) 
     assert dashed == [("CHECK", '"CHECK to PAUSED"'), ('"CHECK to PAUSED"', "PAUSED")]
 
 
-def test_a_state_that_tests_never_reached_is_red(picture: Picture) -> None:
+def test_untested_state_is_red(picture: Picture) -> None:
     into = {number for number, row in enumerate(ROWS, start=1) if State.PAUSED in (row.source, row.dest)}
     counts = tuple(int(number not in into) for number in range(1, len(ROWS) + 1))
     dot = to_dot(picture, overlay=coverage_overlay(RowCounts(counts)))
@@ -145,7 +145,7 @@ def test_a_state_that_tests_never_reached_is_red(picture: Picture) -> None:
     assert "class PAUSED unreached" in to_mermaid(picture, coverage_overlay(RowCounts(counts)))
 
 
-def test_dot_marks_the_way_of_a_turn_and_where_it_ended(picture: Picture, turn: Overlay) -> None:
+def test_dot_marks_the_path_and_the_final_state_of_a_turn(picture: Picture, turn: Overlay) -> None:
     dot = to_dot(picture, overlay=turn)
     counts = {number: count for number, (_, count) in _rows_of_dot(dot).items() if count}
     assert counts == {2: "1x", 11: "2x", 14: "2x", 47: "2x", 53: "2x", 64: "1x"}
@@ -157,7 +157,7 @@ def test_dot_marks_the_way_of_a_turn_and_where_it_ended(picture: Picture, turn: 
     assert re.findall(r"<B>(\w+)</B>", reasons) == ["step_cap"]
 
 
-def test_mermaid_marks_the_way_of_a_turn_and_where_it_ended(picture: Picture, turn: Overlay) -> None:
+def test_mermaid_marks_the_path_and_the_final_state_of_a_turn(picture: Picture, turn: Overlay) -> None:
     text = to_mermaid(picture, turn)
     assert text.startswith('---\ntitle: "turn t1: cap_hit: step_cap (also reached: budget)"\n---\n')
     assert re.findall(r"class (\w+) here", text) == ["CAP_HIT"]
@@ -180,9 +180,7 @@ def test_the_table_has_a_column_of_counts(picture: Picture, turn: Overlay) -> No
 
 
 @needs_graphviz
-def test_an_svg_with_an_overlay_fits_a_page_and_tells_a_screen_reader_what_it_shows(
-    picture: Picture, turn: Overlay
-) -> None:
+def test_overlay_svg_fits_a_page_and_has_a_description(picture: Picture, turn: Overlay) -> None:
     for overlay in (turn, COVERAGE):
         root = ET.fromstring(to_svg(to_dot(picture, overlay=overlay), overlay))  # noqa: S314 (our own)
         title, description = root.find(f"{_SVG}title"), root.find(f"{_SVG}desc")
@@ -205,7 +203,7 @@ def test_a_larger_count_never_has_a_lighter_shade(one: int, other: int) -> None:
     assert (level(one) == 0) == (one == 0)
 
 
-def test_each_shade_says_which_counts_it_stands_for() -> None:
+def test_each_shade_names_the_range_of_counts() -> None:
     words = level_words()
     assert words == ("never", "1-9", "10-99", "100-999", "1000-9999", "10000 or more")
     for place, word in enumerate(words):
@@ -214,7 +212,7 @@ def test_each_shade_says_which_counts_it_stands_for() -> None:
 
 
 @given(st.integers(0, 10**12))
-def test_a_brief_count_is_short_and_at_most_a_tenth_too_small(count: int) -> None:
+def test_brief_count_is_short_and_at_most_a_tenth_too_small(count: int) -> None:
     text = compact_count(count)
     assert len(text) <= 5
     value = int(text.rstrip("kMG")) * {"k": 10**3, "M": 10**6, "G": 10**9}.get(text[-1], 1)

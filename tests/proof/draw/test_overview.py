@@ -54,13 +54,13 @@ def _with_row(source: State, dest: State, event: Trigger) -> Picture:
     return replace(picture, arrows=(*picture.arrows, Arrow(source, dest, (line,))))
 
 
-def test_each_state_is_in_one_box() -> None:
+def test_each_state_is_in_a_single_box() -> None:
     assert sorted(chain.from_iterable(box.states for box in BOXES)) == sorted(State)
     assert set(TURN.states) == set(State) - FINAL
     assert set(STEPS.states) < set(TURN.states)
 
 
-def test_each_row_belongs_to_one_arrow_that_joins_its_states(picture: Picture) -> None:
+def test_each_row_belongs_to_a_single_arrow_between_the_states(picture: Picture) -> None:
     overview = extract_overview(picture)
     numbers = sorted(chain.from_iterable(arrow.numbers for arrow in overview.arrows))
     assert numbers == list(range(1, len(ROWS) + 1))
@@ -97,12 +97,12 @@ def test_an_arrow_without_rows_is_not_drawn() -> None:
         (State.PAUSED, State.FAILED, Trigger.EXPIRE),
     ],
 )
-def test_a_row_that_fits_no_arrow_is_an_error(source: State, dest: State, event: Trigger) -> None:
+def test_row_without_a_fitting_arrow_is_an_error(source: State, dest: State, event: Trigger) -> None:
     with pytest.raises(ConfigError, match=rf"row 76 \({source} --{event}--> {dest}\) belongs to 0 arrows .*RULES"):
         extract_overview(_with_row(source, dest, event))
 
 
-def test_a_new_row_joins_the_arrow_that_fits() -> None:
+def test_new_row_joins_the_fitting_arrow() -> None:
     overview = extract_overview(_with_row(State.COMPACT, State.FAILED, Trigger.TRIPPED))
     (stopped,) = [arrow for arrow in overview.arrows if 76 in arrow.numbers]
     assert stopped.rule.words == "abort, failure, guardrail"
@@ -115,7 +115,7 @@ def test_no_two_rules_fit_the_same_row() -> None:
             assert sum(rule.fits(source, dest, event) for rule in RULES) <= 1
 
 
-def test_the_states_of_a_box_have_one_kind(picture: Picture) -> None:
+def test_states_of_a_box_have_the_same_kind(picture: Picture) -> None:
     kinds = {node.state: node.kind for node in picture.nodes}
     assert all(len({kinds[state] for state in box.states}) == 1 for box in BOXES)
     assert extract_overview(picture).kinds == {box: kinds[box.states[0]] for box in BOXES}
@@ -135,7 +135,7 @@ def test_the_overview_text_has_13_pixels_at_700(root: ET.Element) -> None:
     assert all(float(one.get("font-size") or 13) >= 13 for one in root.iter() if one.get("font-size"))
 
 
-def test_the_overview_names_its_arrows_to_a_screen_reader(root: ET.Element) -> None:
+def test_overview_describes_every_arrow_to_screen_readers(root: ET.Element) -> None:
     named = {element.get("id"): element.text or "" for element in root}
     assert root.get("role") == "img"
     assert all(named.get(one) for one in (root.get("aria-labelledby") or "").split())
@@ -160,7 +160,7 @@ def test_no_arrow_of_the_overview_crosses_a_box(root: ET.Element) -> None:
             assert not _crosses(line, ((left + 1, top + 1), (right - 1, bottom - 1)))
 
 
-def test_the_table_lists_each_arrow_with_its_rows(picture: Picture) -> None:
+def test_table_lists_each_arrow_with_the_rows(picture: Picture) -> None:
     lines = overview_to_table(extract_overview(picture)).splitlines()
     assert len(lines) == 2 + len(RULES)
     assert sum("| a state to itself " in line for line in lines) == 1

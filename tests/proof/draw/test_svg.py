@@ -45,7 +45,7 @@ def _texts(svg: str) -> list[str]:
     return ["".join(element.itertext()).strip() for element in _root(svg).iter(f"{_SVG}text")]
 
 
-def test_the_committed_svg_is_well_formed_and_names_every_state_row_and_reason(committed: str) -> None:
+def test_committed_svg_is_well_formed_and_complete(committed: str) -> None:
     texts = _texts(committed)
     assert set(State) <= set(texts)
     numbers = [number for text in texts if re.fullmatch(r"[\d, ]+", text) for number in re.findall(r"\d+", text)]
@@ -63,7 +63,7 @@ def test_the_committed_svg_is_readable_to_a_screen_reader(committed: str) -> Non
     assert root.find(f"{_SVG}desc") is not None
 
 
-def test_at_the_width_of_a_page_text_has_eleven_pixels_and_row_numbers_ten(committed: str) -> None:
+def test_text_has_11_pixels_and_row_numbers_10_at_page_width(committed: str) -> None:
     root = _root(committed)
     scale = 900 / float((root.get("viewBox") or "").split()[2])
     sized = [element for element in root.iter() if element.get("font-size")]
@@ -79,21 +79,21 @@ def test_the_committed_svg_names_no_version_of_graphviz(committed: str) -> None:
     assert "graphviz" not in committed.lower()
 
 
-def test_it_is_stale_once_the_dot_text_changes(committed: str, picture: Picture) -> None:
+def test_svg_is_stale_after_a_change_of_the_dot_text(committed: str, picture: Picture) -> None:
     dot = to_dot(picture)
     assert is_fresh(committed, dot)
     assert not is_fresh(committed, dot + "\n")
 
 
 @given(st.data())
-def test_it_is_stale_once_anybody_edits_it(committed: str, picture: Picture, data: st.DataObject) -> None:
+def test_svg_is_stale_after_any_edit(committed: str, picture: Picture, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(committed) - 1))
     edited = committed[:place] + "~" + committed[place + 1 :]
     assert not is_fresh(edited, to_dot(picture))
 
 
 @needs_graphviz
-def test_it_is_drawn_twice_alike(picture: Picture) -> None:
+def test_svg_is_drawn_identically_twice(picture: Picture) -> None:
     dot = to_dot(picture)
     once = to_svg(dot)
     assert once == to_svg(dot)
@@ -125,9 +125,7 @@ _DRAWN = """\
 """
 
 
-def test_pieces_of_a_line_are_one_text_so_that_other_fonts_do_not_overlap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_pieces_of_a_line_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The output of a newer Graphviz, which writes more than ours."""
     _as_dot(_DRAWN, tmp_path, monkeypatch)
     svg = to_svg("digraph turn {}")
@@ -139,9 +137,7 @@ def test_pieces_of_a_line_are_one_text_so_that_other_fonts_do_not_overlap(
     assert "polygon" not in svg
 
 
-def test_without_graphviz_the_error_says_how_to_get_it_and_what_needs_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_graphviz_error_has_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         ConfigError, match=r"not on PATH: install it \(`apt-get install graphviz`.*mermaid, dot and table"
@@ -150,12 +146,12 @@ def test_without_graphviz_the_error_says_how_to_get_it_and_what_needs_none(
 
 
 @needs_graphviz
-def test_what_graphviz_says_of_a_broken_text_is_passed_on() -> None:
+def test_graphviz_error_message_is_passed_on() -> None:
     with pytest.raises(ConfigError, match=r"Graphviz could not draw the picture: .*syntax error"):
         to_svg("digraph turn {")
 
 
-def test_a_program_that_draws_no_svg_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_without_svg_output_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _as_dot("something else", tmp_path, monkeypatch)
     with pytest.raises(ConfigError, match="an SVG of an unknown form"):
         to_svg("digraph turn {}")

@@ -70,7 +70,7 @@ def refused(system: System, z3: Remembers) -> Check:
 
 
 @pytest.mark.slow
-def test_the_chart_that_ships_is_proven_in_both_solvers() -> None:
+def test_shipped_chart_is_proven_by_both_solvers() -> None:
     checks = list(each_smt_check())
     assert [check.claim.split(":")[0] for check in checks] == [group.name for group in GROUPS]
     assert {check.verdict for check in checks} == {Verdict.HOLDS}, checks
@@ -79,7 +79,7 @@ def test_the_chart_that_ships_is_proven_in_both_solvers() -> None:
         assert check.detail.endswith("; both agree")
 
 
-def test_a_part_is_proven_quickly() -> None:
+def test_parts_are_proven_quickly() -> None:
     for check in each_smt_check(only=("start", "way-on", "loops", "claims")):
         assert check.verdict is Verdict.HOLDS, check
 
@@ -110,7 +110,7 @@ def test_a_planted_fault_in_a_row_is_refused(name: str, z3: Remembers) -> None:
     assert refused(System(rows=OF_ROWS[name]), z3).verdict is Verdict.VIOLATED
 
 
-def test_there_are_many_faults() -> None:
+def test_planted_faults_are_numerous() -> None:
     assert len(OF_ROWS) > 100
 
 
@@ -138,7 +138,7 @@ def test_an_effect_without_an_assignment_is_refused(kind: str, name: str, z3: Re
     assert found is (Verdict.HOLDS if (kind, name) in HARMLESS else Verdict.VIOLATED)
 
 
-def test_an_answer_that_drops_a_question_is_refused(z3: Remembers) -> None:
+def test_answer_dropping_a_question_is_refused(z3: Remembers) -> None:
     """The result of a call ends the turn although another call waits for a person."""
     rows = list(ROWS)
     place = next(at for at, row in enumerate(rows) if row.name == "TOOL_EXEC --settled [waiting > 0]--> PAUSED")
@@ -147,7 +147,7 @@ def test_an_answer_that_drops_a_question_is_refused(z3: Remembers) -> None:
     assert check.detail.startswith("no question to a person is left open: ")
 
 
-def test_a_stop_with_the_reason_of_another_one_is_refused(z3: Remembers) -> None:
+def test_stop_with_a_wrong_reason_of_the_same_outcome_is_refused(z3: Remembers) -> None:
     """Both are reasons of the same outcome."""
     rows = tuple(row._replace(reason=EndReason.GUARDRAIL) if row.trigger is Trigger.FAIL else row for row in ROWS)
     (check,) = each_smt_check(System(rows=rows), only=("claims",), solvers=[z3])
@@ -168,14 +168,14 @@ def test_a_counterexample_is_a_configuration_in_words() -> None:
     assert "retries_left = -1" in after
 
 
-def test_a_counterexample_of_a_move_inside_a_state_is_told_too() -> None:
+def test_counterexample_of_a_move_inside_a_state_is_described() -> None:
     moves = tuple(move._replace(assume="running > 0") if move.name == "a call runs again" else move for move in MOVES)
     (check,) = each_smt_check(System(moves=moves), only=("rank",), solvers=both()[:1])
     assert check.detail.startswith("TOOL_EXEC: a call runs again: not inductive")
     assert check.witness[-1] == "then TOOL_EXEC: retries_left = -1"
 
 
-def test_a_row_that_nothing_takes_is_refused() -> None:
+def test_row_without_a_taker_is_refused() -> None:
     rows = (*ROWS, Row(State.PAUSED, ROWS[0].trigger, Guard(""), State.CHECK))
     (check,) = each_smt_check(System(rows=rows), only=("happens",), solvers=both()[:1])
     assert (check.verdict, check.detail) == (
@@ -228,7 +228,7 @@ def test_a_solver_gives_values(place: int) -> None:
     assert both()[place].solve(script, ("x", "b")).values == {"x": -3, "b": 1}
 
 
-def test_a_missing_solver_is_said() -> None:
+def test_missing_solver_is_reported() -> None:
     def only(*names: str) -> ModuleType:
         if names[0] != "z3":
             raise ImportError
@@ -279,13 +279,13 @@ def smt(value: int) -> str:
 # The files.
 
 
-def test_committed_hashes_are_those_of_the_exported_files(tmp_path: Path) -> None:
+def test_committed_hashes_equal_the_exported_files(tmp_path: Path) -> None:
     """In the format of `sha256sum`. `make diagrams` writes them again."""
     files = export(tmp_path / "smt")
     assert "".join(f"{sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(files)) == COMMITTED
 
 
-def test_hash_check_names_each_formula_that_differs() -> None:
+def test_hash_check_names_each_changed_formula() -> None:
     """A changed, a missing and an additional one."""
     changed_formulas = HASHES["changed_formulas"]
     first, second, *others = COMMITTED.splitlines()
@@ -294,7 +294,7 @@ def test_hash_check_names_each_formula_that_differs() -> None:
     assert changed_formulas("\n".join(wrong)) == [first.split()[1], second.split()[1], "old.smt2"]
 
 
-def test_a_file_is_the_same_each_time_and_says_what_to_expect() -> None:
+def test_exported_file_is_deterministic_and_states_the_expectation() -> None:
     start = to_smt(GROUPS[0])
     assert start == to_smt(GROUPS[0])
     assert "; unsat\n(push 1)" in start

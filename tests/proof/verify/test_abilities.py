@@ -91,7 +91,7 @@ def a_turn(limits: Limits, abilities: Abilities, chance: random.Random) -> set[R
 @pytest.mark.slow
 @FEW
 @given(some_limits(5, 60, 30), any_abilities, st.randoms(use_true_random=False))
-def test_no_row_that_a_turn_takes_is_left_out(limits: Limits, abilities: Abilities, chance: random.Random) -> None:
+def test_no_row_taken_by_a_turn_is_left_out(limits: Limits, abilities: Abilities, chance: random.Random) -> None:
     """With the real limits, not the small ones of the walk."""
     rows = rows_of(limits, abilities).rows
     for _ in range(5):
@@ -116,7 +116,7 @@ DELEGATING: Final = Abilities(
 @FEW
 @given(some_limits(1, 3, 3), any_abilities)
 @example(Limits(steps=3, tool_calls=3, max_calls_per_step=1, doom_threshold=None, nudges=0, max_pauses=0), DELEGATING)
-def test_of_small_turns_no_row_is_left_out(limits: Limits, abilities: Abilities) -> None:
+def test_no_row_is_left_out_of_small_turns(limits: Limits, abilities: Abilities) -> None:
     """Walked whole, with the limits as they are."""
     width = min(limits.max_calls_per_step, 2)
     case = Case(limits, abilities.synthesis, width, abilities.delegates, abilities.hooked)
@@ -144,7 +144,7 @@ def checked(abilities: Abilities = TOOLS, **limits: Any) -> list[str]:  # noqa: 
     return [name for name, number in CHECKS.items() if number in rows]
 
 
-def test_a_budget_that_the_steps_cannot_spend_is_left_out() -> None:
+def test_unspendable_budget_is_left_out() -> None:
     """Four steps before the last check, each of at most ten calls. A sub-agent can spend everything at once."""
     few: dict[str, Any] = {"steps": 5, "max_calls_per_step": 10, "doom_threshold": None}
     assert checked(tool_calls=40, **few) == ["step_cap", "budget"]
@@ -153,14 +153,14 @@ def test_a_budget_that_the_steps_cannot_spend_is_left_out() -> None:
     assert checked(NONE, tool_calls=1, **few) == ["step_cap"], "calls of unknown tools cost nothing"
 
 
-def test_a_loop_that_does_not_fit_into_the_steps_is_left_out() -> None:
+def test_loop_longer_than_the_steps_is_left_out() -> None:
     assert checked(steps=3, tool_calls=None, doom_threshold=3) == ["step_cap"]
     assert checked(steps=4, tool_calls=None, doom_threshold=3) == ["step_cap", "doom_loop"]
     assert checked(steps=100, tool_calls=None, doom_threshold=99, nudges=1) == ["step_cap", "nudge"]
     assert checked(steps=100, tool_calls=None, doom_threshold=98, nudges=1) == ["step_cap", "nudge", "doom_loop"]
 
 
-def test_pauses_that_loops_cannot_take_leave_the_question() -> None:
+def test_pauses_unused_by_loops_leave_the_question() -> None:
     asks: dict[str, Any] = {"tool_calls": None, "doom_response": "ask", "doom_threshold": 3}
     assert checked(steps=100, max_pauses=100, **asks) == ["step_cap", "doom pause"]
     assert checked(steps=100, max_pauses=10, **asks) == ["step_cap", "doom_loop", "doom pause"]
@@ -168,7 +168,7 @@ def test_pauses_that_loops_cannot_take_leave_the_question() -> None:
     assert checked(steps=100, max_pauses=0, **asks) == ["step_cap", "doom_loop"]
 
 
-def test_each_limit_that_is_set_has_its_row() -> None:
+def test_each_set_limit_has_a_row() -> None:
     for name, reason in (("tokens", "tokens"), ("cost", "cost"), ("seconds", "deadline")):
         one: dict[str, Any] = {name: 10}
         assert checked(steps=100, tool_calls=None, doom_threshold=None, **one) == ["step_cap", reason]
@@ -177,12 +177,12 @@ def test_each_limit_that_is_set_has_its_row() -> None:
     assert checked(steps=100, **everything) == list(CHECKS)
 
 
-def test_idle_steps_stop_a_turn_only_before_its_last_step() -> None:
+def test_idle_steps_stop_a_turn_only_before_the_last_step() -> None:
     assert checked(steps=5, tool_calls=None, doom_threshold=None, idle_steps=5) == ["step_cap"]
     assert checked(steps=6, tool_calls=None, doom_threshold=None, idle_steps=5) == ["step_cap", "idle"]
 
 
-def test_a_loop_of_calls_that_cannot_run_may_end_the_idle_steps() -> None:
+def test_loop_of_calls_unable_to_run_may_end_the_idle_steps() -> None:
     """Then nobody is asked, because no step is left."""
     asks: dict[str, Any] = {"tool_calls": None, "doom_response": "ask", "steps": 100, "max_pauses": 100}
     assert checked(doom_threshold=3, idle_steps=2, **asks) == ["step_cap", "idle", "doom pause"]
@@ -194,7 +194,7 @@ def states(abilities: Abilities, **limits: Any) -> set[State]:  # noqa: ANN401 (
     return {row.source for row in rows} | {row.dest for row in rows}
 
 
-def test_states_that_an_agent_never_enters_are_left_out() -> None:
+def test_states_never_entered_by_an_agent_are_left_out() -> None:
     assert states(TOOLS) == set(State) - {
         *(State.COMPACT, State.REVIEW, State.PAUSED, State.TEXT_ONLY, State.SYNTHESIS_DONE)
     }
@@ -206,7 +206,7 @@ def test_states_that_an_agent_never_enters_are_left_out() -> None:
     assert State.SYNTHESIS_DONE in states(TOOLS._replace(synthesis=True))
 
 
-def test_where_every_reply_is_reviewed_none_is_used_without() -> None:
+def test_unreviewed_rows_are_left_out_if_every_reply_is_reviewed() -> None:
     always = numbers(rows_of(Limits(), TOOLS._replace(reviews="always")).rows)
     assert {12, 13, 35, 36, 37} <= set(always)
     assert not {14, 15, 16, 33, 34} & set(always)
@@ -215,7 +215,7 @@ def test_where_every_reply_is_reviewed_none_is_used_without() -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_with_everything_takes_every_row_of_a_turn_with_steps() -> None:
+def test_agent_with_all_abilities_takes_every_row() -> None:
     everything = Limits(tokens=9, cost=9, seconds=9, nudges=1, doom_response="ask", max_compactions=2)
     rows = rows_of(everything, Abilities()).rows | rows_of(Limits(steps=0, seconds=9), Abilities()).rows
     assert numbers(frozenset(ROWS) - rows) == []
@@ -232,7 +232,7 @@ def test_an_agent_with_everything_takes_every_row_of_a_turn_with_steps() -> None
         ({}, {"seconds": 1}, {8, 22, 50}),
     ],
 )
-def test_each_ability_adds_its_rows(ability: dict[str, Any], limits: dict[str, int], more: set[int]) -> None:
+def test_each_ability_adds_rows(ability: dict[str, Any], limits: dict[str, int], more: set[int]) -> None:
     """With `direct`, a call gives the answer before a deadline too."""
     timed = {"seconds": 1} if "direct" in ability else {}
     plain = rows_of(Limits.model_validate(timed), TOOLS).rows

@@ -20,7 +20,7 @@ NUMBERS: Final = [name for name in NAMES if not isinstance(getattr(Counters(Limi
 ATOMS: Final = {atom: Guard(atom) for atom in WORDS}
 
 
-def test_small_values_tell_apart_all_that_guards_can() -> None:
+def test_small_values_distinguish_all_guards() -> None:
     """Over CHECK's rows: no counters, however large, make the atoms true and false as no small ones do."""
     group = [Placed(number, row) for number, row in enumerate(ROWS, start=1) if row.source is State.CHECK]
     first = next(iter(guard_cases(group, (), ())))
@@ -100,12 +100,12 @@ loops = st.builds(
 
 @settings(max_examples=percent_of_examples(300))
 @given(st.lists(loops, max_size=8, unique=True).map(tuple))
-def test_a_table_without_endless_cycles_does_not_run_for_ever(table: Rows) -> None:
+def test_table_without_endless_cycles_does_not_run_for_ever(table: Rows) -> None:
     """Against a simulation that knows nothing of ranks. What the lint finds endless is so, too: no false alarm here."""
     assert bool(endless([Placed(number, row) for number, row in enumerate(table, start=1)])) is runs_for_ever(table)
 
 
-def test_the_chart_that_ships_does_not_run_for_ever() -> None:
+def test_shipped_chart_does_not_run_for_ever() -> None:
     """And one whose CONTINUE leads to STREAM, past the count, does."""
     uncounted = tuple(row._replace(dest=State.STREAM) if row.source is State.CONTINUE else row for row in ROWS)
     assert not runs_for_ever(ROWS)

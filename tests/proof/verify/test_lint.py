@@ -29,13 +29,13 @@ REACHED, NO_WAY_OUT, NO_TRAP, DECIDED, FALLBACK, NOT_SHADOWED, CYCLES_END, NOT_O
 SHIPS: Final = lint()
 
 
-def test_the_chart_that_ships_passes_every_claim() -> None:
+def test_shipped_chart_passes_every_claim() -> None:
     assert len(SHIPS) == len({check.claim for check in SHIPS}) == REASONED
     assert {check.verdict for check in SHIPS} == {Verdict.HOLDS}
     assert all(check.detail and not check.witness for check in SHIPS)
 
 
-def test_what_is_assumed_of_the_machine_is_said() -> None:
+def test_assumptions_about_the_machine_are_stated() -> None:
     """A reader sees what the lint did not check itself."""
     (check,) = (check for check in SHIPS if "assumed" in check.detail)
     assert all(one.why in check.detail for one in ASSUMED)
@@ -413,7 +413,7 @@ FAULTS: Final = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_refused_by_its_claim(name: str) -> None:
+def test_planted_fault_is_refused_by_the_matching_claim(name: str) -> None:
     fault, checks = FAULTS[name], checks_of(name)
     refused = checks[fault.claim - 1]
     assert (refused.claim, refused.verdict) == (SHIPS[fault.claim - 1].claim, Verdict.VIOLATED)
@@ -432,7 +432,7 @@ def test_no_claim_only_repeats_the_others() -> None:
     assert [claim for claim, count in alone.items() if not count] == [NO_TRAP]
 
 
-def test_an_answer_that_leads_to_check_is_for_the_walk() -> None:
+def test_answer_leading_to_check_passes_the_lint() -> None:
     """The first historic fault: no longer endless, since each pause is counted, and so no fault of the table.
 
     That it leaves a call without a result, the walk finds (`test_verify.py`).
@@ -468,7 +468,7 @@ class Model:
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_the_chart_refuses_exactly_what_is_declared(state: State) -> None:
+def test_chart_refuses_exactly_the_declared_triggers(state: State) -> None:
     """In a final state, everything. A refused trigger changes nothing."""
     counters, refused = Counters(Limits()), set[Trigger]()
     for trigger in Trigger:
@@ -483,12 +483,12 @@ def test_the_chart_refuses_exactly_what_is_declared(state: State) -> None:
     assert refused == set(Trigger if state in FINAL else ILLEGAL[state].triggers)
 
 
-def test_every_declaration_says_why() -> None:
+def test_every_declaration_has_a_reason() -> None:
     assert set(ILLEGAL) == set(State) - FINAL
     assert all(refused.why and len(set(refused.triggers)) == len(refused.triggers) for refused in ILLEGAL.values())
 
 
-def test_every_pair_of_the_table_is_looked_at_once() -> None:
+def test_every_pair_of_the_table_is_checked_once() -> None:
     declared = [(state, trigger) for state, refused in ILLEGAL.items() for trigger in refused.triggers]
     with_rows = {(row.source, row.trigger) for row in ROWS}
     assert sorted([*declared, *with_rows]) == sorted(product([state for state in State if state not in FINAL], Trigger))

@@ -617,7 +617,7 @@ FAULTS: Final = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found(name: str) -> None:
+def test_planted_fault_is_detected(name: str) -> None:
     """The violation says which claim is false and how, under which limits, and the way through the chart."""
     fault = FAULTS[name]
     with pytest.raises(ViolationError) as caught:
@@ -633,7 +633,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert {row for edge in found.path for row in edge.rows} <= set(fault.rows)
 
 
-def test_every_claim_about_every_way_has_a_fault_that_makes_it_false() -> None:
+def test_every_path_claim_has_a_violating_fault() -> None:
     """A check that cannot fail checks nothing. The two others are those of a whole campaign."""
     assert {fault.claim for fault in FAULTS.values()} == set(Property) - {Property.ROWS, Property.ENDS}
 
@@ -643,12 +643,12 @@ def test_every_claim_about_every_way_has_a_fault_that_makes_it_false() -> None:
     {fault.case: None for fault in FAULTS.values() if fault.case is not STRICT},
     ids=lambda case: ",".join(map(str, case.changed.items())),
 )
-def test_without_the_fault_the_same_walk_passes(case: Case) -> None:
+def test_walk_without_the_fault_passes(case: Case) -> None:
     """So that what was found above is the fault, and not the case."""
     assert walk(case, chart=CHART).configurations > 1
 
 
-def test_a_step_after_the_answer_of_a_call_is_a_fault() -> None:
+def test_step_after_the_answer_of_a_call_is_a_fault() -> None:
     machine, begun = WalkedMachine.start(SMALL.started)
     assert fault_of(machine, machine.turn.rank, begun) is None
     machine.turn.counters.final = True
@@ -656,7 +656,7 @@ def test_a_step_after_the_answer_of_a_call_is_a_fault() -> None:
     assert fault_of(machine, machine.turn.rank, begun) == fault
 
 
-def test_the_way_to_a_fault_is_told_in_events_and_rows() -> None:
+def test_path_to_a_fault_is_described_by_events_and_rows() -> None:
     with pytest.raises(ViolationError) as caught:
         walk(SPENT, chart=Chart(FAULTS["tokens come before the tool calls"].rows))
     *_, last = caught.value.path
@@ -666,7 +666,7 @@ def test_the_way_to_a_fault_is_told_in_events_and_rows() -> None:
     assert str(last).endswith("CHECK --proceed [tokens_spent]--> CONCLUDE")
 
 
-def test_a_violation_travels_between_processes() -> None:
+def test_violation_can_be_pickled() -> None:
     with pytest.raises(ViolationError) as caught:
         walk(SMALL, machine=FreeSteps)
     violation = caught.value

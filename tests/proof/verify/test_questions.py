@@ -36,7 +36,7 @@ def edges(case: Case) -> list[tuple[WalkedMachine, Input, WalkedMachine]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_turn_ends_with_exactly_the_events_that_were_said_to_end_it(name: str) -> None:
+def test_predicted_ending_events_are_exactly_the_ending_events(name: str) -> None:
     ended = set()
     for machine, event, after in edges(CASES[name]):
         rank, digest = machine.turn.rank, machine.turn.digest()
@@ -47,7 +47,7 @@ def test_a_turn_ends_with_exactly_the_events_that_were_said_to_end_it(name: str)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "text only"])
-def test_messages_come_before_the_event_with_which_the_last_call_is_settled(name: str) -> None:
+def test_messages_precede_the_event_settling_the_last_call(name: str) -> None:
     """A message may be fed then; so too before the answer to the last interrupt.
 
     If a step begins in any case, the message may come after the event: it comes before the model call as well.

@@ -69,7 +69,7 @@ def found(result: Search) -> Counterexample:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_way_to_every_end_is_found_and_a_fresh_machine_goes_it(end: str) -> None:
+def test_path_to_every_end_exists_and_replays_on_a_fresh_machine(end: str) -> None:
     witness = found(reach(CASES, Goal(frozenset({end}))))
     machine, _ = TurnMachine.start(witness.case.started)
     for event in witness.events:
@@ -94,12 +94,12 @@ def test_a_way_to_every_end_is_found_and_a_fresh_machine_goes_it(end: str) -> No
         ("doom_loop/doom_loop", 4),  # twice the same reply, the answer, the conclusion
     ],
 )
-def test_the_way_is_a_shortest_one(end: str, events: int) -> None:
+def test_path_is_a_shortest_path(end: str, events: int) -> None:
     cases = [case for case in CASES if case.limits.steps != 0 or end == "finished/text_only"]
     assert len(found(reach(cases, Goal(frozenset({end})))).events) == events
 
 
-def test_the_shortest_of_all_cases_is_found_wherever_it_stands() -> None:
+def test_shortest_path_of_all_cases_is_independent_of_the_case_order() -> None:
     """An allowance of 1 ends at the cap after one reply, of 2 after two."""
     one, two = Case(limits(steps=1)), Case(limits(steps=2))
     goal = Goal(frozenset({"cap_hit/step_cap"}))
@@ -109,7 +109,7 @@ def test_the_shortest_of_all_cases_is_found_wherever_it_stands() -> None:
 
 
 @pytest.mark.slow
-def test_the_search_of_a_case_agrees_with_the_search_in_rounds() -> None:
+def test_single_case_search_agrees_with_the_search_in_rounds() -> None:
     """The rounds look at each case to a depth, then to a greater one: no way may get lost between them."""
     deep = Goal(frozenset({"cap_hit/step_cap"}), states=frozenset({State.PAUSED}), events=frozenset({"steered"}))
     for goal in (deep, Goal(frozenset({"doom_loop/doom_loop"}))):
@@ -119,19 +119,19 @@ def test_the_search_of_a_case_agrees_with_the_search_in_rounds() -> None:
             assert (alone and len(alone.events)) == (together and len(together.events))
 
 
-def test_an_end_that_no_case_has_is_searched_to_the_last_configuration() -> None:
+def test_unreachable_end_is_searched_to_the_last_configuration() -> None:
     result = reach([Case(limits(steps=1))], Goal(frozenset({"cap_hit/cost"})))
     assert (result.witness, result.whole, result.cut) == (None, True, False)
     assert result.configurations > 10
 
 
-def test_a_search_that_was_cut_is_not_whole() -> None:
+def test_truncated_search_is_not_whole() -> None:
     result = reach([Case(limits(steps=1))], Goal(frozenset({"cap_hit/cost"})), most=5)
     assert (result.witness, result.whole, result.cut) == (None, False, True)
     assert result.configurations == 5
 
 
-def test_a_way_passes_the_states_that_it_must() -> None:
+def test_path_passes_the_required_states() -> None:
     goal = Goal(frozenset({"finished/answered"}), states=frozenset({State.PAUSED, State.CONTINUE}))
     witness = found(reach(CASES, goal))
     passed = {state for edge in witness.path for row in edge.rows for state in (row.source, row.dest)}
@@ -140,12 +140,12 @@ def test_a_way_passes_the_states_that_it_must() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("abort", AbortInput), ("answered", AnsweredInput)])
-def test_what_must_happen_happens(name: str, kind: type) -> None:
+def test_path_contains_the_required_event(name: str, kind: type) -> None:
     goal = Goal(frozenset({"aborted/aborted"}), events=frozenset({name}))
     assert any(isinstance(event, kind) for event in found(reach(CASES, goal)).events)
 
 
-def test_an_end_that_excludes_what_must_happen_is_not_reached() -> None:
+def test_end_excluded_by_a_required_event_is_not_reached() -> None:
     """A turn that was aborted did not finish."""
     result = reach(CASES[:2], Goal(frozenset({"finished/answered"}), events=frozenset({"abort"})))
     assert (result.witness, result.whole) == (None, True)
@@ -155,7 +155,7 @@ def test_events_are_spelled_with_underscores() -> None:
     assert (event_name(ModelRepliedInput), event_name(AbortInput)) == ("model_replied", "abort")
 
 
-def test_a_way_is_told_with_its_beginning_and_the_rows_of_the_chart() -> None:
+def test_path_is_described_with_the_beginning_and_the_chart_rows() -> None:
     witness = found(reach([Case(limits())], Goal(frozenset({"cap_hit/budget"}))))
     path, machine = retrace(witness.case, witness.events)
     assert path == witness.path
@@ -171,7 +171,7 @@ def test_a_way_is_told_with_its_beginning_and_the_rows_of_the_chart() -> None:
     assert all(before.dest is after.source for before, after in pairwise(path))
 
 
-def test_after_an_end_nothing_happens() -> None:
+def test_no_event_follows_an_end() -> None:
     """The search stops there, and so does everything around the turn."""
     case = Case(limits(steps=0))
     _, machine = retrace(case, [ModelRepliedInput(text="x")])
@@ -256,6 +256,6 @@ GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVA
         ([FailInput(error="x")], "the engine fails"),
     ],
 )
-def test_what_happens_is_told_in_words(events: list[Input], told: str) -> None:
+def test_events_are_described_in_words(events: list[Input], told: str) -> None:
     case = Case(Limits(steps=2, tokens=9, cost=9.0, seconds=9.0, tool_calls=9))
     assert retrace(case, events)[0][-1].happened.startswith(told)

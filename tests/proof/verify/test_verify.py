@@ -66,7 +66,7 @@ def test_the_whole_campaign_passes_takes_every_row_and_reaches_every_end() -> No
     assert {check.verdict for check in findings(total)} == {Verdict.HOLDS}
 
 
-def test_a_walk_counts_what_it_saw() -> None:
+def test_walk_counts_configurations_calls_and_ends() -> None:
     """A turn without steps and retries: text, cut off, filtered, empty, calls, the causes, a crash, abort, failure."""
     seen = walk(Case(Limits(steps=0, max_retries=0)))
     assert (seen.walks, seen.cut, seen.configurations, seen.model_calls) == (1, 0, 1, 1)
@@ -86,7 +86,7 @@ def test_a_walk_counts_what_it_saw() -> None:
 
 
 @pytest.mark.parametrize(("steps", "retries"), [(1, 0), (1, 1), (2, 0), (2, 1)])
-def test_the_longest_way_is_the_formula(steps: int, retries: int) -> None:
+def test_longest_path_equals_the_formula(steps: int, retries: int) -> None:
     """(allowance + 1) x (1 + max_retries) model calls are possible, so the bound could not be lower."""
     limits = Limits(steps=steps, max_retries=retries, max_pauses=0, tool_calls=4, doom_threshold=None)
     assert walk(Case(limits, widest=1)).model_calls == limits.model_calls
@@ -112,7 +112,7 @@ REDUCED: Final = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REDUCED)
-def test_the_reduction_loses_nothing(name: str) -> None:
+def test_reduced_walk_agrees_with_the_full_walk(name: str) -> None:
     """Without the reduction the walk is longer and has the same results."""
     reduced, whole = walk(REDUCED[name]), walk(REDUCED[name], reduced=False)
     assert set(reduced.ends) == set(whole.ends)
@@ -121,7 +121,7 @@ def test_the_reduction_loses_nothing(name: str) -> None:
     assert reduced.configurations < whole.configurations
 
 
-def test_a_walk_is_cut_at_its_limit_and_says_so() -> None:
+def test_truncated_walk_is_reported() -> None:
     whole = walk(SMALL)
     assert (whole.cut, walk(SMALL, most=whole.configurations).cut) == (0, 0)
     cut = walk(SMALL, most=whole.configurations - 1)
@@ -150,7 +150,7 @@ def test_the_grid_has_every_cap_and_every_budget_with_every_other(bound: int) ->
     assert len(set(cases)) == len(cases)
 
 
-def test_the_grid_of_the_command_is_as_wide_as_it_says() -> None:
+def test_command_grid_has_the_documented_range() -> None:
     """Caps 0 to 4, budgets 0 to 5, batches of 0 to 3 calls over two tools, spent budgets, sub-agents."""
     cases = list(grid())
     assert {case.limits.steps for case in cases} == set(range(6))
@@ -185,7 +185,7 @@ def test_the_model_asks_for_batches_of_every_size(case: Case, sizes: set[int], t
     assert {call.name for reply in replies for call in reply.calls} == tools
 
 
-def test_a_stop_says_what_the_open_sub_agents_used_and_in_words() -> None:
+def test_stop_has_the_usage_of_open_sub_agents_and_a_description() -> None:
     """All that they were lent, and a token more: the last reply of a sub-agent may overshoot its tokens."""
     case = Case(plain(tool_calls=5, tokens=9, seconds=1.0), widest=2, delegates=True)
     machine, _ = WalkedMachine.start(case.started)
@@ -203,13 +203,13 @@ def test_a_stop_says_what_the_open_sub_agents_used_and_in_words() -> None:
     ]
 
 
-def test_a_compaction_is_described_with_what_it_used() -> None:
+def test_compaction_is_described_with_the_usage() -> None:
     said = [describe_path(CompactedInput(usage=used), Turn()) for used in (Usage(), Usage(input_tokens=3))]
     assert said[0] == "the conversation is compacted"
     assert said[1].startswith("the conversation is compacted, ")
 
 
-def test_an_input_without_words_of_its_own_is_named() -> None:
+def test_undescribed_input_is_named() -> None:
     class OtherInput(Input, frozen=True):
         """An input of somebody else."""
 
@@ -227,12 +227,12 @@ def everything() -> Walk:
     return Walk(walks=1, configurations=1, edges=1, ends=dict.fromkeys(ENDS, 1), rows=set(CHART.rows))
 
 
-def test_every_claim_has_one_verdict() -> None:
+def test_every_claim_has_a_single_verdict() -> None:
     assert list(verdicts(everything())) == list(Property)
     assert set(verdicts(everything()).values()) == {Verdict.HOLDS}
 
 
-def test_a_walk_that_was_cut_shows_what_it_saw_and_proves_nothing() -> None:
+def test_truncated_walk_shows_results_and_proves_nothing() -> None:
     total = everything()
     total.cut = 1
     found = verdicts(total)
@@ -240,12 +240,12 @@ def test_a_walk_that_was_cut_shows_what_it_saw_and_proves_nothing() -> None:
     assert set(found.values()) == {Verdict.INCONCLUSIVE}
 
 
-def test_nothing_that_was_walked_proves_nothing() -> None:
+def test_empty_walk_proves_nothing() -> None:
     assert set(verdicts(Walk()).values()) == {Verdict.INCONCLUSIVE}
 
 
 @pytest.mark.parametrize(("cut", "verdict"), [(0, Verdict.VIOLATED), (1, Verdict.INCONCLUSIVE)])
-def test_a_row_that_no_walk_took_and_an_end_that_none_reached_are_named(cut: int, verdict: Verdict) -> None:
+def test_untaken_row_and_unreached_end_are_named(cut: int, verdict: Verdict) -> None:
     """Unless a walk was cut: then they may be in what nobody saw."""
     total = everything()
     total.cut = cut
@@ -256,7 +256,7 @@ def test_a_row_that_no_walk_took_and_an_end_that_none_reached_are_named(cut: int
     assert (ends.verdict, ends.witness) == (verdict, ("cap_hit/cost",))
 
 
-def test_a_fault_violates_its_claim_and_leaves_the_others_open() -> None:
+def test_fault_violates_a_claim_and_leaves_the_others_open() -> None:
     violation = ViolationError(Property.RANK, "the rank did not fall", SMALL, ())
     found = findings(Walk(), violation)
     assert {check.claim: check.verdict for check in found} == {
