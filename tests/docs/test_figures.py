@@ -148,10 +148,10 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
     asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     collected = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     of = Counter(re.findall(r"::(test_\w+)\[", collected))
-    tampered = WORDS[of["test_a_trace_that_was_tampered_with_is_found"]]
+    tampered = WORDS[of["test_tampered_trace_is_detected"]]
     page = text_of("docs/evidence.md")
     assert f"| the chart and the machine | {of['test_a_planted_fault_is_found']}, from" in page
-    made = of["test_a_fault_is_found_and_told_with_its_line"]
+    made = of["test_fault_is_reported_with_the_line"]
     assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
 
 

@@ -31,7 +31,7 @@ def printed(code: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_the_example_of_a_store_passes(tmp_path: Path) -> None:
+def test_store_example_passes(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(STORE)
     command = [
         sys.executable,
@@ -49,11 +49,11 @@ def test_the_example_of_a_store_passes(tmp_path: Path) -> None:
     assert re.search(r"\d\d passed", ran.stdout)
 
 
-def test_the_trace_of_the_page_holds() -> None:
+def test_trace_of_the_page_holds() -> None:
     assert {check.verdict for check in traces.check_trace(LINES.splitlines())} == {Verdict.HOLDS}
 
 
-def test_the_example_of_the_checker_prints_what_the_page_says(
+def test_checker_example_prints_the_output_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [line for line in LINES.splitlines(keepends=True) if '"event": "tool_' not in line]
@@ -66,7 +66,7 @@ def test_the_example_of_the_checker_prints_what_the_page_says(
     assert detail in "\n".join(violated)
 
 
-def test_the_example_of_the_guard_prints_what_the_page_says() -> None:
+def test_guard_example_prints_the_output_of_the_page() -> None:
     (text,) = re.findall(r"print\(may.outcome.*  # (.+)", GUARD)
     assert printed(GUARD) == ["not executed: the tool budget is spent", text]
 

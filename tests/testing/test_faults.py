@@ -56,7 +56,7 @@ class TestStoreWrapper(StoreSuite):
         return WrappedBench()
 
 
-async def test_a_dead_store_does_nothing_any_more_and_can_be_closed() -> None:
+async def test_dead_store_has_no_effect_and_can_be_closed() -> None:
     store = FaultyStore(MemoryStore(), at=1)
     with pytest.raises(StoreError, match="append 1 fails, as planned"):
         await Engine(model=ScriptedModel("Hello."), store=store).run(AGENT, "hi")
@@ -115,13 +115,13 @@ async def test_a_process_dies_at_the_chosen_place(tmp_path: Path, kill: Kill, le
     assert await left_in(tmp_path) == KINDS[:left]
 
 
-async def test_a_process_that_dies_before_it_made_the_turn_leaves_none(tmp_path: Path) -> None:
+async def test_process_killed_before_creating_the_turn_leaves_no_turn(tmp_path: Path) -> None:
     with DriverProcess(act, role(tmp_path, KillAt("create"))) as process:
         assert process.wait(100) == -signal.SIGKILL
     assert await left_in(tmp_path) == []
 
 
-async def test_a_process_that_nobody_kills_ends_the_turn(tmp_path: Path) -> None:
+async def test_surviving_process_ends_the_turn(tmp_path: Path) -> None:
     """Its place of death may never come."""
     with DriverProcess(act, role(tmp_path, KillAt(fact="paused"))) as process:
         assert process.wait(100) == 0
@@ -131,7 +131,7 @@ async def test_a_process_that_nobody_kills_ends_the_turn(tmp_path: Path) -> None
     assert await left_in(tmp_path) == [*KINDS, "model_replied", "step_finished", "turn_ended"]
 
 
-def test_a_process_that_was_stopped_does_nothing_until_it_goes_on(tmp_path: Path) -> None:
+def test_stopped_process_is_idle_until_continued(tmp_path: Path) -> None:
     slow = Plan(seed=0, number=0, steps=tuple((("dwell", n),) for n in range(10, 60)))
     witness = Witness(tmp_path / "witness")
     with DriverProcess(act, role(tmp_path, plan=slow)) as process:
@@ -149,7 +149,7 @@ def test_a_process_that_was_stopped_does_nothing_until_it_goes_on(tmp_path: Path
     assert process.wait(0) == -signal.SIGKILL
 
 
-def test_the_witness_tells_what_ran_and_what_came_to_its_end(tmp_path: Path) -> None:
+def test_witness_lists_started_and_ended_runs(tmp_path: Path) -> None:
     """The kill came while the second tool ran."""
     with DriverProcess(act, role(tmp_path, KillIn("tool", 2))) as process:
         process.wait(100)
@@ -161,11 +161,11 @@ def test_the_witness_tells_what_ran_and_what_came_to_its_end(tmp_path: Path) -> 
     ]
 
 
-def test_a_witness_that_nobody_wrote_to_has_no_lines(tmp_path: Path) -> None:
+def test_witness_without_writers_has_no_lines(tmp_path: Path) -> None:
     assert Witness(tmp_path / "witness").lines() == []
 
 
-def test_lines_of_a_witness_stand_whole_and_in_order(tmp_path: Path) -> None:
+def test_witness_lines_are_complete_and_in_order(tmp_path: Path) -> None:
     witness = Witness(tmp_path / "witness")
     with witness.runs(ToolContext(turn_id="t1", call_id="call00001", attempt=2)):
         witness.note("in", "between")
@@ -193,7 +193,7 @@ def test_no_file_grows_on_a_full_disk_and_there_is_space_afterwards(tmp_path: Pa
 # The clock.
 
 
-def test_a_clock_jumps_to_and_fro() -> None:
+def test_clock_jumps_forward_and_backward() -> None:
     clock = JumpingClock()
     clock.jump(3600)
     assert clock() - time.time() == pytest.approx(3600, abs=1)
@@ -201,7 +201,7 @@ def test_a_clock_jumps_to_and_fro() -> None:
     assert clock() - time.time() == pytest.approx(-3600, abs=1)
 
 
-def test_a_clock_can_be_put_in_the_place_of_everybodys() -> None:
+def test_fake_clock_replaces_every_clock() -> None:
     clock = JumpingClock()
     clock.jump(1e6)
     with clock.everywhere():

@@ -199,7 +199,7 @@ def run_as_test(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("build", PLANTED, ids=IDS)
-def test_what_is_planted_is_found_made_small_and_written_down(build: Build) -> None:
+def test_planted_fault_is_detected_shrunk_and_written_down(build: Build) -> None:
     found = found_in(build)
     assert PLANTED[build] in [one.claim for one in found.checks]
     assert found.comes_back
@@ -230,7 +230,7 @@ class Moody:
         raise RuntimeError("once")
 
 
-def test_a_failure_that_does_not_come_back_is_told_as_it_came() -> None:
+def test_unreproducible_failure_is_reported_unshrunk() -> None:
     """It is found all the same; nothing could be made smaller."""
     moody = Moody(failed=True)
 
@@ -246,7 +246,7 @@ def test_a_failure_that_does_not_come_back_is_told_as_it_came() -> None:
 
 
 @pytest.mark.slow
-def test_what_ships_keeps_every_invariant_and_takes_most_rows() -> None:
+def test_shipped_engine_keeps_every_invariant_and_takes_most_rows() -> None:
     tools = tuple(builtin_tools(Path()))
     agents = (
         AGENT,
@@ -262,13 +262,13 @@ def test_what_ships_keeps_every_invariant_and_takes_most_rows() -> None:
 
 
 @pytest.mark.slow
-def test_one_seed_plays_the_same_and_another_does_not() -> None:
+def test_same_seed_repeats_the_run_and_another_does_not() -> None:
     one, same, other = (fuzz(Target((AGENT,), TOOLS), examples=25, seed=seed) for seed in (5, 5, 6))
     assert (one.ends, one.rows) == (same.ends, same.rows)
     assert (one.ends, one.rows) != (other.ends, other.rows)
 
 
-def test_a_run_that_is_stopped_is_no_pass() -> None:
+def test_interrupted_run_is_no_pass() -> None:
     def interrupt(examples: int, _smaller: bool) -> None:
         if examples == 3:
             raise KeyboardInterrupt
@@ -278,12 +278,12 @@ def test_a_run_that_is_stopped_is_no_pass() -> None:
     assert {one.detail for one in report.checks} == {"it was interrupted after 3 of 10 examples"}
 
 
-def test_a_run_whose_time_is_up_is_no_pass() -> None:
+def test_run_out_of_time_is_no_pass() -> None:
     report = fuzz(Target((AGENT,), TOOLS), examples=10, seed=1, seconds=1e-6)
     assert (report.verdict, report.stopped) == (Verdict.INCONCLUSIVE, "the time was up after 0 of 10 examples")
 
 
-def test_a_violation_that_was_found_before_the_end_stays_one() -> None:
+def test_violation_before_an_interruption_stays_a_violation() -> None:
     """Ctrl-C while a failing example is being made smaller: the report has the findings so far."""
 
     def interrupt(_examples: int, smaller: bool) -> None:
@@ -296,7 +296,7 @@ def test_a_violation_that_was_found_before_the_end_stays_one() -> None:
     assert report.found is not None
 
 
-def test_an_agent_that_cannot_run_is_a_mistake_of_the_configuration() -> None:
+def test_unrunnable_agent_is_a_configuration_mistake() -> None:
     with pytest.raises(ConfigError, match="there is no tool 'nowhere'"):
         fuzz(Target((replace_tools(AGENT, "nowhere"),), TOOLS), examples=1, seed=1)
 
@@ -305,7 +305,7 @@ def replace_tools(agent: Agent, *names: str) -> Agent:
     return agent.model_copy(update={"tools": names})
 
 
-def test_real_tools_run_and_their_errors_become_results() -> None:
+def test_real_tools_run_and_errors_become_results() -> None:
     seen: list[str] = []
 
     @tool
@@ -332,7 +332,7 @@ class Careless(Tool):
 
 
 @pytest.mark.parametrize("run_tools", [False, True])
-def test_a_tool_whose_own_check_raises_is_found_whether_it_is_run_or_not(run_tools: bool) -> None:
+def test_tool_with_a_raising_check_is_detected_run_or_not(run_tools: bool) -> None:
     pay = Careless(
         name="pay", description="", parameters={"type": "object", "properties": {"much": {"type": "boolean"}}}
     )
@@ -345,7 +345,7 @@ def test_a_tool_whose_own_check_raises_is_found_whether_it_is_run_or_not(run_too
 
 
 @pytest.mark.parametrize("error", [Broken("too far"), asyncio.CancelledError("a task of my own")], ids=repr)
-def test_nothing_that_a_tool_raises_while_it_runs_is_a_fault(error: BaseException) -> None:
+def test_exception_in_a_running_tool_is_no_fault(error: BaseException) -> None:
     """It is the result of the call, and the turn continues."""
 
     @tool
@@ -356,7 +356,7 @@ def test_nothing_that_a_tool_raises_while_it_runs_is_a_fault(error: BaseExceptio
     assert fuzz(Target((AGENT,), (bad,), run_tools=True), examples=20, seed=1).verdict is Verdict.HOLDS
 
 
-def test_a_check_of_the_found_file_names_the_command_and_what_is_violated() -> None:
+def test_printed_failure_names_the_command_and_the_violation() -> None:
     found = found_in(breaks_out)
     text = as_test(
         replace(found, checks=(replace(found.checks[0], detail='a """ quote\nand a line'),)),

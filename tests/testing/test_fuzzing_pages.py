@@ -109,7 +109,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_command_says_what_the_page_says(folder: Path) -> None:
+def test_command_prints_the_output_of_the_page(folder: Path) -> None:
     command, *promised = block("output of the command, figures aside").splitlines()
     assert command == "$ turnwright fuzz --agents AGENTS.md --tools rooms.py --seed 1"
     ran = run(folder, *command.split()[1:], "--examples", "10")
@@ -120,7 +120,7 @@ def test_the_command_says_what_the_page_says(folder: Path) -> None:
     assert re.findall(r"^  holds: (.*) \(in", ran.stdout, re.MULTILINE) == claims
 
 
-def test_what_fails_becomes_a_test_and_both_mistakes_of_the_page_are_found_and_mended(folder: Path) -> None:
+def test_failure_becomes_a_test_and_both_page_mistakes_are_fixed(folder: Path) -> None:
     """In one go, for each run of pytest takes seconds to begin."""
     command, *promised = block("standard error of the command").splitlines()
     arguments, _, file = command.removeprefix("$ ").partition(" > ")

@@ -67,14 +67,14 @@ def with_facts(driven: Driven, facts: Sequence[f.Fact]) -> Driven:
     return replace(driven, facts=list(enumerate(facts, start=1)))
 
 
-def test_a_turn_that_went_right_keeps_every_invariant(right: Driven) -> None:
+def test_sound_turn_keeps_every_invariant(right: Driven) -> None:
     found = check(right)
     assert [one.verdict for one in found] == [Verdict.HOLDS] * len(INVARIANTS)
     assert len({one.claim for one in found}) == len(INVARIANTS)
     assert_invariants([right])
 
 
-def test_what_nobody_watched_is_inconclusive(right: Driven) -> None:
+def test_unwatched_property_is_inconclusive(right: Driven) -> None:
     found = check(Driven(facts=right.facts))
     unknown = [one.claim for one in found if one.verdict is Verdict.INCONCLUSIVE]
     assert unknown == [
@@ -251,7 +251,7 @@ def tripped_and_went_on(right: Driven) -> Driven:
     return consulted(right, "output_guardrail", 1, facts=3, tripped=True)
 
 
-def test_a_verdict_binds_the_process_that_asked(right: Driven) -> None:
+def test_verdict_binds_the_asking_process(right: Driven) -> None:
     claim = "a turn does not go on after a guardrail has tripped"
     asked = Consulted("turn", "output_guardrail", 1, facts=3, tripped=True)
     for died, went_on in ((3, False), (None, True)):
@@ -293,12 +293,12 @@ TAMPERED: dict[Callable[[Driven], Driven], str] = {
 
 
 @pytest.mark.parametrize("tamper", TAMPERED, ids=lambda tamper: tamper.__name__)
-def test_the_right_invariant_fails(right: Driven, tamper: Callable[[Driven], Driven]) -> None:
+def test_tampering_violates_the_matching_invariant(right: Driven, tamper: Callable[[Driven], Driven]) -> None:
     assert TAMPERED[tamper] in violated(tamper(right))
 
 
 @pytest.mark.parametrize("tamper", [another_reason, a_skipped_step, a_lost_result, a_result_twice, ended_twice])
-def test_a_tampered_journal_does_not_follow_from_itself(right: Driven, tamper: Callable[[Driven], Driven]) -> None:
+def test_tampered_journal_violates_the_journal_invariant(right: Driven, tamper: Callable[[Driven], Driven]) -> None:
     assert "every fact follows from the ones before" in violated(tamper(right))
 
 
@@ -307,7 +307,7 @@ def test_every_invariant_can_fail() -> None:
     assert {claim(one) for one in INVARIANTS} == known
 
 
-def test_what_is_violated_is_named_with_its_place(right: Driven) -> None:
+def test_violation_is_named_with_the_place(right: Driven) -> None:
     with pytest.raises(
         InvariantViolatedError, match=r"(?s)^violated: .*fact 1\d \(step_finished\) has the hash 00000000"
     ) as told:
@@ -315,7 +315,7 @@ def test_what_is_violated_is_named_with_its_place(right: Driven) -> None:
     assert {one.verdict for one in told.value.checks} == {Verdict.VIOLATED}
 
 
-def test_a_rerun_that_a_person_asked_for_is_no_second_run(right: Driven) -> None:
+def test_rerun_requested_by_a_person_is_no_second_run(right: Driven) -> None:
     """And neither is one of an idempotent tool; but no attempt may run twice."""
     assert right.executions is not None
     again = replace(right.executions[0], attempt=2)
@@ -333,7 +333,7 @@ def test_a_rerun_that_a_person_asked_for_is_no_second_run(right: Driven) -> None
     assert claimed not in violated(replace(twice, tools={"look": harmless}))
 
 
-def test_nothing_that_was_seen_is_nothing_that_holds() -> None:
+def test_empty_observation_violates_the_end_of_the_turn() -> None:
     assert violated(Driven(facts=())) == ["the turn ends"]
 
 

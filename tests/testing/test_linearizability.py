@@ -38,25 +38,25 @@ def op(client: str, call: str, began: int, ended: int | None = None, result: int
     return Operation(client, call, began, ended, result)
 
 
-def test_calls_that_overlap_may_have_either_order() -> None:
+def test_overlapping_calls_may_have_either_order() -> None:
     """A read during a write returns the old value or the new one."""
     for value in (0, 1):
         assert not linearize(Register(), [op("a", "write 1", 0, 10, 0), op("b", "read", 1, 2, value)]).stuck
 
 
-def test_a_read_after_a_write_has_ended_returns_it() -> None:
+def test_read_after_a_finished_write_returns_the_new_value() -> None:
     found = linearize(Register(), [op("a", "write 1", 0, 1, 0), op("b", "read", 2, 3, 0)])
     assert [(str(one), allowed) for one, allowed in found.stuck] == [("b: read -> 0", (1,))]
     assert "b: read -> 0, expected 1" in str(found)
 
 
-def test_two_reads_see_a_write_in_their_order() -> None:
+def test_two_reads_see_a_write_in_read_order() -> None:
     """Once one read has returned the new value, no later one returns the old value."""
     write, first, second = op("a", "write 1", 0, 10, 0), op("b", "read", 1, 2, 1), op("c", "read", 3, 4, 0)
     assert linearize(Register(), [write, first, second]).stuck
 
 
-def test_a_call_without_a_result_may_have_been_done_or_not() -> None:
+def test_call_without_a_result_may_have_taken_effect_or_not() -> None:
     """A killed process leaves such a call. It can be done at any time after its beginning, but not before."""
     for value in (0, 1):
         assert not linearize(Register(), [op("a", "write 1", 0), op("b", "read", 5, 6, value)]).stuck
@@ -183,7 +183,7 @@ async def test_a_lost_fence_is_named() -> None:
     assert "expected StoreResult(status='lease_lost')" in await first_without_order(LostFence)
 
 
-def test_a_call_that_its_process_did_not_end_has_no_result(tmp_path: Path) -> None:
+def test_call_unfinished_by_the_process_has_no_result(tmp_path: Path) -> None:
     file = HistoryFile(tmp_path / "p0")
     calls = [Post("t1", (("q1", "{}"),)), Post("t1", (("q2", "{}"),))]
     file.end(file.begin("p0", calls[0]), StoreResult())
@@ -197,7 +197,7 @@ def test_a_call_that_its_process_did_not_end_has_no_result(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_processes_that_are_killed_and_stopped_have_an_order_on_sqlite(tmp_path: Path, seed: int) -> None:
+def test_killed_and_stopped_processes_have_an_order_on_sqlite(tmp_path: Path, seed: int) -> None:
     files = tmp_path / "history"
     files.mkdir()
     operations = run_history(f"sqlite:///{tmp_path / 'turns.db'}", files, seed)
@@ -207,7 +207,7 @@ def test_processes_that_are_killed_and_stopped_have_an_order_on_sqlite(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_fact_that_a_killed_process_duplicated_is_found(tmp_path: Path) -> None:
+def test_fact_duplicated_by_a_killed_process_is_detected(tmp_path: Path) -> None:
     """The journal of a history is read at its end. One more fact in it, and no order explains the reads."""
     files = tmp_path / "history"
     files.mkdir()
@@ -224,7 +224,7 @@ def test_a_fact_that_a_killed_process_duplicated_is_found(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_command_records_histories_and_says_how_many() -> None:
+def test_command_records_and_counts_histories() -> None:
     command = [sys.executable, "-m", "tests.campaigns.histories", "--sqlite", "2", "--postgres", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (0, "")

@@ -95,13 +95,13 @@ def results(driven: Driven) -> list[str]:
     return [fact.result for _, fact in driven.facts if isinstance(fact, f.CallSettled)]
 
 
-def test_the_empty_scenario_answers_at_once() -> None:
+def test_empty_scenario_answers_at_once() -> None:
     (driven,) = played(Scenario())
     assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
     assert repr(Scenario()) == "Scenario()"
 
 
-def test_the_last_line_is_said_for_ever() -> None:
+def test_last_line_is_repeated_for_ever() -> None:
     (driven,) = played(Scenario(script=(LOOK,)))
     assert ending(driven) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
 
@@ -120,7 +120,7 @@ def test_the_last_line_is_said_for_ever() -> None:
     ],
     ids=repr,
 )
-def test_a_call_behaves_as_it_is_told(behaviour: Behavior, result: str) -> None:
+def test_call_has_the_scripted_behavior(behaviour: Behavior, result: str) -> None:
     (driven,) = played(Scenario(script=(LOOK, "Done."), behaviours=(behaviour,)))
     assert results(driven) == [result]
 
@@ -131,12 +131,12 @@ def test_a_flood_is_cut_off() -> None:
     assert result.startswith("x" * RESULT_LIMIT + "\n[cut: ")
 
 
-def test_calls_behave_in_the_order_in_which_they_come_up_and_then_return_ok() -> None:
+def test_behaviors_apply_in_call_order_and_then_calls_return_ok() -> None:
     (driven,) = played(Scenario(script=(LOOK, LOOK, "Done."), behaviours=(Returns("first"),)))
     assert results(driven) == ["first", "ok"]
 
 
-def test_tools_run_only_if_that_is_asked_for() -> None:
+def test_tools_run_only_on_request() -> None:
     RAN.clear()
     scenario = Scenario(script=(LOOK, LOOK, "Done."), behaviours=(Returns("not run"),))
     played(scenario)
@@ -145,14 +145,14 @@ def test_tools_run_only_if_that_is_asked_for() -> None:
     assert (RAN, results(driven)) == (["a"], ["not run", "saw a"])
 
 
-def test_a_stand_in_asks_and_checks_as_its_tool_does() -> None:
+def test_stand_in_asks_and_validates_like_the_tool() -> None:
     both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "b"}), ("remove", {"file": "c"}))
     (driven,) = played(Scenario(script=(both, "Done."), people=(Answers(decision=1, text="no"),)))
     assert results(driven)[0].startswith("invalid arguments")
     assert results(driven)[1:] == ["ok", "rejected by the person: no"]
 
 
-def test_a_person_answers_one_by_one() -> None:
+def test_person_answers_several_questions_in_order() -> None:
     both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
     people = (Answers(first=0), Answers(first=1), Answers(decision=1, text="no"))
     (driven,) = played(Scenario(script=(both, "Done."), people=people))
@@ -169,14 +169,14 @@ def test_a_person_answers_one_by_one() -> None:
         ),
     ],
 )
-def test_a_person_who_never_answers(leaves: Leaves, ends: list[tuple[Outcome, EndReason]]) -> None:
+def test_person_may_never_answer(leaves: Leaves, ends: list[tuple[Outcome, EndReason]]) -> None:
     turns = played(Scenario(script=(LOOK, "Done."), behaviours=(Asks(),), people=(leaves,)))
     assert [ending(driven) for driven in turns] == ends
     assert [len(driven.requests or ()) for driven in turns] == [1] * len(ends)
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_process_that_died_is_followed_by_another(after: bool) -> None:
+def test_dead_process_is_followed_by_another(after: bool) -> None:
     """It dies around the start of a call that is not idempotent: run at most once, and unknown where it may have."""
     (driven,) = played(Scenario(script=(LOOK, "Done."), crash=Crash(2, after=after)))
     assert results(driven) == [results(driven)[0]]
@@ -184,14 +184,14 @@ def test_a_process_that_died_is_followed_by_another(after: bool) -> None:
     assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
 
 
-def test_a_person_decides_about_a_call_that_a_crash_cut_off() -> None:
+def test_person_decides_about_a_call_interrupted_by_a_crash() -> None:
     scenario = Scenario(script=(asks_for(("remove", {})), "Done."), crash=Crash(2, after=True))
     (driven,) = played(scenario)  # the first decision is to run it again
     assert results(driven) == ["ok"]
     assert [one.attempt for one in driven.executions or ()] == [2]
 
 
-def test_an_append_that_failed_for_a_moment_is_an_attempt() -> None:
+def test_temporary_append_failure_counts_as_an_attempt() -> None:
     """Nobody died, but the reply that was lost is asked for again, and counts as after a crash."""
     (driven,) = played(Scenario(crash=Crash(1, heals=True)))
     assert len(driven.requests or ()) == 2
@@ -199,29 +199,29 @@ def test_an_append_that_failed_for_a_moment_is_an_attempt() -> None:
     assert (failed.cause, failed.retry) == (Cause.CRASH, True)
 
 
-def test_somebody_aborts_after_an_append() -> None:
+def test_scenario_can_abort_after_an_append() -> None:
     (driven,) = played(Scenario(script=(LOOK, "Done."), behaviours=(Hangs(),), abort_at=2))
     assert ending(driven) == (Outcome.ABORTED, EndReason.ABORTED)
 
 
-def test_a_budget_of_money_has_its_price() -> None:
+def test_budget_of_money_is_spent() -> None:
     (driven,) = played(Scenario(script=(LOOK,), limits=Limits(cost=3.0)))
     assert ending(driven) == (Outcome.CAP_HIT, EndReason.COST)
 
 
-def test_the_synthesis_says_what_it_is_told() -> None:
+def test_synthesis_returns_the_scripted_text() -> None:
     (driven,) = played(Scenario(script=(LOOK,), synthesis=(None, "In short.")))
     assert ending(driven) == (Outcome.SYNTHESIS_DONE, EndReason.SYNTHESIZED)
     assert len(driven.requests or ()) == 2
 
 
-def test_an_agent_uses_its_own_tools_and_limits() -> None:
+def test_agent_uses_own_tools_and_limits() -> None:
     (driven,) = played(Scenario(script=(LOOK,)), agent=Agent(name="One", tools=("look",), steps=1))
     assert list(driven.tools or ()) == ["look"]
     assert ending(driven) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
-def test_an_agent_that_cannot_run_is_a_mistake() -> None:
+def test_unrunnable_agent_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="there is no tool 'nowhere'"):
         play(Scenario(), agent=Agent(name="One", tools=("nowhere",)), tools=TOOLS)
 
@@ -230,7 +230,7 @@ def decisions(driven: Driven) -> list[object]:
     return [one["decision"] for _, fact in driven.facts for one in getattr(fact, "decisions", ())]
 
 
-def test_hooks_decide_as_they_are_told_by_step_and_by_call() -> None:
+def test_hooks_decide_as_scripted_by_step_and_by_call() -> None:
     look_twice = asks_for(("look", {"path": "a"}), ("look", {"path": "b"}))
     hooks = HookScript(
         before_model=(None, ChangeRequest(append=("go on",), tools=("look", "nowhere"))),
@@ -254,7 +254,7 @@ def test_hooks_decide_as_they_are_told_by_step_and_by_call() -> None:
 
 
 @pytest.mark.parametrize("kind", GuardrailKind)
-def test_guardrails_trip_at_the_verdict_that_says_so(kind: GuardrailKind) -> None:
+def test_guardrails_trip_at_the_scripted_verdict(kind: GuardrailKind) -> None:
     verdicts = (Trip("no"),) if kind is GuardrailKind.INPUT else (None, Trip("no"))
     again = asks_for(("look", {"path": "a"}), text="Once more.")
     scenario = Scenario(script=(LOOK, again, "Done."), guardrails=(GuardrailScript(kind, verdicts),))
@@ -264,7 +264,7 @@ def test_guardrails_trip_at_the_verdict_that_says_so(kind: GuardrailKind) -> Non
 
 
 @pytest.mark.parametrize("heals", [False, True])
-def test_a_verdict_that_no_fact_has_dies_with_its_process(heals: bool) -> None:
+def test_unrecorded_verdict_is_lost_with_the_process(heals: bool) -> None:
     """The outcome of the call stays unknown, so no result is left that the guardrail could check."""
     trips = GuardrailScript(GuardrailKind.TOOL_OUTPUT, (Trip("no"),))
     (driven,) = played(Scenario(script=(LOOK, "Done."), guardrails=(trips,), crash=Crash(at=3, heals=heals)))
@@ -272,7 +272,7 @@ def test_a_verdict_that_no_fact_has_dies_with_its_process(heals: bool) -> None:
     assert [(one.tripped, one.died) for one in driven.consulted or ()] == [(True, 4)]
 
 
-def test_a_guardrail_whose_model_fails_is_asked_again() -> None:
+def test_guardrail_with_a_failing_model_is_asked_again() -> None:
     failure = ModelError("busy", cause=Cause.OVERLOADED)
     script = GuardrailScript(GuardrailKind.OUTPUT, (failure,))
     (driven,) = played(Scenario(guardrails=(script,)))
@@ -300,7 +300,7 @@ def test_a_long_conversation_is_compacted_and_settings_are_sent() -> None:
     assert driven.requests[0].settings == ModelSettings(temperature=0.5)
 
 
-def test_a_person_approves_with_other_arguments_that_fit() -> None:
+def test_person_approves_with_changed_arguments_only_if_valid() -> None:
     both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
     people = (Answers(first=1, arguments={"path": "b"}), Answers(arguments={"path": 1}))
     (driven,) = played(Scenario(script=(both, "Done."), people=people))
@@ -312,7 +312,7 @@ async def give(path: str = "") -> str:
     return path
 
 
-def test_a_stand_in_has_the_retries_of_its_tool_and_ends_the_turn_as_it_does() -> None:
+def test_stand_in_has_retries_and_finality_of_the_tool() -> None:
     call = asks_for(("give", {}))
     (driven,) = play(
         Scenario(script=(call, call, "Done."), behaviours=(Raises("Retry", "again"),)), tools=[give, *TOOLS]
@@ -324,7 +324,7 @@ def test_a_stand_in_has_the_retries_of_its_tool_and_ends_the_turn_as_it_does() -
     assert len(driven.requests or ()) == 1
 
 
-def test_a_scenario_outlives_its_process_in_a_store_of_any_kind(tmp_path: Path) -> None:
+def test_scenario_survives_the_process_in_a_store_of_any_kind(tmp_path: Path) -> None:
     """The next process opens the store again."""
     opened: list[Store] = []
 
@@ -370,14 +370,14 @@ def test_a_stream_is_cut_at_any_character(after: int, text: str) -> None:
     assert clock.run(lambda: heard(FlakyModel([Cut(reply, after, silently=True)]))) == (texts, None)
 
 
-def test_a_stream_that_falls_silent_is_given_up() -> None:
+def test_stalled_stream_is_given_up() -> None:
     texts, error = clock.run(lambda: heard(FlakyModel([Stalls("So f")])))
     assert texts == ["So f"]
     assert error is not None
     assert error.cause is Cause.TIMEOUT
 
 
-def test_a_model_that_is_called_without_end_refuses() -> None:
+def test_endlessly_called_model_refuses() -> None:
     model = FlakyModel(["Done."])
     model.most = 1
     assert clock.run(lambda: heard(model)) == (["Done."], None)
@@ -405,7 +405,7 @@ def test_an_hour_passes_at_once_and_in_order() -> None:
     assert order == ["soon", "late"]
 
 
-def test_real_time_is_real() -> None:
+def test_real_clock_keeps_real_time() -> None:
     async def work() -> float:
         await anyio.sleep(0.01)
         return anyio.current_time()
@@ -419,7 +419,7 @@ async def whose(ctx: ToolContext[str]) -> str:
     return ctx.deps
 
 
-def test_the_tools_of_a_builder_with_dependencies_get_them() -> None:
+def test_builder_tools_receive_the_dependencies() -> None:
     closed: list[str] = []
 
     async def make_deps(turn: TurnInfo) -> AsyncIterator[str]:

@@ -36,7 +36,7 @@ TWO = Recording(
 ABORTED = Recorded("not finished: the turn ended (aborted)", CallStatus.ABORTED)
 
 
-def test_a_recording_is_played_to_its_end_as_often_as_one_likes() -> None:
+def test_recording_can_be_played_repeatedly() -> None:
     for _ in range(2):
         turn = playback(TWO)
         assert (turn.outcome, turn.reason, turn.text, turn.steps, turn.tool_calls) == (
@@ -49,7 +49,7 @@ def test_a_recording_is_played_to_its_end_as_often_as_one_likes() -> None:
         assert results_of(turn) == TWO.results
 
 
-def test_two_results_are_equal_when_text_and_status_data_and_files_are() -> None:
+def test_results_are_equal_with_equal_text_status_data_and_files() -> None:
     assert Recorded("a", attempt=2) == Recorded("a")
     assert Recorded("a", CallStatus.ERROR) != Recorded("a")
     assert Recorded("a") != Recorded("b")
@@ -57,7 +57,7 @@ def test_two_results_are_equal_when_text_and_status_data_and_files_are() -> None
     assert Recorded("a", files=(FilePart.of(b"a", "image/png"),)) != Recorded("a")
 
 
-def test_the_limits_and_the_tools_of_the_recording_hold_not_those_of_its_agent() -> None:
+def test_limits_and_tools_of_the_recording_override_the_agent() -> None:
     agent = Agent(name="Anybody", steps=0, tools=("other",), model="gone", budget=Limits(cost=1.0))
     turn = playback(replace(TWO, agent=agent, limits=Limits(steps=1)))
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 1)
@@ -71,7 +71,7 @@ def test_a_budget_of_money_is_spent_by_the_recorded_costs() -> None:
     assert (turn.reason, turn.usage.cost, turn.text) == (EndReason.COST, 1.2, "Spent.")
 
 
-def test_a_failed_attempt_is_followed_by_another_and_nobody_waits() -> None:
+def test_failed_attempt_is_retried_without_waiting() -> None:
     began = time.monotonic()
     failed = ModelError(
         "busy", cause=Cause.OVERLOADED, retry_after=1e6, partial=ModelResponse(text="So f", usage=Usage())
@@ -82,12 +82,12 @@ def test_a_failed_attempt_is_followed_by_another_and_nobody_waits() -> None:
     assert time.monotonic() - began < 60
 
 
-def test_a_script_that_has_ended_ends_the_turn() -> None:
+def test_exhausted_script_ends_the_turn() -> None:
     turn = playback(replace(TWO, model=(BOTH,)))
     assert (turn.reason, turn.error) == (EndReason.MODEL_ERROR, "ScriptedModel has no line 1: give it one more reply")
 
 
-def test_an_error_is_raised_where_it_was() -> None:
+def test_error_is_raised_at_the_recorded_place() -> None:
     """Errors occur when the reply arrives, before the call begins, or in the tool: only the last counts as a call."""
     for at, begun in (("reply", 0), ("start", 0), ("run", 1)):
         wrong = Recorded("wrong", CallStatus.ERROR, at=at)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def test_an_error_is_raised_where_it_was() -> None:
         assert (results_of(turn)["call00001"], turn.tool_calls) == (wrong, 1 + begun), at
 
 
-def test_what_came_of_a_call_is_told_by_its_id_not_by_its_arguments() -> None:
+def test_recorded_result_is_selected_by_call_id() -> None:
     same = asks_for(*[("look", {"path": "a"})] * 3)
     results = {
         "call00001": Recorded("first"),
@@ -105,7 +105,7 @@ def test_what_came_of_a_call_is_told_by_its_id_not_by_its_arguments() -> None:
     assert results_of(playback(replace(TWO, model=(same, "So."), results=results))) == results
 
 
-def test_a_call_asks_what_it_asked_until_it_is_answered() -> None:
+def test_call_repeats_the_recorded_questions_until_answered() -> None:
     asks = (Ask(InterruptKind.QUESTION, "From where?", ("here", "there")), Ask(InterruptKind.APPROVAL))
     recording = replace(TWO, asks={"call00002": asks})
     turn = playback(recording)
@@ -133,7 +133,7 @@ def test_a_call_asks_what_it_asked_until_it_is_answered() -> None:
         ("ask", ({"unknown-1": "unknown"},), Recorded("outcome unknown: verify before retrying", CallStatus.UNKNOWN)),
     ],
 )  # fmt: skip
-def test_a_call_that_had_started_when_the_process_died_is_treated_as_it_was(
+def test_call_interrupted_by_a_crash_is_treated_as_recorded(
     how: str, then: tuple[dict[str, str], ...], result: Recorded
 ) -> None:
     """Six facts: the turn, the step, the reply, two beginnings and one result."""
@@ -145,7 +145,7 @@ def test_a_call_that_had_started_when_the_process_died_is_treated_as_it_was(
     assert results_of(turn) == results
 
 
-def test_a_turn_is_aborted_in_the_middle_of_a_word() -> None:
+def test_turn_is_aborted_in_the_middle_of_a_word() -> None:
     turn = playback(replace(TWO, model=(BOTH, Unfinished("It is p"))))
     assert (turn.reason, turn.text, turn.steps) == (EndReason.ABORTED, "It is p", 2)
     turn = playback(replace(TWO, model=(BOTH, Unfinished("It is p")), limits=Limits(steps=1)))
@@ -153,7 +153,7 @@ def test_a_turn_is_aborted_in_the_middle_of_a_word() -> None:
 
 
 @pytest.mark.parametrize(("facts", "results"), [(3, {}), (4, {}), (5, {"call00001": LOOKED})])
-def test_a_turn_is_stopped_while_its_calls_run(facts: int, results: dict[str, Recorded]) -> None:
+def test_turn_is_stopped_during_calls(facts: int, results: dict[str, Recorded]) -> None:
     """Calls that had not begun do not begin."""
     begun = Recorded(f"{ABORTED.text}; it had begun: verify before retrying", CallStatus.ABORTED)
     expected = {"call00001": begun if facts == 4 else ABORTED, "call00002": ABORTED, **results}
@@ -168,7 +168,7 @@ def test_a_paused_turn_is_superseded() -> None:
     assert (turn.reason, results_of(turn)["call00002"].status) == (EndReason.SUPERSEDED, CallStatus.REJECTED)
 
 
-def test_the_time_is_up_without_anybody_waiting_for_it() -> None:
+def test_deadline_passes_without_waiting() -> None:
     began = time.monotonic()
     day = Limits(seconds=24 * 3600)
     in_a_reply = playback(replace(TWO, model=(Unfinished("Well", "deadline"), "Too late."), limits=day))
@@ -183,14 +183,14 @@ def test_the_time_is_up_without_anybody_waiting_for_it() -> None:
     assert time.monotonic() - began < 3600
 
 
-def test_a_process_that_was_held_up_is_held_up_again() -> None:
+def test_delayed_process_is_delayed_again() -> None:
     """The call comes back all the same, and then the time is over."""
     turn = playback(replace(TWO, limits=Limits(seconds=3600), then=(At(6, "delay"),), model=(BOTH, "Late.")))
     assert (turn.reason, turn.text) == (EndReason.DEADLINE, "Late.")
     assert results_of(turn) == TWO.results
 
 
-def test_a_turn_is_left_where_its_driver_left_it() -> None:
+def test_turn_is_left_at_the_recorded_place() -> None:
     turn = playback(replace(TWO, then=(At(5, "left"),)))
     assert (turn.state, turn.outcome, turn.tool_calls, results_of(turn)) == (
         State.TOOL_EXEC,
@@ -201,7 +201,7 @@ def test_a_turn_is_left_where_its_driver_left_it() -> None:
     assert playback(replace(TWO, then=(At(2, "left"),))).state is State.STREAM
 
 
-def test_what_was_no_error_of_a_model_ends_the_turn_as_a_bug() -> None:
+def test_non_model_error_ends_the_turn_as_engine_error() -> None:
     turn = playback(replace(TWO, model=(Broke("KeyError: 'x'", text="So"),)))
     assert (turn.reason, turn.text) == (EndReason.ENGINE_ERROR, "So")
     turn = playback(replace(TWO, synthesis=(Broke("KeyError: 'x'"),)))
@@ -211,14 +211,14 @@ def test_what_was_no_error_of_a_model_ends_the_turn_as_a_bug() -> None:
     assert (turn.reason, turn.tool_calls) == (EndReason.ENGINE_ERROR, 1)
 
 
-def test_a_synthesis_says_what_it_said_attempt_by_attempt() -> None:
+def test_synthesis_repeats_the_recorded_attempts() -> None:
     slow = ModelError("slow", cause=Cause.TIMEOUT)
     turn = playback(replace(TWO, synthesis=(slow, "All paid.")))
     assert (turn.outcome, turn.text) == (Outcome.SYNTHESIS_DONE, "All paid.")
     assert playback(replace(TWO, synthesis=(slow, None))).text == "Paid."
 
 
-def test_rounds_repeat_by_their_recorded_keys() -> None:
+def test_rounds_repeat_with_the_recorded_keys() -> None:
     lines = tuple(asks_for(("look", {"path": str(number)})) for number in range(3))
     recording = replace(TWO, model=(*lines, "So."), results={f"call0000{n}": LOOKED for n in (1, 2, 3)})
     assert playback(recording).reason is EndReason.ANSWERED
@@ -227,7 +227,7 @@ def test_rounds_repeat_by_their_recorded_keys() -> None:
     assert playback(replace(recording, loop_keys=keys, ignore_in_loop_detection=("look",))).reason is EndReason.ANSWERED
 
 
-def test_arguments_that_were_not_json_and_tools_that_were_none_are_refused_by_the_engine() -> None:
+def test_invalid_arguments_and_unknown_tools_are_refused_by_the_engine() -> None:
     reply = asks_for(ResponseToolCall("look", None, raw='{"pa'), ("no tool at all!", {}))
     turn = playback(replace(TWO, model=(reply, "So.")))
     why = "Unterminated string starting at character 2 of 4, after `{`"
@@ -239,7 +239,7 @@ def test_arguments_that_were_not_json_and_tools_that_were_none_are_refused_by_th
 
 @pytest.mark.parametrize("more", ["", "y", "y" * 50, "é" * 9])
 @pytest.mark.parametrize("character", ["x", "é", "漢", "🙂"])
-def test_a_result_that_was_cut_is_cut_again_in_the_same_place(character: str, more: str) -> None:
+def test_cut_result_is_cut_again_at_the_same_place(character: str, more: str) -> None:
     """Wherever in a character the cut goes."""
     for inside in range(len(character.encode())):
         was = cap("x" * (RESULT_LIMIT - inside) + character + more)
@@ -248,24 +248,24 @@ def test_a_result_that_was_cut_is_cut_again_in_the_same_place(character: str, mo
         assert results_of(playback(replace(TWO, results=results))) == results
 
 
-def test_a_result_that_only_speaks_of_a_cut_stays_as_it_is() -> None:
+def test_result_mentioning_a_cut_stays_unchanged() -> None:
     said = Recorded("text\n[cut: the first 4 of 9 bytes; ask for less]")
     assert results_of(playback(replace(TWO, results={"call00001": said, "call00002": said})))["call00001"] == said
 
 
-def test_a_turn_that_stands_still_is_given_up() -> None:
+def test_hanging_turn_is_given_up() -> None:
     """A call without a result never comes back."""
     with pytest.raises(PlaybackError, match="stands still after 4 facts"):
         playback(replace(TWO, results={}))
 
 
-def test_what_is_to_happen_after_the_end_is_an_error() -> None:
+def test_action_after_the_end_is_an_error() -> None:
     with pytest.raises(TurnAlreadyEndedError):
         playback(replace(TWO, then=({"approval-1": "yes"},)))
     with pytest.raises(TurnAlreadyEndedError):
         playback(replace(TWO, then=(At(100, "crash"),)))
 
 
-def test_a_recording_that_no_engine_takes_is_refused() -> None:
+def test_recording_unfit_for_any_engine_is_refused() -> None:
     with pytest.raises(ConfigError, match="a name must have 1 to 64"):
         playback(replace(TWO, tools=("not a name",)))

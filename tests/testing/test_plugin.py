@@ -49,7 +49,7 @@ def _counts(path: Path) -> dict[int, int]:
     return {number: count for number, count in enumerate(RowCounts.read(path).taken, start=1) if count}
 
 
-def test_a_run_names_the_rows_that_it_never_took(pytester: pytest.Pytester) -> None:
+def test_run_lists_the_untaken_rows(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ANSWERS.format(times=3))
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows")
     result.assert_outcomes(passed=3)
@@ -61,7 +61,7 @@ def test_a_run_names_the_rows_that_it_never_took(pytester: pytest.Pytester) -> N
     assert said == [[str(n), row.name] for n, row in enumerate(ROWS, start=1) if n not in (11, 16)]
 
 
-def test_a_required_row_that_was_never_taken_fails_the_run(pytester: pytest.Pytester) -> None:
+def test_untaken_required_row_fails_the_run(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ANSWERS.format(times=1))
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
     result.assert_outcomes(passed=1)
@@ -69,7 +69,7 @@ def test_a_required_row_that_was_never_taken_fails_the_run(pytester: pytest.Pyte
     result.stdout.fnmatch_lines(["FAILED: 73 rows were never taken (--turnwright-rows-require)"])
 
 
-def test_a_run_that_took_every_row_passes(pytester: pytest.Pytester) -> None:
+def test_run_taking_every_row_passes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(EVERY_ROW)
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
     assert result.ret == 0
@@ -77,26 +77,26 @@ def test_a_run_that_took_every_row_passes(pytester: pytest.Pytester) -> None:
     result.stdout.no_fnmatch_line("*never taken*")
 
 
-def test_a_run_that_fails_keeps_its_own_exit_status(pytester: pytest.Pytester) -> None:
+def test_failing_run_keeps_the_exit_status(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(")
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
-def test_without_an_option_nothing_is_said(pytester: pytest.Pytester) -> None:
+def test_run_without_an_option_prints_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ANSWERS.format(times=1))
     result = pytester.runpytest_inprocess(*PLUGIN)
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*rows*")
 
 
-def test_collecting_takes_no_rows_and_requires_none(pytester: pytest.Pytester) -> None:
+def test_collecting_takes_and_requires_no_rows(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ANSWERS.format(times=1))
     result = pytester.runpytest_inprocess(*PLUGIN, "--collect-only", "--turnwright-rows-require")
     assert result.ret == 0
 
 
-def test_what_was_taken_before_the_run_is_not_counted(pytester: pytest.Pytester) -> None:
+def test_rows_taken_before_the_run_are_not_counted(pytester: pytest.Pytester) -> None:
     """A row that is taken while pytest starts up says nothing about the tests."""
     pytester.makepyfile(ANSWERS.format(times=1))
     pytester.makepyfile(
@@ -114,7 +114,7 @@ def test_what_was_taken_before_the_run_is_not_counted(pytester: pytest.Pytester)
 
 
 @pytest.mark.slow
-def test_workers_hand_in_their_counts_and_they_are_added_up(pytester: pytest.Pytester) -> None:
+def test_counts_of_workers_are_added_up(pytester: pytest.Pytester) -> None:
     pytester.makeconftest('pytest_plugins = ["turnwright_testing.plugin"]')
     pytester.makepyfile(ANSWERS.format(times=4))
     result = pytester.runpytest_inprocess("-n", "2", "--turnwright-rows", "--turnwright-rows-file", "rows.json")
@@ -123,7 +123,7 @@ def test_workers_hand_in_their_counts_and_they_are_added_up(pytester: pytest.Pyt
     assert _counts(pytester.path / "rows.json") == {11: 4, 16: 4}
 
 
-def test_a_worker_that_died_is_told(pytester: pytest.Pytester) -> None:
+def test_dead_worker_is_reported(pytester: pytest.Pytester) -> None:
     """Else its rows would look as if nobody had taken them."""
     pytester.makepyfile("import os\n\ndef test_dies():\n    os._exit(1)\n")
     result = pytester.runpytest_inprocess(*PLUGIN, "-n", "1", "--max-worker-restart", "0", "--turnwright-rows")
@@ -131,13 +131,13 @@ def test_a_worker_that_died_is_told(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["workers that died before they handed in their counts: 1; what they took is missing"])
 
 
-def test_a_file_in_a_folder_that_is_not_there_is_a_usage_error(pytester: pytest.Pytester) -> None:
+def test_file_in_a_missing_folder_is_a_usage_error(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-file", "none/rows.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --turnwright-rows-file none/rows.json: there is no folder *none"])
 
 
-def test_a_file_that_cannot_be_written_fails_the_run(pytester: pytest.Pytester) -> None:
+def test_unwritable_file_fails_the_run(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ANSWERS.format(times=1))
     (pytester.path / "rows.json").mkdir()
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-file", "rows.json")
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_written_fails_the_run(pytester: pytest.Pytester) 
     result.stdout.fnmatch_lines(["FAILED: --turnwright-rows-file: *rows.json*"])
 
 
-def test_the_file_says_how_to_draw_it_and_is_drawn(pytester: pytest.Pytester) -> None:
+def test_file_contains_the_drawing_command_and_is_drawable(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ANSWERS.format(times=2))
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-file", "rows.json")
     file = pytester.path / "rows.json"

@@ -99,7 +99,7 @@ def written(value: object, **place: int) -> str:
 
 
 @given(value=st.lists(values, max_size=3))
-def test_what_is_evaluated_is_what_was_written(value: list[object]) -> None:
+def test_evaluated_source_equals_the_value(value: list[object]) -> None:
     made = evaluated(value)
     assert made == value
     assert isinstance(made, list)
@@ -114,7 +114,7 @@ def test_no_line_is_too_long_for_a_linter(value: object, indent: int) -> None:
 
 
 @given(cause=st.sampled_from(Cause), said=texts, status=st.none() | st.just(503), partial=st.none() | replies)
-def test_an_error_comes_back_with_all_that_it_says(
+def test_error_survives_with_all_fields(
     cause: Cause, said: str, status: int | None, partial: ModelResponse | None
 ) -> None:
     error = ModelError(said, cause=cause, status=status, retry_after=1.5, partial=partial)
@@ -123,14 +123,14 @@ def test_an_error_comes_back_with_all_that_it_says(
     assert (str(made), made.cause, made.status, made.retry_after, made.partial) == (said, cause, status, 1.5, partial)
 
 
-def test_what_is_nested_deeper_than_python_reads_comes_back() -> None:
+def test_nesting_beyond_the_parser_limit_survives() -> None:
     value: JsonValue = "deep"
     for _ in range(400):
         value = [value]
     assert evaluated(value) == value
 
 
-def test_numbers_that_are_none_come_back() -> None:
+def test_infinite_and_nan_numbers_survive() -> None:
     assert evaluated([math.inf, -math.inf]) == [math.inf, -math.inf]
     nan = evaluated(math.nan)
     assert isinstance(nan, float)
@@ -144,13 +144,13 @@ def test_defaults_are_left_out() -> None:
     assert written(Stalls(seconds=0.5)) == "Stalls(seconds=0.5)"
 
 
-def test_what_an_agent_sets_to_its_default_is_kept() -> None:
+def test_explicit_default_of_an_agent_is_kept() -> None:
     """There `None` is a limit that is off, and no limit is the engine's."""
     assert written(Agent(name="a", steps=None)) == 'Agent(name="a", steps=None)'
     assert written(Agent(name="a", budget=Limits(tokens=None))) == 'Agent(name="a", budget=Limits(tokens=None))'
 
 
-def test_replies_are_written_as_people_write_them() -> None:
+def test_replies_are_written_as_asks_for() -> None:
     assert written(asks_for(("f", {"a": 1}), ("g", {}))) == 'asks_for(("f", {"a": 1}), ("g", {}))'
     assert written(asks_for(ResponseToolCall("f", None, '{"a'), text="So")) == (
         """asks_for(ResponseToolCall("f", None, raw='{"a'), text="So")"""
@@ -160,7 +160,7 @@ def test_replies_are_written_as_people_write_them() -> None:
     assert written([reject("no"), reject(), approve()]) == '[reject("no"), reject(), approve()]'
 
 
-def test_what_does_not_fit_a_line_is_laid_out_one_item_a_line() -> None:
+def test_overlong_expression_is_split_by_item() -> None:
     reply = asks_for(("write", {"path": "x" * 20, "more": [1, 2], "text": "y" * 20}), ("read", {}))
     assert (
         written(reply, indent=4, before=7)
@@ -171,7 +171,7 @@ def test_what_does_not_fit_a_line_is_laid_out_one_item_a_line() -> None:
     )
 
 
-def test_a_long_text_is_cut_at_its_lines_and_its_words() -> None:
+def test_long_text_is_split_at_lines_and_words() -> None:
     """The brackets of a call or a list serve its literals too; those of a tuple would make one text of it."""
     text = "first\n" + "a word " * 15 + "\nlast"
     cut = """(
@@ -191,12 +191,12 @@ def test_a_number_too_long_for_python_comes_back() -> None:
     assert evaluated(-(10**5_000)) == -(10**5_000)
 
 
-def test_what_is_source_already_stands_as_it_is() -> None:
+def test_source_value_is_inserted_unchanged() -> None:
     assert written({"a": [PythonSource("NAME")]}) == '{"a": [NAME]}'
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", len, Limits])
-def test_a_value_that_cannot_be_written_is_refused_by_its_type(value: object) -> None:
+def test_unwritable_value_is_refused_by_type(value: object) -> None:
     with pytest.raises(TypeError, match=f"cannot write {type(value).__name__} as source"):
         written([value])
 
@@ -237,7 +237,7 @@ def test_a_long_import_stands_on_several_lines() -> None:
     ]
 
 
-def test_two_things_of_one_name_do_not_meet() -> None:
+def test_names_of_two_objects_do_not_collide() -> None:
     """The second is called by its module."""
     imports = Imports()
     assert (imports.name(dt.time), imports.name(time.time)) == ("time", "time.time")

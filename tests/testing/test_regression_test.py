@@ -545,7 +545,7 @@ CHANGES = [
 
 
 @pytest.mark.slow
-def test_every_printed_test_passes_and_every_changed_one_fails(printed: dict[str, str], tmp_path: Path) -> None:
+def test_every_printed_test_passes_and_every_changed_test_fails(printed: dict[str, str], tmp_path: Path) -> None:
     """In one run of pytest, in a folder without any configuration, warnings being errors."""
     for number, (name, text) in enumerate(printed.items()):
         (tmp_path / f"test_{number:03d}_right.py").write_text(f"{text}# {name}\n", encoding="utf-8")
@@ -565,13 +565,13 @@ def test_every_printed_test_passes_and_every_changed_one_fails(printed: dict[str
     assert told == right | {f"FAILED test_{number:03d}_wrong.py" for number in range(len(CHANGES))}, done.stdout
 
 
-def test_every_printed_test_says_how_its_turn_ended(printed: dict[str, str]) -> None:
+def test_every_printed_test_names_the_ending_of_the_turn(printed: dict[str, str]) -> None:
     for name, text in printed.items():
         outcome, reason = name.split()[:2]
         assert f'    """{outcome} {reason}. Model calls: ' in text, name
 
 
-def test_nothing_comes_out_otherwise_than_recorded(printed: dict[str, str]) -> None:
+def test_no_playback_differs_from_the_recording(printed: dict[str, str]) -> None:
     assert [name for name, text in printed.items() if "DIFFERENT" in text] == []
 
 
@@ -591,7 +591,7 @@ def test_only_turnwright_is_imported(printed: dict[str, str]) -> None:
     assert imported == {"turnwright", "turnwright_states", "turnwright_testing"}
 
 
-def test_the_file_says_what_it_is_and_what_it_holds(printed: dict[str, str]) -> None:
+def test_file_describes_the_recording_and_the_contents(printed: dict[str, str]) -> None:
     head = printed["finished: answered"].partition('"""\n\n')[0]
     assert head.startswith('"""Turn finished: answered, recorded 2026-11-22, to be played again.\n')
     for words in ("pytest FILE", "secrets among them", "Not reproduced: times and waits"):
@@ -610,7 +610,7 @@ def test_data_files_and_questions_in_the_middle_are_printed(printed: dict[str, s
     assert 'asked_in={"call00001": (1,), "call00002": (1, 2), "call00004": (1,)},' in text
 
 
-def test_what_is_changed_to_be_played_is_said(printed: dict[str, str]) -> None:
+def test_changes_made_for_playback_are_mentioned(printed: dict[str, str]) -> None:
     in_a_call = " ".join(printed["cap_hit: deadline in a call"].split())
     assert "Its limit of 20 seconds is 60 here" in in_a_call
     assert "limits=Limits(tool_calls=50, seconds=60.0)" in in_a_call
@@ -619,7 +619,7 @@ def test_what_is_changed_to_be_played_is_said(printed: dict[str, str]) -> None:
     assert 'At(6, "delay")' in held_up
 
 
-def test_what_comes_out_otherwise_is_said_and_not_asserted() -> None:
+def test_difference_in_playback_is_mentioned_and_not_asserted() -> None:
     """A journal that no engine writes: the model's answer did not end the turn as answers do."""
     facts = list(facts_of("finished: answered"))
     seq, last = facts[-1]
@@ -637,7 +637,7 @@ def test_the_text_is_the_same_every_time() -> None:
     assert as_test("turn", facts) == as_test("turn", facts)
 
 
-def test_a_turn_that_has_not_ended_is_played_as_far_as_it_went() -> None:
+def test_open_turn_is_played_to_the_recorded_place() -> None:
     """Wherever its driver left it, and where it waits for a person."""
     for name in ("finished: answered after questions", "cap_hit: step_cap", "finished: text_only"):
         for facts in prefixes(facts_of(name)):
@@ -650,7 +650,7 @@ def test_a_turn_that_has_not_ended_is_played_as_far_as_it_went() -> None:
             run(text)
 
 
-def test_what_was_said_before_can_be_given() -> None:
+def test_session_history_can_be_supplied() -> None:
     """By who knows the session; bookkeeping of earlier turns is left out."""
     said = [Message.user("Hi"), Message(role="assistant", parts=(StepStartPart(seq=9, step_number=1),))]
     text = as_test("turn", facts_of("finished: answered"), history=[*said, Message.assistant("Yes?")])
@@ -680,7 +680,7 @@ def test_any_id_makes_a_name_and_a_head() -> None:
         (f.CallSettled(elapsed=0, state=State.TOOL_EXEC, call="call00001", spent=Spent(calls=1)), "sub-agents"),
     ],
 )
-def test_what_cannot_be_played_is_refused(fact: f.Fact, words: str) -> None:
+def test_unplayable_journal_is_refused(fact: f.Fact, words: str) -> None:
     facts = facts_of("cap_hit: step_cap")[:3]
     with pytest.raises(ConfigError, match=words):
         as_test("turn", [*facts, (4, fact)])
@@ -695,18 +695,18 @@ def test_a_bug_while_calls_ran_is_played() -> None:
     run(text)
 
 
-def test_a_journal_of_nothing_is_refused() -> None:
+def test_empty_journal_is_refused() -> None:
     with pytest.raises(ConfigError, match="no fact"):
         as_test("turn", [])
 
 
-def test_a_fixed_summary_that_tells_times_is_not_compared(printed: dict[str, str]) -> None:
+def test_fixed_summary_with_times_is_not_compared(printed: dict[str, str]) -> None:
     text = printed["cap_hit: deadline without a conclusion"]
     assert "The turn's text is a fixed summary that contains times" in " ".join(text.split())
     assert "assert turn.text" not in text
 
 
-def test_a_turn_of_another_driver_is_played_too() -> None:
+def test_turn_of_another_driver_is_played() -> None:
     """Another driver names no agent, and chooses its own words. Here the time was up before a person answered."""
     started = StartedInput(prompt="Go on.", limits=Limits(seconds=90, doom_response="ask"))
     rounds = [event for number in (1, 2, 3) for event in round_of(number)]
@@ -719,7 +719,7 @@ def test_a_turn_of_another_driver_is_played_too() -> None:
     run(text)
 
 
-def test_a_turn_that_does_not_come_out_is_refused() -> None:
+def test_irreproducible_turn_is_refused() -> None:
     """Its tool was another one after the second crash: what happened then cannot happen again."""
     asked, begun, _ = round_of(1)
     unknown = CallSettledInput(call="call00001", status=CallStatus.UNKNOWN, result=UNKNOWN_OUTCOME)
@@ -730,14 +730,14 @@ def test_a_turn_that_does_not_come_out_is_refused() -> None:
         as_test("t1", facts)
 
 
-def test_a_turn_whose_review_was_taken_out_is_refused() -> None:
+def test_turn_with_a_removed_review_is_refused() -> None:
     facts = [fact for _, fact in facts_of("finished: answered with a type")]
     at = max(place for place, fact in enumerate(facts) if isinstance(fact, f.Reviewed))
     with pytest.raises(PlaybackError, match=r"turn t1 cannot be played again as it was recorded: .* typed answer"):
         as_test("t1", [*enumerate([*facts[:at], *facts[at + 1 :]], start=1)])
 
 
-def test_results_that_come_out_otherwise_are_said_to() -> None:
+def test_differing_results_are_mentioned() -> None:
     """An engine never answers a call whose arguments were not whole with other words than its own."""
     facts = list(facts_of("finished: answered after mistakes"))
     for place, (seq, fact) in enumerate(facts):

@@ -62,7 +62,7 @@ def digest(seed: int) -> str:
 
 
 @pytest.mark.slow
-def test_a_seed_repeats_a_schedule_exactly_in_another_process() -> None:
+def test_seed_repeats_a_schedule_exactly_in_another_process() -> None:
     """Journals, traces and choices are the same, whatever the hash seed, the memory addresses and the time of day."""
 
     def printed(hash_seed: str) -> str:
@@ -73,14 +73,14 @@ def test_a_seed_repeats_a_schedule_exactly_in_another_process() -> None:
     assert printed("1") == printed("2") == "".join(f"{digest(seed)}\n" for seed in range(12))
 
 
-def test_its_choices_repeat_a_schedule() -> None:
+def test_choices_alone_repeat_a_schedule() -> None:
     """Without the seed, which a test need not know."""
     first = run_schedule(TARGET, 7)
     again = run_schedule(TARGET, 7, choices=plain(first.choices))
     assert (again.journals, again.trace) == (first.journals, first.trace)
 
 
-def test_the_simplest_schedule_is_one_answer() -> None:
+def test_simplest_schedule_is_a_single_answer() -> None:
     """Without any choice nothing fails, nobody acts, and the model answers at once."""
     made = run_schedule(TARGET, choices={})
     assert made.ends == ["finished/answered"]
@@ -96,7 +96,7 @@ def test_some_schedules_keep_every_promise() -> None:
     assert len(report.ends) > 3
 
 
-def test_call_that_asks_leaves_the_room_to_calls_before_it() -> None:
+def test_asking_call_leaves_room_to_earlier_calls() -> None:
     """In this schedule the second of two calls gets the only place first. In trio tasks start in any order too."""
     made = run_schedule(TARGETS["typed"], 2012)
     assert_schedule(made)
@@ -233,14 +233,14 @@ def test_a_planted_fault_is_found_and_made_small(fault: str) -> None:
         assert_schedule(again)
 
 
-def test_tasks_that_wait_for_each_other_are_found() -> None:
+def test_deadlocked_tasks_are_detected() -> None:
     """No timer is set, so an ordinary loop would stand still for ever."""
     loop = SimulatedLoop(lambda _: 0)
     with pytest.raises(NobodyRunsError):
         loop.run(asyncio.Event().wait())
 
 
-def test_the_choice_decides_the_order_of_tasks() -> None:
+def test_choice_decides_the_order_of_tasks() -> None:
     """Three tasks are ready at once: the choice is which of those that are left runs next."""
 
     def order(choose: Callable[[int], int]) -> list[int]:

@@ -107,7 +107,7 @@ def fits(made: Tool, arguments: Mapping[str, JsonValue]) -> bool:
 
 
 @given(arguments=arguments_of(everything.parameters))
-def test_arguments_fit_the_schema_that_they_are_drawn_from(arguments: dict[str, JsonValue]) -> None:
+def test_drawn_arguments_fit_the_schema(arguments: dict[str, JsonValue]) -> None:
     everything.parse(arguments)
 
 
@@ -133,7 +133,7 @@ def test_misfits_are_refused_by_the_tool(made: Tool) -> None:
         {"$defs": {"T": {"type": "object", "properties": {"t": {"$ref": "#/$defs/T"}}}}, "$ref": "#/$defs/T"}
     )
 )
-def test_a_schema_that_refers_to_itself_is_drawn(value: JsonValue) -> None:
+def test_recursive_schema_is_drawn(value: JsonValue) -> None:
     while value:
         assert isinstance(value, dict)
         assert list(value) == ["t"]
@@ -175,7 +175,7 @@ def test_a_schema_of_any_form_gives_values(schema: dict[str, JsonValue]) -> None
 
 
 @given(bounds=limits(steps=3, tokens=st.integers(1, 2)))
-def test_fixed_limits_stay_as_they_are(bounds: Limits) -> None:
+def test_fixed_limits_are_kept(bounds: Limits) -> None:
     assert bounds.steps == 3
     assert bounds.tokens in (1, 2)
 
@@ -185,14 +185,14 @@ def test_the_simplest_limits_are_the_defaults() -> None:
 
 
 @given(call=tool_calls(TOOLS))
-def test_a_call_fits_its_tool(call: ResponseToolCall) -> None:
+def test_drawn_call_fits_the_tool(call: ResponseToolCall) -> None:
     made = {one.name: one for one in (everything, nothing)}[call.name]
     assert call.arguments is not None
     assert fits(made, call.arguments)
 
 
 @given(reply=obedient_replies(TOOLS))
-def test_an_obedient_reply_answers_or_asks_for_what_can_run(reply: ModelResponse) -> None:
+def test_obedient_reply_answers_or_requests_runnable_calls(reply: ModelResponse) -> None:
     assert reply.text or reply.calls
     assert all(call.arguments is not None for call in reply.calls)
 
@@ -250,7 +250,7 @@ def test_scripts_have_every_habit(written: list[tuple[Line, ...]], habit: str) -
     assert any(SCRIPTS[habit](script) for script in written)
 
 
-def test_tools_do_everything() -> None:
+def test_drawn_tools_have_every_behavior() -> None:
     assert {type(one) for one in sample(behaviours())} == {Returns, Raises, Hangs, Floods, Asks}
 
 
@@ -267,12 +267,12 @@ def test_people_answer_or_leave(person: Person) -> None:
 
 
 @given(crash=crashes(3))
-def test_a_crash_is_at_one_of_the_appends(crash: Crash) -> None:
+def test_crash_is_drawn_at_an_append(crash: Crash) -> None:
     assert 1 <= crash.at <= 3
 
 
 @given(scenario=scenarios(TOOLS, agent=Agent(name="One", tools=("nothing",))))
-def test_an_agent_is_asked_to_use_its_own_tools(scenario: Scenario) -> None:
+def test_agent_is_asked_to_use_own_tools(scenario: Scenario) -> None:
     """Arguments of the other tool need its schema, which is none of this agent's."""
     calls = [call for line in scenario.script if isinstance(line, ModelResponse) for call in line.calls]
     assert "everything" not in {call.name for call in calls}

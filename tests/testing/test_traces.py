@@ -114,7 +114,7 @@ def test_turns_may_be_interleaved() -> None:
     assert worst(check_events(mixed)) is Verdict.HOLDS
 
 
-def test_each_turn_has_its_own_faults_and_its_own_unknown_claims() -> None:
+def test_each_turn_has_separate_faults_and_unknown_claims() -> None:
     late, early = named("late", (BEGIN, CALLED, ANSWER, END, TraceMessage())), named("open", (BEGIN, CALLED, CALLED))
     mixed = (*late[:2], *early, *late[2:], *named("sound", SOUND))
     of_late, of_open, of_sound = check_turns(enumerate(mixed, start=1))
@@ -132,7 +132,7 @@ def test_each_turn_has_its_own_faults_and_its_own_unknown_claims() -> None:
     assert of_sound == ("sound", [], {})
 
 
-def test_the_place_of_an_event_is_called_as_the_caller_says() -> None:
+def test_place_of_an_event_has_the_name_given_by_the_caller() -> None:
     events = (BEGIN, CALLED, asks("c1"), ANSWER, END)
     for checks, place in (
         (check_turns(enumerate(events, start=1)), "line"),
@@ -295,16 +295,16 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_fault_is_found_and_told_with_its_line(name: str) -> None:
+def test_fault_is_reported_with_the_line(name: str) -> None:
     broken = BROKEN[name]
     assert violated(*broken.events).get(broken.claim) == broken.detail
 
 
-def test_every_claim_has_a_fault_that_breaks_it() -> None:
+def test_every_claim_has_a_violating_fault() -> None:
     assert {broken.claim for broken in BROKEN.values()} == set(TraceClaim)
 
 
-def test_the_witness_is_what_led_there_and_quotes_no_text() -> None:
+def test_witness_lists_the_path_and_quotes_no_text() -> None:
     events = (
         BEGIN,
         CALLED,
@@ -341,17 +341,17 @@ def test_the_witness_is_of_the_turn_alone() -> None:
     )
 
 
-def test_the_first_of_several_faults_is_told_and_the_others_are_counted() -> None:
+def test_first_of_several_faults_is_reported_and_the_others_counted() -> None:
     detail = violated(BEGIN, CALLED, *[TraceToolResult(call="c9")] * 2, ANSWER, END)[TraceClaim.ASKED]
     assert detail == "line 3: a result for call c9, and no reply asked for it (1 more like it)"
 
 
-def test_a_bound_that_is_passed_is_told_once() -> None:
+def test_exceeded_bound_is_reported_once() -> None:
     detail = violated(BEGIN, *((CALLED, FAILED) * 9), CALLED, ANSWER, END)[TraceClaim.MODEL_CALLS]
     assert detail == "line 18: this is model call 9, and the limit is 8"
 
 
-def test_a_result_that_comes_too_late_is_told_as_such() -> None:
+def test_late_result_is_reported_as_late() -> None:
     found = violated(
         BEGIN, CALLED, asks("c1"), TraceToolStarted(call="c1"), CALLED, TraceToolResult(call="c1"), ANSWER, END
     )
@@ -376,7 +376,7 @@ def test_a_result_that_comes_too_late_is_told_as_such() -> None:
         ),
     ],
 )
-def test_calls_of_one_id_are_paired_by_occurrence(middle: tuple[TraceEvent, ...]) -> None:
+def test_calls_with_equal_ids_are_paired_by_occurrence(middle: tuple[TraceEvent, ...]) -> None:
     assert set(verdicts(BEGIN, CALLED, asks("c", "c"), *middle, CALLED, ANSWER, END).values()) == {Verdict.HOLDS}
 
 
@@ -404,12 +404,12 @@ def test_a_call_may_be_retried_more_than_once() -> None:
     assert set(verdicts(*events).values()) == {Verdict.HOLDS}
 
 
-def test_before_the_first_model_call_nothing_was_tried_again() -> None:
+def test_tool_before_the_first_model_call_is_no_retry() -> None:
     limits = TraceLimits(steps=1, tool_calls=1, max_retries=0)
     assert violated(TraceTurnStarted(limits=limits), asks("c"), *ran("c"), ANSWER, END) == {}
 
 
-def test_of_calls_with_one_id_each_needs_its_result() -> None:
+def test_each_call_with_an_equal_id_needs_a_result() -> None:
     found = violated(BEGIN, CALLED, asks("c", "c"), *ran("c"), CALLED, ANSWER, END)
     assert found == {TraceClaim.PAIRED: "line 6: the model is called, and there is no result for c of line 3"}
 
@@ -429,13 +429,13 @@ def test_an_attempt_after_a_failure_is_no_step() -> None:
     assert violated(*events, ANSWER, END) == {}
 
 
-def test_a_failure_that_was_answered_is_over() -> None:
+def test_answered_failure_does_not_count_for_the_next_call() -> None:
     """The retries of the next call are its own."""
     one = (CALLED, FAILED, CALLED, asks("c"), *ran("c"))
     assert violated(BEGIN, *one, *one, CALLED, FAILED, CALLED, ANSWER, END) == {}
 
 
-def test_a_model_call_in_which_tools_are_disabled_is_no_step() -> None:
+def test_model_call_without_tools_is_no_step() -> None:
     limits = TraceLimits(steps=0, tool_calls=0, max_retries=0)
     assert violated(TraceTurnStarted(limits=limits), TraceModelCalled(tools=False), ANSWER, END) == {}
 
@@ -450,31 +450,31 @@ def test_a_turn_may_end_before_the_model_is_called() -> None:
     assert set(verdicts(BEGIN, ended).values()) == {Verdict.HOLDS}
 
 
-def test_a_trace_that_stops_proves_nothing() -> None:
+def test_truncated_trace_proves_nothing() -> None:
     found = unknown(*SOUND[:-1])
     assert set(found) == set(TraceClaim)
     assert set(found.values()) == {"the trace stops before the turn ends: there is no turn_ended"}
 
 
-def test_a_trace_that_stops_in_a_pause_says_so() -> None:
+def test_trace_ending_in_a_pause_is_reported_as_paused() -> None:
     found = unknown(*SOUND[: SOUND.index(TracePaused()) + 1])
     assert set(found.values()) == {"the trace stops before the turn ends (it is paused): there is no turn_ended"}
 
 
-def test_a_fault_in_a_trace_that_stops_is_a_fault() -> None:
+def test_fault_in_a_truncated_trace_is_a_fault() -> None:
     found = verdicts(BEGIN, CALLED, asks("c1"), CALLED)
     assert found.pop(TraceClaim.PAIRED) is Verdict.VIOLATED
     assert set(found.values()) == {Verdict.INCONCLUSIVE}
 
 
-def test_a_trace_that_begins_in_the_middle_proves_nothing() -> None:
+def test_trace_beginning_inside_a_turn_proves_nothing() -> None:
     """Missing events may explain an apparent fault."""
     found = unknown(TraceToolResult(call="c1"), CALLED, ANSWER, END, END)
     assert set(found) == set(TraceClaim)
     assert set(found.values()) == {"the trace begins in the middle of the turn: there is no turn_started first"}
 
 
-def test_a_trace_without_a_turn_proves_nothing() -> None:
+def test_trace_without_a_turn_proves_nothing() -> None:
     found = {check.claim: check.detail for check in check_trace(["", "  \n"])}
     assert found == dict.fromkeys(TraceClaim, "there is no turn in the trace")
     assert {check.verdict for check in check_trace([])} == {Verdict.INCONCLUSIVE}
@@ -490,7 +490,7 @@ def test_a_trace_without_a_turn_proves_nothing() -> None:
         (TraceLimits(steps=3, model_calls=5, max_retries=1), {TraceClaim.CALLS}),
     ],
 )
-def test_a_limit_that_is_not_given_is_no_limit_that_was_kept(limits: TraceLimits, missing: set[TraceClaim]) -> None:
+def test_missing_limit_makes_the_claim_unknown(limits: TraceLimits, missing: set[TraceClaim]) -> None:
     found = unknown(TraceTurnStarted(limits=limits), *SOUND[1:])
     assert set(found) == missing
     given_by = {
@@ -502,7 +502,7 @@ def test_a_limit_that_is_not_given_is_no_limit_that_was_kept(limits: TraceLimits
     assert found == {claim: f"turn_started has no {given_by[claim]}" for claim in missing}
 
 
-def test_what_needs_the_start_of_tools_is_unknown_where_no_start_is_recorded() -> None:
+def test_claims_about_tool_starts_are_unknown_without_starts() -> None:
     silent = [event for event in SOUND if not isinstance(event, TraceToolStarted | TraceToolRetried)]
     found = unknown(*silent)
     assert set(found) == {
@@ -517,18 +517,18 @@ def test_what_needs_the_start_of_tools_is_unknown_where_no_start_is_recorded() -
     }
 
 
-def test_a_turn_that_never_paused_ran_nothing_while_it_was_paused() -> None:
+def test_turn_without_a_pause_satisfies_the_pause_claim() -> None:
     error = TraceToolResult(call="c1", status=CallStatus.ERROR)
     found = unknown(BEGIN, CALLED, asks("c1"), error, CALLED, ANSWER, END)
     assert set(found) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
 
 
-def test_a_call_that_was_refused_needs_no_start() -> None:
+def test_refused_call_needs_no_start() -> None:
     refused = TraceToolResult(call="c1", status=CallStatus.REFUSED)
     assert set(verdicts(BEGIN, CALLED, asks("c1"), refused, CALLED, ANSWER, END).values()) == {Verdict.HOLDS}
 
 
-def test_what_needs_model_calls_is_unknown_where_none_is_recorded() -> None:
+def test_claims_about_model_calls_are_unknown_without_model_calls() -> None:
     silent = [event for event in SOUND if not isinstance(event, TraceModelCalled)]
     found = unknown(*silent)
     assert set(found) == {
@@ -544,7 +544,7 @@ def test_what_needs_model_calls_is_unknown_where_none_is_recorded() -> None:
     assert set(found.values()) == {"there are replies and no model_called: the runtime does not record its model calls"}
 
 
-def test_where_neither_model_calls_nor_starts_are_recorded_both_are_missed() -> None:
+def test_missing_model_calls_and_starts_are_both_reported() -> None:
     silent = [event for event in SOUND if not isinstance(event, TraceModelCalled | TraceToolStarted | TraceToolRetried)]
     assert set(unknown(*silent)) == {
         *(
@@ -560,18 +560,18 @@ def test_where_neither_model_calls_nor_starts_are_recorded_both_are_missed() -> 
     }
 
 
-def test_one_call_that_ran_unseen_is_not_made_good_by_a_later_one_that_could_not_run() -> None:
+def test_unseen_run_is_not_excused_by_a_later_refused_call() -> None:
     refused = TraceToolResult(call="c2", status=CallStatus.REFUSED)
     found = unknown(BEGIN, CALLED, asks("c1", "c2"), TraceToolResult(call="c1"), refused, CALLED, ANSWER, END)
     assert set(found) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
 
 
-def test_last_words_that_nobody_recorded_are_unknown() -> None:
+def test_unrecorded_last_words_are_unknown() -> None:
     found = unknown(BEGIN, CALLED, asks("c1"), *ran("c1"), END)
     assert found == {TraceClaim.WORDS: "turn_ended has no `text`, and no reply had any"}
 
 
-def test_one_turn_that_is_unknown_makes_its_claim_unknown_for_all() -> None:
+def test_unknown_claim_of_a_turn_is_unknown_for_all_turns() -> None:
     stopped = [event for turn in "bcd" for event in named(turn, SOUND[:-1])]
     found = unknown(*named("a", SOUND), *stopped)
     assert set(found.values()) == {
@@ -586,32 +586,32 @@ def test_one_turn_that_is_unknown_makes_its_claim_unknown_for_all() -> None:
 @pytest.mark.parametrize(
     "event", [*SOUND, TraceTurnEnded(turn="t", data={"at": 1.5}, outcome="x", reason="y", text="é \n")]
 )
-def test_an_event_comes_back_from_its_line(event: TraceEvent) -> None:
+def test_event_survives_a_round_trip(event: TraceEvent) -> None:
     line = write_event(event)
     assert "\n" not in line
     assert next(iter(json.loads(line))) == "event"
     assert read_event(line) == event
 
 
-def test_what_is_at_its_default_is_not_written() -> None:
+def test_default_fields_are_not_written() -> None:
     assert write_event(TraceToolResult(call="c1")) == '{"event": "tool_result", "call": "c1"}'
 
 
-def test_a_line_that_is_read_alone_is_line_1() -> None:
+def test_separately_read_line_is_line_1() -> None:
     with pytest.raises(InvalidTraceError, match="line 1 of the trace"):
         read_event("nonsense")
 
 
-def test_what_is_wrong_with_the_whole_line_names_no_field() -> None:
+def test_error_of_a_whole_line_names_no_field() -> None:
     with pytest.raises(InvalidTraceError, match=r"^line 1 of the trace: Unable to extract tag"):
         read_event("{}")
 
 
-def test_what_no_file_can_hold_is_replaced() -> None:
+def test_unencodable_text_is_replaced() -> None:
     assert read_event(write_event(TraceModelReplied(text="a\ud83d"))) == TraceModelReplied(text="a?")
 
 
-def test_a_trace_of_lines_is_checked_as_its_events_are_and_empty_lines_count() -> None:
+def test_lines_and_events_agree_and_empty_lines_count() -> None:
     lines = ["", *(line for event in (*SOUND, END) for line in (write_event(event) + "\n", " \n"))]
     detail = by_claim(check_trace(lines))[TraceClaim.ONE_END].detail
     assert detail == f"line {2 * len(SOUND) + 2}: the turn ends again"
@@ -637,7 +637,7 @@ def test_a_trace_of_lines_is_checked_as_its_events_are_and_empty_lines_count() -
         ('{"event": "turn_started", "limits": {"steps": true}}', "limits.steps: Input should be a valid integer"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named_with_what_is_wrong_in_it(line: str, why: str) -> None:
+def test_unreadable_line_is_named_with_the_mistake(line: str, why: str) -> None:
     with pytest.raises(InvalidTraceError) as bad:
         check_trace([write_event(BEGIN), "", line])
     assert str(bad.value).startswith("line 3 of the trace: ")
@@ -689,7 +689,7 @@ def recorded() -> list[facts.Fact]:
     return guard.take_facts()
 
 
-def test_a_journal_is_told_in_the_events_of_a_trace() -> None:
+def test_journal_is_converted_to_trace_events() -> None:
     *told, end = trace_of("t", recorded())
     assert told == named(
         "t",
@@ -716,19 +716,19 @@ def test_a_journal_is_told_in_the_events_of_a_trace() -> None:
     assert end.text.startswith("Half of it is read.")
 
 
-def test_the_beginning_of_a_journal_is_a_trace_that_stops() -> None:
+def test_beginning_of_a_journal_is_a_truncated_trace() -> None:
     told = trace_of("t", recorded()[:-1])
     assert told == trace_of("t", recorded())[:-1]
     assert {check.verdict for check in check_events(told)} == {Verdict.INCONCLUSIVE}
 
 
-def test_a_deadline_in_a_model_call_is_its_failure() -> None:
+def test_deadline_in_a_model_call_is_a_failed_call() -> None:
     guard = LoopGuard(Limits(seconds=1))
     guard.expired(elapsed=1)
     assert trace_of("", guard.take_facts())[1:] == [CALLED, FAILED, TraceModelCalled(tools=False)]
 
 
-def test_a_pause_ends_with_the_last_answer_and_a_call_that_ran_before_runs_as_a_retry() -> None:
+def test_pause_ends_with_the_last_answer_and_the_call_is_a_retry() -> None:
     guard = LoopGuard()
     (permit,) = guard.replied("", [ToolCall(name="read", arguments={})])
     guard.started(permit.id)
@@ -741,7 +741,7 @@ def test_a_pause_ends_with_the_last_answer_and_a_call_that_ran_before_runs_as_a_
     ]
 
 
-def test_a_pause_that_ends_the_turn_is_not_resumed() -> None:
+def test_pause_ending_the_turn_is_not_resumed() -> None:
     guard = LoopGuard()
     (permit,) = guard.replied("", [ToolCall(name="read", arguments={})])
     guard.waits(permit.id, InterruptKind.APPROVAL)
@@ -761,7 +761,7 @@ def test_a_pause_that_ends_the_turn_is_not_resumed() -> None:
         (facts.TurnEnded, None),
     ],
 )
-def test_a_journal_that_lacks_a_fact_does_not_hold(dropped: type[facts.Fact], claim: TraceClaim | None) -> None:
+def test_journal_with_a_missing_fact_does_not_hold(dropped: type[facts.Fact], claim: TraceClaim | None) -> None:
     """The trace contains the journal's facts, not the facts that it should have."""
     journal = recorded()
     last = max(place for place, fact in enumerate(journal) if isinstance(fact, dropped))
@@ -867,7 +867,7 @@ TURNS = st.lists(st.integers(2, 4), min_size=1, max_size=5).map(
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
-def test_a_trace_that_was_tampered_with_is_found(mutate: Mutation) -> None:
+def test_tampered_trace_is_detected(mutate: Mutation) -> None:
     @given(TURNS, st.integers(0, 99))
     def finds(events: list[TraceEvent], place: int) -> None:
         tampered = list(events)

@@ -88,7 +88,7 @@ def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
     assert (drawn.code, drawn.err) == (0, "")
 
 
-def test_what_fails_is_printed_as_a_test_that_fails_so(cli: "Cli") -> None:
+def test_failure_is_printed_as_a_failing_test(cli: "Cli") -> None:
     """And nothing but the test is on standard output, whatever the tools print. The page's test runs one."""
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
     said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
@@ -103,7 +103,7 @@ def test_what_fails_is_printed_as_a_test_that_fails_so(cli: "Cli") -> None:
     assert cli.run(*command.split()[1:]).out == said.out
 
 
-def test_the_dependencies_of_the_tools_are_made_and_printed_with_the_test(cli: "Cli") -> None:
+def test_dependencies_of_tools_are_made_and_printed_with_the_test(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", DEPENDENT)
     said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
     assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
@@ -124,19 +124,19 @@ def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
     assert "holds" not in said.out
 
 
-def test_a_run_whose_seconds_are_over_is_inconclusive(cli: "Cli") -> None:
+def test_run_out_of_time_is_inconclusive(cli: "Cli") -> None:
     said = cli.run("fuzz", "--examples", "100000", "--seconds", "0.001", "--seed", "7")
     assert (said.code, said.err) == (6, "")
     assert "inconclusive: the time was up after 0 of 100000 examples" in said.out
 
 
-def test_without_a_seed_one_is_drawn_and_told(cli: "Cli") -> None:
+def test_missing_seed_is_drawn_and_printed(cli: "Cli") -> None:
     one, other = (cli.run("fuzz", "--examples", "1").out.split(" seed ")[1].split(",")[0] for _ in range(2))
     assert one != other
     assert cli.run("fuzz", "--examples", "1", "--seed", one).code == 0
 
 
-def test_mistakes_of_the_configuration_are_one_line(cli: "Cli") -> None:
+def test_configuration_mistake_is_a_single_line(cli: "Cli") -> None:
     cli.agent("steps: 3", "tools: [nowhere]")
     for flags, told in (
         (["--agents", "none.md"], "none.md"),
@@ -179,7 +179,7 @@ def test_stand_ins_take_the_places_of_sub_agents(cli: "Cli") -> None:
     assert cli.run(*options, "--run-tools", "--agent", "Lead").code == 0
 
 
-def test_a_failure_of_an_agent_with_sub_agents_is_a_test_that_fails_so(cli: "Cli") -> None:
+def test_failure_of_an_agent_with_sub_agents_is_a_failing_test(cli: "Cli") -> None:
     cli.write("AGENTS.md", TEAM)
     cli.write("rooms.py", BROKEN)
     said = cli.run("fuzz", "--agent", "Lead", "--tools", "rooms.py", "--run-tools", "--seed", "1")
@@ -200,7 +200,7 @@ async def make_deps(turn):
 TEMPLATE = "---\nname: Clerk\n---\nYou serve {{ metadata.user }}.\n"
 
 
-def test_metadata_reaches_make_deps_and_templates_of_played_and_simulated_turns(cli: "Cli") -> None:
+def test_metadata_reaches_make_deps_and_templates(cli: "Cli") -> None:
     cli.write("hotel.py", PERSONAL)
     cli.write("AGENTS.md", TEMPLATE)
     options = ("fuzz", "--agent", "Clerk", "--tools", "hotel.py", "--seed", "1")
