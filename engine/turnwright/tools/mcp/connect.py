@@ -25,7 +25,6 @@ from turnwright._base.words import escape_unprintable
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 
 from .config import McpServer
-from .oauth import Authorize
 from .wire import CODEC, BoundedBody, TooMuchError, refused, within_bounds, without_bad_tools
 
 ReadStream: TypeAlias = _transport.ReadStream[SessionMessage | Exception]
@@ -118,6 +117,10 @@ class ServerLog:
         with suppress(ValueError):
             return f"; its HTTP status was {self.status} {HTTPStatus(self.status).phrase}"
         return f"; its HTTP status was {self.status}"
+
+
+#: Makes the authorization of a connection. None: requests are sent without.
+Authorize: TypeAlias = Callable[[ServerLog], httpx2.Auth | None]
 
 
 class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
@@ -18,15 +18,11 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl, Field
 
 from .config import McpOAuth, McpServer
+from .connect import Authorize, ServerLog
 from .saved_login import LoginFile, SavedLogin
-
-if TYPE_CHECKING:
-    from .connect import ServerLog
 
 #: Shows a person the address to log in at, and returns what the browser brings back.
 Ask: TypeAlias = Callable[[str], Awaitable[AuthorizationCodeResult]]
-#: Makes the authorization of a connection. None: requests are sent without.
-Authorize: TypeAlias = "Callable[[ServerLog], httpx2.Auth | None]"
 
 _CLIENT_NAME: Final = "Turnwright"
 #: The redirect address where nobody can log in. It is never used.
@@ -56,7 +52,7 @@ class LoginProvider(OAuthClientProvider):
     """
 
     def __init__(
-        self, server: McpServer, file: LoginFile, log: "ServerLog", *, ask: Ask | None = None, redirect: str = _NOWHERE
+        self, server: McpServer, file: LoginFile, log: ServerLog, *, ask: Ask | None = None, redirect: str = _NOWHERE
     ) -> None:
         self._oauth = server.oauth or McpOAuth()
         self._file = file
@@ -205,7 +201,7 @@ class LoginProvider(OAuthClientProvider):
 class _NoStorage:
     """A token storage that keeps nothing: a client with a key of its own gets new tokens at any time."""
 
-    def __init__(self, log: "ServerLog") -> None:
+    def __init__(self, log: ServerLog) -> None:
         self._log = log
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -229,7 +225,7 @@ def authorize_by_login(server: McpServer, *, folder: Path | None, remedy: str) -
     return partial(_authorize, server, folder, remedy)
 
 
-def _authorize(server: McpServer, folder: Path | None, remedy: str, log: "ServerLog") -> httpx2.Auth | None:
+def _authorize(server: McpServer, folder: Path | None, remedy: str, log: ServerLog) -> httpx2.Auth | None:
     if server.oauth is not None and server.oauth.grant == "client_credentials":
         return _own_key(server.url, server.oauth, log)
     if not server.logs_in:
@@ -239,7 +235,7 @@ def _authorize(server: McpServer, folder: Path | None, remedy: str, log: "Server
     return LoginProvider(server, file, log) if file.read().tokens is not None else None
 
 
-def _own_key(url: str, oauth: McpOAuth, log: "ServerLog") -> httpx2.Auth:
+def _own_key(url: str, oauth: McpOAuth, log: ServerLog) -> httpx2.Auth:
     provider: OAuthClientProvider
     if oauth.private_key:
         signer = SignedJWTParameters(
