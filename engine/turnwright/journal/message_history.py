@@ -190,7 +190,7 @@ class Said(NamedTuple):
         before = [*messages, *self.brought]
         if self._withheld_by:
             before = [*messages[: accepted.messages], Message.user(withheld_text(self._withheld_by))]
-        base, taken = compacted(before, self.transcript)
+        base, taken = compacted(before, self.transcript.closed, self.transcript.compactions)
         own = [
             message if self._is_signed(place) else unsigned(message)
             for place, message in enumerate(self.transcript.messages[taken:], taken)
@@ -241,7 +241,7 @@ def _is_enough(said: Sequence[Said]) -> bool:
     """Return whether these turns, the newest first, have every message that compactions left."""
     needed: int | None = None
     for one in said:
-        left = history_needed(one.transcript)
+        left = history_needed(one.transcript.compactions)
         if left is not None:
             needed = left
         elif needed is not None:

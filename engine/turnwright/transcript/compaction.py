@@ -5,15 +5,15 @@ call stays with its result. The transcript keeps every message: only requests le
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
 from turnwright.message import FilePart, Message, ToolCallPart, ToolResultPart
 from turnwright_states.facts import Compacted
 
-if TYPE_CHECKING:
-    from .transcript import Transcript
+#: The compactions of a turn, oldest first, each with the number of the turn's messages that were closed before it.
+Compactions: TypeAlias = Sequence[tuple[Compacted, int]]
 
 CLEARED: Final = "[This result was removed to save space. Call the tool again if you need it.]"
 #: Characters of a token in an estimate, and the tokens of a picture or a document.
@@ -21,24 +21,26 @@ _CHARACTERS: Final = 4
 _FILE_TOKENS: Final = 1500
 
 
-def compacted(history: Sequence[Message], transcript: "Transcript") -> tuple[tuple[Message, ...], int]:
+def compacted(
+    history: Sequence[Message], closed: Sequence[Message], compactions: Compactions
+) -> tuple[tuple[Message, ...], int]:
     """Return what replaces the history and the first closed messages of a turn, and how many of these it replaces.
 
     `history` has the messages before the turn.
     """
-    base, taken = tuple(history), 0
-    for fact, count in transcript.compactions:
-        view = (*base, *transcript.closed[taken:count])
+    base, replaced = tuple(history), 0
+    for fact, count in compactions:
+        view = (*base, *closed[replaced:count])
         cut = max(len(view) - fact.kept, 0)
-        base, taken = (*_replaced(view[:cut], fact, transcript.closed[0]), *view[cut:]), count
-    return base, taken
+        base, replaced = (*_replaced(view[:cut], fact, closed[0]), *view[cut:]), count
+    return base, replaced
 
 
-def history_needed(transcript: "Transcript") -> int | None:
+def history_needed(compactions: Compactions) -> int | None:
     """Return how many of the messages before a turn its compactions left in the conversation; None for all."""
     needed: int | None = None
     before = 0
-    for fact, count in transcript.compactions:
+    for fact, count in compactions:
         own = count - before
         if fact.kept <= own and not fact.cleared:
             needed = 0

@@ -130,7 +130,7 @@ class Conversation:
         """Begin the sent messages anew. A history was checked before, the messages of a compaction were not."""
         transcript = self._transcript
         #: What comes before the closed messages from `_replaced` on: the history, or what compactions made of it.
-        self._base, self._replaced = compacted(self._history.messages, transcript)
+        self._base, self._replaced = compacted(self._history.messages, transcript.closed, transcript.compactions)
         self._taken, self._compactions = self._replaced, transcript.compactions
         #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
         self._said = Paired((*self._instructions, *(() if self._compactions else self._history.said)))
