@@ -15,7 +15,6 @@ from turnwright._base.version import VERSION
 from turnwright.errors import ConfigError, LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
 
 from . import codes, process
-from .entry import COMPLETING
 from .help_text import EXAMPLES, GROUPS, PACKAGE, CommandWithExamples, GroupedCommands, first_steps
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_shared_options
 from .packages import load_command
@@ -102,14 +101,17 @@ def turnwright(
     choose_log(log_format, log_level)
 
 
-def exit_code() -> int:
-    """Run the command of `sys.argv`, and return the exit code of this process."""
+def exit_code(*, completing: bool = False) -> int:
+    """Run the command of `sys.argv`, and return the exit code of this process.
+
+    `completing`: a shell has started it to complete a line.
+    """
     try:
         startup.leave_on_interrupt()
         process.prepare()
         process.check_arguments(sys.argv[1:])
-        arguments = sys.argv[1:] if COMPLETING not in os.environ else _completed()
-        if not arguments and COMPLETING not in os.environ:
+        arguments = _completed() if completing else sys.argv[1:]
+        if not arguments and not completing:
             echo(first_steps(get_terminal_size().columns), err=True)
             return codes.USAGE
         app = _app(_commands_for(arguments))

@@ -6,15 +6,16 @@ import sys
 from turnwright._base import startup
 from turnwright._base.version import VERSION
 
-#: The variable that a shell sets while it completes a line.
-COMPLETING = "_TURNWRIGHT_COMPLETE"
+# The variable that a shell sets while it completes a line.
+_COMPLETING = "_TURNWRIGHT_COMPLETE"
 #: The modules of the extra `cli`.
 _EXTRA = frozenset({"markdown_it", "pydantic_settings", "rich", "typer"})
 
 
 def main() -> None:
     """Run the command line. A mistake of the user is one line on stderr; a traceback is never shown."""
-    if sys.argv[1:] == ["--version"] and COMPLETING not in os.environ and _printed_version():
+    completing = _COMPLETING in os.environ
+    if sys.argv[1:] == ["--version"] and not completing and _printed_version():
         return
     # Loaded here, because it takes ten times as long as the rest.
     try:
@@ -26,7 +27,7 @@ def main() -> None:
         sys.stderr.write(f"turnwright: the command line needs {missing.name}: pip install 'turnwright[cli]'\n")
         sys.exit(2)
 
-    code = exit_code()
+    code = exit_code(completing=completing)
     startup.leave_on_interrupt()
     process.leave(code)
 
