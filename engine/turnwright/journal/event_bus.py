@@ -4,8 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -13,15 +12,10 @@ from turnwright.errors import need_list, need_plain_function
 from turnwright.events import StreamEvent
 from turnwright.tools.errors import holds
 
+from .turn_journal import SegmentObserver, TurnJournal
+
 if TYPE_CHECKING:  # most turns have no follower
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
-    from turnwright.model.prices import PriceOf
-    from turnwright.model.protocol import Model
-    from turnwright.tools.batch_context import Execute
-    from turnwright_states.facts import Fact
-
-    from .turn_journal import TurnJournal
 
 Observer = Callable[[StreamEvent], None]
 
@@ -38,33 +32,6 @@ class _All:
 _ALL: Final = _All()
 
 
-class SegmentObserver(Protocol):
-    """Observes one segment, from its claim to its release, as a context manager."""
-
-    def __enter__(self) -> object:
-        """Driving begins."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> bool | None:
-        """The turn is released."""
-        ...
-
-    def journaled(self, facts: "Sequence[Fact]") -> None:
-        """Receive facts that were journaled."""
-        ...
-
-    def observed(self, model: "Model", price: "PriceOf | None", timed_out: Callable[[], bool]) -> "Model":
-        """Wrap the model. `timed_out` says whether a canceled attempt has used up its time."""
-        ...
-
-    @property
-    def execute(self) -> "Execute":
-        """Executes a call around its tool."""
-        ...
-
-
 class EventBus:
     """Passes every event of an engine on, in the order of the journal.
 
@@ -75,7 +42,7 @@ class EventBus:
     def __init__(
         self,
         observers: Sequence[Observer] = (),
-        observe_segment: "Callable[[TurnJournal], SegmentObserver] | None" = None,
+        observe_segment: Callable[[TurnJournal], SegmentObserver] | None = None,
     ) -> None:
         need_list("on_event", observers)
         for observer in observers:

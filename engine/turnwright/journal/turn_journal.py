@@ -9,6 +9,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -27,12 +28,42 @@ from turnwright_states.state import FINAL
 from .inbox import steers
 
 if TYPE_CHECKING:
-    from .event_bus import SegmentObserver
+    from turnwright.model.prices import PriceOf
+    from turnwright.model.protocol import Model
+    from turnwright.tools.batch_context import Execute
+
     from .held_events import HeldEvents
 
 _LOG = logging.getLogger(__name__)
 # A library must not write to a program's stderr, which the standard library would otherwise do with warnings.
 logging.getLogger("turnwright").addHandler(logging.NullHandler())
+
+
+class SegmentObserver(Protocol):
+    """Observes one segment, from its claim to its release, as a context manager."""
+
+    def __enter__(self) -> object:
+        """Driving begins."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None:
+        """The turn is released."""
+        ...
+
+    def journaled(self, facts: Sequence[Fact]) -> None:
+        """Receive facts that were journaled."""
+        ...
+
+    def observed(self, model: "Model", price: "PriceOf | None", timed_out: Callable[[], bool]) -> "Model":
+        """Wrap the model. `timed_out` says whether a canceled attempt has used up its time."""
+        ...
+
+    @property
+    def execute(self) -> "Execute":
+        """Executes a call around its tool."""
+        ...
 
 
 class Listeners(Protocol):
