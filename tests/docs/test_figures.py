@@ -150,7 +150,7 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
     of = Counter(re.findall(r"::(test_\w+)\[", collected))
     tampered = WORDS[of["test_tampered_trace_is_detected"]]
     page = text_of("docs/evidence.md")
-    assert f"| the chart and the machine | {of['test_a_planted_fault_is_found']}, from" in page
+    assert f"| the chart and the machine | {of['test_planted_fault_is_detected']}, from" in page
     made = of["test_fault_is_reported_with_the_line"]
     assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
 

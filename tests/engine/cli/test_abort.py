@@ -94,7 +94,7 @@ def check_aborted(done: "Done") -> None:
     assert (done.last["outcome"], done.last["reason"]) == ("aborted", "aborted")
 
 
-def test_ctrl_c_while_the_model_writes_keeps_what_it_wrote(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_during_a_reply_keeps_the_received_text(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = start(cli)
     child.until("text_delta")
@@ -103,7 +103,7 @@ def test_ctrl_c_while_the_model_writes_keeps_what_it_wrote(cli: "Cli", endpoint:
     assert done.last["text"] == "Once upon"
 
 
-def test_ctrl_c_is_told_to_a_person_with_what_was_written(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_shows_a_person_the_received_text(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
     child.shows("Once upon")
@@ -114,14 +114,14 @@ def test_ctrl_c_is_told_to_a_person_with_what_was_written(cli: "Cli", endpoint: 
     assert "The turn was aborted." in kept
 
 
-def test_ctrl_c_while_the_model_is_silent(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_aborts_during_silence_of_the_model(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
     child = start(cli)
     cli.await_request(endpoint)
     check_aborted(child.interrupt().done())
 
 
-def test_ctrl_c_while_a_retry_is_due(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_aborts_during_the_wait_for_a_retry(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(BUSY)
     child = start(cli)
     child.until("attempt_failed")
@@ -129,7 +129,7 @@ def test_ctrl_c_while_a_retry_is_due(cli: "Cli", endpoint: "Endpoint") -> None:
     assert len(endpoint.requests) == 1
 
 
-def test_ctrl_c_while_the_turn_concludes_keeps_the_reason_that_it_had(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_during_the_conclusion_keeps_the_reason(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).begins("I have")
     child = start(cli, "--steps", "1")
     child.until("text_delta")
@@ -138,7 +138,7 @@ def test_ctrl_c_while_the_turn_concludes_keeps_the_reason_that_it_had(cli: "Cli"
     assert done.last["also_reached"] == ["step_cap"]
 
 
-def test_ctrl_c_while_another_attempt_to_conclude_is_due(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_aborts_during_the_wait_for_a_second_conclusion(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).plays(BUSY)
     child = start(cli, "--steps", "1")
     child.until("attempt_failed")
@@ -149,14 +149,14 @@ def test_ctrl_c_while_another_attempt_to_conclude_is_due(cli: "Cli", endpoint: "
 
 @pytest.mark.parametrize("tool", ["wait", "hang"])
 @pytest.mark.slow
-def test_ctrl_c_while_a_tool_runs(cli: "Cli", endpoint: "Endpoint", tool: str) -> None:
+def test_ctrl_c_aborts_a_running_tool(cli: "Cli", endpoint: "Endpoint", tool: str) -> None:
     """A thread cannot be stopped; it does not hold the process up."""
     done = started(cli, endpoint, tool).interrupt().done()
     check_aborted(done)
     assert [event["status"] for event in done.of("call_settled")] == ["aborted"]
 
 
-def test_ctrl_c_lets_a_tool_that_is_nearly_done_finish(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_lets_an_almost_finished_tool_finish(cli: "Cli", endpoint: "Endpoint") -> None:
     done = started(cli, endpoint, "nearly").interrupt().done()
     check_aborted(done)
     assert [event["result"] for event in done.of("call_settled")] == ["saved"]
@@ -172,7 +172,7 @@ def test_ctrl_c_lets_a_tool_that_is_nearly_done_finish(cli: "Cli", endpoint: "En
         pytest.param("hang", "aborted", id="a thread had its grace"),
     ],
 )
-def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
+def test_second_ctrl_c_exits_at_once_and_the_turn_can_be_resumed(
     cli: "Cli", endpoint: "Endpoint", tool: str, outcome: str
 ) -> None:
     """Also if a tool blocks the process or ignores its cancellation. A recorded abort is kept."""
@@ -205,7 +205,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
     assert cli.run("resume", done.turn, "--json").last["outcome"] == outcome
 
 
-def test_ctrl_c_aborts_a_turn_that_was_taken_up(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ctrl_c_aborts_a_resumed_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon").begins("Once more")
     child = start(cli)
     turn = child.until("text_delta")["turn"]
@@ -227,7 +227,7 @@ def test_a_running_turn_is_aborted_from_another_process(cli: "Cli", endpoint: "E
     check_aborted(child.done())
 
 
-def test_a_paused_turn_is_aborted_without_its_tools(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_paused_turn_is_aborted_without_the_tools(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("delete_file", {"path": "a"}))
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
     assert paused.code == 3
@@ -242,7 +242,7 @@ def test_a_paused_turn_is_aborted_without_its_tools(cli: "Cli", endpoint: "Endpo
     assert (again.code, again.out) == (2, "")
 
 
-def test_a_turn_whose_process_was_killed_is_aborted(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_a_killed_process_is_aborted(cli: "Cli", endpoint: "Endpoint") -> None:
     child = started(cli, endpoint, "wait")
     child.kill()
     turn = cli.run("turns", "--json").last["turn"]

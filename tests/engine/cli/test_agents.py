@@ -39,7 +39,7 @@ def test_the_example_is_listed_in_aligned_columns() -> None:
     ]
 
 
-def test_json_has_one_object_a_line() -> None:
+def test_json_has_an_object_for_each_line() -> None:
     result = run(str(EXAMPLE), "--json")
     assert result.exit_code == 0
     refactorer, architect, explorer = map(json.loads, result.stdout.splitlines())
@@ -78,11 +78,11 @@ def test_json_has_one_object_a_line() -> None:
         (Agent(name="A", description="a\nb\x1b[2J"), "A primary — 200 200 (after) 50 calls all — a b\\x1b[2J"),
     ],
 )
-def test_a_row_shows_steps_as_written_and_limits_as_they_hold(agent: Agent, shown: str) -> None:
+def test_row_shows_steps_as_written_and_effective_limits(agent: Agent, shown: str) -> None:
     assert row(agent) == shown
 
 
-def test_on_a_terminal_the_table_takes_its_width_and_no_markup() -> None:
+def test_table_on_a_terminal_fits_the_width_and_has_no_markup() -> None:
     out = io.StringIO()
     many = Agent(name="[red]A[/red]", description="word " * 40, tools=("read_file", "list_files"))
     Console(file=out, force_terminal=True, width=90, color_system=None).print(table([many]))
@@ -118,7 +118,7 @@ def test_a_missing_file_is_a_usage_error_without_a_traceback(tmp_path: Path) -> 
     assert result.stderr == f"{tmp_path / 'none.md'}: there is no such file: name an agent file, or create this one\n"
 
 
-def test_without_a_name_the_files_are_those_of_the_configuration(tmp_path: Path) -> None:
+def test_configured_files_are_listed_without_a_name(tmp_path: Path) -> None:
     """Its limits are laid under the agents' own, too."""
     (tmp_path / "team.md").write_text("---\nname: A\n---\n")
     config = tmp_path / "turnwright.toml"
@@ -139,7 +139,7 @@ def order(item: str) -> str:
 """
 
 
-def test_with_its_tools_an_agent_has_the_limits_of_its_turns_and_an_unknown_tool_is_a_mistake(tmp_path: Path) -> None:
+def test_agents_with_tools_show_the_limits_and_unknown_tools_are_errors(tmp_path: Path) -> None:
     (file := tmp_path / "AGENTS.md").write_text("---\nname: Buyer\ntools: [order]\n---\nBuy.\n")
     (tools := tmp_path / "shop.py").write_text(TOOLS)
     assert "10 calls" in run(str(file), "--tools", str(tools)).stdout

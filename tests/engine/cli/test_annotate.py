@@ -25,7 +25,7 @@ def test_a_turn_is_annotated_and_audited(cli: "Cli", endpoint: "Endpoint") -> No
     assert cli.run("audit", "turns.db", "--json").events[0]["success"] is True
 
 
-def test_what_is_wrong_is_said_in_a_line(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_annotation_mistake_is_a_single_line(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     turn = cli.run("run", "Tidy up", "--json").turn
     wrong = cli.run("annotate", turn, "--score", "success")

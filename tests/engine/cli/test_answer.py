@@ -37,7 +37,7 @@ def paused(cli: "Cli", endpoint: "Endpoint") -> str:
     return done.turn
 
 
-def test_an_answer_is_recorded_and_nothing_runs(cli: "Cli", paused: str) -> None:
+def test_answer_is_recorded_and_no_turn_runs(cli: "Cli", paused: str) -> None:
     first = cli.run("answer", paused, "--approve", "approval-1")
     assert (first.code, first.err) == (0, "")
     assert first.out == f"turn {paused}: recorded approval-1; still open: approval-2, question-1\n"
@@ -56,20 +56,20 @@ def test_an_answer_is_recorded_and_nothing_runs(cli: "Cli", paused: str) -> None
     assert (cli.folder / "paid").read_text() == "5\n"
 
 
-def test_a_turn_that_waits_for_another_answer_is_not_listed_as_answered(cli: "Cli", paused: str) -> None:
+def test_partially_answered_turn_is_not_listed_as_answered(cli: "Cli", paused: str) -> None:
     cli.run("answer", paused, "--approve", "approval-1")
     assert [row["answered"] for row in cli.run("turns", "--json").events] == [False]
     listed = cli.run("turns")
     assert ("answered" in listed.out, listed.err) == (False, "")
 
 
-def test_the_last_answer_says_who_goes_on_with_it(cli: "Cli", paused: str) -> None:
+def test_last_answer_names_the_next_command(cli: "Cli", paused: str) -> None:
     cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2")
     done = cli.run("answer", paused, "--answer", "q=x")
     assert done.out == f"turn {paused}: recorded question-1; `turnwright resume {paused}` continues the turn\n"
 
 
-def test_a_call_is_approved_with_other_arguments(cli: "Cli", paused: str) -> None:
+def test_call_is_approved_with_other_arguments(cli: "Cli", paused: str) -> None:
     cli.run("answer", paused, "--reject", "approval-1", "--answer", "question-1=x")
     unfit = cli.run("answer", paused, "--arguments", '{"amount": "a lot"}')
     assert (unfit.code, "the changed arguments do not fit pay" in unfit.err) == (2, True)
@@ -92,7 +92,7 @@ def test_a_call_is_approved_with_other_arguments(cli: "Cli", paused: str) -> Non
         ("--answer", 'approval-2={"amount": 4}', "--tools", "tools.py"),
     ],
 )
-def test_arguments_belong_to_the_approval_that_is_named(cli: "Cli", paused: str, flags: tuple[str, ...]) -> None:
+def test_arguments_belong_to_the_named_approval(cli: "Cli", paused: str, flags: tuple[str, ...]) -> None:
     assert cli.run("answer", paused, *flags).code == 0
     cli.run("resume", paused, "--approve", "approval-1", "--answer", "question-1=x")
     assert sorted((cli.folder / "paid").read_text().split()) == ["4", "5"]
@@ -115,7 +115,7 @@ def test_arguments_belong_to_the_approval_that_is_named(cli: "Cli", paused: str,
         (("--approve", "approval-1", "--reject", "approval-1"), "it is answered twice"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused(cli: "Cli", paused: str, flags: tuple[str, ...], words: str) -> None:
+def test_invalid_answer_is_refused(cli: "Cli", paused: str, flags: tuple[str, ...], words: str) -> None:
     done = cli.run("answer", paused, *flags)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
@@ -134,14 +134,14 @@ def test_an_answer_that_does_not_fit_is_refused(cli: "Cli", paused: str, flags: 
         ((), "no answer: give --approve, --reject or --answer with one of approval-2\n"),
     ],
 )
-def test_what_was_answered_is_open_no_more(cli: "Cli", paused: str, flags: tuple[str, ...], words: str) -> None:
+def test_answered_interrupt_is_no_longer_open(cli: "Cli", paused: str, flags: tuple[str, ...], words: str) -> None:
     assert cli.run("answer", paused, "--approve", "approval-1", "--answer", "question-1=x").code == 0
     done = cli.run("answer", paused, *flags)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
 
 
-def test_where_nothing_is_open_that_is_said(cli: "Cli", paused: str) -> None:
+def test_answer_without_an_open_interrupt_is_reported(cli: "Cli", paused: str) -> None:
     """By a beginning as by the whole id; and once the turn has ended, that it has."""
     cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2", "--answer", "question-1=x")
     assert cli.run("answer", paused).err == (
@@ -159,7 +159,7 @@ def test_where_nothing_is_open_that_is_said(cli: "Cli", paused: str) -> None:
         assert f"turn {paused} has ended (finished: answered)" in cli.run("answer", paused, *flags).err
 
 
-def test_a_turn_that_asks_nothing_says_so(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_without_questions_is_reported(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once")
     child = cli.start("run", "A story", "--json")
     turn = child.until("text_delta")["turn"]
@@ -167,7 +167,7 @@ def test_a_turn_that_asks_nothing_says_so(cli: "Cli", endpoint: "Endpoint") -> N
     child.interrupt().done()
 
 
-def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli: "Cli") -> None:
+def test_turn_of_another_program_can_only_be_answered(cli: "Cli") -> None:
     @tool(needs_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
@@ -197,7 +197,7 @@ def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli
     )
 
 
-def test_a_sub_agents_turn_is_answered_through_the_one_that_a_person_began(cli: "Cli", paused: str) -> None:
+def test_sub_agent_turn_is_answered_through_the_root_turn(cli: "Cli", paused: str) -> None:
     done = cli.run("answer", f"{paused}:call00001", "--approve", "approval-1")
     assert done.code == 2
 
@@ -225,7 +225,7 @@ def rename(folder: Path, turn: str, name: str) -> None:
     database.close()
 
 
-def test_the_beginning_of_an_id_is_enough_wherever_a_turn_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_prefix_of_a_turn_id_suffices_everywhere(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("Not done.")
     cli.write("AGENTS.md", "---\nname: A\nsteps: 1\n---\n")
     turn = cli.run("run", "Work", "--agents", "AGENTS.md", "--json").turn
@@ -242,7 +242,7 @@ def test_the_beginning_of_an_id_is_enough_wherever_a_turn_is_named(cli: "Cli", e
     assert cli.run("delete", turn[:9]).out == f"turn {turn}: deleted\n"
 
 
-def test_a_beginning_of_several_ids_is_refused_and_they_are_listed(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ambiguous_prefix_is_refused_with_all_matches(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     turn = cli.run("run", "Work", "--json").turn
     copied(cli.folder, turn, "aaaa1111", "aaaa2222", "aaaa")
@@ -254,7 +254,7 @@ def test_a_beginning_of_several_ids_is_refused_and_they_are_listed(cli: "Cli", e
     assert "there is no turn 'zzz'" in cli.run("show", "zzz").err
 
 
-def test_each_part_of_a_sub_agents_id_may_be_a_beginning(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_each_part_of_a_sub_agent_id_may_be_a_prefix(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write(
         "AGENTS.md",
         "---\nname: Lead\n---\nLead.\n\n---\nname: Reader\ndescription: Reads.\nmode: subagent\n---\nRead.\n",

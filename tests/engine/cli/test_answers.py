@@ -81,7 +81,7 @@ def check_refused(done: "Done", *words: str) -> None:
         assert one in done.err
 
 
-def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for(
+def test_answer_reaches_the_driving_process_and_the_end_is_awaited(
     cli: "Cli", endpoint: "Endpoint", driving: "Child"
 ) -> None:
     """The process that answers shows the events from then on. A second answer is refused."""
@@ -107,7 +107,7 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
     assert len(endpoint.requests) == 2
 
 
-def test_who_waits_takes_the_turn_over_when_its_driver_dies(cli: "Cli", endpoint: "Endpoint", driving: "Child") -> None:
+def test_waiting_process_takes_over_from_a_dead_driver(cli: "Cli", endpoint: "Endpoint", driving: "Child") -> None:
     """The answer is not lost, and each fact is shown once."""
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--approve", "approval-1", "--json")
@@ -121,7 +121,7 @@ def test_who_waits_takes_the_turn_over_when_its_driver_dies(cli: "Cli", endpoint
     assert (cli.folder / "deleted").read_text() == "+"
 
 
-def test_ctrl_c_of_who_waits_leaves_the_turn_to_its_driver(cli: "Cli", driving: "Child") -> None:
+def test_ctrl_c_of_a_waiting_process_leaves_the_turn_to_the_driver(cli: "Cli", driving: "Child") -> None:
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--approve", "approval-1")
     await_answer(cli)
@@ -133,7 +133,7 @@ def test_ctrl_c_of_who_waits_leaves_the_turn_to_its_driver(cli: "Cli", driving: 
     assert (done.code, done.last["tool_calls"]) == (0, 2)
 
 
-def test_of_two_that_answer_differently_at_once_one_is_refused(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_second_of_two_conflicting_answers_is_refused(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("delete_file", {"path": "a"})).says("So be it.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
     answers = (["--approve", "approval-1"], ["--reject", "approval-1"])
@@ -147,7 +147,7 @@ def test_of_two_that_answer_differently_at_once_one_is_refused(cli: "Cli", endpo
     assert len(endpoint.requests) == 2
 
 
-def test_a_pause_says_until_when_it_can_be_answered(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_pause_shows_the_deadline_for_an_answer(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("send", {}))
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
     (asked,) = paused.interrupts
@@ -160,7 +160,7 @@ def test_a_pause_says_until_when_it_can_be_answered(cli: "Cli", endpoint: "Endpo
 
 
 @pytest.mark.slow
-def test_what_nobody_answered_in_time_is_denied_when_the_turn_is_touched(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_expired_question_is_rejected_when_the_turn_is_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("hurry", {})).says("A pity.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
     (asked,) = paused.interrupts

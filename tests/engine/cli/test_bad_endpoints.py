@@ -196,7 +196,9 @@ def ended(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_turn_ends_with_a_reason_and_in_words(case: Case, ended: "dict[str, tuple[Done, list[Asked]]]") -> None:
+def test_bad_endpoint_ends_the_turn_with_a_reason_and_a_message(
+    case: Case, ended: "dict[str, tuple[Done, list[Asked]]]"
+) -> None:
     done, asked = ended[case.name]
     turn_ended = done.last
     assert done.code == case.code
@@ -209,7 +211,7 @@ def test_a_turn_ends_with_a_reason_and_in_words(case: Case, ended: "dict[str, tu
 
 
 @pytest.mark.slow
-def test_a_retry_waits_as_long_as_the_provider_asks(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_retry_waits_as_long_as_the_provider_requests(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(error("429 Too Many Requests", "slow down", "Retry-After: 1")).says("Hello")
     done = cli.run("run", "hi", "--json")
     failed, replied = done.of("attempt_failed")[0], done.of("model_replied")[0]
@@ -219,12 +221,12 @@ def test_a_retry_waits_as_long_as_the_provider_asks(cli: "Cli", endpoint: "Endpo
 
 
 @pytest.mark.slow
-def test_the_wait_before_another_attempt_is_told_on_the_plain_display(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_wait_before_a_retry_is_shown_on_the_plain_display(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(error("429 Too Many Requests", "slow down", "Retry-After: 1")).says("Hello")
     assert re.search(r"attempt failed, trying again in 1\.\d s: .* answered 429: slow down", cli.run("run", "hi").out)
 
 
-def test_an_attempt_that_failed_is_told_on_the_plain_display(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_failed_attempt_is_shown_on_the_plain_display(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(http("503 Busy", "come \x1b]0;back\x07 later", "Retry-After: 0")).says("Hello")
     done = cli.run("run", "hi")
     assert "attempt failed, trying again" in done.out
@@ -233,7 +235,7 @@ def test_an_attempt_that_failed_is_told_on_the_plain_display(cli: "Cli", endpoin
     assert done.code == 0
 
 
-def test_what_a_reply_had_before_it_broke_is_dropped_by_the_next_attempt(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_text_of_a_broken_reply_is_dropped_by_the_next_attempt(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(STREAM + HELLO).says("Good day")
     done = cli.run("run", "hi", "--json")
     kinds = [event["type"] for event in done.events]
@@ -241,7 +243,7 @@ def test_what_a_reply_had_before_it_broke_is_dropped_by_the_next_attempt(cli: "C
     assert done.last["text"] == "Good day"
 
 
-def test_the_time_to_wait_is_also_an_environment_variable_and_is_kept(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_model_timeout_may_come_from_the_environment_and_is_kept(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
     done = cli.run("run", "hi", "--agents", cli.agent("max_retries: 0"), "--json", env={"TURNWRIGHT_TIMEOUT": "0.3"})
     assert "within 0.3 s" in done.last["error"]
@@ -249,7 +251,7 @@ def test_the_time_to_wait_is_also_an_environment_variable_and_is_kept(cli: "Cli"
     assert context["timeout"] == 0.3
 
 
-def test_a_deadline_stops_a_turn_whose_endpoint_hangs(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_deadline_stops_a_turn_with_a_hanging_endpoint(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
     file = cli.agent("budget: {seconds: 0.3}", "conclude_seconds: 0.2", "max_retries: 0")
     done = cli.run("run", "hi", "--agents", file, "--json")
@@ -265,7 +267,7 @@ def test_a_deadline_stops_a_turn_whose_endpoint_hangs(cli: "Cli", endpoint: "End
         ("http://user:pass word@host:99999/v1", "the base URL"),
     ],
 )
-def test_an_address_that_is_none_is_a_usage_error(cli: "Cli", url: str, words: str) -> None:
+def test_invalid_address_is_a_usage_error(cli: "Cli", url: str, words: str) -> None:
     done = cli.run("run", "hi", "--base-url", url)
     assert (done.code, done.out) == (2, "")
     assert words in done.err

@@ -44,9 +44,7 @@ def chat(cli: "Cli") -> Open:
 
 
 @pytest.mark.slow
-def test_a_session_streams_answers_asks_for_approval_and_keeps_its_history(
-    cli: "Cli", endpoint: "Endpoint", chat: Open
-) -> None:
+def test_session_streams_asks_for_approval_and_keeps_the_history(cli: "Cli", endpoint: "Endpoint", chat: Open) -> None:
     endpoint.says("Hello **you**.").calls(("remove", {"path": "old.log"})).says("It is gone.").says("As I said: gone.")
     with chat("--tools", "mine.py", "--session", "s1") as terminal:
         terminal.until("/help lists the commands.")
@@ -72,7 +70,7 @@ def test_a_session_streams_answers_asks_for_approval_and_keeps_its_history(
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_turn_and_at_the_prompt_twice_the_program(
+def test_ctrl_c_stops_the_turn_and_twice_at_the_prompt_the_program(
     cli: "Cli", endpoint: "Endpoint", chat: Open
 ) -> None:
     endpoint.begins("Once upon").calls(("wait", {})).says("Still here.")
@@ -95,9 +93,7 @@ def test_ctrl_c_stops_the_turn_and_at_the_prompt_twice_the_program(
 
 
 @pytest.mark.slow
-def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
-    cli: "Cli", endpoint: "Endpoint", chat: Open
-) -> None:
+def test_commands_show_limits_and_resume_a_paused_turn(cli: "Cli", endpoint: "Endpoint", chat: Open) -> None:
     endpoint.calls(("remove", {"path": "a"})).says("Kept it.")
     with chat("--tools", "mine.py", "--steps", "7", columns=40) as terminal:
         enter(terminal, "/resume", "Nothing to resume: no turn has run yet.")
@@ -117,9 +113,7 @@ def test_commands_show_limits_and_resume_a_turn_that_was_left_paused(
 
 
 @pytest.mark.slow
-def test_a_turn_whose_process_died_is_resumed_with_resume_as_both_messages_say(
-    cli: "Cli", endpoint: "Endpoint", chat: Open
-) -> None:
+def test_turn_of_a_dead_process_is_resumed_as_advised(cli: "Cli", endpoint: "Endpoint", chat: Open) -> None:
     endpoint.begins("Once upon").says("The end.")
     child = cli.start("run", "A story", "--session", "s1", "--json")
     child.until("text_delta")
@@ -134,7 +128,7 @@ def test_a_turn_whose_process_died_is_resumed_with_resume_as_both_messages_say(
         assert terminal.done() == 0
 
 
-def test_a_chat_needs_a_terminal_and_one_session(cli: "Cli", chat: Open) -> None:
+def test_chat_needs_a_terminal_and_a_single_session(cli: "Cli", chat: Open) -> None:
     done = cli.run("chat", stdin="hi\n")
     assert (done.code, "chat needs a terminal" in done.err) == (2, True)
     with chat("--continue") as terminal:

@@ -73,7 +73,7 @@ def chat(cli: "Cli") -> Callable[..., Tty]:
 
 
 @pytest.mark.slow
-def test_a_later_process_finds_the_hooks_and_the_dependencies_of_a_turn_that_was_left_paused(
+def test_later_process_finds_hooks_and_dependencies_of_a_paused_turn(
     cli: "Cli", endpoint: "Endpoint", chat: Callable[..., Tty]
 ) -> None:
     endpoint.calls(("pay", {"to": "Ann", "amount": 70})).says("See http://bank").says("Paid 50.")
@@ -102,9 +102,7 @@ def test_a_later_process_finds_the_hooks_and_the_dependencies_of_a_turn_that_was
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_call_of_a_continued_session_and_leaves_a_question_open(
-    endpoint: "Endpoint", chat: Callable[..., Tty]
-) -> None:
+def test_ctrl_c_stops_a_call_of_a_continued_session(endpoint: "Endpoint", chat: Callable[..., Tty]) -> None:
     endpoint.says("Hello.").calls(("wait", {})).says("I am here.").calls(("pay", {"to": "Bob", "amount": 1}))
     with chat("--tools", "policy.py", "--agents", "clerk.md", "--session", "s1") as terminal:
         enter(terminal, "hi", "Done in 1 step")

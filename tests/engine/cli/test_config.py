@@ -41,13 +41,13 @@ def test_every_setting_is_printed_with_value_and_source(cli: "Cli") -> None:
     assert row(text, "agents") == ["agents", "none", "default"]
 
 
-def test_without_a_file_it_says_so(cli: "Cli") -> None:
+def test_missing_file_is_reported(cli: "Cli") -> None:
     text, said = cli.each(["config"], ["config", "--json"])
     assert text.out.startswith("Configuration file: none\n")
     assert said.last["file"] is None
 
 
-def test_an_agent_is_shown_with_what_its_front_matter_says(cli: "Cli") -> None:
+def test_agent_is_shown_with_the_front_matter_settings(cli: "Cli") -> None:
     """A limit that the agent leaves out has the source of the engine's limit. The cap is that of the certificate."""
     cli.agent(
         "steps: 300", "budget: {seconds: 9}", "model: mine", "model_settings: {temperature: 0, stop_sequences: [x]}"
@@ -109,9 +109,9 @@ def test_no_secret_is_printed(cli: "Cli") -> None:
     assert cli.run("config", env={"TURNWRIGHT_API_KEY": SECRET}).code == 2
 
 
-def test_commands_and_configuration_have_one_store() -> None:
+def test_commands_and_configuration_have_the_same_default_store() -> None:
     assert SETTINGS["store"].default == DEFAULT_STORE
 
 
-def test_the_table_of_all_settings(cli: "Cli") -> None:
+def test_table_of_all_settings_is_printed(cli: "Cli") -> None:
     assert cli.run("config", "--settings").out.strip() == settings_list()

@@ -104,7 +104,7 @@ def check_paired(messages: "list[Json]") -> None:
 
 @pytest.mark.parametrize("stopped", STOPPED, ids=lambda one: one.name)
 @pytest.mark.slow
-def test_a_turn_that_was_stopped_is_gone_on_from(cli: "Cli", endpoint: "Endpoint", stopped: Stopped) -> None:
+def test_stopped_turn_is_continued(cli: "Cli", endpoint: "Endpoint", stopped: Stopped) -> None:
     """By the command that its end names. What ran is not run again; the old turn stays as it is."""
     cli.write("mine.py", TOOLS)
     stopped.script(endpoint)
@@ -136,7 +136,7 @@ def test_a_turn_that_was_stopped_is_gone_on_from(cli: "Cli", endpoint: "Endpoint
     assert cli.run("show", before.turn, "--journal").out == kept
 
 
-def test_without_a_word_it_is_told_to_go_on_and_stays_in_its_session(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_continuation_without_a_prompt_stays_in_the_session(cli: "Cli", endpoint: "Endpoint") -> None:
     """And from that turn one can go on again."""
     endpoint.calls(("list_files", {})).says("Not done.").calls(("list_files", {})).says("Still not.").says("Done.")
     first = cli.run("run", "Work", "--steps", "1", "--session", "s1", "--json")
@@ -150,7 +150,7 @@ def test_without_a_word_it_is_told_to_go_on_and_stays_in_its_session(cli: "Cli",
 
 
 @pytest.mark.parametrize("paused", [True, False], ids=["it waits", "its process died"])
-def test_a_turn_that_has_not_ended_is_not_gone_on_from(cli: "Cli", endpoint: "Endpoint", *, paused: bool) -> None:
+def test_unfinished_turn_is_not_continued(cli: "Cli", endpoint: "Endpoint", *, paused: bool) -> None:
     if paused:
         endpoint.calls(("ask_user_input", {"question": "Which?"}))
         turn = cli.run("run", "Work", "--json").turn

@@ -111,7 +111,7 @@ def test_a_response_is_decoded_to_the_same_fields() -> None:
     assert lines(result) == [{"file": "-", **DECODED}]
 
 
-def test_a_message_that_broke_off_is_printed_with_what_had_arrived() -> None:
+def test_interrupted_message_is_printed_with_the_received_part() -> None:
     overloaded = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
     begun, _, _ = MESSAGE.partition(b"event: message_delta")
     for ending, said in ((b"", "no stop reason"), (overloaded, "Overloaded")):
@@ -121,7 +121,7 @@ def test_a_message_that_broke_off_is_printed_with_what_had_arrived() -> None:
         assert said in line["error"]
 
 
-def test_each_file_is_one_json_object_on_a_line(whole: Path) -> None:
+def test_each_file_is_a_json_object_on_a_line(whole: Path) -> None:
     result = run("--api", "openai-chat", whole, whole)
     assert result.exit_code == 0
     assert lines(result) == [{"file": str(whole), **DECODED}] * 2
@@ -141,13 +141,13 @@ def test_a_broken_stream_is_no_error_of_the_command() -> None:
     assert "ended before the reply did" in line["error"]
 
 
-def test_a_refusal_is_the_text_as_it_is_for_a_client() -> None:
+def test_refusal_is_decoded_as_text() -> None:
     refused = b'data: {"choices":[{"delta":{"refusal":"No."},"finish_reason":"stop"}]}\n\n'
     (line,) = lines(run("--api", "openai-chat", "-", stdin=refused))
     assert (line["text"], line["finish_reason"], line["complete"]) == ("No.", "stop", True)
 
 
-def test_a_file_is_decoded_the_same_however_large_it_is(tmp_path: Path) -> None:
+def test_file_of_any_size_is_decoded_equally(tmp_path: Path) -> None:
     """It is read in pieces, and a piece may end anywhere."""
     path = tmp_path / "long.sse"
     path.write_bytes('data: {"choices":[{"delta":{"content":"é"}}]}\r\n\r\n'.encode() * 9_999 + b"data: [DONE]")
@@ -155,7 +155,7 @@ def test_a_file_is_decoded_the_same_however_large_it_is(tmp_path: Path) -> None:
     assert (line["text"], line["complete"]) == ("é" * 9_999, True)
 
 
-def test_a_file_that_cannot_be_read_is_named_and_the_others_are_printed(whole: Path, tmp_path: Path) -> None:
+def test_unreadable_file_is_named_and_the_others_are_printed(whole: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing.sse"
     result = run("--api", "openai-chat", missing, whole, tmp_path)
     assert result.exit_code == 2
@@ -166,13 +166,13 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_printed(whole: P
     )
 
 
-def test_an_unknown_api_is_refused_with_the_known_ones(whole: Path) -> None:
+def test_unknown_api_is_refused_with_the_known_apis(whole: Path) -> None:
     result = run("--api", "telepathy", whole)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "'telepathy' is not known: use openai-chat, openai-responses, anthropic-messages" in result.stderr
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_irregular_file_is_refused_without_waiting(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     result = run("--api", "openai-chat", pipe)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli
 
 
-def test_four_turns_that_could_have_gone_wrong_end_clearly(cli: "Cli") -> None:
+def test_four_risky_turns_end_with_clear_messages(cli: "Cli") -> None:
     nothing = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TMPDIR": str(cli.folder)}
     done = cli.run("demo", env=nothing)
     assert (done.code, done.err) == (0, "")

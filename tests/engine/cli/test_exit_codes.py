@@ -83,7 +83,7 @@ def endings(
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)
-def test_each_outcome_has_its_code_and_its_last_line(ending: Ending, endings: "dict[str, Done]") -> None:
+def test_each_outcome_has_an_exit_code_and_a_last_line(ending: Ending, endings: "dict[str, Done]") -> None:
     done = endings[ending.name]
     assert done.code == ending.code
     assert done.err == ""
@@ -192,13 +192,13 @@ def mistakes(
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_of_the_user_is_told_on_stderr(mistake: Mistake, mistakes: "dict[str, Done]") -> None:
+def test_user_mistake_is_reported_on_stderr(mistake: Mistake, mistakes: "dict[str, Done]") -> None:
     done = mistakes[mistake.name]
     assert (done.code, done.out) == (2, "")
     assert mistake.words in done.err
 
 
-def test_without_any_model_the_ways_to_get_one_are_named(cli: "Cli") -> None:
+def test_missing_model_error_lists_the_ways_to_get_a_model(cli: "Cli") -> None:
     cli.write("sitecustomize.py", NO_LOCAL_MODEL)
     nothing = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "PYTHONPATH": str(cli.folder)}
     done = cli.run("run", "hi", env=nothing, fresh=True)
@@ -207,13 +207,13 @@ def test_without_any_model_the_ways_to_get_one_are_named(cli: "Cli") -> None:
         assert way in done.err
 
 
-def test_a_model_without_a_key_needs_one(cli: "Cli") -> None:
+def test_model_of_openai_needs_a_key(cli: "Cli") -> None:
     done = cli.run("run", "hi", "--model", "gpt-5-mini", env={"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None})
     assert (done.code, done.out) == (2, "")
     assert "no API key" in done.err
 
 
-def test_a_prompt_that_is_no_text_is_a_mistake(cli: "Cli") -> None:
+def test_non_utf_8_prompt_is_a_mistake(cli: "Cli") -> None:
     done = cli.run("run", stdin="caf\udce9")
     assert (done.code, done.out) == (2, "")
     assert "the prompt on standard input is not UTF-8 text (byte 3)" in done.err
@@ -222,7 +222,7 @@ def test_a_prompt_that_is_no_text_is_a_mistake(cli: "Cli") -> None:
 @pytest.mark.parametrize(
     "words", [("answer", "4f2c", "yes"), ("answer",), ("answer", "4f2c", "--yes"), ("answer", "4f2c", "--approve")]
 )
-def test_a_command_that_is_written_in_another_way_has_examples(cli: "Cli", words: tuple[str, ...]) -> None:
+def test_misspelled_command_shows_examples(cli: "Cli", words: tuple[str, ...]) -> None:
     refused = cli.run(*words)
     assert refused.code == 2
     assert "\n\nExamples:\n  turnwright answer 4f2c --approve approval-1\n  turnwright answer 4f2c " in refused.err

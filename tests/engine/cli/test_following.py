@@ -42,7 +42,7 @@ def told(heard: Sequence[TurnEvent]) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_fact_is_heard_once_and_in_order_whoever_tells_it(
+def test_each_fact_is_received_once_and_in_order_from_any_source(
     played: tuple[MemoryStore, TurnRow, list[tuple[int, Fact]], list[TurnEvent]], seed: int
 ) -> None:
     """This process takes over at any place, and the journal is read at any time."""
@@ -65,7 +65,7 @@ def test_each_fact_is_heard_once_and_in_order_whoever_tells_it(
     assert heard[-1] == events[-1]
 
 
-def test_pieces_of_a_reply_wait_for_what_came_before_them(
+def test_pieces_of_a_reply_wait_for_the_preceding_facts(
     played: tuple[MemoryStore, TurnRow, list[tuple[int, Fact]], list[TurnEvent]],
 ) -> None:
     store, row, facts, _ = played
@@ -79,7 +79,7 @@ def test_pieces_of_a_reply_wait_for_what_came_before_them(
     assert heard[-1] == piece
 
 
-def test_what_a_sub_agent_does_is_heard_at_once_and_after_what_led_to_it(
+def test_sub_agent_events_come_at_once_after_the_preceding_events(
     played: tuple[MemoryStore, TurnRow, list[tuple[int, Fact]], list[TurnEvent]],
 ) -> None:
     """The events of the process that drove the turn before come first."""

@@ -30,7 +30,7 @@ def paused_at(cli: "Cli", turn: "Done") -> int:
     return int(next(fact["seq"] for fact in journal if fact["kind"] == "paused"))
 
 
-def test_without_a_place_the_places_are_listed_and_nothing_is_done(cli: "Cli", turn: "Done") -> None:
+def test_fork_without_a_place_lists_the_places_and_does_nothing(cli: "Cli", turn: "Done") -> None:
     done = cli.run("fork", turn.turn)
     assert done.code == 2
     assert f"choose a fact: turnwright fork {turn.turn} --at SEQ" in done.err
@@ -49,7 +49,7 @@ def test_without_a_place_the_places_are_listed_and_nothing_is_done(cli: "Cli", t
     assert len(cli.run("turns", "--json").events) == 1
 
 
-def test_a_fork_goes_on_from_its_place_and_the_original_stays(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
+def test_fork_continues_from_the_place_and_leaves_the_original(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
     """It is answered otherwise, by a command that the output names; both turns replay."""
     before = cli.run("show", turn.turn, "--journal").out
     asked = len(endpoint.requests)
@@ -68,9 +68,7 @@ def test_a_fork_goes_on_from_its_place_and_the_original_stays(cli: "Cli", endpoi
     assert [one.code for one in cli.each(["replay", turn.turn], ["replay", done.turn])] == [0, 0]
 
 
-def test_a_fork_is_driven_with_the_output_and_the_exit_code_of_a_resumption(
-    cli: "Cli", endpoint: "Endpoint", turn: "Done"
-) -> None:
+def test_fork_has_the_output_and_exit_code_of_a_resumption(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
     endpoint.says("Once more.")
     done = cli.run("fork", turn.turn, "--at", "10")
     assert (done.code, done.err) == (0, "")
@@ -81,7 +79,7 @@ def test_a_fork_is_driven_with_the_output_and_the_exit_code_of_a_resumption(
 
 
 @pytest.mark.slow
-def test_a_fork_asks_on_a_terminal_unless_it_may_not(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
+def test_fork_asks_on_a_terminal_unless_no_input_is_set(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
     fork = ("fork", turn.turn, "--at", str(paused_at(cli, turn)))
     with Tty((*fork, "--no-input"), cli.folder, cli.env) as terminal:
         terminal.until("turnwright resume fork-")
@@ -93,7 +91,7 @@ def test_a_fork_asks_on_a_terminal_unless_it_may_not(cli: "Cli", endpoint: "Endp
         assert terminal.done() == 0
 
 
-def test_without_running_it_is_only_copied(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
+def test_fork_with_no_run_is_only_copied(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
     asked = len(endpoint.requests)
     done = cli.run("fork", turn.turn, "--at", "5", "--no-run")
     assert (done.code, done.err) == (0, "")
@@ -112,7 +110,7 @@ def test_without_running_it_is_only_copied(cli: "Cli", endpoint: "Endpoint", tur
     assert (states[copied], states[line["turn"]]) == ("PAUSED", "STREAM")
 
 
-def test_turns_and_show_make_plain_what_is_a_fork(cli: "Cli", turn: "Done") -> None:
+def test_turns_and_show_mark_forks(cli: "Cli", turn: "Done") -> None:
     copied = cli.run("fork", turn.turn, "--at", "5", "--no-run", "--json").turn
     assert copied.startswith("fork-")
     assert copied in cli.run("turns").out
@@ -122,7 +120,7 @@ def test_turns_and_show_make_plain_what_is_a_fork(cli: "Cli", turn: "Done") -> N
     assert "forked" not in cli.run("show", turn.turn).out
 
 
-def test_a_place_inside_an_event_and_one_after_the_end_are_mistakes(cli: "Cli", turn: "Done") -> None:
+def test_place_inside_an_event_or_after_the_end_is_a_mistake(cli: "Cli", turn: "Done") -> None:
     for at, words in {
         "4": "fact 4 and the next one come from one input: fork it at fact 3 or 5",
         "99": "has no fact 99: it has 13: fork it at fact 10",
@@ -135,7 +133,7 @@ def test_a_place_inside_an_event_and_one_after_the_end_are_mistakes(cli: "Cli", 
     assert len(cli.run("turns", "--json").events) == 1
 
 
-def test_what_is_missing_is_found_before_anything_is_copied(cli: "Cli", turn: "Done") -> None:
+def test_missing_parts_are_reported_before_copying(cli: "Cli", turn: "Done") -> None:
     """A turn, a store, the tools: no copy is left behind that nobody asked for."""
     for arguments, words in (
         (["nobody", "--at", "2"], "there is no turn 'nobody'"),
@@ -149,7 +147,7 @@ def test_what_is_missing_is_found_before_anything_is_copied(cli: "Cli", turn: "D
     assert not (cli.folder / "other.db").exists()
 
 
-def test_a_turn_of_another_program_is_forked_with_a_model_of_the_command_line(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_another_program_is_forked_with_a_given_model(cli: "Cli", endpoint: "Endpoint") -> None:
     async def begin() -> str:
         store = SqliteStore(cli.folder / "turns.db")
         async with Engine(model=ScriptedModel("Red."), store=store) as engine:
@@ -164,7 +162,7 @@ def test_a_turn_of_another_program_is_forked_with_a_model_of_the_command_line(cl
     assert (done.code, done.last["text"], endpoint.requests[-1].body["model"]) == (0, "Blue.", "other")
 
 
-def test_replay_and_fork_say_of_themselves_which_executes(cli: "Cli") -> None:
+def test_help_of_replay_and_fork_names_the_executing_command(cli: "Cli") -> None:
     replay, fork = cli.each(["replay", "--help"], ["fork", "--help"])
     assert "No model is called, no tool runs, and nothing is written" in " ".join(replay.out.split())
     assert "the model is called and tools run" in " ".join(fork.out.split())

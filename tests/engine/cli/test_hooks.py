@@ -50,7 +50,7 @@ def _policy(cli: "Cli") -> None:
 
 
 @pytest.mark.parametrize("flags", [("--hooks", "policy.py"), ("--agents", "clerk.md")])
-def test_a_paused_turn_is_resumed_with_the_hooks_that_it_had(
+def test_paused_turn_is_resumed_with_the_original_hooks(
     cli: "Cli", endpoint: "Endpoint", flags: tuple[str, ...]
 ) -> None:
     cli.write("clerk.md", AGENTS)
@@ -66,14 +66,14 @@ def test_a_paused_turn_is_resumed_with_the_hooks_that_it_had(
     assert "hook cap changed the arguments; hook ask asked for approval" in shown.out
 
 
-def test_a_guardrail_ends_the_turn_and_says_why(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_guardrail_ends_the_turn_with_a_reason(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Sunny.")
     done = cli.run("run", "How is the weather?", "--hooks", "policy:on_topic")
     assert (done.code, endpoint.requests) == (1, [])
     assert "Ask about invoices." in done.out + done.err
 
 
-def test_an_agent_file_names_the_type_of_the_answer(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_agent_file_names_the_type_of_the_answer(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("clerk.md", AGENTS.replace("hooks: [policy:cap, policy:ask]", "output_type: policy:Receipt"))
     endpoint.calls(("final_result", {"paid": "nothing"})).calls(("pay", {"to": "Ann", "amount": 7}))
     endpoint.calls(("final_result", {"paid": 7}))
@@ -84,7 +84,7 @@ def test_an_agent_file_names_the_type_of_the_answer(cli: "Cli", endpoint: "Endpo
     assert (own.code, "agent 'Clerk' has an output_type of its own" in own.err) == (2, True)
 
 
-def test_a_turn_that_continues_has_the_guardrails_of_the_one_before(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_continued_turn_has_the_guardrails_of_the_previous_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("clerk.md", AGENTS.replace("---\nBe", "steps: 1\n---\nBe").replace("policy:cap, policy:ask", ""))
     endpoint.calls(("pay", {"to": "Ann", "amount": 7})).says("Stopped.")
     turn = cli.run("run", "Pay Ann 7", "--tools", "policy.py", "--agents", "clerk.md", "--json").turn
@@ -97,7 +97,7 @@ def test_a_turn_that_continues_has_the_guardrails_of_the_one_before(cli: "Cli", 
     assert (lost.code, "the earlier turn had guardrails, which no file names now" in lost.err) == (2, True)
 
 
-def test_a_resumed_turn_has_the_guardrails_of_its_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_resumed_turn_has_the_guardrails_of_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
     lead = "---\nname: Lead\n---\nLead.\n\n"
     helper = AGENTS.replace("hooks: [policy:cap, policy:ask]", "description: Pays.\nmode: subagent")
     cli.write("clerk.md", lead + helper)
@@ -108,7 +108,7 @@ def test_a_resumed_turn_has_the_guardrails_of_its_sub_agents(cli: "Cli", endpoin
     assert "failed, guardrail" in str(endpoint.requests[-1].messages[-1]["content"])
 
 
-def test_a_resumed_turn_needs_the_hooks_that_it_began_with(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_resumed_turn_needs_the_original_hooks(cli: "Cli", endpoint: "Endpoint") -> None:
     """The error names them, and its remedy works as it is typed."""
     endpoint.calls(("pay", {"to": "Ann", "amount": 70})).says("Paid.")
     turn = cli.run("run", "Pay Ann 70", "--tools", "policy.py", "--hooks", "policy.py", "--json").turn
@@ -123,7 +123,7 @@ def test_a_resumed_turn_needs_the_hooks_that_it_began_with(cli: "Cli", endpoint:
     assert (done.code, done.last["text"]) == (0, "Paid.")
 
 
-def test_a_worker_leaves_a_turn_without_its_hooks(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_worker_skips_a_turn_with_missing_hooks(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("pay", {"to": "Ann", "amount": 70})).says("Paid.")
     turn = cli.run("run", "Pay Ann 70", "--tools", "policy.py", "--hooks", "policy.py", "--json").turn
     cli.run("answer", turn, "--approve", "approval-1")
@@ -148,7 +148,7 @@ def test_the_configuration_names_hooks_for_every_turn(cli: "Cli", endpoint: "End
     assert "Ask about invoices." in done.out + done.err
 
 
-def test_a_turn_that_continues_has_the_hooks_of_the_engine_before(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_continued_turn_has_the_engine_hooks_of_the_previous_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("pay", {"to": "Ann", "amount": 7})).says("Stopped.")
     flags = ("--tools", "policy.py", "--hooks", "policy:on_topic", "--steps", "1")
     turn = cli.run("run", "Pay Ann 7", *flags, "--json").turn

@@ -25,37 +25,35 @@ def lines(done: "Done") -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.err.splitlines()]
 
 
-def test_nothing_is_logged_unless_somebody_asks(cli: "Cli", run: list[str]) -> None:
+def test_default_logs_nothing(cli: "Cli", run: list[str]) -> None:
     done = cli.run(*run)
     assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.parametrize("spelled", [("--log-format", "json"), ("--log-format=json",), ("--log-format", "JSON")])
-def test_json_is_one_object_a_line_on_stderr(cli: "Cli", run: list[str], spelled: tuple[str, ...]) -> None:
+def test_json_log_is_an_object_a_line_on_stderr(cli: "Cli", run: list[str], spelled: tuple[str, ...]) -> None:
     told = lines(cli.run(run[0], *spelled, *run[1:]))
     assert {"time", "level", "logger", "message", "turn", "step", "state"} <= set(told[0])
     last = {name: told[-1].get(name) for name in ("state", "outcome", "reason", "step", "level")}
     assert last == {"state": "FINISHED", "outcome": "finished", "reason": "answered", "step": 1, "level": "INFO"}
 
 
-def test_it_may_stand_in_front_of_the_command(cli: "Cli", run: list[str]) -> None:
+def test_log_flags_may_precede_the_command(cli: "Cli", run: list[str]) -> None:
     assert lines(cli.run("--log-level", "info", "--log-format=json", *run))[-1]["state"] == "FINISHED"
 
 
-def test_it_may_come_from_the_environment(cli: "Cli", run: list[str]) -> None:
+def test_log_settings_may_come_from_the_environment(cli: "Cli", run: list[str]) -> None:
     env = {"TURNWRIGHT_LOG_FORMAT": "json", "TURNWRIGHT_LOG_LEVEL": "debug"}
     assert "DEBUG" in {one["level"] for one in lines(cli.run(*run, env=env))}
 
 
-def test_what_stands_behind_the_command_goes_before_what_is_in_front_and_that_before_the_environment(
-    cli: "Cli", run: list[str]
-) -> None:
+def test_log_flags_after_the_command_win_over_earlier_and_environment(cli: "Cli", run: list[str]) -> None:
     env = {"TURNWRIGHT_LOG_FORMAT": "text"}
     assert lines(cli.run("--log-format", "json", *run, env=env))
     assert lines(cli.run("--log-format", "text", *run, "--log-format", "json"))
 
 
-def test_the_output_of_a_program_stays_as_it_was(cli: "Cli", run: list[str]) -> None:
+def test_log_leaves_stdout_unchanged(cli: "Cli", run: list[str]) -> None:
     done = cli.run(*run, "--json", "--log-format", "json", "--log-level", "debug")
     assert done.last["type"] == "turn_ended"
     assert lines(done)
@@ -69,11 +67,11 @@ def test_text_is_a_line_with_moment_level_and_logger(cli: "Cli", run: list[str])
     assert said.endswith("ended: finished: answered")
 
 
-def test_a_level_keeps_out_what_is_below_it(cli: "Cli", run: list[str]) -> None:
+def test_log_level_excludes_lower_levels(cli: "Cli", run: list[str]) -> None:
     assert lines(cli.run(*run, "--log-format", "json", "--log-level", "warning")) == []
 
 
-def test_what_is_said_to_the_user_is_json_too(cli: "Cli") -> None:
+def test_user_messages_are_json_too(cli: "Cli") -> None:
     done = cli.run("show", "nobody", "--store", "memory:", "--log-format", "json")
     assert done.code == 2
     (told,) = map(json.loads, done.err.splitlines())
@@ -97,18 +95,18 @@ def test_a_wrong_value_in_the_environment_names_the_variable(cli: "Cli") -> None
     assert "TURNWRIGHT_LOG_FORMAT" in done.err
 
 
-def test_an_empty_variable_is_one_that_is_not_set(cli: "Cli", run: list[str]) -> None:
+def test_empty_variable_counts_as_unset(cli: "Cli", run: list[str]) -> None:
     done = cli.run(*run, env={"TURNWRIGHT_LOG_FORMAT": "", "TURNWRIGHT_LOG_LEVEL": ""})
     assert (done.code, done.err) == (0, "")
 
 
-def test_the_help_tells_of_both(cli: "Cli") -> None:
+def test_help_describes_both_log_options(cli: "Cli") -> None:
     said = cli.run("--help").out
     assert all(words in said for words in ("--log-format", "--log-level", "TURNWRIGHT_LOG_FORMAT"))
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_every_command_takes_both(cli: "Cli", name: str) -> None:
+def test_every_command_accepts_both_log_options(cli: "Cli", name: str) -> None:
     said = cli.run(name, "--help").out
     assert "--log-format" in said
     assert "--log-level" in said
@@ -136,14 +134,14 @@ async def look() -> str:
 """
 
 
-def test_a_warning_of_python_is_a_line_of_json_too(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> None:
+def test_python_warning_is_a_json_line(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> None:
     cli.write("mine.py", SPEAKS)
     endpoint.forgets().calls(("look", {})).says("Nothing.")
     done = cli.run(*run, "--tools", "mine.py", "--log-format", "json", env={"SOME_TOKEN": "told-to-nobody"})
     assert [one["message"].count("***") for one in lines(done) if one["level"] == "WARNING"] == [1, 1]
 
 
-def test_the_text_shows_no_secret_of_the_environment_either(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> None:
+def test_text_log_shows_no_secret_of_the_environment(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> None:
     cli.write("mine.py", SPEAKS)
     endpoint.forgets().calls(("look", {})).says("Nothing.")
     done = cli.run(*run, "--tools", "mine.py", "--log-format", "text", env={"SOME_TOKEN": "told-to-nobody"})
@@ -216,7 +214,7 @@ def logged(cli: "Cli", code: int, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("spelled", FORMATS)
-def test_what_a_model_says_in_a_log_is_neither_obeyed_by_a_terminal_nor_a_line(
+def test_model_text_in_a_log_is_escaped_and_stays_on_the_line(
     cli: "Cli", raises: list[str], spelled: tuple[str, ...]
 ) -> None:
     """And a secret of the environment is not in it, which each of these looks for."""
@@ -227,14 +225,14 @@ def test_what_a_model_says_in_a_log_is_neither_obeyed_by_a_terminal_nor_a_line(
     assert all(mark in line for mark in ("1b[2J", "7f", "9b1m", "u202e", "\\r\\n"))
 
 
-def test_a_warning_is_one_line_by_default(cli: "Cli", raises: list[str]) -> None:
+def test_warning_is_a_single_line_by_default(cli: "Cli", raises: list[str]) -> None:
     err = logged(cli, 0, *raises)
     told = "turnwright: the approval check of tool erase raised; its call is refused: ValueError: *** "
     assert (err.startswith(told), err.count("\n")) == (True, 1)
 
 
 @pytest.mark.parametrize("spelled", FORMATS)
-def test_a_traceback_a_warning_of_python_and_a_record_that_does_not_fit_are_a_line_each(
+def test_traceback_python_warning_and_unfit_record_are_single_lines(
     cli: "Cli", endpoint: "Endpoint", run: list[str], spelled: tuple[str, ...]
 ) -> None:
     cli.write("mine.py", RAISES)
@@ -247,7 +245,7 @@ def test_a_traceback_a_warning_of_python_and_a_record_that_does_not_fit_are_a_li
 
 
 @pytest.mark.parametrize("spelled", FORMATS)
-def test_what_has_the_form_of_a_secret_is_hidden_whoever_it_belongs_to(
+def test_text_in_the_form_of_a_secret_is_hidden(
     cli: "Cli", endpoint: "Endpoint", raises: list[str], spelled: tuple[str, ...]
 ) -> None:
     endpoint.forgets().calls(("erase", {"words": " and ".join(FORMS)})).says("It was refused.")
@@ -266,14 +264,14 @@ process.say_bug(ValueError("it\x1b[2J\nbroke: " + os.environ["MY_API_KEY"]))
 """
 
 
-def test_what_is_said_to_the_user_orders_nothing_and_a_bug_forges_no_line_and_tells_no_secret(cli: "Cli") -> None:
+def test_user_message_is_escaped_and_a_bug_report_hides_secrets(cli: "Cli") -> None:
     env = {**cli.env, "MY_API_KEY": TOLD}
     said = subprocess.run([sys.executable, "-c", SAYS], env=env, capture_output=True, text=True, check=True).stderr
     bug = "turnwright: this is a bug, please report it: ValueError: it\\x1b[2J\\nbroke: ***"
     assert said.splitlines() == ["turnwright: two\\x1b[2J", "turnwright: lines", bug]
 
 
-def test_a_worker_says_in_its_own_words_what_it_does(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_worker_does_not_log_silenced_messages(cli: "Cli", endpoint: "Endpoint") -> None:
     """Loggers that a worker silences stay silent, because its output has the same messages."""
     endpoint.says("Hello.")
     store = f"sqlite:///{cli.folder / 'turns.db'}"

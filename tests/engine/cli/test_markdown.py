@@ -32,7 +32,7 @@ def test_marks_become_styles() -> None:
         "\\x1b[31m",
     ],
 )
-def test_what_is_no_markdown_stays_as_it_is(text: str) -> None:
+def test_text_without_markdown_is_unchanged(text: str) -> None:
     assert rendered(text).strip() == text
 
 

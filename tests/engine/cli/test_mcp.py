@@ -69,7 +69,7 @@ def servers(cli: "Cli") -> Path:
     return cli.write("mcp.json", json.dumps({"mcpServers": {"paint": entry}}))
 
 
-def test_a_turn_calls_the_tools_of_a_server(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
+def test_turn_calls_the_tools_of_a_server(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
     endpoint.calls(("paint__mix", {"first": "red", "second": "blue"})).says("Violet.")
     done = cli.run("run", "mix", "--mcp", servers.name)
     assert (done.code, done.err) == (0, "")
@@ -86,7 +86,7 @@ def test_the_configuration_may_name_the_servers(cli: "Cli", endpoint: "Endpoint"
     assert results(endpoint) == ["red+blue"]
 
 
-def test_a_paused_turn_finds_its_servers_again(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
+def test_paused_turn_finds_the_servers_again(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
     """From another folder, and without the flag: the file was kept, and nothing that is in it."""
     endpoint.calls(("paint__choose", {}), ("paint__erase", {"path": "x"})).says("Done.")
     paused = cli.run("run", "choose", "--mcp", servers.name, "--json")
@@ -105,7 +105,7 @@ def test_a_paused_turn_finds_its_servers_again(cli: "Cli", endpoint: "Endpoint",
     assert TOKEN.encode() not in (cli.folder / "turns.db").read_bytes()
 
 
-def test_a_turn_that_goes_on_after_a_limit_has_its_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
+def test_continued_turn_has_the_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
     endpoint.calls(("paint__mix", {"first": "a", "second": "b"})).says("Not done.")
     stopped = cli.run("run", "mix", "--mcp", servers.name, "--steps", "1", "--json")
     assert stopped.code == 4
@@ -127,7 +127,7 @@ def test_resume_takes_other_servers(cli: "Cli", endpoint: "Endpoint", servers: P
     assert results(endpoint) == ["erased x"]
 
 
-def test_a_server_that_does_not_start_is_named_and_its_secret_is_not(cli: "Cli", servers: Path) -> None:
+def test_failing_server_is_named_without_secrets(cli: "Cli", servers: Path) -> None:
     done = cli.run("run", "mix", "--mcp", servers.name, env={"BROKEN": "yes"})
     assert done.code == 2
     assert done.err == (
@@ -142,7 +142,7 @@ def test_a_server_that_does_not_start_is_named_and_its_secret_is_not(cli: "Cli",
         ('{"mcpServers": {"a": {"url": "https://x.example/${NOT_SET}"}}}', "server 'a': url: the environment variable"),
     ],
 )
-def test_a_configuration_that_is_wrong_is_told_in_a_line(cli: "Cli", text: str, words: str) -> None:
+def test_wrong_configuration_is_reported_in_a_line(cli: "Cli", text: str, words: str) -> None:
     file = cli.write("mcp.json", text)
     done = cli.run("run", "hi", "--mcp", file.name)
     assert done.code == 2
@@ -150,7 +150,7 @@ def test_a_configuration_that_is_wrong_is_told_in_a_line(cli: "Cli", text: str, 
     assert done.err.count("\n") == 1
 
 
-def test_an_agent_that_names_a_tool_of_a_server_that_is_not_there_is_told_of_the_flag(
+def test_missing_server_tool_of_an_agent_is_reported_with_the_flag(
     cli: "Cli", endpoint: "Endpoint", servers: Path
 ) -> None:
     agents = cli.agent("tools: [paint__mix]")
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_turn_and_the_servers(cli: "Cli", endpoint: "Endpoint", 
     assert child.interrupt().done().code == 130
 
 
-def test_without_the_extra_it_is_named(cli: "Cli", servers: Path) -> None:
+def test_missing_extra_is_named(cli: "Cli", servers: Path) -> None:
     (cli.folder / "shadow").mkdir()
     cli.write("shadow/mcp.py", "raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')")
     done = cli.run("run", "hi", "--mcp", servers.name, env={"PYTHONPATH": str(cli.folder / "shadow")}, fresh=True)
@@ -182,7 +182,7 @@ def test_without_the_extra_it_is_named(cli: "Cli", servers: Path) -> None:
     assert done.err == "turnwright: MCP servers need the extra: pip install 'turnwright[mcp]' (No module named 'mcp')\n"
 
 
-def test_sigterm_lets_go_of_the_turn_and_ends_the_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
+def test_sigterm_releases_the_turn_and_ends_the_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
     endpoint.begins("Let me")
     child = cli.start("run", "mix", "--mcp", servers.name, "--json")
     child.until("text_delta")
@@ -191,7 +191,7 @@ def test_sigterm_lets_go_of_the_turn_and_ends_the_servers(cli: "Cli", endpoint: 
     assert "has not ended" in done.err
 
 
-def test_login_at_a_server_lets_runs_use_it_until_the_logout(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_login_at_a_server_is_valid_until_the_logout(cli: "Cli", endpoint: "Endpoint") -> None:
     with oauth_server() as known:
         file = cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": known.url}}}))
         cli.env["XDG_STATE_HOME"] = str(cli.folder / "state")
@@ -214,7 +214,7 @@ def test_login_at_a_server_lets_runs_use_it_until_the_logout(cli: "Cli", endpoin
         assert all(token.encode() not in stored for token in (*known.access, *known.refresh))
 
 
-def test_denied_login_fails_with_its_reason(cli: "Cli") -> None:
+def test_denied_login_fails_with_the_reason(cli: "Cli") -> None:
     with oauth_server() as known:
         known.denies = True
         cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": known.url}}}))
@@ -236,7 +236,7 @@ def test_denied_login_fails_with_its_reason(cli: "Cli") -> None:
         (["login", "desk"], "no MCP servers: name their file with --mcp FILE, or with `mcp` in turnwright.toml"),
     ],
 )
-def test_login_that_is_impossible_says_why(cli: "Cli", arguments: list[str], words: str) -> None:
+def test_impossible_login_is_explained(cli: "Cli", arguments: list[str], words: str) -> None:
     entries = {"desk": {"url": "https://desk.example/mcp"}, "paint": {"command": "paint"}}
     cli.write("mcp.json", json.dumps({"mcpServers": entries}))
     done = cli.run("mcp", *arguments)

@@ -67,7 +67,7 @@ def asks(question: str) -> bytes:
         ("pydantic-ai:google:gemini-3-pro", None, {}, "pydantic-ai:google:gemini-3-pro"),
     ],
 )
-def test_what_nobody_says_follows_from_what_is_configured(
+def test_unset_model_and_address_follow_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, name: str | None, base_url: str | None, environment: dict[str, str], whole: str
 ) -> None:
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
@@ -77,7 +77,7 @@ def test_what_nobody_says_follows_from_what_is_configured(
     assert model_named(name, base_url) == whole
 
 
-def test_an_address_is_that_of_its_own_api_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_applies_only_to_models_of_the_same_api(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sub-agent that names Claude is not asked at the address of the turn's own model, and another one is."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
@@ -89,7 +89,7 @@ def test_an_address_is_that_of_its_own_api_alone(monkeypatch: pytest.MonkeyPatch
     assert isinstance(find("large"), OpenAIChat)
 
 
-def test_a_turn_of_claude_pauses_and_is_taken_up_at_the_same_api(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_claude_is_resumed_at_the_same_api(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(asks("Which?")).plays(says("The red one."))
     key = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "OPENAI_BASE_URL": None}
     address = endpoint.url.removesuffix("/v1")
@@ -104,7 +104,7 @@ def test_a_turn_of_claude_pauses_and_is_taken_up_at_the_same_api(cli: "Cli", end
     assert (usage["input_tokens"], usage["output_tokens"], usage["cost"]) == (10, 6, 0.0)
 
 
-def test_claude_without_a_key_says_which_variable_it_wants(cli: "Cli") -> None:
+def test_claude_without_a_key_names_the_missing_variable(cli: "Cli") -> None:
     gone = {"ANTHROPIC_API_KEY": None, "ANTHROPIC_AUTH_TOKEN": None, "OPENAI_BASE_URL": None}
     done = cli.run("run", "hi", "--model", "claude-opus-4-6", env=gone)
     assert (done.code, done.out) == (2, "")
@@ -120,7 +120,7 @@ def responds(*items: "Json") -> bytes:
     )
 
 
-def test_a_turn_of_the_responses_api_pauses_and_sends_its_reasoning_back(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_the_responses_api_sends_reasoning_back_after_a_pause(cli: "Cli", endpoint: "Endpoint") -> None:
     """Another process does, with the encrypted items that the journal kept."""
     asked = json.dumps({"question": "Which?"})
     sealed = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"}
@@ -151,14 +151,14 @@ def test_a_model_of_pydantic_ai_drives_a_turn(cli: "Cli") -> None:
     assert [settled["status"] for settled in done.of("call_settled")]
 
 
-def test_a_model_that_pydantic_ai_does_not_know_is_a_mistake(cli: "Cli") -> None:
+def test_model_unknown_to_pydantic_ai_is_a_mistake(cli: "Cli") -> None:
     pytest.importorskip("pydantic_ai")
     done = cli.run("run", "hi", "--model", "pydantic-ai:nobody:nothing")
     assert (done.code, done.out) == (2, "")
     assert "nobody" in done.err
 
 
-def test_a_picture_is_shown_with_the_prompt(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_picture_is_sent_with_the_prompt(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("A pixel.")
     (cli.folder / "pixel.png").write_bytes(b"\x89PNG")
     done = cli.run("run", "What is this?", "--file", "pixel.png")
@@ -170,7 +170,7 @@ def test_a_picture_is_shown_with_the_prompt(cli: "Cli", endpoint: "Endpoint") ->
 
 
 @pytest.mark.parametrize(("name", "words"), [("missing.png", "it cannot be read"), ("notes", "its type is unknown")])
-def test_a_file_that_cannot_be_shown_is_a_mistake(cli: "Cli", endpoint: "Endpoint", name: str, words: str) -> None:
+def test_unsendable_file_is_a_mistake(cli: "Cli", endpoint: "Endpoint", name: str, words: str) -> None:
     (cli.folder / "notes").write_text("hi")
     done = cli.run("run", "What is this?", "--file", name)
     assert (done.code, done.out) == (2, "")

@@ -66,7 +66,7 @@ def test_flag_of_a_missing_package_names_the_package(arguments: list[str], packa
     assert f"is part of {package}, which is not installed" in message
 
 
-def test_help_lists_all_commands_without_their_packages() -> None:
+def test_help_lists_all_commands_without_the_packages() -> None:
     ran = subprocess.run([sys.executable, "-c", ALONE, "--help"], capture_output=True, text=True, check=True)
     assert {"audit", "serve", "verify"} <= set(ran.stdout.split())
 

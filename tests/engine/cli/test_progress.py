@@ -20,11 +20,11 @@ class Clock:
         return self.now
 
 
-def test_before_anything_is_through_there_is_a_guess() -> None:
+def test_progress_begins_with_a_guess() -> None:
     assert str(Estimate(6_000, 2, Clock())) == "  0 %, about 30 s left"
 
 
-def test_what_is_through_takes_the_place_of_the_guess() -> None:
+def test_measured_progress_replaces_the_guess() -> None:
     clock = Clock()
     estimate = Estimate(1_000_000, 4, clock)
     clock.now += 100
@@ -32,14 +32,14 @@ def test_what_is_through_takes_the_place_of_the_guess() -> None:
     assert str(estimate) == " 50 %, about 2 min left"
 
 
-def test_what_takes_longer_than_was_guessed_has_more_left() -> None:
+def test_remaining_time_grows_if_the_guess_was_too_short() -> None:
     clock = Clock()
     estimate = Estimate(6_000, 2, clock)
     clock.now += 60
     assert str(estimate) == "  0 %, about 12 min left"
 
 
-def test_verify_shows_a_share_and_a_remaining_time_before_any_walk_is_through(cli: "Cli") -> None:
+def test_verify_shows_progress_before_the_first_finished_walk(cli: "Cli") -> None:
     with Tty(("verify", "--bound", "4"), cli.folder, cli.env) as terminal:
         terminal.until("  0 %, about ")
         terminal.until(" left")
@@ -49,7 +49,7 @@ def test_verify_shows_a_share_and_a_remaining_time_before_any_walk_is_through(cl
 
 
 @pytest.mark.slow
-def test_nothing_is_drawn_where_no_terminal_is(cli: "Cli") -> None:
+def test_progress_is_not_drawn_without_a_terminal(cli: "Cli") -> None:
     done = cli.run("verify", "--can-reach", "cap_hit/budget", "--json")
     assert done.code == 0
     assert done.err == ""

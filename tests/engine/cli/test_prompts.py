@@ -39,7 +39,7 @@ def results(endpoint: "Endpoint") -> list[str]:
 
 
 @pytest.mark.slow
-def test_approvals_and_questions_are_asked_one_after_the_other(endpoint: "Endpoint", run: Open) -> None:
+def test_approvals_and_questions_are_asked_in_order(endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(*BOTH).says("Done.")
     with run() as terminal:
         assert "approval-1 (1 of 2): may remove run?" in terminal.until("[y/n/r/e/q] ")
@@ -52,9 +52,7 @@ def test_approvals_and_questions_are_asked_one_after_the_other(endpoint: "Endpoi
 
 
 @pytest.mark.slow
-def test_an_answer_from_elsewhere_is_named_and_the_turn_continues_with_it(
-    cli: "Cli", endpoint: "Endpoint", run: Open
-) -> None:
+def test_answer_of_another_process_is_named_and_continues_the_turn(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(BOTH[0]).says("Done.")
     with run() as terminal:
         terminal.until("[y/n/r/e/q] ")
@@ -68,7 +66,7 @@ def test_an_answer_from_elsewhere_is_named_and_the_turn_continues_with_it(
 
 
 @pytest.mark.slow
-def test_a_rejection_with_a_note_says_what_to_change(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
+def test_rejection_note_reaches_the_model(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(BOTH[0]).says("Done.")
     with run(columns=40) as terminal:
         terminal.until("[y/n/r/e/q] ")
@@ -79,9 +77,7 @@ def test_a_rejection_with_a_note_says_what_to_change(cli: "Cli", endpoint: "Endp
     assert not (cli.folder / "removed").exists()
 
 
-def test_a_person_edits_the_arguments_and_sees_them_before_the_approval(
-    cli: "Cli", endpoint: "Endpoint", run: Open
-) -> None:
+def test_edited_arguments_are_shown_before_the_approval(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     """Arguments that the tool refuses leave the question open."""
     endpoint.calls(BOTH[0]).says("Done.")
     cli.env["EDITOR"] = f"{sys.executable} edit.py"
@@ -109,7 +105,7 @@ def test_a_person_edits_the_arguments_and_sees_them_before_the_approval(
 
 @pytest.mark.parametrize("key", ["q\n", "\x04", "\x03"], ids=["q", "end of input", "ctrl-c"])
 @pytest.mark.slow
-def test_a_person_who_quits_leaves_the_turn_paused(cli: "Cli", endpoint: "Endpoint", run: Open, key: str) -> None:
+def test_quitting_leaves_the_turn_paused(cli: "Cli", endpoint: "Endpoint", run: Open, key: str) -> None:
     """Also after the first of two answers: then none is given."""
     endpoint.calls(*BOTH).says("Done.")
     with run() as terminal:
@@ -126,7 +122,7 @@ def test_a_person_who_quits_leaves_the_turn_paused(cli: "Cli", endpoint: "Endpoi
 
 
 @pytest.mark.slow
-def test_keys_typed_before_the_question_was_shown_answer_nothing(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
+def test_keys_typed_before_the_question_are_ignored(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(BOTH[0]).says("Done.")
     with run() as terminal:
         terminal.types("y\ny\ny\n").until("q  quit: leave the turn paused")
@@ -137,9 +133,7 @@ def test_keys_typed_before_the_question_was_shown_answer_nothing(cli: "Cli", end
 
 
 @pytest.mark.slow
-def test_a_question_that_was_not_read_to_its_end_cannot_be_answered(
-    cli: "Cli", endpoint: "Endpoint", run: Open
-) -> None:
+def test_question_must_be_shown_to_the_end_before_the_answer(cli: "Cli", endpoint: "Endpoint", run: Open) -> None:
     endpoint.calls(("remove", {"path": "".join(f"line {number}\n" for number in range(60))})).says("Done.")
     with run() as terminal:
         terminal.until("-- Enter shows")
@@ -158,9 +152,7 @@ def test_a_question_that_was_not_read_to_its_end_cannot_be_answered(
 
 @pytest.mark.parametrize(("keys", "outcome"), [("g\n", 0), ("s\n", 5)], ids=["go on", "stop"])
 @pytest.mark.slow
-def test_a_doom_loop_asks_whether_to_go_on(
-    cli: "Cli", endpoint: "Endpoint", run: Open, keys: str, outcome: int
-) -> None:
+def test_doom_loop_asks_a_person(cli: "Cli", endpoint: "Endpoint", run: Open, keys: str, outcome: int) -> None:
     again: tuple[str, Json] = ("list_files", {})
     endpoint.calls(again).calls(again).calls(again).says("Enough.")
     agents = cli.agent("doom_response: ask\ndoom_compare: calls")
@@ -171,7 +163,7 @@ def test_a_doom_loop_asks_whether_to_go_on(
 
 
 @pytest.mark.slow
-def test_a_dumb_terminal_asks_as_well_and_draws_nothing(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_dumb_terminal_asks_without_drawing(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", TOOLS)
     endpoint.calls(BOTH[0]).says("**Done** now.")
     with Tty(("run", "Work", "--tools", "mine.py"), cli.folder, cli.env, term="dumb") as terminal:

@@ -119,7 +119,7 @@ def test_a_turn_of_an_agent_of_code_is_run_and_resumed(cli: "Cli", endpoint: "En
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_turn_of_a_program_is_resumed_with_its_agent_of_code(cli: "Cli", endpoint: "Endpoint", source: str) -> None:
+def test_turn_of_a_program_is_resumed_with_an_agent_from_code(cli: "Cli", endpoint: "Endpoint", source: str) -> None:
     """The error without it names the flag."""
     endpoint.says("Closed.")
     turn = paused_turn(cli)
@@ -132,7 +132,7 @@ def test_a_turn_of_a_program_is_resumed_with_its_agent_of_code(cli: "Cli", endpo
     assert (done.code, done.last["text"]) == (0, "Closed.")
 
 
-def test_a_turn_of_a_program_is_continued_with_what_each_error_names(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_a_program_is_continued_as_each_error_advises(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Go on.")
     turn = paused_turn(cli, steps=1)
     cli.run(
@@ -168,7 +168,7 @@ def test_a_worker_drives_turns_of_agents_of_code(cli: "Cli", endpoint: "Endpoint
     second.terminate().done()
 
 
-def test_a_call_of_a_sub_agent_of_code_is_answered_and_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_call_of_a_sub_agent_from_code_is_answered_and_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Read.")
 
     async def begin() -> str:
@@ -203,7 +203,7 @@ def test_the_configuration_names_agents_of_code(cli: "Cli") -> None:
     assert cli.run("explain", "--agent", "Night").code == 0
 
 
-def test_a_turn_whose_source_is_gone_is_resumed_with_another(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_with_a_missing_source_is_resumed_with_another(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("ask_user_input", {"question": "Which?"})).says("That one.")
     cli.write("old.py", DESK.replace('"close", "Reader"', '"ask_user_input",'))
     turn = cli.run("run", "Close one", "--agents", "old.py:DESK", "--json").turn

@@ -25,9 +25,7 @@ def commands_in(words: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("command", [("show",), ("resume",), ("abort",), ("delete",), ("fork",), ("replay",)])
-def test_the_list_that_is_advised_is_of_the_store_that_was_named(
-    cli: "Cli", endpoint: "Endpoint", command: tuple[str, ...]
-) -> None:
+def test_advised_list_is_of_the_named_store(cli: "Cli", endpoint: "Endpoint", command: tuple[str, ...]) -> None:
     endpoint.says("Done.")
     turn = cli.run("run", "Work", *STORE, "--json").turn
     done = cli.run(*command, "nope", *STORE)
@@ -36,21 +34,19 @@ def test_the_list_that_is_advised_is_of_the_store_that_was_named(
     assert turn in cli.run(*advised).out
 
 
-def test_of_a_sub_agents_turn_the_list_has_those(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_advised_list_for_a_sub_agent_turn_includes_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     cli.run("run", "Work")
     assert commands_in(cli.run("show", "nope:call00001").err) == [["turns", "--all"]]
 
 
-def test_no_list_is_advised_of_a_store_in_memory(cli: "Cli") -> None:
+def test_memory_store_error_advises_no_list(cli: "Cli") -> None:
     done = cli.run("show", "nope", "--store", "memory:")
     assert (done.code, commands_in(done.err)) == (2, [])
     assert "there is no turn 'nope': a store in memory is empty when a command starts" in done.err
 
 
-def test_a_busy_session_is_told_by_whom_and_is_stopped_by_the_command_that_is_named(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_busy_session_names_the_turn_and_a_working_stop_command(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
     busy = cli.start("run", "hi", "--session", "s1", *STORE, "--json")
     turn = busy.until("step_started")["turn"]
@@ -63,7 +59,7 @@ def test_a_busy_session_is_told_by_whom_and_is_stopped_by_the_command_that_is_na
 
 
 @pytest.mark.slow
-def test_a_session_whose_process_died_is_free_after_either_command(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_session_of_a_dead_process_is_freed_by_either_command(cli: "Cli", endpoint: "Endpoint") -> None:
     for place in range(2):
         endpoint.forgets().plays(None)
         busy = cli.start("run", "hi", "--session", "s1", *STORE, "--json")
@@ -78,7 +74,7 @@ def test_a_session_whose_process_died_is_free_after_either_command(cli: "Cli", e
         assert cli.run("run", "hi", "--session", "s1", *STORE).code == 0
 
 
-def test_what_another_program_began_is_not_resumed_but_can_be_ended(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_another_program_cannot_be_resumed_but_aborted(cli: "Cli", endpoint: "Endpoint") -> None:
     async def begin() -> str:
         async with Engine(model=ScriptedModel("x"), store=SqliteStore(cli.folder / "the turns.db")) as engine:
             return await engine.submit(Agent(name="A"), "hi", session="s1")
@@ -100,7 +96,7 @@ def test_what_another_program_began_is_not_resumed_but_can_be_ended(cli: "Cli", 
     assert cli.run("run", "hi", "--session", "s1", *STORE).code == 0
 
 
-def test_a_services_flags_are_in_what_is_advised() -> None:
+def test_advised_command_includes_the_service_flags() -> None:
     service = " --temporal-address here:7233"
     words = busy_words(SessionBusyError("s", "t"), "", service=service, driven=False, elsewhere=False)
     assert commands_in(words) == [
@@ -109,6 +105,6 @@ def test_a_services_flags_are_in_what_is_advised() -> None:
     ]
 
 
-def test_the_librarys_own_errors_name_no_command_line() -> None:
+def test_library_errors_name_no_command_line() -> None:
     for error in (SessionBusyError("s", "t"), TurnNotFoundError("t")):
         assert "turnwright " not in str(error)

@@ -52,7 +52,7 @@ def test_a_turn_of_the_store_holds(cli: "Cli", capped: "Done", lines: "list[Json
     ]
 
 
-def test_what_show_prints_is_what_replay_reads(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
+def test_output_of_show_is_accepted_by_replay(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
     """As a file, whatever its name, and as a pipe."""
     name = write(cli, lines)
     other = cli.write("journal", (cli.folder / name).read_text())
@@ -62,7 +62,7 @@ def test_what_show_prints_is_what_replay_reads(cli: "Cli", capped: "Done", lines
     assert cli.run("replay", "-", "--json", stdin=other.read_text()).events == [from_store]
 
 
-def test_what_was_found_as_json(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
+def test_replay_verdict_is_printed_as_json(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
     (found,) = cli.run("replay", capped.turn, "--json").events
     assert found.pop("rows")["CHECK --proceed [steps >= allowance]--> CONCLUDE"] == 1
     assert found == {
@@ -79,7 +79,7 @@ def test_what_was_found_as_json(cli: "Cli", capped: "Done", lines: "list[Json]")
     }
 
 
-def test_nothing_is_executed_and_the_store_is_left_byte_by_byte(
+def test_replay_executes_nothing_and_leaves_the_store_unchanged(
     cli: "Cli", endpoint: "Endpoint", capped: "Done"
 ) -> None:
     def state() -> dict[str, str]:
@@ -93,7 +93,7 @@ def test_nothing_is_executed_and_the_store_is_left_byte_by_byte(
     assert (cli.folder / "ran").read_text() == "++"
 
 
-def test_a_store_that_cannot_be_written_can_be_replayed_from(cli: "Cli", lines: "list[Json]") -> None:
+def test_read_only_store_can_be_replayed(cli: "Cli", lines: "list[Json]") -> None:
     """A journal as a file needs no store at all, and none is made."""
     name = write(cli, lines)
     (cli.folder / "turns.db").unlink()
@@ -101,7 +101,7 @@ def test_a_store_that_cannot_be_written_can_be_replayed_from(cli: "Cli", lines: 
     assert not (cli.folder / "turns.db").exists()
 
 
-def test_a_forged_file_is_refused_at_its_first_wrong_fact(cli: "Cli", lines: "list[Json]") -> None:
+def test_forged_file_is_refused_at_the_first_wrong_fact(cli: "Cli", lines: "list[Json]") -> None:
     place = next(index for index, line in enumerate(lines) if line["kind"] == "step_finished")
     lines[place]["number"] = 2
     done = cli.run("replay", write(cli, lines))
@@ -136,14 +136,14 @@ def test_a_forged_store_is_refused(cli: "Cli", capped: "Done", lines: "list[Json
     assert f"violated: fact {place + 1} of the journal: its kind 'tool_dreamt' is unknown to this release" in done.out
 
 
-def test_a_turn_that_has_not_ended_holds_and_that_is_said(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_unfinished_turn_holds_with_a_note(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("ask_user_input", {"question": "Which?"}))
     turn = cli.run("run", "Work", "--json").turn
     done = cli.run("replay", turn)
     assert (done.code, done.out.splitlines()[-2]) == (0, "turn: not ended, in PAUSED")
 
 
-def test_what_a_later_release_wrote_is_inconclusive(cli: "Cli", lines: "list[Json]") -> None:
+def test_fact_of_a_later_release_is_inconclusive(cli: "Cli", lines: "list[Json]") -> None:
     lines[4]["v"] = 9
     done = cli.run("replay", write(cli, lines))
     assert done.code == 6
@@ -151,7 +151,7 @@ def test_what_a_later_release_wrote_is_inconclusive(cli: "Cli", lines: "list[Jso
     assert cli.run("replay", cli.write("empty.jsonl", "")).code == 6
 
 
-def test_another_charts_journal_is_refused(cli: "Cli", lines: "list[Json]") -> None:
+def test_journal_of_another_chart_is_refused(cli: "Cli", lines: "list[Json]") -> None:
     lines[0]["chart"] = 99
     done = cli.run("replay", write(cli, lines))
     assert done.code == 1
@@ -169,7 +169,7 @@ def test_another_charts_journal_is_refused(cli: "Cli", lines: "list[Json]") -> N
         ("[" * 100_000, "line 2: nests more than 300 lists and objects"),
     ],
 )
-def test_a_line_that_is_no_facts_is_a_mistake_with_its_number(
+def test_non_fact_line_is_a_mistake_with_the_line_number(
     cli: "Cli", lines: "list[Json]", line: str, words: str
 ) -> None:
     name = cli.write("turn.jsonl", f"{json.dumps(lines[0])}\n{line}\n").name
@@ -179,7 +179,7 @@ def test_a_line_that_is_no_facts_is_a_mistake_with_its_number(
 
 
 @pytest.mark.usefixtures("capped")
-def test_a_line_that_is_nested_too_deeply_is_a_mistake_however_deep_it_is(cli: "Cli", lines: "list[Json]") -> None:
+def test_deeply_nested_line_is_a_mistake_at_any_depth(cli: "Cli", lines: "list[Json]") -> None:
     """However much of the stack its readers need, and whichever of them would run out of it first."""
     for levels in (300, 940, *range(970, 978), 2000):
         nested = f'{{"a":{"[" * levels}{"]" * levels}}}'
@@ -204,7 +204,7 @@ def test_a_line_with_a_name_twice_is_refused(cli: "Cli", lines: "list[Json]", tw
 
 
 @pytest.mark.usefixtures("capped")
-def test_what_is_not_there_is_a_mistake(cli: "Cli") -> None:
+def test_missing_turn_or_file_is_a_mistake(cli: "Cli") -> None:
     for what, words in {
         "nobody": "there is no turn 'nobody'",
         "no.jsonl": "cannot read no.jsonl: No such file or directory",
@@ -217,7 +217,7 @@ def test_what_is_not_there_is_a_mistake(cli: "Cli") -> None:
         assert words in done.err
 
 
-def test_quotes_are_shown_without_what_a_terminal_would_obey(cli: "Cli", lines: "list[Json]") -> None:
+def test_quoted_text_is_escaped(cli: "Cli", lines: "list[Json]") -> None:
     place = next(index for index, line in enumerate(lines) if line["kind"] == "call_started")
     lines[place]["call"] = "\x1b[2J"
     done = cli.run("replay", write(cli, lines))

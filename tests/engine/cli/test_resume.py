@@ -101,7 +101,7 @@ def result_told(endpoint: "Endpoint") -> str:
     return content
 
 
-def test_a_question_pauses_and_its_answer_may_hold_an_equals_sign(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_answer_to_a_question_may_contain_an_equals_sign(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(ASK).says("Painted.")
     paused = cli.run("run", "Paint it", "--json")
     assert paused.code == 3
@@ -119,7 +119,7 @@ def test_a_question_pauses_and_its_answer_may_hold_an_equals_sign(cli: "Cli", en
     assert result_told(endpoint) == "a=b=c"
 
 
-def test_an_approval_is_granted_or_denied_with_words(
+def test_approval_is_granted_or_denied_with_a_note(
     cli: "Cli",
     endpoint: "Endpoint",
     resume_each: "Callable[[str, Sequence[tuple[str, ...]]], list[Done]]",
@@ -147,7 +147,7 @@ def test_an_approval_is_granted_or_denied_with_words(
     assert len(told) == 3
 
 
-def test_a_json_object_approves_a_call_with_other_arguments(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_json_object_approves_a_call_with_other_arguments(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(DELETE).says("So be it.")
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--json")
     one = paused.interrupts[0]["id"]
@@ -221,7 +221,7 @@ def test_a_doom_loop_is_answered_in_three_ways(
     assert "a doom_loop takes go_on or always or stop, not 'perhaps'" in wrong.err
 
 
-def test_the_live_screen_keeps_what_led_to_the_pause(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_live_screen_keeps_the_events_before_the_pause(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(DELETE, ("quick", {})).says("Gone.")
     paused = cli.run("run", "Work", "--tools", "mine.py", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
     assert paused.code == 3
@@ -243,7 +243,7 @@ def test_the_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> 
     assert cli.run(*shlex.split(found[1])).code == 0
 
 
-def test_everything_comes_from_the_journal(
+def test_resumed_turn_reads_every_setting_from_the_journal(
     cli: "Cli", endpoint: "Endpoint", tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Agent, limits, model, endpoint, tools and root: in another folder, without the agent file and the variable."""
@@ -264,7 +264,7 @@ def test_everything_comes_from_the_journal(
     assert "still here" in result_told(endpoint)
 
 
-def test_the_environment_of_now_goes_before_that_of_then_and_a_flag_before_both(
+def test_flag_wins_over_the_current_and_the_original_environment(
     cli: "Cli", endpoint: "Endpoint", serve: "Callable[[], Endpoint]"
 ) -> None:
     endpoint.calls(ASK).says("the old one")
@@ -295,7 +295,7 @@ def test_an_address_with_a_secret_is_not_kept(cli: "Cli", endpoint: "Endpoint") 
     assert cli.run(*command, "--base-url", address).code == 0
 
 
-def test_a_turn_that_is_driven_cannot_be_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_driven_turn_cannot_be_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
     driving = cli.start("run", "hi", "--json")
     turn = driving.until("step_started")["turn"]
@@ -312,7 +312,7 @@ def test_a_turn_that_is_driven_cannot_be_resumed(cli: "Cli", endpoint: "Endpoint
         ("again", "++", "did it"),
     ],
 )
-def test_a_call_that_ran_when_its_process_was_killed(
+def test_call_interrupted_by_a_kill_follows_the_crash_policy(
     cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, told: str
 ) -> None:
     """The calls that had their results never run again; this one does what its tool says."""
@@ -332,7 +332,7 @@ def test_a_call_that_ran_when_its_process_was_killed(
     assert len(done.of("call_settled")) == 1
 
 
-def test_a_tool_may_ask_what_to_do_after_a_crash(
+def test_tool_may_ask_a_person_after_a_crash(
     cli: "Cli",
     endpoint: "Endpoint",
     resume_each: "Callable[[str, Sequence[tuple[str, ...]]], list[Done]]",
@@ -352,7 +352,7 @@ def test_a_tool_may_ask_what_to_do_after_a_crash(
     assert unknown.of("call_settled")[0]["status"] == "unknown"
 
 
-def test_a_stream_whose_process_was_killed_is_asked_for_again(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_stream_of_a_killed_process_is_requested_again(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon").says("Once upon a time.")
     child = cli.start("run", "A story", "--json")
     turn = child.until("text_delta")["turn"]

@@ -44,7 +44,7 @@ def rooms_for(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_every_command_is_in_its_room(name: str) -> None:
+def test_every_command_is_in_the_listed_module(name: str) -> None:
     assert getattr(command(name), "__name__", "") == name
 
 
@@ -54,16 +54,16 @@ def test_the_help_lists_every_command_in_order(cli: "Cli") -> None:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_command_is_summed_up_in_the_words_of_its_own_help(name: str) -> None:
+def test_summary_of_a_command_equals_the_help(name: str) -> None:
     first, _, _ = (inspect.getdoc(command(name)) or "").partition("\n\n")
     assert " ".join(first.split()).partition(". ")[0].rstrip(".") == SUMMARIES[name].rstrip(".")
 
 
-def test_every_command_is_summed_up() -> None:
+def test_every_command_has_a_summary() -> None:
     assert list(SUMMARIES) == list(PLACES)
 
 
-def test_the_version_loads_nothing_but_the_first_modules() -> None:
+def test_version_loads_only_the_first_modules() -> None:
     code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
     ran = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
     said, loaded = ran.stdout.splitlines()
@@ -71,7 +71,7 @@ def test_the_version_loads_nothing_but_the_first_modules() -> None:
     assert set(ast.literal_eval(loaded)) <= FIRST
 
 
-def test_the_help_loads_no_model_of_pydantic_and_nothing_of_the_machine() -> None:
+def test_help_loads_no_pydantic_model_and_no_machine() -> None:
     code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
     ran = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in ast.literal_eval(ran.stdout.splitlines()[-1])}
@@ -79,7 +79,7 @@ def test_the_help_loads_no_model_of_pydantic_and_nothing_of_the_machine() -> Non
     assert loaded.isdisjoint({"anyio", "asyncio", "msgspec", "pydantic", "rich", "turnwright_states"})
 
 
-def test_serving_pages_loads_nothing_that_draws_on_a_terminal() -> None:
+def test_serving_pages_loads_no_terminal_library() -> None:
     code = "import sys, turnwright_inspector.cli.serve, turnwright_inspector.cli.serving; print('rich' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
@@ -97,7 +97,7 @@ def test_the_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> No
     assert "..." not in out.partition("Run:")[2]
 
 
-def test_without_arguments_five_commands_are_shown_and_none_is_loaded(cli: "Cli") -> None:
+def test_missing_command_shows_five_commands_and_loads_none(cli: "Cli") -> None:
     done = cli.run()
     assert (done.code, done.out) == (2, "")
     assert re.findall(r"^  turnwright (\w+)", done.err, re.MULTILINE) == ["demo", "run", "chat", "show", "serve"]
@@ -114,7 +114,7 @@ def test_on_a_narrow_terminal_the_first_commands_are_broken_between_words() -> N
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_the_help_of_each_command_has_examples_that_the_command_line_accepts(cli: "Cli", name: str) -> None:
+def test_command_help_has_valid_examples(cli: "Cli", name: str) -> None:
     examples = cli.run(name, "--help").out.partition("Examples:\n")[2].splitlines()
     assert examples
     for example in examples:
@@ -125,13 +125,13 @@ def test_the_help_of_each_command_has_examples_that_the_command_line_accepts(cli
         assert all(flag in options for flag in flags), example
 
 
-def test_only_the_room_of_the_command_is_loaded() -> None:
+def test_only_the_module_of_the_command_is_loaded() -> None:
     assert rooms_for("--version") == set()
     assert rooms_for("decode", "--help") == {"decode"}
     assert rooms_for("run", "--help").isdisjoint({"demo", "diagram", "fuzz", "show", "verify"})
 
 
-def test_a_command_that_is_not_there_is_a_mistake_like_any_other(cli: "Cli") -> None:
+def test_unknown_command_is_a_usage_mistake(cli: "Cli") -> None:
     done = cli.run("rnu")
     assert (done.code, "No such command 'rnu'" in done.err) == (2, True)
 

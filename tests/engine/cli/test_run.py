@@ -70,7 +70,7 @@ def escape() -> str:
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 
 
-def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_each_line_is_an_event_and_the_last_has_the_ending(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("Nothing here.")
     done = cli.run("run", "What is here?", "--json")
     assert (done.code, done.err) == (0, "")
@@ -98,9 +98,7 @@ def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoi
     assert (done.last["usage"]["input_tokens"], done.last["usage"]["output_tokens"]) == (22, 14)
 
 
-def test_the_first_line_names_the_turn_also_where_it_takes_the_place_of_one_that_waits(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_first_line_names_the_turn_even_if_superseding_another(cli: "Cli", endpoint: "Endpoint") -> None:
     """The store has the end of the other one."""
     endpoint.calls(("ask_user_input", {"question": "Which?"})).says("Done.")
     waits = cli.run("run", "Ask", "--session", "s1", "--json").turn
@@ -111,7 +109,7 @@ def test_the_first_line_names_the_turn_also_where_it_takes_the_place_of_one_that
     assert cli.run("show", waits, "--json").last["reason"] == "superseded"
 
 
-def test_lines_come_while_the_model_still_writes(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_lines_arrive_during_the_reply(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--json")
     assert child.until("turn_started")["prompt"] == "A story"
@@ -119,14 +117,14 @@ def test_lines_come_while_the_model_still_writes(cli: "Cli", endpoint: "Endpoint
     assert child.interrupt().done().code == 130
 
 
-def test_the_turn_is_named_before_the_model_has_answered(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_id_is_printed_before_the_reply(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
     child = cli.start("run", "A story", "--json")
     assert re.fullmatch(r"[0-9a-f]{16}", child.until("turn_started")["turn"])
     child.interrupt().done()
 
 
-def test_a_line_is_one_line_whatever_the_model_writes(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_event_line_stays_a_single_line_for_any_text(cli: "Cli", endpoint: "Endpoint") -> None:
     """Other characters than the line feed end lines too, for some readers; all but ASCII is escaped."""
     said = "a\u2028b\x85c\x0bd\r\ne é " + ESCAPES
     endpoint.says(said)
@@ -159,7 +157,7 @@ def test_verbose_adds_the_outcome_the_figures_and_the_path(cli: "Cli", endpoint:
     ]
 
 
-def test_the_request_carries_the_key_the_agent_and_its_model(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_request_carries_key_agent_and_model(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("done")
     cli.run("run", "hi", "--agents", cli.agent("model: tiny", "tools: [read_file]"))
     cli.run(
@@ -174,9 +172,7 @@ def test_the_request_carries_the_key_the_agent_and_its_model(cli: "Cli", endpoin
     assert (second.path, second.body["model"]) == ("/v1/other/chat/completions", "large")
 
 
-def test_settings_of_the_model_come_from_the_configuration_the_agent_and_the_flags(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_model_settings_come_from_configuration_agent_and_flags(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("turnwright.toml", "[model_settings]\ntemperature = 0.9\ntop_p = 0.5\nseed = 1\n")
     endpoint.calls(("list_files", {})).says("One step was not enough.").says("done")
     agent = cli.agent("steps: 1", "model_settings: {temperature: 0.4, seed: 2, stop_sequences: [END]}")
@@ -202,7 +198,7 @@ def test_a_wrong_setting_is_named(cli: "Cli", flag: str, said: str) -> None:
     assert (done.code, done.err.strip()) == (2, f"turnwright: {said}")
 
 
-def test_a_setting_that_the_server_cannot_have_is_told_once_or_refused(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_unsupported_setting_is_reported_once_or_refused(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("done")
     done = cli.run("run", "hi", "--setting", "thinking=4096")
     assert done.code == 0
@@ -218,7 +214,7 @@ def test_a_prompt_can_be_piped_in(cli: "Cli", endpoint: "Endpoint") -> None:
     assert endpoint.requests[0].messages[-1] == {"role": "user", "content": "Tidy é\nup."}
 
 
-def test_a_session_remembers_what_was_said(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_session_contains_earlier_turns(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Nice to meet you, Ada.").says("Ada.")
     cli.run("run", "I am Ada.", "--session", "s1")
     cli.run("run", "Who am I?", "--session", "s1")
@@ -226,7 +222,7 @@ def test_a_session_remembers_what_was_said(cli: "Cli", endpoint: "Endpoint") -> 
     assert said == [("user", "I am Ada."), ("assistant", "Nice to meet you, Ada."), ("user", "Who am I?")]
 
 
-def test_a_session_that_is_busy_names_its_turn(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_busy_session_names_the_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
     busy = cli.start("run", "hi", "--session", "s1", "--json")
     turn = busy.until("step_started")["turn"]
@@ -236,7 +232,7 @@ def test_a_session_that_is_busy_names_its_turn(cli: "Cli", endpoint: "Endpoint")
     busy.interrupt().done()
 
 
-def test_going_on_keeps_the_agent_the_transcript_and_the_tools(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_continuation_keeps_agent_transcript_and_tools(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", TOOLS)
     endpoint.calls(("loud", {})).says("One step was not enough.").calls(("much", {})).says("Still not.")
     first = cli.run("run", "Work", "--agents", cli.agent("steps: 1"), "--tools", "mine.py", "--json")
@@ -250,7 +246,7 @@ def test_going_on_keeps_the_agent_the_transcript_and_the_tools(cli: "Cli", endpo
     assert second.of("call_started")[0]["call"] == "call00001"
 
 
-def test_the_way_on_after_a_cap_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_continue_command_after_a_cap_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("Not done.").says("Done now.")
     store = "sqlite:///other.db"
     capped = cli.run("run", "Work", "--steps", "1", "--store", store)
@@ -261,7 +257,7 @@ def test_the_way_on_after_a_cap_can_be_copied(cli: "Cli", endpoint: "Endpoint") 
     assert (done.code, "Done now." in done.out) == (0, True)
 
 
-def test_what_tools_do_wrong_becomes_a_result(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_tool_failures_become_results(cli: "Cli", endpoint: "Endpoint") -> None:
     """One raises, two take too long, one gives bytes, one a megabyte; one does not exist."""
     cli.write("mine.py", TOOLS)
     names = ("boom", "hang", "linger", "raw", "much", "nothing")
@@ -279,7 +275,7 @@ def test_what_tools_do_wrong_becomes_a_result(cli: "Cli", endpoint: "Endpoint") 
     assert "there is no tool 'nothing'" in results["nothing"]
 
 
-def test_what_tools_print_does_not_come_between_the_lines(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_tool_output_does_not_mix_with_event_lines(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", TOOLS)
     endpoint.calls(("loud", {})).says("done")
     done = cli.run("run", "Work", "--tools", "mine.py", "--json")
@@ -308,7 +304,7 @@ def test_the_built_in_tools_stay_below_the_root(cli: "Cli", endpoint: "Endpoint"
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["plain", "live"])
-def test_escape_sequences_are_shown_and_not_obeyed(cli: "Cli", endpoint: "Endpoint", *, terminal: bool) -> None:
+def test_escape_sequences_are_shown_and_not_executed(cli: "Cli", endpoint: "Endpoint", *, terminal: bool) -> None:
     """In the model's text, in its tools' names and arguments, and in results."""
     cli.write("mine.py", TOOLS)
     calls: list[tuple[str, Json]] = [("escape", {}), ("read_file", {"path": ESCAPES}), (f"x{ESCAPES}", {})]
@@ -322,7 +318,7 @@ def test_escape_sequences_are_shown_and_not_obeyed(cli: "Cli", endpoint: "Endpoi
     assert ("\x1b" in done.out) is terminal
 
 
-def test_the_live_screen_keeps_what_is_over(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_live_screen_keeps_finished_lines(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("Nothing here.")
     done = cli.run("run", "What is here?", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
     kept = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
@@ -337,7 +333,7 @@ def test_the_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "E
 
 
 @pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "plain"])
-def test_a_reader_that_leaves_does_not_stop_the_turn(cli: "Cli", endpoint: "Endpoint", flags: list[str]) -> None:
+def test_reader_leaving_early_does_not_stop_the_turn(cli: "Cli", endpoint: "Endpoint", flags: list[str]) -> None:
     """`turnwright run ... | head -1`: no traceback, and the turn is there to be shown."""
     endpoint.says("".join(f"Part {part} of a long story.\n" for part in range(6_000)))
     command = [sys.executable, "-m", "turnwright", "run", "Tell", *flags]
@@ -355,7 +351,7 @@ def test_a_reader_that_leaves_does_not_stop_the_turn(cli: "Cli", endpoint: "Endp
 
 
 @pytest.mark.slow
-def test_it_runs_without_any_output(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_run_works_with_closed_stdout(cli: "Cli", endpoint: "Endpoint") -> None:
     """Standard output may be closed from the beginning."""
     endpoint.says("done")
     for flags in ((), ("--json",)):
@@ -367,14 +363,14 @@ def test_it_runs_without_any_output(cli: "Cli", endpoint: "Endpoint") -> None:
         assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_terminal_without_these_characters_shows_others(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_ascii_terminal_gets_substitute_characters(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Grüße \u2192 \ud83d")
     ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = cli.run("run", "hi", env=ascii_only, fresh=True)
     assert (done.code, "Gr??e ?" in done.out) == (0, True)
 
 
-def test_the_installed_command_is_the_same(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_installed_command_equals_the_module(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("done")
     command = Path(sys.executable).with_name("turnwright")
     done = subprocess.run(
@@ -383,13 +379,13 @@ def test_the_installed_command_is_the_same(cli: "Cli", endpoint: "Endpoint") -> 
     assert done.stdout.splitlines()[-1].startswith(b'{"type": "turn_ended"')
 
 
-def test_nothing_is_left_behind_but_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_run_leaves_only_the_store_behind(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("done")
     cli.run("run", "hi")
     assert [path.name for path in cli.folder.iterdir()] == ["turns.db"]
 
 
-def test_an_answer_fits_the_schema_of_a_file(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_answer_is_validated_by_the_schema_file(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("schema.json", '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
     endpoint.calls(("final_result", {"n": "x"})).calls(("final_result", {"n": 5}))
     done = cli.run("run", "Count", "--output-schema", "schema.json")
@@ -397,7 +393,7 @@ def test_an_answer_fits_the_schema_of_a_file(cli: "Cli", endpoint: "Endpoint") -
     assert "n: 'x' is not of type 'integer'" in str(endpoint.requests[1].body["messages"])
 
 
-def test_a_file_that_is_no_schema_is_named(cli: "Cli") -> None:
+def test_invalid_schema_file_is_named(cli: "Cli") -> None:
     cli.write("schema.json", "[]")
     done = cli.run("run", "Count", "--output-schema", "schema.json")
     assert (done.code, done.err) == (2, "turnwright: --output-schema schema.json: a JSON Schema is a JSON object\n")
@@ -405,7 +401,7 @@ def test_a_file_that_is_no_schema_is_named(cli: "Cli") -> None:
     assert (done.code, done.err) == (2, "turnwright: --output-schema nope.json: No such file or directory\n")
 
 
-def test_an_agent_file_that_is_not_used_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_unused_agent_file_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("hi").says("hi").says("hi")
     cli.write("AGENTS.md", "# Rules\n\n---\n\nname: no agent\n")
     assert not cli.run("run", "hi").err
@@ -416,13 +412,13 @@ def test_an_agent_file_that_is_not_used_is_named(cli: "Cli", endpoint: "Endpoint
     assert not cli.run("run", "--agents", "AGENTS.md", "hi").err
 
 
-def test_an_address_for_a_model_that_takes_none_is_refused(cli: "Cli") -> None:
+def test_address_for_a_model_without_address_is_refused(cli: "Cli") -> None:
     done = cli.run("run", "--model", "local", "--base-url", "http://127.0.0.1:1/v1", "hi")
     said = "turnwright: --base-url: model local takes no address: leave one of the two flags out\n"
     assert (done.code, done.err) == (2, said)
 
 
-def test_a_schema_that_refers_to_another_document_is_refused_with_its_field(cli: "Cli") -> None:
+def test_schema_with_an_external_reference_is_refused_with_the_field(cli: "Cli") -> None:
     cli.write("schema.json", '{"type": "object", "properties": {"n": {"$ref": "https://example.com/n.json"}}}')
     done = cli.run("run", "Count", "--output-schema", "schema.json")
     assert done.code == 2
@@ -443,7 +439,7 @@ def whose(ctx: ToolContext) -> str:
 '''
 
 
-def test_metadata_reaches_make_deps_and_templates_and_a_continuation_keeps_it(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_metadata_reaches_make_deps_templates_and_continuations(cli: "Cli", endpoint: "Endpoint") -> None:
     tools = cli.write("clerk.py", CLERK)
     cli.write("AGENTS.md", "---\nname: Clerk\nsteps: 1\n---\nServe {{ metadata.user }}, number {{ metadata.id }}.\n")
     endpoint.calls(("whose", {})).says("Your steps are used up.")
@@ -463,13 +459,13 @@ def test_metadata_reaches_make_deps_and_templates_and_a_continuation_keeps_it(cl
         ("tools=x.py", "--metadata tools: the command line saves a flag under this key: choose another key"),
     ],
 )
-def test_metadata_without_a_value_or_under_a_key_of_a_flag_is_refused(cli: "Cli", given: str, why: str) -> None:
+def test_metadata_without_a_value_or_under_a_flag_key_is_refused(cli: "Cli", given: str, why: str) -> None:
     done = cli.run("run", "hi", "--metadata", given)
     assert done.code == 2
     assert why in done.err
 
 
-def test_more_steps_than_a_turn_may_take_are_noticed_where_they_are_read(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_excessive_steps_are_reported_at_reading(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     done = cli.run("run", "hi", "--steps", "500")
     assert (done.code, done.err.splitlines()[0]) == (0, "turnwright: --steps 500: a turn takes at most 200 steps")
@@ -484,12 +480,12 @@ def test_more_steps_than_a_turn_may_take_are_noticed_where_they_are_read(cli: "C
         assert err.count("a turn takes at most") == err.count("turnwright run --continue TURN`") == 1
 
 
-def test_a_setting_that_is_no_number_is_refused_in_one_clause(cli: "Cli") -> None:
+def test_non_numeric_setting_is_refused_in_a_clause(cli: "Cli") -> None:
     done = cli.run("run", "hi", "--setting", "temperature=zero")
     assert (done.code, done.err) == (2, "turnwright: --setting: temperature: must be a valid number, not 'zero'\n")
 
 
-def test_each_mistake_of_a_file_has_the_name_of_the_program(cli: "Cli") -> None:
+def test_each_mistake_of_a_file_begins_with_the_program_name(cli: "Cli") -> None:
     cli.write(
         "AGENTS.md", "---\nname: A\n---\nHelp.\n---\nname: B\nsteps: -1\n---\nHelp.\n\n---\nname: C\nsteps: -1\n---\n"
     )

@@ -14,13 +14,13 @@ from turnwright.runtime import Local
 WITHOUT = "import sys; sys.modules['temporalio'] = None; from turnwright.cli import main; main()"
 
 
-def test_without_an_address_turns_are_driven_here() -> None:
+def test_turns_are_driven_locally_without_an_address() -> None:
     service = Service()
     assert (service.embedded, service.flags) == (True, "")
     assert isinstance(service.runtime(), Local)
 
 
-def test_the_flags_of_a_service_can_be_pasted() -> None:
+def test_service_flags_can_be_pasted() -> None:
     service = Service("temporal.host:7233", None, "it's mine")
     assert shlex.split(service.flags) == ["--temporal-address", "temporal.host:7233", "--queue", "it's mine"]
     assert not service.embedded
@@ -30,23 +30,23 @@ def test_the_flags_of_a_service_can_be_pasted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Painter", "=gpu", "Painter="])
-def test_an_agents_queue_is_a_name_and_a_queue(text: str) -> None:
+def test_agent_queue_is_a_name_and_a_queue(text: str) -> None:
     with pytest.raises(ConfigError, match="AGENT=QUEUE, such as Painter=gpu"):
         Service("host:1", None, None, [text])
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":7233", "host:0", "host:65536", "host:x", "http://host:80"])
-def test_an_address_is_a_host_and_a_port(address: str) -> None:
+def test_address_is_a_host_and_a_port(address: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT, such as localhost:7233"):
         Service(address, None, None)
 
 
-def test_what_workers_call_a_model_is_what_a_client_writes_down() -> None:
+def test_worker_and_client_use_the_same_model_name() -> None:
     assert [WorkersModel(name).name for name in ("gpt-5-mini", "anthropic:claude-x")] == ["gpt-5-mini", "claude-x"]
 
 
 @pytest.mark.parametrize("command", [("worker",), ("run", "Work"), ("abort", "x")])
-def test_the_extra_that_is_missing_is_named(command: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_missing_temporal_extra_is_named(command: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("bare")
     (folder / "turns.db").touch()
     ran = subprocess.run(

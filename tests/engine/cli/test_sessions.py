@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli, Endpoint
 
 
-def test_sessions_are_listed_with_their_titles(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_sessions_are_listed_with_titles(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     cli.run("run", "Tidy up\nplease", "--session", "s1")
     cli.run("run", "Cook", "--session", "s2")
@@ -25,12 +25,12 @@ def test_sessions_are_listed_with_their_titles(cli: "Cli", endpoint: "Endpoint")
     assert "these are the newest 1: --limit 10 lists more" in done.err
 
 
-def test_a_store_without_sessions_says_so(cli: "Cli") -> None:
+def test_store_without_sessions_is_reported(cli: "Cli") -> None:
     done = cli.run("sessions")
     assert (done.code, done.out, done.err) == (0, "", "no sessions yet\n")
 
 
-def test_a_title_is_set_by_the_beginning_of_an_id(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_title_is_set_by_a_session_prefix(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     for session in ("ann-1", "ann-2"):
         cli.run("run", "Work", "--session", session)
@@ -71,16 +71,14 @@ def test_a_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") 
         assert why in refused.err
 
 
-def test_a_turn_of_a_session_that_waits_names_the_command_that_says_how_to_continue_it(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_waiting_turn_of_a_session_names_the_show_command(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("ask_user_input", {"question": "Which?"}))
     turn = cli.run("run", "Ask", "--session", "s1", "--json").turn
     *_, last = cli.run("show", "--session", "s1").out.splitlines()
     assert last == f"Not ended: `turnwright show {turn}` shows how to continue it."
 
 
-def test_a_session_is_deleted_whole(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_session_is_deleted_with_all_turns(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     for _ in range(2):
         cli.run("run", "Work", "--session", "s1")
@@ -91,7 +89,7 @@ def test_a_session_is_deleted_whole(cli: "Cli", endpoint: "Endpoint") -> None:
     assert "name a turn, or a session with --session" in cli.run("delete").err
 
 
-def test_a_session_of_a_running_turn_is_not_deleted(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_session_with_a_running_turn_is_not_deleted(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--session", "s1", "--json")
     turn = child.until("text_delta")["turn"]

@@ -44,7 +44,7 @@ def capped(cli: "Cli", endpoint: "Endpoint") -> "Done":
     return cli.run("run", f"Work {ESCAPES}", "--agents", "AGENTS.md", "--session", "s1", "--json")
 
 
-def test_a_store_that_is_not_there_is_a_mistake_and_is_not_made(cli: "Cli") -> None:
+def test_missing_store_is_a_mistake_and_is_not_created(cli: "Cli") -> None:
     nobody = [[command, "nobody"] for command in ("show", "resume", "abort", "steer", "delete")]
     nobody += [["run", "Go on", "--continue", "nobody"], ["prune", "--older-than", "1d"], ["turns"]]
     for command in nobody:
@@ -54,7 +54,7 @@ def test_a_store_that_is_not_there_is_a_mistake_and_is_not_made(cli: "Cli") -> N
     assert not (cli.folder / "other.db").exists()
 
 
-def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", capped: "Done") -> None:
+def test_transcript_is_shown_escaped(cli: "Cli", capped: "Done") -> None:
     shown = cli.run("show", capped.turn)
     assert (shown.code, shown.err) == (0, "")
     for obeyed in ("\x1b", "\x07", "\x9b"):
@@ -76,7 +76,7 @@ def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", ca
     assert shown.out.count("Not done. ") == 1
 
 
-def test_a_turn_as_json(cli: "Cli", capped: "Done") -> None:
+def test_turn_is_printed_as_json(cli: "Cli", capped: "Done") -> None:
     (shown,) = cli.run("show", capped.turn, "--json").events
     assert (shown["turn"], shown["outcome"], shown["reason"]) == (capped.turn, "cap_hit", "step_cap")
     assert (shown["steps"], shown["tool_calls"], shown["interrupts"]) == (1, 1, [])
@@ -85,7 +85,7 @@ def test_a_turn_as_json(cli: "Cli", capped: "Done") -> None:
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "tool", "assistant"]
 
 
-def test_the_journal_of_a_turn(cli: "Cli", capped: "Done") -> None:
+def test_journal_of_a_turn_is_printed(cli: "Cli", capped: "Done") -> None:
     facts = cli.run("show", capped.turn, "--journal", "--json").events
     assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
     assert (facts[0]["kind"], facts[-1]["kind"]) == ("turn_started", "turn_ended")
@@ -105,7 +105,7 @@ def run_printed(text: str) -> None:
     test()
 
 
-def test_a_turn_as_a_test(cli: "Cli", capped: "Done") -> None:
+def test_turn_is_printed_as_a_test(cli: "Cli", capped: "Done") -> None:
     """Nothing else is printed, and the file holds its texts whole, but nothing that a terminal would obey."""
     shown = cli.run("show", capped.turn, "--as-test")
     assert (shown.code, shown.err) == (0, "")
@@ -120,7 +120,7 @@ def test_a_turn_as_a_test(cli: "Cli", capped: "Done") -> None:
         run_printed(shown.out.replace("EndReason.STEP_CAP", "EndReason.BUDGET"))
 
 
-def test_a_test_is_utf_8_whatever_the_terminal_speaks(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_printed_test_is_utf_8_for_any_terminal(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("naïve 漢")
     done = cli.run("run", "Work", "--json")
     shown = cli.run("show", done.turn, "--as-test", env={"PYTHONIOENCODING": "ascii"})
@@ -129,7 +129,7 @@ def test_a_test_is_utf_8_whatever_the_terminal_speaks(cli: "Cli", endpoint: "End
 
 
 @pytest.mark.usefixtures("capped")
-def test_a_test_of_a_session_is_given_what_was_said_before(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_printed_test_of_a_session_contains_the_history(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("I go on.")
     second = cli.run("run", "Go on", "--session", "s1", "--json")
     shown = cli.run("show", second.turn, "--as-test")
@@ -139,7 +139,7 @@ def test_a_test_of_a_session_is_given_what_was_said_before(cli: "Cli", endpoint:
     run_printed(shown.out)
 
 
-def test_a_turn_that_failed_in_the_engine_is_printed_in_silence(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_with_an_engine_error_is_printed_without_an_error(cli: "Cli", endpoint: "Endpoint") -> None:
     """It fails again while it is played, and that is not an error of this command."""
     cli.write("buggy.py", BUGGY)
     endpoint.calls(("buggy", {}))
@@ -151,25 +151,25 @@ def test_a_turn_that_failed_in_the_engine_is_printed_in_silence(cli: "Cli", endp
 
 
 @pytest.mark.parametrize("other", ["--journal", "--json"])
-def test_a_test_is_printed_alone(cli: "Cli", capped: "Done", other: str) -> None:
+def test_as_test_excludes_other_output_options(cli: "Cli", capped: "Done", other: str) -> None:
     done = cli.run("show", capped.turn, "--as-test", other)
     assert (done.code, done.out) == (2, "")
     assert done.err == f"turnwright: --as-test prints a file: leave out {other}\n"
 
 
 @pytest.mark.usefixtures("capped")
-def test_a_test_of_no_turn_is_a_mistake(cli: "Cli") -> None:
+def test_test_of_an_unknown_turn_is_a_mistake(cli: "Cli") -> None:
     done = cli.run("show", "nobody", "--as-test")
     assert (done.code, done.out) == (2, "")
     assert "nobody" in done.err
 
 
-def test_the_help_says_that_a_test_holds_what_the_journal_holds(cli: "Cli") -> None:
+def test_help_warns_about_secrets_in_a_printed_test(cli: "Cli") -> None:
     assert "secrets too" in " ".join(cli.run("show", "--help").out.split())
 
 
 @pytest.mark.parametrize("command", [["turns"], ["show", "{turn}"], ["show", "{turn}", "--journal"]])
-def test_a_reader_that_leaves_is_no_error(cli: "Cli", capped: "Done", command: list[str]) -> None:
+def test_closed_reader_is_no_error(cli: "Cli", capped: "Done", command: list[str]) -> None:
     """`| true`: nobody ever reads."""
     arguments = [part.format(turn=capped.turn) for part in command]
     with subprocess.Popen(
@@ -198,7 +198,7 @@ def draw(context: ToolContext) -> ToolResult:
 """
 
 
-def test_a_picture_is_shown_as_one_line_that_names_it(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_picture_is_shown_as_a_line_with_the_name(cli: "Cli", endpoint: "Endpoint") -> None:
     """While it runs and afterwards; its content is in the journal alone."""
     cli.write("drawing.py", DRAWING)
     endpoint.calls(("draw", {})).says("Done.")

@@ -37,7 +37,7 @@ OURS = "---\nname: Clerk\nsteps: 3\n---\nBe kind.\n"
         ("# Rules\n\n---\n\nname: no agent\n", "name: no agent"),
     ],
 )
-def test_a_plain_file_instructs_the_agent_in_its_folder(
+def test_plain_file_instructs_the_agent_of_the_folder(
     cli: "Cli", endpoint: "Endpoint", text: str, instructions: str
 ) -> None:
     cli.write("AGENTS.md", text)
@@ -54,7 +54,7 @@ def test_a_plain_file_instructs_the_agent_in_its_folder(
     assert cli.run("explain").code == cli.run("explain", "--agents", "AGENTS.md").code == 0
 
 
-def test_a_plain_file_is_read_in_its_folder_only(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_plain_file_is_read_only_in_the_folder(cli: "Cli", endpoint: "Endpoint") -> None:
     """An agent with instructions of its own gets no others."""
     endpoint.says("Done.")
     cli.write("AGENTS.md", PROSE)
@@ -65,7 +65,7 @@ def test_a_plain_file_is_read_in_its_folder_only(cli: "Cli", endpoint: "Endpoint
     assert ["make check" in str(asked.messages) for asked in endpoint.requests] == [False, False]
 
 
-def test_an_empty_file_instructs_nobody(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_empty_file_gives_no_instructions(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     cli.write("AGENTS.md", "\n")
     assert cli.run("run", "hi").code == 0
@@ -86,14 +86,14 @@ def test_an_empty_file_instructs_nobody(cli: "Cli", endpoint: "Endpoint") -> Non
         ("---\ndescription: Kind.\n\nname: Clerk\nstep: 3\n---\nBe kind.\n", "step: is unknown"),
     ],
 )
-def test_a_file_with_a_front_matter_of_ours_has_agents(cli: "Cli", text: str, problem: str) -> None:
+def test_file_with_our_front_matter_has_agents(cli: "Cli", text: str, problem: str) -> None:
     """Mistakes in it are named: no agent with limits becomes prose."""
     cli.write("AGENTS.md", text)
     done = cli.run("agents")
     assert (done.code, problem in done.err) == (2, True), done.err
 
 
-def test_a_file_of_agents_that_is_not_used_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_unused_file_of_agents_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
     """The remedy works as it is typed."""
     endpoint.says("Done.")
     cli.write("AGENTS.md", f"{OURS}\n---\nname: Payer\n---\nPay.\n")
@@ -106,7 +106,7 @@ def test_a_file_of_agents_that_is_not_used_is_named(cli: "Cli", endpoint: "Endpo
     assert (done.code, "AGENTS.md is not used: it is not UTF-8 text" in done.err) == (0, True)
 
 
-def test_a_folder_of_files_has_their_agents(cli: "Cli") -> None:
+def test_folder_of_files_contains_agents(cli: "Cli") -> None:
     (cli.folder / "agents").mkdir()
     cli.write("agents/clerk.md", OURS)
     cli.write("agents/night.agent.md", OURS.replace("Clerk", "Night"))

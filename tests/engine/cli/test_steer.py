@@ -41,7 +41,7 @@ def last_messages(endpoint: "Endpoint", number: int) -> "list[Json]":
 
 
 @pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "plain"])
-def test_a_turn_whose_tool_runs_takes_it_in_before_its_next_model_call(
+def test_turn_with_a_running_tool_reads_a_message_before_the_model_call(
     cli: "Cli", endpoint: "Endpoint", flags: list[str]
 ) -> None:
     endpoint.calls(("gate", {})).says("Done.")
@@ -62,7 +62,7 @@ def test_a_turn_whose_tool_runs_takes_it_in_before_its_next_model_call(
         assert "message: Leave the tests alone." in done.out
 
 
-def test_a_turn_that_waits_takes_it_in_when_it_goes_on(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_paused_turn_reads_a_message_when_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
     """The message may be piped in."""
     endpoint.calls(("delete_file", {"path": "a"})).says("Done.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
@@ -72,7 +72,7 @@ def test_a_turn_that_waits_takes_it_in_when_it_goes_on(cli: "Cli", endpoint: "En
     assert last_messages(endpoint, 1) == [{"role": "user", "content": "Then stop."}]
 
 
-def test_a_turn_whose_process_died_takes_it_in_when_it_is_taken_up(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_a_dead_process_reads_a_message_when_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon").says("Done.")
     child = cli.start("run", "A story", "--json")
     turn = child.until("text_delta")["turn"]
@@ -84,7 +84,7 @@ def test_a_turn_whose_process_died_takes_it_in_when_it_is_taken_up(cli: "Cli", e
     assert last_messages(endpoint, 1) == [{"role": "user", "content": "In verse."}]
 
 
-def test_what_a_turn_did_not_take_in_is_named_at_its_end(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_undelivered_message_is_named_at_the_end(cli: "Cli", endpoint: "Endpoint") -> None:
     """In the last line of JSON, in the last lines for people, and by `show`."""
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--json")
@@ -98,7 +98,7 @@ def test_what_a_turn_did_not_take_in_is_named_at_its_end(cli: "Cli", endpoint: "
     assert cli.run("show", turn, "--json").last["undelivered"] == ["In verse.", "And\nshort."]
 
 
-def test_a_turn_that_concludes_will_not_take_it_in_and_that_is_said_at_once(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_steering_a_concluding_turn_is_reported_as_undeliverable(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).begins("I have")
     child = cli.start("run", "Work", "--steps", "1", "--json")
     turn = child.until("text_delta")["turn"]

@@ -18,7 +18,7 @@ NAMES = st.text("abcdefgh", min_size=1)
 
 
 @given(user=NAMES, password=LETTERS.map(lambda text: f"<{text}>"), host=NAMES, name=NAMES)
-def test_an_address_is_shown_without_its_password(user: str, password: str, host: str, name: str) -> None:
+def test_address_is_shown_without_the_password(user: str, password: str, host: str, name: str) -> None:
     place = f"{host}:5432/{name}?sslmode=require"
     for where in (place, host):
         address = f"postgresql://{user}:{password}@{where}"
@@ -36,7 +36,7 @@ def test_an_address_is_shown_without_its_password(user: str, password: str, host
         ("postgresql://me:a@b@h1:1,h2:2/t", "postgresql://me@h1:1,h2:2/t"),
     ],
 )
-def test_a_password_may_stand_elsewhere(address: str, shown: str) -> None:
+def test_password_in_the_query_is_hidden(address: str, shown: str) -> None:
     assert without_password(address) == shown
     assert password_hint(address)
 
@@ -48,12 +48,12 @@ def test_a_password_may_stand_elsewhere(address: str, shown: str) -> None:
         *("postgresql://me@host:5432/turns?sslmode=require", "postgresql:///turns", "postgresql://[::1]:5432/turns"),
     ],
 )
-def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
+def test_address_without_a_password_is_unchanged(address: str) -> None:
     assert without_password(address) == address
     assert password_hint(address) == ""
 
 
-def test_a_flag_is_there_where_it_is_needed_and_can_be_pasted() -> None:
+def test_store_flag_is_shown_only_if_needed_and_can_be_pasted() -> None:
     assert store_flag("sqlite:///turns.db") == ""
     assert shlex.split(store_flag("sqlite:///my turns.db")) == ["--store", "sqlite:///my turns.db"]
 
@@ -64,7 +64,7 @@ def delete_file(path: str) -> str:
     return path
 
 
-def test_the_commands_of_a_pause_hold_no_password_and_say_where_it_goes() -> None:
+def test_pause_commands_hide_the_password_and_explain_the_variable() -> None:
     async def pause() -> list[str]:
         model = ScriptedModel(asks_for(("delete_file", {"path": "a"})))
         async with Engine(model=model, tools=[delete_file]) as engine:

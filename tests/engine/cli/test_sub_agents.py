@@ -94,7 +94,7 @@ RUN = ("run", "Work", "--agents", "AGENTS.md", "--tools", "mine.py")
 # Who does what.
 
 
-def test_what_a_sub_agent_does_stands_indented_below_its_call_under_its_name(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_sub_agent_output_is_indented_below_the_call_with_the_name(cli: "Cli", endpoint: "Endpoint") -> None:
     """Its steps, calls, results, text and end; the closing lines are the turn's own."""
     cli.write("ran", "+")
     endpoint.calls(asks("Reader")).calls(("slow", {})).says("Clean.\nReally.").says("All clean.")
@@ -121,7 +121,7 @@ def test_what_a_sub_agent_does_stands_indented_below_its_call_under_its_name(cli
     assert len(shown) == shown.index("") + 2
 
 
-def test_sub_agents_that_run_side_by_side_tear_no_line(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_concurrent_sub_agents_print_whole_lines(cli: "Cli", endpoint: "Endpoint") -> None:
     """Each line says whose it is, and those of each are in order."""
     cli.write("ran", "+")
     both = asks("Reader", "One."), asks("Reader", "Two.")
@@ -137,7 +137,7 @@ def test_sub_agents_that_run_side_by_side_tear_no_line(cli: "Cli", endpoint: "En
     assert done.out.count("Done in ") == 1
 
 
-def test_json_names_the_turn_of_each_event_and_closes_with_the_turns_own(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_json_names_the_turn_of_each_event_and_ends_with_the_root(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(asks("Reader")).says("Clean.").says("All clean.")
     done = cli.run(*RUN, "--json")
     child = f"{done.turn}:call00001"
@@ -150,7 +150,7 @@ def test_json_names_the_turn_of_each_event_and_closes_with_the_turns_own(cli: "C
     assert (done.last["type"], done.last["turn"], done.last["text"]) == ("turn_ended", done.turn, "All clean.")
 
 
-def test_the_live_screen_keeps_what_sub_agents_did(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_live_screen_keeps_the_output_of_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(asks("Reader")).calls(asks("Writer", "Write.")).says("Written.").says("Read.").says("All done.")
     done = cli.run(*RUN, terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
     kept = [line.rstrip() for line in plain(done.out).splitlines()]
@@ -160,7 +160,7 @@ def test_the_live_screen_keeps_what_sub_agents_did(cli: "Cli", endpoint: "Endpoi
     assert sum(line.startswith("Done in ") for line in kept) == 1
 
 
-def test_a_low_screen_shows_as_many_sub_agents_as_it_has_room_for(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_low_screen_shows_as_many_sub_agents_as_fit(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(*[asks("Reader", f"Read {number}.") for number in range(6)]).begins("Once")
     child = cli.start(*RUN, terminal=True, env={"TERM": "xterm", "COLUMNS": "120", "LINES": "12"})
     child.shows("    and 2 more")
@@ -170,9 +170,7 @@ def test_a_low_screen_shows_as_many_sub_agents_as_it_has_room_for(cli: "Cli", en
 # What they ask.
 
 
-def test_a_paused_turn_says_which_sub_agent_asks_and_the_printed_command_answers_it(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_paused_turn_names_the_asking_sub_agent_and_a_working_command(cli: "Cli", endpoint: "Endpoint") -> None:
     """Also two deep, and where the store is not the usual one."""
     endpoint.calls(asks("Reader")).calls(asks("Writer")).calls(ERASE, ASK)
     asked = cli.run(*RUN, "--store", "sqlite:///my turns.db")
@@ -195,9 +193,7 @@ def test_a_paused_turn_says_which_sub_agent_asks_and_the_printed_command_answers
     assert told == ["old.log is gone", "a/b=c"]
 
 
-def test_a_sub_agents_question_is_granted_or_denied_in_the_turn_that_called_it(
-    cli: "Cli", endpoint: "Endpoint", paused: "Done"
-) -> None:
+def test_sub_agent_question_is_answered_in_the_calling_turn(cli: "Cli", endpoint: "Endpoint", paused: "Done") -> None:
     (asked,) = paused.interrupts
     assert (paused.code, paused.last["turn"]) == (3, paused.turn)
     assert asked == {
@@ -225,9 +221,7 @@ def test_a_sub_agents_question_is_granted_or_denied_in_the_turn_that_called_it(
 # How it ends.
 
 
-def test_a_sub_agent_whose_process_was_killed_goes_on_when_its_caller_is_resumed(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_sub_agent_of_a_killed_process_resumes_with_the_caller(cli: "Cli", endpoint: "Endpoint") -> None:
     """Its tool, which had started, does not run again; the agents are those of then."""
     endpoint.calls(asks("Reader")).calls(("slow", {})).says("Perhaps.").says("Perhaps clean.")
     child = cli.start(*RUN, "--json")
@@ -251,7 +245,7 @@ def test_a_sub_agent_whose_process_was_killed_goes_on_when_its_caller_is_resumed
 
 
 @pytest.mark.slow
-def test_a_signal_is_for_the_turn_and_reaches_its_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_signal_for_the_turn_reaches_the_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(asks("Reader")).calls(("slow", {})).calls(asks("Reader")).calls(("slow", {}))
     told = cli.start(*RUN, "--json")
     cli.await_file("ran")
@@ -269,7 +263,7 @@ def test_a_signal_is_for_the_turn_and_reaches_its_sub_agents(cli: "Cli", endpoin
     assert of(done, f"{done.turn}:call00001")[-1]["outcome"] == "aborted"
 
 
-def test_the_exit_code_is_the_turns_own(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_exit_code_is_of_the_root_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     """A sub-agent at its cap has a result like any other; its caller at its cap has not."""
     cli.write("ran", "+")
     cli.write("AGENTS.md", AGENTS.replace("steps: 5", "steps: 1"))
@@ -284,9 +278,7 @@ def test_the_exit_code_is_the_turns_own(cli: "Cli", endpoint: "Endpoint") -> Non
     )
 
 
-def test_a_sub_agent_has_the_limits_of_the_configuration_and_not_those_of_the_flag(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_sub_agent_has_the_configured_limits_and_not_the_flag_limits(cli: "Cli", endpoint: "Endpoint") -> None:
     """Also one that begins after a pause, and whatever has become of the file by then."""
     cli.write("mine.txt", "Say what is left.")
     file = cli.write("turnwright.toml", "conclude_prompt_file = 'mine.txt'\n[limits]\nsteps = 2\n")
@@ -305,9 +297,7 @@ def test_a_sub_agent_has_the_limits_of_the_configuration_and_not_those_of_the_fl
 # What is listed of them.
 
 
-def test_turns_of_sub_agents_are_listed_below_their_callers_on_demand(
-    cli: "Cli", endpoint: "Endpoint", paused: "Done"
-) -> None:
+def test_sub_agent_turns_are_listed_below_callers_on_demand(cli: "Cli", endpoint: "Endpoint", paused: "Done") -> None:
     endpoint.says("Hello.")
     newer = cli.run("run", "Hi", "--session", "s1", "--json").turn
     ours, everything, of_session, rows = cli.each(
@@ -327,7 +317,7 @@ def test_turns_of_sub_agents_are_listed_below_their_callers_on_demand(
     ]
 
 
-def test_a_turn_shows_which_turns_its_calls_drove_and_they_whose_they_are(cli: "Cli", paused: "Done") -> None:
+def test_turn_shows_child_turns_and_child_turns_show_the_caller(cli: "Cli", paused: "Done") -> None:
     turn, reader, writer = paused.turn, f"{paused.turn}:call00001", f"{paused.turn}:call00001:call00001"
     whole, whole_json, below, below_json = cli.each(
         ["show", turn], ["show", turn, "--json"], ["show", writer], ["show", writer, "--json"]
@@ -365,7 +355,7 @@ def test_a_sub_agent_is_steered_and_aborted_alone(cli: "Cli", endpoint: "Endpoin
     assert cli.run("delete", turn).out == f"turn {turn}: deleted, with 2 sub-turns\n"
 
 
-def test_what_bounds_the_sub_agents_is_explained(cli: "Cli") -> None:
+def test_sub_agent_bounds_are_explained(cli: "Cli") -> None:
     """Also where they are opencode's, in a folder."""
     folder = cli.folder / ".opencode" / "agent"
     folder.mkdir(parents=True)

@@ -32,7 +32,7 @@ def paused(question: str) -> TurnResult:
     )
 
 
-def test_every_line_of_a_question_is_shown_and_marked_as_its_own() -> None:
+def test_every_line_of_a_question_is_shown_and_marked() -> None:
     """A server's form has one line a field, and a line of it must not pass for one of ours."""
     lines = closing_lines(paused("Who are you?\nname: text\n\x1b[2Jturnwright resume t1 --approve all"))
     assert lines[:5] == [
@@ -44,14 +44,14 @@ def test_every_line_of_a_question_is_shown_and_marked_as_its_own() -> None:
     ]
 
 
-def test_a_time_to_answer_that_no_calendar_has_is_shown_in_seconds() -> None:
+def test_deadline_outside_the_calendar_is_shown_in_seconds() -> None:
     """Only a damaged journal, or a joke, has one."""
     asked = replace(paused("Why?").interrupts[0], expires_at=1e300)
     lines = closing_lines(replace(paused("Why?"), interrupts=(asked,)))
     assert "    until 1e+300 s since 1970; after that: rejected" in lines
 
 
-def test_what_was_answered_asks_for_no_answer_and_says_who_goes_on() -> None:
+def test_answered_pause_asks_for_no_answer_and_names_the_next_command() -> None:
     lines = closing_lines(replace(paused("Who are you?"), answered=frozenset({"question-1"})))
     assert lines[:3] == [
         "Paused: answered, and not resumed yet; `turnwright resume t1` resumes it.",
@@ -60,13 +60,13 @@ def test_what_was_answered_asks_for_no_answer_and_says_who_goes_on() -> None:
     ]
 
 
-def test_an_endless_question_is_shown_to_its_end() -> None:
+def test_endless_question_is_shown_to_the_end() -> None:
     lines = closing_lines(paused("\n".join(map(str, range(1000)))))
     assert [line for line in lines if line.startswith("    |")] == [f"    | {number}" for number in range(1, 1000)]
 
 
 @pytest.mark.parametrize(("elsewhere", "command"), [(False, "turnwright resume t1"), (True, "turnwright abort t1")])
-def test_what_was_told_to_stop_is_not_taken_up_but_ended(*, elsewhere: bool, command: str) -> None:
+def test_turn_with_a_requested_stop_is_aborted_and_not_resumed(*, elsewhere: bool, command: str) -> None:
     left = replace(paused("Why?"), state=State.STREAM, interrupts=())
     (line, *_) = closing_lines(left, elsewhere=elsewhere, told_to_stop=True)
     assert line == f"In STREAM, and asked to stop. If its driver is gone, `{command}` ends it."
@@ -97,7 +97,7 @@ def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
         (Outcome.FAILED, EndReason.MODEL_ERROR, 0.1, False),
     ],
 )
-def test_the_nearest_limit_is_named_where_a_limit_stopped_the_turn_or_one_is_near(
+def test_nearest_limit_is_named_if_reached_or_near(
     outcome: Outcome, reason: EndReason, used: float, shown: bool
 ) -> None:
     lines = ended(outcome, reason, used)
@@ -105,7 +105,7 @@ def test_the_nearest_limit_is_named_where_a_limit_stopped_the_turn_or_one_is_nea
     assert (f"The nearest {other}limit is the tool-call limit (n of 50)." in lines) == shown
 
 
-def test_a_limit_that_the_text_above_names_is_not_named_again() -> None:
+def test_limit_named_in_the_text_above_is_not_repeated() -> None:
     reached = replace(
         paused(""),
         state=State.CAP_HIT,
@@ -119,7 +119,7 @@ def test_a_limit_that_the_text_above_names_is_not_named_again() -> None:
     assert closing_lines(reached, above=f"{means} The model gave no summary.")[0] == "Raise."
 
 
-def test_what_another_program_began_is_not_to_be_resumed_here() -> None:
+def test_turn_of_another_program_is_not_resumed_here() -> None:
     lines = closing_lines(paused("Who are you?"), elsewhere=True)
     assert lines[2:4] == [
         '    turnwright answer t1 --answer question-1="..."',
@@ -133,7 +133,7 @@ def test_what_another_program_began_is_not_to_be_resumed_here() -> None:
     )
 
 
-def test_nobody_is_told_to_go_on_from_a_turn_that_was_in_memory(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_of_a_memory_store_offers_no_continuation(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.agent("steps: 1")
     endpoint.calls(("list_files", {})).says("Not done.")
     done = cli.run("run", "hi", "--agents", "AGENTS.md", "--store", "memory:")
@@ -141,7 +141,7 @@ def test_nobody_is_told_to_go_on_from_a_turn_that_was_in_memory(cli: "Cli", endp
     assert "--continue" not in done.out
 
 
-def test_what_was_kept_in_memory_is_gone_and_nobody_is_told_to_answer_it(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_pause_of_a_memory_store_offers_no_answer(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("ask_user_input", {"question": "Which?"}))
     done = cli.run("run", "hi", "--store", "memory:")
     assert done.code == 3
@@ -149,6 +149,6 @@ def test_what_was_kept_in_memory_is_gone_and_nobody_is_told_to_answer_it(cli: "C
     assert "turnwright resume" not in done.out
 
 
-def test_the_version_is_printed(cli: "Cli") -> None:
+def test_version_is_printed(cli: "Cli") -> None:
     done = cli.run("--version")
     assert (done.code, done.out.split()[0]) == (0, "turnwright")

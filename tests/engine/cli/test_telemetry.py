@@ -124,7 +124,7 @@ def test_resume_sends_the_rest_of_the_turn(cli: "Cli", endpoint: "Endpoint", sin
     assert [span.name.split()[0] for span in sink.spans].count("invoke_agent") == 2
 
 
-def test_worker_sends_its_turns_when_sigterm_stops_it(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
+def test_worker_sends_telemetry_when_stopped_by_sigterm(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     turn = submit_to(cli.folder)
     endpoint.says("Done.")
     worker = cli.start("worker", "--tools", "mine.py", "--json", instrumented=True, env=sent_to(sink.url))
@@ -135,7 +135,7 @@ def test_worker_sends_its_turns_when_sigterm_stops_it(cli: "Cli", endpoint: "End
     assert "turnwright.turns" in sink.measured
 
 
-def test_serve_sends_the_turns_that_it_drives(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
+def test_serve_sends_telemetry_of_driven_turns(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     turn = submit_to(cli.folder)
     endpoint.says("Done.")
     child = cli.start("serve", "--drive", "--port", "0", "--json", instrumented=True, env=sent_to(sink.url))
@@ -150,7 +150,7 @@ def test_serve_sends_the_turns_that_it_drives(cli: "Cli", endpoint: "Endpoint", 
     assert attributes_of(sink, "invoke_agent Tester")["turnwright.outcome"] == "finished"
 
 
-def test_turn_that_sigterm_stops_is_sent(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
+def test_turn_stopped_by_sigterm_is_sent(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     endpoint.begins("I")
     running = cli.start(*RUN, instrumented=True, env=sent_to(sink.url))
     running.until("text_delta")
@@ -170,7 +170,7 @@ def test_turn_is_sent_when_a_thread_keeps_exit_handlers_from_running(
     assert "turnwright.turns" in sink.measured
 
 
-def test_exporters_are_those_of_the_sdk(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
+def test_exporters_are_chosen_by_the_sdk_configuration(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     """Metrics can be left out, and headers are sent but not shown."""
     endpoint.says("Done.")
     secret = "collector-secret"  # noqa: S105 (nobody's)
@@ -191,7 +191,7 @@ def test_missing_collector_does_not_change_the_turn(cli: "Cli", endpoint: "Endpo
     assert done.err.startswith("turnwright: ")
 
 
-def test_variables_without_an_sdk_that_is_configured_send_nothing(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
+def test_variables_without_a_configured_sdk_send_nothing(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     endpoint.says("Done.")
     done = cli.run(*RUN, env=sent_to(sink.url))
     assert (done.code, done.err, sink.headers) == (0, "", [])

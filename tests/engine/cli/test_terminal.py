@@ -26,7 +26,7 @@ def check(done: "Done") -> None:
     assert r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u200b\x7f" in said, said
 
 
-def test_a_files_name_an_agents_name_and_a_setting(cli: "Cli", tmp_path: "Path") -> None:
+def test_names_of_files_agents_and_settings_are_escaped(cli: "Cli", tmp_path: "Path") -> None:
     agents = tmp_path / f"{EVIL}.md"
     agents.write_text("---\nname: A\nsteps: -1\n---\n")
     check(cli.run("agents", agents))
@@ -56,7 +56,7 @@ def test_a_files_name_an_agents_name_and_a_setting(cli: "Cli", tmp_path: "Path")
     ],
     ids=lambda command: command[0] if command[0] != EVIL else "command",
 )
-def test_what_was_typed(cli: "Cli", endpoint: "Endpoint", command: tuple[str, ...]) -> None:
+def test_typed_arguments_are_escaped(cli: "Cli", endpoint: "Endpoint", command: tuple[str, ...]) -> None:
     endpoint.says("Done.")
     cli.run("run", "hi")
     done = cli.run(*command)
@@ -66,21 +66,21 @@ def test_what_was_typed(cli: "Cli", endpoint: "Endpoint", command: tuple[str, ..
     assert r"\x1b]0;owned" in said
 
 
-def test_an_environment_variable(cli: "Cli") -> None:
+def test_environment_variables_are_escaped(cli: "Cli") -> None:
     check(cli.run("config", env={"TURNWRIGHT_MODEL": EVIL}))
     check(
         cli.run("explain", env={"TURNWRIGHT_LIMITS__STEPS": EVIL, "TURNWRIGHT_STEPS": EVIL, "TURNWRIGHT_PRESET": EVIL})
     )
 
 
-def test_a_stream_that_speaks_ascii_alone_is_no_way_around(cli: "Cli") -> None:
+def test_ascii_stream_is_escaped_too(cli: "Cli") -> None:
     done = cli.run("diagram", "--format", f"é{EVIL}", env={"PYTHONIOENCODING": "ascii"}, fresh=True)
     assert r"?\x1b]0;owned" in done.err
     assert done.err.isascii()
     assert "\x1b" not in done.err
 
 
-def test_an_approval_is_whole_also_where_only_ascii_can_be_shown(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_approval_is_complete_on_an_ascii_terminal(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("ask_user_input", {"question": "Erase raport.txt or r\u0430port.txt?"}))
     asked = cli.run("run", "hi", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, fresh=True)
     assert r"Erase raport.txt or r\u0430port.txt?" in asked.out
@@ -98,7 +98,7 @@ def evil(cli: "Cli", endpoint: "Endpoint") -> str:
     return turn
 
 
-def test_ids_and_texts_of_a_turn(cli: "Cli", endpoint: "Endpoint", evil: str) -> None:
+def test_ids_and_texts_of_a_turn_are_escaped(cli: "Cli", endpoint: "Endpoint", evil: str) -> None:
     check(cli.run("show", evil))
     check(cli.run("turns"))
     check(cli.run("show", evil, "--journal"))
@@ -106,7 +106,7 @@ def test_ids_and_texts_of_a_turn(cli: "Cli", endpoint: "Endpoint", evil: str) ->
     check(cli.run("run", "hi"))
 
 
-def test_json_of_the_same_is_json_of_ascii(cli: "Cli", evil: str) -> None:
+def test_json_of_hostile_text_is_ascii(cli: "Cli", evil: str) -> None:
     (listed,) = cli.run("turns", "--json").events
     assert listed["turn"] == evil + EVIL
     for command in (("show", evil, "--json"), ("show", evil, "--journal", "--json"), ("config", "--json")):
@@ -127,7 +127,7 @@ def texts_in(value: JsonValue) -> str:
             return str(value)
 
 
-def test_a_live_screen_has_no_escapes_but_its_own(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_live_screen_contains_no_foreign_escape_sequences(cli: "Cli", endpoint: "Endpoint") -> None:
     """Also in the output of a tool, whose colors rich would show."""
     cli.write(
         "tools.py",
@@ -143,7 +143,7 @@ def test_a_live_screen_has_no_escapes_but_its_own(cli: "Cli", endpoint: "Endpoin
 
 
 @pytest.mark.parametrize("command", ["turns", "demo", "verify"])
-def test_ctrl_c_while_it_starts_prints_no_traceback(cli: "Cli", command: str) -> None:
+def test_ctrl_c_during_startup_prints_no_traceback(cli: "Cli", command: str) -> None:
     """The key is pressed during the imports, which Python prints with `-v`."""
     with Tty((command,), cli.folder, {**cli.env, "PYTHONVERBOSE": "1"}) as terminal:
         terminal.until("import 'turnwright._base.startup'")

@@ -75,7 +75,7 @@ def check_left(done: "Done") -> None:
     assert not done.of("turn_ended")
 
 
-def test_a_stream_is_begun_again_and_costs_no_retry(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_sigterm_restarts_a_stream_without_using_a_retry(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon").says("Once upon a time.")
     child = cli.start("run", "A story", "--json")
     child.until("text_delta")
@@ -85,7 +85,7 @@ def test_a_stream_is_begun_again_and_costs_no_retry(cli: "Cli", endpoint: "Endpo
     assert (done.code, done.last["text"], done.of("attempt_failed")) == (0, "Once upon a time.", [])
 
 
-def test_a_wait_for_another_attempt_is_cut_short(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_sigterm_ends_a_wait_for_a_retry(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(BUSY).says("Done.")
     child = cli.start("run", "A story", "--json")
     child.until("attempt_failed")
@@ -94,7 +94,7 @@ def test_a_wait_for_another_attempt_is_cut_short(cli: "Cli", endpoint: "Endpoint
     assert cli.run("resume", left.turn, "--json").last["outcome"] == "finished"
 
 
-def test_a_conclusion_is_begun_again(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_sigterm_restarts_a_conclusion(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).begins("I have").says("I have looked.")
     child = cli.start("run", "Work", "--steps", "1", "--json")
     child.until("text_delta")
@@ -113,7 +113,7 @@ def test_a_conclusion_is_begun_again(cli: "Cli", endpoint: "Endpoint") -> None:
         pytest.param("block", "++", "did it", id="one that blocks the process ends with it, and may be run again"),
     ],
 )
-def test_a_tool_does_not_hold_the_process_up(cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, told: str) -> None:
+def test_sigterm_does_not_wait_for_a_tool(cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, told: str) -> None:
     endpoint.calls((tool, {})).says("Done.")
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
@@ -126,7 +126,7 @@ def test_a_tool_does_not_hold_the_process_up(cli: "Cli", endpoint: "Endpoint", t
     assert endpoint.requests[-1].messages[-1]["content"].startswith(told)
 
 
-def test_a_tool_that_is_nearly_done_keeps_its_result(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_almost_finished_tool_keeps_the_result(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("nearly", {})).plays(None)
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
@@ -138,7 +138,7 @@ def test_a_tool_that_is_nearly_done_keeps_its_result(cli: "Cli", endpoint: "Endp
     assert (done.code, done.last["text"], (cli.folder / "ran").read_text()) == (0, "Done.", "+")
 
 
-def test_a_turn_that_ends_in_that_moment_has_ended(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_ending_during_sigterm_has_ended(cli: "Cli", endpoint: "Endpoint") -> None:
     """Its outcome is what the exit code says, if the process was still there to see it."""
     endpoint.calls(("nearly", {})).says("Done.")
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
@@ -153,7 +153,7 @@ def test_a_turn_that_ends_in_that_moment_has_ended(cli: "Cli", endpoint: "Endpoi
     )
 
 
-def test_after_ctrl_c_the_abort_that_was_written_down_is_kept(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_sigterm_after_ctrl_c_keeps_the_recorded_abort(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("wait", {}))
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
@@ -171,7 +171,7 @@ def test_after_ctrl_c_the_abort_that_was_written_down_is_kept(cli: "Cli", endpoi
         assert cli.run("resume", left.turn, "--json").last["outcome"] == "aborted"
 
 
-def test_the_command_in_its_last_words_names_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_final_message_command_names_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--store", "sqlite:///my turns.db")
     child.shows("STREAM")
@@ -182,7 +182,7 @@ def test_the_command_in_its_last_words_names_the_store(cli: "Cli", endpoint: "En
 @pytest.mark.parametrize(
     "first", ["process.say_last('left')", "threading.Thread(target=process.say_last, args=('left',)).start()"]
 )
-def test_last_words_are_said_once_though_a_timer_fires_while_the_process_leaves(first: str) -> None:
+def test_final_message_is_printed_once_despite_a_timer(first: str) -> None:
     code = f"import threading; from turnwright.cli import process; {first}; process.leave_now(143, 'left')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (143, "turnwright: left\n")

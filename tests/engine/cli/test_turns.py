@@ -40,7 +40,7 @@ def test_turns_are_listed_whole_and_the_newest_first(cli: "Cli", endpoint: "Endp
     assert first.index("FINISHED") == second.index("CAP_HIT") == head.index("STATE")
 
 
-def test_turns_as_json_and_of_one_session(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
+def test_turns_are_printed_as_json_and_by_session(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
     endpoint.says("Done.")
     cli.run("run", "Work")
     assert len(cli.run("turns", "--json").events) == 2
@@ -63,7 +63,7 @@ def test_turns_as_json_and_of_one_session(cli: "Cli", endpoint: "Endpoint", capp
     }
 
 
-def test_on_a_terminal_turns_fit_its_width(cli: "Cli", capped: "Done") -> None:
+def test_turn_list_fits_the_terminal_width(cli: "Cli", capped: "Done") -> None:
     listed = cli.run("turns", terminal=True, env={"TERM": "xterm", "COLUMNS": "100"})
     lines = re.sub(r"\x1b\[[0-9;]*m", "", listed.out).splitlines()
     assert capped.turn[:4] in listed.out
@@ -76,15 +76,13 @@ def test_a_session_without_turns_is_not_an_empty_store(cli: "Cli", capped: "Done
     assert (done.code, done.out, done.err) == (0, "", "no turns in session 'nope'\n")
 
 
-def test_an_empty_store_says_so(cli: "Cli") -> None:
+def test_empty_store_is_reported(cli: "Cli") -> None:
     done = cli.run("turns")
     assert (done.code, done.out, done.err) == (0, "", "no turns yet\n")
     assert cli.run("turns", "--json").out == ""
 
 
-def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up(
-    cli: "Cli", endpoint: "Endpoint"
-) -> None:
+def test_undriven_turns_are_marked_with_the_resume_command(cli: "Cli", endpoint: "Endpoint") -> None:
     """One process died, one was stopped, and one runs. A turn that waits for a person is not listed as left."""
     endpoint.calls(("ask_user_input", {"question": "Which?"})).begins("Once").begins("Once").begins("Once")
     waits = cli.run("run", "Ask", "--json").turn
@@ -110,7 +108,7 @@ def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up
     ("number", "what"),
     [(1, "1 turn crashed or left: {} it resumes it"), (2, "2 turns crashed or left: {} them resumes them")],
 )
-def test_turns_that_another_program_left_are_recovered_there(cli: "Cli", number: int, what: str) -> None:
+def test_turns_left_by_another_program_are_recovered_there(cli: "Cli", number: int, what: str) -> None:
     async def leave() -> None:
         runs = anyio.Event()
 

@@ -42,7 +42,7 @@ def age(file: Path, **seconds: float) -> None:
             db.execute("UPDATE facts SET at = ? WHERE turn = (SELECT number FROM turns WHERE turn_id = ?)", at)
 
 
-def test_a_turn_is_deleted_with_its_sub_turns(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_is_deleted_with_sub_turns(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     kept, alone, family = (cli.run("run", "Work", "--json").turn for _ in range(3))
     add_sub_turn(cli.folder / "turns.db", family)
@@ -53,7 +53,7 @@ def test_a_turn_is_deleted_with_its_sub_turns(cli: "Cli", endpoint: "Endpoint") 
     assert cli.run("delete", family).code == 2
 
 
-def test_a_turn_that_is_driven_is_not_deleted(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_driven_turn_is_not_deleted(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--json")
     turn = child.until("text_delta")["turn"]
@@ -63,7 +63,7 @@ def test_a_turn_that_is_driven_is_not_deleted(cli: "Cli", endpoint: "Endpoint") 
     assert child.interrupt().done().last["text"] == "Once upon"
 
 
-def test_turns_that_ended_long_ago_are_pruned_and_live_ones_stay(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_old_ended_turns_are_pruned_and_live_turns_stay(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.").says("Done.").calls(("ask_user_input", {"question": "Which?"}))
     old, new, waits = (cli.run("run", "Work", "--json").turn for _ in range(3))
     add_sub_turn(cli.folder / "turns.db", old)
@@ -80,7 +80,7 @@ def test_turns_that_ended_long_ago_are_pruned_and_live_ones_stay(cli: "Cli", end
 
 
 @pytest.mark.slow
-def test_a_terminal_asks_before_it_prunes_and_names_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_prune_on_a_terminal_asks_and_names_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     turn = cli.run("run", "Work", "--json").turn
     age(cli.folder / "turns.db", **{f"t{turn}": 3600})
@@ -94,7 +94,7 @@ def test_a_terminal_asks_before_it_prunes_and_names_the_store(cli: "Cli", endpoi
         assert [one["turn"] for one in cli.run("turns", "--json").events] == left
 
 
-def test_an_age_is_a_number_and_a_unit(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_age_is_a_number_and_a_unit(cli: "Cli", endpoint: "Endpoint") -> None:
     """One turn is a little older, the other a little younger."""
     endpoint.says("Done.")
     older, younger = (cli.run("run", "Work", "--json").turn for _ in range(2))
@@ -163,7 +163,7 @@ def test_newer_store_is_refused_by_every_command(cli: "Cli", endpoint: "Endpoint
     assert len(endpoint.requests) == 1
 
 
-def test_where_there_is_nothing_to_migrate_that_is_said(cli: "Cli") -> None:
+def test_store_without_pending_migration_is_reported(cli: "Cli") -> None:
     memory, nowhere = cli.each(["migrate", "--store", "memory:"], ["migrate"])
     assert (memory.code, memory.out) == (0, "memory:: a store in memory has nothing to migrate\n")
     assert nowhere.code == 0

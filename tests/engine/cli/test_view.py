@@ -18,7 +18,7 @@ from turnwright_states.facts import CallSettled
         ("", ""),
     ],
 )
-def test_a_call_that_failed_shows_the_first_line_with_words(result: str, shown: str) -> None:
+def test_failed_call_shows_the_first_line_of_the_error(result: str, shown: str) -> None:
     call = CallLine("fail", "")
     call.settle(
         CallSettled(call="c1", status=CallStatus.ERROR, result=result, state=State.TOOL_EXEC, elapsed=0.0), None
@@ -40,7 +40,7 @@ def test_a_status_is_shown_once(status: str, result: str, shown: str) -> None:
     assert with_status(status, result) == shown
 
 
-def test_a_call_that_the_model_writes_is_shown_until_the_reply_or_its_restart() -> None:
+def test_streamed_call_is_shown_until_the_reply_or_a_restart() -> None:
     view = TurnView(turn="t")
     for index, piece in enumerate(['{"path": "', "a.py", '", "text": "' + "x" * 200, '"}']):
         view.take(ToolCallDeltaEvent("t", 2, index, 0, "write", piece))

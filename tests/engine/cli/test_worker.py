@@ -112,7 +112,7 @@ def test_workers_share_a_store_and_drive_each_turn_once(cli: "Cli", endpoint: "E
         assert one.of("draining") == [{"type": "draining", "turns": [], "seconds": 30.0}]
 
 
-def test_a_turn_that_rests_is_answered_by_resume(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
+def test_paused_turn_of_a_worker_is_answered_by_resume(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.calls(("delete", {"path": "a"})).says("Gone.")
     (turn,) = submit(sqlite, "Tidy up")
     worker = cli.start(*WORKER)
@@ -125,7 +125,7 @@ def test_a_turn_that_rests_is_answered_by_resume(cli: "Cli", endpoint: "Endpoint
     assert len(endpoint.requests) == 2
 
 
-def test_what_runs_may_end_before_the_worker_does(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
+def test_running_turns_may_end_before_the_worker(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.calls(("meet", {})).says("Done.")
     (turn,) = submit(sqlite, "Work")
     worker = cli.start(*WORKER)
@@ -140,7 +140,7 @@ def test_what_runs_may_end_before_the_worker_does(cli: "Cli", endpoint: "Endpoin
     assert met(cli) == [turn]
 
 
-def test_what_takes_longer_is_let_go_of_for_another_worker(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
+def test_slow_turn_is_released_to_another_worker(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.calls(("meet", {})).says("Done.")
     (turn,) = submit(sqlite, "Work")
     first = cli.start(*WORKER, "--drain", "0.1")
@@ -171,7 +171,7 @@ def test_a_second_signal_leaves_at_once(
 
 
 @pytest.mark.slow
-def test_a_tool_that_blocks_the_process_does_not_hold_it_up(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
+def test_blocking_tool_does_not_delay_the_exit(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.calls(("block", {})).says("Done.")
     (turn,) = submit(sqlite, "Work")
     worker = cli.start(*WORKER)
@@ -186,7 +186,7 @@ def test_a_tool_that_blocks_the_process_does_not_hold_it_up(cli: "Cli", endpoint
     drained(second)
 
 
-def test_a_turn_whose_tools_are_not_here_is_left_alone(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
+def test_turn_with_missing_tools_is_skipped(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.calls(("meet", {})).says("Done.")
     (turn,) = submit(sqlite, "Work")
     first = cli.start(*WORKER)
@@ -200,7 +200,7 @@ def test_a_turn_whose_tools_are_not_here_is_left_alone(cli: "Cli", endpoint: "En
 
 
 @pytest.mark.slow
-def test_a_turn_is_told_of_while_its_model_is_silent(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
+def test_turn_with_a_silent_model_is_listed_and_released(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.plays(None)
     (turn,) = submit(sqlite, "Work")
     worker = cli.start(*WORKER, "--drain", "0")
@@ -209,9 +209,7 @@ def test_a_turn_is_told_of_while_its_model_is_silent(cli: "Cli", endpoint: "Endp
     assert types(done)[-3:] == ["draining", "released", "stopped"]
 
 
-def test_an_agent_has_the_model_that_it_names_and_sub_agents_are_tools(
-    cli: "Cli", endpoint: "Endpoint", sqlite: str
-) -> None:
+def test_agent_uses_the_named_model_and_sub_agents_are_tools(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     team = cli.write(
         "team.md",
         "---\nname: Lead\n---\nLead.\n\n---\nname: Reader\nmode: subagent\ndescription: Reads.\n---\nRead.\n",
@@ -227,7 +225,7 @@ def test_an_agent_has_the_model_that_it_names_and_sub_agents_are_tools(
     assert sorted(request.body["model"] for request in endpoint.requests) == ["special", "usual"]
 
 
-def test_people_read_a_line_for_each_thing_that_happens(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
+def test_worker_prints_a_line_for_each_event(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
     endpoint.says("Done.")
     (turn,) = submit(sqlite, "Work")
     worker = cli.start("worker", "--model", "usual")
@@ -241,7 +239,7 @@ def test_people_read_a_line_for_each_thing_that_happens(cli: "Cli", endpoint: "E
 
 
 @pytest.mark.slow
-def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpoint", postgres: str) -> None:
+def test_workers_of_a_database_notify_followers(cli: "Cli", endpoint: "Endpoint", postgres: str) -> None:
     refused = cli.run(*WORKER, "--store", postgres)
     assert (refused.code, "turnwright migrate" in refused.err) == (2, True)
     assert cli.run("migrate", "--store", postgres).code == 0
@@ -265,9 +263,7 @@ def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpo
 
 
 @pytest.mark.slow
-def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
-    cli: "Cli", endpoint: "Endpoint", postgres: str
-) -> None:
+def test_worker_killed_during_a_tool_is_followed_by_another(cli: "Cli", endpoint: "Endpoint", postgres: str) -> None:
     cli.run("migrate", "--store", postgres)
     endpoint.calls(("meet", {})).says("Done.")
     (turn,) = submit(postgres, "Work")
@@ -318,7 +314,7 @@ def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
         pytest.param(("--store", "postgresql://127.0.0.1:1/x"), 1, "127.0.0.1:1", id="no server"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(cli: "Cli", flags: tuple[str, ...], code: int, words: str) -> None:
+def test_impossible_option_is_refused_in_a_line(cli: "Cli", flags: tuple[str, ...], code: int, words: str) -> None:
     (cli.folder / "made.db").touch()
     done = cli.run("worker", *flags)
     assert (done.code, done.out) == (code, "")
@@ -327,7 +323,7 @@ def test_what_cannot_be_is_refused_in_one_line(cli: "Cli", flags: tuple[str, ...
 
 
 @pytest.mark.parametrize("command", ["run", "resume", "abort"])
-def test_flags_of_a_service_need_its_address(cli: "Cli", command: str) -> None:
+def test_service_flags_need_the_service_address(cli: "Cli", command: str) -> None:
     done = cli.run(command, "x", "--queue", "q")
     assert (done.code, done.err) == (
         2,
@@ -335,12 +331,12 @@ def test_flags_of_a_service_need_its_address(cli: "Cli", command: str) -> None:
     )
 
 
-def test_what_is_submitted_needs_a_store_that_workers_share(cli: "Cli") -> None:
+def test_submitting_needs_a_shared_store(cli: "Cli") -> None:
     done = cli.run("run", "Work", "--temporal-address", "127.0.0.1:1", "--store", "memory:")
     assert (done.code, "--store memory: belongs to one process" in done.err) == (2, True)
 
 
-def test_a_worker_of_a_store_and_a_turn_that_is_driven_here_do_not_load_the_client_of_a_service() -> None:
+def test_local_worker_and_run_do_not_load_the_temporal_client() -> None:
     code = "import sys, turnwright.cli.worker, turnwright.cli.run; print('temporalio' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"

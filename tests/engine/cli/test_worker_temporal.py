@@ -85,7 +85,7 @@ def drain(*workers: "Child") -> None:
     assert [(one.code, one.err) for one in (worker.done() for worker in done)] == [(0, "")] * len(done)
 
 
-def test_when_a_worker_is_killed_in_the_middle_of_a_tool_another_finishes(
+def test_worker_killed_during_a_tool_is_followed_by_another(
     cli: "Cli", endpoint: "Endpoint", flags: tuple[str, ...]
 ) -> None:
     endpoint.calls(("meet", {})).says("Done.")
@@ -106,7 +106,7 @@ def test_when_a_worker_is_killed_in_the_middle_of_a_tool_another_finishes(
     drain(alive)
 
 
-def test_a_pause_is_answered_from_anywhere_with_the_command_that_was_printed(
+def test_pause_is_answered_anywhere_with_the_printed_command(
     cli: "Cli", endpoint: "Endpoint", flags: tuple[str, ...]
 ) -> None:
     endpoint.calls(("delete", {"path": "a"})).says("Gone.")
@@ -124,7 +124,7 @@ def test_a_pause_is_answered_from_anywhere_with_the_command_that_was_printed(
     drain(worker)
 
 
-def test_a_client_aborts_or_leaves_and_the_turn_of_one_that_left_is_aborted_by_another(
+def test_client_aborts_or_leaves_and_another_aborts_the_left_turn(
     cli: "Cli", endpoint: "Endpoint", flags: tuple[str, ...]
 ) -> None:
     endpoint.calls(("meet", {}))
@@ -148,7 +148,7 @@ def test_a_client_aborts_or_leaves_and_the_turn_of_one_that_left_is_aborted_by_a
     drain(worker)
 
 
-def test_a_turn_that_its_workers_cannot_drive_is_left_alone_and_its_client_hears_why(
+def test_undrivable_turn_is_skipped_and_the_client_gets_the_reason(
     cli: "Cli", endpoint: "Endpoint", flags: tuple[str, ...]
 ) -> None:
     agents = cli.agent("tools: [meet]")
@@ -162,7 +162,7 @@ def test_a_turn_that_its_workers_cannot_drive_is_left_alone_and_its_client_hears
 
 
 @pytest.mark.parametrize("flag", ["--tools", "--mcp", "--base-url"])
-def test_what_only_workers_have_is_refused_where_a_turn_is_resumed(cli: "Cli", endpoint: "Endpoint", flag: str) -> None:
+def test_worker_only_flag_is_refused_by_resume(cli: "Cli", endpoint: "Endpoint", flag: str) -> None:
     endpoint.calls(("ask_user_input", {"question": "Which?"}))
     turn = cli.run("run", "Work", "--json").turn
     done = cli.run("resume", turn, "--temporal-address", NOBODY, flag, "x")
@@ -171,7 +171,7 @@ def test_what_only_workers_have_is_refused_where_a_turn_is_resumed(cli: "Cli", e
     assert done.err == f"turnwright: {flag}: {why}: leave it out\n"
 
 
-def test_a_server_that_cannot_be_reached_is_one_line_and_the_turn_is_kept(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_unreachable_server_is_a_single_line_and_the_turn_is_kept(cli: "Cli", endpoint: "Endpoint") -> None:
     lost = cli.run("run", "Work", "--json", "--temporal-address", NOBODY)
     assert (lost.code, lost.turn in lost.err, lost.err.count("\n")) == (1, True, 1)
     idle = cli.run("worker", "--temporal-address", NOBODY)
