@@ -1,4 +1,4 @@
-"""Check that pages, docstrings, comments and messages keep to the project's style: `.ci/style.toml` has the rules.
+"""Check that pages, docstrings, comments, messages and names keep to the style that `.ci/style.toml` describes.
 
 With paths, only those are checked. Without, everything is, and the sizes of README.md and docs/ too.
 """
@@ -10,7 +10,7 @@ import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 STYLE = tomllib.loads((ROOT / ".ci" / "style.toml").read_text(encoding="utf-8"))
 LIMITS = STYLE["pages"]
 WORDS = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in STYLE["words"].items()]
+NAMES = STYLE["names"]
+REFUSED_NAMES = [(re.compile(f"_*({pattern})_*"), instead) for pattern, instead in NAMES["refused"].items()]
 RIDDLE = re.compile(STYLE["docstrings"]["riddle"])
 SOURCES = ("engine", "states", "packages", "examples", "tests", "bench", ".ci")
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "tests", "bench")
@@ -55,7 +57,7 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the complaints about a Python file's docstrings, messages and comments."""
+    """Yield the complaints about a Python file's docstrings, messages, comments and names."""
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     docstrings = dict(docstrings_of(tree))
@@ -71,6 +73,44 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
     for line, written in [*docstrings.items(), *comments.items(), *messages.items()]:
         for offset, problem in problems_of_words(written):
             yield line + offset, problem
+    if not _matches(path, NAMES["pending"]):
+        allowed = [name for name, places in NAMES["exceptions"].items() if _matches(path, places)]
+        yield from problems_of_names(tree, allowed)
+    if not _matches(path, NAMES["pending_tests"]):
+        yield from problems_of_test_names(tree)
+
+
+def problems_of_names(tree: ast.Module, allowed: Container[str] = ()) -> Iterator[tuple[int, str]]:
+    """Yield a complaint for each bound name, except those `allowed`, whose meaning its reader has to guess."""
+    for line, name in bound_names(tree):
+        for pattern, instead in REFUSED_NAMES:
+            if pattern.fullmatch(name) and name not in allowed:
+                yield line, f'the name "{name}": write {instead}'
+
+
+def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield each variable, parameter, attribute and loop target with its line, each time that code binds it."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
+                yield node.lineno, name
+
+
+def problems_of_test_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield a complaint for each test whose name is too long, or has a pronoun in place of its subject."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            if len(node.name) > NAMES["test_characters"]:
+                yield node.lineno, f"{node.name} has {len(node.name)} characters; at most {NAMES['test_characters']}"
+            for word in sorted(set(node.name.split("_")) & set(NAMES["test_words"])):
+                yield node.lineno, f'the test\'s name has "{word}": write test_<subject>_<behavior>, with the noun'
 
 
 def docstrings_of(tree: ast.Module) -> Iterator[tuple[int, str]]:

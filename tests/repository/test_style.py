@@ -1,9 +1,12 @@
-"""The style check refuses what `.ci/style.toml` names, and nothing in code."""
+"""The style check refuses the words and names of `.ci/style.toml`, and nothing else in code."""
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / ".ci"))
@@ -52,7 +55,7 @@ def test_code_spans_are_left_out() -> None:
 def test_a_source_is_checked_in_docstrings_comments_and_messages(tmp_path: Path) -> None:
     source = tmp_path / "told.py"
     source.write_text(
-        '"""What a module does."""\n\ntold = 1  # whoever reads it\n"""How many."""\nERROR = f"turn {told} is told"\n',
+        '"""What a module does."""\n\nturn = 1  # whoever reads it\n"""How many."""\nERROR = f"turn {turn} is told"\n',
         encoding="utf-8",
     )
     assert [line for line, _ in check_style.problems_of_source(source)] == [1, 4, 3, 5]
@@ -79,6 +82,90 @@ def test_a_page_is_checked_in_prose_and_its_code_for_width_alone(tmp_path: Path)
     code = "told = " + "1" * check_style.LIMITS["code_columns"]
     page.write_text(f"It is told.\n\n```python\ntold = 1\n{code}\n```\n\n{prose}.\n", encoding="utf-8")
     assert sorted(line for line, _ in check_style.problems_of_page(page)) == [1, 5, 8]
+
+
+#: A bad name in each place that binds one, a line each.
+PLANTED_NAMES = """
+found = 1
+def count(said, *, told): ...
+class Row:
+    kept: int
+rows = [one for one in range(3)]
+for found, count in {}.items(): ...
+rows[0]._seen = 2
+with open("rows") as it: ...
+if (given := rows): ...
+match rows:
+    case [first, *others]: ...
+try: ...
+except OSError as that: ...
+"""
+
+
+def names_refused(code: str) -> list[tuple[int, str]]:
+    return sorted((line, problem.split('"')[1]) for line, problem in check_style.problems_of_names(ast.parse(code)))
+
+
+def test_names_are_refused_wherever_code_binds_them() -> None:
+    assert names_refused(PLANTED_NAMES) == [
+        (2, "found"),
+        (3, "said"),
+        (3, "told"),
+        (5, "kept"),
+        (6, "one"),
+        (7, "found"),
+        (8, "_seen"),
+        (9, "it"),
+        (10, "given"),
+        (12, "others"),
+        (14, "that"),
+    ]
+
+
+def test_names_with_a_noun_and_names_only_read_are_accepted() -> None:
+    assert names_refused("kept_rows, seen_ids = module.found, given\n") == []
+
+
+def test_names_on_the_list_of_exceptions_are_accepted() -> None:
+    tree = ast.parse("def __eq__(self, other, one): ...")
+    assert [problem.split('"')[1] for _, problem in check_style.problems_of_names(tree, ["other"])] == ["one"]
+
+
+def test_refused_names_are_distinct_and_say_which_noun_to_write() -> None:
+    refused = [name for pattern in check_style.NAMES["refused"] for name in pattern.split("|")]
+    assert len(refused) == len(set(refused))
+    assert all("noun" in instead for instead in check_style.NAMES["refused"].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "complaints_count"),
+    [
+        ("test_plain_and_fast_argument_check_agree", 0),
+        ("test_" + "a" * 65, 0),
+        ("test_" + "a" * 66, 1),
+        ("test_what_it_takes_is_taken", 2),
+        ("describe_what_it_takes", 0),
+    ],
+)
+def test_tests_with_long_names_or_pronouns_are_refused(name: str, complaints_count: int) -> None:
+    for code in (f"def {name}(): ...", f"class Suite:\n    async def {name}(self): ..."):
+        assert len(list(check_style.problems_of_test_names(ast.parse(code)))) == complaints_count
+
+
+def test_pending_rooms_and_exceptions_are_paths_that_exist() -> None:
+    names = check_style.NAMES
+    patterns = [
+        *names["pending"],
+        *names["pending_tests"],
+        *(place for places in names["exceptions"].values() for place in places),
+    ]
+    assert [pattern for pattern in patterns if not any(ROOT.glob(pattern))] == []
+
+
+def test_a_file_outside_the_pending_rooms_has_its_names_checked(tmp_path: Path) -> None:
+    source = tmp_path / "test_rows.py"
+    source.write_text("def test_what(rows): ...\n\n\nfound = 1\n", encoding="utf-8")
+    assert sorted(line for line, _ in check_style.problems_of_source(source)) == [1, 4]
 
 
 def test_a_file_with_a_complaint_fails_the_check(tmp_path: Path) -> None:
