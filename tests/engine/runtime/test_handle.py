@@ -84,7 +84,7 @@ async def two(folder: Path, *models: ScriptedModel) -> AsyncIterator[list[Engine
 
 
 @BOTH
-async def test_a_started_turn_runs_beside_its_starter_and_has_a_result() -> None:
+async def test_started_turn_runs_in_the_background_and_has_a_result() -> None:
     """It is in the store when `start` returns, and the result may be asked for any number of times."""
     async with Engine(model=ScriptedModel("Done.")) as engine:
         handle = await engine.start(CLERK, "hi", session="s")
@@ -96,7 +96,7 @@ async def test_a_started_turn_runs_beside_its_starter_and_has_a_result() -> None
 
 
 @BOTH
-async def test_its_events_are_live_from_the_first_piece_of_text() -> None:
+async def test_events_are_live_from_the_first_piece_of_text() -> None:
     """For every follower, of the handle or the engine, and from any place in the journal."""
     held = Held()
     async with Engine(model=held.line()) as engine:
@@ -119,7 +119,7 @@ async def test_its_events_are_live_from_the_first_piece_of_text() -> None:
 
 
 @BOTH
-async def test_neither_a_dropped_handle_nor_a_canceled_task_stops_it() -> None:
+async def test_dropped_handle_or_canceled_task_does_not_stop_the_turn() -> None:
     """The engine drives the turn: who started it, who waits for it and who follows it may go."""
     held = Held()
     async with Engine(model=held.line()) as engine:
@@ -142,7 +142,7 @@ async def test_neither_a_dropped_handle_nor_a_canceled_task_stops_it() -> None:
 
 
 @BOTH
-async def test_a_closed_engine_has_released_its_turns(tmp_path: Path) -> None:
+async def test_closed_engine_has_released_all_turns(tmp_path: Path) -> None:
     """A caller that waits for one is informed; another engine resumes it, and the journal has no crash."""
     held = Held()
     engine = Engine(model=held.line(), store=SqliteStore(tmp_path / "turns.db"))
@@ -169,7 +169,7 @@ async def test_a_closed_engine_has_released_its_turns(tmp_path: Path) -> None:
         assert "crash_detected" not in {fact.kind for _, fact in await other.store.facts(handle.id)}
 
 
-async def test_a_canceled_close_still_releases_them(tmp_path: Path) -> None:
+async def test_canceled_close_still_releases_all_turns(tmp_path: Path) -> None:
     held = Held()
     store = SqliteStore(tmp_path / "turns.db")
     started: list[str] = []
@@ -182,7 +182,7 @@ async def test_a_canceled_close_still_releases_them(tmp_path: Path) -> None:
         assert (await other.store.get(started[0])).owner is None
 
 
-def test_the_end_of_the_event_loop_releases_it(tmp_path: Path) -> None:
+def test_end_of_the_event_loop_releases_the_turn(tmp_path: Path) -> None:
     """Even if nobody closed the engine."""
     held = Held()
     engine = Engine(model=held.line(), store=SqliteStore(tmp_path / "turns.db"))
@@ -202,7 +202,7 @@ def test_the_end_of_the_event_loop_releases_it(tmp_path: Path) -> None:
 
 
 @BOTH
-async def test_an_answered_turn_goes_on_in_the_background() -> None:
+async def test_answered_turn_continues_in_the_background() -> None:
     """The handle's next result and events are those after the answer; each answer is checked at once."""
     lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
     async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
@@ -275,7 +275,7 @@ async def test_some_answers_end_the_events_with_a_pause() -> None:
         assert [asked.id for asked in last.interrupts] == [other]
 
 
-async def test_an_answer_while_the_driver_leaves_is_not_lost() -> None:
+async def test_answer_during_the_release_of_the_driver_is_not_lost() -> None:
     """It is posted after the last look into the inbox, before the task that drives the turn has ended."""
 
     class Answered(FaultyStore):
@@ -327,7 +327,7 @@ class LooksSlowly(StoreWrapper):
 
 
 @pytest.mark.parametrize("act", ["steer", "abort"])
-async def test_a_turn_may_end_while_its_inbox_is_read_for_its_driver(act: str) -> None:
+async def test_turn_may_end_while_the_inbox_is_read(act: str) -> None:
     """The message or the abort came when the turn was about to end: it has nothing to say to the driver any more."""
     held, store = Held(), LooksSlowly(MemoryStore())
     async with Engine(model=held.line(), store=store) as engine:
@@ -348,7 +348,7 @@ async def test_a_turn_may_end_while_its_inbox_is_read_for_its_driver(act: str) -
     assert result.outcome is (Outcome.FINISHED if act == "steer" else Outcome.ABORTED)
 
 
-async def test_a_handle_waits_for_another_process_and_goes_on_after_it(tmp_path: Path) -> None:
+async def test_handle_waits_for_another_process_and_continues(tmp_path: Path) -> None:
     """The turn is driven once, even if another process attaches to it."""
     held = Held()
     async with two(tmp_path, held.line(), ScriptedModel("Done by the other.")) as (one, other):
@@ -374,7 +374,7 @@ async def test_a_handle_waits_for_another_process_and_goes_on_after_it(tmp_path:
         assert results == ["Done.", "Done by the other."]
 
 
-async def test_an_attached_turn_that_rests_is_not_driven(tmp_path: Path) -> None:
+async def test_attached_paused_turn_is_not_driven(tmp_path: Path) -> None:
     """Its result needs neither its tools nor its model."""
     model, store = ScriptedModel(asks_for(("erase", {}))), f"sqlite:///{tmp_path}/t.db"
     async with Engine(model=model, tools=[erase], store=store) as one:
@@ -387,7 +387,7 @@ async def test_an_attached_turn_that_rests_is_not_driven(tmp_path: Path) -> None
         assert (await handle.result()).reason is EndReason.ABORTED
 
 
-async def test_a_turn_that_cannot_run_here_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_unable_to_run_here_is_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The result says what is missing, each time, and so does the log."""
     model, store = ScriptedModel(asks_for(("erase", {}))), f"sqlite:///{tmp_path}/t.db"
     async with Engine(model=model, tools=[erase], store=store) as one:
@@ -404,7 +404,7 @@ async def test_a_turn_that_cannot_run_here_stays_as_it_is(tmp_path: Path, caplog
         assert (await bare.store.get(turn_id)).owner is None
 
 
-async def test_a_store_that_fails_ends_the_events_and_is_raised_by_the_result() -> None:
+async def test_failing_store_ends_the_events_and_raises_in_the_result() -> None:
     """Once it works again, the next result resumes the turn."""
 
     class Failing(FaultyStore):
@@ -440,7 +440,7 @@ async def test_a_bug_is_logged_and_raised(caplog: pytest.LogCaptureFixture) -> N
         assert "this is a bug" in caplog.text
 
 
-async def test_what_cannot_be_attached_to_says_why() -> None:
+async def test_refused_attachment_has_a_reason() -> None:
     lines = asks_for(("Clerk", {"prompt": "do it"})), "Done below.", "Done."
     model = ScriptedModel(*lines)
     async with Engine(model=model, tools=[agent_tool(CLERK, description="Does it.")]) as engine:
@@ -455,7 +455,7 @@ async def test_what_cannot_be_attached_to_says_why() -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-async def test_a_runtimes_workers_drive_what_is_started(durable: bool, tmp_path: Path) -> None:
+async def test_started_turn_is_driven_by_workers_of_the_runtime(durable: bool, tmp_path: Path) -> None:
     """The handle waits for them, before and after an answer; closing the engine stops nothing there."""
     store: Store = SqliteStore(tmp_path / "t.db") if durable else MemoryStore()
     model = ScriptedModel(asks_for(("erase", {})), "Done.")
@@ -473,7 +473,7 @@ async def test_a_runtimes_workers_drive_what_is_started(durable: bool, tmp_path:
 
 
 @pytest.mark.slow
-async def test_a_crash_at_any_append_of_a_started_turn_changes_nothing_for_the_next_process() -> None:
+async def test_crash_at_any_append_does_not_change_the_final_transcript() -> None:
     """A handle of the next process has the same transcript."""
 
     @tool(read_only=True)

@@ -56,13 +56,13 @@ class Two:
         return (await self.runtime.work.drive(claim.turn, segment, abandoned=abandoned)).state
 
 
-async def test_an_attempt_goes_on_where_one_before_it_went_into_the_next_segment(tmp_path: Path) -> None:
+async def test_attempt_continues_the_segment_of_an_earlier_attempt(tmp_path: Path) -> None:
     async with Two(tmp_path) as two:
         claim = await two.begin()
         assert (await two.drive(claim, 1, claim.epoch)).outcome is Outcome.FINISHED
 
 
-async def test_a_job_for_a_segment_that_is_over_does_nothing(tmp_path: Path) -> None:
+async def test_job_for_a_finished_segment_does_nothing(tmp_path: Path) -> None:
     async with Two(tmp_path) as two:
         claim = await two.begin()
         assert await two.drive(claim, 1) is State.PAUSED
@@ -70,7 +70,7 @@ async def test_a_job_for_a_segment_that_is_over_does_nothing(tmp_path: Path) -> 
         assert (await two.store.get(claim.turn)).epoch == claim.epoch
 
 
-async def test_a_later_claim_of_an_owner_that_was_given_up_stands(tmp_path: Path) -> None:
+async def test_later_claim_of_an_abandoned_owner_is_kept(tmp_path: Path) -> None:
     async with Two(tmp_path) as two:
         claim = await two.begin()
         with pytest.raises(TurnBusyError):
@@ -78,7 +78,7 @@ async def test_a_later_claim_of_an_owner_that_was_given_up_stands(tmp_path: Path
         assert (await two.drive(claim, 2, claim.epoch - 1, claim.epoch)).outcome is Outcome.FINISHED
 
 
-async def test_an_owner_of_whom_no_claim_is_known_is_given_up_whole(tmp_path: Path) -> None:
+async def test_abandoned_owner_without_known_claims_loses_all_claims(tmp_path: Path) -> None:
     async with Two(tmp_path) as two:
         claim = await two.begin()
         assert (await two.drive(claim, 2)).outcome is Outcome.FINISHED

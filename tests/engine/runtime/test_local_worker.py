@@ -123,7 +123,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-async def test_a_worker_drives_no_more_turns_at_once_than_it_may(world: World) -> None:
+async def test_worker_drives_no_more_turns_at_once_than_allowed(world: World) -> None:
     """As soon as one ends it begins another, until there are none."""
     engine = world.engine(runtime=Local(concurrency=3, every=OFTEN))
     turns = [await engine.submit(AGENT, "hi") for _ in range(8)]
@@ -134,7 +134,7 @@ async def test_a_worker_drives_no_more_turns_at_once_than_it_may(world: World) -
     assert world.most == 3
 
 
-async def test_what_is_submitted_in_a_workers_own_process_is_taken_up_at_once(world: World) -> None:
+async def test_turn_submitted_in_the_worker_process_is_driven_at_once(world: World) -> None:
     """However seldom it looks by itself; and an answer likewise."""
 
     @tool(needs_approval=True)
@@ -151,7 +151,7 @@ async def test_what_is_submitted_in_a_workers_own_process_is_taken_up_at_once(wo
         assert await ended(engine, turn) is Outcome.FINISHED
 
 
-async def test_who_runs_a_turn_drives_it_beside_the_worker(world: World) -> None:
+async def test_running_a_turn_drives_beside_the_worker(world: World) -> None:
     """The worker leaves it alone, and its place is nobody's."""
     engine = world.engine(runtime=Local(concurrency=1, every=OFTEN))
     world.may_go_on.set()
@@ -161,7 +161,7 @@ async def test_who_runs_a_turn_drives_it_beside_the_worker(world: World) -> None
     assert (await engine.store.get(turn.id)).epoch == 1
 
 
-async def test_a_worker_that_is_to_stop_begins_nothing_and_waits_for_what_runs(world: World) -> None:
+async def test_stopping_worker_starts_no_turn_and_waits_for_running_turns(world: World) -> None:
     """It returns when that has ended."""
     engine, stopping = world.engine(runtime=Local(every=OFTEN)), anyio.Event()
     turn, waiting = await engine.submit(AGENT, "hi"), ""
@@ -176,7 +176,7 @@ async def test_a_worker_that_is_to_stop_begins_nothing_and_waits_for_what_runs(w
 
 
 @pytest.mark.parametrize("drain", [0.0, 0.05])
-async def test_what_takes_longer_than_the_drain_is_let_go_of(world: World, drain: float) -> None:
+async def test_turn_outlasting_the_drain_is_released(world: World, drain: float) -> None:
     """Another worker takes it up at once, and nobody takes the first one for dead."""
     engine, stopping = world.engine(runtime=Local(every=OFTEN, drain=drain)), anyio.Event()
     turn = await engine.submit(AGENT, "hi")
@@ -191,7 +191,7 @@ async def test_what_takes_longer_than_the_drain_is_let_go_of(world: World, drain
         assert await ended(other, turn) is Outcome.FINISHED
 
 
-async def test_a_worker_whose_store_somebody_migrated_says_so_and_ends(tmp_path: Path) -> None:
+async def test_worker_with_a_migrated_store_ends_with_an_error(tmp_path: Path) -> None:
     """Its error is the store's own, and not that of a group."""
     path = tmp_path / "turns.db"
     engine = World().engine(f"sqlite:///{path}")
@@ -202,7 +202,7 @@ async def test_a_worker_whose_store_somebody_migrated_says_so_and_ends(tmp_path:
     await engine.aclose()
 
 
-async def test_a_worker_that_is_cancelled_lets_go_of_its_turns(world: World) -> None:
+async def test_canceled_worker_releases_the_turns(world: World) -> None:
     engine = world.engine()
     turns = [await engine.submit(AGENT, "hi") for _ in range(2)]
     async with working(engine):
@@ -210,9 +210,7 @@ async def test_a_worker_that_is_cancelled_lets_go_of_its_turns(world: World) -> 
     assert [(await engine.store.get(turn)).owner for turn in turns] == [None, None]
 
 
-async def test_a_turn_that_cannot_be_driven_is_left_alone_with_one_warning(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_undrivable_turn_is_skipped_with_a_single_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """However often it is found; others are driven, and a worker that has its tools takes it up."""
     store = Moody()
     rich, stopping = world.engine(store, Local(every=OFTEN, drain=0.0)), anyio.Event()
@@ -243,7 +241,7 @@ async def test_a_turn_that_cannot_be_driven_is_left_alone_with_one_warning(
 
 
 @pytest.mark.parametrize("torn", [True, False], ids=["torn", "deleted"])
-async def test_a_turn_that_cannot_be_read_or_is_deleted_just_then_stops_no_other(
+async def test_unreadable_or_deleted_turn_stops_no_other(
     world: World, caplog: pytest.LogCaptureFixture, torn: bool
 ) -> None:
     """Of one that cannot be read it is said once, of one that is gone nothing."""
@@ -260,7 +258,7 @@ async def test_a_turn_that_cannot_be_read_or_is_deleted_just_then_stops_no_other
     assert warnings(caplog) == ([f"turn {left} is skipped: its journal is torn"] if torn else [])
 
 
-async def test_to_submit_a_turn_anew_has_it_looked_at_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_resubmitted_turn_is_considered_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Because a submission means that it can be driven now."""
     store = Moody()
     runtime = Local(every=OFTEN)
@@ -278,7 +276,7 @@ async def test_to_submit_a_turn_anew_has_it_looked_at_again(world: World, caplog
             assert await ended(engine, turn) is Outcome.FINISHED
 
 
-async def test_a_store_that_cannot_be_reached_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_waits_for_an_unreachable_store(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """With one warning, and without giving up what runs."""
     store = Moody()
     engine = world.engine(store)
@@ -297,7 +295,7 @@ async def test_a_store_that_cannot_be_reached_is_waited_for(world: World, caplog
     assert warnings(caplog) == ["no turn is resumed until the store can be reached again: the server is away"]
 
 
-async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_with_a_failed_store_is_resumed_soon(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Unwritten work counts as if the process had died; the worker continues."""
     store = FaultyStore(MemoryStore(), at=3, heals=True)
     engine = world.engine(store)
@@ -311,7 +309,7 @@ async def test_a_turn_whose_store_failed_is_taken_up_again_soon(world: World, ca
     assert [fact.status for fact in settled] == [CallStatus.OK]
 
 
-async def test_a_turn_whose_store_goes_on_failing_is_left_alone_for_longer_and_longer(
+async def test_turn_with_a_failing_store_is_skipped_for_growing_times(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And driven when that is over."""
@@ -336,12 +334,12 @@ async def test_a_turn_whose_store_goes_on_failing_is_left_alone_for_longer_and_l
         ({"every": float("nan")}, "every must be above 0"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(numbers: dict[str, float], said: str) -> None:
+def test_invalid_numbers_are_refused(numbers: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Local(**numbers)  # type: ignore[arg-type]
 
 
-async def test_a_runtime_belongs_to_one_engine() -> None:
+async def test_runtime_without_an_engine_has_no_worker() -> None:
     """Without one it has nothing to drive."""
     runtime = Local()
     with pytest.raises(ConfigError, match="belongs to no engine"):

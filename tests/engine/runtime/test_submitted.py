@@ -99,7 +99,7 @@ async def working(engine: Engine) -> AsyncIterator[None]:
         stopping.set()
 
 
-async def test_a_turn_is_submitted_and_waited_for() -> None:
+async def test_turn_is_submitted_and_awaited() -> None:
     desk = Desk()
     async with engine(desk) as client, working(client):
         turn = await client.run(CLERK, "hi")
@@ -117,7 +117,7 @@ async def test_each_pause_begins_a_segment() -> None:
     assert desk.submitted == [(turn.id, 1), (turn.id, 2)]
 
 
-async def test_a_turn_that_rests_is_not_submitted_for_nothing() -> None:
+async def test_paused_turn_is_not_submitted() -> None:
     desk = Desk()
     async with engine(desk) as client, working(client):
         turn = await client.run(CLERK, "erase")
@@ -137,7 +137,7 @@ async def test_submit_and_answer_do_not_wait() -> None:
         assert desk.submitted[-1] == (turn_id, 2)
 
 
-async def test_a_stream_shows_what_the_journal_has_and_ends_at_the_pause() -> None:
+async def test_stream_shows_the_journal_and_ends_at_the_pause() -> None:
     async with engine(Desk()) as client, working(client):
         async with client.stream(CLERK, "erase") as events:
             kinds = [event.type async for event in events]
@@ -148,7 +148,7 @@ async def test_a_stream_shows_what_the_journal_has_and_ends_at_the_pause() -> No
     assert (later[0], later[-1]) == ("answered", "turn_ended")
 
 
-async def test_events_of_a_turn_wait_for_its_worker_and_end_where_it_rests() -> None:
+async def test_events_wait_for_the_worker_and_end_at_a_pause() -> None:
     async with engine(Desk()) as client:
         turn_id = await client.submit(CLERK, "erase")
         kinds: list[str] = []
@@ -171,7 +171,7 @@ async def test_events_of_a_turn_wait_for_its_worker_and_end_where_it_rests() -> 
     assert kinds[-1] == "turn_ended"
 
 
-async def test_whoever_stops_waiting_stops_nothing() -> None:
+async def test_canceled_waiting_does_not_stop_the_turn() -> None:
     async with engine(Desk()) as client:
         with anyio.move_on_after(0.05):
             await client.run(CLERK, "hi")
@@ -181,7 +181,7 @@ async def test_whoever_stops_waiting_stops_nothing() -> None:
             assert (await client.resume(turn_id)).outcome is Outcome.FINISHED
 
 
-async def test_a_turn_that_nobody_will_drive_says_why() -> None:
+async def test_abandoned_job_is_reported_with_a_reason() -> None:
     async with engine(Desk(gives_up="its job failed")) as client:
         with (
             anyio.fail_after(60),
@@ -190,7 +190,7 @@ async def test_a_turn_that_nobody_will_drive_says_why() -> None:
             await client.run(CLERK, "hi")
 
 
-async def test_a_service_that_cannot_be_asked_for_a_moment_ends_no_waiting(caplog: pytest.LogCaptureFixture) -> None:
+async def test_temporary_service_failure_does_not_end_the_waiting(caplog: pytest.LogCaptureFixture) -> None:
     class Deaf(Desk):
         async def failure(self, turn_id: str, segment: int) -> str | None:
             raise RuntimeUnavailableError(f"the desk is closed to {turn_id}:{segment}")
@@ -206,7 +206,7 @@ async def test_a_service_that_cannot_be_asked_for_a_moment_ends_no_waiting(caplo
             assert (await client.resume(turn_id)).outcome is Outcome.FINISHED
 
 
-async def test_who_leaves_a_stream_at_its_first_event_has_submitted_the_turn() -> None:
+async def test_stream_left_at_the_first_event_has_submitted_the_turn() -> None:
     class Slow(Desk):
         async def submit(self, turn_id: str, segment: int) -> None:
             await anyio.sleep(0.05)
@@ -220,7 +220,7 @@ async def test_who_leaves_a_stream_at_its_first_event_has_submitted_the_turn() -
         assert [segment for _, segment in desk.submitted] == [1]
 
 
-async def test_recovery_leaves_alone_what_it_cannot_submit(caplog: pytest.LogCaptureFixture) -> None:
+async def test_recovery_skips_turns_refused_by_the_service(caplog: pytest.LogCaptureFixture) -> None:
     async with engine(Desk(broken=True)) as client:
         for _ in range(2):
             with pytest.raises(RuntimeUnavailableError):
@@ -229,7 +229,7 @@ async def test_recovery_leaves_alone_what_it_cannot_submit(caplog: pytest.LogCap
     assert caplog.text.count("is skipped: the desk is closed") == 2
 
 
-async def test_an_abort_needs_no_worker_for_a_turn_that_nobody_drives() -> None:
+async def test_abort_of_an_undriven_turn_needs_no_worker() -> None:
     desk = Desk()
     async with engine(desk) as client:
         turn_id = await client.submit(CLERK, "hi")
@@ -240,7 +240,7 @@ async def test_an_abort_needs_no_worker_for_a_turn_that_nobody_drives() -> None:
     assert desk.cancelled == [turn_id]
 
 
-async def test_a_service_that_cannot_be_reached_loses_no_turn_and_stops_no_abort(
+async def test_unreachable_service_loses_no_turn_and_prevents_no_abort(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with engine(Desk(broken=True)) as client:
@@ -254,7 +254,7 @@ async def test_a_service_that_cannot_be_reached_loses_no_turn_and_stops_no_abort
     assert "its job could not be canceled: the desk is closed" in caplog.text
 
 
-async def test_a_session_has_one_turn_and_a_message_to_a_paused_one_ends_it() -> None:
+async def test_session_has_a_single_turn_and_a_message_supersedes_a_pause() -> None:
     async with engine(Desk()) as client:
         await client.submit(CLERK, "erase", session="s1")
         with pytest.raises(SessionBusyError):
@@ -266,7 +266,7 @@ async def test_a_session_has_one_turn_and_a_message_to_a_paused_one_ends_it() ->
         assert (await client.get(first.id)).reason == "superseded"
 
 
-async def test_recovery_submits_what_was_left() -> None:
+async def test_recovery_submits_unsubmitted_turns() -> None:
     store, desk = MemoryStore(), Desk()
     async with engine(Desk(broken=True), store) as client:
         with pytest.raises(RuntimeUnavailableError):
@@ -277,7 +277,7 @@ async def test_recovery_submits_what_was_left() -> None:
     assert desk.submitted == [(turn.id, 1)]
 
 
-async def test_an_unknown_turn_is_unknown_there_too() -> None:
+async def test_unknown_turn_is_reported_as_unknown() -> None:
     async with engine(Desk()) as client:
         for call in (client.resume, client.abort, client.get):
             with pytest.raises(TurnNotFoundError):
@@ -286,11 +286,11 @@ async def test_an_unknown_turn_is_unknown_there_too() -> None:
             await client.answer("nobody", {"approval-1": True})
 
 
-async def test_the_local_runtime_leaves_turns_to_workers_where_it_is_told_to() -> None:
+async def test_local_runtime_can_leave_turns_to_workers() -> None:
     async with engine(Local(embedded=False, every=0.01)) as client, working(client):
         assert (await client.run(CLERK, "hi")).outcome is Outcome.FINISHED
 
 
-def test_a_store_of_this_process_alone_is_refused_where_workers_are_elsewhere() -> None:
+def test_private_store_is_refused_with_remote_workers() -> None:
     with pytest.raises(ConfigError, match="store memory: belongs to this process alone"):
         Engine(model=ScriptedModel("hi"), runtime=Desk())

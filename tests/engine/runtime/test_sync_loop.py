@@ -52,7 +52,7 @@ async def never(_: ModelRequest) -> str:
     return ""
 
 
-def test_a_turn_runs_and_its_session_goes_on(engine: Engine) -> None:
+def test_turn_runs_and_the_session_continues(engine: Engine) -> None:
     """All calls share an event loop, so a connection of the first serves the second."""
     first = engine.run_sync(CLERK, "hi", session="s")
     assert (first.outcome, first.text) == (Outcome.FINISHED, "One by one.")
@@ -62,7 +62,7 @@ def test_a_turn_runs_and_its_session_goes_on(engine: Engine) -> None:
     ]
 
 
-def test_one_loop_serves_all_calls_and_is_not_the_threads_own() -> None:
+def test_single_background_loop_serves_all_calls() -> None:
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def note(_: ModelRequest) -> str:
@@ -80,14 +80,14 @@ def test_one_loop_serves_all_calls_and_is_not_the_threads_own() -> None:
     assert loops[0].is_closed()
 
 
-def test_events_are_read_one_by_one(engine: Engine) -> None:
+def test_events_are_read_in_sequence(engine: Engine) -> None:
     with engine.stream_sync(CLERK, "hi") as events:
         seen = list(events)
     assert "".join(event.text for event in seen if isinstance(event, TextDeltaEvent)) == "One by one."
     assert isinstance(seen[-1], TurnEndedEvent)
 
 
-def test_a_stream_that_is_left_early_releases_its_turn(engine: Engine, store: str) -> None:
+def test_stream_left_early_releases_the_turn(engine: Engine, store: str) -> None:
     """By a break or an error. Another process may resume it at once."""
     left: list[str] = []
     with engine.stream_sync(SLOW, "hi") as events:
@@ -143,13 +143,13 @@ def test_an_answered_turn_is_recovered(store: str) -> None:
         assert [(one.id, one.text) for one in engine.recover_sync()] == [(turn.id, "Paid.")]
 
 
-def test_a_turn_may_run_while_another_one_is_streamed(engine: Engine) -> None:
+def test_turn_may_run_during_the_stream_of_another(engine: Engine) -> None:
     with engine.stream_sync(CLERK, "hi") as events:
         assert engine.run_sync(CLERK, "hello").outcome is Outcome.FINISHED
         assert isinstance(list(events)[-1], TurnEndedEvent)
 
 
-def test_what_a_turn_raises_is_raised() -> None:
+def test_error_of_a_turn_is_raised() -> None:
     """Before the block, if it cannot begin, and at its end, if it fails."""
     store = FaultyStore(MemoryStore(), at=1)
     with Engine(model=ScriptedModel("Hi."), store=store) as engine:
@@ -161,7 +161,7 @@ def test_what_a_turn_raises_is_raised() -> None:
             assert not isinstance(list(events)[-1], TurnEndedEvent)
 
 
-def test_the_error_of_the_block_is_the_one_that_is_raised() -> None:
+def test_error_of_the_block_takes_precedence() -> None:
     def fail(engine: Engine) -> None:
         with engine.stream_sync(CLERK, "hi") as events:
             list(events)
@@ -172,7 +172,7 @@ def test_the_error_of_the_block_is_the_one_that_is_raised() -> None:
         fail(engine)
 
 
-def test_a_session_that_is_busy_refuses_the_second_stream(engine: Engine) -> None:
+def test_busy_session_refuses_the_second_stream(engine: Engine) -> None:
     with (
         engine.stream_sync(SLOW, "hi", session="s"),
         pytest.raises(SessionBusyError),
@@ -182,7 +182,7 @@ def test_a_session_that_is_busy_refuses_the_second_stream(engine: Engine) -> Non
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_inside_an_event_loop_the_error_says_what_to_write(backend: str) -> None:
+def test_sync_call_inside_an_event_loop_raises_advice(backend: str) -> None:
     """Instead of a call that never returns."""
 
     async def inside() -> None:
@@ -326,7 +326,7 @@ def test_an_exception_from_a_signal_releases_the_turn(
         assert (turn.outcome, name in ("", turn.id)) == (Outcome.FINISHED, True)
 
 
-def test_an_engine_runs_on_after_an_exception_from_a_signal() -> None:
+def test_engine_continues_after_an_exception_from_a_signal() -> None:
     """The loop has no task of the interrupted call any more."""
 
     def handle(*_: object) -> None:
@@ -350,7 +350,7 @@ def test_an_engine_runs_on_after_an_exception_from_a_signal() -> None:
         signal.signal(signal.SIGALRM, earlier)
 
 
-def test_a_closed_engine_does_nothing() -> None:
+def test_closed_engine_raises() -> None:
     engine = Engine(model=ScriptedModel("Hi."))
     engine.close()
     with pytest.raises(EngineClosedError):

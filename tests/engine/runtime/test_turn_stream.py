@@ -58,7 +58,7 @@ def bills() -> ScriptedModel:
 
 
 @BOTH
-async def test_a_stream_has_an_id_and_after_its_events_a_result() -> None:
+async def test_stream_has_an_id_and_a_result_after_the_events() -> None:
     async with Engine(model=asks_and_says(), tools=[look]) as engine, engine.stream(CLERK, "hi") as events:
         with pytest.raises(ConfigError, match="no result yet: read its events to the end"):
             _ = events.result
@@ -78,7 +78,7 @@ async def test_the_last_event_is_enough_for_a_result() -> None:
         assert events.result.outcome is Outcome.FINISHED
 
 
-async def test_a_stream_that_was_left_early_has_no_result() -> None:
+async def test_stream_left_early_has_no_result() -> None:
     async with Engine(model=asks_and_says(), tools=[look]) as engine:
         async with engine.stream(CLERK, "hi") as events:
             await anext(events)
@@ -137,14 +137,14 @@ class Breaking:
                 yield item
 
 
-async def test_text_of_a_reply_that_is_tried_again_begins_again() -> None:
+async def test_text_of_a_retried_reply_begins_again() -> None:
     async with Engine(model=Breaking()) as engine, engine.stream(CLERK, "hi") as stream:
         text = "".join([part async for part in stream.text()])
         assert text == "All is well." * 2
         assert stream.result.text == "All is well."
 
 
-async def test_text_of_a_paused_turn_goes_on_after_the_answer() -> None:
+async def test_text_of_a_paused_turn_continues_after_the_answer() -> None:
     async with Engine(model=ScriptedModel(asks_for(("pay", {})), "Paid."), tools=[pay]) as engine:
         async with engine.stream(CLERK, "pay") as stream:
             assert [part async for part in stream.text()] == []
@@ -154,7 +154,7 @@ async def test_text_of_a_paused_turn_goes_on_after_the_answer() -> None:
             assert (resumed.turn_id, resumed.result.text) == (stream.turn_id, "Paid.")
 
 
-async def test_a_runtimes_replies_are_texts_as_a_whole() -> None:
+async def test_text_of_a_runtime_consists_of_whole_replies() -> None:
     """The worker does not stream, and the result comes from the journal."""
     store = MemoryStore()
     client = Engine(store=store, runtime=Local(every=0.01, embedded=False), models=lambda _: asks_and_says())
@@ -169,13 +169,13 @@ async def test_a_runtimes_replies_are_texts_as_a_whole() -> None:
             group.cancel_scope.cancel()
 
 
-async def test_an_error_of_the_driving_is_raised_by_the_block() -> None:
+async def test_driving_error_is_raised_by_the_block() -> None:
     with pytest.raises(ConfigError, match="no_such_tool"):
         async with Engine(model=ScriptedModel()).stream(Agent(name="A", tools=("no_such_tool",)), "hi"):
             pytest.fail("it began")
 
 
-async def test_results_have_the_type_of_their_agent_however_they_come() -> None:
+async def test_results_have_the_output_type_of_the_agent() -> None:
     async with Engine(model=bills(), agents=[BILLER]) as engine:
         async with engine.stream(BILLER, "x") as events:
             kinds = [event.type async for event in events]
@@ -187,7 +187,7 @@ async def test_results_have_the_type_of_their_agent_however_they_come() -> None:
         assert (await engine.get(turn.id, agent=BILLER)).require_output().total == 5
 
 
-async def test_a_recovered_turn_has_the_type_of_its_agent() -> None:
+async def test_recovered_turn_has_the_output_type_of_the_agent() -> None:
     store = MemoryStore()
     async with Engine(model=bills(), agents=[BILLER], store=store) as engine:
         await engine.submit(BILLER, "x")
@@ -195,7 +195,7 @@ async def test_a_recovered_turn_has_the_type_of_its_agent() -> None:
         assert turn.output == Invoice(total=5)
 
 
-async def test_get_takes_an_agent_that_is_not_registered() -> None:
+async def test_get_accepts_an_unregistered_agent() -> None:
     async with Engine(model=bills()) as engine:
         turn = await engine.run(BILLER, "x")
         assert (await engine.get(turn.id)).output == {"total": 5}
@@ -208,7 +208,7 @@ class Bill(BaseModel):
     due: str
 
 
-async def test_an_answer_that_no_longer_fits_is_json_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_outdated_answer_is_json_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A list of turns is shown after the agent's type has changed."""
     store, changed = MemoryStore(), Agent(name="Biller", output_type=Bill)
     turn = await Engine(model=bills(), store=store).run(BILLER, "x")
@@ -219,7 +219,7 @@ async def test_an_answer_that_no_longer_fits_is_json_with_a_warning(caplog: pyte
         await engine.get(turn.id, agent=changed)
 
 
-def test_the_sync_streams_have_the_same() -> None:
+def test_sync_streams_have_the_same_attributes() -> None:
     with Engine(model=asks_and_says(), tools=[look]) as engine, engine.stream_sync(CLERK, "hi") as stream:
         assert list(stream.text()) == ["I", " look.", "Nothing", " there."]
         assert stream.result.text == "Nothing there."
@@ -236,7 +236,7 @@ def test_the_sync_streams_have_the_same() -> None:
         assert resumed.result.text == "Paid."
 
 
-def test_a_sync_stream_has_no_result_before_its_end() -> None:
+def test_sync_stream_has_no_result_before_the_end() -> None:
     with Engine(model=asks_and_says(), tools=[look]) as engine, engine.stream_sync(CLERK, "hi") as stream:
         next(stream)
         with pytest.raises(ConfigError, match="no result yet"):
@@ -319,7 +319,7 @@ async def test_text_has_no_text_of_sub_agents() -> None:
 
 
 @pytest.mark.parametrize("attached", [False, True])
-async def test_sub_agents_elsewhere_are_read_from_their_journals(attached: bool) -> None:
+async def test_remote_sub_agent_events_are_read_from_journals(attached: bool) -> None:
     """A worker drives the turn, and its follower reads three journals."""
     store = MemoryStore()
     client, worker = team(store, embedded=False), team(store)
@@ -357,7 +357,7 @@ def turn_calls(family: Family) -> list[str]:
     return [fact.call for fact in facts if isinstance(fact, CallSettled)]
 
 
-async def test_a_resumed_stream_has_what_follows_in_its_sub_agent() -> None:
+async def test_resumed_stream_contains_only_new_sub_agent_events() -> None:
     """Its sub-agent's question was answered: its first events are not repeated, and both turns end."""
 
     def play(request: ModelRequest) -> ModelResponse | str:

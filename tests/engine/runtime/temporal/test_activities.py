@@ -99,21 +99,21 @@ async def _never(job: Job) -> bool:
     raise AssertionError(job)
 
 
-async def test_the_first_heartbeat_names_the_owner_before_the_turn_is_claimed() -> None:
+async def test_first_heartbeat_names_the_owner_before_the_claim() -> None:
     attempt = Attempt(7)
     assert await attempt.run() == {"state": "FINISHED", "outcome": "finished", "reason": "answered"}
     assert attempt.beats[0] == (["me"], [])
     assert attempt.work.abandoned == [NONE_ABANDONED]
 
 
-async def test_the_turn_is_taken_from_the_attempts_before_and_from_nobody_else() -> None:
+async def test_turn_is_taken_only_from_earlier_attempts() -> None:
     attempt = Attempt(7, before=(["dead"], [5]))
     await attempt.run()
     assert attempt.work.abandoned == [AbandonedDrivers(frozenset({"dead"}), frozenset({5}))]
     assert attempt.beats[0] == (["dead", "me"], [5])
 
 
-async def test_an_attempt_that_finds_another_driver_no_longer_claims_to_be_the_owner() -> None:
+async def test_attempt_finding_another_driver_no_longer_claims_ownership() -> None:
     """The driver may be this very process, for another job: the next attempt must not take the turn from it."""
     attempt = Attempt(
         TurnBusyError("t1", "me"), TurnBusyError("t1", "me"), TurnBusyError("t1", "me"), 9, awaits=([], [])
@@ -122,26 +122,26 @@ async def test_an_attempt_that_finds_another_driver_no_longer_claims_to_be_the_o
     assert attempt.beats[0] == (["me"], [])
 
 
-async def test_what_cannot_be_mended_by_another_attempt_is_not_tried_again() -> None:
+async def test_permanent_error_is_not_retried() -> None:
     with pytest.raises(ApplicationError, match="claimed by another driver") as raised:
         await Attempt(LeaseLostError("t1", 4)).run()
     assert (raised.value.type, raised.value.non_retryable) == ("LeaseLostError", True)
 
 
-async def test_a_store_that_cannot_be_reached_is_tried_again() -> None:
+async def test_unreachable_store_is_retried() -> None:
     with pytest.raises(ApplicationError, match="the disk is gone") as raised:
         await Attempt(StoreError("the disk is gone")).run()
     assert (raised.value.type, raised.value.non_retryable) == ("StoreError", False)
 
 
-async def test_dependencies_that_could_not_be_made_are_tried_again_and_missing_ones_are_not() -> None:
+async def test_failed_dependencies_are_retried_and_missing_are_not() -> None:
     for error in (CannotRunError("no factory"), CannotRunError("the database is gone", may_pass=True)):
         with pytest.raises(ApplicationError, match=str(error)) as raised:
             await Attempt(error).run()
         assert (raised.value.type, raised.value.non_retryable) == ("CannotRunError", not error.may_pass)
 
 
-async def test_a_bug_is_not_tried_again_and_what_it_says_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_is_not_retried_and_the_message_is_hidden(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ApplicationError, match="ValueError: see the log of the worker") as raised:
         await Attempt(ValueError("the key is sk-123")).run()
     assert raised.value.non_retryable
@@ -149,7 +149,7 @@ async def test_a_bug_is_not_tried_again_and_what_it_says_is_told_to_nobody(caplo
     assert "sk-123" in caplog.text
 
 
-async def test_a_heartbeat_that_is_not_understood_gives_nobody_up() -> None:
+async def test_unknown_heartbeat_abandons_no_driver() -> None:
     attempt = Attempt(7, before=(["dead"],))  # a heartbeat of another release
     await attempt.run()
     assert attempt.work.abandoned == [NONE_ABANDONED]

@@ -131,7 +131,7 @@ async def tool_runs(engine: Engine, turn_id: str) -> bool:
     return any(isinstance(fact, CallSettled) for _, fact in await engine.store.facts(turn_id))
 
 
-async def test_temporal_is_told_the_turns_id_and_nothing_that_anybody_said(fleet: Fleet) -> None:
+async def test_temporal_receives_only_the_turn_id(fleet: Fleet) -> None:
     async with fleet.worker(), fleet.engine() as client:
         turn = await client.run(CLERK, "hi", metadata={"key": PRIVATE})
         assert PRIVATE in turn.text
@@ -142,7 +142,7 @@ async def test_temporal_is_told_the_turns_id_and_nothing_that_anybody_said(fleet
     assert "Done" not in history
 
 
-async def test_a_job_is_one_activity_however_often_it_is_submitted_before_it_is_taken(fleet: Fleet) -> None:
+async def test_job_submitted_repeatedly_is_a_single_activity(fleet: Fleet) -> None:
     async with fleet.engine() as client:
         turn_id = await client.submit(CLERK, "hi")
         handle = (await fleet.temporal()).get_workflow_handle(workflow_id(turn_id, 1))
@@ -176,7 +176,7 @@ async def test_jobs_can_be_searched_by_agent_outcome_and_reason(fleet: Fleet) ->
         await until(lambda: _found(fleet, f'{OUTCOME} = "PAUSED"', paused.id))
 
 
-async def test_a_namespace_without_search_attributes_is_asked_for_them_by_a_worker(tmp_path: Path) -> None:
+async def test_missing_search_attributes_are_created_by_a_worker(tmp_path: Path) -> None:
     with TemporalServer(search_attributes=()) as server:
         fleet = Fleet(server, tmp_path)
         async with fleet.engine() as client:
@@ -189,7 +189,7 @@ async def test_a_namespace_without_search_attributes_is_asked_for_them_by_a_work
             await until(lambda: _found(fleet, f'{OUTCOME} = "finished"', turn.id))
 
 
-async def test_who_cancels_the_job_aborts_the_turn_and_what_finished_is_kept(fleet: Fleet) -> None:
+async def test_canceled_job_aborts_the_turn_and_keeps_finished_results(fleet: Fleet) -> None:
     async with fleet.worker(), fleet.engine() as client:
         turn_id = await client.submit(CLERK, "wait")
         await until(lambda: tool_runs(client, turn_id))
@@ -202,7 +202,7 @@ async def test_who_cancels_the_job_aborts_the_turn_and_what_finished_is_kept(fle
     assert CallStatus.OK in settled
 
 
-async def test_a_job_that_is_cancelled_before_a_worker_has_it_is_aborted_when_one_comes(fleet: Fleet) -> None:
+async def test_job_canceled_before_a_worker_is_aborted_by_the_next_worker(fleet: Fleet) -> None:
     async with fleet.engine() as client:
         turn_id = await client.submit(CLERK, "hi")
         await (await fleet.temporal()).get_workflow_handle(workflow_id(turn_id, 1)).cancel()
@@ -210,7 +210,7 @@ async def test_a_job_that_is_cancelled_before_a_worker_has_it_is_aborted_when_on
             assert (await client.resume(turn_id)).outcome is Outcome.ABORTED
 
 
-async def test_a_turn_whose_tools_no_worker_has_says_so_to_whoever_waits(fleet: Fleet) -> None:
+async def test_missing_tools_are_reported_to_the_waiting_client(fleet: Fleet) -> None:
     """The job fails once, and is not tried again; a worker with the tool takes the turn up by the next sweep."""
     async with fleet.engine() as client:
         async with fleet.worker():
@@ -223,9 +223,7 @@ async def test_a_turn_whose_tools_no_worker_has_says_so_to_whoever_waits(fleet: 
             await until(lambda: _has_ended(client, turn.id))
 
 
-async def test_what_an_error_quotes_stays_in_the_log_of_the_worker(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_quoted_error_text_stays_in_the_worker_log(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     def refuse(name: str) -> ScriptedModel:
         raise ValueError(f"{name}: 401 for the key {PRIVATE}")
 
@@ -242,7 +240,7 @@ async def test_what_an_error_quotes_stays_in_the_log_of_the_worker(
     assert f"401 for the key {PRIVATE}" in caplog.text
 
 
-async def test_agents_have_queues_of_their_own(fleet: Fleet) -> None:
+async def test_agents_have_separate_queues(fleet: Fleet) -> None:
     painting = f"{fleet.queue}-gpu"
     queues = {"Painter": painting}
     async with fleet.engine(queues=queues) as client:
@@ -254,7 +252,7 @@ async def test_agents_have_queues_of_their_own(fleet: Fleet) -> None:
             assert (await client.resume(painter)).outcome is Outcome.FINISHED
 
 
-async def test_a_worker_keeps_to_the_number_of_turns_that_it_may_drive_at_once(fleet: Fleet) -> None:
+async def test_worker_respects_the_concurrency_limit(fleet: Fleet) -> None:
     async with fleet.worker(concurrency=2), fleet.engine() as client:
         turns = [await client.submit(CLERK, "wait") for _ in range(4)]
         await until(lambda: _driven(client, turns, 2))
@@ -264,7 +262,7 @@ async def test_a_worker_keeps_to_the_number_of_turns_that_it_may_drive_at_once(f
             await client.abort(turn_id)
 
 
-async def test_the_sweep_is_one_schedule_however_many_workers_ask_for_it(fleet: Fleet) -> None:
+async def test_several_workers_share_a_single_sweep_schedule(fleet: Fleet) -> None:
     async with fleet.worker(), fleet.worker(sweep=2.0):
         temporal = await fleet.temporal()
         described = temporal.get_schedule_handle(schedule_id(fleet.queue))
@@ -279,7 +277,7 @@ async def test_the_sweep_is_one_schedule_however_many_workers_ask_for_it(fleet: 
         await until(says_two_seconds)
 
 
-async def test_a_server_that_cannot_be_reached_is_said_to_be_so_and_the_turn_is_there(tmp_path: Path) -> None:
+async def test_unreachable_server_is_reported_and_the_turn_is_kept(tmp_path: Path) -> None:
     runtime = Temporal("127.0.0.1:1")
     async with Engine(model=ScriptedModel("hi"), store=f"sqlite:///{tmp_path / 't.db'}", runtime=runtime) as engine:
         with pytest.raises(RuntimeUnavailableError, match=r"turn \w+ is written.*Temporal at 127.0.0.1:1") as raised:
@@ -295,12 +293,12 @@ async def test_a_server_that_cannot_be_reached_is_said_to_be_so_and_the_turn_is_
 @pytest.mark.parametrize(
     "wrong", [{"concurrency": 0}, {"rate": -1.0}, {"heartbeat": 0.0}, {"patience": 1.0}, {"drain": -1.0}, {"sweep": 0}]
 )
-def test_a_number_that_is_out_of_range_is_refused(wrong: dict[str, float]) -> None:
+def test_number_out_of_range_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Temporal("127.0.0.1:1", **wrong)  # type: ignore[arg-type]
 
 
-def test_a_runtime_is_one_engines() -> None:
+def test_runtime_belongs_to_a_single_engine() -> None:
     runtime = Temporal("127.0.0.1:1")
     Engine(model=ScriptedModel("hi"), store=MemoryStore(), runtime=runtime)
     with pytest.raises(ConfigError, match="belongs to another engine"):
