@@ -13,11 +13,11 @@ from turnwright.store import MemoryStore, SqliteStore, open_store
 from turnwright.store.postgres.store import PostgresStore
 
 
-def test_memory_is_the_store_in_memory() -> None:
+def test_memory_address_is_the_store_in_memory() -> None:
     assert isinstance(open_store("memory:"), MemoryStore)
 
 
-def test_four_slashes_are_an_absolute_path(tmp_path: Path) -> None:
+def test_address_with_four_slashes_is_an_absolute_path(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'turns.db'}")
     assert isinstance(store, SqliteStore)
     assert store.path == tmp_path / "turns.db"
@@ -25,7 +25,7 @@ def test_four_slashes_are_an_absolute_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "synchronous"), [("", 2), ("?durability=full", 2), ("?durability=normal", 1)])
-def test_an_option_says_what_a_sqlite_store_survives(tmp_path: Path, options: str, synchronous: int) -> None:
+def test_durability_option_sets_the_sqlite_level(tmp_path: Path, options: str, synchronous: int) -> None:
     """SQLite calls it `synchronous`, 2 for FULL; an acknowledged append survives a loss of power unless one says so."""
     store = open_store(f"sqlite:///{tmp_path / 'turns.db'}{options}")
     assert isinstance(store, SqliteStore)
@@ -36,21 +36,21 @@ def test_an_option_says_what_a_sqlite_store_survives(tmp_path: Path, options: st
 
 
 @pytest.mark.parametrize("options", ["durability=half", "durability=", "speed=high", "durability=normal&speed", "full"])
-def test_an_option_that_is_unknown_is_refused_with_those_that_are_taken(tmp_path: Path, options: str) -> None:
+def test_unknown_option_is_refused_with_the_known_options(tmp_path: Path, options: str) -> None:
     """And no file is made."""
     with pytest.raises(ConfigError, match="durability=full or durability=normal"):
         open_store(f"sqlite:///{tmp_path / 'turns.db'}?{options}")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_sqlite_file_that_is_not_there_is_made_only_if_asked_for(tmp_path: Path) -> None:
+def test_missing_sqlite_file_is_created_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no store .*turns\.db: "):
         open_store(f"sqlite:///{tmp_path / 'turns.db'}?durability=normal", create=False)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
-def test_a_postgresql_address_goes_to_psycopg_as_it_is(scheme: str) -> None:
+def test_postgresql_address_reaches_psycopg_unchanged(scheme: str) -> None:
     """Nothing is connected before the first use: nobody answers there."""
     store = open_store(f"{scheme}://me@127.0.0.1:1/turns?application_name=x", create=False)
     assert isinstance(store, PostgresStore)
@@ -81,7 +81,7 @@ def test_psycopg_is_needed_only_for_postgresql() -> None:
 @pytest.mark.parametrize(
     "address", ["mysql://me:se@cret@host/x", "postgresql:/me:secret@host/x", "sqlite://me:secret@x"]
 )
-def test_what_may_be_a_password_is_not_repeated(address: str) -> None:
+def test_possible_password_is_not_repeated(address: str) -> None:
     with pytest.raises(ConfigError) as error:
         open_store(address)
     assert "cret" not in str(error.value)
@@ -90,13 +90,13 @@ def test_what_may_be_a_password_is_not_repeated(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["", "turns.db", "sqlite:", "sqlite:///", "sqlite:////", "mysql:///x", "sqlite://x"]
 )
-def test_another_address_is_refused_with_those_that_are_taken(address: str) -> None:
+def test_unknown_address_is_refused_with_the_known_forms(address: str) -> None:
     with pytest.raises(ConfigError, match=r"sqlite:///relative\.db"):
         open_store(address)
 
 
 @pytest.mark.parametrize("path", ["turns.db", "/data/turns.db"])
-def test_a_path_is_refused_with_its_address(path: str) -> None:
+def test_path_is_refused_with_the_matching_address(path: str) -> None:
     with pytest.raises(ConfigError) as error:
         open_store(path)
     assert f"for a SQLite file, write sqlite:///{path}; else use memory:" in str(error.value)

@@ -18,7 +18,7 @@ def test_turns_without_names_are_no_agent(nameless: str | None) -> None:
     assert {one.agent for one in found.spending} == {"Tidier"}
 
 
-def test_groups_of_the_same_rows_are_made_once_while_few_others_are_asked_for() -> None:
+def test_groups_of_the_same_rows_are_cached() -> None:
     """Other rows, or other groups of the same rows, are not mixed up with them."""
     rows, known = [("Tidier", "scripted", "finished", "answered", 1.0, MEASURES)], KnownGroups()
     first = known.of(rows, Grouping.BOTH)

@@ -48,7 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store(server.new_database())
 
 
-async def test_columns_of_a_resumed_turn_agree_with_its_facts(store: Store) -> None:
+async def test_columns_of_a_resumed_turn_agree_with_the_facts(store: Store) -> None:
     facts, columns = await paused_and_resumed(store)
     check_columns(facts, columns)
     assert columns.appends[-1].last == len(facts)

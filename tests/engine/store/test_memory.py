@@ -32,7 +32,7 @@ class TestMemoryStore(StoreSuite):
         return MemoryBench()
 
 
-def test_nobody_else_can_write_to_it() -> None:
+def test_memory_store_is_not_shared() -> None:
     """So nobody has to look at its inboxes now and then."""
     assert not MemoryStore().shared
 
@@ -51,13 +51,13 @@ class SlowToLook(MemoryStore):
         return await super().inbox(turn_id)
 
 
-def test_what_a_subclass_does_is_not_taken_for_inline() -> None:
+def test_subclass_methods_are_not_treated_as_inline() -> None:
     """It may suspend, as these do."""
     assert [store().inline for store in (MemoryStore, SlowToWrite, SlowToLook)] == [True, False, False]
 
 
 @pytest.mark.anyio
-async def test_a_forged_count_that_no_database_holds_hides_no_turn() -> None:
+async def test_forged_count_beyond_63_bits_hides_no_turn() -> None:
     """The summaries of this store are in SQLite, whose largest integer has 63 bits."""
     store, (_, facts) = MemoryStore(), TurnMachine.start(StartedInput(prompt="hi"))
     for name, count in (("sound", 1), ("forged", 2**63)):

@@ -15,12 +15,12 @@ KINDS, PAYLOADS = join_facts(WRITTEN.facts)
 LINES = PAYLOADS.split("\n")
 
 
-def test_an_append_is_read_from_each_of_its_facts_on() -> None:
+def test_append_is_readable_from_each_fact() -> None:
     for after in range(len(FACTS) + 1):
         assert facts_of("t1", [(1, KINDS, PAYLOADS)], "here", after) == FACTS[after:]
 
 
-def test_an_append_has_the_payloads_of_its_facts() -> None:
+def test_append_row_contains_the_payloads_of_the_facts() -> None:
     """Also if one of them cannot be written as UTF-8."""
     odd = [
         structs.replace(fact, text="half \ud83d") if isinstance(fact, ModelReplied) else fact for fact in WRITTEN.facts
@@ -30,7 +30,7 @@ def test_an_append_has_the_payloads_of_its_facts() -> None:
     assert join_facts(odd[1:]) != join_facts(WRITTEN.facts[1:])
 
 
-def test_rows_of_one_fact_and_of_several_are_one_journal() -> None:
+def test_rows_of_single_and_several_facts_form_a_journal() -> None:
     """An append of one fact is such a row. Line breaks do not split it."""
     first, *rest = WRITTEN.facts
     spread = first.payload().replace(",", ",\n", 1)
@@ -50,11 +50,11 @@ def test_rows_of_one_fact_and_of_several_are_one_journal() -> None:
         (("1", KINDS, PAYLOADS), "fact 1 of the journal: its seq is damaged"),
     ],
 )
-def test_the_damaged_fact_of_an_append_is_named(row: Columns, said: str) -> None:
+def test_damaged_fact_of_an_append_is_named(row: Columns, said: str) -> None:
     with pytest.raises(UnreadableTurnError, match=said):
         facts_of("t1", [row], "here")
 
 
-def test_a_damaged_fact_before_those_that_are_asked_for_is_not_read() -> None:
+def test_damaged_fact_before_the_requested_facts_is_not_read() -> None:
     row = (1, KINDS, "\n".join(["no JSON", *LINES[1:]]))
     assert facts_of("t1", [row], "here", after=1) == FACTS[1:]

@@ -55,7 +55,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_store_of_a_package_opens_by_its_address() -> None:
+def test_store_of_a_package_opens_by_address() -> None:
     store = open_store("other://place")
     assert isinstance(store, MemoryStore)
     assert (type(store).__name__, vars(store)["place"]) == ("OtherStore", "other://place")
@@ -64,7 +64,7 @@ def test_a_store_of_a_package_opens_by_its_address() -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_built_in_scheme_cannot_be_taken() -> None:
+def test_built_in_scheme_cannot_be_replaced() -> None:
     assert find_scheme("sqlite:///turns.db") in SCHEMES
 
 
@@ -79,7 +79,7 @@ def test_a_built_in_scheme_cannot_be_taken() -> None:
         ("wrong:x", "store wrong:...: other_store cannot be used .*install what its package needs"),
     ],
 )
-def test_a_broken_entry_point_is_named_with_its_package_and_breaks_no_other(address: str, words: str) -> None:
+def test_broken_entry_point_is_named_and_affects_no_other(address: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         open_store(address)
     assert outlives_process("other://place")
@@ -87,7 +87,7 @@ def test_a_broken_entry_point_is_named_with_its_package_and_breaks_no_other(addr
 
 
 @pytest.mark.usefixtures("packages")
-def test_an_unknown_scheme_is_refused_with_all_that_there_are() -> None:
+def test_unknown_scheme_is_refused_with_all_known_schemes() -> None:
     with pytest.raises(ConfigError) as error:
         open_store("mysql:///x")
     said = str(error.value)
@@ -97,7 +97,7 @@ def test_an_unknown_scheme_is_refused_with_all_that_there_are() -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_store_that_tells_nobody_is_not_opened_to_notify() -> None:
+def test_store_without_notifications_is_refused_for_notify() -> None:
     for address in ("other://place", "memory:"):
         with pytest.raises(ConfigError, match="cannot notify"):
             open_store(address, notify=True)
@@ -109,14 +109,14 @@ def test_only_a_store_in_a_file_has_a_path() -> None:
         assert split_file(address) == (address, "")
 
 
-def test_only_turns_in_memory_end_with_their_process() -> None:
+def test_only_memory_stores_end_with_the_process() -> None:
     assert not outlives_process("memory:")
     assert outlives_process("sqlite:///turns.db")
     assert outlives_process("a name that somebody gave it")
 
 
 @pytest.mark.slow
-def test_the_command_line_runs_a_turn_in_the_store_of_a_package(packages: Path) -> None:
+def test_command_line_uses_the_store_of_a_package(packages: Path) -> None:
     """With a model of the same kind: both are found by the entry points of one installed package."""
     model = (
         "from turnwright.model import Provider, ScriptedModel\n"

@@ -25,12 +25,12 @@ from turnwright.store.sessions import MOST_TITLE, SessionInfo, checked_title, de
         ("👩‍🔬 looks", "👩‍🔬 looks"),
     ],
 )
-def test_a_first_title_is_the_beginning_of_the_prompt(prompt: str, title: str) -> None:
+def test_first_title_is_the_beginning_of_the_prompt(prompt: str, title: str) -> None:
     assert default_title(prompt) == title
 
 
 @given(st.text())
-def test_every_first_title_is_a_title_or_empty(prompt: str) -> None:
+def test_every_first_title_is_valid_or_empty(prompt: str) -> None:
     """It is at most 60 characters on one line, without control characters."""
     title = default_title(prompt)
     assert len(title) <= 60
@@ -39,7 +39,7 @@ def test_every_first_title_is_a_title_or_empty(prompt: str) -> None:
         assert checked_title(title) == title
 
 
-def test_a_title_is_stored_on_one_line() -> None:
+def test_title_is_stored_on_a_single_line() -> None:
     assert checked_title(" My\ntitle \x1b ") == "My title"
     assert checked_title("x" * MOST_TITLE) == "x" * MOST_TITLE
 
@@ -53,12 +53,12 @@ def test_a_title_is_stored_on_one_line() -> None:
         (None, "must be text, not NoneType"),
     ],
 )
-def test_what_is_no_title_is_refused(title: str, why: str) -> None:
+def test_invalid_title_is_refused(title: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         checked_title(title)
 
 
-def test_a_damaged_row_is_listed_with_empty_values() -> None:
+def test_damaged_row_is_listed_with_empty_values() -> None:
     assert session_info((b"x", "\udc80", -1, "x", None, 5, None)) == SessionInfo(
         "", "", 0, 0.0, 0.0, None, -(2**63 - 1)
     )

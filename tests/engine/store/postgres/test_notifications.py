@@ -98,7 +98,7 @@ async def post(store: PostgresStore) -> None:
 
 
 @pytest.mark.parametrize("write", [make, append, let_go, post])
-async def test_who_watches_is_woken_by_what_another_process_writes(place: Place, write: Write) -> None:
+async def test_watcher_is_woken_by_writes_of_another_process(place: Place, write: Write) -> None:
     """It created the turn, appended to it, released it, or posted to it."""
     listener, teller = place.open(), place.open(notify=True)
     if write is not make:
@@ -109,7 +109,7 @@ async def test_who_watches_is_woken_by_what_another_process_writes(place: Place,
             await changed(NEVER)
 
 
-async def test_what_was_written_before_the_wait_is_not_waited_for(place: Place) -> None:
+async def test_earlier_write_ends_the_wait_at_once(place: Place) -> None:
     """Whether the word of it came before the wait began, or comes then."""
     listener, teller, written = place.open(), place.open(notify=True), Written()
     claim = await written.create(teller)
@@ -122,7 +122,7 @@ async def test_what_was_written_before_the_wait_is_not_waited_for(place: Place) 
             await changed(NEVER)
 
 
-async def test_who_is_told_nothing_of_a_turn_waits_on(place: Place) -> None:
+async def test_watcher_without_a_notification_keeps_waiting(place: Place) -> None:
     """A quiet store does not notify, and a notification of another turn wakes only that turn's watchers."""
     listener, quiet, teller = place.open(), place.open(), place.open(notify=True)
     await quiet.release(await Written("t1").create(quiet))
@@ -151,7 +151,7 @@ async def test_who_is_told_nothing_of_a_turn_waits_on(place: Place) -> None:
             group.cancel_scope.cancel()
 
 
-async def test_all_who_watch_in_a_process_share_one_connection_while_they_wait(place: Place) -> None:
+async def test_watchers_of_a_process_share_a_connection_while_waiting(place: Place) -> None:
     """There is none before the first of them waits, and none after the last has gone."""
     listener, teller = place.open(), place.open(notify=True)
     await teller.release(await make(teller))
@@ -178,7 +178,7 @@ async def gone(place: Place) -> None:
 
 
 @pytest.mark.slow
-async def test_a_connection_that_was_lost_is_made_again(place: Place) -> None:
+async def test_lost_connection_is_restored(place: Place) -> None:
     """Meanwhile a wait takes its full time. After the reconnect all watchers are woken: notifications were missed."""
     listener, teller = place.open(), place.open(notify=True)
     await teller.release(await make(teller))
@@ -193,7 +193,7 @@ async def test_a_connection_that_was_lost_is_made_again(place: Place) -> None:
                 await changed(NEVER)
 
 
-async def test_who_cannot_listen_waits_for_the_time(postgres_server: PostgresServer) -> None:
+async def test_watcher_unable_to_listen_waits_for_the_timeout(postgres_server: PostgresServer) -> None:
     """As with a server that is down or accepts no connections: readers get the error, watchers do not."""
     store = PostgresStore(
         postgres_server.address.replace(postgres_server.address.rpartition(":")[2], "1/db"), patience=1
@@ -205,7 +205,7 @@ async def test_who_cannot_listen_waits_for_the_time(postgres_server: PostgresSer
     await store.aclose()
 
 
-async def test_a_store_that_is_closed_lets_those_who_wait_go(place: Place) -> None:
+async def test_closed_store_releases_the_watchers(place: Place) -> None:
     """Their next read fails, and they wait no longer than they said. Nothing listens any more."""
     store = place.open()
     async with hearing(store) as changed:
@@ -225,7 +225,7 @@ async def look(n: int) -> str:
     return f"nothing at {n}"
 
 
-async def test_a_turn_is_followed_as_it_is_told(place: Place) -> None:
+async def test_notified_follower_receives_a_turn_to_the_end(place: Place) -> None:
     """From its beginning to its end, by somebody who would not look again for an hour."""
     model = ScriptedModel(*(asks_for(("look", {"n": n})) for n in range(3)), "Nothing there.")
     async with (
@@ -241,7 +241,7 @@ async def test_a_turn_is_followed_as_it_is_told(place: Place) -> None:
         assert heard[-1].type == "turn_ended"
 
 
-async def test_who_follows_may_stop_in_another_task(place: Place) -> None:
+async def test_follower_may_stop_in_another_task(place: Place) -> None:
     """Any task may close a generator. The connection is closed too."""
     async with Engine(model=ScriptedModel("Done."), store=place.open()) as engine:
         claim = await Written().create(engine.store)

@@ -27,7 +27,7 @@ async def connection(postgres_server: PostgresServer) -> AsyncIterator[Connectio
 
 
 @pytest.mark.parametrize("text", ["", "'\"\\,{}()$1 %(text)s\n\x1f\u2028 é 漢 🙂", LONG])
-async def test_values_arrive_as_they_are(connection: Connection, text: str) -> None:
+async def test_values_arrive_unchanged(connection: Connection, text: str) -> None:
     values = {"text": text, "texts": ["a", text], "number": 0.1}
     for _ in range(2):
         ((echoed,),) = await run_together(connection, (ECHO, values))
@@ -35,7 +35,7 @@ async def test_values_arrive_as_they_are(connection: Connection, text: str) -> N
         assert json.loads(echoed[1]) == ["a", text]
 
 
-async def test_nothing_is_nothing(connection: Connection) -> None:
+async def test_null_arrives_as_null(connection: Connection) -> None:
     found = await run_together(connection, (ECHO, {"text": None, "texts": [], "number": None}))
     assert found == [[(None, "[]", None)]]
 
@@ -45,7 +45,7 @@ async def test_a_text_with_nul_is_refused(connection: Connection) -> None:
         await run_together(connection, (ECHO, {"text": "cut\x00off", "texts": [], "number": 1}))
 
 
-async def test_a_statement_that_fails_undoes_those_before_it(connection: Connection) -> None:
+async def test_failing_statement_undoes_earlier_statements(connection: Connection) -> None:
     """They are one transaction."""
     await connection.execute("CREATE TABLE kept (n int PRIMARY KEY)")
     insert = Statement("insert", "INSERT INTO kept VALUES (%(n)s) RETURNING n::text")

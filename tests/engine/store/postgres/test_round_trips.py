@@ -15,7 +15,7 @@ from turnwright_testing.store_suite import Written
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_append_and_a_read_are_one_round_trip_each(postgres_server: PostgresServer) -> None:
+async def test_append_and_read_take_a_round_trip_each(postgres_server: PostgresServer) -> None:
     """Independent of what waits in the inbox, what the append consumes, and whether it is prepared."""
     address = postgres_server.new_schema()
     parts = urlsplit(address)
@@ -42,7 +42,7 @@ async def test_an_append_and_a_read_are_one_round_trip_each(postgres_server: Pos
     assert counted == [1] * 9 + [1, 0] * 9
 
 
-async def test_a_late_turn_of_a_session_costs_what_an_early_one_does(postgres_server: PostgresServer) -> None:
+async def test_late_turn_of_a_session_costs_as_much_as_an_early_turn(postgres_server: PostgresServer) -> None:
     """The process keeps the history: a turn asks for the one before it, and for the number of the others."""
     parts = urlsplit(address := postgres_server.new_schema())
     assert parts.hostname is not None

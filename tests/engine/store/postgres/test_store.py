@@ -162,7 +162,7 @@ class Claimers:
         self._exits.close()
 
 
-async def test_of_two_processes_that_claim_at_once_one_gets_the_turn(bench: PostgresBench) -> None:
+async def test_simultaneous_claims_have_a_single_winner(bench: PostgresBench) -> None:
     store = await bench.open()
     await store.release(await Written().create(store))
     with Claimers(bench.address, 2) as claimers:
@@ -170,7 +170,7 @@ async def test_of_two_processes_that_claim_at_once_one_gets_the_turn(bench: Post
         assert await store.is_driven("t1")
 
 
-async def test_a_process_that_was_killed_drives_nothing(bench: PostgresBench) -> None:
+async def test_killed_process_drives_no_turn(bench: PostgresBench) -> None:
     """As soon as the server has seen its socket closed, nobody has to wait any longer."""
     store = await bench.open()
     await store.release(await Written().create(store))
@@ -204,7 +204,7 @@ anyio.run(main)
 """
 
 
-async def test_a_worker_that_outlives_its_driver_holds_nothing_of_it(bench: PostgresBench) -> None:
+async def test_worker_outliving_the_driver_holds_no_lock(bench: PostgresBench) -> None:
     """Neither the lock of the driver, nor what its last transaction had locked; while the driver lives it has both."""
     store = await bench.open()
     await store.release(await Written().create(store))
@@ -218,7 +218,7 @@ async def test_a_worker_that_outlives_its_driver_holds_nothing_of_it(bench: Post
             assert (await store.claim("t1")).crashed
 
 
-async def test_who_lost_the_lock_takes_it_again_with_the_next_append(bench: PostgresBench) -> None:
+async def test_lost_lock_is_taken_again_with_the_next_append(bench: PostgresBench) -> None:
     """Under the same name, so that its turns look driven again."""
     store, other, written = await bench.open(), await bench.open(), Written()
     claim = await written.create(store)
@@ -230,7 +230,7 @@ async def test_who_lost_the_lock_takes_it_again_with_the_next_append(bench: Post
     assert store.owner == owner
 
 
-async def test_who_makes_a_turn_for_others_takes_no_lock(bench: PostgresBench) -> None:
+async def test_submitting_process_takes_no_lock(bench: PostgresBench) -> None:
     """A process that only submits turns needs no session for it."""
     store, written = await bench.open(), Written()
     await store.create(written.new, written.facts, written.status, driven=False)
@@ -238,7 +238,7 @@ async def test_who_makes_a_turn_for_others_takes_no_lock(bench: PostgresBench) -
     assert await bench.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", name) == []
 
 
-async def test_who_cannot_have_its_lock_back_takes_another_name(bench: PostgresBench) -> None:
+async def test_process_unable_to_regain_the_lock_takes_another_name(bench: PostgresBench) -> None:
     """As when the server has not noticed that the old session is gone: what that one claimed still looks driven."""
     store, written = PostgresStore(bench.address, patience=1), Written()
     bench.opened.append(store)
@@ -252,7 +252,7 @@ async def test_who_cannot_have_its_lock_back_takes_another_name(bench: PostgresB
         assert await (await bench.open()).is_driven("t1")
 
 
-async def test_many_who_ask_at_once_whether_a_driver_lives_agree(bench: PostgresBench) -> None:
+async def test_simultaneous_checks_of_a_driver_agree(bench: PostgresBench) -> None:
     """None of them takes another's question for the driver's lock."""
     store = await bench.open()
     await Written().create(store)
@@ -269,7 +269,7 @@ async def test_many_who_ask_at_once_whether_a_driver_lives_agree(bench: Postgres
 
 
 @pytest.mark.slow
-async def test_what_is_written_while_reads_are_cut_off_is_kept(bench: PostgresBench) -> None:
+async def test_writes_during_canceled_reads_are_kept(bench: PostgresBench) -> None:
     """A connection that is given back in the middle of a pipeline queues the next statement, and never sends it."""
     store, other = await bench.open(), await bench.open()
     await store.release(await Written("read").create(store))
@@ -293,7 +293,7 @@ async def test_what_is_written_while_reads_are_cut_off_is_kept(bench: PostgresBe
         group.cancel_scope.cancel()
 
 
-async def test_of_two_turns_of_a_session_that_are_made_at_once_one_is(bench: PostgresBench) -> None:
+async def test_simultaneous_turns_of_a_session_have_a_single_winner(bench: PostgresBench) -> None:
     """The other claim gets the driver's name."""
     made: list[Claim] = []
     busy: list[SessionBusyError] = []
@@ -312,7 +312,7 @@ async def test_of_two_turns_of_a_session_that_are_made_at_once_one_is(bench: Pos
 
 
 @pytest.mark.slow
-async def test_a_server_that_was_stopped_and_started_is_gone_on_with(fragile: PostgresServer) -> None:
+async def test_restarted_server_is_used_again(fragile: PostgresServer) -> None:
     """An append in between says that nothing was written; the next one finds its turn, and the process its lock."""
     address, written = fragile.new_schema(), Written()
     await migrated(address)
@@ -331,7 +331,7 @@ async def test_a_server_that_was_stopped_and_started_is_gone_on_with(fragile: Po
 
 
 @pytest.mark.slow
-async def test_a_server_that_starts_again_is_waited_for(fragile: PostgresServer) -> None:
+async def test_restarting_server_is_awaited(fragile: PostgresServer) -> None:
     """Within the timeout, a driver does not notice it."""
     address, written = fragile.new_schema(), Written()
     await migrated(address)
@@ -353,7 +353,7 @@ async def _blocked(bench: PostgresBench) -> None:
 
 
 @pytest.mark.slow
-async def test_an_append_whose_answer_was_lost_is_not_said_to_have_failed(fragile: PostgresServer) -> None:
+async def test_append_with_a_lost_response_is_reported_as_unknown(fragile: PostgresServer) -> None:
     """Nobody knows whether the server wrote it; the error says so, and where to look."""
     bench, written = PostgresBench(fragile.new_schema()), Written()
     store = await bench.open()
@@ -381,7 +381,7 @@ async def test_an_append_whose_answer_was_lost_is_not_said_to_have_failed(fragil
 
 
 @pytest.mark.parametrize("method", ["append", "post", "claim", "delete"])
-async def test_a_task_that_is_cancelled_leaves_a_clean_connection(bench: PostgresBench, method: str) -> None:
+async def test_canceled_task_leaves_a_clean_connection(bench: PostgresBench, method: str) -> None:
     """As asyncio cancels: nothing is written, and the only connection of the store can be used at once."""
     store, written = PostgresStore(bench.address, connections=1), Written()
     bench.opened.append(store)
@@ -407,7 +407,7 @@ async def test_a_task_that_is_cancelled_leaves_a_clean_connection(bench: Postgre
     assert await store.inbox("t1") == []
 
 
-async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench: PostgresBench) -> None:
+async def test_started_write_is_finished_despite_cancellation(bench: PostgresBench) -> None:
     """As anyio cancels: the outcome of an append is known, a release is made, and a claim has the turn."""
     store, written = await bench.open(), Written()
     claim = await written.create(store)
@@ -446,7 +446,7 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
     assert await store.is_driven("t1")
 
 
-async def test_appends_go_on_after_appends_that_failed(bench: PostgresBench) -> None:
+async def test_appends_continue_after_failed_appends(bench: PostgresBench) -> None:
     """The server skips the rest of a pipeline that fails, also the preparation of a statement."""
     store, written = await bench.open(), Written()
     claim = await written.create(store)
@@ -458,7 +458,7 @@ async def test_appends_go_on_after_appends_that_failed(bench: PostgresBench) -> 
         assert await store.append(claim, (), written.status) == []
 
 
-async def test_an_append_sees_what_was_posted_while_it_waited(bench: PostgresBench) -> None:
+async def test_append_returns_messages_posted_during_the_wait(bench: PostgresBench) -> None:
     """A post that has the turn's row first is committed first, so its message waits once the append is made."""
     store, written = await bench.open(), Written()
     claim, waiting = await written.create(store), list[InboxItem]()
@@ -477,7 +477,7 @@ async def test_an_append_sees_what_was_posted_while_it_waited(bench: PostgresBen
     assert waiting == [InboxItem("t1", "abort", InboxKind.ABORT)]
 
 
-async def test_a_claim_whose_commit_fails_leaves_nothing_driven(postgres_server: PostgresServer) -> None:
+async def test_claim_with_a_failed_commit_leaves_no_driver(postgres_server: PostgresServer) -> None:
     """Nor does a failed release: the next claim is marked as after a crash."""
     bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()
@@ -498,7 +498,7 @@ async def test_a_claim_whose_commit_fails_leaves_nothing_driven(postgres_server:
     await bench.close()
 
 
-async def test_a_store_that_was_not_migrated_is_not_used(postgres_server: PostgresServer) -> None:
+async def test_unmigrated_store_is_refused(postgres_server: PostgresServer) -> None:
     """Opening it changes nothing in the database; the message says what to do."""
     bench, written = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
@@ -522,7 +522,7 @@ async def test_a_store_that_was_not_migrated_is_not_used(postgres_server: Postgr
     await bench.close()
 
 
-async def test_of_two_that_migrate_at_once_one_does(postgres_server: PostgresServer) -> None:
+async def test_simultaneous_migrations_run_once(postgres_server: PostgresServer) -> None:
     """The other waits, and finds it done."""
     address = postgres_server.new_schema()
     versions: list[tuple[int, int]] = []
@@ -538,7 +538,7 @@ async def test_of_two_that_migrate_at_once_one_does(postgres_server: PostgresSer
     assert await migrated(address) == done
 
 
-async def test_a_migration_that_began_is_finished_when_its_scope_is_cancelled(postgres_server: PostgresServer) -> None:
+async def test_started_migration_is_finished_despite_cancellation(postgres_server: PostgresServer) -> None:
     bench = PostgresBench(postgres_server.new_schema())
     store, versions = await bench.open(), list[tuple[int, int]]()
 
@@ -556,7 +556,7 @@ async def test_a_migration_that_began_is_finished_when_its_scope_is_cancelled(po
     await bench.close()
 
 
-async def test_a_store_of_a_newer_release_is_left_alone(postgres_server: PostgresServer) -> None:
+async def test_store_of_a_newer_release_is_refused(postgres_server: PostgresServer) -> None:
     bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()
     await store.migrate()
@@ -567,7 +567,7 @@ async def test_a_store_of_a_newer_release_is_left_alone(postgres_server: Postgre
     await bench.close()
 
 
-async def test_older_store_is_migrated_when_nobody_drives(postgres_server: PostgresServer) -> None:
+async def test_older_store_is_migrated_without_drivers(postgres_server: PostgresServer) -> None:
     """Until then the later release refuses each call; a driver of the older release would write as before."""
     bench, written = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
@@ -616,7 +616,7 @@ class LaterStore(PostgresStore):
     _schema = LATER_SCHEMA
 
 
-async def test_migration_fences_a_driver_that_lost_its_lock(postgres_server: PostgresServer) -> None:
+async def test_migration_fences_a_driver_with_a_lost_lock(postgres_server: PostgresServer) -> None:
     """Later reads fail and ask for an upgrade. A turn that waits for its first driver keeps epoch 0."""
     bench, written = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
@@ -666,7 +666,7 @@ async def test_failed_step_changes_nothing(postgres_server: PostgresServer) -> N
     await bench.close()
 
 
-async def test_a_failed_migration_changes_nothing(postgres_server: PostgresServer) -> None:
+async def test_failed_migration_changes_nothing(postgres_server: PostgresServer) -> None:
     """Its first steps are undone with the one that failed."""
     bench = PostgresBench(postgres_server.new_schema())
     await bench.execute("CREATE TABLE turnwright_facts ()")
@@ -677,7 +677,7 @@ async def test_a_failed_migration_changes_nothing(postgres_server: PostgresServe
     await bench.close()
 
 
-async def test_a_wrong_password_is_told_at_once_and_not_shown(postgres_server: PostgresServer) -> None:
+async def test_wrong_password_is_reported_at_once_and_hidden(postgres_server: PostgresServer) -> None:
     """Reads and claims fail with the same message: the reason and the place."""
     wrong = postgres_server.address.replace(":", ":not-", 2).replace("not-//", "//")
     store = PostgresStore(wrong, patience=60)
@@ -702,7 +702,7 @@ async def test_a_wrong_password_is_told_at_once_and_not_shown(postgres_server: P
         "postgresql://me:secret@host/db?colour=cret",
     ],
 )
-def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
+def test_unreadable_address_is_not_repeated(address: str) -> None:
     """The part that looks like a host may belong to a password."""
     with pytest.raises(ConfigError, match="percent-encoded") as error:
         PostgresStore(address)
@@ -718,11 +718,11 @@ def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
         ("postgresql://h1:1,h2:2/db", "postgresql://h1,h2:1,2/db"),
     ],
 )
-def test_a_store_is_named_without_user_and_password(address: str, place: str) -> None:
+def test_store_name_has_no_user_and_password(address: str, place: str) -> None:
     assert PostgresStore(address).place == place
 
 
-async def test_a_closed_store_raises_its_own_error(bench: PostgresBench) -> None:
+async def test_closed_store_raises_store_error(bench: PostgresBench) -> None:
     store = await bench.open()
     await store.turns()
     await store.aclose()
@@ -731,7 +731,7 @@ async def test_a_closed_store_raises_its_own_error(bench: PostgresBench) -> None
         await store.turns()
 
 
-async def test_closing_is_as_good_as_dying(bench: PostgresBench) -> None:
+async def test_closing_leaves_unreleased_turns_as_crashed(bench: PostgresBench) -> None:
     """A turn that was not released looks crashed to the next process."""
     store = await bench.open()
     await Written().create(store)
@@ -742,7 +742,7 @@ async def test_closing_is_as_good_as_dying(bench: PostgresBench) -> None:
     assert (await other.claim("t1")).crashed
 
 
-async def test_a_databases_own_isolation_changes_nothing(postgres_server: PostgresServer) -> None:
+async def test_default_isolation_of_the_database_has_no_effect(postgres_server: PostgresServer) -> None:
     """A driver that lost the turn while its append waited gets `LeaseLostError`, and no conflict."""
     address = postgres_server.new_schema() + "%20-cdefault_transaction_isolation%3Dserializable"
     await migrated(address)
@@ -762,7 +762,7 @@ async def test_a_databases_own_isolation_changes_nothing(postgres_server: Postgr
     await bench.close()
 
 
-async def test_of_two_deletes_at_once_one_finds_no_turn(bench: PostgresBench) -> None:
+async def test_second_of_two_simultaneous_deletes_finds_no_turn(bench: PostgresBench) -> None:
     """The one that waited for the other's locks."""
     store = await bench.open()
     await store.release(await Written().create(store))
@@ -778,12 +778,12 @@ async def test_of_two_deletes_at_once_one_finds_no_turn(bench: PostgresBench) ->
         await other.commit()
 
 
-def test_a_store_has_four_connections_and_waits_ten_seconds_for_one() -> None:
+def test_store_has_four_connections_and_a_ten_second_wait() -> None:
     connections = PostgresStore("postgresql://host/db")._connections  # noqa: SLF001 (only they know)
     assert (connections._most, connections._patience) == (4, 10)  # noqa: SLF001
 
 
-async def test_more_calls_than_connections_wait_for_each_other(bench: PostgresBench) -> None:
+async def test_excess_calls_wait_for_a_connection(bench: PostgresBench) -> None:
     store = PostgresStore(bench.address, connections=1)
     bench.opened.append(store)
     async with anyio.create_task_group() as group:
@@ -793,7 +793,7 @@ async def test_more_calls_than_connections_wait_for_each_other(bench: PostgresBe
 
 
 @pytest.mark.parametrize("turn_id", ["t\x001", "t\ud800"])
-async def test_an_id_that_postgresql_cannot_hold_is_refused(bench: PostgresBench, turn_id: str) -> None:
+async def test_unstorable_id_is_refused(bench: PostgresBench, turn_id: str) -> None:
     """NUL, and half a surrogate pair. Nothing is written."""
     store = await bench.open()
     with pytest.raises(StoreError, match="nothing was written"):
@@ -802,7 +802,7 @@ async def test_an_id_that_postgresql_cannot_hold_is_refused(bench: PostgresBench
 
 
 @pytest.mark.parametrize("payload", ["no JSON", '{"v":99}', '{"v":1,"number":"many"}'])
-async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: PostgresBench, payload: str) -> None:
+async def test_unreadable_fact_raises_store_error(bench: PostgresBench, payload: str) -> None:
     """`StoreError`, as for everything that cannot be read; it names the fact."""
     store = await bench.open()
     await Written().create(store)
@@ -811,7 +811,7 @@ async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: PostgresBen
         await store.facts("t1")
 
 
-async def test_the_facts_of_an_append_are_one_row(bench: PostgresBench) -> None:
+async def test_facts_of_an_append_are_a_single_row(bench: PostgresBench) -> None:
     store, written = await bench.open(), Written()
     await store.append(await written.create(store), written.answer(), written.status)
     kinds = [str(kinds) for (kinds,) in await bench.execute("SELECT kind FROM turnwright_facts ORDER BY seq")]
@@ -829,7 +829,7 @@ async def test_the_facts_of_an_append_are_one_row(bench: PostgresBench) -> None:
         ("UPDATE turnwright_inbox SET kind = 'x'", ["inbox", "post", "claim"]),
     ],
 )
-async def test_what_is_damaged_is_named_with_its_store(bench: PostgresBench, damage: str, methods: list[str]) -> None:
+async def test_damaged_data_is_reported_with_the_store(bench: PostgresBench, damage: str, methods: list[str]) -> None:
     store, item = await bench.open(), InboxItem("t1", "abort", InboxKind.ABORT)
     await store.release(await Written().create(store))
     await store.post(item)
@@ -851,7 +851,7 @@ async def test_what_is_damaged_is_named_with_its_store(bench: PostgresBench, dam
         "ALTER TABLE turnwright_turns ALTER agent TYPE bytea USING agent::bytea",
     ],
 )
-async def test_a_damaged_row_concerns_its_own_turn(postgres_server: PostgresServer, damage: str) -> None:
+async def test_damaged_row_affects_only_the_same_turn(postgres_server: PostgresServer, damage: str) -> None:
     """It is listed with its fault, and reading it raises."""
     bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()

@@ -129,7 +129,7 @@ async def play(path: Path, *, crowd: int) -> tuple[list[str], list[list[tuple[ob
 
 
 @both_loops
-async def test_a_group_leaves_behind_what_single_writes_do(tmp_path: Path) -> None:
+async def test_grouped_writes_equal_single_writes(tmp_path: Path) -> None:
     """Also with a lost lease, a taken seq, invalid text or the end of a turn: each gets the same outcome."""
     told, held = await play(tmp_path / "group.db", crowd=0)
     assert (told, held) == await play(tmp_path / "single.db", crowd=1000)
@@ -152,7 +152,7 @@ def recording(sizes: list[int], error: BaseException | None = None) -> CommitGro
 
 
 @both_loops
-async def test_what_comes_in_one_round_is_one_transaction() -> None:
+async def test_writes_of_a_round_are_a_single_transaction() -> None:
     """Also what comes in the next one, as long as the first has not been written."""
     sizes: list[int] = []
     writes, grouped = [Blank() for _ in range(50)], recording(sizes)
@@ -165,7 +165,7 @@ async def test_what_comes_in_one_round_is_one_transaction() -> None:
     assert grouped.under_way == 0
 
 
-async def test_a_transaction_that_fails_fails_for_all_of_it(bench: GroupingBench) -> None:
+async def test_failing_transaction_fails_for_every_write(bench: GroupingBench) -> None:
     """With a full disk each append fails and nothing is written. With room again, the same appends succeed."""
     store = await bench.open()
     turns = [await Turn.make(store, f"t{n}") for n in range(20)]
@@ -184,7 +184,7 @@ async def test_a_transaction_that_fails_fails_for_all_of_it(bench: GroupingBench
         assert await store.facts(turn.claim.turn) == list(enumerate(turn.written.facts, start=1))
 
 
-async def test_a_file_that_is_held_is_waited_for_once() -> None:
+async def test_locked_file_is_waited_for_once() -> None:
     """Not one after the other: all of them fail after one wait."""
     sizes: list[int] = []
     writes, grouped = [Blank() for _ in range(20)], recording(sizes, sqlite3.OperationalError("database is locked"))
@@ -195,7 +195,7 @@ async def test_a_file_that_is_held_is_waited_for_once() -> None:
     assert sizes == [20]
 
 
-def test_an_interrupt_tells_everybody() -> None:
+def test_interrupt_reaches_every_waiting_write() -> None:
     """Nobody takes for written what the process was stopped at."""
     writes = [Blank() for _ in range(3)]
     grouped = recording([], KeyboardInterrupt())
@@ -212,7 +212,7 @@ def test_an_interrupt_tells_everybody() -> None:
         assert isinstance(one.error, StoreError)
 
 
-async def test_few_turns_write_for_themselves(tmp_path: Path) -> None:
+async def test_few_turns_write_without_grouping(tmp_path: Path) -> None:
     """And many together: what is driven at the time counts."""
     store = SqliteStore(tmp_path / "turns.db", durability="normal", crowd=3)
     claims: list[Claim] = []
@@ -231,7 +231,7 @@ async def test_few_turns_write_for_themselves(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_a_write_waits_for_those_of_others_from_the_crowd_on(tmp_path: Path) -> None:
+async def test_write_waits_for_others_only_in_a_crowd(tmp_path: Path) -> None:
     """Until then it is made at once, also in a task that was canceled."""
     store = SqliteStore(tmp_path / "turns.db", durability="normal", crowd=2)
     made: list[bool] = []
@@ -247,9 +247,7 @@ async def test_a_write_waits_for_those_of_others_from_the_crowd_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("durability", "crowd"), [("full", 2), ("normal", 4)])
-async def test_a_crowd_is_smaller_where_a_commit_waits_for_the_disk(
-    tmp_path: Path, durability: Durability, crowd: int
-) -> None:
+async def test_crowd_is_smaller_with_slow_commits(tmp_path: Path, durability: Durability, crowd: int) -> None:
     store = SqliteStore(tmp_path / "turns.db", durability=durability)
     inline = []
     for n in range(crowd):
@@ -277,7 +275,7 @@ class SlowToLook(SqliteStore):
         return await super().inbox(turn_id)
 
 
-async def test_what_a_subclass_does_is_not_taken_for_inline(tmp_path: Path) -> None:
+async def test_subclass_methods_are_not_treated_as_inline(tmp_path: Path) -> None:
     stores = [kind(tmp_path / "turns.db") for kind in (SqliteStore, SlowToWrite, SlowToLook)]
     assert [store.inline for store in stores] == [True, False, False]
     for store in stores:
@@ -285,7 +283,7 @@ async def test_what_a_subclass_does_is_not_taken_for_inline(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("driven", [True, False])
-async def test_a_turn_whose_maker_is_cancelled_at_the_end_can_be_claimed(bench: GroupingBench, *, driven: bool) -> None:
+async def test_turn_with_a_canceled_creator_can_be_claimed(bench: GroupingBench, *, driven: bool) -> None:
     """It was made with others, but nobody has its claim: one that was to be driven is left as after a crash."""
     store, scope, second = await bench.open(), anyio.CancelScope(), Written("t2")
 

@@ -112,7 +112,7 @@ class Reader:
         return said.splitlines()
 
 
-def test_a_store_on_a_read_only_disk_is_read_and_searched_and_not_written(path: Path) -> None:
+def test_store_on_a_read_only_disk_is_readable_and_searchable(path: Path) -> None:
     with Reader(path) as reader:
         assert reader.says() == "True [('t1', 6)]"
         refused, found = reader.rest()
@@ -123,7 +123,7 @@ def test_a_store_on_a_read_only_disk_is_read_and_searched_and_not_written(path: 
 
 
 @pytest.mark.skipif(not _ROOT, reason="the folder is read-only for the writer too")
-def test_what_another_process_writes_meanwhile_is_read(path: Path) -> None:
+def test_concurrent_writes_of_another_process_are_read(path: Path) -> None:
     """Also when it begins after the reader, and when it has ended."""
     with Reader(path) as reader:
         assert reader.says() == "True [('t1', 6)]"
@@ -139,7 +139,7 @@ def test_what_another_process_writes_meanwhile_is_read(path: Path) -> None:
             assert late.rest()[-1] == reader.rest()[-1] == "['A zebra']"
 
 
-def test_a_log_without_its_index_is_refused_and_not_left_out(path: Path) -> None:
+def test_log_without_an_index_is_refused_and_not_ignored(path: Path) -> None:
     """Also by a process that has read the file before the log was there."""
     copy = path.parent.parent / "copy" / "turns.db"
     copy.parent.mkdir()

@@ -21,7 +21,7 @@ def files(path: Path) -> list[str]:
     return [file.name for file in path.parent.iterdir()]
 
 
-def test_a_driver_holds_its_lock_until_it_lets_go(path: Path) -> None:
+def test_driver_holds_the_lock_until_released(path: Path) -> None:
     """Also while, and after, others ask."""
     driver, other = OwnerLock(path), OwnerLock(path)
     name = driver.take()
@@ -31,11 +31,11 @@ def test_a_driver_holds_its_lock_until_it_lets_go(path: Path) -> None:
     assert files(path) == []
 
 
-def test_nobody_holds_a_lock_that_is_not_there(path: Path) -> None:
+def test_missing_lock_is_not_held(path: Path) -> None:
     assert not OwnerLock(path).is_held("1-0")
 
 
-def test_two_who_ask_at_once_about_a_dead_driver_agree(path: Path) -> None:
+def test_simultaneous_checks_of_a_dead_driver_agree(path: Path) -> None:
     """Neither takes the other's question for the driver; its file is removed."""
     dead = path.with_name("turns.db-owner-1-0")
     dead.touch()
@@ -45,7 +45,7 @@ def test_two_who_ask_at_once_about_a_dead_driver_agree(path: Path) -> None:
     assert files(path) == []
 
 
-def test_a_lock_that_cannot_be_made_is_the_stores_error(path: Path) -> None:
+def test_uncreatable_lock_raises_store_error(path: Path) -> None:
     """Every time: it is not held after the first try."""
     driver = OwnerLock(path.parent / "missing" / "turns.db")
     for _ in range(2):
@@ -71,7 +71,7 @@ sys.stdin.read()
 """
 
 
-def test_a_forked_worker_neither_holds_nor_gives_up_the_lock(path: Path) -> None:
+def test_forked_worker_neither_holds_nor_releases_the_lock(path: Path) -> None:
     """It is held exactly while the driver lives, also if a worker outlives it. The worker is a driver of its own."""
     with subprocess.Popen(
         [sys.executable, "-c", _DRIVER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

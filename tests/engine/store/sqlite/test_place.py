@@ -69,7 +69,7 @@ async def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_turn_whose_file_is_lost_does_not_finish(lose: Loss, file: Path) -> None:
+async def test_turn_with_a_lost_file_does_not_finish(lose: Loss, file: Path) -> None:
     """The error names the file, and says what to do; nothing runs after the model's next reply."""
     ran: list[str] = []
 
@@ -93,9 +93,7 @@ async def test_a_turn_whose_file_is_lost_does_not_finish(lose: Loss, file: Path)
     assert ran == ["cut"]
 
 
-async def test_a_file_that_is_lost_in_a_model_call_is_missed_before_the_calls_of_the_reply_run(
-    lose: Loss, file: Path
-) -> None:
+async def test_file_lost_in_a_model_call_is_noticed_before_the_tool_calls(lose: Loss, file: Path) -> None:
     ran: list[str] = []
 
     @tool
@@ -115,9 +113,7 @@ async def test_a_file_that_is_lost_in_a_model_call_is_missed_before_the_calls_of
     assert ran == []
 
 
-async def test_a_file_that_is_lost_in_the_last_model_call_is_missed_with_the_last_append(
-    lose: Loss, file: Path
-) -> None:
+async def test_file_lost_in_the_last_model_call_is_noticed_by_the_append(lose: Loss, file: Path) -> None:
     async def prepare(messages: tuple[Message, ...]) -> Sequence[Message]:
         lose(file)
         return messages
@@ -127,9 +123,7 @@ async def test_a_file_that_is_lost_in_the_last_model_call_is_missed_with_the_las
             await engine.run(AGENT, "go on")
 
 
-async def test_a_file_that_is_lost_after_the_last_append_is_missed_when_the_turn_is_released(
-    lose: Loss, file: Path
-) -> None:
+async def test_file_lost_after_the_last_append_is_noticed_at_the_release(lose: Loss, file: Path) -> None:
     def observe(event: TurnEvent) -> None:
         if event.type == "turn_ended":
             lose(file)
@@ -139,7 +133,7 @@ async def test_a_file_that_is_lost_after_the_last_append_is_missed_when_the_turn
             await engine.run(AGENT, "go on")
 
 
-async def test_every_call_of_a_store_whose_file_is_lost_says_so(lose: Loss, file: Path) -> None:
+async def test_every_call_of_a_store_with_a_lost_file_raises(lose: Loss, file: Path) -> None:
     """Also where turns are only looked for: a worker would look at a file that nobody else sees."""
     store, written = SqliteStore(file), Written()
     await store.release(await written.create(store))
@@ -159,7 +153,7 @@ async def test_every_call_of_a_store_whose_file_is_lost_says_so(lose: Loss, file
     await store.aclose()
 
 
-async def test_many_turns_are_told_that_their_file_is_lost(tmp_path: Path) -> None:
+async def test_concurrent_turns_all_report_the_lost_file(tmp_path: Path) -> None:
     """Also where their appends share a transaction."""
     file = tmp_path / "turns.db"
     store = SqliteStore(file, crowd=1)
@@ -171,7 +165,7 @@ async def test_many_turns_are_told_that_their_file_is_lost(tmp_path: Path) -> No
     await store.aclose()
 
 
-async def test_a_file_that_is_put_back_is_used_again(tmp_path: Path) -> None:
+async def test_restored_file_is_used_again(tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
 
     async with Engine(model=ScriptedModel("Done.", repeat=True), store=f"sqlite:///{file}") as engine:
@@ -183,7 +177,7 @@ async def test_a_file_that_is_put_back_is_used_again(tmp_path: Path) -> None:
         assert (await engine.resume(turn)).outcome is Outcome.FINISHED
 
 
-async def test_a_link_that_leads_elsewhere_counts_as_another_file(tmp_path: Path) -> None:
+async def test_redirected_link_counts_as_another_file(tmp_path: Path) -> None:
     """A process that opens the store by the same name finds no such turn."""
     link = tmp_path / "turns.db"
     (tmp_path / "first.db").touch()
@@ -198,7 +192,7 @@ async def test_a_link_that_leads_elsewhere_counts_as_another_file(tmp_path: Path
     await store.aclose()
 
 
-async def test_a_store_is_found_where_it_was_named_whatever_the_folder_is_now(tmp_path: Path) -> None:
+async def test_relative_path_stays_valid_after_a_change_of_folder(tmp_path: Path) -> None:
     """A relative path means the folder in which the store was opened."""
     before = Path.cwd()
     os.chdir(tmp_path)

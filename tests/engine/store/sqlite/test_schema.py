@@ -78,7 +78,7 @@ def dump(path: Path, *tables: str) -> list[tuple[object, ...]]:
         return [*rows, *other.execute("PRAGMA user_version")]
 
 
-async def test_older_file_is_refused_before_its_migration(later: LaterStore, path: Path) -> None:
+async def test_older_file_is_refused_before_migration(later: LaterStore, path: Path) -> None:
     """It can be opened; every other call names the command, and changes nothing."""
     before = dump(path, *_TABLES)
     for call in (
@@ -100,7 +100,7 @@ async def test_older_file_is_refused_before_its_migration(later: LaterStore, pat
     assert dump(path, *_TABLES) == before
 
 
-async def test_refusal_of_an_older_file_names_its_address(later: LaterStore, path: Path) -> None:
+async def test_refusal_of_an_older_file_names_the_address(later: LaterStore, path: Path) -> None:
     """An absolute path has four slashes."""
     with pytest.raises(ConfigError) as refused:
         await later.turns()
@@ -135,7 +135,7 @@ async def test_migrated_store_continues(later: LaterStore) -> None:
     assert (await later.get("new")).number == 4
 
 
-async def test_migrated_file_has_the_schema_of_a_new_one(later: LaterStore, path: Path) -> None:
+async def test_migrated_file_has_the_schema_of_a_new_file(later: LaterStore, path: Path) -> None:
     """Tables and indexes, to the letter."""
     await later.migrate()
     await LaterStore(path.with_name("new.db")).aclose()
@@ -173,7 +173,7 @@ async def test_migration_refuses_to_run_beside_a_driver(later: LaterStore, path:
     assert await later.migrate() == (OLDER, LATER)
 
 
-async def test_migration_fences_a_driver_that_looked_dead(path: Path) -> None:
+async def test_migration_fences_a_seemingly_dead_driver(path: Path) -> None:
     """Its next append fails. A turn that waits for its first driver keeps epoch 0."""
     older, later, written = SqliteStore(path, durability="normal"), LaterStore(path), Written("driven")
     claim = await written.create(older)
@@ -257,6 +257,6 @@ def test_concurrent_migrations_run_the_steps_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_new_file_is_opened_by_several_at_once(tmp_path: Path, round_: int) -> None:
+def test_new_file_may_be_opened_by_several_processes_at_once(tmp_path: Path, round_: int) -> None:
     """One process creates it, and none fails with a locked file."""
     assert at_once(6, lambda: migrate(tmp_path / f"{round_}.db")) == [(LATER, LATER)] * 6

@@ -49,7 +49,7 @@ class TestSqliteStore(StoreSuite):
     """The suite, over the fixture `bench` above."""
 
 
-async def test_others_may_write_to_it(bench: SqliteBench) -> None:
+async def test_sqlite_store_is_shared(bench: SqliteBench) -> None:
     """So drivers poll the inbox."""
     assert (await bench.open()).shared
 
@@ -62,7 +62,7 @@ async def test_a_closed_store_leaves_no_lock_behind(bench: SqliteBench) -> None:
     assert not list(bench.path.parent.glob("*-owner-*"))
 
 
-async def test_closing_is_as_good_as_dying(bench: SqliteBench) -> None:
+async def test_closing_leaves_unreleased_turns_as_crashed(bench: SqliteBench) -> None:
     """A turn that was not released looks crashed to the next process."""
     store = await bench.open()
     await Written().create(store)
@@ -70,7 +70,7 @@ async def test_closing_is_as_good_as_dying(bench: SqliteBench) -> None:
     assert (await (await bench.open()).claim("t1")).crashed
 
 
-async def test_a_journal_outlives_its_process(bench: SqliteBench) -> None:
+async def test_journal_survives_the_process(bench: SqliteBench) -> None:
     store, written = await bench.open(), Written()
     claim = await written.create(store)
     await store.append(claim, written.answer(), written.status)
@@ -78,7 +78,7 @@ async def test_a_journal_outlives_its_process(bench: SqliteBench) -> None:
     assert await (await bench.open()).facts("t1") == list(enumerate(written.facts, start=1))
 
 
-async def test_a_closed_store_raises_its_own_error(bench: SqliteBench) -> None:
+async def test_closed_store_raises_store_error(bench: SqliteBench) -> None:
     store = await bench.open()
     await store.aclose()
     with pytest.raises(StoreError, match=r"turns\.db: Cannot operate on a closed database\.; nothing was written"):
@@ -86,7 +86,7 @@ async def test_a_closed_store_raises_its_own_error(bench: SqliteBench) -> None:
 
 
 @pytest.mark.parametrize("payload", ["no JSON", '{"v":99}', '{"v":1,"number":"many"}'])
-async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: SqliteBench, payload: str) -> None:
+async def test_unreadable_fact_raises_store_error(bench: SqliteBench, payload: str) -> None:
     """`StoreError`, as for everything that cannot be read; it names the fact."""
     store = await bench.open()
     await Written().create(store)
@@ -97,7 +97,7 @@ async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: SqliteBench
         await store.facts("t1")
 
 
-async def test_the_facts_of_an_append_are_one_row(bench: SqliteBench) -> None:
+async def test_facts_of_an_append_are_a_single_row(bench: SqliteBench) -> None:
     store, written = await bench.open(), Written()
     await store.append(await written.create(store), written.answer(), written.status)
     with closing(sqlite3.connect(bench.path)) as other:
@@ -107,7 +107,7 @@ async def test_the_facts_of_an_append_are_one_row(bench: SqliteBench) -> None:
     assert len(written.facts) > 2
 
 
-async def test_a_failed_append_writes_nothing(bench: SqliteBench) -> None:
+async def test_failed_append_writes_nothing(bench: SqliteBench) -> None:
     """Not the status either: it is one transaction."""
     store, written = await bench.open(), Written()
     claim = await written.create(store)
@@ -123,7 +123,7 @@ async def test_a_failed_append_writes_nothing(bench: SqliteBench) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 100, 5000, 20_000])
-async def test_a_full_disk_keeps_an_append_out_and_the_store_can_be_used(bench: SqliteBench, room: int) -> None:
+async def test_full_disk_rejects_an_append_and_the_store_stays_usable(bench: SqliteBench, room: int) -> None:
     """However much of it fitted: nothing is written, and once there is room the same append is."""
     store, written = await bench.open(), Written()
     claim = await written.create(store)
@@ -141,7 +141,7 @@ async def test_a_full_disk_keeps_an_append_out_and_the_store_can_be_used(bench: 
     assert await store.facts("t1") == list(enumerate(written.facts, start=1))
 
 
-async def test_a_store_that_found_no_room_can_be_opened_when_there_is(bench: SqliteBench) -> None:
+async def test_store_created_on_a_full_disk_can_be_opened_later(bench: SqliteBench) -> None:
     """The empty rest of it counts as a new file."""
     for room in (0, 5000):
         with full_disk(room), pytest.raises(ConfigError, match=r"turns\.db.*disk"):
@@ -149,7 +149,7 @@ async def test_a_store_that_found_no_room_can_be_opened_when_there_is(bench: Sql
     await Written().create(await bench.open())
 
 
-async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> None:
+async def test_writer_times_out_on_a_locked_file(bench: SqliteBench) -> None:
     """Only writers wait, for as long as the store is patient; later it works."""
     store, other = SqliteStore(bench.path, patience=0.01), await bench.open()
     bench.opened.append(store)
@@ -166,7 +166,7 @@ async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> Non
 
 @pytest.mark.parametrize("crowd", [1, 3])
 @pytest.mark.parametrize("kind", ["append", "release", "post", "claim", "delete", "annotate"])
-async def test_a_locked_file_stops_no_other_task(bench: SqliteBench, kind: str, crowd: int) -> None:
+async def test_locked_file_blocks_no_other_task(bench: SqliteBench, kind: str, crowd: int) -> None:
     """A call waits for the lock, alone or with the writes of others, and other tasks run meanwhile."""
     store = SqliteStore(bench.path, durability="normal", crowd=crowd)
     bench.opened.append(store)
@@ -222,7 +222,7 @@ async def test_a_canceled_append_to_a_locked_file_is_written(bench: SqliteBench)
     assert store.inline
 
 
-async def test_a_new_file_that_is_locked_is_waited_for_in_the_first_call(bench: SqliteBench) -> None:
+async def test_locked_new_file_is_waited_for_in_the_first_call(bench: SqliteBench) -> None:
     """Opening it in an event loop does not wait."""
     with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
@@ -237,7 +237,7 @@ async def test_a_new_file_that_is_locked_is_waited_for_in_the_first_call(bench: 
     assert [row.id for row in await store.turns()] == ["t1"]
 
 
-async def test_text_that_is_not_utf8_concerns_its_own_turn(bench: SqliteBench) -> None:
+async def test_invalid_utf8_affects_only_the_same_turn(bench: SqliteBench) -> None:
     """As another program may have written it."""
     store = await bench.open()
     for name in ("t1", "t2"):
@@ -264,7 +264,7 @@ async def test_text_that_is_not_utf8_concerns_its_own_turn(bench: SqliteBench) -
         ("UPDATE inbox SET kind = 'x'", ["inbox", "post", "claim"]),
     ],
 )
-async def test_what_is_damaged_is_named_with_its_store(bench: SqliteBench, damage: str, methods: list[str]) -> None:
+async def test_damaged_data_is_reported_with_the_store(bench: SqliteBench, damage: str, methods: list[str]) -> None:
     store, item = await bench.open(), InboxItem("t1", "abort", InboxKind.ABORT)
     await store.release(await Written().create(store))
     await store.post(item)
@@ -276,7 +276,7 @@ async def test_what_is_damaged_is_named_with_its_store(bench: SqliteBench, damag
             await getattr(store, method)(item if method == "post" else "t1")
 
 
-async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
+async def test_damaged_file_raises_store_error(bench: SqliteBench) -> None:
     """It says so, instead of giving what is left as if it were all."""
     store, written = await bench.open(), Written(prompt="x" * 200_000)
     await written.create(store)
@@ -291,7 +291,7 @@ async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-async def test_a_file_that_may_only_be_read_is_read(bench: SqliteBench) -> None:
+async def test_read_only_file_is_readable(bench: SqliteBench) -> None:
     """And a write fails with the reason."""
     store, written = await bench.open(), Written()
     await store.release(await written.create(store))
@@ -303,7 +303,7 @@ async def test_a_file_that_may_only_be_read_is_read(bench: SqliteBench) -> None:
         await store.claim("t1")
 
 
-async def test_a_new_file_is_for_its_user_only(bench: SqliteBench) -> None:
+async def test_new_file_is_readable_only_by_the_user(bench: SqliteBench) -> None:
     """It contains the prompts of users, and so does its log."""
     store = await bench.open()
     await Written().create(store)
@@ -311,7 +311,7 @@ async def test_a_new_file_is_for_its_user_only(bench: SqliteBench) -> None:
         assert bench.path.with_name(name).stat().st_mode & 0o777 == 0o600
 
 
-async def test_who_opens_a_file_does_not_change_who_may_read_it(bench: SqliteBench) -> None:
+async def test_opening_a_file_keeps_permissions_and_time(bench: SqliteBench) -> None:
     """A file that was made readable for others stays so, and is as old as it was."""
     await (await bench.open()).aclose()
     bench.path.chmod(0o640)
@@ -321,7 +321,7 @@ async def test_who_opens_a_file_does_not_change_who_may_read_it(bench: SqliteBen
     assert (now.st_mode & 0o777, now.st_mtime) == (0o640, 1)
 
 
-async def test_what_was_deleted_is_not_left_in_the_file(bench: SqliteBench) -> None:
+async def test_deleted_text_is_removed_from_the_file(bench: SqliteBench) -> None:
     store = await bench.open()
     await store.release(await Written(prompt="the word is XYZZY" * 2000).create(store))
     await store.delete("t1")
@@ -346,7 +346,7 @@ async def test_a_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
         await store.claim("t1")
 
 
-async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) -> None:
+async def test_unencodable_name_raises_store_error(bench: SqliteBench) -> None:
     """As a command line may give it, in bytes that are not UTF-8."""
     store = await bench.open()
     for call in (store.get("\udcff"), store.inbox("\udcff"), store.post(InboxItem("\udcff", "abort", InboxKind.ABORT))):
@@ -355,7 +355,7 @@ async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) ->
 
 
 @pytest.mark.parametrize("crowd", [None, 0])
-async def test_an_id_that_is_taken_is_named_with_its_store(bench: SqliteBench, crowd: int | None) -> None:
+async def test_duplicate_id_is_reported_with_the_store(bench: SqliteBench, crowd: int | None) -> None:
     """Also where writes share a transaction."""
     bench.crowd = crowd
     store = await bench.open()
@@ -364,14 +364,14 @@ async def test_an_id_that_is_taken_is_named_with_its_store(bench: SqliteBench, c
         await Written().create(store)
 
 
-def test_a_place_that_cannot_be_used_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
+def test_unusable_path_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is not a database, whatever its name says. " * 50)
     for path in (tmp_path / "missing" / "turns.db", tmp_path, tmp_path / "text.db"):
         with pytest.raises(ConfigError, match=f"{path.name}.*: name a"):
             SqliteStore(path)
 
 
-def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+def test_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
     """Not a byte of it changes."""
     with closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
         theirs.execute("CREATE TABLE turns (theirs TEXT)")
@@ -382,7 +382,7 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "theirs.db").read_bytes() == before
 
 
-async def test_readers_need_not_wait_for_the_writer(bench: SqliteBench) -> None:
+async def test_readers_do_not_wait_for_the_writer(bench: SqliteBench) -> None:
     """The file is in WAL mode, for every process that opens it."""
     await bench.open()
     with closing(sqlite3.connect(bench.path)) as other:

@@ -34,7 +34,7 @@ async def summarized(store: SqliteStore) -> None:
     assert await summarize_turns(store, store, str, limit=100)
 
 
-async def test_no_word_of_a_deleted_turn_stays_in_the_file(store: SqliteStore) -> None:
+async def test_deleted_words_are_removed_from_the_file(store: SqliteStore) -> None:
     """Neither in the texts nor in the index."""
     await ended(store, "t1", "a zyzzyva creeps")
     await ended(store, "t2", "a weevil creeps")
@@ -47,7 +47,7 @@ async def test_no_word_of_a_deleted_turn_stays_in_the_file(store: SqliteStore) -
     assert b"weevil" in data
 
 
-async def test_without_a_full_text_index_a_search_reads_the_texts(store: SqliteStore) -> None:
+async def test_search_without_a_full_text_index_reads_the_texts(store: SqliteStore) -> None:
     """Python's SQLite may be built without FTS5. Then a search finds parts of texts."""
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.executescript("DROP TABLE search; CREATE TABLE search (prompt TEXT, answer TEXT, text TEXT)")
@@ -71,7 +71,7 @@ def test_texts_alone_are_searched_with_and_without_an_index(indexed: bool) -> No
     assert found == [[3], [3], [], [], []]
 
 
-async def test_a_damaged_journal_is_summarized_as_such(store: SqliteStore) -> None:
+async def test_damaged_journal_is_summarized_as_damaged(store: SqliteStore) -> None:
     """Once. Its turn stays in the list, and counts."""
     await ended(store, "t1", "one")
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
