@@ -10,6 +10,9 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import JsonValue
 
+from turnwright._base.words import cut
+from turnwright.model.protocol import MAX_CALL_ID
+
 from .atif import (
     VERSION,
     CallExtra,
@@ -132,10 +135,10 @@ class RunBuilder:
         """Add a call to a reply, the latest one by default; without any reply yet, an empty one is added first.
 
         `arguments` are an object, or its JSON text; what is neither is kept as `arguments_raw`. A call without an id
-        gets one, and so does one whose id is taken.
+        gets one, and so does one whose id is taken. Ids are cut as the engine cuts them.
         """
         step = step or self._latest or self.reply()
-        known = call_id or f"call_{len(self._open) + len(self._answered) + 1}"
+        known = cut(call_id or "", MAX_CALL_ID) or f"call_{len(self._open) + len(self._answered) + 1}"
         own = known
         while own in self._open or own in self._answered:
             self._repeated[known] = self._repeated.get(known, 1) + 1
@@ -169,6 +172,7 @@ class RunBuilder:
         """
         self._results += 1
         notes = ResultNotes(status=status, started_at=started, ended_at=ended, order=self._results)
+        call = call and cut(call, MAX_CALL_ID)
         found = self._take(call)
         if found is None:
             step = self.steps[-1] if self.steps else self.system("")

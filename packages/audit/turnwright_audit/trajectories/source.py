@@ -23,8 +23,9 @@ WHOLE: Final = 256 * 1024**2
 #: The first bytes of a SQLite database.
 SQLITE: Final = b"SQLite format 3\x00"
 _LINES_OF_HEAD: Final = 50
-#: Lines of a stream of server-sent events that have no data, and the data that ends one.
+#: Lines of a stream of server-sent events: those without data, and all. The data that ends such a stream.
 _STREAM_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")
+_EVENT_FIELDS: Final = (b"data:", *_STREAM_FIELDS)
 _STREAM_ENDS: Final = b"[DONE]"
 _LONGEST_LINE: Final = 64 * 1024**2
 #: Bytes that the parser gets at once. It begins a text that is longer anew with each piece, so they are many.
@@ -106,7 +107,9 @@ class Recording:
 
     @cached_property
     def is_lines(self) -> bool:
-        """Whether it has a JSON value in each line, and not one document."""
+        """Whether it has a JSON value in each line, and not one document. So has a stream of server-sent events."""
+        if self.head.lstrip().startswith(_EVENT_FIELDS):
+            return True
         lines = self.lines()
         first, second = next(lines, b""), next(lines, None)
         if second is None:
@@ -216,7 +219,7 @@ def opener(path: Path) -> Callable[[], BinaryIO]:
 def may_hold_runs(head: bytes) -> bool:
     """Whether a file that begins so can be a recording: JSON, a recorded stream, or a store."""
     begin = head.lstrip(b" \t\r\n")
-    return begin[:1] in (b"{", b"[") or begin.startswith((b"data:", b"event:", SQLITE))
+    return begin[:1] in (b"{", b"[") or begin.startswith((*_EVENT_FIELDS, SQLITE))
 
 
 def iso_time(seconds: float) -> str | None:

@@ -1,83 +1,24 @@
 """Adds messages in the form of OpenAI's chat completions to a run. Several formats have them."""
 
 import hashlib
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from turnwright_audit.trajectories.atif import StepExtra, StepMetrics, StepNotes, TrajectoryStep
+from turnwright.model.http.text_buffer import MAX_CALLS
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright_audit.trajectories.atif import StepMetrics, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 
+from .model_replies import add_reply, metrics_of, read_reply
 
-class Part(Struct):
-    """A part of a message's content."""
-
-    type: str = ""
-    text: str | None = None
-    refusal: str | None = None
-    image_url: Any = None
-    input_audio: Any = None
-    file: Any = None
-
-
-Content = str | list[str | Part] | None
-
-
-class Function(Struct):
-    """The name and the arguments of a call."""
-
-    name: str = ""
-    arguments: Any = None
-
-
-class CustomCall(Struct):
-    """The name and the text of the call of a custom tool."""
-
-    name: str = ""
-    input: str = ""
-
-
-class ToolCall(Struct):
-    """A call. Some programs write the function's fields into the call itself."""
-
-    id: str | None = None
-    function: Function | None = None
-    custom: CustomCall | None = None
-    name: str = ""
-    arguments: Any = None
-
-
-class TokenDetails(Struct):
-    """The tokens of the prompt that were cached."""
-
-    cached_tokens: int | None = None
-
-
-class Usage(Struct):
-    """The tokens of a response, in the words of chat completions or of responses, and their cost if it is known."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    prompt_tokens_details: TokenDetails | None = None
-    input_tokens_details: TokenDetails | None = None
-    cost: float | None = None
-
-    def metrics(self) -> StepMetrics | None:
-        """Return the usage as a step has it; None if nothing is known."""
-        prompt = self.input_tokens if self.prompt_tokens is None else self.prompt_tokens
-        completion = self.output_tokens if self.completion_tokens is None else self.completion_tokens
-        details = self.prompt_tokens_details or self.input_tokens_details
-        if prompt is None and completion is None and self.cost is None:
-            return None
-        return StepMetrics(
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            cached_tokens=details.cached_tokens if details else None,
-            cost_usd=self.cost,
-        )
+Content = str | list[Any] | dict[str, Any] | None
+#: The types of the parts that the client reads in a reply. A part without a type is a text.
+_PARTS: Final = ("text", "output_text", "refusal", "thinking", "reasoning")
 
 
 class Message(Struct):
@@ -86,13 +27,15 @@ class Message(Struct):
     id: str | None = None
     role: str = ""
     content: Content = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Any = None
     tool_call_id: str | None = None
     name: str | None = None
-    function_call: Function | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    usage: Usage | None = None
+    function_call: Any = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    usage: Any = None
     requestor: str | None = None
     error: Any = None
     cost: float | None = None
@@ -105,9 +48,7 @@ class Chat:
         self.run = run
         self._function: str | None = None
 
-    def add(
-        self, message: Message, *, model: str | None = None, usage: Usage | None = None, stop: str | None = None
-    ) -> bool:
+    def add(self, message: Message, *, model: str | None = None, usage: object = None, stop: object = None) -> bool:
         """Add a message; False if it has no role. What is given beside it is known of a reply."""
         text = text_of(message.content)
         match message.role:
@@ -116,7 +57,7 @@ class Chat:
             case "user" if text or not message.tool_calls:  # a simulated user may have tools of its own
                 self.run.user(text)
             case "assistant":
-                self._reply(message, text or message.refusal or "", model, usage or message.usage, stop)
+                self.reply(read_chat_reply(message, {"usage": usage or message.usage, "model": model}, stop), message)
             case "user":
                 pass
             case "tool" if message.requestor != "user":
@@ -131,51 +72,82 @@ class Chat:
                 self.run.system(text)
         return True
 
-    def _reply(self, message: Message, text: str, model: str | None, usage: Usage | None, stop: str | None) -> None:
-        step = self.run.reply(
-            text,
-            model=model,
-            reasoning=message.reasoning_content,
-            metrics=usage.metrics() if usage else None,
-            stop_reason=stop,
-        )
+    def reply(self, reply: ModelResponse, message: Message | None = None) -> TrajectoryStep:
+        """Add a reply. `message` has what a recording notes beside it."""
+        message = message or Message()
+        step = add_reply(self.run, reply)
         if message.cost is not None:
             step.metrics = step.metrics or StepMetrics()
             step.metrics.cost_usd = message.cost
-        for call in message.tool_calls or ():
-            add_call(self.run, step, call)
-        if message.function_call is not None and message.function_call.name:
-            made = self.run.call(None, message.function_call.name, message.function_call.arguments, step=step)
-            self._function = made.tool_call_id
+        if message.function_call is not None and step.tool_calls:
+            self._function = step.tool_calls[0].tool_call_id
+        return step
 
 
-def add_call(run: RunBuilder, step: TrajectoryStep, call: ToolCall) -> None:
-    """Add a call to a reply. One without a name is counted as unreadable."""
-    if call.custom is not None and call.custom.name:
-        run.call(call.id, call.custom.name, {"input": call.custom.input}, step=step)
-        return
-    function = call.function or Function(call.name, call.arguments)
-    if function.name:
-        run.call(call.id, function.name, function.arguments, step=step)
-        return
-    step.extra = step.extra or StepExtra()
-    step.extra.turnwright = step.extra.turnwright or StepNotes()
-    step.extra.turnwright.unreadable_calls += 1
+def read_chat_reply(message: Message, response: Mapping[str, Any] | None = None, stop: object = None) -> ModelResponse:
+    """Decode a message of the model as a reply. `response` has the fields of the response around it."""
+    fields = {
+        "content": list(map(_readable_part, _parts_of(message.content))),
+        "refusal": message.refusal,
+        "reasoning_content": message.reasoning_content,
+        "reasoning": message.reasoning,
+        "reasoning_details": message.reasoning_details,
+        "function_call": message.function_call,
+    }
+    calls = list(_calls_of(message))
+    named_calls = [call for call in calls if isinstance(name := call["function"].get("name"), str) and name]
+    named_calls = named_calls[:MAX_CALLS]
+    choice = {"message": {**fields, "tool_calls": named_calls}, "finish_reason": stop}
+    reply = read_reply(ReplyBuilder, {**(response or {}), "choices": [choice]})
+    unreadable_calls = [ResponseToolCall(name="", arguments=None)] * (len(calls) - len(named_calls))
+    return replace(reply, calls=(*reply.calls, *unreadable_calls))
+
+
+def read_chat_usage(usage: object) -> StepMetrics | None:
+    """Decode the usage of a response, in the words of chat completions or of responses."""
+    return metrics_of(read_reply(ReplyBuilder, {"usage": usage}))
+
+
+def _calls_of(message: Message) -> Iterator[dict[str, Any]]:
+    """Yield the calls of a whole message as those of functions, each with an index of its own.
+
+    Some programs write the function's fields into the call itself.
+    """
+    calls = message.tool_calls
+    for index, call in enumerate(calls if isinstance(calls, list) else [calls]):
+        if isinstance(call, Mapping):
+            function, custom = call.get("function"), call.get("custom")
+            if isinstance(custom, Mapping) and custom.get("name"):
+                function = {"name": custom["name"], "arguments": {"input": custom.get("input")}}
+            yield {**call, "index": index, "function": function if isinstance(function, Mapping) else call}
+
+
+def _readable_part(part: str | Mapping[str, Any]) -> object:
+    """Return a part of a reply's content as one that the client reads."""
+    if isinstance(part, str) or part.get("type", "text") in _PARTS:
+        return part
+    return {"type": "text", "text": _text_of(part)}
 
 
 def text_of(content: Content) -> str:
     """Return the text of a content. Pictures and recordings are named by the hashes of their data."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part if isinstance(part, str) else _text_of(part) for part in content)
+    return "\n".join(map(_text_of, _parts_of(content)))
 
 
-def _text_of(part: Part) -> str:
-    if part.text is not None:
-        return part.text
-    if part.refusal is not None:
-        return part.refusal
-    return named_by_hash(part.type or "part", part.image_url or part.input_audio or part.file)
+def _parts_of(content: Content) -> list[str | Mapping[str, Any]]:
+    parts = content if isinstance(content, list) else [content]
+    return [part for part in parts if isinstance(part, str | Mapping)]
+
+
+def _text_of(part: str | Mapping[str, Any]) -> str:
+    if isinstance(part, str):
+        return part
+    for name in ("text", "refusal"):
+        text = part.get(name)
+        if isinstance(text, str):
+            return text
+    data = part.get("image_url") or part.get("input_audio") or part.get("file")
+    return named_by_hash(str(part.get("type") or "part"), data)
 
 
 def named_by_hash(kind: str, data: object) -> str:

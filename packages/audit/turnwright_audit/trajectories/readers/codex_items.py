@@ -7,9 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics
-from turnwright_audit.trajectories.shapes import Shape
 
-from .chat_messages import Content, Part, text_of
+from .chat_messages import Content, text_of
 
 _DENIED: Final = re.compile(r"(?:[\w ]{0,40} )?(?:rejected|denied) by (?:the )?user")
 _CANCELED: Final = re.compile(r"aborted(?: by user)?\b")
@@ -97,7 +96,6 @@ class _ShellOutput(Struct):
 
 
 _SHELL: Final = msgspec.json.Decoder(_ShellOutput)
-_CONTENT: Final[Shape[list[str | Part]]] = Shape(list[str | Part])
 
 
 def joined(*parts: object) -> str:
@@ -120,8 +118,9 @@ def output_of(output: Any) -> tuple[str, bool | None]:  # noqa: ANN401
         output = output.get("content", output)
     if output is None or isinstance(output, str):
         return output or "", failed
-    parts = _CONTENT.convert(output) if isinstance(output, list) else None
-    return (text_of(parts) if parts else msgspec.json.encode(output).decode()), failed
+    if isinstance(output, list) and output:
+        return text_of(output), failed
+    return msgspec.json.encode(output).decode(), failed
 
 
 def _shell_output(output: str) -> tuple[str, bool | None] | None:

@@ -8,7 +8,7 @@ the commands that were parsed.
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .chat_messages import Chat, Message, Usage, text_of
+from .chat_messages import Chat, Message, read_chat_usage, text_of
 from .response_items import Item, Items
 
 NAME: Final = "mini-swe-agent"
@@ -47,7 +47,7 @@ class LoggedResponse(Struct):
 
     model: str | None = None
     created: float | None = None
-    usage: Usage | None = None
+    usage: Any = None
     choices: list[LoggedChoice] | None = None
     output: list[Item] | None = None
 
@@ -216,7 +216,7 @@ class _AgentChat(Chat):
         step = Items(self.run).response(
             items,
             model=message.model,
-            metrics=message.usage.metrics() if message.usage else None,
+            metrics=read_chat_usage(message.usage),
             at=_time(message.created_at or extra.timestamp),
         )
         if step.metrics is not None and step.metrics.cost_usd is None:
@@ -241,7 +241,7 @@ class _AgentChat(Chat):
         logged = extra.response or LoggedResponse()
         choice = logged.choices[0] if logged.choices else LoggedChoice()
         text = extra.model_response or text_of(choice.message.content if choice.message else None)
-        metrics = logged.usage.metrics() if logged.usage else None
+        metrics = read_chat_usage(logged.usage)
         if logged.output:
             text = text or "\n".join(text_of(item.content) for item in logged.output if item.type == "message")
         self.run.reply(text, model=logged.model, metrics=metrics, stop_reason=choice.finish_reason)

@@ -8,22 +8,26 @@ conversation, and the chunks of a stream are one reply. tau-bench's list of `tra
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from pydantic import JsonValue
 
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright_audit.trajectories.atif import FinalMetrics, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .chat_messages import Chat, Message, Usage, text_of
-from .chat_stream import CHUNK, Delta, StreamedReply
+from .chat_messages import Chat, Message, read_chat_usage, text_of
 from .joined import Joined
+from .model_replies import StreamedReply
 
 NAME: Final = "openai-chat"
+_CHUNK: Final = "chat.completion.chunk"
+#: The fields of a choice that is complete, of chat completions and of the completions before them.
+_WHOLE: Final = frozenset({"message", "text"})
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _LISTS: Final = ("messages", "traj", "conversation", "simulations")
 _NESTED: Final = ("request", "body", "response")
@@ -39,21 +43,12 @@ _STOP: Final = "###STOP###"
 _TRANSFER: Final = "transfer_to_human_agents"
 
 
-class Choice(Struct):
-    """A reply of a response. Only the first one is part of the conversation."""
-
-    index: int = 0
-    message: Message | None = None
-    delta: Delta | None = None
-    finish_reason: str | None = None
-
-
 class Response(Struct):
     """A response, or the HTTP response around it."""
 
     model: str | None = None
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
+    choices: list[dict[str, Any]] | None = None
+    usage: Any = None
     body: "Response | None" = None
 
 
@@ -79,7 +74,7 @@ class Record(Message):
     messages: list[Message] | None = None
     traj: list[Message] | None = None
     conversation: list[Message] | None = None
-    choices: list[Choice] | None = None
+    choices: list[dict[str, Any]] | None = None
     request: Request | None = None
     body: Request | None = None
     response: Response | None = None
@@ -91,9 +86,21 @@ class Record(Message):
     reward: float | None = None
     success: bool | None = None
     custom_id: str | None = None
+    x_groq: Any = None
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether it is a chunk of a stream. Some servers leave out its `object`, or send that of a whole reply."""
+        if self.object == _CHUNK:
+            return True
+        choices = self.choices or ()
+        return any("delta" in choice for choice in choices) or (
+            self.choices is not None and self.error is None and all(_WHOLE.isdisjoint(choice) for choice in choices)
+        )
 
 
 _Found = Record | list[Record | list[Message]]
+_MESSAGE: Final = Shape(Message)
 _SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
 
 
@@ -106,7 +113,7 @@ def recognizes(recording: Recording) -> bool:
     info = first.get("info") if isinstance(first, Mapping) and "tasks" in first else None
     if isinstance(info, Mapping) and info.keys() >= _TAU2:
         return True
-    if any(record.get("object") == CHUNK for record in recording.objects):
+    if any(map(_is_chunk, recording.objects)):
         return True
     found = list(islice(_messages(recording.document), _LOOKED_AT))
     if not found and recording.is_lines:
@@ -130,7 +137,7 @@ def _uses(value: _Found) -> Iterator[bool]:
             yield _says_something(record)
         else:
             around = (record.simulations, record.choices, record.request, record.body, record.response, record.error)
-            yield record.object == CHUNK or any(one is not None for one in around)
+            yield record.is_chunk or any(one is not None for one in around)
 
 
 def _says_something(message: Message) -> bool:
@@ -156,6 +163,7 @@ class _Reader:
         self._logged: Joined[Chat] = Joined()
         self._chats: list[Chat] = []
         self._streamed: StreamedReply | None = None
+        self._chunk_id: str | None = None
         #: The number of lines so far that could not be read.
         self.lost = 0
         self._number = 0
@@ -164,7 +172,7 @@ class _Reader:
         """Yield the conversations that are complete with this value."""
         several = isinstance(value, list)
         for record in value if isinstance(value, list) else [value]:
-            if isinstance(record, Record) and record.object == CHUNK:
+            if isinstance(record, Record) and (record.is_chunk or self._ends_stream(record)):
                 self._chunk(record)
                 continue
             self._end_stream()
@@ -188,23 +196,26 @@ class _Reader:
             if chat.run.steps:
                 yield chat.run.finish(ending=_stop_reason(chat))
 
-    def _chunk(self, record: Record) -> None:
-        if self._streamed is None or record.id != self._streamed.own:
+    def _chunk(self, chunk: Record) -> None:
+        """Add a chunk. Some servers give the chunks of one reply several ids, or none."""
+        reply, has_role = self._streamed, any(_has_role(choice) for choice in chunk.choices or ())
+        is_another = chunk.id and self._chunk_id not in (None, chunk.id)
+        if reply is None or (is_another and (reply.is_finished or has_role)):
             self._end_stream()
-            self._streamed = StreamedReply(record.id, record.model, self.lost)
-        reply = self._streamed
-        reply.damaged = reply.damaged or self.lost != reply.lost
-        reply.usage = record.usage or reply.usage
-        for choice in record.choices or ():
-            if choice.index == 0:
-                reply.add(choice.delta or Delta())
-                reply.stop = choice.finish_reason or reply.stop
+            reply = self._streamed = StreamedReply(ReplyBuilder, self.lost)
+        self._chunk_id = chunk.id or self._chunk_id
+        fields = {name: getattr(chunk, name) for name in ("id", "model", "choices", "usage", "x_groq")}
+        reply.add(fields, self.lost)
+
+    def _ends_stream(self, record: Record) -> bool:
+        """Whether it is the whole reply that some servers send behind the chunks of it."""
+        return self._streamed is not None and bool(record.choices) and (record.id or None) == self._chunk_id
 
     def _end_stream(self) -> None:
-        reply, self._streamed = self._streamed, None
-        if reply is not None:
-            choice = Choice(message=reply.message(), finish_reason=reply.stop)
-            self._log(Record(model=reply.model, choices=[choice], usage=reply.usage))
+        streamed, self._streamed, self._chunk_id = self._streamed, None, None
+        if streamed is not None:
+            reply = streamed.reply()
+            self._chat(Record(model=reply.response.model if reply.response else None)).reply(reply)
 
     def _chat(self, record: Record, name: str | None = None) -> Chat:
         model = record.request.model if record.request and not record.model else record.model
@@ -239,18 +250,16 @@ class _Reader:
         request = record.request and (record.request.body or record.request)
         messages = (request and request.messages) or (record.body and record.body.messages) or record.messages or []
         response = record.response and (record.response.body or record.response)
-        choices = (response and response.choices) or record.choices
+        choices = (response and response.choices) or record.choices or [{}]
+        reply, stop = _MESSAGE.convert(choices[0].get("message")), choices[0].get("finish_reason")
         known = self._logged.take(map(_key, messages))
         chat = known.conversation or self._chat(record)
         for message in messages[known.messages :]:
             chat.add(message)
-        if choices and choices[0].message is not None:
-            reply = choices[0].message
+        if reply is not None:
             reply.role = "assistant"
-            model = (response and response.model) or record.model
-            chat.add(
-                reply, model=model, usage=(response and response.usage) or record.usage, stop=choices[0].finish_reason
-            )
+            model, usage = (response and response.model) or record.model, (response and response.usage) or record.usage
+            chat.add(reply, model=model, usage=usage, stop=stop)
             self._logged.keep(chat, known.digest, [_key(reply)])
             return
         if record.error:
@@ -260,8 +269,9 @@ class _Reader:
 
 def _key(message: Message) -> tuple[object, ...]:
     """Return what two copies of a message have in common."""
-    calls = tuple(call.id or str(call.function) for call in message.tool_calls or ())
-    return message.role, text_of(message.content), calls, message.tool_call_id, str(message.function_call)
+    calls = message.tool_calls if isinstance(message.tool_calls, list) else ()
+    names = tuple(str(call.get("id") or call.get("function")) for call in calls if isinstance(call, Mapping))
+    return message.role, text_of(message.content), names, message.tool_call_id, str(message.function_call)
 
 
 def _stop_reason(chat: Chat) -> str | None:
@@ -277,8 +287,8 @@ def _tau_ending(last: Message, chat: Chat) -> str | None:
     return "transfer" if last.role == "tool" and calls and calls[-1].function_name == _TRANSFER else None
 
 
-def _totals(usage: Usage | None) -> FinalMetrics | None:
-    metrics = usage.metrics() if usage else None
+def _totals(usage: object) -> FinalMetrics | None:
+    metrics = read_chat_usage(usage)
     if metrics is None:
         return None
     return FinalMetrics(
@@ -309,6 +319,19 @@ def _messages(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, Js
             message = choice.get("message") if isinstance(choice, Mapping) else None
             if isinstance(message, Mapping):
                 yield message
+
+
+def _is_chunk(value: Mapping[str, JsonValue]) -> bool:
+    choices = value.get("choices")
+    return value.get("object") == _CHUNK or (
+        isinstance(choices, list)
+        and any(isinstance(choice, Mapping) and isinstance(choice.get("delta"), Mapping) for choice in choices)
+    )
+
+
+def _has_role(choice: Mapping[str, JsonValue]) -> bool:
+    delta = choice.get("delta")
+    return isinstance(delta, Mapping) and bool(delta.get("role"))
 
 
 def _is_chat(message: Mapping[str, JsonValue]) -> bool:

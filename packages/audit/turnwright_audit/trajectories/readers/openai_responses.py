@@ -19,7 +19,7 @@ from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .chat_messages import Usage
+from .chat_messages import read_chat_usage
 from .joined import Joined
 from .response_items import Item, Items
 
@@ -47,7 +47,7 @@ class Response(Struct):
     id: str | None = None
     model: str | None = None
     output: list[Item] | None = None
-    usage: Usage | None = None
+    usage: Any = None
     status: str | None = None
     incomplete_details: Details | None = None
     error: Any = None
@@ -71,7 +71,7 @@ class Record(Item):
 
     object: str = ""
     model: str | None = None
-    usage: Usage | None = None
+    usage: Any = None
     incomplete_details: Details | None = None
     previous_response_id: str | None = None
     created_at: float | None = None
@@ -231,7 +231,7 @@ def _reply(conversation: _Conversation, response: Response, output: list[Item]) 
     if not output and response.error is not None:
         conversation.run.system(str(response.error), error=True)
         return
-    metrics = response.usage.metrics() if response.usage else None
+    metrics = read_chat_usage(response.usage)
     conversation.items.response(output, model=response.model, metrics=metrics, stop=stop, at=_time(response.created_at))
 
 

@@ -8,9 +8,8 @@ from msgspec import Struct
 
 from turnwright_audit.trajectories.atif import ResultStatus, StepExtra, StepMetrics, StepNotes, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
 
-from .chat_messages import Content, Part, named_by_hash, text_of
+from .chat_messages import Content, named_by_hash, text_of
 
 _CALL: Final = "_call"
 _OUTPUT: Final = "_call_output"
@@ -29,7 +28,7 @@ class Item(Struct):
     id: str | None = None
     call_id: str | None = None
     content: Content = None
-    summary: list[Part] | None = None
+    summary: Content = None
     name: str = ""
     arguments: Any = None
     input: Any = None
@@ -60,9 +59,6 @@ class Item(Struct):
     def is_of_model(self) -> bool:
         """Whether a model has written it."""
         return self.role == "assistant" or self.type == "reasoning" or self.type.endswith(_CALL)
-
-
-_PARTS: Final = Shape(list[Part])
 
 
 class Items:
@@ -113,7 +109,7 @@ class Items:
 
     def _add_to(self, reply: TrajectoryStep, item: Item) -> None:
         if item.type == "reasoning":
-            text = text_of([*(item.summary or ())]) or text_of(item.content)
+            text = text_of(item.summary) or text_of(item.content)
             reply.reasoning_content = _joined(reply.reasoning_content, text) or None
         elif item.role:
             reply.message = _joined(str(reply.message), text_of(item.content))
@@ -162,7 +158,7 @@ def _text(output: object) -> str:
     if isinstance(output, list) and all(
         isinstance(one, Mapping) and str(one.get("type")).startswith("input_") for one in output
     ):
-        return text_of([*(_PARTS.convert(output) or ())])
+        return text_of(output)
     if isinstance(output, Mapping) and "image_url" in output:
         return named_by_hash(str(output.get("type")), output)
     return msgspec.json.encode(output).decode()

@@ -16,7 +16,8 @@ from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .chat_messages import Message, add_call, text_of
+from .chat_messages import Message, read_chat_reply, text_of
+from .model_replies import add_reply
 
 NAME: Final = "swe-agent"
 _TERMINAL: Final = ["submit", "exit_forfeit"]
@@ -150,9 +151,7 @@ def _add_history(run: RunBuilder, history: list[HistoryMessage]) -> None:
     for message in history:
         text = text_of(message.content)
         if message.role == "assistant":
-            step = run.reply(text, reasoning=message.reasoning_content)
-            for call in message.tool_calls or ():
-                add_call(run, step, call)
+            step = add_reply(run, read_chat_reply(message))
             if not message.tool_calls:
                 _add_command(run, step, message.action or "")
         elif message.role == "tool" or (message.role == "user" and run.open_calls):
