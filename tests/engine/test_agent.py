@@ -77,13 +77,13 @@ def test_every_limit_but_the_ceiling_can_be_set_on_an_agent() -> None:
     assert not own & set(BUDGET_FIELDS)
 
 
-def test_an_agent_without_limits_leaves_the_engines_alone() -> None:
+def test_agent_without_limits_keeps_the_engine_limits() -> None:
     base = Limits(steps=25, tool_calls=7, doom_threshold=None, ceiling=30)
     assert Agent(name="Explorer").limits_for(base) == base
     assert Agent(name="Explorer").limits_for() == Limits()
 
 
-def test_what_an_agent_sets_replaces_the_engines_value() -> None:
+def test_agent_value_replaces_the_engine_value() -> None:
     agent = Agent(
         name="Architect", steps=20, budget=Limits(tokens=100, cost=1.5), doom_threshold=4, concluding="within"
     )
@@ -93,7 +93,7 @@ def test_what_an_agent_sets_replaces_the_engines_value() -> None:
     )
 
 
-def test_the_ceiling_stays_the_engines() -> None:
+def test_ceiling_of_the_engine_is_kept() -> None:
     limits = Agent(name="Architect", steps=500).limits_for(Limits(ceiling=10))
     assert (limits.steps, limits.cap) == (500, 10)
 
@@ -102,7 +102,7 @@ def test_the_ceiling_stays_the_engines() -> None:
     ("written", "steps", "cap"),
     [({"steps": 0}, 0, 0), ({"steps": None}, None, 200), ({}, 25, 25), ({"steps": 1}, 1, 1)],
 )
-def test_zero_steps_no_steps_and_no_limit_are_three_things(written: dict[str, int], steps: int, cap: int) -> None:
+def test_zero_steps_unset_steps_and_unlimited_steps_differ(written: dict[str, int], steps: int, cap: int) -> None:
     limits = Agent.model_validate({"name": "Explorer", **written}).limits_for(Limits(steps=25))
     assert (limits.steps, limits.cap) == (steps, cap)
 
@@ -119,14 +119,14 @@ def test_zero_steps_no_steps_and_no_limit_are_three_things(written: dict[str, in
         ({"tool_calls": None, "tokens": 5}, None, 5),
     ],
 )
-def test_in_a_budget_null_is_off_and_absent_is_the_engines(
+def test_budget_null_is_off_and_absent_is_the_engine_value(
     budget: object, tool_calls: int | None, tokens: int | None
 ) -> None:
     limits = Agent.model_validate({"name": "Explorer", "budget": budget}).limits_for(Limits(tokens=1000))
     assert (limits.call_limit, limits.tokens) == (tool_calls, tokens)
 
 
-def test_a_limit_of_none_is_not_a_limit_that_is_absent() -> None:
+def test_explicit_none_differs_from_an_absent_limit() -> None:
     off = Agent(name="Explorer", doom_threshold=None)
     absent = Agent(name="Explorer")
     assert off != absent
@@ -135,19 +135,19 @@ def test_a_limit_of_none_is_not_a_limit_that_is_absent() -> None:
     assert Agent(name="Explorer", budget=Limits(tokens=None)) != Agent(name="Explorer", budget=Limits())
 
 
-def test_fields_that_are_no_limits_compare_by_value_alone() -> None:
+def test_other_fields_compare_by_value_alone() -> None:
     assert Agent(name="Explorer", description="") == Agent(name="Explorer")
     assert hash(Agent(name="Explorer", description="")) == hash(Agent(name="Explorer"))
     assert Agent(name="Explorer") != "Explorer"
 
 
-def test_the_repr_shows_what_was_set() -> None:
+def test_repr_shows_only_set_fields() -> None:
     agent = Agent(name="Refactorer", steps=0, budget=Limits(tokens=None))
     assert repr(agent) == "Agent(name='Refactorer', steps=0, budget={'tokens': None})"
 
 
 @given(AGENTS)
-def test_an_agent_comes_back_from_json_as_it_was(agent: Agent) -> None:
+def test_agent_survives_a_json_round_trip(agent: Agent) -> None:
     back = Agent.from_json(json.loads(json.dumps(agent.to_json())))
     assert back == agent
     assert hash(back) == hash(agent)
@@ -157,7 +157,7 @@ def test_an_agent_comes_back_from_json_as_it_was(agent: Agent) -> None:
     assert Agent.model_validate_json(agent.model_dump_json()) == agent
 
 
-def test_an_agent_inside_another_model_keeps_the_difference_too() -> None:
+def test_agent_inside_another_model_keeps_the_difference() -> None:
     class Fact(BaseModel):
         agent: Agent
 
@@ -235,7 +235,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
 ]
 
 
-def test_a_function_among_the_names_of_tools_is_answered_with_where_it_goes() -> None:
+def test_function_as_a_tool_name_is_refused_with_advice() -> None:
     text = problem({"name": "Refactorer", "tools": [print]})
     assert "as in `Engine(tools=[my_function])`. An agent without `tools` may use all of the engine's" in text
     assert "tool(print)" not in text, "which the engine would refuse"
@@ -260,7 +260,7 @@ def test_a_wrong_value_names_the_agent_the_field_and_the_value(values: dict[str,
         ("a\x1b[2J", "must be one line without control characters, not 'a\\x1b[2J'"),
     ],
 )
-def test_a_name_is_one_line_of_text(name: object, message: str) -> None:
+def test_invalid_name_is_refused(name: object, message: str) -> None:
     assert message in problem({"name": name})
 
 
@@ -282,12 +282,12 @@ def test_an_agent_cannot_be_changed() -> None:
 # Who runs it.
 
 
-def test_an_agent_is_a_primary_one_unless_it_says_otherwise() -> None:
+def test_agent_is_primary_by_default() -> None:
     assert Agent(name="Tidier").mode == "primary"
     assert Agent(name="Tidier", description="Tidies.", mode="subagent").mode == "subagent"
 
 
-def test_its_tool_has_a_name_that_providers_take() -> None:
+def test_tool_name_is_valid_for_providers() -> None:
     assert [Agent(name=name).tool_name for name in ("Tidier", "Code Reviewer!", "team/look")] == [
         "Tidier",
         "Code_Reviewer",
@@ -320,17 +320,15 @@ def may(tools: tuple[str, ...] | None, *offered: str) -> list[str]:
         (("!read", "*"), OFFERED),
     ],
 )
-def test_tools_are_names_or_rules_of_which_the_last_one_holds(
-    tools: tuple[str, ...] | None, left: tuple[str, ...]
-) -> None:
+def test_last_matching_tool_rule_wins(tools: tuple[str, ...] | None, left: tuple[str, ...]) -> None:
     assert may(tools) == list(left)
 
 
-def test_a_bracket_in_a_rule_stands_for_itself() -> None:
+def test_bracket_in_a_rule_is_literal() -> None:
     assert may(("r[e]*",), "read", "r[e]ad") == ["r[e]ad"]
 
 
-def test_tools_that_are_named_must_be_there_and_those_in_rules_need_not() -> None:
+def test_named_tools_must_exist_and_tools_in_rules_need_not() -> None:
     assert Agent(name="A", tools=("read",)).tools_needed == ("read",)
     for rules in (("!read",), ("*",), ("read", "mcp_?"), ()):
         assert Agent(name="A", tools=rules).tools_needed == ()
@@ -340,20 +338,18 @@ def test_tools_that_are_named_must_be_there_and_those_in_rules_need_not() -> Non
     ("tools", "primary", "sub"),
     [(None, True, False), (("*",), True, False), (("!x",), True, False), (("look",), True, True), ((), False, False)],
 )
-def test_a_sub_agent_may_call_others_only_if_it_names_them(
-    tools: tuple[str, ...] | None, *, primary: bool, sub: bool
-) -> None:
+def test_sub_agent_calls_others_only_by_name(tools: tuple[str, ...] | None, *, primary: bool, sub: bool) -> None:
     """A sub-agent rarely means to call itself or its like by leaving `tools` out."""
     first = Agent(name="A", tools=tools)
     second = Agent(name="A", tools=tools, description="Works.", mode="subagent")
     assert [one.may_use("look", delegates=True) for one in (first, second)] == [primary, sub]
 
 
-def test_many_threads_at_once_may_make_the_first_agents() -> None:
+def test_concurrent_threads_may_create_the_first_agents() -> None:
     ran = subprocess.run([sys.executable, "-c", IN_MANY_THREADS], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 
 
-def test_a_name_without_its_keyword_is_refused_with_what_to_write() -> None:
+def test_positional_name_is_refused_with_the_correct_form() -> None:
     with pytest.raises(ConfigError, match=r"named fields only: write Agent\(name='Buyer'\)"):
         Agent("Buyer")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

@@ -64,7 +64,7 @@ def notes(*texts: str) -> list[tuple[str, Mapping[str, JsonValue]]]:
     return [("note", {"text": text}) for text in texts]
 
 
-async def test_an_answer_at_once_is_one_step() -> None:
+async def test_immediate_answer_takes_a_single_step() -> None:
     turn = await Engine(model=ScriptedModel("Tidy already.")).run(AGENT, "Tidy utils.py")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.ANSWERED, "Tidy already.")
     assert (turn.steps, turn.tool_calls, turn.usage, turn.interrupts, turn.error) == (1, 0, ONE, (), "")
@@ -92,20 +92,20 @@ async def test_the_first_request_holds_instructions_prompt_and_tools() -> None:
     assert (request.tools, request.tool_choice, request.max_tokens, request.first) == ((note.spec,), "auto", None, True)
 
 
-async def test_no_request_ends_with_the_assistants_own_words() -> None:
+async def test_no_request_ends_with_an_assistant_message() -> None:
     """Providers answer 400 to a trailing assistant message, be it an empty one."""
     model = ScriptedModel(asks_for(*notes("a"), text="Let me see."), asks_for(*notes("b")), "Done.")
     await Engine(model=model, tools=[note]).run(AGENT, "hi")
     assert [request.messages[-1].role for request in model.requests] == ["user", "tool", "tool"]
 
 
-async def test_only_the_first_call_of_a_turn_is_the_first() -> None:
+async def test_only_the_first_model_call_of_a_turn_is_marked_as_first() -> None:
     model = ScriptedModel(asks_for(*notes("a")), asks_for(*notes("b")), "Done.")
     await Engine(model=model, tools=[note], limits=Limits(steps=2)).run(AGENT, "hi")
     assert [request.first for request in model.requests] == [True, False, False]
 
 
-async def test_an_agent_sees_only_its_own_tools() -> None:
+async def test_agent_sees_only_the_named_tools() -> None:
     @tool
     async def other() -> None:
         """Do something else."""
@@ -129,7 +129,7 @@ async def test_the_path_goes_through_check_and_continue() -> None:
     )
 
 
-async def test_the_model_goes_on_while_it_asks_for_calls_whatever_its_finish_says() -> None:
+async def test_calls_continue_the_turn_for_any_finish_reason() -> None:
     """Continuing depends on the calls that are there (docs/rules.md#replies)."""
     asking = asks_for(*notes("a"))
     assert asking.finish is Finish.STOP
@@ -140,7 +140,7 @@ async def test_the_model_goes_on_while_it_asks_for_calls_whatever_its_finish_say
 # Tools.
 
 
-async def test_results_stand_in_call_order_whatever_order_they_come_in() -> None:
+async def test_results_are_in_call_order_for_any_order_of_completion() -> None:
     finished: list[str] = []
     third_is_done = anyio.Event()
 
@@ -184,7 +184,7 @@ async def test_no_more_calls_run_at_once_than_allowed(parallel: int, most: int) 
     assert [text for _, text in results(turn)] == ["0", "1", "2", "3", "4"]
 
 
-async def test_what_goes_wrong_with_a_call_is_told_to_the_model() -> None:
+async def test_failed_calls_are_reported_to_the_model() -> None:
     """A tool that raises, one that takes too long, one that is not there, arguments that do not fit or are not JSON."""
 
     @tool
@@ -215,14 +215,14 @@ async def test_what_goes_wrong_with_a_call_is_told_to_the_model() -> None:
     assert turn.tool_calls == 3, "calls that could not run take no place in the budget"
 
 
-async def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
+async def test_invalid_json_arguments_become_an_empty_object() -> None:
     model = ScriptedModel(asks_for(ResponseToolCall("note", None, raw='{"te', id="x")), "Done.")
     await Engine(model=model, tools=[note]).run(AGENT, "hi")
     (call,) = next(message.calls for message in model.requests[1].messages if message.calls)
     assert call.arguments == {}
 
 
-async def test_calls_of_one_provider_id_are_different_calls() -> None:
+async def test_calls_with_equal_provider_ids_are_distinct() -> None:
     """Provider ids are not unique: ours are, and they are what is sent (docs/rules.md#pairing)."""
     twice = [ResponseToolCall("note", {"text": text}, id="call_0") for text in ("a", "b")]
     model = ScriptedModel(asks_for(*twice), asks_for(*twice), "Done.")
@@ -246,7 +246,7 @@ async def test_a_result_is_cut_at_64_kib_with_a_notice() -> None:
     assert "80000 bytes" in notice
 
 
-async def test_the_error_of_a_tool_is_cut_as_well() -> None:
+async def test_tool_error_is_cut_at_the_result_limit() -> None:
     @tool
     async def explode() -> None:
         raise ValueError("x" * 100_000)
@@ -278,7 +278,7 @@ async def test_a_bug_in_a_tool_class_fails_the_turn_and_is_logged(caplog: pytest
 # Budgets of calls.
 
 
-async def test_the_tool_budget_is_exact_and_its_places_go_in_call_order() -> None:
+async def test_tool_budget_is_exact_and_used_in_call_order() -> None:
     """With 49 of 50 used and ten asked for, the first runs and nine are refused (docs/rules.md#budgets)."""
     batch = [asks_for(*notes(*[f"{step}.{n}" for n in range(7)])) for step in range(7)]
     ten = asks_for(*notes(*[f"last.{n}" for n in range(10)]))
@@ -299,12 +299,12 @@ async def test_at_most_32_calls_run_in_a_step() -> None:
 # What is wrong before a turn begins.
 
 
-async def test_an_engine_without_a_model_says_so() -> None:
+async def test_engine_without_a_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="agent 'Tidier': no model"):
         await Engine().run(AGENT, "hi")
 
 
-async def test_the_name_of_a_tool_that_a_model_made_up_is_quoted_in_part() -> None:
+async def test_invented_tool_name_is_quoted_in_part() -> None:
     """A name can be as long as a reply, and the model reads the result again with every step."""
     engine = Engine(model=ScriptedModel(asks_for(("x" * 2**20, {})), "Sorry."), tools=[note])
     turn = await engine.run(AGENT, "hi")
@@ -320,7 +320,7 @@ async def test_an_agent_with_an_unknown_tool_does_not_start() -> None:
     assert await engine.store.turns() == []
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
+def test_duplicate_tool_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="two tools are called 'note'"):
         Engine(model=ScriptedModel(), tools=[note, note])
 
@@ -332,7 +332,7 @@ async def test_a_cost_budget_needs_a_price() -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(cost=1.0)])
-async def test_the_model_of_summaries_is_found_and_has_a_price_before_the_turn_begins(limits: Limits) -> None:
+async def test_summary_model_and_price_are_checked_before_the_turn(limits: Limits) -> None:
     """A turn that cannot run would keep its session busy."""
     cheap = {"cheap": ScriptedModel(name="cheap")} if limits.cost is not None else {}
     engine = Engine(
@@ -355,14 +355,14 @@ async def test_the_model_of_summaries_is_found_and_has_a_price_before_the_turn_b
         ({"session": 5}, "session: Expected `str | null`, got `int`"),
     ],
 )
-async def test_an_option_of_another_type_is_a_mistake_of_the_caller(options: dict[str, object], why: str) -> None:
+async def test_option_of_another_type_is_a_mistake_of_the_caller(options: dict[str, object], why: str) -> None:
     engine = Engine(model=ScriptedModel("hi"))
     with pytest.raises(ConfigError, match="^" + re.escape(why)):
         await engine.run(AGENT, "hi", **options)  # type: ignore[arg-type]
     assert await engine.turns() == []
 
 
-async def test_an_agent_may_name_its_model() -> None:
+async def test_agent_may_name_a_model() -> None:
     small, large = ScriptedModel("small", name="small"), ScriptedModel("large", name="large")
     engine = Engine(model=small, models={"large": large}.__getitem__)
     assert (await engine.run(Agent(name="Tidier", model="large"), "hi")).text == "large"
@@ -387,7 +387,7 @@ async def test_a_turn_can_be_looked_up() -> None:
         await engine.get("nobody")
 
 
-async def test_a_turn_that_no_worker_has_begun_is_queued() -> None:
+async def test_unclaimed_turn_is_queued() -> None:
     """In the row, in the result, and nowhere in the journal: the machine knows nothing of it."""
     async with Engine(model=ScriptedModel("Hello.")) as engine:
         turn = await engine.submit(AGENT, "hi")
@@ -398,7 +398,7 @@ async def test_a_turn_that_no_worker_has_begun_is_queued() -> None:
         assert [row.status.state for row in await engine.turns()] == [State.FINISHED]
 
 
-async def test_a_queued_turn_that_is_aborted_has_ended() -> None:
+async def test_aborted_queued_turn_has_ended() -> None:
     async with Engine(model=ScriptedModel()) as engine:
         turn = await engine.submit(AGENT, "hi")
         await engine.abort(turn)
@@ -415,7 +415,7 @@ async def test_an_unknown_turn_has_no_events(store: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("how", ["aclose", "async with"])
-async def test_a_closed_engine_does_nothing(how: str) -> None:
+async def test_closed_engine_raises(how: str) -> None:
     """It says so itself, whatever its store would do."""
     engine = Engine(model=ScriptedModel("Hello.", repeat=True))
     turn = (await engine.run(AGENT, "hi")).id
@@ -450,7 +450,7 @@ async def test_a_closed_engine_does_nothing(how: str) -> None:
         engine.events(turn)
 
 
-async def test_turns_are_listed_as_rows_the_last_one_first_page_by_page() -> None:
+async def test_turns_are_listed_as_rows_newest_first_by_page() -> None:
     async with Engine(model=ScriptedModel("Hello.", repeat=True)) as engine:
         first, second, third = [await engine.run(AGENT, "hi", session=name) for name in ("a", "b", "a")]
         waiting = await engine.submit(AGENT, "hi", session="b")
@@ -464,7 +464,7 @@ async def test_turns_are_listed_as_rows_the_last_one_first_page_by_page() -> Non
         assert [row.id for row in await engine.turns(live=False, limit=2, before=page[-1].number)] == [first.id]
 
 
-async def test_text_that_cannot_be_written_ends_the_turn_and_not_the_program(tmp_path: Path) -> None:
+async def test_unencodable_text_ends_the_turn_and_not_the_program(tmp_path: Path) -> None:
     """Half a surrogate pair in a call's arguments, as a stream that was cut may leave it."""
     model = ScriptedModel(asks_for(ResponseToolCall("note", {"text": "\ud800"})), "Done.")
     async with Engine(model=model, tools=[note], store=f"sqlite:///{tmp_path / 'turns.db'}") as engine:
@@ -481,7 +481,7 @@ async def test_history_is_sent_before_the_prompt() -> None:
 
 # On trio: asyncio cannot skip time during a shielded cancellation, because anyio cancels again in every round.
 @pytest.mark.parametrize("anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"])
-async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_too_late_to_stop_it() -> None:
+async def test_deadline_during_the_last_append_of_a_batch_is_too_late() -> None:
     """The batch is over, and the turn rests: nothing is left that a deadline could stop."""
 
     class Slow(StoreWrapper):
@@ -504,7 +504,7 @@ async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_
 
 
 @pytest.mark.parametrize("model", ["gpt-5-mini", object()])
-async def test_what_is_no_model_is_refused_with_the_ways_to_get_one(model: Model) -> None:
+async def test_invalid_model_is_refused_with_the_ways_to_get_a_model(model: Model) -> None:
     with pytest.raises(ConfigError, match=r"is not a model: give an object of turnwright\.model, such as OpenAIChat"):
         Engine(model=model)
     engine = Engine(models=lambda _: model)
@@ -512,7 +512,7 @@ async def test_what_is_no_model_is_refused_with_the_ways_to_get_one(model: Model
         await engine.run(Agent(name="A", model="m"), "hi")
 
 
-def test_a_model_that_returns_its_reply_is_refused() -> None:
+def test_model_returning_a_reply_is_refused() -> None:
     class Returns:
         name = "returns"
 
@@ -523,19 +523,19 @@ def test_a_model_that_returns_its_reply_is_refused() -> None:
         Engine(model=cast("Model", Returns()))
 
 
-async def test_a_prompt_that_is_no_text_is_refused() -> None:
+async def test_non_text_prompt_is_refused() -> None:
     with pytest.raises(ConfigError, match="the prompt must be text, not NoneType"):
         await Engine(model=ScriptedModel("Hello.")).run(AGENT, None)  # type: ignore[arg-type]
 
 
-async def test_answers_that_name_no_interrupt_are_refused() -> None:
+async def test_answers_without_an_interrupt_id_are_refused() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {}))), tools=[erase])
     paused = await engine.run(AGENT, "hi")
     with pytest.raises(ConfigError, match="answers must map each interrupt's id to its answer, not 'yes'"):
         await engine.resume(paused.id, "yes")  # type: ignore[call-overload]
 
 
-async def test_a_scripted_line_may_be_a_function_that_waits() -> None:
+async def test_scripted_line_may_be_an_async_function() -> None:
     async def think(request: ModelRequest) -> str:
         await anyio.lowlevel.checkpoint()
         return f"{len(request.messages)} messages"
@@ -570,6 +570,6 @@ def noted(text: str) -> str:
         ({"cancel_grace": "1"}, "cancel_grace must be a time in seconds, not '1'"),
     ],
 )
-def test_an_argument_that_cannot_work_is_refused_by_the_engine(arguments: Mapping[str, object], why: str) -> None:
+def test_invalid_argument_is_refused_by_the_engine(arguments: Mapping[str, object], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         Engine(**arguments)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]

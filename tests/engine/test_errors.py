@@ -85,7 +85,7 @@ def test_every_error_survives_pickling_and_copying() -> None:
             assert repr(vars(back)) == repr(vars(error)), kind
 
 
-def test_the_errors_with_fields_keep_them() -> None:
+def test_error_fields_survive_pickling() -> None:
     error = ModelError("it broke", cause=Cause.OVERLOADED, status=529, retry_after=2.0, partial=ModelResponse("Hel"))
     back = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
     assert (back.cause, back.status, back.retry_after, back.partial) == (error.cause, 529, 2.0, ModelResponse("Hel"))
@@ -102,7 +102,7 @@ def answer_an_ended_turn(path: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_comes_out_of_a_pool_of_processes(tmp_path: object) -> None:
+def test_error_survives_a_process_pool(tmp_path: object) -> None:
     """A pool waits for ever for an error that it cannot read."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         result = pool.apply_async(answer_an_ended_turn, (str(tmp_path),))

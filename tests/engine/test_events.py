@@ -57,7 +57,7 @@ async def test_every_line_begins_with_type_turn_and_seq() -> None:
     ]
 
 
-async def test_a_line_tells_the_size_of_a_file_and_not_its_content() -> None:
+async def test_line_has_the_size_of_a_file_and_no_content() -> None:
     """Of the prompt, of what was said before, of a result: a line of megabytes serves nobody, and the facts keep it."""
     picture = FilePart.of(b"png" * 7, "image/png", "a.png")
     linked = FilePart(media_type="image/png", url="https://example.org/a.png")
@@ -85,7 +85,7 @@ async def test_a_line_tells_the_size_of_a_file_and_not_its_content() -> None:
     assert any(isinstance(fact, f.CallSettled) and fact.files[0]["data"] == picture.data for fact in facts)
 
 
-async def test_the_last_line_of_an_ended_turn() -> None:
+async def test_last_line_of_an_ended_turn_has_the_result() -> None:
     *_, last = await lines(Engine(model=ScriptedModel("Done.")))
     del last["turn"], last["seq"]
     assert last == {
@@ -100,7 +100,7 @@ async def test_the_last_line_of_an_ended_turn() -> None:
     }
 
 
-async def test_the_last_line_of_a_paused_turn() -> None:
+async def test_last_line_of_a_paused_turn_has_the_interrupts() -> None:
     @tool(needs_approval=True)
     async def erase(path: str) -> str:
         return path
@@ -119,7 +119,7 @@ async def test_the_last_line_of_a_paused_turn() -> None:
     ]
 
 
-def test_a_question_is_printed_and_its_arguments_are_not() -> None:
+def test_question_is_printed_without_the_arguments() -> None:
     asked = Interrupt("question-1", InterruptKind.QUESTION, "ask", "Which?", {"question": "Which?"}, ("a", "b"))
     assert asked.to_json() == {
         "id": "question-1",
@@ -130,7 +130,7 @@ def test_a_question_is_printed_and_its_arguments_are_not() -> None:
     }
 
 
-def test_a_facts_line_leaves_out_what_is_empty_and_the_hash() -> None:
+def test_fact_line_omits_empty_fields_and_the_hash() -> None:
     fact = f.CallStarted(call="call00001", elapsed=1.5, state=State.TOOL_EXEC, hash="00c0ffee")
     assert FactEvent("t1", 7, fact).to_json() == {
         "type": "call_started",
@@ -142,7 +142,7 @@ def test_a_facts_line_leaves_out_what_is_empty_and_the_hash() -> None:
     }
 
 
-async def test_a_call_is_followed_under_its_tools_name() -> None:
+async def test_call_events_carry_the_tool_name() -> None:
     """Live and from the journal, also a call that is answered without having run."""
 
     @tool
@@ -176,7 +176,7 @@ def test_pieces_and_restarts_have_lines_too() -> None:
     assert ResponseRestartedEvent("t1", 2).to_json() == {"type": "response_restarted", "turn": "t1", "seq": 2}
 
 
-def test_what_went_wrong_is_said_only_where_something_did() -> None:
+def test_error_fields_are_present_only_after_an_error() -> None:
     def turn_ended(error: str) -> TurnEndedEvent:
         return TurnEndedEvent("t1", 9, Outcome.FAILED, EndReason.MODEL_ERROR, (), 1, 0, "", Usage(), error)
 
@@ -191,7 +191,7 @@ def heard_by(log: list[str]) -> Callable[[TurnEvent], None]:
     return lambda event: log.append(f"{event.type} {event.turn}")
 
 
-async def test_followers_hear_one_turn_and_observers_all() -> None:
+async def test_follower_receives_a_single_turn_and_observer_all() -> None:
     log: list[str] = []
     hub = EventBus([heard_by(log)])
     with hub.follow("t1") as events:
@@ -202,7 +202,7 @@ async def test_followers_hear_one_turn_and_observers_all() -> None:
     assert log == ["response_restarted t2", "response_restarted t1"]
 
 
-async def test_a_slow_follower_delays_nobody_and_misses_nothing() -> None:
+async def test_slow_follower_delays_no_other_and_misses_nothing() -> None:
     hub = EventBus()
     with hub.follow("t1") as slow, hub.follow("t1") as quick:
         for seq in range(1000):
@@ -212,7 +212,7 @@ async def test_a_slow_follower_delays_nobody_and_misses_nothing() -> None:
         assert [event.seq async for event in slow] == list(range(1000))
 
 
-async def test_a_follower_that_is_gone_is_no_matter() -> None:
+async def test_departed_follower_does_not_affect_the_publisher() -> None:
     """It closed its end, or its stream was closed; the publisher does not notice, and the others receive more."""
     hub = EventBus()
     with hub.follow("t1") as gone, hub.follow("t1") as there:
@@ -224,7 +224,7 @@ async def test_a_follower_that_is_gone_is_no_matter() -> None:
         assert [event async for event in there] == []
 
 
-async def test_nothing_is_kept_of_those_who_left() -> None:
+async def test_events_of_departed_followers_are_discarded() -> None:
     hub = EventBus()
     with hub.follow("t1"):
         pass
@@ -233,6 +233,6 @@ async def test_nothing_is_kept_of_those_who_left() -> None:
         assert events.statistics().current_buffer_used == 0
 
 
-def test_a_paused_event_is_a_value() -> None:
+def test_paused_event_compares_by_value() -> None:
     asked = Interrupt("doom-1", InterruptKind.DOOM_LOOP)
     assert TurnPausedEvent("t1", 3, (asked,)) == TurnPausedEvent("t1", 3, (asked,))

@@ -78,44 +78,44 @@ def loaded(code: str, modules: frozenset[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_exported_name_is_there_once(package: object) -> None:
+def test_every_exported_name_exists_once(package: object) -> None:
     names: list[str] = package.__all__  # type: ignore[attr-defined]
     assert [name for name in names if not hasattr(package, name)] == []
     assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_importing_a_package_loads_nothing_that_few_need(package: ModuleType) -> None:
+def test_importing_a_package_loads_no_heavy_module(package: ModuleType) -> None:
     assert loaded(f"import {package.__name__}", HEAVY | LATER) == []
 
 
-def test_a_turn_in_memory_needs_neither_http_nor_a_file_nor_a_command_line() -> None:
+def test_turn_in_memory_needs_no_http_file_or_command_line() -> None:
     assert loaded(TURN, HEAVY) == []
 
 
-def test_an_engine_loads_none_of_the_rooms_that_few_need() -> None:
+def test_engine_loads_no_rarely_needed_module() -> None:
     assert loaded(ENGINE, ROOMS | HEAVY | LATER) == []
 
 
-def test_importing_turnwright_loads_no_name_of_it() -> None:
+def test_importing_turnwright_loads_no_submodule() -> None:
     code = "import sys; before = set(sys.modules); import turnwright; print(sorted(set(sys.modules) - before))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     base = ["turnwright", "turnwright._base", "turnwright._base.lazy_imports", "turnwright._base.startup"]
     assert ast.literal_eval(ran.stdout) == base
 
 
-def test_every_exported_name_is_listed_before_anybody_asked_for_it() -> None:
+def test_every_exported_name_is_listed_before_the_first_access() -> None:
     code = "import turnwright; print(set(turnwright.__all__) <= set(dir(turnwright)), 'Engine' in vars(turnwright))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "True False\n"
 
 
-def test_every_module_that_must_not_be_loaded_exists() -> None:
+def test_every_excluded_module_exists() -> None:
     """A module that was renamed would pass the tests above whatever is loaded."""
     assert [name for name in sorted(HEAVY | LATER | ROOMS) if find_spec(name) is None] == []
 
 
-def test_the_names_of_the_design_are_public() -> None:
+def test_names_of_the_design_are_public() -> None:
     assert {"Agent", "Engine", "tool"} <= set(turnwright.__all__)
     assert {"OpenAIChat", "OpenAIResponses"} <= set(turnwright.model.__all__)
     assert {"Limits", "ModelRepliedInput", "StartedInput", "ToolCall", "TurnMachine"} <= set(turnwright_states.__all__)

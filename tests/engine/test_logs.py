@@ -61,7 +61,7 @@ def records() -> Iterator[list[logging.LogRecord]]:
 
 
 @pytest.mark.anyio
-async def test_info_tells_each_state_that_a_turn_comes_to(records: list[logging.LogRecord]) -> None:
+async def test_info_logs_each_state_of_a_turn(records: list[logging.LogRecord]) -> None:
     turn = await run(asks_for(("look", {"place": "here"})), "Nothing.")
     told = [(one.getMessage(), fields(one)) for one in records if one.levelno == logging.INFO]
     name = {"turn": turn.id}
@@ -78,7 +78,7 @@ async def test_info_tells_each_state_that_a_turn_comes_to(records: list[logging.
 
 
 @pytest.mark.anyio
-async def test_debug_tells_each_call(records: list[logging.LogRecord]) -> None:
+async def test_debug_logs_each_call(records: list[logging.LogRecord]) -> None:
     await run(asks_for(("look", {"place": "here"})), "Nothing.")
     about = [fields(one) for one in records if one.levelno == logging.DEBUG and hasattr(one, "call")]
     assert [(one["call"], one["state"], one["tool"]) for one in about[:1]] == [("call00001", "TOOL_EXEC", "look")]
@@ -86,14 +86,14 @@ async def test_debug_tells_each_call(records: list[logging.LogRecord]) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_limit_that_was_reached_is_the_reason_from_there_on(records: list[logging.LogRecord]) -> None:
+async def test_reached_limit_is_the_reason_from_then_on(records: list[logging.LogRecord]) -> None:
     await run(asks_for(("look", {"place": "here"})), "I looked.", steps=1)
     reasons = [(fields(one)["state"], fields(one)["reason"]) for one in records if hasattr(one, "reason")]
     assert reasons == [("CONCLUDE", "step_cap"), ("CAP_HIT", "step_cap")]
 
 
 @pytest.mark.anyio
-async def test_a_failed_attempt_names_its_cause_and_a_failed_turn_is_no_warning(
+async def test_failed_attempt_logs_the_cause_and_no_warning(
     records: list[logging.LogRecord],
 ) -> None:
     turn = await run(ModelError("no such model", cause=Cause.BAD_REQUEST))
@@ -103,7 +103,7 @@ async def test_a_failed_attempt_names_its_cause_and_a_failed_turn_is_no_warning(
 
 
 @pytest.mark.anyio
-async def test_no_line_holds_what_a_model_a_tool_or_a_person_wrote(records: list[logging.LogRecord]) -> None:
+async def test_log_contains_no_text_of_models_tools_or_people(records: list[logging.LogRecord]) -> None:
     await run(asks_for(("look", {"place": "attic"}), ("made up\nERROR forged", {})), "The sofa is under the attic.")
     written = "\n".join(JsonFormatter().format(one) for one in records)
     assert len(records) > 5
@@ -111,7 +111,7 @@ async def test_no_line_holds_what_a_model_a_tool_or_a_person_wrote(records: list
 
 
 @pytest.mark.anyio
-async def test_a_bug_is_an_error_with_its_turn_and_state(records: list[logging.LogRecord]) -> None:
+async def test_bug_is_logged_as_an_error_with_turn_and_state(records: list[logging.LogRecord]) -> None:
     def broken(_: object) -> str:
         raise RuntimeError("it broke")
 
@@ -123,7 +123,7 @@ async def test_a_bug_is_an_error_with_its_turn_and_state(records: list[logging.L
 
 
 @pytest.mark.anyio
-async def test_info_tells_where_a_turn_goes_on(records: list[logging.LogRecord]) -> None:
+async def test_info_logs_the_resumption_of_a_turn(records: list[logging.LogRecord]) -> None:
     @tool(needs_approval=True)
     async def pay() -> str:
         return "paid"
@@ -140,7 +140,7 @@ async def test_info_tells_where_a_turn_goes_on(records: list[logging.LogRecord])
 
 
 @pytest.mark.anyio
-async def test_an_approval_check_that_raises_is_told_of_with_its_turn_and_call(
+async def test_failing_approval_check_is_logged_with_turn_and_call(
     records: list[logging.LogRecord],
 ) -> None:
     @tool(needs_approval=lambda amount: amount.typo)
@@ -154,7 +154,7 @@ async def test_an_approval_check_that_raises_is_told_of_with_its_turn_and_call(
 
 
 @pytest.mark.anyio
-async def test_who_switches_the_log_on_while_a_turn_runs_sees_it_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_enabled_during_a_turn_shows_later_records(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("turnwright")
 
     def second(_: object) -> str:
@@ -177,7 +177,7 @@ class Broken(Kept):
 
 
 @pytest.mark.anyio
-async def test_a_handler_that_raises_changes_no_turn(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failing_log_handler_does_not_change_the_turn(capsys: pytest.CaptureFixture[str]) -> None:
     log, broken = logging.getLogger("turnwright.journal.turn_journal"), Broken()
     log.addHandler(broken)
     log.setLevel(logging.DEBUG)
@@ -191,7 +191,7 @@ async def test_a_handler_that_raises_changes_no_turn(capsys: pytest.CaptureFixtu
     assert "RuntimeError: the log is full" in capsys.readouterr().err
 
 
-def test_a_program_that_configures_no_log_sees_none() -> None:
+def test_unconfigured_log_prints_nothing() -> None:
     """Neither a warning nor an error: the standard library would print those to stderr."""
     code = "import logging; from turnwright import Engine\n"
     code += "logging.getLogger('turnwright.journal.event_bus').error('an observer failed')"
@@ -199,14 +199,14 @@ def test_a_program_that_configures_no_log_sees_none() -> None:
     assert (ran.stdout, ran.stderr) == ("", "")
 
 
-def test_what_says_it_in_words_is_loaded_only_where_somebody_listens() -> None:
+def test_log_modules_are_loaded_only_with_a_listener() -> None:
     late = "('turnwright.logs', 'turnwright.journal.turn_log')"
     code = f"import sys; from turnwright import Engine; print([m for m in {late} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 
 
-def test_no_field_is_called_as_one_of_logging_itself() -> None:
+def test_field_names_do_not_collide_with_logging() -> None:
     assert set(FIELDS).isdisjoint(OWN | {"message", "asctime"})
 
 
@@ -231,14 +231,14 @@ def written(one: logging.LogRecord, formatter: JsonFormatter | None = None) -> d
     return entry
 
 
-def test_a_line_is_one_json_object_with_time_level_logger_and_message() -> None:
+def test_line_is_a_json_object_with_time_level_logger_and_message() -> None:
     entry = written(record("step %d", 3))
     moment = datetime.fromisoformat(entry.pop("time"))
     assert moment.utcoffset() == timedelta(0)
     assert entry == {"level": "INFO", "logger": "some.log", "message": "step 3"}
 
 
-def test_a_line_has_the_fields_that_the_record_has_and_no_others() -> None:
+def test_line_has_only_the_fields_of_the_record() -> None:
     entry = written(record("so", turn="t1", step=0, reason=None, colour="red"))
     assert {name: entry.get(name) for name in ("turn", "step", "reason", "colour")} == {
         "turn": "t1",
@@ -249,37 +249,37 @@ def test_a_line_has_the_fields_that_the_record_has_and_no_others() -> None:
     assert "reason" not in entry
 
 
-def test_fields_of_ones_own_can_be_written_too() -> None:
+def test_custom_fields_can_be_written() -> None:
     assert written(record("so", turn="t1", tenant="acme"), JsonFormatter(fields=["tenant"]))["tenant"] == "acme"
 
 
-def test_whatever_text_there_is_stays_in_its_line() -> None:
+def test_any_text_stays_in_a_single_line() -> None:
     text = 'a "quoted"\nsecond line\x1b[31m\x7f\x9b \u2028 \U0001f600'
     assert JsonFormatter().format(record("%s", text)).isprintable()
     assert written(record("%s", text))["message"] == text
 
 
-def test_half_a_surrogate_pair_which_strict_readers_refuse_is_a_question_mark() -> None:
+def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
     line = JsonFormatter().format(record("%s", "a\ud800", tool="\udc80b"))
     assert "\\ud" not in line
     assert (json.loads(line)["message"], json.loads(line)["tool"]) == ("a?", "?b")
 
 
-def test_a_traceback_is_text_and_a_stack_too() -> None:
+def test_traceback_and_stack_are_text() -> None:
     entry = written(record("so", exc_info=raised("it broke"), stack_info="Stack (most recent call last): here"))
     assert entry["exception"].startswith("Traceback")
     assert "ValueError: invalid literal" in entry["exception"]
     assert entry["exception"].endswith("here")
 
 
-def test_secrets_are_hidden_wherever_they_stand() -> None:
+def test_secrets_are_hidden_in_every_field() -> None:
     hiding = JsonFormatter(secrets=Secrets([SECRET, 'with "quotes"']))
     line = hiding.format(record('%s with "quotes"', SECRET, exc_info=raised(SECRET), tool=SECRET))
     assert SECRET not in line
     assert json.loads(line)["message"] == "*** ***"
 
 
-def test_what_a_filter_hid_stays_hidden(caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_hidden_by_a_filter_stays_hidden(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("somebody.else")
     with Secrets([SECRET]).hidden_in("somebody.else"):
         try:

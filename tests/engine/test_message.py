@@ -86,17 +86,17 @@ def test_pictures_and_files_of_a_user_are_read(part: Chat, file: FilePart) -> No
     assert message.files == (file,)
 
 
-def test_a_files_address_is_where_it_is_or_what_it_holds() -> None:
+def test_file_address_is_a_url_or_a_data_url() -> None:
     assert PIXEL.address == "data:image/png;base64,iVBORw=="
     assert FilePart(media_type="image/*", url="https://example.com/a.png").address == "https://example.com/a.png"
 
 
-def test_what_a_file_holds_is_not_shown_with_it() -> None:
+def test_file_repr_hides_the_content() -> None:
     """A picture is a megabyte of letters."""
     assert "iVBORw" not in repr(PIXEL)
 
 
-def test_a_file_is_read_from_a_path_and_named_after_it(tmp_path: Path) -> None:
+def test_file_is_read_from_a_path_and_takes_the_name(tmp_path: Path) -> None:
     (tmp_path / "plan.pdf").write_bytes(b"%PDF")
     assert FilePart.read(tmp_path / "plan.pdf") == FilePart.of(b"%PDF", "application/pdf", "plan.pdf")
 
@@ -111,7 +111,7 @@ def test_a_file_is_read_from_a_path_and_named_after_it(tmp_path: Path) -> None:
         ("large.pdf", "it is larger than 33,554,432 bytes"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str, why: str) -> None:
+def test_unreadable_file_is_refused_by_name(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "plan").write_bytes(b"%PDF")
     (tmp_path / "empty.pdf").write_bytes(b"")
     with (tmp_path / "large.pdf").open("wb") as file:
@@ -132,20 +132,20 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str
         ({"media_type": "image/png", "data": "A" * (MAX_FILE * 4 // 3 + 8)}, "larger than 33,554,432 bytes"),
     ],
 )
-def test_a_file_that_no_provider_would_take_is_refused(fields: Mapping[str, str], why: str) -> None:
+def test_file_unacceptable_to_providers_is_refused(fields: Mapping[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         FilePart.of_json(fields)
 
 
 @pytest.mark.parametrize("field", ["media_type", "data", "url", "name"])
-def test_a_files_fields_are_texts(field: str) -> None:
+def test_file_fields_must_be_text(field: str) -> None:
     """Also in code, where no other part is looked at: what a tool makes a file of is often not its own."""
     fields: dict[str, object] = {"media_type": "image/png", "data": "aGk=", field: 3}
     with pytest.raises(ValueError, match=f"{field} must be text, not int"):
         FilePart(**fields)  # type: ignore[arg-type]
 
 
-def test_a_data_url_is_read_as_the_content_that_it_holds() -> None:
+def test_data_url_is_read_as_content() -> None:
     assert FilePart(media_type="image/*", url=PIXEL.address) == PIXEL
 
 
@@ -193,14 +193,14 @@ WHOLE: Chat = {
 }
 
 
-def test_a_tools_message_has_no_text_of_its_own_but_a_part_that_has() -> None:
+def test_tool_message_has_text_only_in_the_part() -> None:
     part = ToolResultPart(seq=1, call="call00001", name="note", text="noted", status=CallStatus.OK)
     message = Message(role="tool", parts=(part,))
     assert message.text == ""
     assert [one.text for one in message.parts if isinstance(one, ToolResultPart)] == ["noted"]
 
 
-def test_a_message_is_json_and_comes_back_from_it() -> None:
+def test_message_survives_a_json_round_trip() -> None:
     """With its fields in this order, which people read."""
     message = Message.of_json(WHOLE)
     assert json.dumps(message.to_json()) == json.dumps(WHOLE)
@@ -222,7 +222,7 @@ def test_fields_with_a_default_may_be_missing_from_json() -> None:
     assert Message.of_json(said) == Message.result("c1", "look", "a")
 
 
-def test_what_is_read_shares_nothing_with_what_it_was_read_from() -> None:
+def test_parsed_message_shares_nothing_with_the_source() -> None:
     arguments: Chat = {"path": ["a"]}
     message = Message.of_json(
         {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": arguments}]}
@@ -251,7 +251,7 @@ def test_what_is_read_shares_nothing_with_what_it_was_read_from() -> None:
         ),
     ],
 )
-def test_json_that_is_no_message_is_refused_by_field(fields: Chat, why: str) -> None:
+def test_invalid_message_json_is_refused_by_field(fields: Chat, why: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 (the text is compared below)
         Message.of_json(fields)
     assert str(error.value).startswith(why)
@@ -267,7 +267,7 @@ def test_a_pydantic_model_may_hold_messages() -> None:
         holder.validate_python({"a": {"role": "user", "parts": [{"type": "text"}]}})
 
 
-def test_several_texts_of_one_content_are_kept_apart_and_read_as_one() -> None:
+def test_several_texts_are_separate_parts_and_a_single_text() -> None:
     message = Message.from_chat({"role": "user", "content": [{"type": "text", "text": t} for t in ("Hi", " there")]})
     assert message.parts == (TextPart(text="Hi"), TextPart(text=" there"))
     assert message.text == "Hi there"
@@ -286,13 +286,13 @@ def test_several_texts_of_one_content_are_kept_apart_and_read_as_one() -> None:
         ("[" * 100_000, {}),
     ],
 )
-def test_arguments_are_an_object_or_none(arguments: JsonValue, read: Chat) -> None:
+def test_arguments_other_than_an_object_are_null(arguments: JsonValue, read: Chat) -> None:
     """Arguments that are not a JSON object are sent as `{}`, like those of a turn's calls (docs/rules.md#pairing)."""
     assert Message.from_chat(asks(arguments)).calls == (ToolCallPart(id="c1", name="look", arguments=read),)
 
 
 @pytest.mark.parametrize("missing", [{"id": None}, {"id": ""}])
-def test_a_call_without_an_id_has_the_empty_one(missing: Chat) -> None:
+def test_call_without_an_id_has_an_empty_id(missing: Chat) -> None:
     """Some servers give none; the result has none either, and answers it all the same."""
     assert [call.id for call in Message.from_chat(asks("{}", **missing)).calls] == [""]
 
@@ -353,13 +353,13 @@ def test_a_call_without_an_id_has_the_empty_one(missing: Chat) -> None:
         ({"role": "tool", "tool_call_id": 7, "content": "noted"}, "tool_call_id must be text, not int"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(chat: Chat, why: str) -> None:
+def test_unreadable_message_is_refused_by_name(chat: Chat, why: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 (the text is compared below)
         Message.from_chat(chat)
     assert why in str(error.value)
 
 
-def test_an_object_of_a_client_is_refused_with_the_way_to_give_it() -> None:
+def test_client_object_is_refused_with_advice() -> None:
     class ChatCompletionMessage: ...
 
     with pytest.raises(ValueError, match=r"a mapping \(such as its model_dump\(\)\), not ChatCompletionMessage"):
@@ -367,7 +367,7 @@ def test_an_object_of_a_client_is_refused_with_the_way_to_give_it() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["role", "content", "refusal", "tool_calls", "tool_call_id"]), json_values()))
-def test_a_mapping_is_read_or_refused_and_nothing_else(chat: Chat) -> None:
+def test_any_mapping_is_read_or_refused_with_value_error(chat: Chat) -> None:
     try:
         Message.from_chat(chat)
     except ValueError as error:
@@ -395,5 +395,5 @@ parts = st.one_of(
 
 
 @given(parts)
-def test_what_is_sent_can_be_brought_back(message: Message) -> None:
+def test_sent_message_can_be_read_back(message: Message) -> None:
     assert [Message.from_chat(wire) for wire in to_wire(message)] == [message]

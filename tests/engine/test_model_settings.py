@@ -26,7 +26,7 @@ SETTINGS = st.builds(
 
 
 @given(SETTINGS)
-def test_the_journal_gives_back_the_same_settings(settings: ModelSettings) -> None:
+def test_settings_survive_the_journal(settings: ModelSettings) -> None:
     assert ModelSettings.from_json(settings.to_json()) == settings
     assert settings.to_json().keys() == settings.given.keys()
 
@@ -75,7 +75,7 @@ def test_a_value_out_of_range_is_refused(given: dict[str, object]) -> None:
         ModelSettings.model_validate(given)
 
 
-def test_a_number_is_a_budget_and_true_is_not_one() -> None:
+def test_thinking_number_is_a_budget_distinct_from_true() -> None:
     assert ModelSettings(thinking=True).thinking is True
     assert ModelSettings(thinking=1).thinking == 1
     assert ModelSettings(thinking=1).thinking is not True
@@ -91,7 +91,7 @@ def test_a_number_is_a_budget_and_true_is_not_one() -> None:
         ({"stop_sequences": "END"}, ModelSettings(stop_sequences=("END",))),
     ],
 )
-def test_words_of_files_and_flags_mean_what_they_say(given: dict[str, object], settings: ModelSettings) -> None:
+def test_text_values_of_files_and_flags_are_converted(given: dict[str, object], settings: ModelSettings) -> None:
     assert ModelSettings.model_validate(given) == settings
 
 
@@ -103,13 +103,13 @@ def test_settings_cannot_be_changed() -> None:
         settings.extra_body["b"] = 1  # type: ignore[index]
 
 
-def test_an_agent_has_settings_in_its_json() -> None:
+def test_agent_json_contains_the_settings() -> None:
     agent = Agent(name="A", model_settings=ModelSettings(temperature=0, extra_body={"a": 1}))
     assert agent.to_json() == {"name": "A", "model_settings": {"temperature": 0.0, "extra_body": {"a": 1}}}
     assert Agent.from_json(agent.to_json()) == agent
     assert hash(Agent.from_json(agent.to_json())) == hash(agent)
 
 
-def test_an_agents_mistake_is_named() -> None:
+def test_agent_mistake_is_named() -> None:
     with pytest.raises(ValidationError, match="agent 'A'"):
         Agent.model_validate({"name": "A", "model_settings": {"temperature": -1}})

@@ -75,7 +75,7 @@ def test_every_field_of_every_fact_and_event_is_decided(kind: str) -> None:
     assert not set(one.public_fields) & one.private_fields
 
 
-def test_every_event_was_looked_at() -> None:
+def test_public_field_tests_cover_every_event() -> None:
     assert kinds_of(TurnEvent) - {TurnEvent, FactEvent, DeltaEvent} == set(DECIDED.values()) - set(f.KINDS.values())
     assert names_of(FactEvent) - EVERYWHERE <= {"message", "tools", "text", "tool"}, "of some facts: looked at below"
 
@@ -100,7 +100,7 @@ def test_every_field_in_a_field_is_decided(place: str, kind: type, private: set[
     assert not set(rule) & private
 
 
-def test_usage_is_public_but_for_its_cost() -> None:
+def test_usage_is_public_except_the_cost() -> None:
     rules = [one.public_fields["usage"] for one in DECIDED.values() if "usage" in one.public_fields]
     assert rules
     assert all(rule is not None and set(rule) == set(Usage.__struct_fields__) - {"cost"} for rule in rules)
@@ -114,7 +114,7 @@ class BrandNew(f.Fact, frozen=True, kw_only=True):
     message: str = ""
 
 
-def test_a_field_that_nobody_decided_on_is_private() -> None:
+def test_undecided_field_is_private() -> None:
     event = FactEvent(turn="t", seq=1, fact=BrandNew(0.0, State.STREAM, text="secret", message="secret"))
     assert event.to_json()["text"] == "secret"
     assert event.public() == {"type": "brand_new", "turn": "t", "seq": 1, "elapsed": 0.0, "state": "STREAM"}
@@ -160,7 +160,7 @@ def asking(path: str) -> ModelResponse:
 
 
 @pytest.mark.anyio
-async def test_what_is_public_of_a_turn_is_its_conversation() -> None:
+async def test_public_events_contain_only_the_conversation() -> None:
     events = await secretive(asking("x.log"), asking("ask"))
     whole, public = json.dumps([e.to_json() for e in events]), [e.public() for e in events]
     told = json.dumps(public)
@@ -179,7 +179,7 @@ async def test_what_is_public_of_a_turn_is_its_conversation() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_error_is_not_public_wherever_it_is_quoted() -> None:
+async def test_error_text_is_never_public() -> None:
     failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
     events = await secretive(failure)
     assert SECRETS["host"] in json.dumps([event.to_json() for event in events])
@@ -192,7 +192,7 @@ async def test_an_error_is_not_public_wherever_it_is_quoted() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fails", [True, False])
-async def test_ag_ui_is_told_no_more(fails: bool) -> None:
+async def test_ag_ui_events_contain_no_more_than_public_events(fails: bool) -> None:
     """But for the model's reasoning and name: the protocol has events and fields for them."""
     failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
     events = await secretive(asking("x.log"), failure if fails else asking("ask"))
@@ -204,7 +204,7 @@ async def test_ag_ui_is_told_no_more(fails: bool) -> None:
     assert '"cost"' not in "".join(told)
 
 
-def test_an_interrupt_is_public_as_a_browser_is_sent_it() -> None:
+def test_public_interrupt_fields_match_the_result() -> None:
     """`TurnResult.interrupts` is sent to a browser as well."""
     rule = TurnPausedEvent.public_fields["interrupts"]
     assert rule is not None

@@ -35,7 +35,7 @@ def roles(messages: Sequence[Message]) -> list[str]:
     return [message.role for message in messages]
 
 
-async def test_new_messages_are_those_of_the_turn_without_instructions_and_history() -> None:
+async def test_new_messages_exclude_instructions_and_history() -> None:
     engine = Engine(model=ScriptedModel("One.", "Two."))
     await engine.run(CLERK, "first", session="s")
     second = await engine.run(CLERK, "second", session="s")
@@ -95,7 +95,7 @@ async def test_another_form_is_refused() -> None:
         result.new_messages("openai")  # type: ignore[call-overload]
 
 
-async def test_the_repr_is_short_and_says_how_the_turn_ended() -> None:
+async def test_repr_is_short_and_has_the_ending() -> None:
     """A notebook shows it. The messages are left out, and a long text is cut."""
     turn = await Engine(model=ScriptedModel("Word. " * 1000)).run(Agent(name="A"), "hi")
     assert repr(turn).startswith(f"TurnResult(id={turn.id!r}, outcome='finished', reason='answered', text='Word. ")
@@ -105,7 +105,7 @@ async def test_the_repr_is_short_and_says_how_the_turn_ended() -> None:
     assert "reason='model_error', error='ScriptedModel has no line 1" in repr(failed)
 
 
-async def test_the_repr_of_a_paused_turn_has_its_interrupts() -> None:
+async def test_repr_of_a_paused_turn_has_the_interrupts() -> None:
     @tool(needs_approval=True)
     async def pay() -> str:
         """Pay."""

@@ -32,7 +32,7 @@ def _rows(**changed: object) -> list[dict[str, object]]:
 
 
 @given(COUNTS)
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, counts: RowCounts) -> None:
+def test_written_counts_are_read_back(tmp_path_factory: pytest.TempPathFactory, counts: RowCounts) -> None:
     path = tmp_path_factory.getbasetemp() / "rows.json"
     counts.write(path)
     assert RowCounts.read(path) == counts
@@ -45,7 +45,7 @@ def test_counts_are_added_and_subtracted_row_by_row(one: RowCounts, other: RowCo
     assert RowCounts.none() + one == one
 
 
-def test_the_file_holds_the_number_the_name_and_the_count_of_each_row_in_order() -> None:
+def test_file_has_number_name_and_count_of_each_row_in_order() -> None:
     counts = RowCounts(tuple(range(len(ROWS))))
     file = json.loads(counts.to_json())
     assert file["schema"] == "turnwright/rows/1"
@@ -55,7 +55,7 @@ def test_the_file_holds_the_number_the_name_and_the_count_of_each_row_in_order()
     ]
 
 
-def test_now_is_what_the_chart_counted() -> None:
+def test_current_counts_equal_the_chart_counts() -> None:
     before = RowCounts.now()
     CHART.fire(Turn(), Trigger.PROCEED, Counters(Limits(steps=3)))
     after = RowCounts.now() - before
@@ -65,7 +65,7 @@ def test_now_is_what_the_chart_counted() -> None:
     assert len(after.untaken) == len(ROWS) - 1
 
 
-def test_the_untaken_are_named_with_their_numbers() -> None:
+def test_untaken_rows_are_named_with_numbers() -> None:
     counts = RowCounts(tuple(int(place not in (0, 18)) for place in range(len(ROWS))))
     assert counts.untaken == ((1, ROWS[0].name), (19, "STREAM --attempt_failed--> FAILED"))
     assert counts.covered == len(ROWS) - 2
@@ -77,7 +77,7 @@ def test_another_number_of_counts_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "{}", '{"schema": "turnwright/rows/1"}'])
-def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_file_without_row_counts_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "rows.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"rows\.json: is not a file of row counts \(turnwright/rows/1\): "):
@@ -85,7 +85,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("taken", [-1, 1.5, True, "1", None])
-def test_a_count_that_is_none_is_refused_with_its_place(tmp_path: Path, taken: object) -> None:
+def test_invalid_count_is_refused_with_the_place(tmp_path: Path, taken: object) -> None:
     path = _file(tmp_path / "rows.json", rows=_rows(taken=taken))
     with pytest.raises(ConfigError, match=r"rows\.2\.taken: "):
         RowCounts.read(path)
@@ -115,7 +115,7 @@ def test_a_file_with_fewer_rows_is_refused(tmp_path: Path) -> None:
         RowCounts.read(path)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.json: cannot be read: "):
         RowCounts.read(tmp_path / "none.json")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")

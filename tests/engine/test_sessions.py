@@ -41,7 +41,7 @@ def said(messages: list[Message]) -> list[tuple[str, str]]:
 
 
 @BOTH
-async def test_a_session_is_listed_with_its_title_and_its_open_turn(durable: bool, tmp_path: Path) -> None:
+async def test_session_is_listed_with_the_title_and_the_open_turn(durable: bool, tmp_path: Path) -> None:
     """Sub-agents' turns are not counted."""
     below = agent_tool(Agent(name="Helper"), description="Helps.")
     model = ScriptedModel(asks_for(("Helper", {"prompt": "help"})), "Helped.", "One.", asks_for(("erase", {})))
@@ -66,7 +66,7 @@ async def test_sessions_are_listed_page_by_page() -> None:
 
 
 @BOTH
-async def test_the_messages_of_a_session_are_those_of_all_its_turns(durable: bool, tmp_path: Path) -> None:
+async def test_messages_of_a_session_include_all_turns(durable: bool, tmp_path: Path) -> None:
     """They include the open turn, what the session continues, and what was imported for that."""
     lines = "Before.", "One.", asks_for(("erase", {}), text="Two?")
     async with Engine(model=ScriptedModel(*lines), tools=[erase], store=made(tmp_path, durable=durable)) as engine:
@@ -86,7 +86,7 @@ async def test_the_messages_of_a_session_are_those_of_all_its_turns(durable: boo
         assert messages[-2:] == [*paused.messages]
 
 
-async def test_what_a_model_is_sent_is_what_the_session_says() -> None:
+async def test_request_messages_equal_the_session_messages() -> None:
     model = ScriptedModel("One.", "Two.")
     async with Engine(model=model) as engine:
         await engine.run(CLERK, "one", session="s")
@@ -117,7 +117,7 @@ async def test_a_damaged_turn_is_named(tmp_path: Path) -> None:
 
 
 @BOTH
-async def test_a_session_is_deleted_with_its_sub_agents_turns(durable: bool, tmp_path: Path) -> None:
+async def test_session_is_deleted_with_sub_agent_turns(durable: bool, tmp_path: Path) -> None:
     """Others stay, and a new conversation of the name begins at its beginning."""
     below = agent_tool(Agent(name="Helper"), description="Helps.")
     model = ScriptedModel(asks_for(("Helper", {"prompt": "help"})), "Helped.", "Done.", "Hi.", "Anew.")
@@ -149,7 +149,7 @@ async def test_a_session_is_not_deleted_while_a_turn_runs() -> None:
         assert await engine.delete_session("s") == 1
 
 
-async def test_the_last_turn_that_is_pruned_takes_its_session_along() -> None:
+async def test_pruning_the_last_turn_deletes_the_session() -> None:
     async with Engine(model=ScriptedModel("Hi.")) as engine:
         await engine.run(CLERK, "hi", session="s")
         assert await engine.prune(older_than=-1) == 1

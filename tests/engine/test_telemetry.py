@@ -110,9 +110,7 @@ PLACES = (
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_an_error_of_the_telemetry_is_logged_and_changes_nothing(
-    place: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_telemetry_error_is_logged_and_changes_nothing(place: str, caplog: pytest.LogCaptureFixture) -> None:
     ear = Ear(place)
     turn = await run(ear)
     assert place in ear.heard
@@ -124,7 +122,7 @@ async def test_an_error_of_the_telemetry_is_logged_and_changes_nothing(
     assert all({"step", "state"} <= vars(record).keys() for record in warned)
 
 
-async def test_what_works_is_heard_of_in_order(caplog: pytest.LogCaptureFixture) -> None:
+async def test_telemetry_receives_the_work_in_order(caplog: pytest.LogCaptureFixture) -> None:
     ear = Ear()
     await run(ear)
     step = ["attempt", "enter attempt", "leave attempt", "moved", "call", "enter call", "leave call"]
@@ -139,13 +137,13 @@ async def test_what_works_is_heard_of_in_order(caplog: pytest.LogCaptureFixture)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_telemetry_swallows_no_error_of_the_engine() -> None:
+async def test_telemetry_hides_no_error_of_the_engine() -> None:
     model = ScriptedModel(ModelError("no", cause=Cause.BAD_REQUEST))
     turn = await Engine(model=model, telemetry=Ear()).run(AGENT, "Tidy up")
     assert str(turn.reason) == "model_error"
 
 
-async def test_an_error_goes_by_the_class_of_what_was_raised_first() -> None:
+async def test_error_type_is_the_class_of_the_first_error() -> None:
     class OwnError(Exception):
         pass
 
