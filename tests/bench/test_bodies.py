@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).parents[2] / "bench" / "bodies.py"
 
 
 @pytest.mark.slow
-def test_each_wire_has_a_row() -> None:
+def test_each_wire_api_has_a_row() -> None:
     command = [sys.executable, str(SCRIPT), "--steps", "8", "--calls", "1", "--repeat", "1"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     assert printed[0] == "8 steps of 1 calls; us a step, and functions called"

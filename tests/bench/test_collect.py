@@ -34,7 +34,7 @@ def calls(results: Results) -> dict[str, float]:
     return {subject["name"]: round(subject.get("calls_per_step", 0)) for subject in results["subjects"]}
 
 
-def test_each_result_is_kept_at_once_beside_what_is_not_measured() -> None:
+def test_each_result_is_saved_at_once_beside_unmeasured_results() -> None:
     slow = cast("Measured", {**known(Bare()), "name": "slow", "calls_per_step": 9.0})
     kept = measured({**empty(), "subjects": [slow], "bodies": "as before"})
     assert [len(found["subjects"]) for found in kept] == [2, 3, 4]
@@ -43,7 +43,7 @@ def test_each_result_is_kept_at_once_beside_what_is_not_measured() -> None:
     assert {name for subject in kept[-1]["subjects"] for name in subject["taken"]} == {"calls"}
 
 
-def test_a_run_that_is_resumed_measures_only_what_is_left() -> None:
+def test_resumed_run_measures_only_the_rest() -> None:
     results: Results = {**empty(), "run": EARLIER, "subjects": [bare(EARLIER)]}
     kept = measured(results, resume=True)
     assert len(kept) == 2
@@ -51,26 +51,26 @@ def test_a_run_that_is_resumed_measures_only_what_is_left() -> None:
     assert {subject["taken"]["calls"]["run"] for subject in kept[-1]["subjects"]} == {EARLIER}
 
 
-def test_a_new_run_measures_again() -> None:
+def test_new_run_measures_again() -> None:
     kept = measured({**empty(), "run": EARLIER, "subjects": [bare(EARLIER)]})
     assert len(kept) == 3
     assert calls(kept[-1])["bare loop"] > 100
 
 
-def test_nothing_is_kept_of_another_version() -> None:
+def test_results_of_another_version_are_discarded() -> None:
     kept = measured({**empty(), "subjects": [bare(EARLIER, versions={"bare": "1"}, peak_mib=20.0)]})
     assert "peak_mib" not in kept[-1]["subjects"][0]
     kept = measured({**empty(), "subjects": [bare(EARLIER, peak_mib=20.0)]})
     assert kept[-1]["subjects"][0].get("peak_mib") == 20
 
 
-def test_results_can_be_kept_as_json() -> None:
+def test_results_survive_a_json_round_trip() -> None:
     kept = measured(empty())
     assert json.loads(json.dumps(kept[-1])) == kept[-1]
     assert kept[-1]["subjects"][0]["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def test_every_environment_of_a_peer_has_a_file_of_subjects_and_no_file_is_left_out() -> None:
+def test_every_peer_environment_has_a_subjects_file() -> None:
     files = {path.stem for path in (FOLDER / "peers").glob("*.py") if "main(" in path.read_text()}
     assert {peer.module for peer in peers()} == files
     assert {peer.environment for peer in peers()} == {
@@ -79,5 +79,5 @@ def test_every_environment_of_a_peer_has_a_file_of_subjects_and_no_file_is_left_
     assert all(peer.python.is_relative_to(ENVIRONMENTS) for peer in peers())
 
 
-def test_the_subjects_of_our_own_are_there() -> None:
+def test_own_subjects_are_present() -> None:
     assert all((FOLDER / f"{name}.py").exists() for name in OWN)

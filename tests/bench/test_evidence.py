@@ -16,13 +16,13 @@ TEXT = (DOCS / "evidence.json").read_text(encoding="utf-8")
 EVIDENCE = msgspec.json.decode(TEXT, type=Evidence)
 
 
-def test_the_tables_are_those_of_the_last_measurement() -> None:
+def test_tables_equal_the_last_measurement() -> None:
     assert put_into(PAGE, EVIDENCE) == PAGE
     assert EVIDENCE.to_json() == TEXT
     assert f"These are {sum(of.runs for of in EVIDENCE.datasets.values()):,} runs" in PAGE
 
 
-def test_the_budget_for_coding_stops_no_good_run_and_the_default_stops_some() -> None:
+def test_coding_budget_stops_no_good_run_unlike_the_default() -> None:
     coding = [EVIDENCE.datasets[name] for name in ("mini-swe-agent", "ISO-Bench")]
     budget = str(Limits.preset("coding").tool_calls)
     assert all(of.stopped[budget] == 0 and of.good for of in EVIDENCE.datasets.values() if of.good)
@@ -47,6 +47,6 @@ def test_recordings_are_counted_by_dataset_and_era(tmp_path: Path) -> None:
     assert (acts.runs, acts.succeeded, acts.saved) == (1, 0, round(6 / 9, 4))
 
 
-def test_a_page_without_its_marks_is_refused() -> None:
+def test_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="marks of budgets"):
         put_into(PAGE.replace("<!-- budgets -->", ""), EVIDENCE)

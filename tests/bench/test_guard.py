@@ -10,13 +10,13 @@ CALLS = Figure("calls", "function calls per step", 401)
 ALLOWED = {"calls": Limit(400, "a step is to be cheap")}
 
 
-def test_a_figure_at_its_limit_is_allowed() -> None:
+def test_figure_at_the_limit_is_allowed() -> None:
     text, code = verdict([Figure("calls", "function calls per step", 400)], ALLOWED)
     assert code == 0
     assert text == "function calls per step       400, at most 400"
 
 
-def test_a_figure_above_its_limit_is_named_with_the_reason_and_what_to_do() -> None:
+def test_figure_above_the_limit_is_named_with_reason_and_advice() -> None:
     text, code = verdict([CALLS], ALLOWED)
     assert code == 1
     assert "function calls per step: 401, above the limit of 400 by 1 (0% of it)" in text
@@ -24,7 +24,7 @@ def test_a_figure_above_its_limit_is_named_with_the_reason_and_what_to_do() -> N
     assert "raise the limit in bench/guard.toml" in text
 
 
-def test_a_limit_of_nothing_is_exceeded_by_anything() -> None:
+def test_limit_of_zero_is_exceeded_by_any_figure() -> None:
     text, code = verdict([Figure("spread", "spread of bytes", 1)], {"spread": Limit(0, "it is flat")})
     assert code == 1
     assert "spread of bytes: 1, above the limit of 0 by 1\n" in text
@@ -36,7 +36,7 @@ def test_a_figure_without_a_limit_is_wrong() -> None:
     assert "no limit; write [calls] into bench/guard.toml" in text
 
 
-def test_a_limit_for_what_is_not_counted_is_wrong() -> None:
+def test_limit_without_a_figure_is_wrong() -> None:
     text, code = verdict([Figure("calls", "calls", 1)], {**ALLOWED, "gone": Limit(1, "it was counted once")})
     assert code == 1
     assert "a limit for gone, which is not counted" in text
@@ -46,18 +46,18 @@ def test_every_limit_has_a_reason() -> None:
     assert all(len(limit.reason.split()) > 3 for limit in limits().values())
 
 
-def test_numbers_count_the_same_wherever_they_stand() -> None:
+def test_levelled_numbers_have_equal_length_anywhere() -> None:
     short = levelled({"elapsed": 0.1, "call": "call00001", "result": "nothing at 1", "hash": "ff7111fc"})
     long = levelled({"elapsed": 12.345678, "call": "call00123", "result": "nothing at -123", "hash": "abcdefab"})
     assert short == long
 
 
-def test_a_text_that_is_longer_is_not_levelled() -> None:
+def test_longer_text_is_not_levelled() -> None:
     assert levelled("nothing at 1") != levelled("nothing at all at 1")
     assert levelled(True) is True
 
 
-def test_a_fact_that_tells_the_past_again_is_seen() -> None:
+def test_growing_fact_is_detected_in_the_step_sizes() -> None:
     def step(number: int, result: str) -> list[StepStarted | CallSettled]:
         started = StepStarted(elapsed=number / 7, state=State.STREAM, number=number)
         return [started, CallSettled(elapsed=number / 3, state=State.CHECK, call=f"call{number:05}", result=result)]
@@ -68,7 +68,7 @@ def test_a_fact_that_tells_the_past_again_is_seen() -> None:
     assert len(set(step_sizes(growing))) == 10
 
 
-def test_only_a_replay_that_holds_is_counted() -> None:
+def test_only_a_valid_replay_is_counted() -> None:
     _, facts = TurnMachine.start(StartedInput(prompt="x"))
     assert replay_calls(facts) > 1
     with pytest.raises(ValueError, match="fact 1 of the journal"):
@@ -76,6 +76,6 @@ def test_only_a_replay_that_holds_is_counted() -> None:
 
 
 @pytest.mark.slow
-def test_long_results_cost_a_step_little_more_than_short_ones() -> None:
+def test_long_results_cost_a_step_little_more_than_short_results() -> None:
     """The guard allows 1.3; twice that leaves room for a busy machine. It was 30."""
     assert cost_of_long_results(turns=3) < 2.6

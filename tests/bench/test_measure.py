@@ -76,14 +76,14 @@ def test_the_cost_of_each_ten_steps_is_in_microseconds() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_loop_that_walks_over_its_history_is_seen_to_grow() -> None:
+async def test_loop_walking_over_the_history_is_measured_as_growing() -> None:
     first, last, _ = await calls_at_the_ends(Walking())
     assert last / first > 3
     first, last, _ = await calls_at_the_ends(Bare())
     assert last / first == pytest.approx(1, abs=0.01)
 
 
-def test_what_a_turn_costs_to_begin_is_not_counted_in_a_step() -> None:
+def test_setup_cost_of_a_turn_is_not_counted_in_a_step() -> None:
     class Slow(Bare):
         """Begins slowly."""
 
@@ -97,7 +97,7 @@ def test_what_a_turn_costs_to_begin_is_not_counted_in_a_step() -> None:
 
 
 @pytest.mark.anyio
-async def test_bytes_are_those_of_the_first_and_the_last_steps() -> None:
+async def test_bytes_are_measured_for_the_first_and_last_steps() -> None:
     found = (await stored(Growing()))["bytes"]
     assert (found["first"], found["last"]) == (25.5, 174.5)
 
@@ -130,7 +130,7 @@ async def test_turns_in_flight_are_held_until_all_are_there() -> None:
 
 
 @pytest.mark.anyio
-async def test_turns_that_were_lost_are_counted() -> None:
+async def test_lost_turns_are_counted() -> None:
     class Careless(Bare):
         """Forgets the answer and a call when it is busy."""
 
@@ -151,7 +151,7 @@ async def test_turns_that_were_lost_are_counted() -> None:
 
 
 @pytest.mark.anyio
-async def test_garbage_is_collected_as_by_a_worker_while_turns_are_in_flight() -> None:
+async def test_garbage_thresholds_of_a_worker_apply_to_turns_in_flight() -> None:
     seen = set[tuple[int, int, int]]()
     before = gc.get_threshold()
 
@@ -170,7 +170,7 @@ async def test_garbage_is_collected_as_by_a_worker_while_turns_are_in_flight() -
 
 
 @pytest.mark.anyio
-async def test_turns_of_a_session_are_measured_at_their_places() -> None:
+async def test_session_turns_are_measured_at_fixed_places() -> None:
     sessions: list[str | None] = []
 
     class Talking(Bare):
@@ -191,13 +191,13 @@ async def test_turns_of_a_session_are_measured_at_their_places() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_turn_that_did_not_do_its_work_is_not_measured() -> None:
+async def test_turn_without_the_expected_work_is_not_measured() -> None:
     with pytest.raises(RuntimeError, match="asked 1 times of 3"):
         await run(Quitter(), Script(3))
 
 
 @pytest.mark.anyio
-async def test_a_fake_that_outlives_a_turn_finds_the_script_of_its_turn() -> None:
+async def test_fake_reused_across_turns_gets_the_current_script() -> None:
     seen: list[Script] = []
 
     class Looking(Bare):
@@ -214,7 +214,7 @@ async def test_a_fake_that_outlives_a_turn_finds_the_script_of_its_turn() -> Non
 
 
 @pytest.mark.anyio
-async def test_the_bare_loop_with_sqlite_stores_its_messages() -> None:
+async def test_bare_loop_with_sqlite_stores_the_messages() -> None:
     subject = BareSqlite()
     async with subject.opened():
         before = subject.stored()
@@ -222,7 +222,7 @@ async def test_the_bare_loop_with_sqlite_stores_its_messages() -> None:
         assert subject.stored() > before + 5 * len('{"role": "tool"}')
 
 
-def test_the_bytes_of_a_database_are_those_of_its_values(tmp_path: Path) -> None:
+def test_database_bytes_equal_the_bytes_of_the_values(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table one (a text, b integer)")

@@ -8,7 +8,7 @@ import pytest
 from bench.program import cpu, filled, repeated, replays
 
 
-def test_the_cpu_of_a_process_includes_its_children() -> None:
+def test_cpu_of_a_process_includes_the_children() -> None:
     busy = "import time\nwhile time.process_time() < 0.2: pass"
     parent = f"import subprocess, sys\nprint(subprocess.call([sys.executable, '-c', {busy!r}]))"
     seconds, printed = cpu([sys.executable, "-c", parent])
@@ -16,12 +16,12 @@ def test_the_cpu_of_a_process_includes_its_children() -> None:
     assert printed == "0\n"
 
 
-def test_a_process_that_fails_is_not_measured() -> None:
+def test_failed_process_is_not_measured() -> None:
     with pytest.raises(SystemExit, match="exit code 3"):
         cpu([sys.executable, "-c", "raise SystemExit(3)"])
 
 
-def test_a_command_is_run_again_in_one_process(tmp_path: Path) -> None:
+def test_command_is_repeated_in_a_single_process(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'turns.db'}"
     with pytest.raises(SystemExit, match="exit code 2"):
         repeated(("turns", "--store", store))
@@ -29,5 +29,5 @@ def test_a_command_is_run_again_in_one_process(tmp_path: Path) -> None:
     assert len(repeated(("turns", "--store", store))) == 9
 
 
-def test_a_replay_has_a_speed() -> None:
+def test_replay_has_a_speed() -> None:
     assert replays()["replay-facts-per-s"] > 0

@@ -36,7 +36,7 @@ async def test_a_store_of_copies_has_turns_of_every_kind(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-async def test_each_page_has_figures_and_the_dearest_are_beside_their_target(tmp_path: Path) -> None:
+async def test_each_page_has_figures_and_the_slowest_have_a_target(tmp_path: Path) -> None:
     rows = await measured(tmp_path, turns=60, repeats=1, served=1)
     stores = ["SQLite", *([] if PostgresServer.reason_missing() else ["PostgreSQL"])]
     pages = [row for row in rows if row["what"] != "serve"]

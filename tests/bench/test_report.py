@@ -49,7 +49,7 @@ def test_a_target_may_be_a_least_value() -> None:
     assert (row.target, row.now, row.verdict) == ("at least 250,000", "249,999", "**missed**")
 
 
-def test_a_target_that_was_not_measured_is_neither_met_nor_missed() -> None:
+def test_unmeasured_target_is_neither_met_nor_missed() -> None:
     assert {(goal.now, goal.verdict) for goal in goals(empty())} == {("not measured", "not measured")}
 
 
@@ -60,7 +60,7 @@ def test_a_lost_turn_misses_the_target() -> None:
     assert (lost.now, lost.verdict) == ("9,999", "**missed**")
 
 
-def test_the_page_shows_targets_missed_and_what_was_not_measured() -> None:
+def test_page_shows_missed_targets_and_unmeasured_subjects() -> None:
     failed = {"flight 10000": "took longer than 600 s"}
     text = page(results(subject(MEMORY, 9.0), subject("slow", failed=failed), subject("slower", failed=failed)))
     row = "7.1 to 9.0 (in memory), 17 to 18 (NORMAL), 32 (FULL) | at most 4.5 (in memory), 6.5 (NORMAL), 14 (FULL)"
@@ -70,11 +70,11 @@ def test_the_page_shows_targets_missed_and_what_was_not_measured() -> None:
     assert "{{" not in text
 
 
-def test_the_page_shows_when_a_part_was_measured_and_how_long_it_took() -> None:
+def test_page_shows_date_and_duration_of_each_measurement() -> None:
     assert f"| {MEMORY} | 2026-11-24 | 1.5 | 0.5 |" in page(results(subject(MEMORY)))
 
 
-def test_a_session_is_shown_by_its_turns_and_its_growth() -> None:
+def test_session_is_shown_by_turns_and_growth() -> None:
     turns = {place: {"cpu_ms": ratio * 0.03, "ratio": ratio} for place, ratio in (("5", 2.0), ("20", 3.0), ("50", 7.0))}
     text = page(results(subject("slow", session=turns)))
     assert "| slow | 0.06 | 2.00 | 3.00 | 7.00 |  |  |  |  |  | 3.50 |" in text

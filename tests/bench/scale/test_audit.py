@@ -40,18 +40,18 @@ def with_lines(seen: Seen, lines: Sequence[WitnessLine], blows: Sequence[Blow] =
     return Seen(seen.submitted, seen.journals, lines, blows)
 
 
-def test_a_turn_that_went_well_has_no_fault(sound: Seen) -> None:
+def test_sound_turn_has_no_fault(sound: Seen) -> None:
     assert found(sound) == []
     assert endings(sound) == {"finished/answered": 1}
     assert counts(sound)["tool executions"] == 2
     assert counts(sound)["takeovers"] == 0
 
 
-def test_a_turn_that_nobody_drove_has_no_outcome() -> None:
+def test_undriven_turn_has_no_outcome() -> None:
     assert "turns without an outcome" in found(Seen(["nobody's"], {}, []))
 
 
-def test_a_fact_that_was_acknowledged_and_is_not_there_is_lost(sound: Seen) -> None:
+def test_acknowledged_fact_missing_from_the_journal_is_lost(sound: Seen) -> None:
     (turn,) = sound.submitted
     short = Seen([turn], {turn: sound.journals[turn][:-1]}, sound.lines)
     assert LOST in found(short)
@@ -59,12 +59,12 @@ def test_a_fact_that_was_acknowledged_and_is_not_there_is_lost(sound: Seen) -> N
     assert found(with_lines(sound, [*sound.lines, other])) == [LOST]
 
 
-def test_a_call_that_begins_after_its_result_was_recorded_ran_again(sound: Seen) -> None:
+def test_call_started_after_the_recorded_result_ran_again(sound: Seen) -> None:
     start = next(line for line in sound.lines if line.words[3:] == ("start",))
     assert AGAIN in found(with_lines(sound, [*sound.lines, start]))
 
 
-def test_what_a_thawed_worker_begins_late_is_counted_apart(sound: Seen) -> None:
+def test_late_start_by_a_resumed_worker_is_counted_separately(sound: Seen) -> None:
     """Its start was in the journal before it was stopped: nobody can keep it from that."""
     start = next(line for line in sound.lines if line.words[3:] == ("start",))
     seen = with_lines(sound, [*sound.lines, start], [Blow(start.process, 0.0, stalled=True)])
@@ -72,7 +72,7 @@ def test_what_a_thawed_worker_begins_late_is_counted_apart(sound: Seen) -> None:
     assert counts(seen)["calls started by a resumed worker without the lease"] == 1
 
 
-def test_a_request_with_an_unpaired_call_is_found(sound: Seen) -> None:
+def test_request_with_an_unpaired_call_is_detected(sound: Seen) -> None:
     assert found(with_lines(sound, [*sound.lines, WitnessLine(7, ("asked", "unpaired"))])) == [UNPAIRED]
 
 

@@ -20,7 +20,7 @@ COSTS = Costs(
 WORK = Work(steps=8, model=3.0, tools=1.0)
 
 
-def test_a_turn_thinks_once_more_than_it_has_steps() -> None:
+def test_turn_thinks_once_more_than_the_number_of_steps() -> None:
     assert WORK.thinking == 9 * 3 + 8 * 1
 
 
@@ -30,7 +30,7 @@ def test_slots_bound_the_rate_of_slow_models() -> None:
     assert (said.turns, said.bound_by) == (2.0, "slots")
 
 
-def test_what_a_turn_waits_for_beside_its_model_takes_of_its_slot() -> None:
+def test_waits_besides_the_model_use_the_slot_of_a_turn() -> None:
     costs = Costs(cpu=COSTS.cpu, idle={}, waits=Cost(3.0, 4.0), commits=COSTS.commits, commit=0.001)
     assert capacity(Fleet(1, concurrency=70), WORK, costs).bounds["slots"] == 70 / (35 + 3 + 4 * 8)
 
@@ -41,23 +41,23 @@ def test_quick_models_are_bounded_by_the_cpu_of_the_workers() -> None:
     assert said.bound_by == "CPU of the workers"
 
 
-def test_on_one_machine_all_parts_share_its_cores() -> None:
+def test_parts_on_a_single_machine_share_the_cores() -> None:
     said = capacity(Fleet(8, cores=1, actions=1e6), Work(steps=10, model=0.0), COSTS)
     assert said.turns == pytest.approx(1 / (0.1 + 0.02 + 0.03))
     assert said.bound_by == "CPU of all"
 
 
-def test_what_is_used_without_work_is_not_there_for_work() -> None:
+def test_idle_use_is_not_available_for_work() -> None:
     costs = Costs(COSTS.cpu, {"worker": 0.1, "postgres": 0.2}, COSTS.waits, COSTS.commits, COSTS.commit)
     said = capacity(Fleet(4, cores=2), Work(steps=10, model=0.0), costs)
     assert said.bounds["CPU of all"] == pytest.approx((2 - 4 * 0.1 - 0.2) / 0.15)
 
 
-def test_a_pool_has_so_many_appends_under_way() -> None:
+def test_pool_bounds_the_number_of_concurrent_appends() -> None:
     assert capacity(Fleet(10), WORK, COSTS).bounds["connections"] == pytest.approx(10 * 4 / (33 * 0.001))
 
 
-def test_each_heartbeat_of_a_long_turn_is_an_action_of_temporals() -> None:
+def test_each_heartbeat_of_a_long_turn_is_a_temporal_action() -> None:
     assert actions(0.0) == 5
     assert actions(35.0) == 5 + 17.5
     said = capacity(Fleet(50), WORK, COSTS)
@@ -66,7 +66,7 @@ def test_each_heartbeat_of_a_long_turn_is_an_action_of_temporals() -> None:
     assert capacity(Fleet(50, heartbeat=10.0), WORK, COSTS).turns == pytest.approx(500 / 8.5)
 
 
-def test_without_temporal_it_bounds_nothing() -> None:
+def test_temporal_bounds_nothing_if_unused() -> None:
     costs = Costs(COSTS.cpu, {}, COSTS.waits, COSTS.commits, COSTS.commit)
     assert capacity(Fleet(50), WORK, costs).bounds["Temporal"] == float("inf")
 
@@ -77,6 +77,6 @@ def test_a_cost_is_a_line_through_turns_of_few_steps_and_of_many() -> None:
     assert line.of(4) == 9.0
 
 
-def test_noise_never_makes_a_cost_that_is_less_than_nothing() -> None:
+def test_noisy_measurement_gives_no_negative_cost() -> None:
     assert Cost.through((1, 3.0), (9, 2.0)) == Cost(turn=3.0, step=0.0)
     assert Cost.through((1, 1.0), (3, 9.0)) == Cost(turn=0.0, step=4.0)

@@ -12,7 +12,7 @@ from turnwright.store.postgres.store import PostgresStore
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_journals_are_read_fact_by_fact(postgres_server: PostgresServer) -> None:
+async def test_journals_are_read_fact_by_fact(postgres_server: PostgresServer) -> None:
     """Though the facts of an append are one row."""
     address = postgres_server.new_schema()
     store = PostgresStore(address)
