@@ -202,35 +202,35 @@ def table(heading: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("row", SIDE_BY_SIDE)
-async def test_the_presets_side_by_side(row: str, preset: PresetName) -> None:
+async def test_differences_of_the_presets_equal_the_table(row: str, preset: PresetName) -> None:
     assert await SIDE_BY_SIDE[row](preset) == table("Side by side")[row][PRESETS.index(preset)]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("row", ALIKE)
-async def test_the_presets_are_alike(row: str, preset: PresetName) -> None:
+async def test_common_values_of_the_presets_equal_the_table(row: str, preset: PresetName) -> None:
     cell, expected = ALIKE[row]
     assert await cell(preset) == expected
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-async def test_one_script_has_three_outcomes(preset: PresetName) -> None:
+async def test_same_script_has_three_outcomes(preset: PresetName) -> None:
     ran = await Ran(preset, wanting(30)).outcome(), await taken(preset), await sent(preset)
     assert ran == ONE_SCRIPT[preset]
 
 
-def test_every_row_of_the_tables_is_held() -> None:
+def test_every_row_of_the_tables_is_tested() -> None:
     assert table("Side by side").keys() == SIDE_BY_SIDE.keys()
 
 
-async def test_a_person_who_says_stop_ends_opencodes_turn_as_boocode_ends_it() -> None:
+async def test_stop_answer_ends_the_opencode_turn_like_boocode() -> None:
     ran = Ran("opencode", wanting(30))
     paused = await ran.turn()
     turn = await ran.engine.resume(paused.id, {"doom-1": "stop"})
     assert f"`{turn.outcome}: {turn.reason}`" == await Ran("boocode", wanting(30)).outcome()
 
 
-def test_what_you_set_goes_before_a_preset() -> None:
+def test_explicit_settings_win_over_a_preset() -> None:
     assert Limits.preset("glm-cli", steps=5).cap == 5
     assert Limits.preset("opencode", doom_response="stop").doom_response == "stop"
     assert Agent(name="Architect", steps=20).limits_for(Limits.preset("glm-cli")).cap == 20

@@ -66,7 +66,7 @@ def by_class(**calls: int | None) -> Limits:
     ],
     ids=lambda value: " and ".join(value) or "none" if isinstance(value, tuple) else str(value),
 )
-async def test_it_is_50_for_readers_10_for_writers_and_50_for_others(
+async def test_budget_is_50_for_readers_10_for_writers_and_50_for_others(
     play: "Play", tools: tuple[str, ...], budget: int
 ) -> None:
     """One tool that writes makes a writer; a tool that does not say makes a reader one of the others."""
@@ -93,13 +93,13 @@ async def test_none_switches_the_budget_of_a_class_off(play: "Play") -> None:
     assert (turn.ended[0], turn.result.tool_calls) == ("finished", 64)
 
 
-async def test_0_is_a_number_of_its_own(play: "Play") -> None:
+async def test_zero_is_a_budget_distinct_from_none(play: "Play") -> None:
     turn = await play("I would write.", tools=[write], limits=by_class(writing=0))
     assert turn.ended == ("finished", "text_only")
 
 
 @pytest.mark.parametrize("budget", [20, Limits(tool_calls=20), None, 50, 0])
-async def test_an_agent_that_sets_a_budget_has_that_one(play: "Play", budget: int | Limits | None) -> None:
+async def test_agent_budget_wins_over_the_class_budget(play: "Play", budget: int | Limits | None) -> None:
     """Also where it is the default's number, none at all, or 0."""
     agent = Agent(name="Tidier", tools=("write",), budget=budget)
     turn = await play("Tidy.", agent=agent, tools=ALL)
@@ -111,7 +111,7 @@ async def test_an_agent_that_sets_a_budget_has_that_one(play: "Play", budget: in
 
 
 @pytest.mark.parametrize("budget", [20, 50, None])
-async def test_an_engine_that_sets_a_budget_has_that_one(play: "Play", budget: int | None) -> None:
+async def test_engine_budget_wins_over_the_class_budget(play: "Play", budget: int | None) -> None:
     agent = Agent(name="Tidier", tools=("write",))
     turn = await play("Tidy.", agent=agent, tools=ALL, limits=Limits(tool_calls=budget))
     limits = turn.said("turn_started")[0]["limits"]
@@ -120,13 +120,13 @@ async def test_an_engine_that_sets_a_budget_has_that_one(play: "Play", budget: i
     assert budget_of(turn.engine, agent) == (budget, "configuration")
 
 
-async def test_a_budget_of_something_else_leaves_the_class_to_choose(play: "Play") -> None:
+async def test_agent_budget_without_calls_leaves_the_class_budget(play: "Play") -> None:
     agent = Agent(name="Tidier", tools=("write",), budget=Limits(tokens=1000))
     turn = await play("Tidy.", agent=agent, tools=ALL)
     assert budget_of(turn.engine, agent) == (10, "configuration")
 
 
-async def test_a_sub_agent_has_the_budget_of_its_own_class() -> None:
+async def test_sub_agent_has_the_budget_of_the_own_class() -> None:
     """And no more than it is lent: a writing one below a reading one has 10 of the 48."""
     writer = agent_tool(Agent(name="Writer", description="Writes.", tools=("write",)), read_only=True)
     lead = Agent(name="Lead", tools=("look", "Writer"))
@@ -139,7 +139,7 @@ async def test_a_sub_agent_has_the_budget_of_its_own_class() -> None:
 
 
 @pytest.mark.parametrize(("asked", "ended"), [(49, "finished"), (50, "cap_hit"), (51, "cap_hit")])
-async def test_the_budget_is_exact(play: "Play", asked: int, ended: str) -> None:
+async def test_budget_is_exact(play: "Play", asked: int, ended: str) -> None:
     """Places are given out in call order when the reply arrives; a call without one is answered, and does not run."""
     turn = await play(play.endless(25), play.endless(asked - 25), "Tidy.")
     assert (turn.ended[0], turn.result.tool_calls, len(play.done)) == (ended, min(asked, 50), min(asked, 50))
@@ -147,7 +147,7 @@ async def test_the_budget_is_exact(play: "Play", asked: int, ended: str) -> None
     assert refused == ["not executed: the tool budget is spent"] * max(asked - 50, 0)
 
 
-async def test_with_49_of_50_used_a_batch_of_10_runs_one(play: "Play") -> None:
+async def test_batch_of_10_with_49_of_50_used_runs_a_single_call(play: "Play") -> None:
     turn = await play(play.endless(24), play.endless(25), play.endless(10), "Enough.")
     assert (turn.ended, turn.result.tool_calls) == (("cap_hit", "budget"), 50)
     assert [part.status for part in turn.parts(ToolResultPart)][-10:] == ["ok"] + ["refused"] * 9

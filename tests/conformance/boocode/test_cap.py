@@ -29,7 +29,7 @@ AGENTS = Path(__file__).parents[3] / "examples" / "AGENTS.md"
     ("steps", "cap"),
     [*((steps, steps) for steps in (1, 2, 4, 5, 6, 19, 20, 21, 199, 200)), (201, 200), (10**6, 200), (None, 200)],
 )
-async def test_a_turn_takes_the_smaller_of_its_agents_steps_and_200(play: "Play", steps: int | None, cap: int) -> None:
+async def test_turn_takes_the_smaller_of_agent_steps_and_200(play: "Play", steps: int | None, cap: int) -> None:
     """Then the model is called once more, without tools."""
     turn = await play(play.endless(), agent=Agent(name="Tidier", steps=steps), limits=UNBOUNDED)
     assert turn.ended == ("cap_hit", "step_cap")
@@ -38,7 +38,7 @@ async def test_a_turn_takes_the_smaller_of_its_agents_steps_and_200(play: "Play"
     assert MAX_STEPS == 200
 
 
-async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
+async def test_unset_steps_are_200(play: "Play") -> None:
     turn = await play(play.endless(answer_at=3))
     assert turn.result.steps == 3
     assert turn.said("turn_started")[0]["limits"] == Limits.preset("boocode").for_tools("default").model_dump(
@@ -52,7 +52,7 @@ async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
 
 @pytest.mark.parametrize("cap", [1, 5, 20, 200])
 @pytest.mark.parametrize("beside", [-1, 0, 1])
-async def test_an_answer_on_the_last_step_is_an_answer_and_one_later_is_too_late(
+async def test_answer_on_the_last_step_finishes_and_a_later_answer_is_capped(
     play: "Play", cap: int, beside: int
 ) -> None:
     """At N-1 and N the answer comes in time; for the step N+1 there is only the conclusion."""
@@ -64,7 +64,7 @@ async def test_an_answer_on_the_last_step_is_an_answer_and_one_later_is_too_late
         assert (turn.ended, turn.result.steps, len(turn.sentinels)) == (("cap_hit", "step_cap"), cap, 1)
 
 
-async def test_a_step_is_one_reply_with_all_the_calls_that_it_asks_for(play: "Play") -> None:
+async def test_step_is_a_reply_with_all_requested_calls(play: "Play") -> None:
     turn = await play(play.endless(4, answer_at=3), agent=Agent(name="Tidier", steps=3))
     assert (turn.ended[0], turn.result.steps, turn.result.tool_calls, len(turn.sent)) == ("finished", 3, 8, 3)
 
@@ -74,7 +74,7 @@ async def test_the_calls_of_the_last_step_still_run(play: "Play") -> None:
     assert (turn.ended, play.done) == (("cap_hit", "step_cap"), ["note 3", "note 4", "note 5"])
 
 
-async def test_0_steps_are_one_call_in_text(play: "Play") -> None:
+async def test_zero_steps_give_a_single_text_call(play: "Play") -> None:
     """It is a number of its own, and not "unset": no step, no sentinel, and the tools are disabled, not removed."""
     turn = await play("I would tidy it.", agent=Agent(name="Tidier", steps=0))
     assert (turn.ended, turn.result.text) == (("finished", "text_only"), "I would tidy it.")
@@ -82,7 +82,7 @@ async def test_0_steps_are_one_call_in_text(play: "Play") -> None:
     assert (turn.sent[0].tool_choice, len(turn.sent[0].tools)) == ("none", len(turn.engine.setup.tools))
 
 
-async def test_calls_that_come_with_0_steps_are_refused_and_noted_once(play: "Play") -> None:
+async def test_calls_with_zero_steps_are_refused_and_noted_once(play: "Play") -> None:
     asked = asks_for(("note", {"n": 1}), ("note", {"n": 2}), text="I would note it.")
     turn = await play(asked, agent=Agent(name="Tidier", steps=0))
     assert (turn.ended, turn.result.text, play.done) == (("finished", "text_only"), "I would note it.", [])
@@ -91,7 +91,7 @@ async def test_calls_that_come_with_0_steps_are_refused_and_noted_once(play: "Pl
     assert len(turn.sent) == 1
 
 
-async def test_the_agents_of_one_file_have_steps_of_their_own(play: "Play") -> None:
+async def test_agents_of_a_file_have_separate_steps(play: "Play") -> None:
     """Refactorer 5, Architect 20; the others are unset, and so have 200."""
     agents = {agent.name: agent for agent in load_agents(AGENTS)}
     assert {name: agent.steps for name, agent in agents.items()} == {

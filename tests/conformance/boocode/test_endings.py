@@ -54,14 +54,14 @@ def ends(turn: "Turn", outcome: str, reason: str) -> None:
     check_pairing(turn.result.messages)
 
 
-async def test_a_reply_without_calls_ends_the_loop(play: "Play") -> None:
+async def test_reply_without_calls_ends_the_loop(play: "Play") -> None:
     turn = await play(NOTE, "Tidy now.")
     ends(turn, "finished", "answered")
     assert (turn.result.text, turn.result.steps, turn.sentinels) == ("Tidy now.", 2, [])
     assert shape(turn) == [["step_start", "tool_call", "step_finish"], ["step_start", "text", "step_finish"]]
 
 
-async def test_the_step_cap_ends_the_loop(play: "Play") -> None:
+async def test_step_cap_ends_the_loop(play: "Play") -> None:
     turn = await play(play.endless(), agent=Agent(name="Tidier", steps=2))
     ends(turn, "cap_hit", "step_cap")
     assert turn.sentinels == [("cap_hit", "step_cap", "Stopped at the step limit (2 of 2)")]
@@ -80,13 +80,13 @@ async def test_three_identical_rounds_end_the_loop(play: "Play") -> None:
 
 
 @pytest.mark.parametrize(("rounds", "tripped"), [(2, False), (3, True), (4, True)])
-async def test_it_takes_three_of_them(play: "Play", rounds: int, *, tripped: bool) -> None:
+async def test_two_identical_rounds_do_not_end_the_loop(play: "Play", rounds: int, *, tripped: bool) -> None:
     turn = await play(*[NOTE] * rounds, "Done.")
     assert (turn.ended[0] == "doom_loop") is tripped
     assert turn.result.steps == 3
 
 
-async def test_three_identical_calls_in_one_round_are_one_round(play: "Play") -> None:
+async def test_identical_calls_in_a_round_are_a_single_round(play: "Play") -> None:
     """The model has seen no result in between. Three such rounds are a doom loop like any other."""
     batch = asks_for(*[("note", {"n": 1})] * 3)
     turn = await play(batch, batch, "Done.")
@@ -113,7 +113,7 @@ async def test_an_abort_ends_the_loop(play: "Play") -> None:
     assert shape(turn) == [["step_start", "tool_call", "tool_call", "step_finish"], ["sentinel"]]
 
 
-async def test_an_abort_ends_a_turn_that_waits_too(play: "Play") -> None:
+async def test_abort_ends_a_paused_turn(play: "Play") -> None:
     turn = await play(ASK)
     await turn.engine.abort(turn.result.id)
     turn.result = await turn.engine.get(turn.result.id)
@@ -163,7 +163,7 @@ async def test_a_read_grant_pauses_the_loop(play: "Play", tmp_path_factory: pyte
     assert "Spaces!" in turn.parts(ToolResultPart)[-1].text
 
 
-async def test_a_synthesis_that_succeeds_ends_the_loop(play: "Play") -> None:
+async def test_successful_synthesis_ends_the_loop(play: "Play") -> None:
     """Its text is the answer; the model is not asked again."""
     turn = await play(asks_for(("note", {"n": 1}), ("note", {"n": 2})), synthesize=joined)
     ends(turn, "synthesis_done", "synthesized")
@@ -196,7 +196,7 @@ async def test_a_synthesis_on_the_last_step_is_a_synthesis(play: "Play") -> None
     [Limits(steps=1), Limits(tool_calls=1), Limits(tokens=2), Limits(seconds=1)],
     ids=["steps", "calls", "tokens", "seconds"],
 )
-async def test_no_message_is_left_empty_when_a_limit_fires_at_the_top_of_the_loop(play: "Play", limits: Limits) -> None:
+async def test_no_message_is_left_empty_by_a_limit_before_the_step(play: "Play", limits: Limits) -> None:
     """Every message of the assistant says something, in the transcript and in what is sent."""
     turn = await play(asks_for(("work", {"seconds": 1})), "Enough.", limits=limits)
     assert turn.ended[0] == "cap_hit"
@@ -207,7 +207,7 @@ async def test_no_message_is_left_empty_when_a_limit_fires_at_the_top_of_the_loo
     assert turn.sent[-1].messages[-1].role == "user"
 
 
-async def test_a_failed_conclusion_leaves_no_empty_message_either(play: "Play") -> None:
+async def test_failed_conclusion_leaves_no_empty_message(play: "Play") -> None:
     failing = ModelError("no", cause=Cause.BAD_REQUEST)
     turn = await play(NOTE, failing, agent=Agent(name="Tidier", steps=1))
     ends(turn, "cap_hit", "step_cap")

@@ -46,7 +46,7 @@ SENTINELS = pytest.mark.parametrize(
 
 
 @SENTINELS
-async def test_it_is_the_last_part_of_the_transcript(play: "Play", by: str, kind: str, says: str) -> None:
+async def test_sentinel_is_the_last_part_of_the_transcript(play: "Play", by: str, kind: str, says: str) -> None:
     turn = await stopped(play, by)
     part = turn.result.messages[-1].parts[-1]
     assert isinstance(part, SentinelPart)
@@ -55,14 +55,14 @@ async def test_it_is_the_last_part_of_the_transcript(play: "Play", by: str, kind
 
 
 @SENTINELS
-async def test_it_says_what_to_do_next(play: "Play", by: str, kind: str, says: str) -> None:
+async def test_sentinel_contains_advice(play: "Play", by: str, kind: str, says: str) -> None:
     (part,) = (await stopped(play, by)).parts(SentinelPart)
     assert part.kind == kind
     assert len(part.text.removeprefix(f"{says}. ").split()) > 5
 
 
 @SENTINELS
-async def test_it_is_in_the_last_line_of_json(play: "Play", by: str, kind: str, says: str) -> None:
+async def test_sentinel_is_in_the_last_json_line(play: "Play", by: str, kind: str, says: str) -> None:
     turn = await stopped(play, by)
     (part,) = turn.parts(SentinelPart)
     assert part.text.startswith(says)
@@ -70,7 +70,7 @@ async def test_it_is_in_the_last_line_of_json(play: "Play", by: str, kind: str, 
 
 
 @SENTINELS
-async def test_it_is_a_part_of_the_message_over_json(play: "Play", by: str, kind: str, says: str) -> None:
+async def test_sentinel_is_a_part_of_the_json_message(play: "Play", by: str, kind: str, says: str) -> None:
     """As `turnwright show --json` prints the transcript."""
     last = json.loads(json.dumps((await stopped(play, by)).result.messages[-1].to_json()))
     part = last["parts"][-1]
@@ -79,7 +79,7 @@ async def test_it_is_a_part_of_the_message_over_json(play: "Play", by: str, kind
 
 
 @SENTINELS
-async def test_the_command_line_ends_with_it(play: "Play", by: str, kind: str, says: str) -> None:
+async def test_sentinel_ends_the_command_line_output(play: "Play", by: str, kind: str, says: str) -> None:
     turn = await stopped(play, by)
     lines = closing_lines(turn.result, verbose=True)
     assert says in lines[0]
@@ -87,7 +87,7 @@ async def test_the_command_line_ends_with_it(play: "Play", by: str, kind: str, s
 
 
 @SENTINELS
-async def test_it_is_never_sent_to_the_model(play: "Play", by: str, kind: str, says: str) -> None:
+async def test_sentinel_is_never_sent_to_the_model(play: "Play", by: str, kind: str, says: str) -> None:
     """It is the user's: a turn that continues from this one is sent the conclusion without it."""
     turn = await stopped(play, by)
     await turn.engine.run(Agent(name="Tidier", steps=0), "Go on.", continue_from=turn.result.id)
@@ -103,13 +103,13 @@ async def test_it_is_never_sent_to_the_model(play: "Play", by: str, kind: str, s
     [("Tidy.",), (NOTE, NOTE, "Tidy."), (asks_for(("ask_user_input", {"question": "Which?"})),)],
     ids=["an answer", "an answer after two equal rounds", "a pause"],
 )
-async def test_there_is_none_where_nothing_was_stopped(play: "Play", script: tuple[Line, ...]) -> None:
+async def test_unstopped_turn_has_no_sentinel(play: "Play", script: tuple[Line, ...]) -> None:
     turn = await play(*script)
     assert turn.sentinels == []
     assert "sentinel" not in turn.lines[-1]
 
 
-async def test_calls_that_come_with_the_conclusion_are_refused_and_noted_once(play: "Play") -> None:
+async def test_calls_with_the_conclusion_are_refused_and_noted_once(play: "Play") -> None:
     anyway = ModelResponse(
         text="That was it.", calls=(ResponseToolCall("note", {"n": 7}), ResponseToolCall("note", {"n": 8}))
     )
@@ -120,9 +120,7 @@ async def test_calls_that_come_with_the_conclusion_are_refused_and_noted_once(pl
 
 
 @pytest.mark.parametrize(("calls", "reason"), [(49, None), (50, "budget"), (51, "budget")])
-async def test_a_budget_and_a_cap_that_are_reached_together_make_one(
-    play: "Play", calls: int, reason: str | None
-) -> None:
+async def test_simultaneous_budget_and_cap_give_a_single_sentinel(play: "Play", calls: int, reason: str | None) -> None:
     """The cap comes first in the chart; the budget is also reported, if it is spent too."""
     line = play.endless(25)
     last = play.endless(calls - 25)

@@ -38,7 +38,7 @@ def outcome(turn: "Turn", reason: str) -> str:
 
 
 @BESIDE
-async def test_tokens(play: "Play", beside: int, ended: str) -> None:
+async def test_token_budget_stops_the_turn(play: "Play", beside: int, ended: str) -> None:
     """Input and output together."""
     used = Usage(input_tokens=90, output_tokens=10 + beside)
     turn = await play(asks_for(("note", {}), usage=used), "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
@@ -48,7 +48,7 @@ async def test_tokens(play: "Play", beside: int, ended: str) -> None:
 
 
 @BESIDE
-async def test_cost(play: "Play", beside: int, ended: str) -> None:
+async def test_cost_budget_stops_the_turn(play: "Play", beside: int, ended: str) -> None:
     """N is 0.5: 500 thousandths."""
     used = Usage(input_tokens=450 + beside, output_tokens=10)
     agent = Agent(name="T", budget=Limits(cost=0.5))
@@ -60,7 +60,7 @@ async def test_cost(play: "Play", beside: int, ended: str) -> None:
 
 
 @BESIDE
-async def test_seconds(play: "Play", beside: int, ended: str) -> None:
+async def test_time_budget_stops_the_turn(play: "Play", beside: int, ended: str) -> None:
     """A tool takes 59, 60 or 61 of 60 seconds."""
     asked = asks_for(("work", {"seconds": 60 + beside}))
     turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
@@ -69,14 +69,14 @@ async def test_seconds(play: "Play", beside: int, ended: str) -> None:
 
 
 @BESIDE
-async def test_tool_calls(play: "Play", beside: int, ended: str) -> None:
+async def test_tool_call_budget_stops_the_turn(play: "Play", beside: int, ended: str) -> None:
     turn = await play(play.endless(5 + beside), "Tidy.", agent=Agent(name="T", budget=5))
     assert outcome(turn, "budget") == ended
     assert turn.result.tool_calls == min(5 + beside, 5)
 
 
 @BESIDE
-async def test_what_is_used_adds_up_over_the_turn(play: "Play", beside: int, ended: str) -> None:
+async def test_usage_accumulates_over_the_turn(play: "Play", beside: int, ended: str) -> None:
     """No step reaches a limit alone."""
     used = [Usage(input_tokens=30, output_tokens=20), Usage(input_tokens=30, output_tokens=20 + beside)]
     script = [asks_for(("note", {"n": n}), usage=usage) for n, usage in enumerate(used)]
@@ -93,7 +93,7 @@ async def test_paused_time_is_not_counted(play: "Play") -> None:
 
 
 @pytest.mark.parametrize(("used", "left"), [(98, 2), (99, 1), (100, None), (101, None)])
-async def test_max_tokens_is_what_the_token_budget_leaves(play: "Play", used: int, left: int | None) -> None:
+async def test_max_tokens_equals_the_remaining_token_budget(play: "Play", used: int, left: int | None) -> None:
     """Without tokens left there is no further step; the concluding call has a number of its own."""
     asked = asks_for(("note", {}), usage=Usage(input_tokens=used, output_tokens=0))
     turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
@@ -101,7 +101,7 @@ async def test_max_tokens_is_what_the_token_budget_leaves(play: "Play", used: in
     assert [request.max_tokens for request in turn.sent] == [100, second]
 
 
-async def test_without_a_token_budget_max_tokens_is_left_to_the_provider(play: "Play") -> None:
+async def test_max_tokens_is_unset_without_a_token_budget(play: "Play") -> None:
     turn = await play(play.endless(answer_at=3))
     assert [request.max_tokens for request in turn.sent] == [None] * 3
 
@@ -111,7 +111,7 @@ async def test_a_text_only_call_is_clamped_too(play: "Play") -> None:
     assert [request.max_tokens for request in turn.sent] == [100]
 
 
-async def test_a_conclusion_may_overshoot_tokens_and_cost_and_the_turn_says_so(play: "Play") -> None:
+async def test_conclusion_may_overshoot_tokens_and_cost_with_a_notice(play: "Play") -> None:
     """By the attempts of one reply and the concluding call, and by no more (docs/rules.md#steps)."""
     used = Usage(input_tokens=100, output_tokens=10)
     turn = await play(play.endless(usage=used), agent=Agent(name="T", budget=Limits(tokens=100)))
@@ -125,6 +125,6 @@ async def test_a_cost_budget_without_a_price_is_an_error_of_configuration(play: 
 
 @pytest.mark.parametrize("name", ["tokens", "cost", "seconds"])
 @pytest.mark.parametrize("value", [0, -1, True, float("nan")])
-def test_a_budget_that_is_no_number_above_0_is_refused(name: str, value: float) -> None:
+def test_budget_of_zero_or_less_is_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         Agent.model_validate({"name": "T", "budget": {name: value}})

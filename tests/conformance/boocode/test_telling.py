@@ -35,21 +35,21 @@ def texts(turn: "Turn", limit: str) -> list[object]:
 
 
 @pytest.mark.parametrize(("steps", "told"), [(19, []), (20, [20]), (21, [20]), (25, [20])])
-async def test_80_percent_of_the_steps(play: "Play", steps: int, told: list[int]) -> None:
+async def test_notice_appears_at_80_percent_of_the_steps(play: "Play", steps: int, told: list[int]) -> None:
     turn = await play(play.endless(answer_at=steps), agent=Agent(name="T", steps=25))
     assert await turn.notices() == [("steps", used, 25) for used in told]
     assert texts(turn, "steps") == ["Step 20/25 - 5 steps remaining"] * len(told)
 
 
 @pytest.mark.parametrize(("calls", "told"), [(39, []), (40, [40]), (41, [40]), (49, [40])])
-async def test_80_percent_of_the_tool_calls(play: "Play", calls: int, told: list[int]) -> None:
+async def test_notice_appears_at_80_percent_of_the_tool_calls(play: "Play", calls: int, told: list[int]) -> None:
     turn = await play(play.endless(20), play.endless(calls - 20), "Tidy.")
     assert await turn.notices() == [("tool_calls", used, 50) for used in told]
     assert texts(turn, "tool_calls") == ["Tool calls 40/50 - 10 remaining"] * len(told)
 
 
 @pytest.mark.parametrize(("tokens", "told"), [(799, []), (800, [800]), (801, [801])])
-async def test_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[int]) -> None:
+async def test_notice_appears_at_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[int]) -> None:
     reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=tokens - 5, output_tokens=5))
     turn = await play(reply, agent=Agent(name="T", budget=Limits(tokens=1000)))
     assert await turn.notices() == [("tokens", used, 1000) for used in told]
@@ -57,20 +57,20 @@ async def test_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[in
 
 
 @pytest.mark.parametrize(("used", "told"), [(39, []), (40, ["0.4/0.5 - 0.1"]), (41, ["0.41/0.5 - 0.09"])])
-async def test_80_percent_of_the_cost(play: "Play", used: int, told: list[str]) -> None:
+async def test_notice_appears_at_80_percent_of_the_cost(play: "Play", used: int, told: list[str]) -> None:
     reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=used, output_tokens=0))
     turn = await play(reply, agent=Agent(name="T", budget=Limits(cost=0.5)), prices=PRICES)
     assert texts(turn, "cost") == [f"Cost {figures} remaining" for figures in told]
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(47.9, []), (48, ["48/60 - 12"]), (48.5, ["48.5/60 - 11.5"])])
-async def test_80_percent_of_the_seconds(play: "Play", seconds: float, told: list[str]) -> None:
+async def test_notice_appears_at_80_percent_of_the_seconds(play: "Play", seconds: float, told: list[str]) -> None:
     asked = asks_for(("work", {"seconds": seconds}))
     turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
     assert texts(turn, "seconds") == [f"Seconds {figures} remaining" for figures in told]
 
 
-async def test_every_notice_comes_once_however_the_turn_goes_on(play: "Play") -> None:
+async def test_every_notice_appears_once_in_a_turn(play: "Play") -> None:
     asked = asks_for(("ask_user_input", {"question": "Which?"}))
     limits = Limits(steps=5, tool_calls=5, tokens=10)
     turn = await play(*[play.endless()] * 4, asked, limits=limits)
@@ -78,7 +78,7 @@ async def test_every_notice_comes_once_however_the_turn_goes_on(play: "Play") ->
     assert sorted(name for name, *_ in await turn.notices()) == ["steps", "tokens", "tool_calls"]
 
 
-async def test_usage_that_is_not_told_is_noticed_in_words(play: "Play") -> None:
+async def test_missing_usage_gives_a_notice(play: "Play") -> None:
     turn = await play(ModelResponse(text="Tidy."))
     assert texts(turn, "usage_unknown") == ["The provider reports no usage: token and cost limits cannot be enforced"]
 
@@ -91,7 +91,7 @@ async def test_usage_that_is_not_told_is_noticed_in_words(play: "Play") -> None:
         (1, 1, "Step 1/1 - the last step"),
     ],
 )
-def test_the_steps_that_remain_are_those_up_to_the_cap(used: int, cap: int, text: str) -> None:
+def test_remaining_steps_are_counted_to_the_cap(used: int, cap: int, text: str) -> None:
     """Also where the concluding call is one of them."""
     for limits in (Limits(steps=cap), Limits(steps=cap, concluding="within")):
         notice = f.Notice(limit="steps", used=used, of=limits.allowance, elapsed=0.0, state=State.STREAM)
@@ -107,7 +107,7 @@ def told(turn: "Turn") -> list[str]:
     return [one.messages[-1].text if one.messages[-1].text not in kept else "" for one in turn.sent]
 
 
-async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> None:
+async def test_remaining_budget_is_sent_to_the_model_before_each_step(play: "Play") -> None:
     """The step that begins is no longer left. A conclusion's request names the limit reached, and nothing else."""
     usage = Usage(input_tokens=40, output_tokens=2)
     agent = Agent(name="T", steps=2, budget=Limits(tool_calls=9, tokens=1000, cost=2.0, seconds=60))
@@ -123,18 +123,18 @@ async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> 
     assert "Left:" not in told(turn)[2]
 
 
-async def test_limits_that_are_off_are_left_out(play: "Play") -> None:
+async def test_disabled_limits_are_left_out(play: "Play") -> None:
     turn = await play("Tidy.", limits=Limits(tool_calls=None), show_budget_to_model="{left}")
     assert told(turn) == ["199 of 200 steps after this one"]
 
 
-async def test_it_is_said_in_the_users_role_and_last(play: "Play") -> None:
+async def test_budget_message_is_the_last_and_has_the_user_role(play: "Play") -> None:
     turn = await play(play.endless(answer_at=3), show_budget_to_model=True)
     assert [request.messages[-1].role for request in turn.sent] == ["user"] * 3
     assert all("tool calls" in request.messages[-1].text for request in turn.sent)
 
 
-async def test_it_is_stored_nowhere(play: "Play") -> None:
+async def test_budget_message_is_stored_nowhere(play: "Play") -> None:
     """Not in the transcript, not in the journal, not in a later request."""
     turn = await play(play.endless(answer_at=3), show_budget_to_model="This is left: {left}.")
     for request in turn.sent:
@@ -144,25 +144,25 @@ async def test_it_is_stored_nowhere(play: "Play") -> None:
     assert not any("This is left" in payload for payload in journal)
 
 
-async def test_nothing_is_told_unless_it_is_asked_for(play: "Play") -> None:
+async def test_budget_message_is_off_by_default(play: "Play") -> None:
     turn = await play(play.endless(answer_at=2))
     assert told(turn) == ["", ""]
 
 
-async def test_the_words_are_those_of_the_prompts_file_or_of_the_engine(play: "Play") -> None:
+async def test_budget_message_uses_the_configured_or_built_in_prompt(play: "Play") -> None:
     turn = await play("Tidy.", show_budget_to_model=True)
     assert told(turn)[0].startswith("Remaining in this turn: 199 of 200 steps after this one, 50 of 50 tool calls. ")
     with pytest.raises(ConfigError, match="show_budget_to_model is blank"):
         Engine(show_budget_to_model=" ")
 
 
-async def test_a_call_in_text_is_not_told(play: "Play") -> None:
+async def test_text_only_call_has_no_budget_message(play: "Play") -> None:
     """It has no step, and no tools to spend on."""
     turn = await play("I would.", agent=Agent(name="T", steps=0), show_budget_to_model=True)
     assert told(turn) == [""]
 
 
-async def test_a_nudge_comes_after_it(play: "Play") -> None:
+async def test_nudge_follows_the_budget_message(play: "Play") -> None:
     turn = await play(
         *[asks_for(("note", {}))] * 3, "Done.", limits=Limits(nudges=1), show_budget_to_model="Left: {left}."
     )

@@ -62,7 +62,7 @@ async def test_at_the_cap_the_next_message_is_the_conclusion(play: "Play") -> No
     assert message_of(turn, told["next_message"]) == ["text", "sentinel"]
 
 
-async def test_paused_names_the_call_that_waits(play: "Play") -> None:
+async def test_paused_names_the_waiting_call(play: "Play") -> None:
     """The same message continues after the answer; then the phase has a result of its own."""
     turn = await play(ASK, "Tidy.")
     waits = [call(1), call(2, "ask_user_input", "waiting")]
@@ -84,7 +84,7 @@ async def test_synthesis_done_names_the_message_of_the_synthesis(play: "Play") -
     assert message_of(turn, following) == ["text"]
 
 
-async def test_the_count_is_of_the_calls_that_took_a_place_in_the_budget(play: "Play") -> None:
+async def test_phase_count_includes_only_calls_charged_to_the_budget(play: "Play") -> None:
     unknown = asks_for(("note", {"n": 1}), ("erase", {}), ("note", {"n": 2}))
     turn = await play(unknown, "Tidy.", limits=Limits(tool_calls=1))
     ((_, told),) = phases(turn)
@@ -94,18 +94,18 @@ async def test_the_count_is_of_the_calls_that_took_a_place_in_the_budget(play: "
 
 
 @pytest.mark.parametrize("script", [("Tidy.",), (asks_for(("hang", {})),)], ids=["no tools", "cut off"])
-async def test_where_no_phase_has_come_to_its_end_there_is_no_result(play: "Play", script: tuple[str]) -> None:
+async def test_unfinished_phase_has_no_result(play: "Play", script: tuple[str]) -> None:
     assert phases(await play(*script)) == []
 
 
-async def test_a_doom_loops_pause_is_no_result_of_the_tools(play: "Play") -> None:
+async def test_pause_of_a_doom_loop_is_no_phase_result(play: "Play") -> None:
     """Its round had continued to the limits, where the doom loop was seen."""
     turn = await play(TWO, TWO, TWO, limits=Limits(doom_response="ask"))
     assert [kind for kind, _ in phases(turn)] == ["step_finished"] * 3
     assert "tools" not in turn.said("paused")[0]
 
 
-async def test_who_reads_the_journal_is_told_the_same(play: "Play") -> None:
+async def test_journal_readers_receive_the_same_phase_results(play: "Play") -> None:
     """The fields follow from the facts alone."""
     for script in ((TWO, "Tidy."), (ASK,), (asks_for(("hang", {})),)):
         turn = await play(*script)
@@ -113,7 +113,7 @@ async def test_who_reads_the_journal_is_told_the_same(play: "Play") -> None:
         assert [event.to_json() async for event in turn.engine.events(turn.result.id)] == live
 
 
-async def test_ids_of_messages_are_unique_and_do_not_change_as_the_turn_goes_on(play: "Play") -> None:
+async def test_message_ids_are_unique_and_stable(play: "Play") -> None:
     turn = await play(ASK, TWO, "Tidy.")
     before = message_ids(turn.result.id, turn.result.messages)
     await turn.answer(question_1="spaces")
@@ -132,7 +132,7 @@ async def test_ids_of_messages_are_unique_and_do_not_change_as_the_turn_goes_on(
     ]
 
 
-async def test_each_step_starts_with_a_part_that_has_its_number_and_its_time(play: "Play") -> None:
+async def test_each_step_starts_with_a_part_of_number_and_time(play: "Play") -> None:
     script = (asks_for(("work", {"seconds": 1.5})), asks_for(("work", {"seconds": 2})), "Tidy.")
     turn = await play(*script)
     starts = turn.parts(StepStartPart)
@@ -143,7 +143,7 @@ async def test_each_step_starts_with_a_part_that_has_its_number_and_its_time(pla
     assert [(line["number"], line["elapsed"]) for line in turn.said("step_started")] == [(1, 0.0), (2, 1.5), (3, 3.5)]
 
 
-async def test_no_two_parts_share_a_place_and_none_is_at_0(play: "Play") -> None:
+async def test_parts_have_distinct_places_above_0(play: "Play") -> None:
     turn = await play(TWO, "Enough.", agent=Agent(name="Tidier", steps=1))
     places = [part.seq for message in turn.result.messages for part in message.parts]
     assert len(set(places)) == len(places)

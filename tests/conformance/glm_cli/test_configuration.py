@@ -37,19 +37,19 @@ def configured(folder: Path, toml: str) -> Config:
         ("[behavior]\nmax_steps = 0", 0),
     ],
 )
-def test_max_steps_is_the_cap_and_absent_is_25_and_unlimited_200(tmp_path: Path, toml: str, cap: int) -> None:
+def test_max_steps_is_the_cap_with_default_25_and_maximum_200(tmp_path: Path, toml: str, cap: int) -> None:
     config = configured(tmp_path, toml)
     assert config.limits().cap == cap
     assert config.prepared(Agent(name="glm")).limits_for(config.limits()).cap == cap
 
 
 @pytest.mark.parametrize("value", ["-1", "true", "2.5", '"many"', "nan"])
-def test_what_is_no_number_of_steps_names_the_file_and_the_key(tmp_path: Path, value: str) -> None:
+def test_invalid_max_steps_names_the_file_and_the_key(tmp_path: Path, value: str) -> None:
     with pytest.raises(ConfigError, match=r"turnwright\.toml.*behavior\.max_steps.*must be a whole number"):
         configured(tmp_path, f"[behavior]\nmax_steps = {value}")
 
 
-async def test_the_prompt_of_a_file_is_sent_instead_of_the_built_in_one(play: "Play", tmp_path: Path) -> None:
+async def test_prompt_of_a_file_replaces_the_built_in_prompt(play: "Play", tmp_path: Path) -> None:
     """An agent's own goes before it."""
     (tmp_path / "stop.txt").write_text("{limit}: say what you did.\n", encoding="utf-8")
     config = configured(tmp_path, 'conclude_prompt_file = "stop.txt"\n[behavior]\nmax_steps = 2')

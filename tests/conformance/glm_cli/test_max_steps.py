@@ -28,26 +28,26 @@ pytestmark = pytest.mark.anyio
     ("steps", "cap"),
     [(2, 2), (3, 3), (4, 4), (24, 24), (25, 25), (26, 26), (199, 199), (200, 200), (201, 200), (None, 200)],
 )
-async def test_the_last_of_max_steps_calls_is_in_text(play: "Play", steps: int | None, cap: int) -> None:
+async def test_last_of_max_steps_calls_is_in_text(play: "Play", steps: int | None, cap: int) -> None:
     ran = await play(play.endless(), steps=steps, tool_calls=None)
     assert (ran.ended, ran.choices) == (("cap_hit", "step_cap"), "a" * (cap - 1) + "n")
     assert ran.sentinels[0].startswith(f"Stopped at the step limit ({cap} of {cap}). ")
 
 
-async def test_the_default_is_25(play: "Play") -> None:
+async def test_default_is_25_steps(play: "Play") -> None:
     ran = await play(play.endless())
     assert (len(ran.sent), ran.turn.steps) == (25, 25)
 
 
 @pytest.mark.parametrize("answers_at", [23, 24, 25])
-async def test_an_answer_in_time_is_an_answer(play: "Play", answers_at: int) -> None:
+async def test_answer_in_time_finishes_the_turn(play: "Play", answers_at: int) -> None:
     """The 24th call may still answer of its own accord; the 25th is the summary."""
     ran = await play(play.endless(answers_at=answers_at))
     assert ran.ended == (("finished", "answered") if answers_at < 25 else ("cap_hit", "step_cap"))
     assert len(ran.sent) == answers_at
 
 
-def test_absent_is_25_and_none_is_unlimited_which_is_200() -> None:
+def test_absent_steps_are_25_and_none_is_unlimited_up_to_200() -> None:
     """They are two things, for the preset and for an agent; and `unlimited` still ends."""
     assert (Limits.preset("glm-cli").cap, Limits.preset("glm-cli", steps=None).cap, MAX_STEPS) == (25, 200, 200)
     base = Limits.preset("glm-cli")
@@ -56,18 +56,18 @@ def test_absent_is_25_and_none_is_unlimited_which_is_200() -> None:
 
 
 @pytest.mark.parametrize("steps", [24, 25, 26])
-async def test_an_agents_own_steps_go_before_the_preset(play: "Play", steps: int) -> None:
+async def test_agent_steps_win_over_the_preset(play: "Play", steps: int) -> None:
     assert len((await play(play.endless(), Agent(name="glm", steps=steps))).sent) == steps
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-async def test_none_or_one_answers_in_text_at_once(play: "Play", steps: int) -> None:
+async def test_zero_steps_and_a_single_step_answer_in_text_at_once(play: "Play", steps: int) -> None:
     ran = await play(play.endless(), steps=steps)
     assert (ran.ended, ran.choices, ran.sentinels) == (("finished", "text_only"), "n", [])
 
 
 @pytest.mark.parametrize("steps", [-1, True, 2.5, float("nan"), "many"])
-def test_what_is_no_number_of_steps_is_a_mistake(steps: object) -> None:
+def test_invalid_number_of_steps_is_a_mistake(steps: object) -> None:
     with pytest.raises(ValueError, match=r"steps\n.*must be a whole number of at least 0"):
         Limits.preset("glm-cli", steps=steps)
 
@@ -84,7 +84,7 @@ async def test_the_last_call_disables_the_tools_and_asks_for_a_summary(play: "Pl
 
 
 @pytest.mark.parametrize("text", ["", "One more."])
-async def test_calls_that_come_anyway_are_refused_and_the_turn_ends_with_text(play: "Play", text: str) -> None:
+async def test_calls_of_the_last_reply_are_refused_and_the_turn_ends_in_text(play: "Play", text: str) -> None:
     """Also one whose arguments are not JSON, and one of a tool that there is not."""
     last = asks_for(("note", {}), ResponseToolCall("note", None, raw="{"), ("rm", {}), text=text)
     ran = await play(play.endless(last=last), steps=2)
@@ -96,7 +96,7 @@ async def test_calls_that_come_anyway_are_refused_and_the_turn_ends_with_text(pl
 
 
 @pytest.mark.parametrize("last", ["", "  ", ModelResponse(reasoning="Hm."), ModelError("no", cause=Cause.BAD_REQUEST)])
-async def test_a_summary_that_does_not_come_is_written_here(
+async def test_missing_summary_is_replaced_by_a_fixed_summary(
     play: "Play", last: ModelResponse | str | ModelError
 ) -> None:
     ran = await play(play.endless(last=last), steps=3)
@@ -111,21 +111,21 @@ async def test_the_prompt_can_be_replaced(play: "Play") -> None:
     assert ran.sent[-1].messages[-1].text == "Stop: Stopped at the step limit (2 of 2). Say what you did."
 
 
-async def test_without_a_prompt_of_ones_own_there_is_the_built_in_one(play: "Play") -> None:
+async def test_built_in_prompt_is_the_default(play: "Play") -> None:
     built_in = (files("turnwright") / "prompts" / "conclude.txt").read_text(encoding="utf-8")
     ran = await play(play.endless(), steps=2)
     assert ran.sent[-1].messages[-1].text == built_in.replace("{limit}", "Stopped at the step limit (2 of 2)").strip()
 
 
 @pytest.mark.parametrize(("rounds", "ended"), [(2, "finished"), (3, "doom_loop"), (4, "doom_loop")])
-async def test_a_doom_loop_ends_the_turn_long_before_the_steps_do(play: "Play", rounds: int, ended: str) -> None:
+async def test_doom_loop_ends_the_turn_before_the_step_limit(play: "Play", rounds: int, ended: str) -> None:
     """It is looked for beside the limit, and is an outcome of its own; nobody is asked."""
     ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * min(rounds, 3), "Done."))
     assert (ran.ended[0], len(ran.sent)) == (ended, min(rounds, 3) + 1)
 
 
 @pytest.mark.parametrize(("steps", "ended"), [(3, "step_cap"), (4, "step_cap"), (5, "doom_loop")])
-async def test_in_the_last_round_the_limit_goes_before_the_loop(play: "Play", steps: int, ended: str) -> None:
+async def test_step_limit_precedes_the_doom_loop_in_the_last_round(play: "Play", steps: int, ended: str) -> None:
     ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * min(steps - 1, 3), "Done."), steps=steps)
     assert ran.ended[1] == ended
 

@@ -25,6 +25,6 @@ async def test_from_step_20_of_25_on_each_step_says_how_many_remain(play: "Play"
 
 
 @pytest.mark.parametrize(("answers_at", "notices"), [(19, 0), (20, 1), (21, 2), (25, 5)])
-async def test_they_begin_with_the_20th_step(play: "Play", answers_at: int, notices: int) -> None:
+async def test_notices_begin_with_the_20th_step(play: "Play", answers_at: int, notices: int) -> None:
     ran = await play(play.endless(answers_at=answers_at))
     assert [notice.used for notice in await ran.notices()] == [*range(20, 20 + notices)]

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_its_own_agent_files_are_read(folder: Path) -> None:
+def test_own_agent_files_are_read(folder: Path) -> None:
     """The file's name is the agent's, the text below the front matter its prompt."""
     agents = {agent.name: agent for agent in load_opencode_agents(folder)}
     assert {name: (agent.mode, agent.steps) for name, agent in agents.items()} == {
@@ -57,7 +57,7 @@ def test_its_own_agent_files_are_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("written", "steps"), [("maxSteps: 7", 7), ("steps: 7\nmaxSteps: 7", 7)])
-def test_max_steps_is_read_as_steps_and_a_warning_says_so_once(
+def test_max_steps_is_read_as_steps_with_a_single_warning(
     written: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In opencode's files and in AGENTS.md."""
@@ -75,7 +75,7 @@ def test_max_steps_is_read_as_steps_and_a_warning_says_so_once(
 
 
 @pytest.mark.parametrize("old", [6, 8])
-def test_steps_and_max_steps_that_differ_are_a_mistake(old: int, tmp_path: Path) -> None:
+def test_conflicting_steps_and_max_steps_are_a_mistake(old: int, tmp_path: Path) -> None:
     """opencode takes `steps`, and says nothing."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "a.md").write_text(
@@ -94,7 +94,7 @@ def test_steps_and_max_steps_that_differ_are_a_mistake(old: int, tmp_path: Path)
     ("value", "said"),
     [(-1, "must be a whole number of at least 1, not -1"), (0, "must be a whole number of at least 1, not 0"), (1, "")],
 )
-def test_no_steps_are_a_mistake_in_its_files(name: str, value: int, said: str, tmp_path: Path) -> None:
+def test_zero_steps_in_a_file_are_a_mistake(name: str, value: int, said: str, tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     path = tmp_path / "agent" / "a.md"
     path.write_text(f"---\ndescription: A.\n{name}: {value}\n---\n", encoding="utf-8")
@@ -129,7 +129,7 @@ async def _run_nested(folder: Path) -> tuple[TurnResult, Engine, ScriptedModel]:
     return await engine.run(build, "Go."), engine, model
 
 
-async def test_nested_sub_agents_each_have_a_counter_of_their_own(folder: Path) -> None:
+async def test_nested_sub_agents_have_separate_counters(folder: Path) -> None:
     """4, 3 and 2 steps: build calls plan in each of 3, plan looks in each of 2, look notes in 1, and each concludes."""
     turn, engine, model = await _run_nested(folder)
     assert (turn.outcome, turn.reason, turn.steps, turn.text) == ("cap_hit", "step_cap", 4, "build stops.")
@@ -146,14 +146,14 @@ async def test_nested_sub_agents_each_have_a_counter_of_their_own(folder: Path) 
     assert len(model.requests) == 4 + 3 * (3 + 2 * 2)
 
 
-async def test_the_caller_is_told_that_its_sub_agent_reached_its_limit(folder: Path) -> None:
+async def test_caller_receives_the_limit_reached_by_the_sub_agent(folder: Path) -> None:
     turn, _, _ = await _run_nested(folder)
     told = [part.text for m in turn.messages for part in m.parts if isinstance(part, ToolResultPart)]
     assert len(told) == 3
     assert all(text.startswith("plan stops.") and "cap_hit, step_cap" in text for text in told)
 
 
-async def test_a_sub_agent_is_a_tool_with_its_description(folder: Path, play: "Play") -> None:
+async def test_sub_agent_is_a_tool_with_the_agent_description(folder: Path, play: "Play") -> None:
     agents = load_opencode_agents(folder)
     ran = await play(ScriptedModel("Done."), primary_agents(agents)[0], tools=agent_tools(agents))
     offered = {spec.name: spec.description for spec in ran.sent[0].tools}

@@ -23,9 +23,7 @@ OTHER = asks_for(("look", {"n": 1}))
 
 @pytest.mark.parametrize("threshold", [2, 3, 4])
 @pytest.mark.parametrize("beside", [-1, 0, 1])
-async def test_as_many_identical_rounds_as_the_threshold_ask_a_person(
-    play: "Play", threshold: int, beside: int
-) -> None:
+async def test_identical_rounds_at_the_threshold_ask_a_person(play: "Play", threshold: int, beside: int) -> None:
     """One fewer does not; and of one more none is made before the person has answered."""
     rounds = threshold + beside
     ran = await play(ScriptedModel(*[SAME] * rounds, "Done."), doom_threshold=threshold)
@@ -35,14 +33,14 @@ async def test_as_many_identical_rounds_as_the_threshold_ask_a_person(
         assert (ran.turn.paused, len(ran.sent)) == (True, threshold)
 
 
-async def test_three_is_the_preset(play: "Play") -> None:
+async def test_preset_threshold_is_three(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 3))
     (asked,) = ran.turn.interrupts
     assert (asked.id, asked.kind) == ("doom-1", InterruptKind.DOOM_LOOP)
     assert asked.choices == ("go_on", "always", "stop")
 
 
-async def test_the_rounds_of_the_whole_turn_are_compared_not_the_calls_of_one_message(play: "Play") -> None:
+async def test_rounds_of_the_whole_turn_are_compared(play: "Play") -> None:
     ran = await play(ScriptedModel(asks_for(*[("note", {"n": 1})] * 3), "Done."))
     assert ran.ended == ("finished", "answered")
     ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}), ("look", {}))] * 3))
@@ -54,20 +52,20 @@ async def test_other_arguments_or_another_tool_in_between_are_no_loop(play: "Pla
     assert ran.ended == ("finished", "answered")
 
 
-async def test_go_on_forgets_the_rounds_so_far(play: "Play") -> None:
+async def test_go_on_clears_the_rounds(play: "Play") -> None:
     """Two more are not a loop, the third asks again."""
     ran = await play(ScriptedModel(*[SAME] * 6))
     again = await ran.engine.resume(ran.turn.id, {"doom-1": "go_on"})
     assert ([one.id for one in again.interrupts], len(ran.sent)) == (["doom-2"], 6)
 
 
-async def test_always_holds_for_that_tool_and_no_other(play: "Play") -> None:
+async def test_always_applies_to_the_tool_of_the_loop_only(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 9, *[OTHER] * 3))
     again = await ran.engine.resume(ran.turn.id, {"doom-1": "always"})
     assert ([one.id for one in again.interrupts], len(ran.sent)) == (["doom-2"], 12)
 
 
-async def test_stop_concludes_and_says_why(play: "Play") -> None:
+async def test_stop_concludes_with_a_reason(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 3, "I was going in circles."))
     turn = await ran.engine.resume(ran.turn.id, {"doom-1": "stop"})
     assert (turn.outcome, turn.reason, turn.text) == ("doom_loop", "doom_loop", "I was going in circles.")
@@ -75,16 +73,14 @@ async def test_stop_concludes_and_says_why(play: "Play") -> None:
 
 
 @pytest.mark.parametrize(("steps", "asks"), [(3, False), (4, False), (5, True)])
-async def test_a_loop_in_the_last_round_is_the_step_limit_and_nobody_is_asked(
-    play: "Play", steps: int, asks: bool
-) -> None:
+async def test_loop_in_the_last_round_is_the_step_limit(play: "Play", steps: int, asks: bool) -> None:
     """With 4 steps the third round is the last one: there is nothing left to go on with."""
     ran = await play(ScriptedModel(*[SAME] * (min(steps, 4) - 1), "Done."), Agent(name="build", steps=steps))
     assert ran.turn.paused == asks
     assert asks or ran.ended == ("cap_hit", "step_cap")
 
 
-async def test_a_person_who_is_asked_costs_no_step(play: "Play") -> None:
+async def test_question_to_a_person_costs_no_step(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 3, "Done."), Agent(name="build", steps=5))
     turn = await ran.engine.resume(ran.turn.id, {"doom-1": "go_on"})
     assert (turn.outcome, turn.steps) == ("finished", 4)

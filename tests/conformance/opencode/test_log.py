@@ -23,6 +23,6 @@ async def test_each_step_and_the_limit_are_logged(play: "Play", caplog: pytest.L
     ]
 
 
-async def test_a_turn_that_is_not_watched_says_nothing(play: "Play", caplog: pytest.LogCaptureFixture) -> None:
+async def test_unwatched_turn_logs_nothing(play: "Play", caplog: pytest.LogCaptureFixture) -> None:
     await play(play.endless(), Agent(name="build", steps=3))
     assert not caplog.records

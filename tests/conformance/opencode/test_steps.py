@@ -24,16 +24,14 @@ CAPS = [(2, 2), (3, 3), (4, 4), (24, 24), (25, 25), (26, 26), (199, 199), (200, 
 
 
 @pytest.mark.parametrize(("steps", "cap"), CAPS)
-async def test_the_last_of_as_many_calls_as_there_are_steps_is_in_text(
-    play: "Play", steps: int | None, cap: int
-) -> None:
+async def test_last_call_of_the_steps_is_in_text(play: "Play", steps: int | None, cap: int) -> None:
     ran = await play(play.endless(), Agent(name="build", steps=steps), tool_calls=None)
     assert ran.ended == ("cap_hit", "step_cap")
     assert ran.choices == "a" * (cap - 1) + "n"
     assert (ran.turn.steps, ran.turn.tool_calls) == (cap, cap - 1)
 
 
-async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
+async def test_unset_steps_are_200(play: "Play") -> None:
     """opencode has no limit then; here nobody can switch the ceiling off."""
     ran = await play(play.endless(answers_at=3))
     assert (ran.ended, ran.turn.steps) == (("finished", "answered"), 3)
@@ -42,23 +40,21 @@ async def test_steps_that_are_not_written_are_200(play: "Play") -> None:
 
 @pytest.mark.parametrize("cap", [2, 3, 25, 200])
 @pytest.mark.parametrize("beside", [-1, 0])
-async def test_an_answer_before_the_last_call_is_an_answer_and_the_last_is_a_limit(
-    play: "Play", cap: int, beside: int
-) -> None:
+async def test_answer_before_the_last_call_finishes_and_the_last_is_capped(play: "Play", cap: int, beside: int) -> None:
     """At N-1 the model answers of its own accord; at N it must, and that is CAP_HIT whatever it says."""
     ran = await play(play.endless(answers_at=cap + beside), Agent(name="build", steps=cap), tool_calls=None)
     assert ran.ended == (("finished", "answered") if beside else ("cap_hit", "step_cap"))
     assert len(ran.sent) == cap + beside
 
 
-async def test_one_step_answers_in_text_at_once(play: "Play") -> None:
+async def test_single_step_answers_in_text_at_once(play: "Play") -> None:
     """No tool runs, so that nothing was cut short: it is an answer, without a sentinel."""
     ran = await play(play.endless(last="I would tidy it."), Agent(name="build", steps=1))
     assert (ran.ended, ran.turn.text) == (("finished", "text_only"), "I would tidy it.")
     assert (ran.choices, ran.turn.steps, ran.sentinels) == ("n", 1, [])
 
 
-async def test_a_tool_budget_of_0_answers_in_text_at_once_too(play: "Play") -> None:
+async def test_tool_budget_of_0_answers_in_text_at_once(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=5, budget=0))
     assert (ran.ended, ran.choices, ran.sentinels) == (
         ("finished", "text_only"),
@@ -67,20 +63,20 @@ async def test_a_tool_budget_of_0_answers_in_text_at_once_too(play: "Play") -> N
     )
 
 
-async def test_two_steps_allow_one_round_of_tools_and_then_text(play: "Play") -> None:
+async def test_two_steps_allow_a_round_of_tools_and_then_text(play: "Play") -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1}), ("look", {"n": 2})), "Half is done.")
     ran = await play(model, Agent(name="build", steps=2))
     assert (ran.ended, ran.turn.text) == (("cap_hit", "step_cap"), "Half is done.")
     assert (ran.choices, ran.turn.steps, ran.turn.tool_calls) == ("an", 2, 2)
 
 
-def test_no_steps_are_a_mistake() -> None:
+def test_zero_steps_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="steps must be at least 1"):
         Limits.preset("opencode", steps=0)
     assert Limits.preset("opencode", steps=1).cap == 1
 
 
-async def test_tools_are_disabled_in_the_last_call_and_their_definitions_stay(play: "Play") -> None:
+async def test_last_call_disables_tools_and_keeps_the_definitions(play: "Play") -> None:
     """opencode emptied the tools, which providers refuse with 400 once there are calls in the conversation."""
     ran = await play(play.endless(), Agent(name="build", steps=3))
     assert ran.sent[-1].tool_choice == "none"
@@ -88,7 +84,7 @@ async def test_tools_are_disabled_in_the_last_call_and_their_definitions_stay(pl
     assert [spec.name for spec in ran.sent[-1].tools] == ["note", "look"]
 
 
-async def test_the_max_steps_instruction_is_the_last_message_and_the_users(play: "Play") -> None:
+async def test_max_steps_instruction_is_the_last_message_with_the_user_role(play: "Play") -> None:
     """opencode sent it as the assistant's, a prefill, which thinking models refuse with 400."""
     ran = await play(play.endless(), Agent(name="build", steps=3))
     last = ran.sent[-1].messages[-1]
@@ -97,7 +93,7 @@ async def test_the_max_steps_instruction_is_the_last_message_and_the_users(play:
         assert words in last.text
 
 
-async def test_the_max_steps_instruction_is_said_once_and_kept_nowhere(play: "Play") -> None:
+async def test_max_steps_instruction_is_sent_once_and_not_stored(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=3))
     assert [m.text for m in ran.turn.messages if m.role == "user"] == ["Tidy up."]
     assert not any("Step limit" in m.text for request in ran.sent[:-1] for m in request.messages)
@@ -110,13 +106,13 @@ async def test_the_instruction_can_be_replaced_per_agent(play: "Play") -> None:
     assert ran.sent[-1].messages[-1].text == "Stopped at the step limit (2 of 2). Answer in JSON."
 
 
-async def test_the_reply_to_it_is_the_turns_text(play: "Play") -> None:
+async def test_last_reply_is_the_text_of_the_turn(play: "Play") -> None:
     ran = await play(play.endless(last="a.py is tidy, b.py is not."), Agent(name="build", steps=3))
     assert ran.turn.text == "a.py is tidy, b.py is not."
 
 
 @pytest.mark.parametrize("text", ["", "Let me look once more."])
-async def test_calls_that_come_with_the_last_reply_are_refused(play: "Play", text: str) -> None:
+async def test_calls_of_the_last_reply_are_refused(play: "Play", text: str) -> None:
     """Models ignore `tool_choice: none`; opencode ran into tools that were not there. Here the turn ends in text."""
     ran = await play(play.endless(last=asks_for(("note", {"n": 9}), text=text)), Agent(name="build", steps=2))
     assert ran.ended == ("cap_hit", "step_cap")
@@ -127,12 +123,12 @@ async def test_calls_that_come_with_the_last_reply_are_refused(play: "Play", tex
     assert ran.sentinels[0].count(f"Calls asked for while concluding were refused: {noted}.") == 1
 
 
-async def test_a_last_call_that_says_nothing_ends_in_a_summary_all_the_same(play: "Play") -> None:
+async def test_empty_last_reply_ends_in_a_fixed_summary(play: "Play") -> None:
     ran = await play(play.endless(last=ModelResponse()), Agent(name="build", steps=3))
     assert ran.turn.text.startswith("Stopped at the step limit (3 of 3). The model gave no summary.")
 
 
-async def test_the_status_says_that_the_limit_was_reached_and_what_to_do(play: "Play") -> None:
+async def test_status_contains_the_limit_and_advice(play: "Play") -> None:
     """opencode's status was that of a finished turn. Here it is an outcome, a reason, and one sentinel."""
     ran = await play(play.endless(), Agent(name="build", steps=5))
     assert ran.ended == ("cap_hit", "step_cap")
@@ -141,13 +137,13 @@ async def test_the_status_says_that_the_limit_was_reached_and_what_to_do(play: "
     assert "You can continue in a new message." in sentinel
 
 
-async def test_each_agent_of_one_engine_has_steps_of_its_own(play: "Play") -> None:
+async def test_agents_of_an_engine_have_separate_steps(play: "Play") -> None:
     for name, steps in (("build", 4), ("plan", 2)):
         ran = await play(play.endless(), Agent(name=name, steps=steps))
         assert len(ran.sent) == steps
 
 
-async def test_each_turn_of_a_session_counts_from_the_start(play: "Play") -> None:
+async def test_each_turn_of_a_session_counts_from_zero(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=3))
     again = await ran.engine.run(Agent(name="build", steps=3), "Go on.", continue_from=ran.turn.id)
     assert (again.steps, len(ran.sent)) == (3, 6)

@@ -42,14 +42,14 @@ async def _offered(play: "Play", folder: Path, name: str) -> list[str]:
         ("review", ["look"]),
     ],
 )
-async def test_an_agent_has_the_tools_that_its_file_leaves_it(
+async def test_agent_has_the_tools_allowed_by_the_file(
     play: "Play", tmp_path: Path, name: str, tools: list[str]
 ) -> None:
     """A primary agent may call every sub-agent, a sub-agent none unless `permission.task` says so."""
     assert await _offered(play, tmp_path, name) == tools
 
 
-async def test_an_agent_that_names_its_tools_has_these_and_no_sub_agent(play: "Play") -> None:
+async def test_agent_naming_tools_has_only_named_tools_and_no_sub_agent(play: "Play") -> None:
     plan = Agent(name="plan", description="Plans.", mode="subagent")
     for tools in (("note",), ("note", "plan")):
         ran = await play(ScriptedModel("Done."), Agent(name="build", tools=tools), tools=agent_tools([plan]))
