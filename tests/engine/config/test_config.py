@@ -55,7 +55,7 @@ def mistake(folder: Path, text: str = "", /, *, environ: Environ | None = None, 
 
 
 class TestEachSource:
-    def test_without_any_source_every_setting_is_its_default(self, tmp_path: Path) -> None:
+    def test_settings_have_defaults_without_any_source(self, tmp_path: Path) -> None:
         config = load_config(tmp_path, environ={})
         assert config.file is None
         assert {origin.source for origin in config.origins.values()} == {SettingSource.DEFAULT}
@@ -113,7 +113,7 @@ class TestEachSource:
         assert origin.value == (str(prompt) if value == "PROMPT" else value)
         assert str(origin) == f"environment {variable(key)}"
 
-    def test_an_empty_variable_is_one_that_is_not_set(self, tmp_path: Path) -> None:
+    def test_empty_variable_counts_as_unset(self, tmp_path: Path) -> None:
         config = load(tmp_path, "model = 'm'", environ={"TURNWRIGHT_MODEL": "", "TURNWRIGHT_LIMITS__STEPS": ""})
         assert (config.settings.model, config.limits().steps) == ("m", None)
 
@@ -128,7 +128,7 @@ class TestEachSource:
         assert config.prices() == {"m": Price(1, 2)}
         assert config.origins["limits.steps"].source is SettingSource.CODE
 
-    def test_a_flag_is_named_as_it_was_given(self, tmp_path: Path) -> None:
+    def test_flag_is_named_in_the_spelling_of_the_command_line(self, tmp_path: Path) -> None:
         flags = {"limits.steps": "--steps"}
         config = load_config(tmp_path, environ={}, overrides={"limits.steps": 4}, flags=flags)
         assert str(config.origins["limits.steps"]) == "flag --steps"
@@ -198,7 +198,7 @@ class TestToolCalls:
     BY_CLASS = ToolCallLimits(read_only=0, writing=1, default=None)
 
     @pytest.mark.parametrize(("written", "calls"), [("30", 30), ("0", 0), ("'unlimited'", None)])
-    def test_a_file_may_write_one_number(self, tmp_path: Path, written: str, calls: int | None) -> None:
+    def test_tool_calls_in_a_file_may_be_a_number(self, tmp_path: Path, written: str, calls: int | None) -> None:
         assert load(tmp_path, f"limits.tool_calls = {written}").limits().tool_calls == calls
 
     def test_a_file_may_write_a_table(self, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ class TestPrecedence:
     def test_the_file_goes_before_the_preset(self, tmp_path: Path) -> None:
         assert load(tmp_path, self.FILE).limits().steps == 4
 
-    def test_a_file_may_lift_what_a_preset_limits(self, tmp_path: Path) -> None:
+    def test_file_may_lift_a_limit_of_the_preset(self, tmp_path: Path) -> None:
         config = load(tmp_path, "preset = 'glm-cli'\n[limits]\nsteps = 'unlimited'\n")
         assert (config.limits().steps, config.limits().cap) == (None, 200)
 
@@ -263,11 +263,11 @@ class TestPrecedence:
         assert config.prepared(self.AGENT).limits_for(config.limits()).steps == 1
         assert config.origins_for(self.AGENT, "A.md")["limits.steps"].source is SettingSource.CODE
 
-    def test_the_ceiling_binds_them_all(self, tmp_path: Path) -> None:
+    def test_ceiling_binds_limits_of_every_source(self, tmp_path: Path) -> None:
         config = load(tmp_path, "[limits]\nceiling = 3\n", limits__steps=9)
         assert config.prepared(self.AGENT).limits_for(config.limits()).cap == 3
 
-    def test_a_flag_for_one_budget_leaves_the_others_to_the_agent(self, tmp_path: Path) -> None:
+    def test_flag_for_a_budget_leaves_the_agents_other_budgets(self, tmp_path: Path) -> None:
         (agent,) = parse_agents("---\nname: a\nbudget: {tokens: 100, seconds: 5}\n---\nWork.")
         prepared = load(tmp_path, limits__tokens=7).prepared(agent)
         assert prepared.overrides == {"tokens": 7, "seconds": 5.0}
@@ -279,7 +279,7 @@ class TestPrecedence:
         assert load(tmp_path, environ=environ).origins_for(agent, "A.md")["model"].value == "mine"
         assert load(tmp_path, environ=environ, model="flag").prepared(agent).model == "flag"
 
-    def test_the_agents_own_prompt_goes_before_the_configured_one(self, tmp_path: Path) -> None:
+    def test_own_prompt_of_the_agent_goes_before_the_configured_prompt(self, tmp_path: Path) -> None:
         (tmp_path / "sum.txt").write_text("Sum up: {limit}", encoding="utf-8")
         config = load(tmp_path, "conclude_prompt_file = 'sum.txt'")
         assert config.prepared(Agent(name="a")).conclude_prompt == "Sum up: {limit}"
@@ -290,7 +290,7 @@ class TestPrecedence:
         assert overridden.prepared(own).conclude_prompt == "Sum up: {limit}"
         assert overridden.origins_for(own, "A.md")["conclude_prompt_file"].source is SettingSource.CODE
 
-    def test_a_price_is_replaced_whole_and_the_others_stay(self, tmp_path: Path) -> None:
+    def test_price_is_replaced_whole_and_other_prices_stay(self, tmp_path: Path) -> None:
         config = load(
             tmp_path,
             "[prices]\na = {input = 1, output = 2}\nb = {input = 3, output = 4}\n",
@@ -298,7 +298,7 @@ class TestPrecedence:
         )
         assert config.prices() == {"a": Price(1, 2), "b": Price(5, 6)}
 
-    def test_each_model_setting_comes_from_the_first_source_that_has_it(self, tmp_path: Path) -> None:
+    def test_model_setting_comes_from_the_first_source_with_a_value(self, tmp_path: Path) -> None:
         config = load(
             tmp_path,
             "[model_settings]\ntemperature = 0.5\nthinking = 'low'\nextra_body = {a = 1}\n",
@@ -329,7 +329,7 @@ SAID = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key,
     max_examples=percent_of_examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_the_first_source_that_has_a_setting_decides_it(
+def test_first_source_with_a_value_decides(
     tmp_path: Path, code: dict[str, object], environ: dict[str, object], file: dict[str, object], preset: PresetName
 ) -> None:
     """The first source in the order decides, then the preset, then the default."""
@@ -382,7 +382,7 @@ class TestSteps:
             said = "turnwright.toml: limits.ceiling: must be at most 200, not 201"
             assert mistake(tmp_path, text) == said
 
-    def test_opencode_has_no_zero_whoever_says_it(self, tmp_path: Path) -> None:
+    def test_opencode_preset_refuses_zero_steps_from_every_source(self, tmp_path: Path) -> None:
         problem = "steps must be at least 1 under the preset opencode, not 0"
         text = "preset = 'opencode'\n"
         assert mistake(tmp_path, f"{text}[limits]\nsteps = 0\n") == f"turnwright.toml: limits.steps: {problem}"
@@ -401,11 +401,11 @@ class TestSteps:
             ("[behavior]\nmax_steps = 7", 7, 7),
         ],
     )
-    def test_the_spelling_of_glm_cli(self, tmp_path: Path, text: str, steps: int | None, cap: int) -> None:
+    def test_max_steps_of_glm_cli_sets_steps(self, tmp_path: Path, text: str, steps: int | None, cap: int) -> None:
         limits = load(tmp_path, text).limits()
         assert (limits.steps, limits.cap) == (steps, cap)
 
-    def test_one_source_gives_one_of_the_two_names(self, tmp_path: Path) -> None:
+    def test_setting_with_both_spellings_in_a_source_is_refused(self, tmp_path: Path) -> None:
         assert mistake(tmp_path, "[behavior]\nmax_steps = 7\n[limits]\nsteps = 7\n") == (
             "turnwright.toml: behavior.max_steps: is another name for turnwright.toml: limits.steps,"
             " which is set too: leave one of the two out"
@@ -471,7 +471,7 @@ class TestMistakes:
             ("conclude_prompt_file = 'no.txt'", "conclude_prompt_file: no.txt: there is no such file"),
         ],
     )
-    def test_a_wrong_value_is_told_with_what_is_expected(self, tmp_path: Path, text: str, said: str) -> None:
+    def test_wrong_value_error_tells_the_expected_form(self, tmp_path: Path, text: str, said: str) -> None:
         assert mistake(tmp_path, text).startswith(f"turnwright.toml: {said}")
 
     @pytest.mark.parametrize(
@@ -488,12 +488,12 @@ class TestMistakes:
             ("tool_call = 5", "limits.tool_calls"),
         ],
     )
-    def test_an_unknown_key_is_told_with_the_one_that_is_near(self, tmp_path: Path, text: str, near: str) -> None:
+    def test_unknown_key_error_suggests_the_nearest_key(self, tmp_path: Path, text: str, near: str) -> None:
         assert (
             mistake(tmp_path, text) == f"turnwright.toml: {text.partition(' ')[0]}: is unknown: did you mean `{near}`?"
         )
 
-    def test_a_key_that_is_near_to_nothing_is_told_too(self, tmp_path: Path) -> None:
+    def test_unknown_key_without_a_near_key_points_to_the_command(self, tmp_path: Path) -> None:
         assert mistake(tmp_path, "zzzz = 1") == (
             "turnwright.toml: zzzz: is unknown: `turnwright config` prints every setting"
         )
@@ -514,7 +514,7 @@ class TestMistakes:
             ("TURNWRIGHT_LIMIT__STEPS", "TURNWRIGHT_LIMITS__STEPS"),
         ],
     )
-    def test_an_unknown_variable_is_told_with_the_one_that_is_near(self, tmp_path: Path, name: str, near: str) -> None:
+    def test_unknown_variable_error_suggests_the_nearest_variable(self, tmp_path: Path, name: str, near: str) -> None:
         assert mistake(tmp_path, environ={name: "x"}) == f"{name}: is unknown: did you mean `{near}`?"
 
     def test_other_variables_of_ours_and_of_clusters_are_left_alone(self, tmp_path: Path) -> None:
@@ -523,12 +523,12 @@ class TestMistakes:
         assert load_config(tmp_path, environ=dict.fromkeys([*names, "OTHER"], "x")).file is None
 
     @pytest.mark.parametrize("text", ["5.0", "true", "null", "1e400", "9" * 5000, "[5]", "five", "+5", "0x5", "NaN"])
-    def test_a_variable_that_is_no_such_number_is_told(self, tmp_path: Path, text: str) -> None:
+    def test_variable_without_a_valid_number_is_refused_briefly(self, tmp_path: Path, text: str) -> None:
         said = mistake(tmp_path, environ={"TURNWRIGHT_LIMITS__STEPS": text})
         assert said.startswith("TURNWRIGHT_LIMITS__STEPS: must be a whole number of at least 0, not ")
         assert len(said) < 300
 
-    def test_a_variable_that_is_no_json_is_told(self, tmp_path: Path) -> None:
+    def test_variable_without_valid_json_is_refused(self, tmp_path: Path) -> None:
         said = mistake(tmp_path, environ={"TURNWRIGHT_PRICES": "{"})
         assert said == "TURNWRIGHT_PRICES: must be a table, not '{'"
 
@@ -546,7 +546,7 @@ class TestMistakes:
             *["turnwright.toml"] * 3,
         ]
 
-    def test_a_value_that_another_source_overrules_must_be_right_too(self, tmp_path: Path) -> None:
+    def test_overruled_value_must_be_valid_too(self, tmp_path: Path) -> None:
         assert mistake(tmp_path, "[limits]\nsteps = -1\n", limits__steps=5).startswith("turnwright.toml: limits.steps")
 
 
@@ -567,7 +567,7 @@ class TestFiles:
         ],
         ids=["open", "twice", "bytes", "deep", "long", "tables", "key", "inner key", "lists", "large"],
     )
-    def test_what_is_no_toml_is_told_with_its_line(self, tmp_path: Path, data: bytes, said: str) -> None:
+    def test_invalid_toml_error_names_the_line(self, tmp_path: Path, data: bytes, said: str) -> None:
         (tmp_path / "turnwright.toml").write_bytes(data)
         with pytest.raises(ConfigError) as caught:
             load_config(tmp_path, environ={})
@@ -584,12 +584,12 @@ class TestFiles:
         (tmp_path / "turnwright.toml").write_text(f"# {dotted}\nmodel = {mark}{dotted}{mark}\n")
         assert load_config(tmp_path, environ={}).settings.model == dotted
 
-    def test_a_variable_that_is_nested_too_deep_is_a_text(self, tmp_path: Path) -> None:
+    def test_deeply_nested_variable_is_read_as_text(self, tmp_path: Path) -> None:
         config = load_config(tmp_path, environ={"TURNWRIGHT_TOOLS": "[" * 100_000})
         assert config.settings.tools == "[" * 100_000
 
     @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", b"# nothing yet\n", b"\xef\xbb\xbfmodel = 'm'\r\n"])
-    def test_an_empty_file_and_the_mark_of_an_editor_are_fine(self, tmp_path: Path, data: bytes) -> None:
+    def test_empty_file_and_byte_order_mark_are_accepted(self, tmp_path: Path, data: bytes) -> None:
         (tmp_path / "turnwright.toml").write_bytes(data)
         config = load_config(tmp_path, environ={})
         assert config.file == tmp_path / "turnwright.toml"
@@ -615,7 +615,7 @@ class TestFiles:
         (tmp_path / "home" / "turnwright.toml").touch()
         assert load_config(deep, environ=environ).file == tmp_path / "home" / "turnwright.toml"
 
-    def test_outside_of_both_only_the_folder_itself_counts(self, tmp_path: Path) -> None:
+    def test_outside_home_and_repositories_only_the_folder_is_searched(self, tmp_path: Path) -> None:
         """In a folder that all may write to, a file above could be anybody's, and it can name tools to run."""
         deep = tmp_path / "a"
         deep.mkdir()
@@ -623,7 +623,7 @@ class TestFiles:
         assert load_config(deep, environ={}).file is None
         assert load_config(tmp_path, environ={}).file == tmp_path / "turnwright.toml"
 
-    def test_turnwright_toml_goes_before_the_table_beside_it(self, tmp_path: Path) -> None:
+    def test_turnwright_toml_goes_before_pyproject_toml(self, tmp_path: Path) -> None:
         (tmp_path / "pyproject.toml").write_text("[tool.turnwright]\nmodel = 'p'\n", encoding="utf-8")
         assert load(tmp_path, "model = 't'").settings.model == "t"
 
@@ -635,25 +635,25 @@ class TestFiles:
         assert load_config(deep, environ={"HOME": str(tmp_path)}).file == tmp_path / "turnwright.toml"
 
     @pytest.mark.parametrize("text", ["[tool]\nturnwright = 5\n", "tool.turnwright = []\n"])
-    def test_a_table_that_is_none_is_told(self, tmp_path: Path, text: str) -> None:
+    def test_tool_turnwright_must_be_a_table(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=r"pyproject.toml: tool.turnwright: must be a table, not a (int|list)"):
             load_config(tmp_path, environ={})
 
-    def test_a_linked_folder_is_searched_where_it_really_is(self, tmp_path: Path) -> None:
+    def test_linked_folder_is_searched_at_the_real_path(self, tmp_path: Path) -> None:
         (tmp_path / "real" / "a").mkdir(parents=True)
         (tmp_path / "real" / ".git").mkdir()
         (tmp_path / "real" / "turnwright.toml").touch()
         (tmp_path / "link").symlink_to(tmp_path / "real" / "a")
         assert load_config(tmp_path / "link", environ={}).file == tmp_path / "real" / "turnwright.toml"
 
-    def test_a_linked_file_is_read_and_its_paths_start_where_the_link_is(self, tmp_path: Path) -> None:
+    def test_paths_of_a_linked_file_start_at_the_link(self, tmp_path: Path) -> None:
         (tmp_path / "shared.toml").write_text("root = 'src'", encoding="utf-8")
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "turnwright.toml").symlink_to(tmp_path / "shared.toml")
         assert load_config(tmp_path / "a", environ={}).settings.root == str(tmp_path / "a" / "src")
 
-    def test_a_file_that_cannot_be_read_is_told_not_passed_over(self, tmp_path: Path) -> None:
+    def test_unreadable_file_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "turnwright.toml"
         path.symlink_to("gone.toml")
         with pytest.raises(ConfigError, match="there is no such file"):
@@ -663,7 +663,7 @@ class TestFiles:
         with pytest.raises(ConfigError, match="cannot be read"):
             load_config(tmp_path, environ={})
 
-    def test_a_named_file_goes_before_the_variable_and_that_before_the_search(self, tmp_path: Path) -> None:
+    def test_named_file_goes_before_variable_and_search(self, tmp_path: Path) -> None:
         (tmp_path / "turnwright.toml").write_text("model = 'found'", encoding="utf-8")
         one, two = tmp_path / "one.toml", tmp_path / "two.toml"
         one.write_text("model = 'one'", encoding="utf-8")
@@ -680,7 +680,7 @@ class TestFiles:
         with pytest.raises(ConfigError, match=r"pyproject\.toml: has no \[tool\.turnwright\]"):
             load_config(tmp_path, tmp_path / "pyproject.toml", {})
 
-    def test_relative_paths_of_a_file_start_at_its_folder(self, tmp_path: Path) -> None:
+    def test_relative_paths_of_a_file_start_at_the_folder_of_the_file(self, tmp_path: Path) -> None:
         """So that every folder of a project has the same store and the same agents."""
         (tmp_path / "sum.txt").write_text("Sum up.", encoding="utf-8")
         said = load(
@@ -703,7 +703,7 @@ class TestFiles:
         assert said.conclude_prompt_file == f"{tmp_path}/sum.txt"
 
     @pytest.mark.parametrize("store", ["sqlite:////abs/turns.db", "memory:", "postgresql://u@h/d"])
-    def test_an_address_that_is_not_relative_stays_as_it_is(self, tmp_path: Path, store: str) -> None:
+    def test_absolute_address_stays_unchanged(self, tmp_path: Path, store: str) -> None:
         assert load(tmp_path, f"store = '{store}'").settings.store == store
 
     def test_relative_paths_of_a_variable_start_where_the_command_runs(self, tmp_path: Path) -> None:
@@ -746,7 +746,7 @@ class TestSecrets:
 
 
 class TestEmbedding:
-    def test_an_engine_takes_what_the_configuration_says(self, tmp_path: Path) -> None:
+    def test_engine_options_come_from_the_configuration(self, tmp_path: Path) -> None:
         config = load(
             tmp_path,
             """
@@ -777,7 +777,7 @@ class TestEmbedding:
         assert ran.stdout.strip() == "False"
 
     @pytest.mark.parametrize(("steps", "loaded"), [("", False), ("3", True)])
-    def test_pydantic_settings_is_loaded_only_if_a_setting_is_in_the_environment(
+    def test_pydantic_settings_is_loaded_only_for_environment_settings(
         self, tmp_path: Path, steps: str, *, loaded: bool
     ) -> None:
         code = "import sys; from turnwright.config import load_config; load_config()\n"
@@ -801,11 +801,11 @@ def examples(language: str) -> Iterator[str]:
 
 
 class TestThePage:
-    def test_its_list_is_the_one_that_the_command_prints(self) -> None:
+    def test_list_on_the_page_is_the_output_of_the_command(self) -> None:
         """`turnwright config --settings` writes it anew."""
         assert settings_list() in LIST
 
-    def test_its_variables_are_those_that_are_read(self) -> None:
+    def test_variables_on_the_page_are_read(self) -> None:
         keys = re.findall(r"^- `([a-z_.]+)` \(", LIST, re.MULTILINE)
         assert "`TURNWRIGHT_` and the key in capitals, with `__` for the dot" in " ".join(PAGE.split())
         assert {"TURNWRIGHT_" + key.upper().replace(".", "__") for key in keys} == VARIABLES.keys()
@@ -813,7 +813,7 @@ class TestThePage:
         assert named - {"TURNWRIGHT_", "TURNWRIGHT_CONFIG", "TURNWRIGHT_WEIGHTS"} < VARIABLES.keys()
 
     @pytest.mark.parametrize("text", list(examples("toml")))
-    def test_its_files_can_be_read(self, tmp_path: Path, text: str) -> None:
+    def test_files_on_the_page_can_be_read(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "prompts").mkdir()
         (tmp_path / "prompts" / "conclude.txt").write_text("Sum up.", encoding="utf-8")
         name = "pyproject.toml" if "tool" in tomllib.loads(text) else "turnwright.toml"
@@ -822,7 +822,7 @@ class TestThePage:
         assert any(origin.source is SettingSource.FILE for origin in config.origins.values())
 
     @pytest.mark.parametrize("code", list(examples("python")))
-    def test_its_code_prints_what_it_says(self, tmp_path: Path, code: str) -> None:
+    def test_code_on_the_page_prints_the_promised_output(self, tmp_path: Path, code: str) -> None:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
         (tmp_path / "turnwright.toml").write_text('store = "memory:"\n[limits]\nsteps = 30\n', encoding="utf-8")
         ran = subprocess.run(

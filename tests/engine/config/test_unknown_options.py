@@ -27,9 +27,7 @@ def act() -> None: ...
         (lambda: tool(readonly=True)(act), "tool act: readonly is unknown: did you mean `read_only`?"),  # type: ignore[call-overload]
     ],
 )
-def test_an_unknown_option_is_an_error_that_says_what_was_meant(
-    make: Callable[[], Tool | Engine], message: str
-) -> None:
+def test_unknown_option_error_suggests_the_meant_option(make: Callable[[], Tool | Engine], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert isinstance(caught.value, TypeError)
@@ -40,6 +38,6 @@ def test_an_unknown_option_is_an_error_that_says_what_was_meant(
     ("name", "meant"),
     [("reasoning_effort", "thinking"), ("stop", "stop_sequences"), ("max_output_tokens", "max_tokens")],
 )
-def test_a_setting_by_the_name_of_a_provider_is_ours_by_another(name: str, meant: str) -> None:
+def test_option_named_as_providers_name_a_setting_suggests_our_name(name: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"--setting: {name}: is unknown: did you mean `{meant}`"):
         parsed_settings({name: 1}, "--setting")
