@@ -598,6 +598,14 @@ class Turn:
             self._forget_rounds()
             self._write()
 
+    def _read_messages_in_batch(self) -> None:
+        """Add the messages that came before the last result, which a step need not follow.
+
+        An input guardrail checks them only before a model call (docs/rules.md#messages).
+        """
+        if self.script.guardrail is None:
+            self._read_messages()
+
     def _unread(self) -> int:
         return sum(at <= self.now for at in self.script.messages) - self.read
 
@@ -807,14 +815,14 @@ class Turn:
         if open_calls:
             self.lost = False  # nothing of them was under way
         elif not _has_answer(batch) and not self._is_step_certain(batch, batch):
-            self._read_messages()
+            self._read_messages_in_batch()
         if self.deaths and _phase(self.deaths[0].written) == _phase(self.written()):
             self._begin_work()
             self._die_in(open_calls)
         elif crashed and open_calls and self._may_pause() and all(map(self._waits_in_journal, open_calls)):
             # The turn pauses with the last of the others, also while an abort leaves it time.
             if not _has_answer(batch):
-                self._read_messages()
+                self._read_messages_in_batch()
             yield from self._ask_about(open_calls)
         elif open_calls:
             yield from self._run_open(open_calls, batch)
@@ -831,7 +839,7 @@ class Turn:
                 call.status = CallStatus.REFUSED
         self._run_side_by_side([call for call in open_calls if call not in waiting])
         if not _has_answer(batch) and not self._is_step_certain(open_calls, batch):
-            self._read_messages()
+            self._read_messages_in_batch()
         waiting = [call for call in open_calls if call.is_open and call.needs_person]
         if waiting:
             yield from self._ask_about(waiting)

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
 from tests.oracle.differential import assert_as_predicted
-from tests.oracle.turn_script import ScriptedCall, ScriptedReply, ScriptedTool, TurnScript
+from tests.oracle.turn_script import ScriptedCall, ScriptedGuardrail, ScriptedReply, ScriptedTool, TurnScript
 
 from turnwright.store import SqliteStore
 from turnwright_states import Cause, Finish, Limits
@@ -154,6 +154,30 @@ def test_a_turn_in_memory_takes_the_course_that_the_rules_say(script: TurnScript
 @given(script=scripts)
 def test_a_turn_in_sqlite_takes_the_course_that_the_rules_say(folder: Path, script: TurnScript) -> None:
     assert_as_predicted(script, store=partial(SqliteStore, folder / "turns.db", durability="normal"))
+
+
+@settings(max_examples=percent_of_examples(30))
+@example(ceiling=1, messages=[0.75, 12.75, 9.75], guardrail=ScriptedGuardrail(seconds=0.03125), threshold=None)
+@given(
+    ceiling=st.integers(1, 3),
+    messages=st.lists(st.integers(0, 40).map(lambda quarters: quarters / 4), max_size=3),
+    guardrail=st.none() | st.builds(ScriptedGuardrail, seconds=st.sampled_from([0.0, 0.25, 1.0])),
+    threshold=st.sampled_from([None, 2]),
+)
+def test_message_in_the_last_batch_is_late_with_an_input_guardrail(
+    ceiling: int, messages: list[float], guardrail: ScriptedGuardrail | None, threshold: int | None
+) -> None:
+    polling = ScriptedReply(calls=(ScriptedCall("plain"), ScriptedCall("helper")), seconds=1.0)
+    bounds = Limits(steps=6, ceiling=ceiling, doom_threshold=threshold, nudges=0)
+    script = TurnScript(
+        replies=(polling, polling, polling, ScriptedReply()),
+        tools=TOOLS,
+        limits=bounds,
+        messages=tuple(messages),
+        guardrail=guardrail,
+        helper=(ScriptedReply(seconds=2.0),),
+    )
+    assert_as_predicted(script)
 
 
 @settings(max_examples=percent_of_examples(5))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import structs
@@ -61,8 +61,6 @@ from .review import InputChecks, OutputChecks, Reviewing, Stage, TripError
 if TYPE_CHECKING:
     from .typed_output import TypedOutput
 
-#: The states in which messages to the turn are checked. A guardrail that trips ends the turn there.
-_TAKES_MESSAGES: Final = (State.STREAM, State.TOOL_EXEC)
 #: Returns what is dynamic in the requests of a step, or None if nothing is.
 Prepare = Callable[[CallModel], Awaitable[RequestPreparedInput | None]]
 #: Performs `CompactHistory`, and returns `CompactedInput` or `AttemptFailedInput`.
@@ -429,9 +427,9 @@ class Segment:
         if self.machine.state is State.PAUSED:
             await self._take_in_answers(items)
             items = await self.interruption.look()
-        if items and self.machine.state in _TAKES_MESSAGES:
+        if items and self.machine.state is State.STREAM:
             await self._admit(items)
-            if self.machine.state is State.STREAM and not self.wait:
+            if not self.wait:
                 await self.journal.take_in(items, self.elapsed())
         return None
 
