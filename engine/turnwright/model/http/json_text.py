@@ -61,15 +61,23 @@ def damage_of(raw: str) -> str:
         value = _read(raw, strict=True)
     except json.JSONDecodeError as error:
         # Hidden first: a page recognizes a secret by its name, and the name may be before the part that is shown.
-        read = Redactor({}).hide(mend(raw[: error.pos]))[-_READ:]
+        read = Redactor({}).hide(mend(raw[: error.pos]))
+        if len(read) > _READ:
+            read = _HALF_WORD_BEFORE.sub("", read[-_READ:])
         return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after `{read}`"
     except ValueError as error:
         return str(error)[:_READ]
-    return f"you passed {_KINDS[type(value)]}, `{Redactor({}).hide(mend(raw))[:_READ]}`"
+    read = Redactor({}).hide(mend(raw))
+    if len(read) > _READ:
+        read = _HALF_WORD_AFTER.sub("", read[:_READ])
+    return f"you passed {_KINDS[type(value)]}, `{read}`"
 
 
 #: Characters of damaged arguments that are shown.
 _READ: Final = 60
+#: What is not shown of a word that is cut: a page recognizes only a whole secret.
+_HALF_WORD_BEFORE: Final = re.compile(r'\A[^\s"]+')
+_HALF_WORD_AFTER: Final = re.compile(r'[^\s"]+\Z')
 _KINDS: Final[Mapping[type, str]] = {
     dict: "an object",
     list: "a list",

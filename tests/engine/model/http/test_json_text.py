@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import MAX_DEPTH, MAX_PARTS, read_count, read_index, read_json, whole_object
+from turnwright.model.http.json_text import (
+    MAX_DEPTH,
+    MAX_PARTS,
+    damage_of,
+    read_count,
+    read_index,
+    read_json,
+    whole_object,
+)
 from turnwright.model.http.text_buffer import TooLargeError
 
 JSON = st.recursive(
@@ -123,3 +131,13 @@ def test_a_count_is_read_however_it_is_written(value: JsonValue, expected: int |
 )
 def test_an_index_is_read_however_it_is_written(value: JsonValue, expected: int | None) -> None:
     assert read_index(value) == expected
+
+
+@pytest.mark.parametrize(
+    "raw", ['{"note": "%s", "n": }', '{"note": "x %s y", "n": [1, }', '["%s"]', '["x %s y"]', '{"n": 1}{"m": "%s"}']
+)
+@given(before=st.text("ab ", max_size=70), after=st.text("ab ", max_size=70))
+def test_damage_never_quotes_a_part_of_a_word(raw: str, before: str, after: str) -> None:
+    """A page recognizes a secret of its environment only when it is whole."""
+    quote = damage_of(raw % f"{before} correct-horse-battery {after}").replace("correct-horse-battery", "")
+    assert not any(part in quote for part in ("correct", "horse", "battery"))
