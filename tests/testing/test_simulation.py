@@ -16,6 +16,7 @@ import pytest
 from tests.campaigns.simulation.targets import TARGETS
 
 from turnwright import Agent, Engine, agent_tool, tool
+from turnwright.events import FactEvent, StreamEvent
 from turnwright.message import Message
 from turnwright.model.protocol import Delta, Model, ModelRequest, ModelResponse
 from turnwright.store import Claim, InboxItem, Status, Store
@@ -191,6 +192,16 @@ class CallsTwice:
                     yield item
 
 
+class TellsTwice(Engine):
+    """An engine whose followers read each fact twice."""
+
+    async def events(self, turn_id: str, after: int = 0, **options: bool) -> AsyncIterator[StreamEvent]:
+        async for event in super().events(turn_id, after, **options):
+            yield event
+            if isinstance(event, FactEvent):
+                yield event
+
+
 async def wait_for_ever(_messages: tuple[Message, ...]) -> Sequence[Message]:
     """Wait for something that never happens."""
     await anyio.Event().wait()
@@ -215,6 +226,7 @@ PLANTED: Final[dict[str, tuple[Callable[..., Engine], str]]] = {
         "nobody waits for ever",
     ),
     "a store that reads a fact twice": (partial(with_store, ReadsTwice), "every prefix of the journal folds"),
+    "an event that is sent twice": (cast("Callable[..., Engine]", TellsTwice), "a follower reads each fact once"),
     "a model that is called too often": (with_model, "model calls <="),
 }
 
