@@ -45,16 +45,16 @@ class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, __: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of a field: an instance, or a mapping of its fields."""
-        return no_info_plain_validator_function(cls._parsed, serialization=plain_serializer_function_ser_schema(asdict))
+        return no_info_plain_validator_function(cls._parse, serialization=plain_serializer_function_ser_schema(asdict))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the JSON Schema of a field."""
-        found: dict[str, Any] = schema_components([cls])[1][cls.__name__]
-        return found
+        schema: dict[str, Any] = schema_components([cls])[1][cls.__name__]
+        return schema
 
     @classmethod
-    def _parsed(cls, value: object) -> Self:
+    def _parse(cls, value: object) -> Self:
         if isinstance(value, cls):
             return value
         try:

@@ -48,32 +48,32 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
     reply without a review.
     """
     counters, limits = turn.counters, turn.limits
-    left, most = counters.budget - counters.calls if counters.budgeted else None, limits.max_calls_per_step
-    places = most if left is None else min(left, most)
-    decided: list[f.CallMade] = []
+    calls_left, most = counters.budget - counters.calls if counters.budgeted else None, limits.max_calls_per_step
+    places = most if calls_left is None else min(calls_left, most)
+    calls_made: list[f.CallMade] = []
     #: The indexes of the calls that run sub-agents.
     children: list[int] = []
     for place, call in enumerate(calls):
         name, arguments = call.name, call.arguments
-        refused, invalid = "", False
+        refusal, invalid = "", False
         if not allowed:
-            refused = NO_TOOLS
+            refusal = NO_TOOLS
         elif call.problem or arguments is None:
-            refused, invalid = call.problem or NOT_WHOLE, True
+            refusal, invalid = call.problem or NOT_WHOLE, True
         elif call.output:
             if not counters.review:
                 raise InvalidCallError("ModelReplied", name, "a typed answer is accepted or refused in a review")
         elif places <= 0:
-            spent = left is not None and left <= most
-            refused = BUDGET_SPENT if spent else f"not executed: at most {most} calls run in one step"
+            spent = calls_left is not None and calls_left <= most
+            refusal = BUDGET_SPENT if spent else f"not executed: at most {most} calls run in one step"
         elif call.delegates and turn.depth >= MAX_DEPTH:
-            refused = TOO_DEEP
+            refusal = TOO_DEEP
         else:
             places -= 1
             if call.delegates:
                 children.append(place)
         watched = allowed and not call.ignore_in_loop_detection and name not in turn.always_for
-        decided.append(
+        calls_made.append(
             f.CallMade(
                 # Nine letters and digits: the strictest shape that a provider asks of an id.
                 id="call%05d" % (turn.calls_made + place + 1),  # noqa: UP031 (half the time of an f-string)
@@ -83,32 +83,34 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 provider_id=call.provider_id,
                 key=call_key(name, arguments, call.raw, call.loop_key) if watched else "",
                 own_key=watched and call.loop_key is not None,
-                refused=refused,
+                refused=refusal,
                 invalid=invalid,
                 output=call.output and allowed,
             )
         )
-    return _leased(turn, decided, children, usage or Usage(), left) if children else tuple(decided)
+    return _lease_children(turn, calls_made, children, usage or Usage(), calls_left) if children else tuple(calls_made)
 
 
-def _leased(
-    turn: Turn, decided: list[f.CallMade], children: list[int], usage: Usage, left: int | None
+def _lease_children(
+    turn: Turn, calls_made: list[f.CallMade], children: list[int], usage: Usage, calls_left: int | None
 ) -> tuple[f.CallMade, ...]:
     """Lease each of the k `children` floor(rest / k), where the rest is the budget without the batch's own places.
 
-    `left` is the rest of the tool-call budget before this batch; None without a budget.
+    `calls_left` is the rest of the tool-call budget before this batch; None without a budget.
     """
     limits, k = turn.limits, len(children)
-    own = sum(not made.refused and not made.output for made in decided)
+    own = sum(not call.refused and not call.output for call in calls_made)
     lease = f.Lease(
-        calls=None if left is None else (left - own) // k,
+        calls=None if calls_left is None else (calls_left - own) // k,
         tokens=None if limits.tokens is None else max(limits.tokens - turn.tokens - usage.tokens, 0) // k,
         cost=None if limits.cost is None else max(limits.cost - turn.cost - usage.cost, 0.0) / k,
     )
     nothing_left = lease.calls == 0 or lease.tokens == 0 or lease.cost == 0
     for i in children:
-        decided[i] = replace(decided[i], refused=NO_LEASE) if nothing_left else replace(decided[i], lease=lease)
-    return tuple(decided)
+        calls_made[i] = (
+            replace(calls_made[i], refused=NO_LEASE) if nothing_left else replace(calls_made[i], lease=lease)
+        )
+    return tuple(calls_made)
 
 
 def check_spent(event: str, call: Call, spent: Spent) -> None:
@@ -156,10 +158,10 @@ def ask_about_loop(turn: Turn) -> f.InterruptRecord:
     """Return the interrupt of a doom loop."""
     kind, tools = InterruptKind.DOOM_LOOP, ", ".join(turn.rounds.tools)
     stall = turn.rounds.stalls.stall
-    what = (
+    behavior = (
         "keeps asking for the same calls" if stall is None or turn.limits.stall_response != "loop" else _STALLED[stall]
     )
-    question = f"The model {what} ({tools}). Go on?"
+    question = f"The model {behavior} ({tools}). Go on?"
     return f.InterruptRecord(
         id=_next_id(turn, kind), kind=kind, tool=tools, question=question, choices=tuple(DECISIONS[kind])
     )

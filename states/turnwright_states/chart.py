@@ -259,16 +259,16 @@ class Chart:
         trigger; `model` is unchanged then.
         """
         events, source = self.machine.events, model.state
-        accepted = trigger in events and source in events[trigger].transitions
-        if not accepted or not events[trigger].trigger(model, counters):
+        has_row = trigger in events and source in events[trigger].transitions
+        if not has_row or not events[trigger].trigger(model, counters):
             raise IllegalInputError(trigger, source)
         place, counters.place = counters.place, None
         if place is None:  # the transition was added later
-            return self._added(source, trigger, model.state)
+            return self._find_added_row(source, trigger, model.state)
         self.taken[place] += 1
         return self.rows[place]
 
-    def _added(self, source: State, trigger: Trigger, dest: State) -> Row:
+    def _find_added_row(self, source: State, trigger: Trigger, dest: State) -> Row:
         alike = [row for row in self.rows if (row.source, row.trigger, row.dest) == (source, trigger, dest)]
         return alike[-1] if alike else Row(source, trigger, Guard(""), dest)
 

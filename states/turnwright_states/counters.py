@@ -68,7 +68,7 @@ NAMES: Final = (*KEPT, *PASSING)
 #: review. `lent`: the calls in all their leases.
 #: The fold keeps the calls themselves too, and a walk compares both. No guard reads these counts.
 BATCH: Final = ("ready", "ready_counted", "running", "crash_paid", "asking", "asking_counted", "answering", "lent")
-_kept: Final[Callable[["Counters"], tuple[int | bool, ...]]] = attrgetter(*KEPT)
+_read_kept: Final[Callable[["Counters"], tuple[int | bool, ...]]] = attrgetter(*KEPT)
 
 
 class Counters:
@@ -110,20 +110,20 @@ class Counters:
 
     def kept(self) -> tuple[int | bool, ...]:
         """The values of `KEPT`, in that order."""
-        return _kept(self)
+        return _read_kept(self)
 
     def copy(self) -> "Counters":
         """Return a copy that shares nothing with this one."""
         twin = object.__new__(Counters)
-        _assignment()(twin, self)
+        _compile_assignment()(twin, self)
         return twin
 
 
 @cache
-def _assignment() -> Callable[[Counters, Counters], None]:
+def _compile_assignment() -> Callable[[Counters, Counters], None]:
     """Return a function that gives its first argument all values of its second."""
-    made: dict[str, Callable[[Counters, Counters], None]] = {}
+    namespace: dict[str, Callable[[Counters, Counters], None]] = {}
     lines = "".join(f" to.{name} = it.{name}\n" for name in Counters.__slots__)
     # Flat code, because a walk copies the counters for each event. The names are those above, never input.
-    eval(compile(f"def assign(to, it):\n{lines}", "<counters>", "exec"), {}, made)  # noqa: S307
-    return made["assign"]
+    eval(compile(f"def assign(to, it):\n{lines}", "<counters>", "exec"), {}, namespace)  # noqa: S307
+    return namespace["assign"]

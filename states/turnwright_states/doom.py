@@ -23,8 +23,8 @@ LONGEST_PERIOD: Final = 4
 Round = bytes
 
 _canonical: Final = json_format.Encoder(enc_hook=plain, order="sorted").encode
-_packed: Final = msgpack.Encoder(enc_hook=plain).encode
-_unpacked: Final = msgpack.Decoder(list[tuple[str, str]]).decode
+_pack: Final = msgpack.Encoder(enc_hook=plain).encode
+_unpack: Final = msgpack.Decoder(list[tuple[str, str]]).decode
 
 
 def call_key(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, loop_key: str | None) -> str:
@@ -49,7 +49,7 @@ def canonical(value: object) -> bytes:
     try:
         return _canonical(value)
     except UnicodeEncodeError:
-        return _canonical(json.loads(_mended(json.dumps(value, ensure_ascii=False))))
+        return _canonical(json.loads(_mend(json.dumps(value, ensure_ascii=False))))
 
 
 def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:
@@ -57,13 +57,13 @@ def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:
 
     A key is that of the call, followed by that of its result where results are compared.
     """
-    seen = sorted(calls)
-    if not seen:
+    pairs = sorted(calls)
+    if not pairs:
         return None
     try:
-        return _packed(seen)
+        return _pack(pairs)
     except UnicodeEncodeError:
-        return make_round((_mended(name), _mended(key)) for name, key in seen)
+        return make_round((_mend(name), _mend(key)) for name, key in pairs)
 
 
 def remember(rounds: tuple[Round, ...], latest: Round, threshold: int) -> tuple[Round, ...]:
@@ -81,9 +81,9 @@ def looping(rounds: tuple[Round, ...], threshold: int) -> tuple[str, ...]:
     for period in range(1, LONGEST_PERIOD + 1):
         tail = rounds[-period * threshold :]
         if len(tail) == period * threshold and tail == tail[:period] * threshold:
-            return tuple(sorted({name for one in tail[:period] for name, _ in _unpacked(one)}))
+            return tuple(sorted({name for round_ in tail[:period] for name, _ in _unpack(round_)}))
     return ()
 
 
-def _mended(text: str) -> str:
+def _mend(text: str) -> str:
     return text.encode(errors="replace").decode()

@@ -187,9 +187,9 @@ def parsed(text: str) -> ast.expr:
     except SyntaxError as error:
         raise GuardError(f"effect {text!r}: {error.msg}") from None
     for node in ast.walk(tree):
-        chained = isinstance(node, ast.Compare) and len(node.ops) > 1
-        other = isinstance(node, ast.Constant) and type(node.value) not in (int, bool)
-        if chained or other or not isinstance(node, _PARTS):
+        is_chained = isinstance(node, ast.Compare) and len(node.ops) > 1
+        is_other_constant = isinstance(node, ast.Constant) and type(node.value) not in (int, bool)
+        if is_chained or is_other_constant or not isinstance(node, _PARTS):
             raise GuardError(f"effect {text!r}: {ast.unparse(node)!r} is not in the effects' language")
     return tree
 
@@ -204,7 +204,7 @@ def _on_counters(text: str, reads: tuple[str, ...]) -> str:
     return re.sub(r"[a-z_]+", lambda name: f"c.{name[0]}" if name[0] in counters else name[0], text)
 
 
-def _function(name: str, effect: Effect) -> str:
+def _write_function(name: str, effect: Effect) -> str:
     """Return the source of the function of an effect. Flat code: the fold runs it for each fact."""
     targets = ", ".join(f"c.{counter}" for counter in effect.sets)
     values = ", ".join(_on_counters(text, effect.reads) for text in effect.sets.values())
@@ -216,9 +216,9 @@ def compile_effects(effects: Mapping[str, Effect]) -> dict[str, Callable[..., No
 
     The texts are those of this module, never input. They are not checked here, because each start would wait for it.
     """
-    made: dict[str, Any] = {}
-    eval(compile("".join(_function(*one) for one in effects.items()), "<effects>", "exec"), {}, made)  # noqa: S307
-    return made
+    namespace: dict[str, Any] = {}
+    eval(compile("".join(_write_function(*item) for item in effects.items()), "<effects>", "exec"), {}, namespace)  # noqa: S307
+    return namespace
 
 
 #: The functions that the fold runs, by kind of fact; `phase` is that of `PHASE`.
@@ -246,12 +246,12 @@ FLAGS: Final = frozenset(
 
 def evaluate(text: str, values: Mapping[str, int]) -> int:
     """Return the value of a text for values of its names: the language's meaning, for tests and checks."""
-    return int(_compiled(text)(values))
+    return int(_compile(text)(values))
 
 
 @cache
-def _compiled(text: str) -> Callable[[Mapping[str, int]], int]:
+def _compile(text: str) -> Callable[[Mapping[str, int]], int]:
     names = names_in(text)  # `parsed` has refused what is not in the language
     body = re.sub(r"\w+", lambda name: f"values[{name[0]!r}]" if name[0] in names else name[0], text)
-    made: Callable[[Mapping[str, int]], int] = eval(f"lambda values: {body}", {"__builtins__": {}})  # noqa: S307
-    return made
+    function: Callable[[Mapping[str, int]], int] = eval(f"lambda values: {body}", {"__builtins__": {}})  # noqa: S307
+    return function

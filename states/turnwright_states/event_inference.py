@@ -47,7 +47,7 @@ _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSE
 
 def started_input(fact: f.TurnStarted) -> StartedInput:
     """Return the input that begins a journal."""
-    return _same(fact, StartedInput)
+    return _copy_input(fact, StartedInput)
 
 
 def only_input(facts: Sequence[f.Fact], at: int) -> Input | None:
@@ -87,7 +87,7 @@ def only_input(facts: Sequence[f.Fact], at: int) -> Input | None:
                 text=fact.text,
                 reasoning=fact.reasoning,
                 reasoning_details=fact.reasoning_details,
-                calls=tuple([construct_unchecked(ToolCall, **_asked(call)) for call in fact.calls]),
+                calls=tuple([construct_unchecked(ToolCall, **_rebuild_call_fields(call)) for call in fact.calls]),
                 finish=fact.finish,
                 usage=fact.usage,
                 review=_needs_review(fact),
@@ -107,35 +107,37 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
     elapsed = head.elapsed
     match head:
         case f.ModelReplied():
-            calls = tuple(ToolCall(**_asked(call)) for call in head.calls)
-            yield _same(head, ModelRepliedInput, calls=calls, review=_needs_review(head), starts=_starts(facts, at))
+            calls = tuple(ToolCall(**_rebuild_call_fields(call)) for call in head.calls)
+            yield _copy_input(
+                head, ModelRepliedInput, calls=calls, review=_needs_review(head), starts=_starts(facts, at)
+            )
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
                 finish = Finish.LENGTH if head.message == CUT_SHORT else Finish.STOP
                 yield ModelRepliedInput(elapsed=elapsed, finish=finish, usage=head.usage)
-            yield _same(head, AttemptFailedInput)
+            yield _copy_input(head, AttemptFailedInput)
         case f.CallSettled():
             if head.status is CallStatus.UNKNOWN:  # perhaps a rerun for which no retry was left
                 yield CallStartedInput(elapsed=elapsed, call=head.call)
-            yield _same(head, CallSettledInput)
+            yield _copy_input(head, CallSettledInput)
             if head.status in _CLOSED:
-                yield from _stops(facts, at, turn)
+                yield from _list_stops(facts, at, turn)
         case f.CallWaiting():
-            yield _wait(head)
+            yield _rebuild_wait(head)
         case f.Reviewed():
-            yield _same(head, ReviewedInput)
+            yield _copy_input(head, ReviewedInput)
         case f.Concluded():
-            yield _same(head, ConcludedInput, calls=tuple(ToolCall(name=name) for name in head.refused))
+            yield _copy_input(head, ConcludedInput, calls=tuple(ToolCall(name=name) for name in head.refused))
         case f.StepFinished() | f.TurnEnded():
-            yield from _stops(facts, at, turn)
+            yield from _list_stops(facts, at, turn)
         case _ if head.follows_from is not None:
-            yield _same(head, head.follows_from)
+            yield _copy_input(head, head.follows_from)
 
 
-def _same(fact: f.Fact, kind: type[_Input], **other: object) -> _Input:
-    """Return the input of this kind with the fields that it shares with the fact, and with `other` values."""
-    shared = {*kind.__struct_fields__} & {*fact.__struct_fields__} - other.keys()
-    return construct(kind, {**{name: getattr(fact, name) for name in shared}, **other})
+def _copy_input(fact: f.Fact, kind: type[_Input], **changes: object) -> _Input:
+    """Return the input of this kind with the fields that it shares with the fact, and with `changes` values."""
+    shared = {*kind.__struct_fields__} & {*fact.__struct_fields__} - changes.keys()
+    return construct(kind, {**{name: getattr(fact, name) for name in shared}, **changes})
 
 
 def _needs_review(fact: f.ModelReplied) -> bool:
@@ -152,40 +154,40 @@ def _starts(facts: Sequence[f.Fact], at: int) -> bool:
     return False
 
 
-def _asked(made: f.CallMade) -> dict[str, Any]:
+def _rebuild_call_fields(call: f.CallMade) -> dict[str, Any]:
     """Return the fields of the call as the driver fed it. Its tool's `loop_key` cannot be recovered from the key."""
     return {
-        "name": made.name,
-        "arguments": made.arguments,
-        "raw": made.raw,
-        "provider_id": made.provider_id,
-        "problem": made.refused if made.invalid else "",
-        "loop_key": "" if made.own_key else None,
-        "ignore_in_loop_detection": not made.key,
-        "delegates": made.lease is not None or made.refused in (TOO_DEEP, NO_LEASE),
-        "output": made.output,
+        "name": call.name,
+        "arguments": call.arguments,
+        "raw": call.raw,
+        "provider_id": call.provider_id,
+        "problem": call.refused if call.invalid else "",
+        "loop_key": "" if call.own_key else None,
+        "ignore_in_loop_detection": not call.key,
+        "delegates": call.lease is not None or call.refused in (TOO_DEEP, NO_LEASE),
+        "output": call.output,
     }
 
 
-def _wait(fact: f.CallWaiting) -> CallWaitingInput:
-    asked = fact.interrupt
-    forwarded = asked.id.removeprefix(f"{asked.call}/") if asked.forwarded else None
+def _rebuild_wait(fact: f.CallWaiting) -> CallWaitingInput:
+    interrupt = fact.interrupt
+    forwarded = interrupt.id.removeprefix(f"{interrupt.call}/") if interrupt.forwarded else None
     return CallWaitingInput(
         elapsed=fact.elapsed,
         call=fact.call,
-        interrupt_kind=asked.kind,
-        question=asked.question,
-        choices=asked.choices,
-        grant=asked.grant,
-        arguments=asked.arguments,
-        expires_at=asked.expires_at,
+        interrupt_kind=interrupt.kind,
+        question=interrupt.question,
+        choices=interrupt.choices,
+        grant=interrupt.grant,
+        arguments=interrupt.arguments,
+        expires_at=interrupt.expires_at,
         forwarded=forwarded,
         changed=fact.changed,
         decisions=fact.decisions,
     )
 
 
-def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
+def _list_stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
     """Yield the stops that may have closed the open calls, finished the step and ended the turn, from `at` on.
 
     A group without such an end is cut off or forged, so every stop is possible.
@@ -198,8 +200,8 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
         return
     stop = last if isinstance(last, f.Stopping | f.TurnEnded) else None
     partial, usage = (stop.partial, stop.usage) if stop else ("", None)
-    closed = [fact for fact in facts[at:end] if isinstance(fact, f.CallSettled)]
-    spent = {fact.call: fact.spent for fact in closed if fact.spent is not None}
+    settled_facts = [fact for fact in facts[at:end] if isinstance(fact, f.CallSettled)]
+    spent = {fact.call: fact.spent for fact in settled_facts if fact.spent is not None}
     if not isinstance(stop, f.Stopping):
         for reason in _ABORTED:
             yield AbortInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage, reason=reason)
@@ -218,10 +220,10 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
                 spent=spent,
             )
     yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage)
-    finished = facts[end - 1]
-    if isinstance(finished, f.StepFinished):
+    step_end = facts[end - 1]
+    if isinstance(step_end, f.StepFinished):
         # The step's usage is the first to include the attempt that was cut off.
-        rest = _rest(finished.usage, turn.step_usage)
+        rest = _rest(step_end.usage, turn.step_usage)
         yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=rest)
         if stop is None:
             yield TrippedInput(elapsed=elapsed, guardrail="", partial=partial, spent=spent, usage=rest)

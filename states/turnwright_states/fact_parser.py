@@ -31,14 +31,14 @@ def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
     such names.
     """
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidJournalError(seq, f"its kind {_quoted(kind)} is unknown to this release")
+        raise InvalidJournalError(seq, f"its kind {_quote(kind)} is unknown to this release")
     if not isinstance(payload, str):
-        raise InvalidJournalError(seq, f"its payload {_quoted(payload)} is not text")
+        raise InvalidJournalError(seq, f"its payload {_quote(payload)} is not text")
     if nests_deeper(payload, MAX_NESTING):
         raise InvalidJournalError(seq, f"its payload is nested too deeply: more than {MAX_NESTING} lists and objects")
     if payload.startswith(_HEAD):
         try:
-            fact = _decoder(KINDS[kind]).decode(payload)
+            fact = _make_decoder(KINDS[kind]).decode(payload)
             if fact.payload() == payload:  # else a name may occur twice, of which the decoder takes the last
                 fact.freeze()
                 return fact
@@ -48,13 +48,13 @@ def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
 
 
 @cache
-def _decoder(kind: type[Fact]) -> Decoder[Fact]:
+def _make_decoder(kind: type[Fact]) -> Decoder[Fact]:
     return Decoder(kind, dec_hook=model)
 
 
-def _quoted(value: object) -> str:
-    shown = ascii(value)
-    return shown if len(shown) <= _MOST_QUOTED else f"{shown[:_MOST_QUOTED]}..."
+def _quote(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
 
 
 def _parse(kind: str, payload: str, seq: int) -> Fact:

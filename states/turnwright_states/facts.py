@@ -225,11 +225,11 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
         return ", ".join(f"{call.name} ({call.id})" for call in self.calls) or self.text
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
-        made, runs = len(self.calls), sum(not call.refused for call in self.calls)
-        if made and self.state is State.TEXT_ONLY:
-            return WARNING, f"the model asked for {made} calls without being allowed any: all refused"
+        count, runs = len(self.calls), sum(not call.refused for call in self.calls)
+        if count and self.state is State.TEXT_ONLY:
+            return WARNING, f"the model asked for {count} calls without being allowed any: all refused"
         level = INFO if self.state is State.TOOL_EXEC else DEBUG
-        return level, f"the model replied; {runs} of {made} calls run" if made else "the model replied, without calls"
+        return level, f"the model replied; {runs} of {count} calls run" if count else "the model replied, without calls"
 
 
 #: The decisions of hooks and guardrails, in words.
@@ -247,9 +247,9 @@ _DECIDED: Final[Mapping[JsonValue, str]] = {
 def decided(decisions: Iterable[JsonObject]) -> str:
     """Return what hooks and guardrails decided, for the end of a fact's words; empty without decisions."""
     words = ""
-    for one in decisions:
-        kind = "guardrail" if "guardrail" in one else "hook"
-        words += f"; {kind} {one.get(kind)} {_DECIDED.get(one.get('decision'), one.get('decision'))}"
+    for decision in decisions:
+        kind = "guardrail" if "guardrail" in decision else "hook"
+        words += f"; {kind} {decision.get(kind)} {_DECIDED.get(decision.get('decision'), decision.get('decision'))}"
     return words
 
 
@@ -352,8 +352,8 @@ class Compacted(Fact, frozen=True, kw_only=True):
         return "old tool results cleared" if self.cleared else self.text
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
-        how = "its old tool results were cleared" if self.cleared else "its older part was summarized"
-        return INFO, f"the conversation was compacted: {how}"
+        change = "its old tool results were cleared" if self.cleared else "its older part was summarized"
+        return INFO, f"the conversation was compacted: {change}"
 
 
 class AttemptFailed(Fact, frozen=True, kw_only=True):
@@ -509,8 +509,8 @@ class Answered(Fact, frozen=True, kw_only=True):
     arguments: JsonObject | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        changed = "" if self.arguments is None else ", with other arguments"
-        return f"{self.interrupt}: {self.decision}{changed}{f': {self.text}' if self.text else ''}"
+        suffix = "" if self.arguments is None else ", with other arguments"
+        return f"{self.interrupt}: {self.decision}{suffix}{f': {self.text}' if self.text else ''}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return INFO, f"{self.interrupt} was answered; the state is {self.state}"
@@ -588,8 +588,8 @@ class Concluded(Fact, frozen=True, kw_only=True):
     def _words(self, _: Mapping[str, str], /) -> str:
         if self.text is not None:
             return self.text
-        refused = f", {', '.join(self.refused)} refused" if self.refused else ""
-        return f"no text{refused}{', asked again' if self.retry else ''}"
+        refused_calls = f", {', '.join(self.refused)} refused" if self.refused else ""
+        return f"no text{refused_calls}{', asked again' if self.retry else ''}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         if self.retry:

@@ -80,7 +80,7 @@ class FastEvent(StockEvent):
         ways = self.transitions[state]
         conditions = list(map(_CONDITIONS, ways))  # faster than a comprehension, which is a call
         if state not in choices or choices[state][0] != conditions:
-            choices[state] = _compiled(ways)
+            choices[state] = _compile_guards(ways)
         place = choices[state][1](counters)
         if place < 0:
             return False
@@ -94,8 +94,8 @@ class FastEvent(StockEvent):
         return True
 
 
-def _compiled(ways: list[Transition]) -> _CompiledGuards:
-    guards = [[(_guard(one.func), bool(one.target)) for one in way.conditions] for way in ways]
+def _compile_guards(ways: list[Transition]) -> _CompiledGuards:
+    guards = [[(_guard(condition.func), bool(condition.target)) for condition in way.conditions] for way in ways]
     return _CompiledGuards([[*way.conditions] for way in ways], first_of(guards))
 
 

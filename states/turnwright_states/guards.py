@@ -50,7 +50,7 @@ class Guard:
     def __init__(self, text: str) -> None:
         self.text = text
         #: The parsed expression.
-        self.tree = _parsed(text)
+        self.tree = _parse(text)
 
     def __repr__(self) -> str:
         return f"Guard({self.text!r})"
@@ -72,7 +72,7 @@ class Guard:
     @property
     def holds(self) -> Callable[[Counters], bool]:
         """The function that evaluates the guard for the counters of a turn."""
-        return _compiled(self.tree)
+        return _compile(self.tree)
 
     @property
     def words(self) -> str:
@@ -83,12 +83,12 @@ class Guard:
         """Return the guard in these words for each atom: for true and for false, as `WORDS` has them."""
         return _words(self.tree, words, negated=False, inner=False) if self.text else ""
 
-    def given(self, known: Mapping[str, bool]) -> "Guard":
+    def given(self, atom_values: Mapping[str, bool]) -> "Guard":
         """Return the guard without the atoms whose values are known. One that always holds becomes a fallback.
 
         One that cannot hold stays as it is.
         """
-        tree = _simplified(self.tree, known)
+        tree = _simplify(self.tree, atom_values)
         if isinstance(tree, ast.Constant):
             return Guard("") if tree.value else self
         return Guard(ast.unparse(tree))
@@ -96,11 +96,11 @@ class Guard:
     @property
     def expanded(self) -> str:
         """The guard's text with shorthands expanded; `True` for a fallback."""
-        return ast.unparse(_expanded(self.tree))
+        return ast.unparse(_expand(self.tree))
 
 
 @cache
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     """Parse the text. The result is cached, so that each text is checked and compiled once."""
     try:
         tree = ast.parse(text or "True", mode="eval").body
@@ -124,22 +124,28 @@ def _check(node: ast.expr, text: str) -> None:
             raise GuardError(f"guard {text!r}: {ast.unparse(node)!r} is not in the guards' language")
 
 
-def _simplified(node: ast.expr, known: Mapping[str, bool]) -> ast.expr:
+def _simplify(node: ast.expr, atom_values: Mapping[str, bool]) -> ast.expr:
     """Return an expression with the known values of atoms put in, and constants taken out."""
     match node:
         case ast.UnaryOp(op=op, operand=operand):
-            inner = _simplified(operand, known)
+            inner = _simplify(operand, atom_values)
             return ast.Constant(not inner.value) if isinstance(inner, ast.Constant) else ast.UnaryOp(op, inner)
         case ast.BoolOp(op=op, values=values):
             decides = isinstance(op, ast.Or)
-            left = [_simplified(value, known) for value in values]
-            if any(isinstance(one, ast.Constant) and bool(one.value) is decides for one in left):
+            operands = [_simplify(value, atom_values) for value in values]
+            if any(isinstance(operand_, ast.Constant) and bool(operand_.value) is decides for operand_ in operands):
                 return ast.Constant(decides)
-            left = [one for one in left if not isinstance(one, ast.Constant)]
-            return ast.Constant(not decides) if not left else left[0] if len(left) == 1 else ast.BoolOp(op, left)
+            operands = [operand_ for operand_ in operands if not isinstance(operand_, ast.Constant)]
+            return (
+                ast.Constant(not decides)
+                if not operands
+                else operands[0]
+                if len(operands) == 1
+                else ast.BoolOp(op, operands)
+            )
         case _:
             atom = ast.unparse(node)
-            return ast.Constant(known[atom]) if atom in known else node
+            return ast.Constant(atom_values[atom]) if atom in atom_values else node
 
 
 class _Expand(ast.NodeTransformer):
@@ -155,16 +161,16 @@ class _OnCounters(ast.NodeTransformer):
         return ast.Attribute(value=ast.Name(id="c", ctx=ast.Load()), attr=node.id, ctx=ast.Load())
 
 
-def _expanded(node: ast.expr) -> ast.expr:
+def _expand(node: ast.expr) -> ast.expr:
     expanded: ast.expr = _Expand().visit(ast.parse(ast.unparse(node), mode="eval").body)
     return expanded
 
 
 @cache
-def _compiled(node: ast.expr) -> Callable[[Counters], Any]:
+def _compile(node: ast.expr) -> Callable[[Counters], Any]:
     # Compiled, because the machine evaluates about ten guards a step. Every node of the tree was checked against the
     # language above, and the tree comes from the chart's literals, never from input.
-    body = _OnCounters().visit(_expanded(node))
+    body = _OnCounters().visit(_expand(node))
     arguments = ast.arguments(posonlyargs=[], args=[ast.arg(arg="c")], kwonlyargs=[], kw_defaults=[], defaults=[])
     source = ast.fix_missing_locations(ast.Expression(ast.Lambda(args=arguments, body=body)))
     function: Callable[[Counters], Any] = eval(compile(source, "<guard>", "eval"), {"__builtins__": {}})  # noqa: S307
@@ -179,10 +185,10 @@ def first_of(rows: Sequence[Sequence[tuple[Guard, bool]]]) -> Callable[[Counters
     """
     ladder: ast.expr = ast.Constant(-1)
     for place, guards in reversed(list(enumerate(rows))):
-        tests = [guard.tree if wanted else ast.UnaryOp(ast.Not(), guard.tree) for guard, wanted in guards]
+        tests = [guard.tree if value else ast.UnaryOp(ast.Not(), guard.tree) for guard, value in guards]
         test = ast.BoolOp(ast.And(), [ast.Constant(value=True), *tests])
         ladder = ast.IfExp(test=test, body=ast.Constant(place), orelse=ladder)
-    return _compiled(ladder)
+    return _compile(ladder)
 
 
 def reached(counters: Counters) -> tuple[EndReason, ...]:
@@ -198,8 +204,8 @@ def _words(node: ast.expr, words: Mapping[str, tuple[str, str]], *, negated: boo
         case ast.UnaryOp(operand=operand):
             return _words(operand, words, negated=not negated, inner=inner)
         case ast.BoolOp(op=op, values=values):
-            both = isinstance(op, ast.And) != negated
-            text = (" and " if both else " or ").join(_words(v, words, negated=negated, inner=True) for v in values)
+            is_and = isinstance(op, ast.And) != negated
+            text = (" and " if is_and else " or ").join(_words(v, words, negated=negated, inner=True) for v in values)
             return f"({text})" if inner else text
         case _:
             return words[ast.unparse(node)][1 if negated else 0]

@@ -4,6 +4,7 @@ The machine has no clock and no random numbers, so every input has `elapsed`: mo
 the segments of the turn, without paused time.
 """
 
+import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
@@ -32,6 +33,11 @@ else:  # msgspec checks the outermost type, and the class the rest
 #: A count, and a finite number of seconds.
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0, le=LARGEST_FLOAT)]
+
+#: Space, line and paragraph separators, control and format characters.
+_UNSEEN: Final = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
+#: Invisible letters and marks, in addition to whitespace, control and format characters.
+_INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
 class Finish(StrEnum):
@@ -405,3 +411,14 @@ class FailInput(StopInput, frozen=True, kw_only=True):
 
     trigger = Trigger.FAIL
     error: str
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has only whitespace, control characters and invisible ones, such as a zero-width space.
+
+    A reply, a conclusion or a synthesis with a blank text counts as one without text (docs/rules.md#replies).
+    """
+    text = text.strip()
+    if not text or "!" <= text[0] <= "~":
+        return not text
+    return all(char in _INVISIBLE or unicodedata.category(char) in _UNSEEN for char in text)

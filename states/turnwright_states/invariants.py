@@ -185,7 +185,7 @@ EVENTS: Final = (
 
 def potential(state: State) -> str:
     """Return the text of the moves that can still follow in a state, messages left out."""
-    return " + ".join([*(f"({left}) * ({worth})" for left, worth in WORTH.items()), HERE[state]])
+    return " + ".join([*(f"({count}) * ({worth})" for count, worth in WORTH.items()), HERE[state]])
 
 
 #: The reason of each stop from outside that has but one. An answer that a call gave comes before it.
@@ -199,11 +199,11 @@ _REASONS_OF_STOPS: Final[Mapping[Trigger, EndReason]] = {
 def claims_of(row: Row) -> Iterator[tuple[str, str]]:
     """Yield each claim about a row and its text, over the counters for which it is taken and the flags of its input."""
     if row.source is S.CHECK and row.dest is S.STREAM:
-        yield "no step starts on a spent budget", f"not ({_expanded('spent')})"
+        yield "no step starts on a spent budget", f"not ({_expand('spent')})"
     if row.source is S.CHECK and row.dest is S.CONCLUDE and isinstance(row.reason, EndReason):
-        earlier = [REASONS[one].reached for one in takewhile(lambda one: one is not row.reason, REASONS)]
+        earlier = [REASONS[reason].reached for reason in takewhile(lambda reason: reason is not row.reason, REASONS)]
         text = " and ".join(
-            [f"({_expanded(REASONS[row.reason].reached)})", *(f"not ({_expanded(one)})" for one in earlier if one)]
+            [f"({_expand(REASONS[row.reason].reached)})", *(f"not ({_expand(limit_)})" for limit_ in earlier if limit_)]
         )
         yield "the first limit that is reached is the reason", text
     if row.trigger is T.REVIEWED and row.dest is not S.CONTINUE and row.dest not in FINAL:
@@ -211,9 +211,9 @@ def claims_of(row: Row) -> Iterator[tuple[str, str]]:
     if row.source is S.TOOL_EXEC and row.trigger is T.SETTLED and row.dest is not S.PAUSED:
         yield "no question to a person is left open", "waiting == 0"
     if row.trigger in _REASONS_OF_STOPS:
-        answered = row.reason is EndReason.ANSWERED
-        yield "a stop has its reason", "final" if answered else str(row.reason is _REASONS_OF_STOPS[row.trigger])
+        is_answered = row.reason is EndReason.ANSWERED
+        yield "a stop has its reason", "final" if is_answered else str(row.reason is _REASONS_OF_STOPS[row.trigger])
 
 
-def _expanded(text: str) -> str:
+def _expand(text: str) -> str:
     return Guard(text).expanded if text else "False"

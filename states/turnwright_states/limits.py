@@ -56,7 +56,7 @@ class _Checked(BaseModel, frozen=True, extra="forbid", defer_build=True):
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, data: object) -> object:
+    def _refuse_unknown(cls, data: object) -> object:
         if not isinstance(data, dict) or data.keys() <= cls.model_fields.keys():
             return data
         from .meant import unknown  # noqa: PLC0415 (needed only after a mistake)
@@ -186,7 +186,7 @@ class Limits(_Checked, frozen=True):
             return value
         number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST
         if not number:
-            raise ValueError(f"must be a number above 0, not {_shown(value)}")
+            raise ValueError(f"must be a number above 0, not {_format_value(value)}")
         return value
 
     @model_validator(mode="after")
@@ -243,8 +243,8 @@ class Limits(_Checked, frozen=True):
     @property
     def results_decide(self) -> bool:
         """Whether the results of calls can make a doom loop."""
-        same = self.doom_compare == "results" and self.doom_threshold is not None
-        return same or (self.stall_response == "loop" and self.watches_stalls)
+        compares_results = self.doom_compare == "results" and self.doom_threshold is not None
+        return compares_results or (self.stall_response == "loop" and self.watches_stalls)
 
     @property
     def shortest_loop(self) -> int | None:
@@ -252,7 +252,7 @@ class Limits(_Checked, frozen=True):
         rounds = [self.doom_threshold]
         if self.stall_response == "loop":  # the first of the rounds that bring nothing new follows one that does
             rounds += [self.stall_errors, None if self.stall_rounds is None else self.stall_rounds + 1]
-        return min((one for one in rounds if one is not None), default=None)
+        return min((count for count in rounds if count is not None), default=None)
 
     @property
     def model_calls(self) -> int:
@@ -303,12 +303,12 @@ class LimitThresholds(NamedTuple):
     @classmethod
     def _of(cls, limits: Limits, noticed: Collection[str], steps: int) -> "LimitThresholds":
         cap, budgets = limits.cap, (limits.call_limit, limits.tokens, limits.cost, limits.seconds)
-        due = -(-4 * cap // 5)
+        next_step = -(-4 * cap // 5)
         if "steps" in noticed:
-            due = max(due, steps + 1) if limits.step_notices == "each" else cap
+            next_step = max(next_step, steps + 1) if limits.step_notices == "each" else cap
         marks = zip(cls._fields[1:], budgets, _NEVER[1:], strict=True)
-        rest = (4 * one if one and name not in noticed else never for name, one, never in marks)
-        return cls(5 * due if due < cap else _NEVER[0], *rest)
+        rest = (4 * limit if limit and name not in noticed else unreached for name, limit, unreached in marks)
+        return cls(5 * next_step if next_step < cap else _NEVER[0], *rest)
 
 
 @lru_cache(maxsize=64)
@@ -320,12 +320,12 @@ def _whole(value: object, *, least: int) -> object:
     if value is None:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"must be a whole number of at least {least}, not {_shown(value)}")
+        raise ValueError(f"must be a whole number of at least {least}, not {_format_value(value)}")
     if value >= COUNTS_BELOW:
-        raise ValueError(f"must be below {COUNTS_BELOW}, not {_shown(value)}: use None for no limit")
+        raise ValueError(f"must be below {COUNTS_BELOW}, not {_format_value(value)}: use None for no limit")
     return value
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     # Python refuses to print a number of thousands of digits.
     return "a number of many digits" if isinstance(value, int) and abs(value) >= 10**18 else repr(value)

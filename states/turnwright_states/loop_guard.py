@@ -131,8 +131,8 @@ class LoopGuard:
     def __init__(
         self, limits: Limits | None = None, *, prompt: str = "", session: str | None = None, model: str = ""
     ) -> None:
-        started = StartedInput(prompt=prompt, limits=limits or Limits(), session=session, model=model)
-        machine, facts = TurnMachine.start(started)
+        event = StartedInput(prompt=prompt, limits=limits or Limits(), session=session, model=model)
+        machine, facts = TurnMachine.start(event)
         #: The machine, for reading only.
         self.machine = machine
         self._facts = facts
@@ -199,7 +199,7 @@ class LoopGuard:
             text=text, calls=tuple(calls), finish=finish, usage=usage, review=review, elapsed=elapsed
         )
         replies = [fact for fact in self._feed(event) if isinstance(fact, f.ModelReplied)]
-        return tuple(_permit(made) for reply in replies for made in reply.calls)
+        return tuple(_permit(call) for reply in replies for call in reply.calls)
 
     def reviewed(self, feedback: str | None = None, *, elapsed: float = 0.0) -> May:
         """Accept the reply that was recorded for a review, or refuse it with `feedback`.
@@ -208,8 +208,8 @@ class LoopGuard:
         your loop sends the feedback to the model. A turn has `Limits.output_retries` of them, then it fails. Raises
         `IllegalInputError` if no reply waits for a verdict: a blank reply and one of a turn without steps do not.
         """
-        refused = feedback is not None
-        return self.feed(ReviewedInput(refused=refused, feedback=feedback or "", elapsed=elapsed))
+        is_refused = feedback is not None
+        return self.feed(ReviewedInput(refused=is_refused, feedback=feedback or "", elapsed=elapsed))
 
     def failed(
         self,
@@ -235,10 +235,10 @@ class LoopGuard:
         A call whose process died may have no retry left: then its `refusal` is its result. Raises `InvalidCallError`
         for a call that is not open, and `IllegalInputError` when no call is.
         """
-        known = self.machine.turn.batch.get(call)
+        open_call = self.machine.turn.batch.get(call)
         facts = self._feed(CallStartedInput(call=call, elapsed=elapsed))
-        assert known is not None  # noqa: S101 (the machine has taken the event)
-        return _permit(known.made, "".join(fact.result for fact in facts if isinstance(fact, f.CallSettled)))
+        assert open_call is not None  # noqa: S101 (the machine has taken the event)
+        return _permit(open_call.made, "".join(fact.result for fact in facts if isinstance(fact, f.CallSettled)))
 
     def result(
         self,
@@ -303,5 +303,5 @@ class LoopGuard:
         return facts
 
 
-def _permit(made: f.CallMade, refusal: str = "") -> CallDecision:
-    return CallDecision(made.id, made.name, made.provider_id, refusal or made.refused)
+def _permit(call: f.CallMade, refusal: str = "") -> CallDecision:
+    return CallDecision(call.id, call.name, call.provider_id, refusal or call.refused)

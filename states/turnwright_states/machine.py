@@ -18,7 +18,6 @@ from msgspec.structs import force_setattr
 from . import batch
 from . import facts as f
 from .actions import Action, AwaitPerson, CallModel, CompactHistory, Conclude, Halt, ReviewReply, RunTools, Synthesize
-from .blank import is_blank
 from .call import Call, CallState
 from .chart import CHART, VERSION, Chart, ReasonFrom, Row
 from .construct import construct_unchecked
@@ -52,6 +51,7 @@ from .inputs import (
     SynthesizedInput,
     TrippedInput,
     Usage,
+    is_blank,
 )
 from .payload import frozen
 from .reasons import CUT_SHORT, NOTHING_SAID, Cause, EndReason
@@ -121,8 +121,8 @@ class TurnMachine:
                 raise InvalidJournalError(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
             try:
                 turn.apply(fact)
-            except KeyError as missing:
-                raise InvalidJournalError(seq, f"{fact.kind} names {missing}, which no earlier fact made") from None
+            except KeyError as error:
+                raise InvalidJournalError(seq, f"{fact.kind} names {error}, which no earlier fact made") from None
         if not seq:
             raise InvalidJournalError(seq, "the journal is empty")
         return cls(turn, chart)
@@ -164,14 +164,14 @@ class TurnMachine:
         """Return a copy that can be fed without changing this machine."""
         return TurnMachine(self.turn.copy(), self._chart)
 
-    def may_end_with(self, event: Input, *more: Input) -> bool:
+    def may_end_with(self, event: Input, *later_events: Input) -> bool:
         """Return whether this input may end the turn now, for example because its row leads to a final state.
 
-        `more` are fed with it: further outcomes of calls. Messages that still wait are too late then. Pass them in the
-        `undelivered` of the last input. Nothing changes.
+        `later_events` are fed with it: further outcomes of calls. Messages that still wait are too late then. Pass them
+        in the `undelivered` of the last input. Nothing changes.
         """
-        for one in more:
-            if self.may_end_with(one):
+        for later_event in later_events:
+            if self.may_end_with(later_event):
                 return True
         final = self.turn.counters.final
         match event:
@@ -190,26 +190,26 @@ class TurnMachine:
         It is False for a batch with the turn's answer, because no CHECK follows: its messages are undelivered. It is
         also False if a step begins in any case: they can be fed before its model call.
         """
-        turn, settled = self.turn, 0
+        turn, settled_count = self.turn, 0
         for event in events:
             match event:
                 case CallSettledInput(final=True, status=CallStatus.OK):
                     return False
                 case CallSettledInput() | CallWaitingInput():
-                    settled += 1
+                    settled_count += 1
                 case CallStartedInput(call=call) if call in turn.batch:
-                    settled += turn.lacks_retry(turn.batch[call])
+                    settled_count += turn.lacks_retry(turn.batch[call])
                 case AnsweredInput():
-                    asks = [bool(asked.call) for asked in turn.interrupts.values()]
+                    asks = [bool(interrupt.call) for interrupt in turn.interrupts.values()]
                     return turn.state is State.PAUSED and asks == [True] and not turn.counters.final
                 case _:
                     pass
-        if not settled or turn.state is not State.TOOL_EXEC or turn.counters.final:
+        if not settled_count or turn.state is not State.TOOL_EXEC or turn.counters.final:
             return False
         for name in turn.batch:  # a plain loop, because this runs once a step
             state = turn.batch[name].state
-            settled -= state is CallState.READY or state is CallState.STARTED
-        return settled == 0 and not self._begins_step(events)
+            settled_count -= state is CallState.READY or state is CallState.STARTED
+        return settled_count == 0 and not self._begins_step(events)
 
     def _begins_step(self, events: Iterable[Input]) -> bool:
         """Return whether a step begins after these last inputs of a batch, with and without messages before them."""
@@ -271,10 +271,12 @@ class TurnMachine:
         self._undelivered, self._elapsed = event.undelivered, round(event.elapsed, 6)
         row = self._fire(Trigger.PROCEED)
         state = State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK
-        kept = {name: getattr(event, name) for name in _KEPT_OF_START}
-        started = f.TurnStarted(self._elapsed, state, limits=event.limits.for_tools("default"), chart=VERSION, **kept)
-        started.freeze()
-        self._emit(started)
+        start_fields = {name: getattr(event, name) for name in _KEPT_OF_START}
+        fact = f.TurnStarted(
+            self._elapsed, state, limits=event.limits.for_tools("default"), chart=VERSION, **start_fields
+        )
+        fact.freeze()
+        self._emit(fact)
         if row.dest is not State.TEXT_ONLY:
             self._leave_check(row)
         facts, self._out = self._out, []
@@ -305,15 +307,15 @@ class TurnMachine:
                 counters.made, counters.truncated = len(self.turn.batch), self.turn.truncated
                 counters.refused = event.refused
             case SynthesizedInput():
-                counters.synthesized = _shown(event.text) is not None
+                counters.synthesized = _drop_blank(event.text) is not None
             case ConcludedInput():
                 # Where the model was not asked, its text is not missing.
-                counters.no_text = _shown(event.text) is None and self.turn.limits.concluding != "never"
+                counters.no_text = _drop_blank(event.text) is None and self.turn.limits.concluding != "never"
             case _:
                 pass
         return event.trigger
 
-    def _replied(self, event: ModelRepliedInput) -> None:
+    def _take_reply(self, event: ModelRepliedInput) -> None:
         if self.state is not State.STREAM and not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
         if self._trigger(event) is Trigger.ATTEMPT_FAILED:
@@ -321,22 +323,22 @@ class TurnMachine:
             nothing = construct_unchecked(
                 AttemptFailedInput, cause=Cause.EMPTY_REPLY, message=message, usage=event.usage
             )
-            return self._attempt_failed(nothing)
-        made = self._decide(event)
+            return self._take_failure(nothing)
+        calls = self._decide(event)
         before, row = self.state, self._fire(Trigger.REPLIED)
-        replied = f.ModelReplied(
+        fact = f.ModelReplied(
             self._elapsed,
             row.dest if row.dest is State.TOOL_EXEC or row.dest is State.REVIEW else before,
             text=event.text,
             reasoning=event.reasoning,
             reasoning_details=tuple(map(frozen, event.reasoning_details)) if event.reasoning_details else (),
-            calls=made,
+            calls=calls,
             finish=event.finish,
             usage=event.usage,
         )
-        self._emit(replied)
+        self._emit(fact)
         runs = False
-        for call in made:
+        for call in calls:
             if call.refused:
                 status = CallStatus.ERROR if call.invalid else CallStatus.REFUSED
                 self._settle_call(self.turn.batch[call.id], status, call.refused)
@@ -348,14 +350,14 @@ class TurnMachine:
             return self._halt(row)
         if not runs:
             return self._settle_if_done()
-        return self._start_calls(made) if event.starts else None
+        return self._start_calls(calls) if event.starts else None
 
-    def _start_calls(self, made: tuple[f.CallMade, ...]) -> None:
-        for call in made:
+    def _start_calls(self, calls: tuple[f.CallMade, ...]) -> None:
+        for call in calls:
             if not call.refused:
                 self._emit_derived(f.CallStarted(self._elapsed, State.TOOL_EXEC, call=call.id, attempt=1))
 
-    def _prepared(self, event: RequestPreparedInput) -> None:
+    def _take_preparation(self, event: RequestPreparedInput) -> None:
         if not self.turn.may_prepare:
             self._refuse(event)
         prepared = f.RequestPrepared(
@@ -370,7 +372,7 @@ class TurnMachine:
         )
         self._emit(prepared)
 
-    def _reviewed(self, event: ReviewedInput) -> None:
+    def _take_review(self, event: ReviewedInput) -> None:
         if not self._chart.accepts(self.state, Trigger.REVIEWED):
             self._refuse(event)
         self._check_answer(event)
@@ -412,13 +414,13 @@ class TurnMachine:
             elif call.made.output:
                 self._settle_call(call, CallStatus.REFUSED, batch.OUTPUT_UNUSED)
 
-    def _oversized(self, event: OversizedInput) -> None:
+    def _take_oversize(self, event: OversizedInput) -> None:
         if not self.turn.counters.compactions_left:
             self._refuse(event)
         self._fire(Trigger.OVERSIZED)
         self._emit(f.CompactionStarted(self._elapsed, State.COMPACT, tokens=event.tokens))
 
-    def _compacted(self, event: CompactedInput) -> None:
+    def _take_compaction(self, event: CompactedInput) -> None:
         if not self._chart.accepts(self.state, Trigger.COMPACTED):
             self._refuse(event)
         turn, usage = self.turn, event.usage
@@ -443,17 +445,17 @@ class TurnMachine:
     def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
         return batch.decide(self.turn, event.calls, event.usage, allowed=self.state is State.STREAM)
 
-    def _attempt_failed(self, event: AttemptFailedInput) -> None:
+    def _take_failure(self, event: AttemptFailedInput) -> None:
         counters, row = self.turn.counters, None
         if self._trigger(event) is Trigger.CONCLUDED:
-            return self._concluded(construct_unchecked(ConcludedInput, usage=event.usage))
+            return self._take_conclusion(construct_unchecked(ConcludedInput, usage=event.usage))
         if self.state is State.TOOL_EXEC:
             self._need_synthesis(event)
             retry = counters.retries_left > 0 and counters.may_pass
         else:
             before, row = self.state, self._fire(Trigger.ATTEMPT_FAILED)
             retry = row.dest is before
-        failed = f.AttemptFailed(
+        fact = f.AttemptFailed(
             self._elapsed,
             State.STREAM if row is not None and row.dest is State.STREAM else self.turn.state,
             attempt=self.turn.limits.max_retries - counters.retries_left + 1,
@@ -464,7 +466,7 @@ class TurnMachine:
             usage=event.usage,
             wait=event.wait if retry else 0.0,
         )
-        self._emit(failed)
+        self._emit(fact)
         if retry:
             return None
         if row is None:
@@ -475,12 +477,12 @@ class TurnMachine:
             return None
         return self._halt(row, cause=event.cause, error=event.message, partial=event.partial)
 
-    def _call_started(self, event: CallStartedInput) -> None:
+    def _take_call_start(self, event: CallStartedInput) -> None:
         call = self._call(event, event.call)
         if self.turn.lacks_retry(call):
             self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
-        started = f.CallStarted(
+        fact = f.CallStarted(
             self._elapsed,
             self.turn.state,
             call=call.id,
@@ -489,15 +491,15 @@ class TurnMachine:
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
         )
-        return self._emit(started)
+        return self._emit(fact)
 
-    def _call_settled(self, event: CallSettledInput) -> None:
+    def _take_call_result(self, event: CallSettledInput) -> None:
         call = self._call(event, event.call)
         if call.state is CallState.READY and event.status is CallStatus.OK:
             raise InvalidCallError("CallSettled", call.id, "it succeeded but was never started")
         if event.spent is not None:
             batch.check_spent("CallSettled", call, event.spent)
-        settled = f.CallSettled(
+        fact = f.CallSettled(
             self._elapsed,
             self.turn.state,
             call=call.id,
@@ -511,10 +513,10 @@ class TurnMachine:
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
             key=self._result_key(call, event.status, event.result, event.files),
         )
-        self._emit(settled)
+        self._emit(fact)
         self._settle_if_done()
 
-    def _call_waits(self, event: CallWaitingInput) -> None:
+    def _take_call_wait(self, event: CallWaitingInput) -> None:
         call = self._call(event, event.call)
         kind = event.interrupt_kind
         if kind is InterruptKind.DOOM_LOOP and not event.forwarded:
@@ -528,7 +530,7 @@ class TurnMachine:
             self._settle_call(call, status, result, batch.unaccounted(call))
             return self._settle_if_done()
         interrupt = batch.ask(self.turn, call, event)
-        waiting = f.CallWaiting(
+        fact = f.CallWaiting(
             self._elapsed,
             self.turn.state,
             call=call.id,
@@ -536,71 +538,75 @@ class TurnMachine:
             changed=event.changed if event.changed is None else frozen(event.changed),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
         )
-        self._emit(waiting)
+        self._emit(fact)
         return self._settle_if_done()
 
-    def _offered(self, event: SynthesizedInput) -> None:
+    def _take_synthesis(self, event: SynthesizedInput) -> None:
         self._need_synthesis(event)
-        self._synthesized(_shown(event.text))
+        self._synthesized(_drop_blank(event.text))
 
     def _synthesized(self, text: str | None) -> None:
         self._emit(f.Synthesized(self._elapsed, self.turn.state, text=text))
         self._settle(synthesized=text is not None)
 
-    def _answered(self, event: AnsweredInput) -> None:
+    def _take_answer(self, event: AnsweredInput) -> None:
         if not self._chart.accepts(self.state, Trigger.ANSWERED):
             self._refuse(event)
         turn, counters, pending = self.turn, self.turn.counters, self.turn.interrupts
-        asked = pending.get(event.interrupt)
-        if asked is None:
+        interrupt = pending.get(event.interrupt)
+        if interrupt is None:
             raise AnswerMismatchError(event.interrupt, "no such interrupt is open", pending)
-        if event.decision not in DECISIONS[asked.kind]:
-            accepted = " or ".join(DECISIONS[asked.kind])
-            why = f"its kind, {asked.kind}, accepts {accepted}, not {event.decision}"
-            raise AnswerMismatchError(asked.id, why, pending)
-        if event.arguments is not None and (asked.kind, event.decision) != _APPROVED:
-            raise AnswerMismatchError(asked.id, "only the approval of a call may change its arguments", pending)
-        if asked.call and asked.call not in turn.batch:  # only in a damaged journal
-            raise InvalidCallError("Answered", asked.call, "its interrupt is open, but no such call is in the batch")
+        if event.decision not in DECISIONS[interrupt.kind]:
+            accepted_decisions = " or ".join(DECISIONS[interrupt.kind])
+            why = f"its kind, {interrupt.kind}, accepts {accepted_decisions}, not {event.decision}"
+            raise AnswerMismatchError(interrupt.id, why, pending)
+        if event.arguments is not None and (interrupt.kind, event.decision) != _APPROVED:
+            raise AnswerMismatchError(interrupt.id, "only the approval of a call may change its arguments", pending)
+        if interrupt.call and interrupt.call not in turn.batch:  # only in a damaged journal
+            raise InvalidCallError(
+                "Answered", interrupt.call, "its interrupt is open, but no such call is in the batch"
+            )
         counters.waiting = len(pending) - 1
-        counters.doom_asked = not asked.call
+        counters.doom_asked = not interrupt.call
         counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
         row = self._fire(Trigger.ANSWERED)
-        answered = f.Answered(
+        fact = f.Answered(
             self._elapsed,
             State.PAUSED if row.dest is State.CONCLUDE else row.dest,
-            interrupt=asked.id,
+            interrupt=interrupt.id,
             decision=event.decision,
             text=event.text,
-            grant=asked.grant if event.decision is Decision.APPROVE else None,
-            always_for=turn.rounds.tools if event.decision is Decision.ALWAYS and not asked.call else (),
+            grant=interrupt.grant if event.decision is Decision.APPROVE else None,
+            always_for=turn.rounds.tools if event.decision is Decision.ALWAYS and not interrupt.call else (),
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
         )
-        self._emit(answered)
-        if event.decision in _SETTLES_AT_ONCE and not asked.forwarded:
-            call = turn.batch[asked.call]
+        self._emit(fact)
+        if event.decision in _SETTLES_AT_ONCE and not interrupt.forwarded:
+            call = turn.batch[interrupt.call]
             self._settle_call(call, _SETTLES_AT_ONCE[event.decision], batch.result_of(event), batch.unaccounted(call))
         if row.dest is State.TOOL_EXEC:
             self._settle_if_done()
         elif row.dest is not State.PAUSED:
             self._leave_check(self._fire(Trigger.PROCEED) if row.dest is State.CHECK else row)
 
-    def _steered(self, event: SteeredInput) -> None:
+    def _take_message(self, event: SteeredInput) -> None:
         self._need_message_time(event)
         self._emit(f.MessageAdded(self._elapsed, self.turn.state, text=event.text))
 
-    def _concluded(self, event: ConcludedInput) -> None:
+    def _take_conclusion(self, event: ConcludedInput) -> None:
         self._trigger(event)
         before, row = self.state, self._fire(Trigger.CONCLUDED)
         again = row.dest is before
-        text, refused = _shown(event.text), tuple(call.name for call in event.calls)
+        text, refused_calls = _drop_blank(event.text), tuple(call.name for call in event.calls)
         self._emit(
-            f.Concluded(self._elapsed, self.turn.state, text=text, refused=refused, usage=event.usage, retry=again)
+            f.Concluded(
+                self._elapsed, self.turn.state, text=text, refused=refused_calls, usage=event.usage, retry=again
+            )
         )
         if not again:
             self._halt(row)
 
-    def _expire(self, event: ExpireInput) -> None:
+    def _take_expiry(self, event: ExpireInput) -> None:
         row = self._stopped_by(event, Trigger.EXPIRE)
         if row.dest is State.CONCLUDE:
             self._close_calls("not finished: the turn's time is up", spent=event.spent)
@@ -609,15 +615,15 @@ class TurnMachine:
         else:
             self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent)
 
-    def _abort(self, event: AbortInput) -> None:
+    def _take_abort(self, event: AbortInput) -> None:
         row = self._stopped_by(event, Trigger.ABORT)
         self._halt(row, aborted=event.reason, partial=event.partial, usage=event.usage, spent=event.spent)
 
-    def _fail(self, event: FailInput) -> None:
+    def _take_crash(self, event: FailInput) -> None:
         row = self._stopped_by(event, Trigger.FAIL)
         self._halt(row, error=event.error, partial=event.partial, usage=event.usage, spent=event.spent)
 
-    def _tripped(self, event: TrippedInput) -> None:
+    def _take_trip(self, event: TrippedInput) -> None:
         row = self._stopped_by(event, Trigger.TRIPPED)
         guardrail = f.TrippedGuardrail(
             name=event.guardrail, message=event.message, metadata=frozen(event.metadata), checks=event.checks
@@ -632,23 +638,23 @@ class TurnMachine:
         return self._fire(trigger)
 
     _TAKES: ClassVar[dict[type, Callable[["TurnMachine", Any], None]]] = {
-        ModelRepliedInput: _replied,
-        RequestPreparedInput: _prepared,
-        ReviewedInput: _reviewed,
-        OversizedInput: _oversized,
-        CompactedInput: _compacted,
-        TrippedInput: _tripped,
-        CallStartedInput: _call_started,
-        CallSettledInput: _call_settled,
-        CallWaitingInput: _call_waits,
-        SynthesizedInput: _offered,
-        AttemptFailedInput: _attempt_failed,
-        AnsweredInput: _answered,
-        SteeredInput: _steered,
-        ConcludedInput: _concluded,
-        ExpireInput: _expire,
-        AbortInput: _abort,
-        FailInput: _fail,
+        ModelRepliedInput: _take_reply,
+        RequestPreparedInput: _take_preparation,
+        ReviewedInput: _take_review,
+        OversizedInput: _take_oversize,
+        CompactedInput: _take_compaction,
+        TrippedInput: _take_trip,
+        CallStartedInput: _take_call_start,
+        CallSettledInput: _take_call_result,
+        CallWaitingInput: _take_call_wait,
+        SynthesizedInput: _take_synthesis,
+        AttemptFailedInput: _take_failure,
+        AnsweredInput: _take_answer,
+        SteeredInput: _take_message,
+        ConcludedInput: _take_conclusion,
+        ExpireInput: _take_expiry,
+        AbortInput: _take_abort,
+        FailInput: _take_crash,
     }
 
     # The conditions of inputs.
@@ -669,7 +675,7 @@ class TurnMachine:
                 return
             case State.TOOL_EXEC if self.turn.runnable():
                 return
-            case State.PAUSED if all(asked.call for asked in self.turn.interrupts.values()):
+            case State.PAUSED if all(interrupt.call for interrupt in self.turn.interrupts.values()):
                 return
         raise IllegalInputError(event.title(), self.state)
 
@@ -785,10 +791,10 @@ class TurnMachine:
         else:
             reason = row.reason if isinstance(row.reason, EndReason) else aborted
         # Computed before the step is closed, in the state where the turn was stopped.
-        also = self._also_reached(row, reason)
+        also = self._list_also_reached(row, reason)
         # A person who writes a new message has rejected the open questions.
-        waiting = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
-        self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting, spent=spent)
+        waiting_status = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
+        self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting_status, spent=spent)
         self._finish_step(usage=usage)
         outcome = row.dest.outcome
         assert outcome is not None  # noqa: S101 (the rows that end a turn lead to final states)
@@ -807,18 +813,18 @@ class TurnMachine:
             )
         )
 
-    def _also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
+    def _list_also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
         """Return the other limits that were reached: none for a turn that was not stopped (decision 11)."""
         turn = self.turn
         if row.dest is State.FINISHED:
             return ()
         if row.trigger is Trigger.EXPIRE:
-            return tuple(one for one in reached(turn.counters) if one is not reason)
+            return tuple(limit for limit in reached(turn.counters) if limit is not reason)
         if row.reason is ReasonFrom.CARRIED:
             return turn.also_reached
         if turn.carried is not None:  # an abort, or a failure of the engine, takes precedence over the limit
             return (turn.carried, *turn.also_reached)
-        asked_about_loop = turn.interrupts and any(not asked.call for asked in turn.interrupts.values())
+        asked_about_loop = turn.interrupts and any(not interrupt.call for interrupt in turn.interrupts.values())
         return (EndReason.DOOM_LOOP,) if asked_about_loop else ()
 
     def _close_calls(
@@ -837,14 +843,14 @@ class TurnMachine:
             # The progress of a call that has started is unknown, and a thread may even finish later. This includes a
             # call that asked a person after its start.
             result = f"{why}; it had begun: verify before retrying" if call.counted else why
-            as_ = waiting if call.state is CallState.WAITING else status
-            self._settle_call(call, as_, result, spent.get(call.id))
+            call_status = waiting if call.state is CallState.WAITING else status
+            self._settle_call(call, call_status, result, spent.get(call.id))
 
     def _settle_call(
         self, call: Call, status: CallStatus, result: str, spent: Spent | None = None, *, final: bool = False
     ) -> None:
         """Settle a call with a result that no tool gave."""
-        settled = f.CallSettled(
+        fact = f.CallSettled(
             self._elapsed,
             self.turn.state,
             call=call.id,
@@ -854,7 +860,7 @@ class TurnMachine:
             final=final,
             key=self._result_key(call, status, result),
         )
-        self._emit(settled)
+        self._emit(fact)
 
     def _result_key(
         self, call: Call, status: CallStatus, result: str, files: "Sequence[Mapping[str, JsonValue]]" = ()
@@ -901,11 +907,11 @@ class TurnMachine:
         turn = self.turn
         if isinstance(fact, f.ModelReplied) and fact.usage is None and "usage_unknown" not in turn.noticed:
             self._emit(f.Notice(self._elapsed, turn.state, limit="usage_unknown"))
-        for limit, used, most in turn.use():
-            if 5 * used >= getattr(turn.marks, limit):
-                self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=used, of=most))
+        for limit, amount, most in turn.use():
+            if 5 * amount >= getattr(turn.marks, limit):
+                self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=amount, of=most))
 
 
-def _shown(text: str | None) -> str | None:
+def _drop_blank(text: str | None) -> str | None:
     """Return the text, or None if it is blank."""
     return None if text is None or is_blank(text) else text

@@ -45,16 +45,16 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
 _LONGEST: Final = 40
 
 
-def meant(name: str, known: Collection[str]) -> str | None:
-    """Return the name among `known` that `name` probably means, or None."""
+def meant(name: str, names: Collection[str]) -> str | None:
+    """Return the name among `names` that `name` probably means, or None."""
     import difflib  # noqa: PLC0415 (needed only after a mistake)
 
     word = name.lower()[:_LONGEST]
-    ours = next((one for one in _ELSEWHERE.get(word, ()) if one in known), None)
-    return ours or next(iter(difflib.get_close_matches(word, known, n=1)), None)
+    own_name = next((alias for alias in _ELSEWHERE.get(word, ()) if alias in names), None)
+    return own_name or next(iter(difflib.get_close_matches(word, names, n=1)), None)
 
 
-def unknown(name: str, known: Collection[str]) -> str:
+def unknown(name: str, names: Collection[str]) -> str:
     """Return a message that a name is unknown, with a suggestion or the known names."""
-    near = meant(name, known)
-    return f"is unknown: did you mean `{near}`?" if near else f"is unknown: use one of {', '.join(known)}"
+    suggestion = meant(name, names)
+    return f"is unknown: did you mean `{suggestion}`?" if suggestion else f"is unknown: use one of {', '.join(names)}"

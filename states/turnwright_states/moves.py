@@ -75,7 +75,7 @@ SPENDING: Final[Mapping[str, str]] = {
 
 def one_of(reasons: Iterable[EndReason], name: str = "reason") -> str:
     """Return the text that a reason's number is one of these."""
-    return "(" + " or ".join(f"{name} == {number}" for number in sorted(NUMBER_OF[one] for one in reasons)) + ")"
+    return "(" + " or ".join(f"{name} == {number}" for number in sorted(NUMBER_OF[reason] for reason in reasons)) + ")"
 
 
 _NONE: Final[Mapping[str, str]] = {}
@@ -107,8 +107,8 @@ class Move(NamedTuple):
     stops: bool = False
 
 
-def _settled(kind: str, *, counted: bool, paid: bool = False, gives: str = "False") -> Follows:
-    was = {f"was_{one}": str(one == kind) for one in ("ready", "running", "asking", "answering")}
+def _follow_settled(kind: str, *, counted: bool, paid: bool = False, gives: str = "False") -> Follows:
+    was = {f"was_{state_}": str(state_ == kind) for state_ in ("ready", "running", "asking", "answering")}
     of_call = {"counted": str(counted), "paid": str(paid), "used": "used", "lease": "lease", "gives": gives}
     return Follows("call_settled", {**was, **of_call})
 
@@ -118,7 +118,9 @@ LEASED: Final = f"lease >= 0 and lease <= lent and (lease == lent or {TOOLS} > 1
 #: A sub-agent uses at most its lease; without a budget it has no lease of calls.
 USED: Final = "used >= 0 and (used <= lease or not budgeted)"
 _STOPPED: Final = "used >= 0 and (used <= lent or not budgeted)"
-_OF_CAUSE: Final = one_of((one for one, meaning in REASONS.items() if meaning.passing or meaning.lasting), "given")
+_OF_CAUSE: Final = one_of(
+    (reason for reason, meaning in REASONS.items() if meaning.passing or meaning.lasting), "given"
+)
 _OF_ABORT: Final = one_of(REASONS_OF[Outcome.ABORTED], "given")
 _REPLIED: Final = (
     "runs >= 0 and answers >= 0 and runs + answers <= made and runs <= widest"
@@ -232,7 +234,7 @@ MOVES: Final = (
             (S.TOOL_EXEC,),
             None,
             f"{count} > 0 and {LEASED} and {USED if counted else 'used == 0'}",
-            (_settled(kind, counted=counted, paid=paid, gives="gives" if kind == "running" else "False"),),
+            (_follow_settled(kind, counted=counted, paid=paid, gives="gives" if kind == "running" else "False"),),
             example=_LEASE_OF_ONE,
         )
         for name, count, kind, counted, paid in _CALLS
@@ -272,7 +274,7 @@ CLOSES: Final = tuple(
         (),
         None,
         f"{count} > 0 and {LEASED if name != 'answering' else 'lease == 0'} and {USED if counted else 'used == 0'}",
-        (_settled(kind, counted=counted, paid=paid),),
+        (_follow_settled(kind, counted=counted, paid=paid),),
     )
     for name, count, kind, counted, paid in (
         *_CALLS,

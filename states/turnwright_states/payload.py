@@ -84,36 +84,36 @@ def frozen(value: T) -> T:
     """Return an equal value whose dicts and lists are immutable. A frozen value is returned itself."""
     if type(value) is dict and not value:
         return _EMPTY  # type: ignore[return-value]  # a dict; turns in flight share it
-    return _copied(value, _FROZEN)
+    return _copy_as(value, _FROZEN)
 
 
 def thawed(value: T) -> T:
     """Return a copy whose dicts and lists are ordinary ones."""
-    return _copied(value, _THAWED)
+    return _copy_as(value, _THAWED)
 
 
-def _copied(value: T, kinds: Mapping[type, type]) -> T:
+def _copy_as(value: T, kinds: Mapping[type, type]) -> T:
     """Copy with other kinds of dicts and lists. Not recursive, because JSON may be nested deeper than calls."""
     kind = type(value)
     if kind not in kinds:
         return value
     copy: T = kinds[kind](value)
-    left: list[object] = [copy]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            for name, inner in one.items():
+    pending: list[object] = [copy]
+    while pending:
+        container = pending.pop()
+        if isinstance(container, dict):
+            for name, inner in container.items():
                 if type(inner) in kinds:
-                    made = kinds[type(inner)](inner)
-                    dict.__setitem__(one, name, made)
-                    left.append(made)
+                    inner_copy = kinds[type(inner)](inner)
+                    dict.__setitem__(container, name, inner_copy)
+                    pending.append(inner_copy)
         else:
-            assert isinstance(one, list)  # noqa: S101 (only dicts and lists are added)
-            for place, inner in enumerate(one):
+            assert isinstance(container, list)  # noqa: S101 (only dicts and lists are added)
+            for place, inner in enumerate(container):
                 if type(inner) in kinds:
-                    made = kinds[type(inner)](inner)
-                    list.__setitem__(one, place, made)
-                    left.append(made)
+                    inner_copy = kinds[type(inner)](inner)
+                    list.__setitem__(container, place, inner_copy)
+                    pending.append(inner_copy)
     return copy
 
 
@@ -160,15 +160,15 @@ def nests_deeper(text: str, levels: int) -> bool:
 
 def repeated(text: str) -> str | None:
     """Return the first name that occurs twice in an object of this JSON text, or None."""
-    found: list[str] = []
+    repeats: list[str] = []
 
     def once(pairs: list[tuple[str, object]]) -> None:
         if len(dict(pairs)) < len(pairs):
             counts = Counter(name for name, _ in pairs)
-            found.append(next(name for name, count in counts.items() if count > 1))
+            repeats.append(next(name for name, count in counts.items() if count > 1))
 
     json.loads(text, object_pairs_hook=once)
-    return found[0] if found else None
+    return repeats[0] if repeats else None
 
 
 def model(kind: type, fields: object) -> Limits:
@@ -179,13 +179,13 @@ def model(kind: type, fields: object) -> Limits:
 
 def misfit(error: Misfit) -> str:
     """Return the field that does not fit, and the reason: "calls.0.lease.calls: Expected `int | null`, got `str`"."""
-    found = re.match(r"(.*) - at `(key` in `)?\$(.*)`$", str(error), re.DOTALL)
-    why, of_key, path = found.groups() if found else (str(error), None, "")
+    match = re.match(r"(.*) - at `(key` in `)?\$(.*)`$", str(error), re.DOTALL)
+    why, of_key, path = match.groups() if match else (str(error), None, "")
     names = re.findall(r"[^.\[\]`]+", path)
     if of_key:
         why = why.replace("`,", "` as a key,", 1)
     if isinstance(error.__cause__, ValidationError):
         first = error.__cause__.errors()[0]
         names, why = [*names, *map(str, first["loc"])], first["msg"]
-    named = re.match(r"Object (?:missing required|contains unknown) field `(.*)`$", why, re.DOTALL)
-    return f"{'.'.join([*names, named[1]] if named else names)}: {why}"
+    field_match = re.match(r"Object (?:missing required|contains unknown) field `(.*)`$", why, re.DOTALL)
+    return f"{'.'.join([*names, field_match[1]] if field_match else names)}: {why}"

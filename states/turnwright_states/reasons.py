@@ -100,21 +100,21 @@ _CONTINUE: Final = "You can continue in a new message."
 _TRY_AGAIN: Final = "You can try again."
 
 
-def _answer(means: str, next_: str = _USE, for_users: str = "", *more: Trigger) -> Meaning:
-    return Meaning(Outcome.FINISHED, means, next_, for_users, (Trigger.REPLIED, *more))
+def _describe_answer(means: str, next_: str = _USE, for_users: str = "", *more_triggers: Trigger) -> Meaning:
+    return Meaning(Outcome.FINISHED, means, next_, for_users, (Trigger.REPLIED, *more_triggers))
 
 
 def _stop(means: str, next_: str, for_users: str) -> Meaning:
     return Meaning(Outcome.ABORTED, means, next_, for_users, (Trigger.ABORT,))
 
 
-def _limit(limit: str, reached: str, means: str, setting: str = "", *more: Trigger) -> Meaning:
+def _describe_limit(limit: str, reached: str, means: str, setting: str = "", *more_triggers: Trigger) -> Meaning:
     next_ = f"Continue in a new turn (it keeps the transcript), or raise {setting or f'`{limit}`'}."
-    triggers = (Trigger.PROCEED, *more)
+    triggers = (Trigger.PROCEED, *more_triggers)
     return Meaning(Outcome.CAP_HIT, means, next_, _CONTINUE, triggers, reached=reached, limit=limit)
 
 
-def _failure(
+def _describe_failure(
     means: str, next_: str, for_users: str, *, passing: tuple[Cause, ...] = (), lasting: tuple[Cause, ...] = ()
 ) -> Meaning:
     return Meaning(Outcome.FAILED, means, next_, for_users, (Trigger.ATTEMPT_FAILED,), passing, lasting)
@@ -122,9 +122,13 @@ def _failure(
 
 #: If several limits are reached, the first in this order is the reason.
 REASONS: Final[dict[EndReason, Meaning]] = {
-    EndReason.ANSWERED: _answer("The model answered.", _USE, "", Trigger.REVIEWED, Trigger.SETTLED, Trigger.EXPIRE),
-    EndReason.TEXT_ONLY: _answer("The turn was allowed no step or no tool call, so the model answered in text."),
-    EndReason.TRUNCATED: _answer(
+    EndReason.ANSWERED: _describe_answer(
+        "The model answered.", _USE, "", Trigger.REVIEWED, Trigger.SETTLED, Trigger.EXPIRE
+    ),
+    EndReason.TEXT_ONLY: _describe_answer(
+        "The turn was allowed no step or no tool call, so the model answered in text."
+    ),
+    EndReason.TRUNCATED: _describe_answer(
         "The answer was cut off at the model's output limit.",
         "Raise the model's output limit, or ask it to continue.",
         "You can ask it to continue.",
@@ -133,7 +137,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.SYNTHESIZED: Meaning(
         Outcome.SYNTHESIS_DONE, "The app made the answer from tool results.", _USE, "", (Trigger.SETTLED,)
     ),
-    EndReason.STEP_CAP: _limit(
+    EndReason.STEP_CAP: _describe_limit(
         "steps", "steps >= allowance", "The turn reached its step limit.", "the agent's `steps`"
     ),
     EndReason.DOOM_LOOP: Meaning(
@@ -145,11 +149,15 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         reached="doom",
         limit="doom_threshold",
     ),
-    EndReason.BUDGET: _limit("tool_calls", "calls_spent", "The turn reached its tool-call limit."),
-    EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn reached its token limit.", "", Trigger.COMPACTED),
-    EndReason.COST: _limit("cost", "cost_spent", "The turn reached its cost limit.", "", Trigger.COMPACTED),
-    EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn reached its time limit.", "", Trigger.EXPIRE),
-    EndReason.NO_CALL_RAN: _limit(
+    EndReason.BUDGET: _describe_limit("tool_calls", "calls_spent", "The turn reached its tool-call limit."),
+    EndReason.TOKENS: _describe_limit(
+        "tokens", "tokens_spent", "The turn reached its token limit.", "", Trigger.COMPACTED
+    ),
+    EndReason.COST: _describe_limit("cost", "cost_spent", "The turn reached its cost limit.", "", Trigger.COMPACTED),
+    EndReason.DEADLINE: _describe_limit(
+        "seconds", "time_spent", "The turn reached its time limit.", "", Trigger.EXPIRE
+    ),
+    EndReason.NO_CALL_RAN: _describe_limit(
         "idle_steps", "idled", "In too many steps in a row, no tool call of the model could run."
     ),
     EndReason.ABORTED: _stop("The turn was aborted.", "Nothing to mend; ask again when you like.", _CONTINUE),
@@ -158,7 +166,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         "Follow the session's newer turn.",
         "The newer message is answered instead.",
     ),
-    EndReason.MODEL_ERROR: _failure(
+    EndReason.MODEL_ERROR: _describe_failure(
         "The model could not be reached, refused the request, or gave no usable reply.",
         "Read the error; retry when its cause has passed.",
         _TRY_AGAIN,
@@ -174,7 +182,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         ),
         lasting=(Cause.BAD_REQUEST, Cause.AUTHENTICATION, Cause.PERMISSION, Cause.NOT_FOUND, Cause.REJECTED),
     ),
-    EndReason.EMPTY_REPLY: _failure(
+    EndReason.EMPTY_REPLY: _describe_failure(
         "The model kept replying with neither text nor tool calls.",
         "Retry, or use another model.",
         _TRY_AGAIN,
@@ -188,13 +196,13 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         (Trigger.REPLIED, Trigger.ATTEMPT_FAILED),
         lasting=(Cause.CONTENT_FILTER,),
     ),
-    EndReason.CONTEXT_OVERFLOW: _failure(
+    EndReason.CONTEXT_OVERFLOW: _describe_failure(
         "The conversation no longer fits the model's context.",
         "Give the agent a `compaction`, or start anew.",
         "You can continue in a new conversation.",
         lasting=(Cause.CONTEXT_OVERFLOW,),
     ),
-    EndReason.CRASHED: _failure(
+    EndReason.CRASHED: _describe_failure(
         "The process died during the same call again and again.",
         "Find out why; then retry.",
         _TRY_AGAIN,

@@ -32,25 +32,25 @@ class _Player(TurnMachine):
 
     def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
         return tuple(
-            structs.replace(made, key=self._keys[made.id]) if made.own_key and made.id in self._keys else made
-            for made in super()._decide(event)
+            structs.replace(call, key=self._keys[call.id]) if call.own_key and call.id in self._keys else call
+            for call in super()._decide(event)
         )
 
 
 def rederive(
     journal: Sequence[f.Fact],
     groups: Iterable[FactGroup],
-    started: StartedInput,
+    start_input: StartedInput,
     change: Callable[[Input], Input] = lambda event: event,
 ) -> list[f.Fact] | FactGroup:
-    """Return the facts that follow from `started` and the inputs of the groups after the first, each one changed.
+    """Return the facts that follow from `start_input` and the inputs of the groups after the first, each one changed.
 
     Return the first group whose input does not fit any more if the turn takes another course. `groups` are the
     beginning of those that a replay of `journal` found.
     """
     replied = [fact for fact in journal if isinstance(fact, f.ModelReplied)]
-    player = _Player(Turn(started.limits), {made.id: made.key for fact in replied for made in fact.calls})
-    facts = player.begin(started)
+    player = _Player(Turn(start_input.limits), {call.id: call.key for fact in replied for call in fact.calls})
+    facts = player.begin(start_input)
     for group in tuple(groups)[1:]:
         try:
             facts += player.feed(change(group.event))

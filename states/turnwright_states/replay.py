@@ -134,11 +134,11 @@ def _read(journal: Iterable[tuple[int, f.Fact]]) -> tuple[list[f.Fact], InvalidJ
     """Return the facts up to the first that cannot be read or has a wrong number, and the fault of that fact."""
     facts: list[f.Fact] = []
     try:
-        for due, (seq, fact) in enumerate(journal, start=1):
-            if seq < due:
-                return facts, InvalidJournalError(seq, f"it comes twice: again after fact {due - 1}")
-            if seq > due:
-                return facts, InvalidJournalError(due, f"it is missing: fact {seq} is in its place")
+        for expected_seq, (seq, fact) in enumerate(journal, start=1):
+            if seq < expected_seq:
+                return facts, InvalidJournalError(seq, f"it comes twice: again after fact {expected_seq - 1}")
+            if seq > expected_seq:
+                return facts, InvalidJournalError(expected_seq, f"it is missing: fact {seq} is in its place")
             facts.append(fact)
     except InvalidJournalError as unreadable:
         return facts, unreadable
@@ -178,9 +178,9 @@ class _Witness(TurnMachine):
     def _emit_derived(self, fact: f.Fact) -> None:
         place = self._at + len(self._out)
         if type(fact) is f.StepStarted and place < len(self._journal):
-            written = self._journal[place]
-            if type(written) is f.StepStarted:
-                force_setattr(fact, "started_at", written.started_at)
+            journal_fact = self._journal[place]
+            if type(journal_fact) is f.StepStarted:
+                force_setattr(fact, "started_at", journal_fact.started_at)
         super()._emit_derived(fact)
 
     def _fire(self, trigger: Trigger) -> Row:
@@ -189,21 +189,21 @@ class _Witness(TurnMachine):
         return row
 
     def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
-        decided, head = super()._decide(event), self._journal[self._at]
-        for made in decided:
-            if made.own_key or not made.key:
-                keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else []
-                return tuple(map(self._keyed, decided, keys))
-        return decided
+        calls, head = super()._decide(event), self._journal[self._at]
+        for call in calls:
+            if call.own_key or not call.key:
+                keys = [call.key for call in head.calls] if isinstance(head, f.ModelReplied) else []
+                return tuple(map(self._take_key, calls, keys))
+        return calls
 
-    def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
+    def _take_key(self, call: f.CallMade, key: str) -> f.CallMade:
         """Return the call with the journal's key, if its tool may have made that key."""
-        if not made.key:  # without a loop key nothing binds its arguments
-            self.believed.append(made.id)
-        if not made.own_key or not _KEY.fullmatch(key) or key == call_key(made.name, made.arguments, made.raw, None):
-            return made
-        self.believed.append(made.id)
-        return structs.replace(made, key=key)
+        if not call.key:  # without a loop key nothing binds its arguments
+            self.believed.append(call.id)
+        if not call.own_key or not _KEY.fullmatch(key) or key == call_key(call.name, call.arguments, call.raw, None):
+            return call
+        self.believed.append(call.id)
+        return structs.replace(call, key=key)
 
 
 class _Fit(NamedTuple):
@@ -237,16 +237,16 @@ class _Replay:
             trials = list(self._begin() if self.machine is None else self._go_on(self.machine, at))
             fits = [trial for trial in trials if isinstance(trial, _Fit)]
             if not fits:
-                return self._fault(trial for trial in trials if isinstance(trial, InvalidJournalError))
+                return self._choose_fault(trial for trial in trials if isinstance(trial, InvalidJournalError))
             # A stop that closes every call explains more facts than the end of a single call.
-            event, self.machine, made = max(fits, key=lambda fit: fit.made)
-            self._add_group(event, self.machine, at, made)
-            at += made
+            event, self.machine, fact_count = max(fits, key=lambda fit: fit.made)
+            self._add_group(event, self.machine, at, fact_count)
+            at += fact_count
         return self._unread
 
-    def _add_group(self, event: Input, machine: "_Witness", at: int, made: int) -> None:
+    def _add_group(self, event: Input, machine: "_Witness", at: int, fact_count: int) -> None:
         rows, believed = tuple(machine.rows), tuple(machine.believed)
-        self.groups.append(FactGroup(event, at + 1, at + made, machine.state, rows, believed))
+        self.groups.append(FactGroup(event, at + 1, at + fact_count, machine.state, rows, believed))
 
     def _follow(self, at: int) -> int:
         """Feed the machine itself with the only possible input of the group at the index `at`.
@@ -262,18 +262,18 @@ class _Replay:
             return 0
         machine.begin_group(at)
         try:
-            made = machine.feed(event)
+            facts = machine.feed(event)
         except MachineError:
-            made = []
-        if not made or made != self._facts[at : at + len(made)]:
+            facts = []
+        if not facts or facts != self._facts[at : at + len(facts)]:
             self.machine = _Witness(fold(self._facts[:at]), self._chart, self._facts, at)
             return 0
-        self._add_group(event, machine, at, len(made))
-        return len(made)
+        self._add_group(event, machine, at, len(facts))
+        return len(facts)
 
-    def _fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
+    def _choose_fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
         """Return the fault of the first fact that no input explains: the input with the most equal facts decides."""
-        fault = max(faults, key=lambda one: one.seq)
+        fault = max(faults, key=lambda fault_: fault_.seq)
         return self._unread if self._unread is not None and fault.seq > len(self._facts) else fault
 
     def _begin(self) -> Iterator[_Fit | InvalidJournalError]:
@@ -291,8 +291,8 @@ class _Replay:
                 yield InvalidJournalError(1, f"{head.kind}: {error.why}")
             else:
                 machine = _Witness(Turn(event.limits), self._chart, self._facts, 0)
-                made = machine.begin(event)
-                yield self._difference_from(made, 0) or _Fit(event, machine, len(made))
+                facts = machine.begin(event)
+                yield self._find_difference(facts, 0) or _Fit(event, machine, len(facts))
 
     def _go_on(self, machine: _Witness, at: int) -> Iterator[_Fit | InvalidJournalError]:
         """Try each possible input of the group that begins at the index `at`."""
@@ -302,70 +302,72 @@ class _Replay:
             return
         try:
             for event in infer_inputs(self._facts, at, machine.turn):
-                yield self._fed(machine, event, at)
+                yield self._feed_copy(machine, event, at)
         except InvalidInputError as error:
             yield InvalidJournalError(at + 1, f"{head.kind}: {error.why}")
         yield InvalidJournalError(
             at + 1, f"{head.kind}: it does not follow from the facts before it, and no input gives it"
         )
 
-    def _fed(self, machine: _Witness, event: Input, at: int) -> _Fit | InvalidJournalError:
+    def _feed_copy(self, machine: _Witness, event: Input, at: int) -> _Fit | InvalidJournalError:
         head = self._facts[at]
         witness = _Witness(machine.turn.copy(), self._chart, self._facts, at)
         try:
-            made = witness.feed(event)
+            facts = witness.feed(event)
             if witness.state in FINAL and self._undelivered:
                 event = construct(type(event), structs.asdict(event) | {"undelivered": self._undelivered})
                 witness = _Witness(machine.turn.copy(), self._chart, self._facts, at)
-                made = witness.feed(event)
+                facts = witness.feed(event)
         except InvalidInputError:
             raise  # no input has such a value
         except MachineError as error:
             return InvalidJournalError(at + 1, f"{head.kind}: {_NOTHING_CHANGED.sub('', str(error))}")
-        return self._difference_from(made, at) or _Fit(event, witness, len(made))
+        return self._find_difference(facts, at) or _Fit(event, witness, len(facts))
 
-    def _difference_from(self, made: Sequence[f.Fact], at: int) -> InvalidJournalError | None:
+    def _find_difference(self, facts: Sequence[f.Fact], at: int) -> InvalidJournalError | None:
         """Return the first difference between the journal from the index `at` and the facts that follow, or None."""
-        for seq, due in enumerate(made, start=at + 1):
+        for seq, fact in enumerate(facts, start=at + 1):
             if seq > len(self._facts):
-                return InvalidJournalError(seq, f"it is missing: {due.kind} follows from the facts before it")
-            why = _difference(self._facts[seq - 1], due)
+                return InvalidJournalError(seq, f"it is missing: {fact.kind} follows from the facts before it")
+            why = _describe_difference(self._facts[seq - 1], fact)
             if why:
                 return InvalidJournalError(seq, why)
         return None
 
 
-def _difference(fact: f.Fact, due: f.Fact) -> str:
+def _describe_difference(fact: f.Fact, expected: f.Fact) -> str:
     """Return a message about the first field that differs; empty if none does."""
-    if fact == due:
+    if fact == expected:
         return ""
-    if fact.kind != due.kind:
-        return f"it is {fact.kind}, and {due.kind} follows from the facts before it"
-    names = (*(name for name in due.__struct_fields__ if name not in _LAST), *_LAST)
-    differ = filter(None, (_innermost_difference(name, getattr(fact, name), getattr(due, name)) for name in names))
+    if fact.kind != expected.kind:
+        return f"it is {fact.kind}, and {expected.kind} follows from the facts before it"
+    names = (*(name for name in expected.__struct_fields__ if name not in _LAST), *_LAST)
+    differ = filter(
+        None, (_find_innermost_difference(name, getattr(fact, name), getattr(expected, name)) for name in names)
+    )
     return next(
-        f"{fact.kind}: {field} is {_quoted(is_)}, and {_quoted(follows)} follows from the facts before it"
+        f"{fact.kind}: {field} is {_quote(is_)}, and {_quote(follows)} follows from the facts before it"
         for field, is_, follows in differ
     )
 
 
-def _innermost_difference(name: str, one: object, other: object) -> tuple[str, object, object] | None:
+def _find_innermost_difference(name: str, value: object, expected: object) -> tuple[str, object, object] | None:
     """Return the innermost field in which two values differ, with both of its values, or None."""
-    if one == other:
+    if value == expected:
         return None
     inner: Iterable[tuple[str, object, object]] = ()
-    if isinstance(one, BaseModel | Struct) and type(one) is type(other):
-        names = one.__struct_fields__ if isinstance(one, Struct) else type(one).model_fields
-        inner = ((field, getattr(one, field), getattr(other, field)) for field in names)
-    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        inner = ((str(place), left, other[place]) for place, left in enumerate(one))
-    for field, left, right in inner:
-        found = _innermost_difference(f"{name}.{field}", left, right)
-        if found:
-            return found
-    return name, one, other
+    if isinstance(value, BaseModel | Struct) and type(value) is type(expected):
+        names = value.__struct_fields__ if isinstance(value, Struct) else type(value).model_fields
+        inner = ((field, getattr(value, field), getattr(expected, field)) for field in names)
+    elif isinstance(value, tuple) and isinstance(expected, tuple) and len(value) == len(expected):
+        inner = ((str(place), item, expected[place]) for place, item in enumerate(value))
+    for field, inner_value, inner_expected in inner:
+        difference = _find_innermost_difference(f"{name}.{field}", inner_value, inner_expected)
+        if difference:
+            return difference
+    return name, value, expected
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     text = str(value) if isinstance(value, StrEnum) else repr(value)
     return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."

@@ -78,13 +78,13 @@ _SHAPES: Final = r"""
 _TURN_ID: Final = r"| (?: (?<=\w)(?<!\w\w) | (?<=\w-) ) [\w-]{0,98} (?::call\d{5,9})+ \b"
 
 
-def _compiled(first: str, turn_id: str) -> re.Pattern[str]:
+def _compile(first: str, turn_id: str) -> re.Pattern[str]:
     shapes = _SHAPES.replace("FIRST", first).replace("TURN_ID", turn_id)
     return re.compile(shapes, re.VERBOSE | re.MULTILINE)
 
 
-_NOISES: Final = _compiled(r"\da-fA-FJMNOSt/Pp=\[", "")
-_NOISES_AND_TURN_IDS: Final = _compiled(r"\w/=\[-", _TURN_ID)
+_NOISES: Final = _compile(r"\da-fA-FJMNOSt/Pp=\[", "")
+_NOISES_AND_TURN_IDS: Final = _compile(r"\w/=\[-", _TURN_ID)
 
 
 def without_noise(text: str) -> str:

@@ -57,7 +57,7 @@ class Stalls(Struct, frozen=True, gc=False):
             return Stalls(self.error, self.errors, self.idle, self.seen, self.checksum) if self.stall else self
         error, errors, idle, seen, checksum = "", 0, 0, self.seen, self.checksum
         if limits.stall_errors is not None and calls[0].failed:
-            error = _common_error(calls)
+            error = _find_common_error(calls)
             if error:
                 errors = min(self.errors + 1, limits.stall_errors) if error == self.error else 1
         if limits.stall_rounds is not None:
@@ -132,7 +132,7 @@ class Rounds(Struct, frozen=True, gc=False):
     def _with_key(self, call: str, fact: CallSettled) -> "Rounds":
         """Return the rounds in which the result of the call with this key has its key instead of its checksum."""
         old, new = call + fact.key, call + result_key(compared_text(fact.result, fact.files))
-        latest = tuple(one.replace(old.encode(), new.encode()) for one in self.latest)
+        latest = tuple(round_.replace(old.encode(), new.encode()) for round_ in self.latest)
         stalls = replace(self.stalls, seen=self.stalls.seen.replace(old, new))
         return Rounds(latest, crc32(b"".join(latest)), self.tools, stalls)
 
@@ -142,10 +142,10 @@ class Rounds(Struct, frozen=True, gc=False):
 
     def repeat_a_call(self, batch: Mapping[str, Call]) -> bool:
         """Return whether a call of the batch is in a round of an earlier step. Most are in none."""
-        seen = b"".join(self.latest)
+        latest_keys = b"".join(self.latest)
         for name in batch:  # a plain loop, because this runs once a step
             key = batch[name].made.key
-            if key and key.encode() in seen:
+            if key and key.encode() in latest_keys:
                 return True
         return False
 
@@ -153,7 +153,7 @@ class Rounds(Struct, frozen=True, gc=False):
 NO_ROUNDS: Final = Rounds()
 
 
-def _common_error(calls: Sequence[SettledCall]) -> str:
+def _find_common_error(calls: Sequence[SettledCall]) -> str:
     """Return the key of the error that all calls have; empty if one succeeded, or errors differ."""
     error = calls[0].result
     for call in calls:

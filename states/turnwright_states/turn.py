@@ -31,7 +31,7 @@ _NOTHING_USED: Final = Usage()
 #: Shared by all turns that have no calls, no arguments or no questions.
 _EMPTY: Final[FrozenDict[Any]] = FrozenDict()
 
-_packed: Final = msgpack.Encoder(enc_hook=plain).encode
+_pack: Final = msgpack.Encoder(enc_hook=plain).encode
 #: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
 #: that it had before they existed.
 _UNUSED: Final = (2, 0)
@@ -173,19 +173,19 @@ class Turn:
         calls: list[SettledCall] = []
         for name in self.batch:  # a plain loop, because this runs once a step
             call = self.batch[name]
-            key, failed = call.result_key, call.failed
+            key, has_failed = call.result_key, call.failed
             if name in outcomes:
-                key, failed = outcomes[name]
+                key, has_failed = outcomes[name]
             if key:
-                calls.append(SettledCall(call.name, call.made.key, key, failed, call.unkeyed))
+                calls.append(SettledCall(call.name, call.made.key, key, has_failed, call.unkeyed))
         return calls
 
     def has_made(self, call: Call) -> bool:
         """Return whether the same call is in an earlier round, or comes twice in its batch."""
-        key, same = call.made.key, 0
+        key, count = call.made.key, 0
         for name in self.batch:
-            same += self.batch[name].made.key == key
-        return same > 1 or self.rounds.have(key)
+            count += self.batch[name].made.key == key
+        return count > 1 or self.rounds.have(key)
 
     @property
     def idles(self) -> bool:
@@ -279,16 +279,16 @@ class Turn:
             self._use(fact.usage)
         elif "usage_unknown" not in self.noticed:
             self.near = True
-        self.batch = {one.id: Call(one, one.id, one.name, one.arguments or _EMPTY) for one in fact.calls}
+        self.batch = {call.id: Call(call, call.id, call.name, call.arguments or _EMPTY) for call in fact.calls}
         self.calls_made += len(fact.calls)
         self.synthesis_done = self.round_forgotten = False
         self.truncated = fact.finish is Finish.LENGTH
         runs = answers = lends = 0
-        for one in fact.calls:
-            if not one.refused:
-                runs, answers = runs + (not one.output), answers + one.output
-                if one.lease is not None:
-                    lends += one.lease.calls or 0
+        for call in fact.calls:
+            if not call.refused:
+                runs, answers = runs + (not call.output), answers + call.output
+                if call.lease is not None:
+                    lends += call.lease.calls or 0
         by_calls = self.limits.doom_compare == "calls"
         if by_calls or self.rounds.tools:
             latest = make_round([(call.name, call.key) for call in fact.calls if call.key]) if by_calls else None
@@ -322,9 +322,9 @@ class Turn:
 
     def _start(self, fact: f.CallStarted) -> None:
         call, counters = self.batch[fact.call], self.counters
-        again, paid = call.state is CallState.STARTED, call.crash_paid
-        RUN["call_started"](counters, again, call.counted, paid)
-        if again and not paid:
+        again, is_paid = call.state is CallState.STARTED, call.crash_paid
+        RUN["call_started"](counters, again, call.counted, is_paid)
+        if again and not is_paid:
             self._pay_for_crash()
         call.crash_paid = False
         if not call.counted:
@@ -343,20 +343,20 @@ class Turn:
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self.batch[fact.call]
-        was, made, counters = call.state, call.made, self.counters
-        ready = was is CallState.READY and not made.refused  # refused ones never run, so they were never counted
-        waited = was is CallState.WAITING
+        was, record, counters = call.state, call.made, self.counters
+        ready = was is CallState.READY and not record.refused  # refused ones never run, so they were never counted
+        was_waiting = was is CallState.WAITING
         spent = fact.spent
         RUN["call_settled"](
             counters,
-            ready and not made.output,
+            ready and not record.output,
             was is CallState.STARTED,
-            waited,
-            ready and made.output,
+            was_waiting,
+            ready and record.output,
             call.counted,
             call.crash_paid,
             0 if spent is None else spent.calls,
-            0 if made.lease is None or was is CallState.SETTLED else made.lease.calls or 0,
+            0 if record.lease is None or was is CallState.SETTLED else record.lease.calls or 0,
             fact.final and fact.status is CallStatus.OK,
         )
         call.state, call.crash_paid = CallState.SETTLED, False
@@ -366,8 +366,10 @@ class Turn:
         call.failed = fact.status is CallStatus.ERROR
         if fact.retry:
             self.tool_retries = {**self.tool_retries, call.name: self.tool_retries.get(call.name, 0) + 1}
-        if waited:
-            self.interrupts = {name: asked for name, asked in self.interrupts.items() if asked.call != call.id}
+        if was_waiting:
+            self.interrupts = {
+                name: interrupt for name, interrupt in self.interrupts.items() if interrupt.call != call.id
+            }
         if spent is not None:
             self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
             self.input_tokens += spent.tokens
@@ -391,12 +393,14 @@ class Turn:
         # A copy of the turn, which observers receive, shares these.
         self.interrupts = FrozenDict({**self.interrupts, interrupt.id: interrupt})
         if not interrupt.forwarded:
-            asked = self.interrupts_asked
-            self.interrupts_asked = FrozenDict({**asked, interrupt.kind: asked.get(interrupt.kind, 0) + 1})
+            counts = self.interrupts_asked
+            self.interrupts_asked = FrozenDict({**counts, interrupt.kind: counts.get(interrupt.kind, 0) + 1})
 
     def _answer(self, fact: f.Answered) -> None:
         interrupt = self.interrupts[fact.interrupt]
-        self.interrupts = FrozenDict({name: one for name, one in self.interrupts.items() if name != fact.interrupt})
+        self.interrupts = FrozenDict(
+            {name: open_interrupt for name, open_interrupt in self.interrupts.items() if name != fact.interrupt}
+        )
         call = self.batch[interrupt.call] if interrupt.call else None
         go_on = fact.decision in (Decision.GO_ON, Decision.ALWAYS)
         RUN["answered"](self.counters, call is None, go_on, call is not None and call.counted)
@@ -512,7 +516,7 @@ class Turn:
             if keyed:
                 values += (call.made.key, f"{call.result_key}!" if call.failed and fails else call.result_key)
         try:
-            packed = _packed(values)
+            packed = _pack(values)
         except (OverflowError, UnicodeEncodeError):  # a count of more than 64 bits, or half a surrogate pair
             packed = ascii(values).encode()
         return "%08x" % crc32(packed)  # noqa: UP031 (twice as fast as an f-string)

@@ -32,7 +32,7 @@ class Check:
 
 def worst(checks: Iterable[Check]) -> Verdict:
     """Return the verdict on all checks: violated if one is, else inconclusive if one is, or if there is no check."""
-    found = {check.verdict for check in checks}
-    if Verdict.VIOLATED in found:
+    verdicts = {check.verdict for check in checks}
+    if Verdict.VIOLATED in verdicts:
         return Verdict.VIOLATED
-    return Verdict.HOLDS if found == {Verdict.HOLDS} else Verdict.INCONCLUSIVE
+    return Verdict.HOLDS if verdicts == {Verdict.HOLDS} else Verdict.INCONCLUSIVE

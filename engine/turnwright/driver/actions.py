@@ -54,7 +54,7 @@ from turnwright_states import (
     ToolCall,
 )
 from turnwright_states.batch import NOT_WHOLE
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 

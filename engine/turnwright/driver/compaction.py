@@ -21,7 +21,7 @@ from turnwright_states import (
     OversizedInput,
     Usage,
 )
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 
 from .repetition import RepetitionGuard, repeats_itself
 from .segment import Segment

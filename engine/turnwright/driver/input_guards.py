@@ -9,7 +9,7 @@ from turnwright.hooks.guardrails import Guardrail
 from turnwright.model.protocol import ModelError
 from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import Input, ModelRepliedInput, State
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 from turnwright_states.state import FINAL
 
 from .guards import Guards

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from turnwright.events import ResponseWithdrawnEvent
 from turnwright.hooks.guardrails import Guardrail
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 from turnwright_states.payload import thawed
 
 from .guards import Guards

@@ -48,9 +48,8 @@ from turnwright_states import (
     State,
     Usage,
 )
-from turnwright_states.blank import is_blank
 from turnwright_states.facts import InterruptRecord
-from turnwright_states.inputs import StopInput
+from turnwright_states.inputs import StopInput, is_blank
 from turnwright_states.payload import thawed
 
 from .interruption import Interruption

@@ -13,7 +13,7 @@ from turnwright.model.protocol import ModelError, ResponseInfo
 from turnwright.model_settings import ModelSettings
 from turnwright.telemetry import AttemptWork, CallWork, error_type
 from turnwright_states import Cause, Finish, State, Usage
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 
 from . import content, names
 from .api import context, trace

@@ -23,7 +23,7 @@ from turnwright.message import (
 from turnwright.status import advice, sentinel_text
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome, State, Turn, Usage
 from turnwright_states import facts as f
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
 
 from .part_seq import FACT, FIRST_MESSAGE, SLOT, StepFacts, files_at, kept_seq

@@ -17,8 +17,8 @@ from turnwright.message import Message, TextPart, ToolResultPart
 from turnwright.status import LIMITS, limit_reached, list_names
 from turnwright.tools.text import cut_clean
 from turnwright_states import REASONS, CallStatus, EndReason, Limits, Turn
-from turnwright_states.blank import is_blank
 from turnwright_states.facts import ModelReplied, Notice
+from turnwright_states.inputs import is_blank
 from turnwright_states.payload import thawed
 from turnwright_states.state import Stall
 

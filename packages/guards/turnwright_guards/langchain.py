@@ -23,7 +23,7 @@ from langgraph.types import Command  # pyright: ignore[reportMissingImports]
 
 from turnwright.model.http.reply_builder import finish_of
 from turnwright_states import CallDecision, CallStatus, Finish, Limits, Usage
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, maybe_cut_off, tool_call
 

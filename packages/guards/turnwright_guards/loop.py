@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwright.errors import ConfigError, need_kind
 from turnwright_states import CallStatus, Limits
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 
 from .client_formats import FORMATS, ClientApi, Json, text_of
 from .turn import NO_RESULT, Ending, GuardedTurn, GuardOptions

@@ -41,7 +41,7 @@ from openai.types.responses import (  # pyright: ignore[reportMissingImports]
 
 import turnwright_states as states
 from turnwright_states import CallDecision, CallStatus, Limits
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 
 from .client_formats import text_of
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call

@@ -28,7 +28,7 @@ from pydantic_core import to_json
 
 from turnwright.model.http.reply_builder import finish_of
 from turnwright_states import CallStatus, Limits, Usage
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
 

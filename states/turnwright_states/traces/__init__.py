@@ -1,7 +1,6 @@
 """Traces of turns, from any runtime: one event a line, checked against the invariants of a turn."""
 
 from .check import TurnCheck, check_events, check_trace, check_turns
-from .claims import TraceClaim
 from .events import (
     InvalidTraceError,
     TraceCall,
@@ -22,6 +21,7 @@ from .events import (
     write_event,
 )
 from .history import Fault as TraceFault
+from .history import TraceClaim
 
 __all__ = [
     "InvalidTraceError",

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from turnwright_states.verdict import Check, Verdict
 
-from .claims import TraceClaim
 from .events import TraceEvent, read_event
-from .history import Fault, History
+from .history import Fault, History, TraceClaim
 
 
 class TurnCheck(NamedTuple):
@@ -26,11 +25,11 @@ def check_turns(events: Iterable[tuple[int, TraceEvent]], place: str = "line") -
 
     Each event comes with the number of its `place`, such as a line. A claim that a turn breaks is not unknown.
     """
-    for history in _histories(events, place):
+    for history in _read_histories(events, place):
         faults = history.found()
-        broken = {fault.claim for fault in faults}
+        broken_claims = {fault.claim for fault in faults}
         yield TurnCheck(
-            history.turn, faults, {claim: why for claim, why in history.unknown().items() if claim not in broken}
+            history.turn, faults, {claim: why for claim, why in history.unknown().items() if claim not in broken_claims}
         )
 
 
@@ -50,11 +49,11 @@ def check_events(events: Iterable[TraceEvent]) -> tuple[Check, ...]:
 
 
 def _check(events: Iterable[tuple[int, TraceEvent]]) -> tuple[Check, ...]:
-    histories = _histories(events, "line")
+    histories = _read_histories(events, "line")
     faults = [(fault, history) for history in histories for fault in history.found()]
     unknown = [(history.unknown(), history) for history in histories]
     return tuple(
-        _verdict(
+        _judge_claim(
             claim,
             [(fault, history.turn) for fault, history in faults if fault.claim is claim],
             [(gaps[claim], history.turn) for gaps, history in unknown if claim in gaps],
@@ -64,25 +63,25 @@ def _check(events: Iterable[tuple[int, TraceEvent]]) -> tuple[Check, ...]:
     )
 
 
-def _histories(events: Iterable[tuple[int, TraceEvent]], place: str) -> tuple[History, ...]:
+def _read_histories(events: Iterable[tuple[int, TraceEvent]], place: str) -> tuple[History, ...]:
     turns: dict[str, History] = {}
     for line, event in events:
         turns.setdefault(event.turn, History(event.turn, place)).take(line, event)
     return tuple(turns.values())
 
 
-def _verdict(
+def _judge_claim(
     claim: TraceClaim, faults: Sequence[tuple[Fault, str]], gaps: Sequence[tuple[str, str]], turns: int
 ) -> Check:
     if faults:
-        first, turn = min(faults, key=lambda found: found[0].line)
-        more = f" ({len(faults) - 1} more like it)" if len(faults) > 1 else ""
-        return Check(claim, Verdict.VIOLATED, f"line {first.line}{_of(turn)}: {first.why}{more}", first.witness)
+        first, turn = min(faults, key=lambda pair: pair[0].line)
+        suffix = f" ({len(faults) - 1} more like it)" if len(faults) > 1 else ""
+        return Check(claim, Verdict.VIOLATED, f"line {first.line}{_of(turn)}: {first.why}{suffix}", first.witness)
     if gaps:
         why, turn = gaps[0]
-        others = {turn for _, turn in gaps[1:]}
-        more = f" (and {len(others)} more of {turns} turns)" if others else ""
-        return Check(claim, Verdict.INCONCLUSIVE, f"{why}{_of(turn)}{more}")
+        other_turns = {turn for _, turn in gaps[1:]}
+        suffix = f" (and {len(other_turns)} more of {turns} turns)" if other_turns else ""
+        return Check(claim, Verdict.INCONCLUSIVE, f"{why}{_of(turn)}{suffix}")
     if not turns:
         return Check(claim, Verdict.INCONCLUSIVE, "there is no turn in the trace")
     return Check(claim, Verdict.HOLDS, f"over {turns} turn{'s' * (turns != 1)}")

@@ -7,12 +7,11 @@ as whether the runtime records the start of its tools at all, are answered after
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from turnwright_states.blank import is_blank
-from turnwright_states.inputs import CallStatus
+from turnwright_states.inputs import CallStatus, is_blank
 
-from .claims import TraceClaim
 from .events import (
     TraceEvent,
     TraceLimits,
@@ -27,6 +26,42 @@ from .events import (
     TraceTurnEnded,
     TraceTurnStarted,
 )
+
+
+class TraceClaim(StrEnum):
+    """One invariant of a turn. The value is the sentence that a verdict is about."""
+
+    #: docs/rules.md#pairing.
+    PAIRED = "each call has its result before the model is called again and before the turn ends"
+    #: docs/rules.md#pairing.
+    ASKED = "each result answers a call that a reply asked for, once"
+    #: docs/rules.md#steps.
+    REPLIED = "each model call has one reply or one failure, and no reply comes without a call"
+    #: docs/rules.md#budgets, #recovery.
+    STARTED = "each call that succeeded was started, and nothing starts that no reply asked for"
+    #: docs/rules.md#retries, #recovery.
+    RETRIED = "no call starts twice without a record of its retry"
+    #: docs/rules.md#concluding.
+    DISABLED = "no call runs that came while tools were disabled"
+    #: docs/rules.md#approvals.
+    RESTED = "nothing runs while the turn is paused"
+    #: docs/rules.md#steps.
+    STEPS = "steps stay within their limit"
+    #: docs/rules.md#budgets.
+    CALLS = "tool calls that start stay within their limit"
+    #: docs/rules.md#model-calls.
+    MODEL_CALLS = "model calls stay within their limit"
+    #: docs/rules.md#retries.
+    RETRIES = "no model call is tried again more often than allowed"
+    #: docs/rules.md#outcomes.
+    ONE_END = "the turn begins once and ends once"
+    #: A final state has no rows.
+    NOTHING_AFTER = "nothing happens after the end"
+    #: docs/rules.md#outcomes.
+    REASON = "the end names its outcome and its reason"
+    #: docs/rules.md#concluding.
+    WORDS = "the turn does not end silently: the user gets a text"
+
 
 #: The number of lines in a witness.
 WITNESS: Final = 8
@@ -101,7 +136,7 @@ class History:
         #: The model call without reply or failure, with its line.
         self._in_flight: tuple[int, TraceModelCalled] | None = None
         #: The model call that has just failed: one more like it is a retry.
-        self._failed: TraceModelCalled | None = None
+        self._failed_call: TraceModelCalled | None = None
         self._attempts = 0
         self._paused = self._ever_paused = False
         #: Whether the user gets a text, in a reply or at the end; None if the trace does not show it.
@@ -120,12 +155,12 @@ class History:
         if self.whole is None:
             self.whole = isinstance(event, TraceTurnStarted)
         elif isinstance(event, TraceTurnStarted):
-            self._fault(TraceClaim.ONE_END, "the turn begins again")
+            self._add_fault(TraceClaim.ONE_END, "the turn begins again")
             return
         if self.ended:
             again = isinstance(event, TraceTurnEnded)
             claim = TraceClaim.ONE_END if again else TraceClaim.NOTHING_AFTER
-            self._fault(claim, "the turn ends again" if again else f"{event.event} after the end")
+            self._add_fault(claim, "the turn ends again" if again else f"{event.event} after the end")
             return
         self._take(event)
 
@@ -141,11 +176,11 @@ class History:
         gaps: dict[TraceClaim, str] = {}
         if self._without_call and not self.model_calls:
             why = "there are replies and no model_called: the runtime does not record its model calls"
-            gaps.update(self._needed(_OF_MODEL_CALLS, why))
+            gaps.update(self._explain_gaps(_OF_MODEL_CALLS, why))
         if self._ran_unseen and not self.calls:
             why = "there are results and no tool_started: the runtime does not record when its tools start"
-            gaps.update(self._needed(_OF_STARTS, why))
-        for bound in self._bounds():
+            gaps.update(self._explain_gaps(_OF_STARTS, why))
+        for bound in self._list_bounds():
             if bound.most is None:
                 gaps.setdefault(bound.claim, f"turn_started has no {bound.given_by}")
         if self._speaks is None:
@@ -159,7 +194,7 @@ class History:
         late = [*(self._without_call if self.model_calls else ()), *(self._without_start if self.calls else ())]
         return sorted([*self._faults, *late], key=lambda fault: fault.line)
 
-    def _needed(self, claims: frozenset[TraceClaim], why: str) -> dict[TraceClaim, str]:
+    def _explain_gaps(self, claims: frozenset[TraceClaim], why: str) -> dict[TraceClaim, str]:
         # A turn that never paused ran nothing during a pause.
         return dict.fromkeys(claims if self._ever_paused else claims - {TraceClaim.RESTED}, why)
 
@@ -168,72 +203,72 @@ class History:
             case TraceTurnStarted():
                 self.limits = event.limits
             case TraceModelCalled():
-                self._model_called(event)
+                self._take_model_call(event)
             case TraceModelReplied():
-                self._model_replied(event)
+                self._take_model_reply(event)
             case TraceModelFailed():
                 self._answer_model("a failure")
             case TraceToolStarted():
-                self._tool_started(event)
+                self._take_tool_start(event)
             case TraceToolRetried():
-                self._tool_retried(event)
+                self._take_tool_retry(event)
             case TraceToolResult():
-                self._tool_result(event)
+                self._take_tool_result(event)
             case TracePaused():
                 self._paused = self._ever_paused = True
             case TraceResumed():
                 self._paused = False
             case TraceTurnEnded():
-                self._turn_ended(event)
+                self._take_turn_end(event)
 
-    def _model_called(self, event: TraceModelCalled) -> None:
+    def _take_model_call(self, event: TraceModelCalled) -> None:
         self._need_no_pause("the model is called")
         self._need_results("the model is called")
         if self._in_flight is not None:
-            self._fault(
+            self._add_fault(
                 TraceClaim.REPLIED,
                 f"the model is called, and the call of {self._at(self._in_flight[0])} has no reply yet",
             )
-        again = self._failed is not None and self._failed.tools is event.tools
+        again = self._failed_call is not None and self._failed_call.tools is event.tools
         self._attempts = self._attempts + 1 if again else 0
         self.steps += event.tools and not again
         self.model_calls += 1
-        self._in_flight, self._failed = (self._line, event), None
+        self._in_flight, self._failed_call = (self._line, event), None
         self._need_bounds()
 
-    def _model_replied(self, event: TraceModelReplied) -> None:
+    def _take_model_reply(self, event: TraceModelReplied) -> None:
         # If a runtime does not record its model calls, a reply shows that there was one.
         self._need_results("the model replies")
-        called = self._answer_model("a reply")
-        self._failed = None
+        model_call = self._answer_model("a reply")
+        self._failed_call = None
         if not is_blank(event.text):
             self._speaks = True
-        disabled = called is not None and not called.tools
+        disabled = model_call is not None and not model_call.tools
         self._open = [_OpenCall(call.id, self._line, disabled) for call in event.calls]
 
-    def _answer_model(self, what: str) -> TraceModelCalled | None:
+    def _answer_model(self, moment: str) -> TraceModelCalled | None:
         """Return the open model call, and mark it as failed; a reply takes the mark back."""
         if self._in_flight is None:
-            self._without_call.append(self._made(TraceClaim.REPLIED, f"{what} without an open model call"))
+            self._without_call.append(self._make_fault(TraceClaim.REPLIED, f"{moment} without an open model call"))
             return None
-        self._failed, self._in_flight = self._in_flight[1], None
-        return self._failed
+        self._failed_call, self._in_flight = self._in_flight[1], None
+        return self._failed_call
 
-    def _tool_started(self, event: TraceToolStarted) -> None:
+    def _take_tool_start(self, event: TraceToolStarted) -> None:
         self._need_no_pause(f"call {event.call} starts")
         # Ids need not be unique, so this is the oldest call that may start now.
-        may_start = self._find(event.call, lambda one: one.starts <= one.retries)
+        may_start = self._find(event.call, lambda call_: call_.starts <= call_.retries)
         call = may_start or self._find(event.call, lambda _: True)
         if call is None:
-            self._fault(TraceClaim.STARTED, f"call {event.call} starts, and {self._why_not(event.call)}")
+            self._add_fault(TraceClaim.STARTED, f"call {event.call} starts, and {self._explain_absence(event.call)}")
             return
         if call.disabled:
-            self._fault(
+            self._add_fault(
                 TraceClaim.DISABLED,
                 f"call {call.id} of {self._at(call.line)} starts, and tools were disabled there",
             )
         if may_start is None:
-            self._fault(
+            self._add_fault(
                 TraceClaim.RETRIED,
                 f"call {call.id} of {self._at(call.line)} starts again, and no tool_retried says so",
             )
@@ -241,19 +276,21 @@ class History:
         call.starts += 1
         self._need_bounds()
 
-    def _tool_retried(self, event: TraceToolRetried) -> None:
-        call = self._find(event.call, lambda one: one.starts > one.retries)
+    def _take_tool_retry(self, event: TraceToolRetried) -> None:
+        call = self._find(event.call, lambda call_: call_.starts > call_.retries)
         if call is None:
-            self._fault(TraceClaim.RETRIED, f"a retry of call {event.call} is recorded without an earlier start")
+            self._add_fault(TraceClaim.RETRIED, f"a retry of call {event.call} is recorded without an earlier start")
         else:
             call.retries += 1
 
-    def _tool_result(self, event: TraceToolResult) -> None:
+    def _take_tool_result(self, event: TraceToolResult) -> None:
         succeeded = event.status is CallStatus.OK
-        fitting = self._find(event.call, lambda one: bool(one.starts) is succeeded)
+        fitting = self._find(event.call, lambda call_: bool(call_.starts) is succeeded)
         call = fitting or self._find(event.call, lambda _: True)
         if call is None:
-            self._fault(TraceClaim.ASKED, f"a result for call {event.call}, and {self._why_not(event.call)}")
+            self._add_fault(
+                TraceClaim.ASKED, f"a result for call {event.call}, and {self._explain_absence(event.call)}"
+            )
             return
         self._open.remove(call)
         self._past[call.id] = f"it has one already, in {self._at(self._line)}"
@@ -263,38 +300,38 @@ class History:
         self._ran_unseen |= event.status in _RAN
         if succeeded:
             why = f"call {call.id} of {self._at(call.line)} succeeds, and was never started"
-            self._without_start.append(self._made(TraceClaim.STARTED, why))
+            self._without_start.append(self._make_fault(TraceClaim.STARTED, why))
 
-    def _turn_ended(self, event: TraceTurnEnded) -> None:
+    def _take_turn_end(self, event: TraceTurnEnded) -> None:
         self._need_results("the turn ends")
         self.ended = True
-        missing = [name for name in ("outcome", "reason") if not getattr(event, name).strip()]
-        if missing:
-            self._fault(TraceClaim.REASON, f"turn_ended has no {' and no '.join(missing)}")
+        missing_names = [name for name in ("outcome", "reason") if not getattr(event, name).strip()]
+        if missing_names:
+            self._add_fault(TraceClaim.REASON, f"turn_ended has no {' and no '.join(missing_names)}")
         if event.text is not None:
             self._speaks = not is_blank(event.text)
         if self._speaks is False:
-            self._fault(TraceClaim.WORDS, "turn_ended has a blank `text`: the user gets no text")
+            self._add_fault(TraceClaim.WORDS, "turn_ended has a blank `text`: the user gets no text")
 
-    def _need_results(self, when: str) -> None:
+    def _need_results(self, moment: str) -> None:
         if self._open:
             calls = ", ".join(f"{call.id} of {self._at(call.line)}" for call in self._open)
-            self._fault(TraceClaim.PAIRED, f"{when}, and there is no result for {calls}")
+            self._add_fault(TraceClaim.PAIRED, f"{moment}, and there is no result for {calls}")
             for call in self._open:
                 self._past[call.id] = f"it comes too late: {self._at(self._line)} continued without it"
             self._open = []
 
-    def _need_no_pause(self, what: str) -> None:
+    def _need_no_pause(self, moment: str) -> None:
         if self._paused:
-            self._fault(TraceClaim.RESTED, f"{what} while the turn is paused")
+            self._add_fault(TraceClaim.RESTED, f"{moment} while the turn is paused")
 
     def _need_bounds(self) -> None:
-        broken = {fault.claim for fault in self._faults}
-        for bound in self._bounds():
-            if bound.most is not None and bound.used > bound.most and bound.claim not in broken:
-                self._fault(bound.claim, f"this is {bound.what} {bound.used}, and the limit is {bound.most}")
+        broken_claims = {fault.claim for fault in self._faults}
+        for bound in self._list_bounds():
+            if bound.most is not None and bound.used > bound.most and bound.claim not in broken_claims:
+                self._add_fault(bound.claim, f"this is {bound.what} {bound.used}, and the limit is {bound.most}")
 
-    def _bounds(self) -> tuple[_Bound, ...]:
+    def _list_bounds(self) -> tuple[_Bound, ...]:
         most = self.limits
         models = "`model_calls`, nor `steps` and `max_retries`"
         return (
@@ -306,16 +343,16 @@ class History:
 
     def _find(self, call: str, fits: Callable[[_OpenCall], bool]) -> _OpenCall | None:
         """Return the oldest open call with this id that fits."""
-        return next((one for one in self._open if one.id == call and fits(one)), None)
+        return next((open_call for open_call in self._open if open_call.id == call and fits(open_call)), None)
 
     def _at(self, line: int) -> str:
         return f"{self._place} {line}"
 
-    def _why_not(self, call: str) -> str:
+    def _explain_absence(self, call: str) -> str:
         return self._past.get(call, "no reply asked for it")
 
-    def _made(self, claim: TraceClaim, why: str) -> Fault:
+    def _make_fault(self, claim: TraceClaim, why: str) -> Fault:
         return Fault(claim, self._line, why, tuple(self._lines))
 
-    def _fault(self, claim: TraceClaim, why: str) -> None:
-        self._faults.append(self._made(claim, why))
+    def _add_fault(self, claim: TraceClaim, why: str) -> None:
+        self._faults.append(self._make_fault(claim, why))

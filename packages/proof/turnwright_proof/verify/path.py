@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from turnwright_states.blank import is_blank
 from turnwright_states.call import CallState
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.inputs import (
@@ -29,6 +28,7 @@ from turnwright_states.inputs import (
     ToolCall,
     TrippedInput,
     Usage,
+    is_blank,
 )
 from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.state import State

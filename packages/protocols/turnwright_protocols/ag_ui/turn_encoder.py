@@ -37,7 +37,7 @@ from turnwright.message import FilePart
 from turnwright.transcript.tool_phase import assistant_id
 from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f
-from turnwright_states.blank import is_blank
+from turnwright_states.inputs import is_blank
 
 from .drafts import close, close_call, close_text, extend, settle, write_call
 from .messages import (
