@@ -52,12 +52,12 @@ def numbers(text: str) -> set[int]:
     return found
 
 
-def test_the_kinds_of_states_are_those_of_the_code() -> None:
+def test_kinds_of_states_equal_the_code() -> None:
     kinds = {kind: {State(name) for name in states.split(", ")} for kind, states, _ in table("four kinds of states")}
     assert kinds == {"transient": TRANSIENT, "live": LIVE, "resting": RESTING, "final": FINAL}
 
 
-def test_every_state_that_is_left_has_a_section_which_explains_each_way_out() -> None:
+def test_every_state_has_a_section_explaining_each_exit() -> None:
     """Rows for guardrails, aborts and failures, the same everywhere, have one of their own."""
     anywhere = numbers(section("From anywhere"))
     assert anywhere == {n for n, row in enumerate(ROWS, 1) if row.trigger in FROM_ANYWHERE}
@@ -66,7 +66,7 @@ def test_every_state_that_is_left_has_a_section_which_explains_each_way_out() ->
         assert numbers(section(state)) == rows - anywhere, state
 
 
-def test_every_row_is_explained_with_its_destination() -> None:
+def test_every_row_is_explained_with_the_destination() -> None:
     """A line that names a row names its target state too, unless the row stays in its state."""
     for number, row in enumerate(ROWS, 1):
         said = section("From anywhere" if row.trigger in FROM_ANYWHERE else row.source)
@@ -77,7 +77,7 @@ def test_every_outcome_is_explained() -> None:
     assert {State(state): Outcome(outcome) for state, outcome, _ in table("## The outcomes")} == OUTCOMES
 
 
-def test_the_stages_are_those_of_the_rank() -> None:
+def test_stages_equal_the_rank() -> None:
     said = " ".join(section("Why it ends").split())
     words = (
         "PAUSED 8, COMPACT 7, STREAM 6, REVIEW 5, TOOL_EXEC 4, CONTINUE 3, CHECK 2, CONCLUDE and TEXT_ONLY 1,"
@@ -90,7 +90,7 @@ def test_the_stages_are_those_of_the_rank() -> None:
     assert (STAGE[State.CONCLUDE], STAGE[State.TEXT_ONLY]) == (1, 1)
 
 
-def test_the_turn_of_the_page_goes_as_it_says_and_every_event_lowers_the_rank() -> None:
+def test_turn_of_the_page_is_valid_and_every_event_lowers_the_rank() -> None:
     limits = Limits(steps=2, max_pauses=1, max_retries=1)
     machine, _ = TurnMachine.start(StartedInput(prompt="Tidy up.", limits=limits))
     seen = [(machine.turn.state, machine.turn.rank)]
@@ -116,7 +116,7 @@ def test_the_turn_of_the_page_goes_as_it_says_and_every_event_lowers_the_rank() 
     assert all(later < sooner for (_, sooner), (_, later) in pairwise(seen))
 
 
-def test_the_bold_digit_is_the_first_that_changed() -> None:
+def test_bold_digit_is_the_first_changed_digit() -> None:
     found = re.search(r"(?:^\|.*\n)+", PAGE.split("<!-- rank:", 1)[1], re.MULTILINE)
     assert found is not None
     ranks = [line.strip("|").split("|")[2].strip().split(", ") for line in found[0].splitlines()[2:]]

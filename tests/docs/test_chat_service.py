@@ -67,7 +67,7 @@ def refunds(service: Service) -> list[str]:
     return [file.read_text() for file in (service.folder / "refunds").iterdir()]
 
 
-def test_a_person_approves_another_amount_after_the_process_was_killed(service: Service) -> None:
+def test_person_approves_another_amount_after_a_kill(service: Service) -> None:
     paused = service.chat("My wheel is broken, refund 20")
     assert paused["waiting"] == [
         {"id": "approval-1", "tool": "refund", "arguments": {"order": "wheel", "amount": 20.0}}
@@ -80,7 +80,7 @@ def test_a_person_approves_another_amount_after_the_process_was_killed(service: 
     assert refunds(service) == ["ann wheel 15"]
 
 
-def test_a_turn_that_ran_when_the_process_was_killed_ends_after_the_next_start(service: Service) -> None:
+def test_turn_of_a_killed_process_ends_after_the_next_start(service: Service) -> None:
     with ThreadPoolExecutor(1) as aside:
         asked = aside.submit(service.chat, "Hello")
         anyio.run(until_a_turn_runs, service.folder)

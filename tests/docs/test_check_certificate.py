@@ -113,7 +113,7 @@ def is_refused(data: object) -> bool:
 
 
 @pytest.mark.parametrize("made", CERTIFICATES.values(), ids=CERTIFICATES)
-def test_each_number_changed_alone_is_refused(made: Callable[[], Certificate]) -> None:
+def test_certificate_with_any_changed_number_is_refused(made: Callable[[], Certificate]) -> None:
     data = made().to_json()
     assert check(data) == []
     # No formula gives the time limit of a tool, so it is believed like its name.
@@ -132,7 +132,7 @@ def parts(data: object, path: Path_ = ()) -> Iterator[Path_]:
 
 
 @pytest.mark.parametrize("made", CERTIFICATES.values(), ids=CERTIFICATES)
-def test_a_part_that_is_taken_out_is_refused(made: Callable[[], Certificate]) -> None:
+def test_certificate_without_a_part_is_refused(made: Callable[[], Certificate]) -> None:
     data: Any = made().to_json()
 
     def without(path: Path_) -> object:
@@ -146,7 +146,7 @@ def test_a_part_that_is_taken_out_is_refused(made: Callable[[], Certificate]) ->
     assert [path for path in parts(data) if not is_refused(without(path))] == []
 
 
-def test_what_else_may_be_forged_is_refused() -> None:
+def test_certificate_with_other_forgeries_is_refused() -> None:
     data: Any = team().to_json()
     ghost = {**data["sub_agents"]["agents"][0], "tool": "Ghost", "depth": None, "calls": [], "code": None}
     for path, value in (
@@ -203,7 +203,7 @@ def test_every_certificate_of_ours_is_accepted(written: dict[str, Any]) -> None:
     assert check(json.loads(json.dumps(data))) == []
 
 
-def test_the_program_knows_the_chart_of_this_release() -> None:
+def test_program_knows_the_chart_of_the_release() -> None:
     """After a change of the rows: a line in `CHARTS` of the program, and the old one stays."""
     data = alone().to_json()
     charts = runpy.run_path(str(PROGRAM))["CHARTS"]
@@ -214,7 +214,7 @@ def test_the_program_knows_the_chart_of_this_release() -> None:
         check(forged(data, ("chart",), {"version": 99, "rows": 1, "digest": "0"}))
 
 
-def test_the_program_is_short_and_needs_nothing_of_ours() -> None:
+def test_program_is_short_and_has_no_dependencies() -> None:
     text = PROGRAM.read_text("utf-8")
     assert len(text.splitlines()) <= 305
     assert re.findall(r"(?m)^\s*(?:import|from) (\w+)", text) == ["json", "sys", "pathlib"]
@@ -235,7 +235,7 @@ def test_the_program_is_short_and_needs_nothing_of_ours() -> None:
         ("[" * 100_000, 2, ""),
     ],
 )
-def test_the_exit_codes_are_those_that_it_documents(text: str, code: int, said: str) -> None:
+def test_exit_codes_equal_the_documentation(text: str, code: int, said: str) -> None:
     # Isolated: not even the packages of this environment are there.
     done = subprocess.run(
         [sys.executable, "-I", "-S", PROGRAM], input=text, capture_output=True, text=True, check=False
@@ -247,7 +247,7 @@ def test_the_exit_codes_are_those_that_it_documents(text: str, code: int, said: 
 @pytest.mark.parametrize(
     ("field", "old", "new"), [("ceiling", 200, 201), ("max_calls_per_step", 32, 33), ("max_pauses", 100, 2**31)]
 )
-def test_a_limit_above_what_the_engine_allows_is_refused(field: str, old: int, new: int) -> None:
+def test_limit_above_the_engine_maximum_is_refused(field: str, old: int, new: int) -> None:
     """Also if everything else follows from it."""
     text = json.dumps(alone().to_json())
     text = text.replace(f'"field": "{field}", "value": {old}', f'"field": "{field}", "value": {new}')

@@ -27,11 +27,11 @@ def printed(code: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_our_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_example_prints_the_output_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(PYTHON["with_turnwright.py"], capsys) == PRINTED
 
 
-def test_pydantic_ais_example_gives_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pydantic_ai_example_gives_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: pip install 'turnwright[pydantic-ai]'")
     assert printed(PYTHON["with_pydantic_ai.py"], capsys) == ANSWER
 
@@ -56,7 +56,7 @@ def run_beside(peer: str, code: str, folder: Path, **environment: str) -> str:
     return ran.stdout
 
 
-def test_the_example_of_the_openai_agents_sdk_gives_the_same_answer(tmp_path: Path) -> None:
+def test_openai_agents_sdk_example_gives_the_same_answer(tmp_path: Path) -> None:
     code = f"""{shared_classes()}
 {PYTHON["with_openai_agents.py"]}
 
@@ -86,13 +86,13 @@ FAKE = Fake(messages=iter([asks("price_of", part="wheel"), asks("Offer", part="w
 """
 
 
-def test_the_example_of_langchain_gives_the_same_answer(tmp_path: Path) -> None:
+def test_langchain_example_gives_the_same_answer(tmp_path: Path) -> None:
     example = PYTHON["with_langchain.py"].replace('"openai:gpt-5-mini"', "FAKE")
     code = f"{shared_classes()}\n{FAKE_CHAT}\n{example}\nmain()"
     assert run_beside("langgraph", code, tmp_path) == ANSWER
 
 
-def test_every_framework_has_its_section() -> None:
+def test_every_framework_has_a_section() -> None:
     assert [block.title for block in BLOCKS if block.language in {"python", "py", "ts"}] == [
         "with_turnwright.py",
         "with_pydantic_ai.py",

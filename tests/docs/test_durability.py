@@ -25,26 +25,26 @@ finished Order 17 is settled. Check whether the customer got a mail.
 """
 
 
-def test_each_tool_of_a_killed_turn_is_treated_by_its_crash_policy(tmp_path: Path) -> None:
+def test_each_tool_of_a_killed_turn_follows_the_crash_policy(tmp_path: Path) -> None:
     """`reserve` keeps its result, `invoice` runs again, a person decides about `charge`, and `mail` is unknown."""
     (folder := tmp_path / "app").mkdir()
     (folder / "orders.py").write_text(PROGRAM.read_text(encoding="utf-8"), encoding="utf-8")
     assert Terminal(folder).run("python orders.py") == PRINTED
 
 
-def test_every_fact_that_the_page_names_is_one() -> None:
+def test_every_fact_named_on_the_page_exists() -> None:
     table = text_of(PAGE).split("| before |", 1)[1].split("\n\n", 1)[0]
     named = set(re.findall(r"`(\w+_\w+|paused|answered|turn_ended)`", table))
     assert named
     assert named <= KINDS.keys()
 
 
-def test_every_choice_of_a_tool_and_of_a_store_is_told() -> None:
+def test_every_option_of_tools_and_stores_is_mentioned() -> None:
     page = text_of(PAGE)
     assert [choice for choice in get_args(OnCrash) if f"`{choice}`" not in page and f'"{choice}"' not in page] == []
     assert [choice for choice in get_args(Durability) if f"`?durability={choice}`" not in page] == []
     assert {str(kind) for kind in InboxKind} == {"abort", "answer", "steer"}  # "an abort, an answer or a message"
 
 
-def test_every_file_that_the_page_links_to_is_there() -> None:
+def test_every_linked_file_exists() -> None:
     assert missing_links(PAGE) == []

@@ -18,7 +18,7 @@ def printed(example: str, *arguments: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_a_hand_written_loop_is_stopped_with_a_reason() -> None:
+def test_hand_written_loop_is_stopped_with_a_reason() -> None:
     lines = printed("guarded_loop.py")
     assert [line for line in lines if not line.startswith("          ")] == [
         "runs away",
@@ -35,7 +35,7 @@ def test_a_hand_written_loop_is_stopped_with_a_reason() -> None:
 
 
 @pytest.mark.skipif(find_spec("procrastinate") is None, reason="needs procrastinate")
-def test_a_queue_in_postgresql_has_turns_driven() -> None:
+def test_queue_in_postgresql_drives_turns() -> None:
     reason = PostgresServer.reason_missing()
     if reason is not None:
         pytest.skip(reason)
@@ -46,7 +46,7 @@ def test_a_queue_in_postgresql_has_turns_driven() -> None:
         ]
 
 
-def test_a_loop_of_ones_own_pauses_dies_and_ends_without_asyncio() -> None:
+def test_custom_loop_pauses_crashes_and_ends_without_asyncio() -> None:
     """Three processes, one journal: what had started when the second died is not run again."""
     *said, journal, asyncio = printed("own_loop.py")
     assert said == [
@@ -60,7 +60,7 @@ def test_a_loop_of_ones_own_pauses_dies_and_ends_without_asyncio() -> None:
 
 
 @pytest.mark.skipif(find_spec("trio") is None, reason="needs trio: pip install 'turnwright[examples]'")
-def test_under_trio_a_deadline_ends_a_tool_that_would_wait_for_a_day() -> None:
+def test_deadline_under_trio_ends_a_sleeping_tool() -> None:
     ended, facts = printed("under_trio.py")
     assert ended == "cap_hit, deadline at 1 steps"
     kinds = [kind for kind in facts.split() if kind != "notice"]
@@ -69,7 +69,7 @@ def test_under_trio_a_deadline_ends_a_tool_that_would_wait_for_a_day() -> None:
 
 
 @pytest.mark.skipif(find_spec("langgraph") is None, reason="needs LangGraph: pip install 'turnwright[examples]'")
-def test_a_node_of_langgraph_runs_a_turn_that_asks_and_hands_its_reason_to_the_edges() -> None:
+def test_langgraph_node_runs_a_turn_and_returns_the_reason() -> None:
     """An approved call runs once, though LangGraph runs its nodes again when it resumes."""
     files = ["old1.log", "old2.log", "old3.log", "old4.log"]
     assert printed("langgraph_node.py") == [

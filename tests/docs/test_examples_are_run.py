@@ -18,7 +18,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("page", "block"), EXAMPLES)
-def test_an_example_names_the_test_that_runs_it(page: Path, block: Block) -> None:
+def test_example_names_the_running_test(page: Path, block: Block) -> None:
     """The comment stands right above it: `tested by tests/...`, or `not run:` with the reason."""
     if any(re.match(r"not run: \w", comment) for comment in block.comments):
         return
@@ -30,6 +30,6 @@ def test_an_example_names_the_test_that_runs_it(page: Path, block: Block) -> Non
 
 
 @pytest.mark.parametrize(("page", "block"), EXAMPLES)
-def test_an_example_is_python(page: Path, block: Block) -> None:  # noqa: ARG001 (it names the test)
+def test_example_is_valid_python(page: Path, block: Block) -> None:  # noqa: ARG001 (it names the test)
     """Pieces of a coroutine are: they may await."""
     compile(block.text, "example", "exec", flags=ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -86,7 +86,7 @@ def test_a_turn_is_streamed_paused_answered_and_ended(server: Server) -> None:
     assert [seq for seq, kind, _ in rest if not kind.endswith("_delta")] == list(range(6, rest[-1][0] + 1))
 
 
-def test_who_disconnects_stops_nothing_and_attaches_again_without_a_gap(server: Server) -> None:
+def test_disconnecting_stops_nothing_and_reattaching_has_no_gap(server: Server) -> None:
     heard = server.events("POST", "/turns", take=1, prompt="Delete old.log")
     turn = heard[0][2]["turn"]
     rest = server.events("GET", f"/turns/{turn}/events", after=heard[0][0])
@@ -94,7 +94,7 @@ def test_who_disconnects_stops_nothing_and_attaches_again_without_a_gap(server: 
     assert rest[-1][1] == "paused"
 
 
-def test_what_is_refused_has_a_status_and_words(server: Server) -> None:
+def test_refused_request_has_a_status_and_a_message(server: Server) -> None:
     def refused(method: str, path: str, **body: JsonValue) -> tuple[int, str]:
         answer = server.client.request(method, path, json=body)
         return answer.status_code, answer.json()["detail"]
@@ -109,7 +109,7 @@ def test_what_is_refused_has_a_status_and_words(server: Server) -> None:
     assert (status, "aborted" in words) == (409, True)
 
 
-def test_a_paused_turn_survives_its_server(tmp_path: Path) -> None:
+def test_paused_turn_survives_the_server(tmp_path: Path) -> None:
     with serving(tmp_path / "turns.db") as server:
         heard = server.events("POST", "/turns", prompt="Delete old.log")
         server.process.send_signal(signal.SIGKILL)

@@ -123,26 +123,26 @@ SENTENCES: Final = {
 @pytest.mark.parametrize(
     ("page", "sentence"), [(page, sentence) for page, sentences in SENTENCES.items() for sentence in sentences]
 )
-def test_a_sentence_with_figures_says_what_was_measured(page: str, sentence: str) -> None:
+def test_sentence_with_figures_equals_the_measurement(page: str, sentence: str) -> None:
     assert " ".join(sentence.split()) in " ".join(text_of(page).split())
 
 
-def test_about_a_thousand_drivers_were_killed() -> None:
+def test_about_1000_drivers_were_killed() -> None:
     """The README gives this number in words."""
     assert about(KILLS, 1) == "1,000"
 
 
-def test_the_page_of_measurements_is_made_from_the_last_results() -> None:
+def test_page_of_measurements_equals_the_last_results() -> None:
     results = read()
     assert results is not None
     assert results_page(results) == text_of("bench/RESULTS.md")
 
 
-def test_the_last_proof_holds() -> None:
+def test_last_proof_holds() -> None:
     assert {check["verdict"] for check in PROOF["checks"]} == {"holds"}
 
 
-def test_as_many_faults_are_planted_as_the_page_says() -> None:
+def test_page_has_the_number_of_planted_faults() -> None:
     """Each by a test of its own, which pytest counts."""
     files = ("tests/proof/verify/test_planted_faults.py", "tests/testing/test_traces.py")
     asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
@@ -162,7 +162,7 @@ MEASURED: Final = {
 
 
 @pytest.mark.parametrize(("page", "heading"), MEASURED)
-def test_no_figure_of_a_measured_section_is_left_out(page: str, heading: str) -> None:
+def test_every_figure_of_a_measured_section_is_tested(page: str, heading: str) -> None:
     """A sentence above contains each figure, or the list of other digits does."""
     section = re.split(r"^#{2,4} ", text_of(page).split(f"# {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
     text = " ".join(re.sub(r"\]\([^)]*\)", "]", section).split())
@@ -171,5 +171,5 @@ def test_no_figure_of_a_measured_section_is_left_out(page: str, heading: str) ->
     assert re.findall(r"(?<![\w.])\d[\d.,]*", text) == []
 
 
-def test_a_page_is_there_for_every_list() -> None:
+def test_every_listed_page_exists() -> None:
     assert [page for page in SENTENCES if not Path(ROOT, page).is_file()] == []

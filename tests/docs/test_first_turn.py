@@ -14,7 +14,7 @@ JOURNAL = (DOCS / "assets" / "first-turn.jsonl").read_text(encoding="utf-8").spl
 DRAWING = (DOCS / "assets" / "first-turn.svg").read_text(encoding="utf-8")
 
 
-def test_the_drawing_has_the_states_and_the_words_of_the_page() -> None:
+def test_drawing_has_the_states_and_events_of_the_page() -> None:
     """The site loads nothing from another server, so it cannot draw Mermaid."""
     (mermaid,) = (block.text for block in blocks(PAGE) if block.language == "mermaid")
     arrows = re.findall(r"^    (\w+) --> (\w+): (.+)$", mermaid, re.MULTILINE)
@@ -25,7 +25,7 @@ def test_the_drawing_has_the_states_and_the_words_of_the_page() -> None:
     assert [words for _, _, words in arrows if words not in text] == []
 
 
-def test_the_journal_is_as_this_release_prints_it_and_holds() -> None:
+def test_journal_equals_the_output_of_the_current_release_and_holds() -> None:
     facts = []
     for line in JOURNAL:
         fields = json.loads(line)

@@ -204,12 +204,12 @@ def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
     assert second.process.wait(SOON) == 0
 
 
-def test_a_turn_goes_on_when_its_worker_is_killed_and_is_paused_and_answered(fleet: Fleet) -> None:
+def test_turn_survives_a_killed_worker_and_is_paused_and_answered(fleet: Fleet) -> None:
     """Workers that share nothing but PostgreSQL."""
     goes_on_when_a_worker_is_killed(fleet)
 
 
-def test_what_the_fleet_refuses_has_a_status_and_words(fleet: Fleet) -> None:
+def test_refused_request_has_a_status_and_a_message(fleet: Fleet) -> None:
     """Refusals need no worker, and neither does an abort of a turn that no worker has claimed."""
     for method, path in (("GET", ""), ("GET", "/events"), ("DELETE", "")):
         status, words = fleet.refuses(method, f"/turns/nothing{path}")
@@ -225,7 +225,7 @@ def test_what_the_fleet_refuses_has_a_status_and_words(fleet: Fleet) -> None:
     assert [kind for _, kind, _ in fleet.events(turn)][-1] == "turn_ended"
 
 
-def test_a_turn_outlives_the_api_that_took_it_in(fleet: Fleet, place: str, model: str) -> None:
+def test_turn_survives_the_accepting_api(fleet: Fleet, place: str, model: str) -> None:
     """A client that followed the turn attaches to another API, and misses no event."""
     with fleet_of(place, model) as other:
         turn = other.begin(prompt="Count")
@@ -237,7 +237,7 @@ def test_a_turn_outlives_the_api_that_took_it_in(fleet: Fleet, place: str, model
     assert heard[-1][1] == "turn_ended"
 
 
-def test_a_turn_goes_on_where_temporal_says_who_drives_it(place: str, model: str) -> None:
+def test_turn_is_driven_by_workers_chosen_by_temporal(place: str, model: str) -> None:
     """A worker that was killed is given up when it has been silent for ten seconds."""
     reason = TemporalServer.reason_missing()
     if reason is not None:

@@ -58,7 +58,7 @@ def shown_parts() -> list[tuple[str, Block]]:
     return found
 
 
-def test_the_page_shows_the_files_of_the_steps() -> None:
+def test_page_shows_the_files_of_the_steps() -> None:
     (first,) = (block for block in blocks_of(PAGE) if block.title)
     assert first.text == (EXAMPLE / first.title).read_text(encoding="utf-8")
     for name, block in shown_parts():
@@ -71,19 +71,19 @@ def test_the_page_shows_the_files_of_the_steps() -> None:
     ("command", "shown"),
     [one for block in blocks_of(PAGE) if block.language == "console" for one in commands_of(block)],
 )
-def test_a_command_prints_what_the_page_shows(command: str, shown: str) -> None:
+def test_command_prints_the_output_of_the_page(command: str, shown: str) -> None:
     assert printed_by(command) == shown
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
-def test_the_table_says_which_problems_a_step_solves(number: int) -> None:
+def test_table_names_the_problems_solved_by_each_step(number: int) -> None:
     solved = {problem for problem, said in SOLVED.items() if re.search(said, printed_by_all_of(STEPS[number]))}
     rows = [line.strip("| ").split(" | ") for line in text_of(PAGE).splitlines() if line.startswith("| ")]
     listed = {row[0]: row[number + 1] for row in rows if row[0] in SOLVED}
     assert listed == {problem: "yes" if problem in solved else "no" for problem in SOLVED}
 
 
-def test_the_loop_charges_twice_and_loses_the_conversation() -> None:
+def test_unprotected_loop_charges_twice_and_loses_the_conversation() -> None:
     """The first loop really has the failures: a crash duplicates work, and a failed tool breaks the messages."""
     printed = printed_by_all_of("step_0_loop.py")
     assert "the ledger has 2 charge(s)" in printed
@@ -92,5 +92,5 @@ def test_the_loop_charges_twice_and_loses_the_conversation() -> None:
     assert printed.count("TooManyCallsError") == 2
 
 
-def test_every_file_that_the_page_links_to_is_there() -> None:
+def test_every_linked_file_exists() -> None:
     assert missing_links(PAGE) == []

@@ -52,7 +52,7 @@ def cells_below(comment: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("block", "promised"), EXAMPLES)
-def test_an_example_prints_what_the_page_says(
+def test_example_prints_the_output_of_the_page(
     block: Block, promised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_every_argument_of_the_engine_is_explained() -> None:
     assert "(api/turnwright.md)" in text_of("engine.md")
 
 
-def test_every_error_that_leaves_the_engine_is_told() -> None:
+def test_every_error_raised_by_the_engine_is_mentioned() -> None:
     told = {name for row in cells_below("the errors") for name in re.findall(r"`(\w+)`", row[0])}
     public = {name: getattr(turnwright, name) for name in turnwright.__all__}
     errors = {name for name, one in public.items() if inspect.isclass(one) and issubclass(one, TurnwrightError)}
@@ -76,7 +76,7 @@ def test_every_error_that_leaves_the_engine_is_told() -> None:
     assert told == errors - {"TurnwrightError", "ToolError", "AgentFileError"} | {ValidationError.__name__}
 
 
-def test_every_event_of_the_table_is_one_of_the_code() -> None:
+def test_every_event_of_the_table_exists() -> None:
     rows = [[re.findall(r"`(\w+)`", cell) for cell in row[:2]] for row in cells_below("the events")]
     told = {name: kind for names, kinds in rows for name, kind in zip(names, kinds, strict=True)}
     pieces = {
@@ -94,7 +94,7 @@ def test_every_event_of_the_table_is_one_of_the_code() -> None:
     assert all(hasattr(events, known[name]) for name in others)
 
 
-def test_an_agent_file_is_listed_as_the_guide_shows(tmp_path: Path) -> None:
+def test_agent_file_is_listed_as_in_the_guide(tmp_path: Path) -> None:
     """Run the commands of `write-agents-in-markdown.md`; each prints more than the guide shows."""
     file, commands, *_ = blocks_of("how-to/write-agents-in-markdown.md")
     (tmp_path / "agents").mkdir()

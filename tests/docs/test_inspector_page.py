@@ -36,7 +36,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_here")
-async def test_the_mounted_inspector_is_entered_by_the_address_that_is_printed(
+async def test_mounted_inspector_opens_at_the_printed_address(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     app = example("server.py")["app"]
@@ -50,7 +50,7 @@ async def test_the_mounted_inspector_is_entered_by_the_address_that_is_printed(
 
 
 @pytest.mark.usefixtures("_here")
-async def test_the_server_that_takes_over_lets_in_its_own_operators() -> None:
+async def test_guarded_server_admits_only_the_own_operators() -> None:
     names = example("guarded.py")
     app, engine = names["app"], names["engine"]
     assert isinstance(app, FastAPI)
@@ -62,7 +62,7 @@ async def test_the_server_that_takes_over_lets_in_its_own_operators() -> None:
         assert (response.status_code, "content-security-policy" in response.headers) == (httpx.codes.OK, True)
 
 
-async def test_the_commands_and_the_flags_of_the_page_are_there() -> None:
+async def test_commands_and_flags_of_the_page_exist() -> None:
     commands = set(re.findall(r"(?<!from )\bturnwright (\w+)", text_of(PAGE)))
     assert commands <= PLACES.keys()
     source = "".join(map(inspect.getsource, (serve, server_options, options, demo)))

@@ -24,18 +24,18 @@ def broken(page: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_and_every_anchor_is_there(page: Path) -> None:
+def test_every_link_and_every_anchor_exists(page: Path) -> None:
     assert broken(page, page.read_text(encoding="utf-8")) == []
 
 
-def test_every_link_of_llms_txt_is_there() -> None:
+def test_every_link_of_llms_txt_exists() -> None:
     llms = DOCS / "llms.txt"
     found = links(llms.read_text(encoding="utf-8"))
     assert found
     assert [link for link in found if not (DOCS / link).is_file()] == []
 
 
-def test_a_broken_link_and_a_broken_anchor_are_found() -> None:
+def test_broken_link_and_broken_anchor_are_detected() -> None:
     text = (
         "# Here\n[a](none.md) [b](#there) [c](#here) [d](README.md#two-commands) [e](README.md#no)\n```\n[f](x)\n```\n"
     )

@@ -21,7 +21,7 @@ def run(example: str) -> str:
 EXAMPLE = PAGE.split("```python\n")[1].split("```", 1)[0]
 
 
-def test_the_example_prints_what_the_page_says() -> None:
+def test_example_prints_the_output_of_the_page() -> None:
     assert run(EXAMPLE) == PAGE.split("```text\n")[1].split("```", 1)[0]
 
 
@@ -39,5 +39,5 @@ def test_every_field_is_in_the_table_in_the_same_words() -> None:
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, flags=re.MULTILINE)) == dict(FIELDS)
 
 
-def test_the_options_are_told_with_their_choices() -> None:
+def test_options_are_listed_with_all_choices() -> None:
     assert f"`--log-format {'|'.join(LogFormat)}` and `--log-level {'|'.join(LogLevel)}`" in PAGE

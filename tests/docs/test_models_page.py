@@ -24,7 +24,7 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`(\w+)", cell)
 
 
-def test_every_flag_is_there_with_its_default() -> None:
+def test_every_flag_is_listed_with_the_default() -> None:
     told = {name: row[1] for row in table("Server capabilities") for name in names(row[0])}
     words = {"True": "yes", "False": "no", "None": "none", "effort": "`effort`", "frozenset()": "none"}
     expected = {field.name: words.get(str(field.default), str(field.default)) for field in fields(Capabilities)}
@@ -45,6 +45,6 @@ def test_every_keyword_of_the_clients_is_explained(client: type) -> None:
 
 
 @pytest.mark.parametrize(("keyword", "default"), re.findall(r"`(\w+_timeout)` \((\d+) (?:s|h)\)", PAGE))
-def test_the_times_of_the_page_are_the_defaults(keyword: str, default: str) -> None:
+def test_times_of_the_page_equal_the_defaults(keyword: str, default: str) -> None:
     seconds = inspect.signature(models.OpenAIChat).parameters[keyword].default
     assert seconds in {float(default), 3600 * float(default)}

@@ -18,22 +18,22 @@ def checks() -> dict[str, str]:
     return {name: command for name, _, command in rows[2:]}
 
 
-def test_the_picture_has_every_check_of_the_page() -> None:
+def test_picture_has_every_check_of_the_page() -> None:
     assert sorted(MADE["names"]()) == sorted(checks())
 
 
-def test_the_picture_is_fresh() -> None:
+def test_picture_is_fresh() -> None:
     assert MADE["drawing"]() == PICTURE
 
 
-def test_no_drawing_has_dark_colors_of_its_own_since_the_site_inverts_drawings_in_the_dark() -> None:
+def test_drawings_have_no_own_dark_colors() -> None:
     assert 'img[src$=".svg"]' in (ROOT / "docs" / "assets" / "extra.css").read_text("utf-8")
     drawings = [*(ROOT / "docs" / "assets").glob("*.svg"), *(ROOT / "diagrams").glob("*.svg")]
     assert drawings
     assert [drawing.name for drawing in drawings if "prefers-color-scheme" in drawing.read_text("utf-8")] == []
 
 
-def test_everything_that_is_ours_to_run_is_run_by_one_target() -> None:
+def test_single_target_runs_every_local_check() -> None:
     recipe = (ROOT / "Makefile").read_text("utf-8").split("\nproof-all:")[1].split("\n\n")[0]
     targets = {command for made in checks().values() for command in re.findall(r"make ([\w-]+)", made)}
     lines = [line for line in recipe.splitlines()[1:] if "pytest" not in line]

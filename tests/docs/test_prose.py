@@ -66,24 +66,24 @@ def options_of(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_that_is_named_exists_with_its_options(page: str) -> None:
+def test_every_named_command_exists_with_the_options(page: str) -> None:
     for name, *words in commands(TEXTS[page]):
         assert name in app.PLACES, name
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options_of(name), (name, words)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_file_of_ours_that_is_named_is_there(page: str) -> None:
+def test_every_named_file_of_ours_exists(page: str) -> None:
     named = [code for code in codes_in(TEXTS[page]) if re.fullmatch(r"(?:tests|bench|engine|states)/\S+\.\w+", code)]
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_python_is_shown_that_nobody_runs(page: str) -> None:
+def test_page_without_a_test_shows_no_python(page: str) -> None:
     assert "```python" not in TEXTS[page]
 
 
-def test_each_threat_says_what_is_done_and_names_a_test() -> None:
+def test_each_threat_has_a_mitigation_and_a_test() -> None:
     heads, *threats = table(section(TEXTS["security.md"], "Threats"))
     assert heads == ["threat", "what Turnwright does", "what is left to you", "tested in"]
     supply = next(row for row in threats if row[0].startswith("A dependency"))
@@ -93,7 +93,7 @@ def test_each_threat_says_what_is_done_and_names_a_test() -> None:
         assert row is supply or "](../tests/" in row[3], row
 
 
-def test_the_bounds_of_a_result_are_those_of_the_code() -> None:
+def test_bounds_of_a_result_equal_the_code() -> None:
     text, data, files = RESULT_LIMIT // 1024, STRUCTURED_LIMIT // 1024, FILES_LIMIT // 1024 // 1024
     said = f"text is cut at {text} KiB; data above {data} KiB and files above {files} MiB are left out"
     assert said in TEXTS["security.md"]
@@ -138,7 +138,7 @@ def test_comparison_names_where_others_are_ahead_with_sources() -> None:
     assert "StepPersistence" in rows["an interrupted call"][-1]
 
 
-def test_the_readme_says_of_the_others_what_the_page_says() -> None:
+def test_readme_comparison_equals_the_page() -> None:
     page = {row[0]: row for row in table(section(TEXTS["comparison.md"], "Agent frameworks"))}
     heads, *rows = table(section(README, "How it compares"))
     columns = {"LangGraph": "LangGraph, LangChain"}
@@ -150,7 +150,7 @@ def test_the_readme_says_of_the_others_what_the_page_says() -> None:
             assert re.split("[;:]", re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", full))[0] == cell, (row[0], head)
 
 
-def test_the_growth_of_the_disk_is_what_was_measured() -> None:
+def test_growth_of_the_disk_equals_the_measurement() -> None:
     page = " ".join(section(TEXTS["how-to/deploy.md"], "Size it").split())
     heads, *measured = table(section(RESULTS, "A step"))
     full = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
@@ -165,14 +165,14 @@ def test_the_growth_of_the_disk_is_what_was_measured() -> None:
     assert "100 MiB a process" in (DOCS / "evidence.md").read_text(encoding="utf-8")
 
 
-def test_the_reasons_to_watch_are_reasons() -> None:
+def test_reasons_to_watch_exist() -> None:
     rows = {row[0]: row[1:] for row in table(TEXTS["how-to/runbook.md"])}
     assert {*codes_in(rows["limits that are reached"][0])} == REASONS_OF[Outcome.CAP_HIT]
     assert {*codes_in(rows["outcomes by reason"][1])} <= {*map(str, EndReason), *map(str, Outcome)}
     assert codes_in(rows["[doom loops](../glossary.md#limits)"][0]) == [EndReason.DOOM_LOOP]
 
 
-def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
+def test_exit_codes_and_retries_equal_the_code() -> None:
     text = " ".join(TEXTS["how-to/deploy.md"].split())
     assert f"aborts the turn: exit code {codes.ABORTED}." in text
     assert f"has not ended: {codes.TERMINATED}." in text
@@ -181,7 +181,7 @@ def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
     assert f"attempt {Limits().max_retries + 1}\n" in text
 
 
-def test_the_errors_of_the_runbook_are_worded_as_they_are() -> None:
+def test_errors_of_the_runbook_equal_the_messages() -> None:
     text = TEXTS["how-to/runbook.md"]
     busy = SessionBusyError("s2", "88c6cfa421e0826a")
     assert f"turnwright: {busy_words(busy, '', driven=False, elsewhere=False)}\n" in text
@@ -191,7 +191,7 @@ def test_the_errors_of_the_runbook_are_worded_as_they_are() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_copy_of_the_file_alone_lacks_facts_and_the_ways_of_the_page_do_not(tmp_path: Path) -> None:
+async def test_plain_copy_of_a_store_lacks_facts_unlike_the_documented_ways(tmp_path: Path) -> None:
     path = tmp_path / "turns.db"
     async with Engine(model=ScriptedModel("It is."), store=SqliteStore(path)) as engine:
         await engine.run(Agent(name="Clerk"), "Is it?")

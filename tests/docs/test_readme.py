@@ -53,7 +53,7 @@ def run_the_example(folder: Path, *, answer: str) -> str:
     return printed
 
 
-def test_the_example_has_fifteen_lines_and_prints_what_the_readme_says(tmp_path: Path) -> None:
+def test_example_has_15_lines_and_prints_the_promised_output(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len([line for line in example.splitlines() if line]) == 15
     promised = re.search(r"it prints `(.+?)`", README)
@@ -103,12 +103,12 @@ def test_the_recording_is_a_finished_turn_and_names_no_machine() -> None:
     assert re.findall(r"/(?:home|root|tmp|work|Users)\b|@font-face", RECORDING) == []
 
 
-def test_five_features_have_one_link_each() -> None:
+def test_five_features_have_a_link_each() -> None:
     features = [line for line in README.split("## Features\n", 1)[1].splitlines() if line.startswith("- **")]
     assert [feature.count("](") for feature in features] == [1] * 5
 
 
-def test_every_file_that_the_readme_links_to_is_there() -> None:
+def test_every_file_linked_by_the_readme_exists() -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []

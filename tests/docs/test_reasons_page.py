@@ -14,12 +14,12 @@ SECTIONS = {
 }
 
 
-def test_every_reason_has_a_first_fix_below_its_outcome() -> None:
+def test_every_reason_has_a_first_fix_under_the_outcome() -> None:
     told = {name: set(fixes) for name, fixes in SECTIONS.items() if fixes}
     assert told == {f"Outcome `{outcome}`": set(map(str, reasons)) for outcome, reasons in REASONS_OF.items()}
 
 
-def test_every_reason_has_an_anchor_of_its_name() -> None:
+def test_every_reason_has_an_anchor_with_the_name() -> None:
     """No heading takes it away by coming before it."""
     headings = re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
     assert len(anchors(PAGE)) == len(headings)
@@ -33,7 +33,7 @@ def test_a_first_fix_says_more_than_the_table() -> None:
             assert len(fix) > len(REASONS[EndReason(reason)].next), reason
 
 
-def test_every_cause_has_its_row_with_what_the_chart_does_about_it() -> None:
+def test_every_cause_has_a_row_with_the_reaction_of_the_chart() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (yes|no) \| .+ \| `(\w+)` \|$", PAGE, re.MULTILINE)
     assert [(Cause(cause), may == "yes", EndReason(reason)) for cause, may, reason in rows] == [
         (cause, cause.may_pass, cause.reason) for cause in Cause

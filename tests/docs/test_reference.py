@@ -20,7 +20,7 @@ from reference_cli import commands_as_markdown
 OWN = frozenset({"turnwright.cli", "turnwright_inspector.tabs", "turnwright_proof.smt"})
 
 
-def test_what_is_made_from_the_code_is_fresh() -> None:
+def test_generated_pages_are_fresh() -> None:
     """`make reference` makes it: the API, the reasons, llms.txt."""
     made = [sys.executable, ".ci/make_reference.py", "--check"]
     ran = subprocess.run(made, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def listed(nav: object) -> set[str]:
     return {page for one in below for page in listed(one)}
 
 
-def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None:
+def test_navigation_and_pages_agree() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     nav = listed(yaml.load(text, Loader)["nav"])  # noqa: S506 (a safe one)
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
@@ -67,7 +67,7 @@ def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None
 DECISION: Final = re.compile(r'^<a id="(\d+)"></a>\n\n## (\d+)\. (.+)$', re.MULTILINE)
 
 
-def test_every_decision_has_its_number_as_anchor_and_is_in_the_index() -> None:
+def test_every_decision_has_a_numbered_anchor_and_is_in_the_index() -> None:
     """The index lists each theme, and below it the numbers of the theme's decisions in order."""
     folder = DOCS / "decisions"
     index = (folder / "README.md").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_the_site_shows_the_help_of_every_command() -> None:
     assert (DOCS / "cli.md").read_text(encoding="utf-8").count("\n<!-- commands: ") == 1
 
 
-def test_the_exit_codes_are_those_of_the_command_line() -> None:
+def test_exit_codes_equal_the_command_line() -> None:
     ended = {0, codes.FAILED, codes.CAP_HIT, codes.DOOM_LOOP, codes.ABORTED}
     table = (DOCS / "cli.md").read_text(encoding="utf-8").split("## Exit codes\n", 1)[1].split("\n## ", 1)[0]
     listed_codes = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}

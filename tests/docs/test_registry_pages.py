@@ -20,7 +20,7 @@ PAGES = pytest.mark.parametrize("page", ["add-a-provider.md", "add-a-store.md"])
 
 
 @PAGES
-def test_the_package_of_the_page_does_what_the_page_shows(tmp_path: Path, page: str) -> None:
+def test_package_of_the_page_prints_the_output_of_the_page(tmp_path: Path, page: str) -> None:
     code, project, shown = blocks_of(page)
     about = tomllib.loads(project.text)["project"]
     ((group, entries),) = about["entry-points"].items()

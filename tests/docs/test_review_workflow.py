@@ -20,7 +20,7 @@ def steps() -> dict[str, str]:
     return {step["name"]: step["run"] for step in flow["jobs"]["review"]["steps"] if "name" in step}
 
 
-def test_its_token_may_only_comment_and_it_knows_no_secret() -> None:
+def test_workflow_token_may_only_comment_and_no_secret_is_used() -> None:
     text = WORKFLOW.read_text("utf-8")
     flow = yaml.safe_load(text)
     assert flow["permissions"] == {"contents": "read"}
@@ -32,7 +32,7 @@ def test_its_token_may_only_comment_and_it_knows_no_secret() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(None in map(shutil.which, ("git", "bash")), reason="git or bash is missing")
-def test_its_commands_write_a_comment_and_check_the_pages(tmp_path: Path) -> None:
+def test_workflow_commands_write_a_comment_and_check_the_pages(tmp_path: Path) -> None:
     person = {f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     around = {

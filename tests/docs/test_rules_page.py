@@ -20,13 +20,13 @@ def test_links_are_found() -> None:
     assert list(cited(text)) == ["pairing", "sub-agents"]
 
 
-def test_every_rule_that_a_module_links_to_has_its_heading() -> None:
+def test_every_rule_linked_by_a_module_has_a_heading() -> None:
     headings = anchors(PAGE)
     missing = {path.name: set(cited(path.read_text(encoding="utf-8"))) - headings for path in SOURCES}
     assert {name: rules for name, rules in missing.items() if rules} == {}
 
 
-def test_every_rule_names_tests_that_exist() -> None:
+def test_every_rule_names_existing_tests() -> None:
     rules = re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
     assert [rule.split("\n")[0] for rule in rules if "\nTested by `tests/" not in rule] == []
     for name in re.findall(r"`(tests/[^`]+)`", PAGE):

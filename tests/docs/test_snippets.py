@@ -19,7 +19,7 @@ def python_of(page: str) -> list[str]:
     return [block.text for block in blocks(text) if block.language == "python" and here in block.comments]
 
 
-async def test_a_picture_goes_with_the_prompt(tmp_path: Path) -> None:
+async def test_picture_is_sent_with_the_prompt(tmp_path: Path) -> None:
     """The example of `docs/models.md`, with a picture where it looks for one."""
     picture = tmp_path / "screenshot.png"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n")

@@ -15,7 +15,7 @@ _LISTED = [value for name, value in vars(names).items() if name.isupper()]
 NAMES = sorted(name for one in _LISTED for name in (one.values() if isinstance(one, dict) else [one]))
 
 
-def test_the_example_prints_what_the_page_says() -> None:
+def test_example_prints_the_output_of_the_page() -> None:
     example = PAGE.split("```python\n")[1].split("```", 1)[0]
     promised = PAGE.split("```text\n")[1].split("```", 1)[0]
     ran = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, check=True)
@@ -23,18 +23,18 @@ def test_the_example_prints_what_the_page_says() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_is_told(name: str) -> None:
+def test_every_exported_name_is_mentioned(name: str) -> None:
     assert f"`{name}`" in PAGE
 
 
-def test_every_metric_is_told() -> None:
+def test_every_metric_is_mentioned() -> None:
     source = Path(sys.modules[Instruments.__module__].__file__ or "").read_text(encoding="utf-8")
     made = set(re.findall(r'"((?:gen_ai|turnwright)\.[a-z_.]+)"', source))
     assert len(made) == 7
     assert [name for name in made if f"| `{name}` |" not in PAGE] == []
 
 
-def test_nothing_is_told_that_there_is_not() -> None:
+def test_every_mentioned_name_exists() -> None:
     known = {f"gen_ai.client.inference.{part}.input_tokens" for part in ("operation", "usage")}
     known |= {*NAMES, "turnwright.otel", "turnwright.telemetry.Telemetry", "turnwright.turns"}
     known |= set(re.findall(r"^\| `(\S+)` \| `", PAGE, re.MULTILINE))

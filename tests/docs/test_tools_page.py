@@ -18,7 +18,7 @@ PAGE = (DOCS / "tools.md").read_text(encoding="utf-8")
 APPROVAL = (DOCS / "how-to" / "ask-a-person.md").read_text(encoding="utf-8")
 
 
-def test_the_example_prints_what_the_page_says() -> None:
+def test_example_prints_the_output_of_the_page() -> None:
     example = PAGE.split("```python\n")[1].split("```", 1)[0]
     promised = PAGE.split("```text\n")[1].split("```", 1)[0]
     ran = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, check=True)
@@ -26,7 +26,7 @@ def test_the_example_prints_what_the_page_says() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_function_of_the_page_decides_which_calls_need_approval() -> None:
+async def test_function_of_the_page_decides_about_approval() -> None:
     names: dict[str, object] = {}
     exec(APPROVAL.split("```python\n")[1].split("```", 1)[0], names)  # noqa: S102 (it is ours)
     refund, context = names["refund"], ToolContext(turn_id="t", call_id="c")
@@ -36,7 +36,7 @@ async def test_the_function_of_the_page_decides_which_calls_need_approval() -> N
 
 
 @pytest.mark.anyio
-async def test_the_page_approves_with_other_arguments() -> None:
+async def test_page_approves_with_other_arguments() -> None:
     names: dict[str, object] = {}
     for block in APPROVAL.split("```python\n")[1:3]:
         exec(block.split("```", 1)[0], names)  # noqa: S102 (it is ours)
@@ -57,9 +57,9 @@ def words_under(heading: str) -> set[str]:
     return set(re.findall(r"\w+", " ".join(re.findall(r"`(.+?)`", "".join(rows)))))
 
 
-def test_every_option_is_told() -> None:
+def test_every_option_is_mentioned() -> None:
     assert set(get_type_hints(ToolOptions)) <= words_under("Options")
 
 
-def test_everything_that_a_tool_is_given_is_told() -> None:
+def test_every_attribute_of_the_tool_context_is_mentioned() -> None:
     assert {name for name in dir(ToolContext) if not name.startswith("_")} <= words_under("Context")

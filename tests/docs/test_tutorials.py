@@ -100,7 +100,7 @@ def played(page: str, folder: Path, server: Server) -> Iterator[tuple[str, str, 
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_prints_what_the_page_shows(page: str, folder: Path, server: Server) -> None:
+def test_every_command_prints_the_output_of_the_page(page: str, folder: Path, server: Server) -> None:
     if "chat" in page:
         pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'turnwright[examples]'")
     ran = 0
@@ -121,7 +121,7 @@ def test_the_first_agent_asks_a_real_server(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_says_that_it_is_tested_and_every_linked_file_is_there(page: str) -> None:
+def test_every_block_names_a_test_and_every_linked_file_exists(page: str) -> None:
     blocks = [block for block in blocks_of(page) if block.language in ("python", "console")]
     assert [block for block in blocks if not block.comment] == []
     assert missing_links(page) == []
