@@ -9,7 +9,7 @@ from turnwright_states import Limits
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_limit_of_zero_is_not_the_nearest_one() -> None:
+async def test_limit_of_zero_is_never_the_nearest() -> None:
     """Nothing of it can be used; where it stopped the turn, that has been said already."""
     async with Engine(model=ScriptedModel("Hello.", repeat=True)) as engine:
         without_steps = await engine.run(Agent(name="A", steps=0), "hi")

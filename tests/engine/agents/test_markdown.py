@@ -42,7 +42,7 @@ def agent(front: str, body: str = "") -> Agent:
 # What is read.
 
 
-def test_a_file_with_one_agent() -> None:
+def test_file_may_hold_a_single_agent() -> None:
     text = "---\nname: Refactorer\nsteps: 5\n---\n\nYou refactor.\n\nCarefully.\n\n"
     assert parse_agents(text) == [Agent(name="Refactorer", steps=5, instructions="You refactor.\n\nCarefully.")]
 
@@ -129,7 +129,7 @@ conclude_tokens: 99
         ("# a comment\nsteps: 5 # five", Agent(name="A", steps=5)),
     ],
 )
-def test_front_matter_means_what_it_says(front: str, wanted: Agent) -> None:
+def test_front_matter_sets_the_fields_of_the_agent(front: str, wanted: Agent) -> None:
     assert agent(front) == wanted
 
 
@@ -193,13 +193,13 @@ NOT_CLOSED = f"the front matter that starts here is not closed: {FORM}"
         ("---\nname: A\n---\n```\n\n---\nname: B\n---\n", 4, "this code fence has no end"),
     ],
 )
-def test_what_only_looks_like_an_agent_is_never_swallowed(text: str, line: int, message: str) -> None:
+def test_malformed_agent_is_an_error_and_never_becomes_text(text: str, line: int, message: str) -> None:
     (one,) = problems(text)
     assert one.line == line
     assert one.message.startswith(message)
 
 
-def test_a_rule_without_a_blank_line_below_is_taken_for_an_agent_and_says_what_to_do() -> None:
+def test_rule_taken_for_an_agent_is_an_error_with_advice() -> None:
     first, second = problems("---\nname: A\n---\nText.\n\n---\nNote: be careful.\n\n---\n\nMore.")
     assert str(first) == (
         "AGENTS.md:6: name: is missing: every agent needs one; "
@@ -232,7 +232,7 @@ TAKEN = "AGENTS.md:2 has this name already: every agent needs one of its own"
         ),
     ],
 )
-def test_a_file_that_holds_no_usable_agents_says_what_is_expected(text: str, message: str) -> None:
+def test_file_without_usable_agents_is_refused_with_the_expected_form(text: str, message: str) -> None:
     assert [str(one) for one in problems(text)] == [message]
 
 
@@ -322,7 +322,7 @@ def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, messag
         (f"description: {'x' * 65_536}", 1, "is a front matter of more than 64 KiB: move text below it"),
     ],
 )
-def test_a_mistake_is_reported_where_it_stands(front: str, line: int, message: str) -> None:
+def test_mistake_is_reported_with_the_line_of_the_field(front: str, line: int, message: str) -> None:
     (one,) = problems(f"---\nname: A\n{front}\n---\nText.")
     assert str(one) == f"AGENTS.md:{line}: agent 'A': {message}"
 
@@ -378,7 +378,7 @@ tools: [read_file, 5]
     ]
 
 
-def test_a_problem_has_its_parts() -> None:
+def test_problem_has_file_line_agent_field_and_message() -> None:
     (one,) = problems("---\nname: A\nbudget:\n  cost: 0\n---\n")
     assert one == Problem(
         file="AGENTS.md", line=4, agent="A", field="budget.cost", message="must be a number above 0, not 0"
@@ -462,7 +462,7 @@ AGENTS: st.SearchStrategy[Agent] = st.fixed_dictionaries(
 
 
 @given(st.lists(AGENTS, min_size=1, max_size=3, unique_by=lambda one: one.name))
-def test_any_agents_that_are_written_as_front_matter_come_back_equal(agents: list[Agent]) -> None:
+def test_agents_survive_a_round_trip_through_front_matter(agents: list[Agent]) -> None:
     text = ""
     for one in agents:
         front = one.to_json()
@@ -490,7 +490,7 @@ def test_max_steps_is_read_as_steps_with_a_warning(caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_both_names_of_steps_may_stand_there_with_one_value() -> None:
+def test_both_names_of_steps_may_have_the_same_value() -> None:
     assert agent("steps: 5\nmaxSteps: 5") == Agent(name="A", steps=5)
     assert agent("steps: null\nmaxSteps: null") == Agent(name="A", steps=None)
 
@@ -524,7 +524,7 @@ def test_the_example_loads() -> None:
     assert all(set(one.tools or ()) <= offered for one in agents)
 
 
-def test_a_file_that_is_not_utf_8_names_the_byte(tmp_path: Path) -> None:
+def test_file_with_invalid_utf_8_is_refused_with_the_byte(tmp_path: Path) -> None:
     path = tmp_path / "AGENTS.md"
     path.write_bytes(b"---\nname: A\n---\nVoil\xe0.\n")
     assert failure(path) == f"{path}:4: is not UTF-8 text (byte 20): save it as UTF-8"
@@ -532,7 +532,7 @@ def test_a_file_that_is_not_utf_8_names_the_byte(tmp_path: Path) -> None:
     assert failure(path) == f"{path}:1: is not UTF-8 text (byte 0): save it as UTF-8"
 
 
-def test_a_file_that_is_not_there_is_a_directory_or_too_large_says_so(tmp_path: Path) -> None:
+def test_missing_or_too_large_file_or_directory_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "agents.md"
     assert failure(missing) == f"{missing}: there is no such file: name an agent file, or create this one"
     assert failure(tmp_path) == f"{tmp_path}: is a directory: name a file in it, such as AGENTS.md"
@@ -545,20 +545,20 @@ def test_a_file_that_is_not_there_is_a_directory_or_too_large_says_so(tmp_path: 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+def test_file_without_read_permission_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "AGENTS.md"
     path.write_text("---\nname: A\n---\n")
     path.chmod(0)
     assert failure(path) == f"{path}: may not be read: change its permissions"
 
 
-def test_an_empty_file_says_what_is_expected(tmp_path: Path) -> None:
+def test_empty_file_is_refused_with_the_expected_form(tmp_path: Path) -> None:
     path = tmp_path / "AGENTS.md"
     path.touch()
     assert failure(path) == f"{path}: is empty: {FORM}"
 
 
-def test_mistakes_of_all_files_are_reported_and_names_are_unique_across_them(tmp_path: Path) -> None:
+def test_mistakes_and_repeated_names_are_reported_across_files(tmp_path: Path) -> None:
     one, two, three = (tmp_path / name for name in ("one.md", "two.md", "none.md"))
     one.write_text("---\nname: A\nsteps: -1\n---\n")
     two.write_text("Two.\n\n---\nname: B\n---\n\n---\nname: A\n---\n")
@@ -575,7 +575,7 @@ def test_mistakes_of_all_files_are_reported_and_names_are_unique_across_them(tmp
 DIFFER = "the agents 'Abc', 'abc' differ only in case, and 'ABC' is none of them: write one exactly"
 
 
-def test_an_agent_is_found_by_its_name_or_by_the_only_one_like_it() -> None:
+def test_find_agent_matches_the_name_or_the_only_similar_name() -> None:
     agents = [Agent(name="Refactorer"), Agent(name="Explorer"), Agent(name="explorer")]
     assert find_agent(agents, "Refactorer") is agents[0]
     assert find_agent(agents, "refactorer") is agents[0]
@@ -590,7 +590,7 @@ def test_an_agent_is_found_by_its_name_or_by_the_only_one_like_it() -> None:
         ([], "A", "there is no agent 'A': no agent is loaded"),
     ],
 )
-def test_an_agent_that_is_not_found_lists_those_that_are(names: list[str], wanted: str, message: str) -> None:
+def test_find_agent_error_lists_the_existing_agents(names: list[str], wanted: str, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         find_agent([Agent(name=name) for name in names], wanted)
     assert str(raised.value) == message

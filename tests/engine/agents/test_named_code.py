@@ -58,14 +58,14 @@ def text(hooks: str, guardrails: str = "[]") -> str:
     return f"---\nname: Clerk\nhooks: {hooks}\nguardrails: {guardrails}\n---\nBe kind.\n"
 
 
-def test_names_are_imported(policy: str) -> None:
+def test_named_hooks_and_guardrails_are_imported(policy: str) -> None:
     (agent,) = parse_agents(text(f"[{policy}:strict, {policy}:Audit]", f"[{policy}:on_topic]"))
     assert [type(one).__name__ for one in agent.hooks] == ["after_model", "Audit"]
     assert len(agent.guardrails) == 1
     assert agent.to_journal(deps=False)["needs"] == ["guardrails", "hooks"]
 
 
-def test_the_function_that_chooses_tools_is_imported(policy: str) -> None:
+def test_prepare_tools_function_is_imported(policy: str) -> None:
     (agent,) = parse_agents(f"---\nname: Clerk\nprepare_tools: {policy}:choose\n---\nBe kind.\n")
     assert agent.to_journal(deps=False)["needs"] == ["prepare_tools"]
     for spec, problem in (
@@ -78,7 +78,7 @@ def test_the_function_that_chooses_tools_is_imported(policy: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_type_of_the_answer_and_its_validators_are_imported(policy: str) -> None:
+async def test_output_type_and_validators_are_imported(policy: str) -> None:
     keys = f"output_type: {policy}:Invoice\noutput_validators: [{policy}:positive]\noutput_mode: prompt"
     (agent,) = parse_agents(f"---\nname: Clerk\n{keys}\n---\nBe kind.\n")
     assert agent.to_journal(deps=False)["needs"] == ["output_type", "output_validators"]
@@ -99,7 +99,7 @@ async def test_the_type_of_the_answer_and_its_validators_are_imported(policy: st
         ("output_validators: [named_policy:nothing]", "is not a function, but 3"),
     ],
 )
-def test_a_wrong_type_of_answers_is_an_error_with_its_line(policy: str, keys: str, problem: str) -> None:
+def test_wrong_output_type_is_an_error_with_a_line(policy: str, keys: str, problem: str) -> None:
     with pytest.raises(AgentFileError) as raised:
         parse_agents(f"---\nname: Clerk\n{keys.replace('named_policy', policy)}\n---\nBe kind.\n")
     (found,) = raised.value.problems
@@ -107,7 +107,7 @@ def test_a_wrong_type_of_answers_is_an_error_with_its_line(policy: str, keys: st
 
 
 @pytest.mark.anyio
-async def test_they_act(policy: str) -> None:
+async def test_imported_hooks_and_guardrails_act(policy: str) -> None:
     (agent,) = parse_agents(text("[]", f"{policy}:on_topic"))
     turn = await Engine(model=ScriptedModel("Sunny.")).run(agent, "How is the weather?")
     assert (turn.outcome, turn.error) == (Outcome.FAILED, "on_topic: off topic")

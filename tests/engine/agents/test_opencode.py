@@ -41,7 +41,7 @@ def may(agent: Agent, *tools: str) -> list[str]:
 # What is read.
 
 
-def test_the_files_name_is_the_agents_and_the_text_its_instructions() -> None:
+def test_file_name_names_the_agent_and_text_is_the_instructions() -> None:
     agent = read("mode: subagent\nmodel: anthropic/claude-x\nsteps: 5")
     assert agent == Agent(
         name="review",
@@ -53,7 +53,7 @@ def test_the_files_name_is_the_agents_and_the_text_its_instructions() -> None:
     )
 
 
-def test_a_name_that_is_written_goes_before_the_files() -> None:
+def test_written_name_goes_before_the_file_name() -> None:
     assert read("name: Reviewer").name == "Reviewer"
 
 
@@ -61,7 +61,7 @@ def test_without_a_mode_an_agent_is_both() -> None:
     assert read("steps: 5").mode == "all"
 
 
-def test_without_a_description_it_is_nobodys_sub_agent(caplog: pytest.LogCaptureFixture) -> None:
+def test_agent_without_description_is_no_sub_agent(caplog: pytest.LogCaptureFixture) -> None:
     agent = parse_opencode_agent("You review.", PATH)
     assert agent is not None
     assert (agent.mode, agent.instructions) == ("primary", "You review.")
@@ -83,7 +83,7 @@ def test_windows_line_ends_and_a_byte_order_mark_are_accepted() -> None:
     assert agent == Agent(name="review", description="A", mode="all", steps=2, instructions="Text.")
 
 
-def test_an_agent_that_is_disabled_is_none_whatever_else_is_wrong() -> None:
+def test_disabled_agent_is_left_out_despite_other_mistakes() -> None:
     assert parse_opencode_agent("---\ndisable: true\nsteps: many\ntemperature: 1\n---\n", PATH) is None
     assert read("disable: false").name == "review"
 
@@ -97,18 +97,18 @@ def test_a_prompt_in_the_front_matter_is_used_if_there_is_no_text(caplog: pytest
 # Tools.
 
 
-def test_a_tool_that_is_false_is_taken_away_and_the_others_stay() -> None:
+def test_false_tool_is_taken_away_and_other_tools_stay() -> None:
     agent = read("tools:\n  bash: false\n  'mcp_*': false\n  mcp_ok: true")
     assert may(agent, "bash", "look", "mcp_a", "mcp_ok") == ["look", "mcp_ok"]
 
 
-def test_only_what_is_named_is_left_after_a_star() -> None:
+def test_after_a_false_star_only_named_tools_stay() -> None:
     agent = read("tools:\n  '*': false\n  look: true\n  webfetch: true")
     assert may(agent, "bash", "look", "webfetch") == ["look", "webfetch"]
     assert agent.tools_needed == ()
 
 
-def test_tools_that_are_true_change_nothing() -> None:
+def test_true_tools_change_nothing() -> None:
     assert read("tools:\n  bash: true\n  write: true").tools is None
 
 
@@ -116,12 +116,12 @@ def test_tools_that_are_true_change_nothing() -> None:
     ("theirs", "ours"),
     [("read", "read_file"), ("list", "list_files"), ("grep", "search_files"), ("question", "ask_user_input")],
 )
-def test_its_names_stand_for_our_tools_too(theirs: str, ours: str) -> None:
+def test_opencode_tool_names_stand_for_our_tools_too(theirs: str, ours: str) -> None:
     assert may(read(f"tools: {{{theirs}: false}}"), theirs, ours, "look") == ["look"]
 
 
 @pytest.mark.parametrize("front", ["tools: {write: false}", "permission: {edit: deny}"])
-def test_what_edits_is_one_group(front: str) -> None:
+def test_edit_rule_covers_all_editing_tools(front: str) -> None:
     assert may(read(front), "edit", "write", "patch", "multiedit", "look") == ["look"]
 
 
@@ -134,14 +134,14 @@ def test_permission_deny_alone_leaves_no_tool() -> None:
     assert may(read("permission: deny"), "bash", "read_file") == []
 
 
-def test_what_is_denied_for_some_uses_is_denied_altogether(caplog: pytest.LogCaptureFixture) -> None:
+def test_tool_denied_for_some_uses_is_denied_for_all(caplog: pytest.LogCaptureFixture) -> None:
     front = "permission: {bash: {'*': allow, 'git push *': deny}}"
     assert notes(front, caplog) == ["permission.bash: is denied for all uses: rules for single uses are not supported"]
     assert may(read(front), "bash", "look") == ["look"]
 
 
 @pytest.mark.parametrize("front", ["permission: {bash: ask}", "permission: {bash: {'*': ask, ls: allow}}"])
-def test_a_permission_that_asks_is_noted(front: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_permission_ask_is_ignored_with_a_note(front: str, caplog: pytest.LogCaptureFixture) -> None:
     assert notes(front, caplog) == [
         "permission.bash: `ask` is ignored: a tool itself decides whether it needs approval (`needs_approval`)"
     ]
@@ -151,7 +151,7 @@ def test_a_permission_that_asks_is_noted(front: str, caplog: pytest.LogCaptureFi
     ("action", "changed"),
     [("ask", {"doom_response": "ask"}), ("deny", {"doom_response": "stop"}), ("allow", {"doom_threshold": None})],
 )
-def test_permission_doom_loop_is_the_response_to_one(action: str, changed: dict[str, object]) -> None:
+def test_permission_doom_loop_sets_the_doom_loop_response(action: str, changed: dict[str, object]) -> None:
     agent = read(f"permission: {{doom_loop: {action}}}")
     assert (agent.overrides, agent.tools) == (changed, None)
 
@@ -170,7 +170,7 @@ def calls(agent: Agent, *names: str) -> list[str]:
     return [name for name in names if agent.may_use(name, delegates=True)]
 
 
-def test_permission_task_says_which_sub_agents_it_may_call(tmp_path: Path) -> None:
+def test_permission_task_limits_the_callable_sub_agents(tmp_path: Path) -> None:
     front = "mode: primary\npermission: {task: {'*': deny, 'do-*': allow, do-harm: deny}}"
     write(tmp_path, build=front, **{"do-good": "mode: subagent", "do-harm": "mode: subagent", "look": "mode: subagent"})
     build = next(agent for agent in load_opencode_agents(tmp_path) if agent.name == "build")
@@ -185,7 +185,7 @@ def test_task_denied_leaves_no_sub_agents(front: str, tmp_path: Path) -> None:
     assert (calls(build, "look"), may(build, "bash")) == ([], ["bash"])
 
 
-def test_a_sub_agent_calls_others_only_if_that_is_allowed_and_never_itself(tmp_path: Path) -> None:
+def test_sub_agent_calls_only_other_allowed_agents(tmp_path: Path) -> None:
     write(tmp_path, plan="permission: {task: allow}\nmode: subagent", look="mode: subagent", build="mode: primary")
     agents = {agent.name: agent for agent in load_opencode_agents(tmp_path)}
     assert [calls(agents[name], "plan", "look") for name in ("plan", "look", "build")] == [
@@ -195,13 +195,13 @@ def test_a_sub_agent_calls_others_only_if_that_is_allowed_and_never_itself(tmp_p
     ]
 
 
-def test_its_settings_of_the_model_are_ours() -> None:
+def test_opencode_model_settings_become_our_model_settings() -> None:
     agent = parse_opencode_agent("---\ndescription: d\ntemperature: 0.1\ntop_p: 1\n---\n", PATH)
     assert agent is not None
     assert agent.model_settings == ModelSettings(temperature=0.1, top_p=1)
 
 
-def test_a_mistake_in_a_setting_has_its_line() -> None:
+def test_mistake_in_a_model_setting_has_a_line() -> None:
     with pytest.raises(AgentFileError, match=r":3: .*model_settings.temperature: must be greater than or equal to 0"):
         parse_opencode_agent("---\ndescription: d\ntemperature: -1\n---\n", PATH)
 
@@ -217,9 +217,7 @@ def test_a_mistake_in_a_setting_has_its_line() -> None:
         ("reasoningEffort: high", "reasoningEffort: is ignored: opencode passes it to the provider"),
     ],
 )
-def test_what_cannot_be_honoured_is_noted_with_file_and_key(
-    front: str, note: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unsupported_key_is_noted_with_file_and_key(front: str, note: str, caplog: pytest.LogCaptureFixture) -> None:
     assert notes(front, caplog) == [note]
 
 
@@ -227,14 +225,14 @@ def test_what_cannot_be_honoured_is_noted_with_file_and_key(
     "front",
     ["apiKey: sk-live-123", "headers: {Authorization: Bearer sk-live-123}", "seed: 0123", "headers: [1, {a: 0x123}]"],
 )
-def test_a_value_that_is_not_passed_on_is_not_told(front: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_note_on_an_unsupported_key_leaves_out_the_value(front: str, caplog: pytest.LogCaptureFixture) -> None:
     """It may be somebody's secret, and it need not make sense."""
     key = front.partition(":")[0]
     assert notes(front, caplog) == [f"{key}: is ignored: opencode passes it to the provider"]
     assert not [record for record in caplog.records if "123" in record.getMessage()]
 
 
-def test_how_an_agent_is_shown_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_display_keys_are_ignored_silently(caplog: pytest.LogCaptureFixture) -> None:
     """`color: #FF5733` without quotes is a comment, and says nothing."""
     assert notes("color: #FF5733\nhidden: true", caplog) == []
 
@@ -274,7 +272,7 @@ def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, messag
     assert message in said
 
 
-def test_of_a_slip_the_key_alone_is_told() -> None:
+def test_note_on_a_misspelled_key_leaves_out_the_value() -> None:
     """A value may be a secret, so YAML's message about it is dropped."""
     (said,) = mistakes("---\ndescription: Reviews.\noption: {apiKey: 0x123}\n---\n")
     assert said == ":3: agent 'review': option: is unknown: did you mean `options`?"
@@ -285,17 +283,17 @@ def test_a_sub_agent_without_a_description_is_a_mistake() -> None:
     assert said == ":2: agent 'review': mode: 'subagent' needs a `description`: models choose a sub-agent by it"
 
 
-def test_a_prompt_that_names_a_file_is_not_read() -> None:
+def test_prompt_with_a_file_reference_is_refused() -> None:
     (said,) = mistakes("---\ndescription: A.\nprompt: '{file:./a.txt}'\n---\n")
     assert said == ":3: agent 'review': prompt: must be text: write it below the front matter"
 
 
-def test_a_front_matter_that_is_not_closed_is_a_mistake() -> None:
+def test_unclosed_front_matter_is_a_mistake() -> None:
     (said,) = mistakes("---\ndescription: A.\n")
     assert said == ":1: the front matter that starts here is not closed: write a line `---` below its keys"
 
 
-def test_what_the_limits_do_not_allow_is_left_to_them() -> None:
+def test_steps_above_the_ceiling_are_capped() -> None:
     """With a lower ceiling an agent's steps are cut, as everywhere."""
     agent = parse_opencode_agent("---\nsteps: 500\n---\n", PATH, limits=Limits.preset("opencode", ceiling=10))
     assert agent is not None
@@ -317,7 +315,7 @@ def test_any_text_is_an_agent_or_an_agent_file_error(text: str) -> None:
 # Folders.
 
 
-def test_a_later_folder_replaces_an_earlier_ones_namesake(tmp_path: Path) -> None:
+def test_later_folder_replaces_an_agent_of_the_same_name(tmp_path: Path) -> None:
     """So does one that disables it."""
     home = write(tmp_path / "home", a="steps: 1", b="steps: 1", c="steps: 1")
     project = write(tmp_path / "project", a="steps: 2", b="disable: true")
@@ -352,7 +350,7 @@ def test_mistakes_of_all_files_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deep", ["[" * 60_000, "{" * 60_000, "[{" * 30_000, "- " * 30_000, "a: b: " + "[" * 60_000])
-def test_what_is_nested_deep_is_refused_before_it_is_parsed(deep: str) -> None:
+def test_deep_nesting_is_refused_before_parsing(deep: str) -> None:
     """PyYAML's time grows with the square of the depth: 4 KB took two seconds, and this would take minutes."""
     (problem,) = mistakes(f"---\noptions: {deep}\n---\nYou review.")
     assert "is nested more than 8 deep" in problem or "is not YAML" in problem

@@ -46,7 +46,7 @@ def test_mistakes_are_errors_with_their_line() -> None:
     assert "`{{` has no `}}` in its line" in str(raised.value)
 
 
-def test_an_agent_of_a_file_is_a_template_only_if_its_text_has_braces() -> None:
+def test_agent_of_a_file_is_a_template_only_with_braces() -> None:
     assert agent("You serve {{ agent }}.").template
     assert not agent("You serve.").template
     assert agent("Write {{ jinja }}.", "template: false\n").instructions == "Write {{ jinja }}."
@@ -93,7 +93,7 @@ async def test_a_template_in_code_has_the_same_names(name: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_sub_agent_has_the_metadata_of_its_caller() -> None:
+async def test_sub_agent_has_the_metadata_of_the_caller() -> None:
     (helper,) = parse_agents(
         "---\nname: Helper\ndescription: helps\nmode: subagent\n---\nYou help {{ metadata.user }}."
     )

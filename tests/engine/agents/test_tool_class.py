@@ -18,7 +18,7 @@ def a_tool(*, read_only: bool | None) -> Tool:
 
 
 @given(st.lists(st.sampled_from([True, False, None])))
-def test_the_most_that_a_tool_may_do_makes_the_class(declared: list[bool | None]) -> None:
+def test_most_powerful_tool_decides_the_class(declared: list[bool | None]) -> None:
     """In any order and number."""
     one = class_of(a_tool(read_only=each) for each in declared)
     if any(each is False for each in declared):
@@ -29,7 +29,7 @@ def test_the_most_that_a_tool_may_do_makes_the_class(declared: list[bool | None]
         assert one == "default"
 
 
-def test_a_tool_that_says_nothing_is_not_known_to_read_only() -> None:
+def test_undeclared_tool_does_not_count_as_read_only() -> None:
     @tool
     def act() -> None: ...
 
