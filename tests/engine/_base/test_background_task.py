@@ -8,7 +8,7 @@ from turnwright._base.background_task import both
 pytestmark = pytest.mark.anyio
 
 
-async def test_both_run_at_the_same_time_and_give_their_results() -> None:
+async def test_both_tasks_run_at_once_and_return_results() -> None:
     here, there = anyio.Event(), anyio.Event()
 
     async def first() -> int:
@@ -25,7 +25,7 @@ async def test_both_run_at_the_same_time_and_give_their_results() -> None:
 
 
 @pytest.mark.parametrize("fails", ["first", "second"])
-async def test_an_error_of_either_cancels_the_other_and_is_raised_by_itself(fails: str) -> None:
+async def test_error_of_either_task_cancels_the_other_and_is_raised_alone(fails: str) -> None:
     began, ended = anyio.Event(), set[str]()
 
     async def task(name: str) -> None:

@@ -18,7 +18,7 @@ def engine() -> Engine:
 
 
 @pytest.mark.anyio
-async def test_a_stream_without_async_with_says_what_to_write() -> None:
+async def test_stream_without_async_with_is_refused_with_advice() -> None:
     async with engine() as opened:
         stream: Any = opened.stream(AGENT, "hi")
         with pytest.raises(TypeError, match=STREAM):
@@ -34,7 +34,7 @@ async def test_a_stream_without_async_with_says_what_to_write() -> None:
 
 
 @pytest.mark.anyio
-async def test_events_in_a_block_say_what_to_write() -> None:
+async def test_events_used_as_a_block_are_refused_with_advice() -> None:
     async with engine() as opened:
         handle = await opened.start(AGENT, "hi")
         await handle.result()
@@ -54,7 +54,7 @@ async def test_events_in_a_block_say_what_to_write() -> None:
         assert [event async for event in events] == []
 
 
-def test_a_stream_of_a_program_without_an_event_loop_says_so_too() -> None:
+def test_sync_stream_without_with_is_refused_with_advice() -> None:
     with engine() as opened:
         stream: Any = opened.stream_sync(AGENT, "hi")
         with pytest.raises(TypeError, match=r"^write `with engine.stream_sync\(...\) as events:` and in it `for event"):

@@ -40,13 +40,13 @@ class Square(Shape):
     """The length."""
 
 
-def test_the_text_below_an_attribute_is_its_own() -> None:
+def test_attribute_doc_is_the_text_below_the_attribute() -> None:
     expected = {"corners": "The number\nof corners.", "size": "The size.", "kinds": "Not a field."}
     assert attribute_docs(Shape) == expected
     assert attribute_docs(Square) == {"side": "The length."}, "what is inherited belongs to the other class"
 
 
-def test_without_source_there_is_none() -> None:
+def test_module_without_source_has_no_attribute_docs() -> None:
     namespace: dict[str, Any] = {"__name__": "nowhere"}
     exec('class Made:\n    a: int = 0\n    """Not to be read."""\n', namespace)  # noqa: S102 (code without a file)
     linecache.checkcache()
@@ -54,17 +54,17 @@ def test_without_source_there_is_none() -> None:
     assert attribute_docs(int) == {}
 
 
-def test_a_json_schema_tells_them_also_of_inherited_fields() -> None:
+def test_json_schema_describes_fields_and_inherited_fields() -> None:
     properties = Square.model_json_schema()["properties"]
     assert properties["side"]["description"] == "The length."
     assert properties["corners"]["description"] == "The number\nof corners."
     assert "description" not in properties["name"]
 
 
-def test_what_a_field_refers_to_says_the_same_once() -> None:
+def test_referenced_type_is_described_once() -> None:
     assert "description" not in Shape.model_json_schema()["properties"]["extent"]
 
 
-def test_the_schemas_of_agents_and_their_settings_have_them() -> None:
+def test_schemas_of_agents_and_settings_describe_every_property() -> None:
     assert Agent.model_json_schema()["properties"]["model"]["description"].startswith("The model's id; None means")
     assert all("description" in one for one in AgentSetting.model_json_schema()["properties"].values())

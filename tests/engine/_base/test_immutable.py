@@ -194,7 +194,7 @@ async def drive(stage: Stage) -> tuple[Engine, TurnResult]:
 
 
 @pytest.mark.anyio
-async def test_what_was_asked_is_what_is_shown_approved_run_journaled_and_sent() -> None:
+async def test_call_stays_the_same_from_request_to_journal_and_model() -> None:
     stage = Stage()
     engine, turn = await drive(stage)
     assert turn.text == "Done."
@@ -221,7 +221,7 @@ async def test_what_was_asked_is_what_is_shown_approved_run_journaled_and_sent()
 
 
 @pytest.mark.anyio
-async def test_what_is_read_from_a_journal_cannot_be_changed_either() -> None:
+async def test_fact_read_from_a_journal_is_immutable() -> None:
     stage = Stage()
     engine, turn = await drive(stage)
     before = [fact.payload() for _, fact in await engine.store.facts(turn.id)]
@@ -236,7 +236,7 @@ async def test_what_is_read_from_a_journal_cannot_be_changed_either() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), json_values(), max_size=4))
-def test_a_frozen_value_is_equal_and_a_thawed_one_is_ones_own(value: dict[str, Any]) -> None:
+def test_frozen_value_equals_the_source_and_thaws_to_a_copy(value: dict[str, Any]) -> None:
     kept = frozen(value)
     written = json.dumps(value)
     assert kept == value
@@ -252,7 +252,7 @@ def test_a_frozen_value_is_equal_and_a_thawed_one_is_ones_own(value: dict[str, A
     assert pickle.loads(pickle.dumps(kept)) == value  # noqa: S301 (it was written right here)
 
 
-def test_depth_is_no_bound() -> None:
+def test_depth_of_a_frozen_value_is_unbounded() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]

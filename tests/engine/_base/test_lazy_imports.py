@@ -20,17 +20,17 @@ def output(code: str) -> str:
     return ran.stdout.strip()
 
 
-def test_a_late_name_is_what_its_module_has() -> None:
+def test_lazy_name_is_the_object_of_the_module() -> None:
     assert turnwright.load_agents is turnwright.agents.markdown.load_agents
     assert turnwright.model.OpenAIChat is turnwright.model.openai_chat.client.OpenAIChat
     assert turnwright.store.SqliteStore is turnwright.store.sqlite.store.SqliteStore
 
 
-def test_a_late_name_is_looked_up_once() -> None:
+def test_lazy_name_is_looked_up_once() -> None:
     assert output("import turnwright; turnwright.Compact; print('Compact' in vars(turnwright))") == "True"
 
 
-def test_a_late_name_is_listed_before_anybody_asked_for_it() -> None:
+def test_lazy_name_is_listed_before_the_first_use() -> None:
     code = "import turnwright; print('Compact' in dir(turnwright), 'Compact' in vars(turnwright))"
     assert output(code) == "True False"
 
@@ -40,7 +40,7 @@ def test_all_of_a_package_can_be_imported_at_once() -> None:
     assert output(code) == "Compact OpenAIChat"
 
 
-def test_a_name_that_is_not_there_is_an_error_like_any_other() -> None:
+def test_missing_name_is_an_ordinary_import_error() -> None:
     get, _ = lazy_imports("turnwright", {"Certificate": ".certificate"})
     with pytest.raises(AttributeError, match="module 'turnwright' has no attribute 'Bogus'") as raised:
         get("Bogus")
@@ -49,7 +49,7 @@ def test_a_name_that_is_not_there_is_an_error_like_any_other() -> None:
     assert output(code) == "turnwright.model cannot import name 'Bogus'"
 
 
-def test_what_is_missing_is_said_to_whoever_asks_for_what_needs_it() -> None:
+def test_missing_dependency_is_reported_at_each_import() -> None:
     code = (
         "import sys; sys.modules['sqlite3'] = None\n"
         "from turnwright import Engine; Engine(store='memory:')\n"

@@ -8,7 +8,7 @@ from turnwright._base.background_task import NO_CONTEXT
 
 
 @pytest.mark.anyio
-async def test_it_gives_nothing_and_passes_errors_on() -> None:
+async def test_no_context_yields_none_and_passes_errors_on() -> None:
     with NO_CONTEXT as entered, NO_CONTEXT as again:
         assert (entered, again) == (None, None)
     async with NO_CONTEXT as entered:
@@ -20,7 +20,7 @@ async def test_it_gives_nothing_and_passes_errors_on() -> None:
             raise KeyError
 
 
-def test_a_block_that_runs_keeps_no_object_for_it() -> None:
+def test_no_context_block_keeps_no_reference() -> None:
     before = sys.getrefcount(NO_CONTEXT)
     with NO_CONTEXT:
         assert sys.getrefcount(NO_CONTEXT) == before

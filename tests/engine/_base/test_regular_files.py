@@ -71,7 +71,7 @@ def _back() -> object:
 
 
 @EACH_READER
-def test_what_is_no_regular_file_is_a_mistake_at_once(
+def test_irregular_file_is_refused_at_once(
     tmp_path: Path, make: Callable[[Path], None], name: str, read: Callable[[Path], object]
 ) -> None:
     path = tmp_path / name
@@ -88,7 +88,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize(("name", "act"), WRITERS.values(), ids=WRITERS)
-def test_nothing_is_written_to_what_is_no_regular_file(
+def test_irregular_file_is_never_written_to(
     tmp_path: Path, make: Callable[[Path], None], name: str, act: Callable[[Path], object]
 ) -> None:
     path = tmp_path / name

@@ -24,7 +24,7 @@ def shown(schema: Mapping[str, object]) -> list[str]:
     return sorted(str(one) for one in dangling_refs(schema))
 
 
-def test_a_remote_reference_is_found_with_its_path() -> None:
+def test_remote_reference_is_reported_with_a_path() -> None:
     schema = {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": REMOTE}]}}}
     what = "is in another document, which is not fetched: copy it into this one, under $defs"
     assert shown(schema) == [f"properties.a.anyOf.1.$ref: '{REMOTE}' {what}"]
@@ -49,7 +49,7 @@ def test_a_pointer_and_an_anchor_without_a_target_are_found() -> None:
         {"allOf": [{"type": "object"}], "$ref": "#/allOf/0"},
     ],
 )
-def test_a_reference_within_the_document_is_none_of_them(schema: dict[str, JsonValue]) -> None:
+def test_reference_within_the_document_is_no_fault(schema: dict[str, JsonValue]) -> None:
     assert dangling_refs(schema) == []
     list(Draft202012Validator(schema).iter_errors({}))
 
@@ -88,7 +88,7 @@ SCHEMAS: st.SearchStrategy[dict[str, object]] = st.deferred(
 
 
 @given(SCHEMAS)
-def test_it_agrees_with_the_library_about_every_reference(schema: dict[str, object]) -> None:
+def test_references_resolve_exactly_as_in_jsonschema(schema: dict[str, object]) -> None:
     ids = json.dumps(schema).count('"$id"')
     if ids > 1:  # two documents of one name: the library takes either
         return
@@ -109,7 +109,7 @@ def test_it_agrees_with_the_library_about_every_reference(schema: dict[str, obje
 
 
 @given(SCHEMAS)
-def test_without_them_nothing_dangles_that_dangled(schema: dict[str, object]) -> None:
+def test_schema_without_dangling_references_gains_no_new_fault(schema: dict[str, object]) -> None:
     found = dangling_refs(schema)
     mended = without_refs(schema, found)
     assert not {one.path for one in dangling_refs(mended)} & {one.path for one in found}
@@ -151,7 +151,7 @@ DRAFTS = (
 
 
 @given(LOOSE)
-def test_schema_that_some_draft_allows_has_no_invalid_keyword(schema: dict[str, Any]) -> None:
+def test_schema_allowed_by_some_draft_has_no_invalid_keyword(schema: dict[str, Any]) -> None:
     if any(draft.is_valid(schema) for draft in DRAFTS):
         assert invalid_keyword(schema) is None
 
@@ -173,7 +173,7 @@ def test_schema_that_some_draft_allows_has_no_invalid_keyword(schema: dict[str, 
         ({"properties": None}, "properties: None is not an object of schemas"),
     ],
 )
-def test_invalid_keyword_is_named_with_its_place(schema: dict[str, object], fault: str) -> None:
+def test_invalid_keyword_is_named_with_a_path(schema: dict[str, object], fault: str) -> None:
     assert invalid_keyword(schema) == fault
     with pytest.raises(SchemaError):
         Draft202012Validator.check_schema(schema)

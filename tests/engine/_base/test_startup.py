@@ -27,7 +27,7 @@ SCRIPT = "from turnwright.cli import main\n\nmain()\n"
 
 
 @pytest.mark.parametrize("how", ["-m turnwright", "turnwright", "turnwright.exe"])
-def test_ctrl_c_before_anything_else_is_imported_ends_the_process_without_a_traceback(tmp_path: Path, how: str) -> None:
+def test_ctrl_c_during_early_imports_ends_without_a_traceback(tmp_path: Path, how: str) -> None:
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     (hooks / "sitecustomize.py").write_text(PRESSES)
@@ -44,13 +44,13 @@ def test_ctrl_c_before_anything_else_is_imported_ends_the_process_without_a_trac
     assert done.stdout.startswith("pressed before ")
 
 
-def test_a_program_that_embeds_the_package_keeps_its_own_ctrl_c() -> None:
+def test_embedding_program_keeps_the_ctrl_c_handler() -> None:
     code = "import signal, turnwright; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 
 
-def test_the_first_module_loads_nothing_that_the_interpreter_has_not_loaded() -> None:
+def test_startup_module_loads_only_preloaded_modules() -> None:
     code = (
         "import sys\n"
         f"text, before = open({startup.__file__!r}, encoding='utf-8').read(), set(sys.modules)\n"

@@ -48,12 +48,12 @@ def test_cut_utf8_leaves_out_half_a_character() -> None:
     assert cut_utf8("aé".encode(), 2) == "a"
 
 
-def test_collapse_controls_replaces_what_terminals_obey() -> None:
+def test_collapse_controls_replaces_control_characters() -> None:
     assert collapse_whitespace(" a\x1b\n\tb ") == "a\x1b b"
     assert collapse_controls(" a\x1b\n\tb\0") == "a b"
 
 
 @given(st.text(st.characters()))
-def test_escape_unprintable_returns_one_printable_line(text: str) -> None:
+def test_escape_unprintable_returns_a_printable_line(text: str) -> None:
     assert escape_unprintable(text).isprintable()
     assert escape_unprintable("a\nb") == r"a\nb"
