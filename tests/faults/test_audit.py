@@ -74,7 +74,7 @@ def changed(seen: Seen, kind: type[f.Fact], **fields: object) -> Seen:
 EVERYTHING = replace(PLAN, number=1, features=frozenset(FEATURES))
 
 
-def test_a_trial_with_every_feature_that_went_well_has_no_fault(tmp_path: Path) -> None:
+def test_sound_trial_with_every_feature_has_no_fault(tmp_path: Path) -> None:
     """Its hooks and guardrails are asked, its conversation is compacted, and it has a typed answer or none."""
     seen = anyio.run(go_well, tmp_path, EVERYTHING)
     assert faults(seen) == {}
@@ -86,7 +86,7 @@ def test_a_trial_with_every_feature_that_went_well_has_no_fault(tmp_path: Path) 
     }
 
 
-def test_a_trial_that_went_well_has_no_fault(seen: Seen) -> None:
+def test_sound_trial_has_no_fault(seen: Seen) -> None:
     found = audit(seen)
     assert faults(seen) == {}
     assert (found.ending, found.executions, found.requests, found.answers) == ("finished/answered", 3, 4, 1)
@@ -120,11 +120,11 @@ LOST, AGAIN, UNCLAIMED, TWICE, NEITHER, UNPAIRED, ANSWERS, UNTOLD, OTHERS, WORDS
         (lambda seen: changed(seen, f.Answered, interrupt="other-1"), {LOST, ANSWERS, UNTOLD, OTHERS}),
     ],
 )
-def test_a_planted_fault_is_found(seen: Seen, plant: Callable[[Seen], Seen], claims: set[str]) -> None:
+def test_planted_fault_is_detected(seen: Seen, plant: Callable[[Seen], Seen], claims: set[str]) -> None:
     assert faults(plant(seen)).keys() == claims
 
 
-def test_a_second_answer_to_one_interrupt_is_found(seen: Seen) -> None:
+def test_second_answer_to_an_interrupt_is_detected(seen: Seen) -> None:
     place = place_of(seen, f.Answered)
     facts = [fact for _, fact in seen.facts]
     facts.insert(place, facts[place])
@@ -132,7 +132,7 @@ def test_a_second_answer_to_one_interrupt_is_found(seen: Seen) -> None:
     assert any("was answered 2 times" in fault for fault in faults(twice)[ANSWERS])
 
 
-def test_a_driver_that_runs_a_tool_when_another_has_the_turn_is_found(seen: Seen) -> None:
+def test_driver_running_a_tool_without_the_claim_is_detected(seen: Seen) -> None:
     """Even if it had written the start to the journal before."""
     first = next(place for place, line in enumerate(seen.lines) if line.words[3:] == ("start",))
     lines = list(seen.lines)

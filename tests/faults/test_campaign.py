@@ -25,7 +25,7 @@ def faults(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=ROOT)
 
 
-def test_nothing_happens_that_must_not_on_sqlite(tmp_path: Path) -> None:
+def test_small_campaign_on_sqlite_has_no_fault(tmp_path: Path) -> None:
     """And the report and the page are written."""
     report, page = tmp_path / "report.json", tmp_path / "page.md"
     page.write_text(PAGE)
@@ -42,7 +42,7 @@ def test_nothing_happens_that_must_not_on_sqlite(tmp_path: Path) -> None:
     assert page.read_text().endswith("after\n")
 
 
-def test_nothing_happens_that_must_not_on_postgres(tmp_path: Path) -> None:
+def test_small_campaign_on_postgres_has_no_fault(tmp_path: Path) -> None:
     reason = PostgresServer.reason_missing()
     if reason is not None:
         pytest.skip(reason)
@@ -54,7 +54,7 @@ def test_nothing_happens_that_must_not_on_postgres(tmp_path: Path) -> None:
     assert told.stores["postgres"].recoveries >= 4
 
 
-def test_one_trial_is_shown_with_its_plan_its_witness_and_its_journal() -> None:
+def test_single_trial_is_shown_with_plan_witness_and_journal() -> None:
     ran = faults("--seed", "11", "--trial", "3")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("Plan(seed=11, number=3, ")
@@ -62,17 +62,17 @@ def test_one_trial_is_shown_with_its_plan_its_witness_and_its_journal() -> None:
     assert "   1  turn_started    {" in ran.stdout
 
 
-def test_a_page_without_marks_is_refused() -> None:
+def test_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="must have <!-- campaign --> and <!-- /campaign --> once"):
         put_into("a page", FaultReport(version="1", seed=1, stores={}))
 
 
-def test_a_number_makes_always_the_same_trial_and_others_make_others() -> None:
+def test_trial_number_determines_the_trial() -> None:
     assert Plan.of(1, 2) == Plan.of(1, 2)
     assert len({repr(Plan.of(1, number)) for number in range(100)} | {repr(Plan.of(2, 2))}) == 101
 
 
-def test_trials_are_of_many_sorts() -> None:
+def test_trials_cover_many_kinds() -> None:
     """Every way to die, every tool, each of the limits, and every feature of an agent."""
     plans = [Plan.of(1, number) for number in range(300)]
     kills = [kill for plan in plans for kill in plan.kills]
@@ -90,7 +90,7 @@ def test_trials_are_of_many_sorts() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_turn_whose_maker_was_killed_before_it_could_say_so_is_found_in_the_store(tmp_path: Path) -> None:
+async def test_turn_with_a_killed_creator_is_found_in_the_store(tmp_path: Path) -> None:
     """Else the next process would begin a second turn, and the audit would take the two for one."""
     address = f"sqlite:///{tmp_path}/turns.db"
     assert await made_turn(address) == ""

@@ -28,7 +28,7 @@ def results(turn: TurnResult) -> list[CallStatus]:
     return [part.status for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
 
 
-async def test_a_jump_costs_a_turn_no_time_and_wins_it_none(store: Store) -> None:
+async def test_clock_jump_neither_costs_nor_saves_turn_time(store: Store) -> None:
     """Its seconds are measured by a clock that does not jump."""
     clock = JumpingClock()
 
@@ -51,7 +51,7 @@ async def test_a_jump_costs_a_turn_no_time_and_wins_it_none(store: Store) -> Non
         assert replay(facts).check.verdict is Verdict.HOLDS
 
 
-async def test_turns_stay_in_the_order_in_which_they_were_made(store: Store) -> None:
+async def test_turns_keep_the_order_of_creation(store: Store) -> None:
     """Also those of a session, each of which continues what was said in the ones before."""
     clock, model = JumpingClock(), ScriptedModel("one", "two", "three")
     async with Engine(model=model, store=store, now=clock) as engine:
@@ -66,9 +66,7 @@ async def test_turns_stay_in_the_order_in_which_they_were_made(store: Store) -> 
 
 
 @pytest.mark.parametrize(("jump", "status"), [(DAY, CallStatus.REJECTED), (-DAY, CallStatus.OK)])
-async def test_an_interrupt_expires_by_the_clock_on_the_wall_and_by_nothing_else(
-    store: Store, jump: float, status: CallStatus
-) -> None:
+async def test_interrupt_expires_only_by_the_wall_clock(store: Store, jump: float, status: CallStatus) -> None:
     """Forward, its time is over at the next touch. Back, it can be answered for longer, and is not denied."""
     clock = JumpingClock()
 

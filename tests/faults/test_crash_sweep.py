@@ -165,16 +165,14 @@ def place(request: pytest.FixtureRequest) -> Callable[[], Store]:
     return opens
 
 
-async def test_the_turn_has_as_many_appends_as_are_swept() -> None:
+async def test_number_of_appends_equals_the_sweep() -> None:
     store = FaultyStore(MemoryStore())
     turn = await undisturbed(World(idempotent=False), store)
     assert (turn.outcome, turn.text, turn.steps, store.appends) == (Outcome.FINISHED, "Done.", 4, APPENDS)
 
 
 @pytest.mark.parametrize(("place", "at", "after"), SWEEP, indirect=["place"])
-async def test_with_tools_that_may_run_again_the_transcript_is_the_same(
-    at: int, after: bool, place: Callable[[], Store]
-) -> None:
+async def test_rerunnable_tools_give_the_same_transcript(at: int, after: bool, place: Callable[[], Store]) -> None:
     """And nothing that had finished runs again."""
     plain = await undisturbed(World(idempotent=True), MemoryStore())
     world, first = World(idempotent=True), place()
@@ -196,7 +194,7 @@ async def test_with_tools_that_may_run_again_the_transcript_is_the_same(
     await second.aclose()
 
 
-async def test_a_crash_when_the_turn_was_made_leaves_a_turn_that_goes_on(place: Callable[[], Store]) -> None:
+async def test_crash_at_the_creation_leaves_a_resumable_turn(place: Callable[[], Store]) -> None:
     """Its first facts are written with it; there is no transaction before that one to crash at."""
     world, first = World(idempotent=False), place()
     store = DiesAtBirth(first)
@@ -211,9 +209,7 @@ async def test_a_crash_when_the_turn_was_made_leaves_a_turn_that_goes_on(place: 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, APPENDS + 1))
-async def test_with_other_tools_only_what_was_running_is_unknown(
-    at: int, after: bool, sqlite: Callable[[], Store]
-) -> None:
+async def test_running_calls_of_other_tools_are_unknown(at: int, after: bool, sqlite: Callable[[], Store]) -> None:
     """Nothing runs twice, and what had not started runs."""
     plain = await undisturbed(World(idempotent=False), MemoryStore())
     world, first = World(idempotent=False), sqlite()
@@ -249,7 +245,7 @@ async def test_a_crash_during_a_model_call_costs_a_retry(at: int) -> None:
     assert (next_fact.cause, next_fact.retry, next_fact.attempt) == (Cause.CRASH, True, 1)
 
 
-async def test_a_process_that_dies_at_the_same_call_again_and_again_ends_the_turn() -> None:
+async def test_process_dying_at_the_same_call_repeatedly_ends_the_turn() -> None:
     """Bounded by `max_retries`, whatever starts the process anew."""
     memory, world, limits = MemoryStore(), World(idempotent=False), Limits(max_retries=2)
     store = FaultyStore(memory, at=1)
@@ -272,7 +268,7 @@ async def test_a_process_that_dies_at_the_same_call_again_and_again_ends_the_tur
 
 
 @pytest.mark.parametrize("at", range(1, APPENDS + 1))
-async def test_a_store_that_fails_once_leaves_a_turn_that_can_be_taken_up(at: int) -> None:
+async def test_single_store_failure_leaves_a_resumable_turn(at: int) -> None:
     """The disk was full for a moment: the driver writes nothing more, and releases the turn.
 
     Its work is lost with the append, as after a crash, and the next driver accounts for it.
@@ -290,7 +286,7 @@ async def test_a_store_that_fails_once_leaves_a_turn_that_can_be_taken_up(at: in
     assert shown(turn) == shown(plain)
 
 
-async def test_two_results_at_once_and_a_store_that_fails_at_the_first() -> None:
+async def test_second_of_two_simultaneous_results_is_not_written() -> None:
     """The second is not written either: its facts would speak of a state that the journal never reached."""
     memory = MemoryStore()
     store = FaultyStore(memory, at=f.CallSettled, heals=True)

@@ -74,7 +74,7 @@ async def undisturbed() -> tuple[TurnResult, int]:
     return await engine(store).run(AGENT, "Write two notes."), store.appends
 
 
-async def test_the_turn_compacts_refuses_and_answers() -> None:
+async def test_turn_compacts_refuses_and_answers() -> None:
     turn, _ = await undisturbed()
     assert (turn.outcome, turn.output) == (Outcome.FINISHED, Report(notes=12))
     assert SUMMARY not in str(turn.messages)
@@ -82,7 +82,7 @@ async def test_the_turn_compacts_refuses_and_answers() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_turn_that_dies_at_any_append_ends_the_same(*, after: bool) -> None:
+async def test_turn_with_a_death_at_any_append_ends_the_same(*, after: bool) -> None:
     """The same transcript, the same answer, every hash right, and the journal replays."""
     whole, appends = await undisturbed()
     for at in range(1, appends + 1):

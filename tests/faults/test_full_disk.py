@@ -57,7 +57,7 @@ class World:
 
 
 @pytest.mark.parametrize("free", [0, 1, 100, 4096, 5000])
-async def test_the_engine_says_so_and_goes_on_when_there_is_space(tmp_path: Path, free: int) -> None:
+async def test_full_disk_is_reported_and_the_turn_continues_later(tmp_path: Path, free: int) -> None:
     """Wherever the write is cut off. What the tool did is lost with its append, as in a crash, and it is unknown."""
     path = tmp_path / "turns.db"
     world = World(path, free)
@@ -79,7 +79,7 @@ async def test_the_engine_says_so_and_goes_on_when_there_is_space(tmp_path: Path
     assert statuses == [CallStatus.OK, CallStatus.UNKNOWN]
 
 
-async def test_another_process_can_take_the_turn_up_when_the_first_has_ended(tmp_path: Path) -> None:
+async def test_another_process_resumes_the_turn_after_the_first_has_ended(tmp_path: Path) -> None:
     """The first process could not even release the turn."""
     path = tmp_path / "turns.db"
     world = World(path, 0)

@@ -68,7 +68,7 @@ async def failed_attempts(engine: Engine, turn: TurnResult) -> list[f.AttemptFai
     return [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
 
 
-async def test_a_failure_that_may_pass_is_tried_again() -> None:
+async def test_temporary_failure_is_retried() -> None:
     """Each attempt is a fact, written before the next one is made."""
     engine = Engine(model=ScriptedModel(busy(), busy(), "Tidy."), backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi")
@@ -80,7 +80,7 @@ async def test_a_failure_that_may_pass_is_tried_again() -> None:
     ]
 
 
-async def test_three_retries_and_no_more() -> None:
+async def test_retries_are_limited_to_three() -> None:
     model = ScriptedModel(busy(), repeat=True)
     engine = Engine(model=model, backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi")
@@ -89,7 +89,7 @@ async def test_three_retries_and_no_more() -> None:
     assert [attempt.retry for attempt in await failed_attempts(engine, turn)] == [True, True, True, False]
 
 
-async def test_each_step_has_its_own_retries() -> None:
+async def test_each_step_has_separate_retries() -> None:
     lines = (busy(), busy(), busy(), asks_for(("note", {})), busy(), busy(), busy(), "Done.")
     turn = await Engine(model=ScriptedModel(*lines), tools=[note], backoff=AT_ONCE).run(AGENT, "hi")
     assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 2)
@@ -104,14 +104,14 @@ async def test_max_retries_may_be_0() -> None:
 @pytest.mark.parametrize(
     "cause", [cause for cause in Cause if not cause.may_pass and cause is not Cause.CONTENT_FILTER]
 )
-async def test_a_failure_that_will_not_pass_ends_the_turn(cause: Cause) -> None:
+async def test_permanent_failure_ends_the_turn(cause: Cause) -> None:
     model = ScriptedModel(ModelError("no", cause=cause, status=400), "never said")
     turn = await Engine(model=model, backoff=AT_ONCE).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.error) == (Outcome.FAILED, cause.reason, "no")
     assert len(model.requests) == 1
 
 
-async def test_a_content_filter_ends_the_turn_with_what_was_said() -> None:
+async def test_content_filter_ends_the_turn_and_keeps_the_text() -> None:
     """Whether the provider says it in the reply or with an error."""
     reply = ModelResponse(text="I can", finish=Finish.CONTENT_FILTER)
     for line in (reply, ModelError("filtered", cause=Cause.CONTENT_FILTER)):
@@ -129,7 +129,7 @@ async def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt() -> None
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.EMPTY_REPLY)
 
 
-async def test_a_stream_without_a_reply_is_an_interrupted_one() -> None:
+async def test_stream_without_a_reply_is_interrupted() -> None:
     class Mute:
         name = "mute"
 
@@ -143,20 +143,20 @@ async def test_a_stream_without_a_reply_is_an_interrupted_one() -> None:
     assert (attempt.cause, attempt.partial, turn.reason) == (Cause.INTERRUPTED, "well", EndReason.MODEL_ERROR)
 
 
-async def test_what_the_provider_asked_to_wait_is_handed_to_the_backoff() -> None:
+async def test_retry_after_of_the_provider_reaches_the_backoff() -> None:
     """With the number of the attempt that failed; one loop retries, and it is the chart's (docs/rules.md#retries)."""
     backoff = Noting()
     await Engine(model=ScriptedModel(busy(7.5), busy(), "Hello."), backoff=backoff).run(AGENT, "hi")
     assert backoff.asked == [(1, 7.5), (2, None)]
 
 
-async def test_an_attempt_is_made_only_after_its_wait() -> None:
+async def test_attempt_is_made_only_after_the_wait() -> None:
     engine = Engine(model=ScriptedModel(busy(0.05), "Hello."), backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi")
     assert turn.seconds >= 0.05
 
 
-async def test_what_was_said_before_a_failure_is_kept() -> None:
+async def test_text_before_a_failure_is_kept() -> None:
     """In the attempt's fact each time, and as the turn's text when no attempt is left."""
     engine = Engine(model=Stuttering(9), backoff=AT_ONCE, limits=Limits(max_retries=1))
     turn = await engine.run(AGENT, "hi")
@@ -165,7 +165,7 @@ async def test_what_was_said_before_a_failure_is_kept() -> None:
     assert turn.usage == Usage(output_tokens=4)
 
 
-async def test_listeners_are_told_to_drop_the_pieces_of_a_failed_attempt() -> None:
+async def test_listeners_receive_a_restart_after_a_failed_attempt() -> None:
     heard: list[TurnEvent] = []
     engine = Engine(model=Stuttering(1), backoff=AT_ONCE, on_event=[heard.append])
     turn = await engine.run(AGENT, "hi")
@@ -184,7 +184,7 @@ async def test_listeners_are_told_to_drop_the_pieces_of_a_failed_attempt() -> No
     assert [p.text for m in turn.messages for p in m.parts if isinstance(p, TextPart)] == ["hi", "All is tidy."]
 
 
-async def test_the_thoughts_of_an_empty_reply_are_dropped_too() -> None:
+async def test_reasoning_of_an_empty_reply_is_dropped() -> None:
     """Listeners received them, and the attempt failed (docs/rules.md#replies, #retries)."""
     heard: list[str] = []
     model = ScriptedModel(ModelResponse(reasoning="hm", usage=Usage()), ModelResponse(text="Hello.", usage=Usage()))
@@ -193,7 +193,7 @@ async def test_the_thoughts_of_an_empty_reply_are_dropped_too() -> None:
     assert heard[2:7] == ["reasoning_delta", "attempt_failed", "response_restarted", "text_delta", "model_replied"]
 
 
-async def test_nobody_is_told_to_drop_a_reply_that_was_whole() -> None:
+async def test_complete_reply_sends_no_restart() -> None:
     """Every reply of a turn without failures stands."""
     heard: list[str] = []
     model = ScriptedModel(asks_for(("note", {}), text="Let me see."), "Done now.")
@@ -202,7 +202,7 @@ async def test_nobody_is_told_to_drop_a_reply_that_was_whole() -> None:
     assert "response_restarted" not in heard
 
 
-async def test_an_error_that_is_none_of_the_protocols_is_a_bug(caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_outside_the_protocol_is_an_engine_error(caplog: pytest.LogCaptureFixture) -> None:
     """The turn ends as engine_error, what was said is kept, and the traceback is in the log."""
 
     class Buggy:
@@ -223,7 +223,7 @@ async def test_an_error_that_is_none_of_the_protocols_is_a_bug(caplog: pytest.Lo
     assert turn.id in logged.getMessage()
 
 
-async def test_the_stream_is_closed_however_it_ends() -> None:
+async def test_stream_is_closed_at_every_end() -> None:
     """Also when the reply came and there was more to stream."""
     closed: list[str] = []
 

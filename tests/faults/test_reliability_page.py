@@ -30,11 +30,11 @@ FACTS = """
 REPORT = FaultReport.from_json((DOCS / "reliability.json").read_text(encoding="utf-8"))
 
 
-def test_the_tables_are_those_of_the_last_report() -> None:
+def test_tables_equal_the_last_report() -> None:
     assert put_into(PAGE, REPORT) == PAGE
 
 
-def test_the_last_report_is_of_enough_kills_and_of_no_fault() -> None:
+def test_last_report_has_enough_kills_and_no_fault() -> None:
     """At least 500 recoveries on SQLite, 200 on PostgreSQL; and it counts what the audit counts now."""
     assert REPORT.stores["sqlite"].recoveries >= 500
     assert REPORT.stores["postgres"].recoveries >= 200
@@ -42,7 +42,7 @@ def test_the_last_report_is_of_enough_kills_and_of_no_fault() -> None:
         assert report.faults == dict.fromkeys(CLAIMS, 0)
 
 
-def test_kills_fell_after_every_kind_of_fact_that_is_written_while_a_turn_is_driven() -> None:
+def test_kills_followed_every_kind_of_written_fact() -> None:
     fell = {kind for report in REPORT.stores.values() for kind in report.killed_after}
     never_last = {"step_finished", "concluded", "synthesized"}  # what follows from them is written with them
     assert fell >= KINDS.keys() - never_last

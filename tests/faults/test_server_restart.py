@@ -70,7 +70,7 @@ class World:
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-async def test_a_turn_whose_server_went_away_goes_on_when_it_is_back(
+async def test_turn_of_a_stopped_server_continues_after_the_restart(
     running: PostgresServer, address: str, how: str
 ) -> None:
     """The tool's result is lost with its append, as in a crash; nothing acknowledged is lost."""
@@ -97,7 +97,7 @@ async def test_a_turn_whose_server_went_away_goes_on_when_it_is_back(
     assert statuses == [CallStatus.OK, CallStatus.UNKNOWN, CallStatus.OK]
 
 
-async def test_another_process_takes_the_turn_up_when_the_server_is_back(running: PostgresServer, address: str) -> None:
+async def test_another_process_resumes_the_turn_after_the_server_restart(running: PostgresServer, address: str) -> None:
     """The first process still lives but could not release the turn; its session and its lock are gone."""
     world = World(running.stop)
     async with world.engine(address) as engine:
@@ -109,9 +109,7 @@ async def test_another_process_takes_the_turn_up_when_the_server_is_back(running
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
-async def test_a_turn_survives_a_server_that_was_started_again_while_a_tool_ran(
-    running: PostgresServer, address: str
-) -> None:
+async def test_turn_survives_a_server_restart_during_a_tool(running: PostgresServer, address: str) -> None:
     """The journal is complete and the turn ends, whether the engine noticed the restart or not."""
     world = World(running.restart)
     async with world.engine(address) as engine:

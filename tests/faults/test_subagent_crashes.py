@@ -135,7 +135,7 @@ async def sound(world: World, store: Store) -> None:
         check_pairing(request.messages)
 
 
-async def test_the_tree_is_written_to_as_often_as_is_swept() -> None:
+async def test_number_of_appends_of_the_tree_equals_the_sweep() -> None:
     store, world = MortalStore(MemoryStore()), World()
     turn = await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
     assert (turn.outcome, turn.text, store.appends) == (Outcome.FINISHED, "That is all.", WRITES)
@@ -144,7 +144,7 @@ async def test_the_tree_is_written_to_as_often_as_is_swept() -> None:
 
 
 @pytest.mark.parametrize(("at", "after"), SWEEP)
-async def test_the_tree_ends_and_nothing_that_was_done_is_done_again(at: int, after: bool) -> None:
+async def test_tree_ends_without_repeating_finished_work(at: int, after: bool) -> None:
     memory, world = MemoryStore(), World()
     store = MortalStore(memory, at=at, after=after)
     root = await crashed(world, store)
@@ -162,7 +162,7 @@ async def test_the_tree_ends_and_nothing_that_was_done_is_done_again(at: int, af
 
 
 @pytest.mark.parametrize("at", [7, 19, 33])
-async def test_on_a_disk_it_is_the_same(tmp_path: Path, at: int) -> None:
+async def test_tree_on_a_disk_ends_the_same(tmp_path: Path, at: int) -> None:
     world, path = World(), tmp_path / "turns.db"
     store = MortalStore(SqliteStore(path, durability="normal"), at=at)
     with pytest.raises(StoreError, match="as planned"):
@@ -179,7 +179,7 @@ async def test_on_a_disk_it_is_the_same(tmp_path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, 16))
-async def test_a_crash_while_a_tree_is_stopped_leaves_nobody_behind(at: int, after: bool) -> None:
+async def test_crash_during_the_stop_of_a_tree_leaves_no_live_turn(at: int, after: bool) -> None:
     """Sub-agents end first; the request outlives the process, and the next process ends the rest."""
     memory, world = MemoryStore(), World()
     store = MortalStore(memory, after=after)
@@ -197,7 +197,7 @@ async def test_a_crash_while_a_tree_is_stopped_leaves_nobody_behind(at: int, aft
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
-async def test_a_crash_while_a_running_tree_is_stopped_leaves_nobody_behind(at: int, after: bool) -> None:
+async def test_crash_during_the_stop_of_a_running_tree_leaves_no_live_turn(at: int, after: bool) -> None:
     memory, world = MemoryStore(), World()
     store = MortalStore(memory, after=after)
     stuck = anyio.Event()

@@ -66,9 +66,7 @@ def take_lock_away(address: str, owner: str) -> None:
     assert ended == [(True,)]
 
 
-async def test_a_driver_that_stalls_and_is_overtaken_writes_nothing_and_starts_nothing(
-    tmp_path: Path, address: str
-) -> None:
+async def test_overtaken_driver_writes_and_starts_nothing(tmp_path: Path, address: str) -> None:
     """It was stopped while a tool ran, and its lock was taken away. The tool comes to its end, and that is all."""
     witness = Witness(tmp_path / "witness")
     with DriverProcess(act, Role(PLAN, address, witness.path)) as zombie:
@@ -111,7 +109,7 @@ async def taken_over(engine: Engine, turn: str) -> TurnResult:
             await anyio.sleep(0.01)
 
 
-async def test_of_two_that_take_a_dead_turn_up_at_once_one_drives(tmp_path: Path, address: str) -> None:
+async def test_simultaneous_resumptions_have_a_single_driver(tmp_path: Path, address: str) -> None:
     """The other waits for it, finds that it has ended, and writes nothing."""
     witness = Witness(tmp_path / "witness")
     with DriverProcess(act, Role(PLAN, address, witness.path, kill=KillAt(number=3))) as dead:
