@@ -40,14 +40,14 @@ def model() -> ScriptedModel:
     )
 
 
-async def test_nothing_of_what_is_said_is_told_unasked(told: Told) -> None:
+async def test_texts_are_left_out_of_telemetry_by_default(told: Told) -> None:
     await Engine(model=model(), tools=[look], telemetry=told.telemetry).run(AGENT, "PROMPTED")
     everything = told.everything()
     words = ("INSTRUCTED", "PROMPTED", "THOUGHT", "HERE", "WRONG-PLACE", "RESULT", "RAISED", "ANSWERED", "REASONED")
     assert [word for word in words if word in everything] == []
 
 
-async def test_what_is_said_is_told_in_the_form_of_the_conventions(told: Told) -> None:
+async def test_captured_texts_have_the_form_of_the_conventions(told: Told) -> None:
     await Engine(model=model(), tools=[look], telemetry=told.full).run(AGENT, "PROMPTED")
     first, last = told.named("chat")
     prompt = {"role": "user", "parts": [{"type": "text", "content": "PROMPTED"}]}
@@ -87,7 +87,7 @@ async def test_what_is_said_is_told_in_the_form_of_the_conventions(told: Told) -
     ]
 
 
-async def test_of_a_file_only_what_it_is_is_told(told: Told) -> None:
+async def test_file_is_recorded_by_type_and_name_only(told: Told) -> None:
     shown = [FilePart.of(b"PICTURED", "image/png", "a.png"), FilePart(media_type="image/png", url=f"http://h/?k={KEY}")]
     history = [Message.user("Look", shown)]
     await Engine(model=ScriptedModel("Seen."), telemetry=told.full).run(AGENT, "And?", message_history=history)
@@ -104,7 +104,7 @@ async def test_of_a_file_only_what_it_is_is_told(told: Told) -> None:
     ("value", "captured"),
     [("true", True), ("TRUE", True), ("span_only", True), ("SPAN_AND_EVENT", True), ("false", False), ("", False)],
 )
-async def test_the_environment_may_switch_it_on(
+async def test_environment_may_switch_content_capture_on(
     told: Told, monkeypatch: pytest.MonkeyPatch, value: str, *, captured: bool
 ) -> None:
     monkeypatch.setenv(CAPTURE_VARIABLE, value)
@@ -121,7 +121,7 @@ async def test_the_argument_goes_before_the_environment(told: Told, monkeypatch:
 
 
 @pytest.mark.parametrize("kind", [OpenAIChat, OpenAIResponses, AnthropicMessages])
-async def test_no_key_is_told_not_even_where_the_server_repeats_it(
+async def test_api_key_is_never_recorded_even_if_the_server_repeats_the_key(
     told: Told, kind: type[OpenAIChat | OpenAIResponses | AnthropicMessages]
 ) -> None:
     async def refuse(request: httpx.Request) -> httpx.Response:
@@ -146,7 +146,7 @@ async def test_no_key_is_told_not_even_where_the_server_repeats_it(
     assert "wrong key" not in told.everything()
 
 
-async def test_half_a_surrogate_pair_is_told_as_what_can_be_sent(told: Told) -> None:
+async def test_lone_surrogate_is_recorded_as_valid_text(told: Told) -> None:
     engine = Engine(
         model=ScriptedModel(asks_for(("look", {"place": "\ud800"})), "No."), tools=[look], telemetry=told.full
     )
@@ -156,7 +156,7 @@ async def test_half_a_surrogate_pair_is_told_as_what_can_be_sent(told: Told) -> 
     assert [text for text in texts if not text.isascii()] == []
 
 
-def test_a_block_that_fails_on_its_way_in_leaves_nothing_behind(told: Told) -> None:
+def test_block_failing_on_entry_leaves_no_open_span(told: Told) -> None:
     class Untold:
         def __repr__(self) -> str:
             raise RuntimeError("no text")
@@ -172,7 +172,7 @@ def test_a_block_that_fails_on_its_way_in_leaves_nothing_behind(told: Told) -> N
     assert told.one("untold").end_time is not None
 
 
-async def test_a_span_that_is_not_sampled_holds_nothing_up(told: Told) -> None:
+async def test_unsampled_span_holds_nothing_up(told: Told) -> None:
     telemetry = OpenTelemetry(TracerProvider(sampler=ALWAYS_OFF), told.meters, capture_content=True)
     turn = await Engine(model=model(), tools=[look], telemetry=telemetry).run(AGENT, "PROMPTED")
     assert turn.text == "ANSWERED"

@@ -60,7 +60,7 @@ class Hangs:
         await anyio.sleep_forever()
 
 
-async def test_a_pause_ends_the_trace_and_what_follows_links_to_it(told: Told) -> None:
+async def test_pause_ends_the_trace_and_the_resumed_trace_links_back(told: Told) -> None:
     model = ScriptedModel(asks_for(("erase", {"path": "a"})), "Erased.")
     engine = Engine(model=model, tools=[erase], telemetry=told.telemetry)
     paused = await engine.run(AGENT, "Erase a", session="s1")
@@ -84,7 +84,7 @@ async def test_a_pause_ends_the_trace_and_what_follows_links_to_it(told: Told) -
     assert [attributes(span)["gen_ai.usage.output_tokens"] for span in (first, second)] == [1, 1]
 
 
-async def test_another_engine_has_nothing_to_link_to(told: Told) -> None:
+async def test_turn_resumed_by_another_engine_has_no_link(told: Told) -> None:
     store, other = MemoryStore(), Told()
     model = ScriptedModel(asks_for(("erase", {"path": "a"})), "Erased.")
     paused = await Engine(model=model, tools=[erase], store=store, telemetry=told.telemetry).run(AGENT, "Erase a")
@@ -95,7 +95,7 @@ async def test_another_engine_has_nothing_to_link_to(told: Told) -> None:
 
 
 @pytest.mark.parametrize("cause", [Cause.BAD_REQUEST, Cause.CONTENT_FILTER, Cause.CONTEXT_OVERFLOW])
-async def test_a_turn_that_failed_is_an_error_with_its_reason(told: Told, cause: Cause) -> None:
+async def test_failed_turn_is_an_error_with_the_reason(told: Told, cause: Cause) -> None:
     engine = Engine(model=ScriptedModel(ModelError("no", cause=cause)), limits=NO_RETRY, telemetry=told.telemetry)
     turn = await engine.run(AGENT, "Tidy up")
     assert [span.status.status_code for span in told.spans] == [StatusCode.ERROR] * 2
@@ -103,7 +103,7 @@ async def test_a_turn_that_failed_is_an_error_with_its_reason(told: Told, cause:
     assert attributes(told.one("invoke_agent"))["error.type"] == str(turn.reason)
 
 
-async def test_a_model_that_raises_what_it_should_not_is_named_by_its_class(told: Told) -> None:
+async def test_unexpected_model_exception_is_named_by_class(told: Told) -> None:
     class Broken(Hangs):
         def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
             raise RuntimeError(f"broken, for {len(request.messages)} messages")
@@ -136,7 +136,7 @@ async def test_an_abort_interrupts_an_attempt_and_is_no_error(told: Told) -> Non
     assert {span.status.status_code for span in told.spans} == {StatusCode.UNSET}
 
 
-async def test_a_reply_that_repeats_itself_is_an_error(told: Told) -> None:
+async def test_repetitive_reply_is_an_error(told: Told) -> None:
     engine = Engine(model=ScriptedModel("so on and " * 9_000), telemetry=told.telemetry, limits=Limits(max_retries=0))
     await engine.run(AGENT, "Tidy up")
     span = told.one("chat")
@@ -144,7 +144,7 @@ async def test_a_reply_that_repeats_itself_is_an_error(told: Told) -> None:
     assert "turnwright.interrupted" not in attributes(span)
 
 
-async def test_a_conclusion_that_takes_too_long_is_a_timeout(told: Told) -> None:
+async def test_conclusion_past_the_deadline_is_a_timeout(told: Told) -> None:
     class Slow(Hangs):
         async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
             if request.tool_choice != "none":
@@ -157,7 +157,7 @@ async def test_a_conclusion_that_takes_too_long_is_a_timeout(told: Told) -> None
     assert attributes(told.named("chat")[-1])["error.type"] == "timeout"
 
 
-async def test_a_turn_that_was_paused_is_aborted_in_a_trace_of_its_own(told: Told) -> None:
+async def test_abort_of_a_paused_turn_is_a_separate_trace(told: Told) -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "a"}))), tools=[erase], telemetry=told.telemetry)
     paused = await engine.run(AGENT, "Erase a")
     await engine.abort(paused.id)
@@ -166,7 +166,7 @@ async def test_a_turn_that_was_paused_is_aborted_in_a_trace_of_its_own(told: Tol
     assert (attributes(ended)["turnwright.outcome"], ended.status.status_code) == ("aborted", StatusCode.UNSET)
 
 
-async def test_a_turn_that_a_new_message_ends_says_so(told: Told) -> None:
+async def test_superseded_turn_records_the_abort(told: Told) -> None:
     model = ScriptedModel(asks_for(("erase", {"path": "a"})), "Hello.")
     engine = Engine(model=model, tools=[erase], telemetry=told.telemetry)
     await engine.run(AGENT, "Erase a", session="s1")
@@ -174,7 +174,7 @@ async def test_a_turn_that_a_new_message_ends_says_so(told: Told) -> None:
     assert moves(told.named("invoke_agent")[1]) == ["PAUSED>ABORTED superseded"]
 
 
-async def test_a_sub_agent_that_waits_is_ended_with_its_parent(told: Told) -> None:
+async def test_waiting_sub_agent_is_ended_with_the_parent(told: Told) -> None:
     eraser = agent_tool(Agent(name="Eraser", description="Erases."), name="eraser")
     model = ScriptedModel(asks_for(("eraser", {"prompt": "Erase a"})), asks_for(("erase", {"path": "a"})))
     engine = Engine(model=model, tools=[erase, eraser], telemetry=told.telemetry)
@@ -185,7 +185,7 @@ async def test_a_sub_agent_that_waits_is_ended_with_its_parent(told: Told) -> No
     assert sorted(str(one["gen_ai.agent.name"]) for one in ended) == ["Eraser", "Tidier"]
 
 
-async def test_a_turn_that_is_cancelled_ends_its_spans(told: Told) -> None:
+async def test_cancelled_turn_ends_all_spans(told: Told) -> None:
     model = Hangs()
     driving = asyncio.create_task(Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up"))
     await model.began.wait()
@@ -198,7 +198,7 @@ async def test_a_turn_that_is_cancelled_ends_its_spans(told: Told) -> None:
     assert (attributes(span)["turnwright.state"], span.status.status_code) == ("STREAM", StatusCode.UNSET)
 
 
-async def test_a_stream_that_is_left_early_leaves_the_context_as_it_was(told: Told) -> None:
+async def test_stream_left_early_restores_the_context(told: Told) -> None:
     engine = Engine(model=Hangs(), telemetry=told.telemetry)
     with told.tracer.start_as_current_span("caller") as caller:
         async with engine.stream(AGENT, "Tidy up") as events:
@@ -208,9 +208,7 @@ async def test_a_stream_that_is_left_early_leaves_the_context_as_it_was(told: To
     assert told.tree()[:2] == ["caller", "  invoke_agent Tidier"]
 
 
-def test_a_block_that_is_left_where_it_was_not_entered_ends_its_span(
-    told: Told, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_block_left_in_a_foreign_context_ends_the_span(told: Told, caplog: pytest.LogCaptureFixture) -> None:
     """A coroutine that nobody awaits any more is closed wherever the garbage collector finds it."""
     machine, facts = TurnMachine.start(StartedInput(prompt="Tidy up", limits=Limits(), agent={"name": "Tidier"}))
     started = facts[0]
@@ -237,7 +235,7 @@ class Taken(StoreWrapper):
         return await super().append(claim, facts, status, consumed)
 
 
-async def test_a_turn_that_another_driver_took_is_fenced_and_no_error(told: Told) -> None:
+async def test_turn_taken_by_a_new_driver_is_fenced_without_an_error(told: Told) -> None:
     model = ScriptedModel(asks_for(("note", {})))
     engine = Engine(model=model, tools=[note], store=Taken(MemoryStore()), telemetry=told.telemetry)
     with pytest.raises(LeaseLostError):
@@ -261,7 +259,7 @@ class EndsNot(StoreWrapper):
 
 
 @pytest.mark.parametrize("error", [StoreError("the disk is full"), LeaseLostError("t1", 1)])
-async def test_an_end_that_could_not_be_written_is_none(told: Told, error: Exception) -> None:
+async def test_unwritten_end_is_not_counted(told: Told, error: Exception) -> None:
     store = EndsNot(MemoryStore())
     store.error = error
     engine = Engine(model=ScriptedModel("Tidy.", "Tidy."), store=store, telemetry=told.telemetry)
@@ -279,7 +277,7 @@ async def test_an_end_that_could_not_be_written_is_none(told: Told, error: Excep
     assert counted.value == 1
 
 
-async def test_a_store_that_fails_is_an_error_and_recovery_goes_on_in_a_trace_of_its_own(told: Told) -> None:
+async def test_store_failure_is_an_error_and_recovery_has_a_new_trace(told: Told) -> None:
     memory = MemoryStore()
     model = ScriptedModel(asks_for(("note", {})), "Noted.")
     store = FaultyStore(memory, at=CallSettled)
@@ -309,7 +307,7 @@ class Deaf(StoreWrapper):
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_a_store_that_fails_beside_the_work_is_an_error(told: Told) -> None:
+async def test_store_failure_beside_the_work_is_an_error(told: Told) -> None:
     engine = Engine(model=Hangs(), store=Deaf(MemoryStore()), poll_interval=0.01, telemetry=told.telemetry)
     with pytest.raises(StoreError):
         await engine.run(AGENT, "Tidy up")
@@ -319,7 +317,7 @@ async def test_a_store_that_fails_beside_the_work_is_an_error(told: Told) -> Non
     assert attributes(told.one("chat"))["turnwright.interrupted"] is True
 
 
-async def test_a_call_that_is_run_again_after_a_crash_is_an_attempt_of_its_own(told: Told) -> None:
+async def test_call_repeated_after_a_crash_is_a_separate_attempt(told: Told) -> None:
     memory = MemoryStore()
     model = ScriptedModel(asks_for(("again", {})), "Done.")
     store = FaultyStore(memory, at=CallSettled)

@@ -23,12 +23,12 @@ print("turnwright.telemetry" in sys.modules)
 
 
 @pytest.mark.parametrize("code", ["from turnwright import Engine", TURN], ids=["import", "turn"])
-def test_nothing_is_loaded_unasked(code: str) -> None:
+def test_opentelemetry_is_not_loaded_by_default(code: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code + LOADED], capture_output=True, text=True, check=True)
     assert ran.stdout.split("\n")[:2] == ["[]", "False"]
 
 
-def test_the_api_alone_is_enough() -> None:
+def test_api_without_the_sdk_runs_and_records_nothing() -> None:
     """Without the SDK everything runs, and nothing is recorded."""
     code = TURN.replace('("done"))', '("done"), telemetry=OpenTelemetry())').replace(
         "import asyncio, sys", "import asyncio, sys; sys.modules['opentelemetry.sdk'] = None"
@@ -38,7 +38,7 @@ def test_the_api_alone_is_enough() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_without_the_api_the_import_says_what_to_install() -> None:
+def test_import_without_the_api_tells_the_package_to_install() -> None:
     code = "import sys; sys.modules['opentelemetry'] = None; import turnwright.otel"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = ran.stderr.splitlines()[-1]

@@ -69,13 +69,13 @@ async def test_tokens_are_counted_by_their_kind(told: Told) -> None:
     }
 
 
-async def test_a_provider_that_tells_no_usage_is_not_counted(told: Told) -> None:
+async def test_missing_usage_is_not_counted(told: Told) -> None:
     model = ScriptedModel(ModelResponse(text="Done."))
     await Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up")
     assert told.points("gen_ai.client.inference.usage.input_tokens") == []
 
 
-async def test_durations_say_what_went_wrong(told: Told) -> None:
+async def test_durations_carry_the_type_of_error(told: Told) -> None:
     failed = ModelError("overloaded", cause=Cause.OVERLOADED)
     model = ScriptedModel(failed, asks_for(("look", {"place": 1}), ("look", {"place": -1})), "Done.")
     backoff = Backoff(initial=0.0)
@@ -92,7 +92,7 @@ async def test_durations_say_what_went_wrong(told: Told) -> None:
     ]
 
 
-async def test_the_buckets_are_those_of_the_conventions(told: Told) -> None:
+async def test_bucket_bounds_follow_the_conventions(told: Told) -> None:
     await Engine(model=ScriptedModel("Done."), telemetry=told.telemetry).run(AGENT, "Tidy up")
     bounds = {
         name: point.explicit_bounds
@@ -110,7 +110,7 @@ async def test_the_buckets_are_those_of_the_conventions(told: Told) -> None:
     assert list(bounds.values()) == [pytest.approx(one) for one in (tokens, seconds, agents)]
 
 
-async def test_turns_are_counted_once_by_how_they_ended(told: Told) -> None:
+async def test_turns_are_counted_once_by_outcome_and_reason(told: Told) -> None:
     async def ran(*lines: ModelResponse | ModelError | str, agent: Agent = AGENT, session: str | None = None) -> Engine:
         engine = Engine(
             model=ScriptedModel(*lines),
@@ -141,7 +141,7 @@ async def test_turns_are_counted_once_by_how_they_ended(told: Told) -> None:
     }
 
 
-async def test_the_steps_and_seconds_of_a_turn_are_those_of_all_its_segments(told: Told) -> None:
+async def test_steps_and_seconds_of_a_turn_cover_all_segments(told: Told) -> None:
     now = iter(range(1000))
     engine = Engine(
         model=ScriptedModel(asks_for(("erase", {})), "Erased."),

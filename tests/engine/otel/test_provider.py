@@ -24,12 +24,12 @@ from turnwright.otel.provider import provider_of, server_of
         ("http://localhost:8080/v1", "openai"),
     ],
 )
-def test_a_server_says_whose_model_it_is(address: str, provider: str) -> None:
+def test_provider_is_known_by_the_server(address: str, provider: str) -> None:
     assert provider_of(OpenAIChat("some-model", base_url=address, api_key="k")) == provider
     assert provider_of(OpenAIResponses("some-model", base_url=address, api_key="k")) == provider
 
 
-def test_the_format_says_it_where_the_server_is_unknown() -> None:
+def test_provider_on_an_unknown_server_is_known_by_the_format() -> None:
     class Mine(AnthropicMessages):
         pass
 
@@ -40,7 +40,7 @@ def test_the_format_says_it_where_the_server_is_unknown() -> None:
     ("system", "provider"),
     [("test", "_OTHER"), ("openai", "openai"), ("google", "gcp.gemini"), ("google-cloud", "gcp.vertex_ai")],
 )
-def test_a_model_of_pydantic_ai_says_it_whatever_it_is_called(system: str, provider: str) -> None:
+def test_provider_of_a_pydantic_ai_model_ignores_the_model_name(system: str, provider: str) -> None:
     class Mine(TestModel):
         @property
         def system(self) -> str:
@@ -49,7 +49,7 @@ def test_a_model_of_pydantic_ai_says_it_whatever_it_is_called(system: str, provi
     assert provider_of(pydantic_ai_model(Mine(), name="anthropic:mine")) == provider
 
 
-def test_of_another_model_nothing_is_known() -> None:
+def test_other_model_has_no_known_provider_or_server() -> None:
     model: Model = ScriptedModel("Done.")
     assert (provider_of(model), server_of(model)) == ("_OTHER", None)
 
@@ -62,5 +62,5 @@ def test_of_another_model_nothing_is_known() -> None:
         ("http://127.0.0.1:8080/v1", ("127.0.0.1", 8080)),
     ],
 )
-def test_a_server_is_named_by_its_host_and_its_port_alone(address: str, server: tuple[str, int]) -> None:
+def test_server_is_named_by_host_and_port_only(address: str, server: tuple[str, int]) -> None:
     assert server_of(OpenAIChat("some-model", base_url=address)) == server

@@ -75,7 +75,7 @@ def measured(told: Told, name: str) -> list[tuple[dict[str, object], float]]:
     return [(dict(p.attributes or {}), p.sum) for p in told.points(name) if isinstance(p, HistogramDataPoint)]
 
 
-async def test_input_tokens_are_those_of_the_whole_prompt(told: Told) -> None:
+async def test_input_tokens_cover_the_whole_prompt(told: Told) -> None:
     chat = await ran(told, claude())
     assert chat["gen_ai.usage.input_tokens"] == 1203
     assert chat["gen_ai.usage.cache_read.input_tokens"] == 1000
@@ -94,14 +94,14 @@ async def test_the_journal_counts_as_the_telemetry_does(told: Told) -> None:
     assert attributes(told.one("invoke_agent"))["gen_ai.usage.cache_read.input_tokens"] == 1000
 
 
-async def test_reasoning_is_told_by_itself(told: Told) -> None:
+async def test_reasoning_tokens_are_recorded_separately(told: Told) -> None:
     thought = ModelResponse(text="Done.", usage=Usage(input_tokens=3, output_tokens=9, reasoning_tokens=6))
     chat = await ran(told, ScriptedModel(thought))
     assert chat["gen_ai.usage.output_tokens"] == 9
     assert chat["gen_ai.usage.reasoning.output_tokens"] == 6
 
 
-async def test_the_settings_of_a_request_are_told_by_the_names_of_the_conventions(told: Told) -> None:
+async def test_request_settings_have_the_names_of_the_conventions(told: Told) -> None:
     settings = ModelSettings(
         temperature=0.2, top_p=0.9, max_tokens=70, seed=7, stop_sequences=("END",), thinking="low", extra_body={"a": 1}
     )
@@ -117,7 +117,7 @@ async def test_the_settings_of_a_request_are_told_by_the_names_of_the_convention
     }
 
 
-async def test_cached_tokens_that_are_counted_as_input_are_not_counted_twice(told: Told) -> None:
+async def test_cached_tokens_within_the_input_are_counted_once(told: Told) -> None:
     chat = await ran(told, gpt())
     assert (chat["gen_ai.usage.input_tokens"], chat["gen_ai.usage.cache_read.input_tokens"]) == (30, 20)
     assert "gen_ai.usage.cache_write.input_tokens" not in chat
@@ -128,7 +128,7 @@ async def test_cached_tokens_that_are_counted_as_input_are_not_counted_twice(tol
     [(claude, "claude-x", ("msg_1", "claude-x-001")), (gpt, "gpt-x", ("c1", "gpt-x-001"))],
     ids=["messages", "chat completions"],
 )
-async def test_an_attempt_says_who_answered_and_how_soon(
+async def test_attempt_records_the_response_and_time_to_first_chunk(
     told: Told, model: Callable[[], Model], name: str, response: tuple[str, str]
 ) -> None:
     chat = await ran(told, model())
@@ -141,7 +141,7 @@ async def test_an_attempt_says_who_answered_and_how_soon(
     assert "gen_ai.request.stream" not in attributes(told.one("invoke_agent"))
 
 
-async def test_the_metrics_of_the_client_say_which_model_and_server_answered(told: Told) -> None:
+async def test_client_metrics_carry_response_model_and_server(told: Told) -> None:
     await ran(told, gpt())
     by = {
         "gen_ai.operation.name": "chat",
@@ -159,7 +159,7 @@ async def test_the_metrics_of_the_client_say_which_model_and_server_answered(tol
     assert tokens == [by]
 
 
-async def test_a_request_that_fails_was_one_for_a_stream(told: Told) -> None:
+async def test_failed_stream_request_is_marked_as_stream(told: Told) -> None:
     refused = httpx.MockTransport(lambda _: httpx.Response(400, json={"error": {"message": "no"}}))
     chat = await ran(told, OpenAIChat("gpt-x", base_url="http://models.example/v1", transport=refused))
     assert chat["gen_ai.request.stream"] is True
@@ -167,14 +167,14 @@ async def test_a_request_that_fails_was_one_for_a_stream(told: Told) -> None:
     assert measured(told, "gen_ai.client.inference.time_to_first_chunk") == []
 
 
-async def test_a_model_that_tells_nothing_more_is_not_known_to_stream(told: Told) -> None:
+async def test_model_without_stream_details_is_not_marked_as_stream(told: Told) -> None:
     chat = await ran(told, ScriptedModel("Done."))
     assert not [name for name in chat if name.startswith("gen_ai.response.") and "finish" not in name]
     assert "gen_ai.request.stream" not in chat
     assert measured(told, "gen_ai.client.inference.time_to_first_chunk") == []
 
 
-async def test_a_reply_that_broke_off_tells_what_had_come(told: Told) -> None:
+async def test_broken_reply_records_usage_and_first_chunk(told: Told) -> None:
     info = ResponseInfo(id="r1", cache_read_input_tokens=40, time_to_first_chunk=0.25)
     partial = ModelResponse(usage=Usage(input_tokens=50, cached_tokens=40), response=info)
     failed = ModelError("lost", cause=Cause.INTERRUPTED, partial=partial)
@@ -187,7 +187,7 @@ async def test_a_reply_that_broke_off_tells_what_had_come(told: Told) -> None:
     assert chat["error.type"] == "interrupted"
 
 
-async def test_a_turn_tells_the_sum_of_the_attempts_below_it(told: Told) -> None:
+async def test_turn_records_the_usage_of_all_attempts(told: Told) -> None:
     def counted(reply: ModelResponse, prompt: int) -> ModelResponse:
         usage = Usage(input_tokens=prompt, output_tokens=2, cost=0.5)
         return ModelResponse(text=reply.text, calls=reply.calls, usage=usage)
@@ -205,7 +205,7 @@ async def test_a_turn_tells_the_sum_of_the_attempts_below_it(told: Told) -> None
     assert [one["turnwright.usage.cost"] for one in (above, below)] == [1.5, 0.5]
 
 
-async def test_a_turn_that_another_one_only_happens_around_is_no_part_of_it(told: Told) -> None:
+async def test_nested_turn_of_a_model_adds_no_usage_to_the_outer_turn(told: Told) -> None:
     inner = Engine(model=ScriptedModel("Inner."), telemetry=told.telemetry)
 
     class Asks:
@@ -222,12 +222,12 @@ async def test_a_turn_that_another_one_only_happens_around_is_no_part_of_it(told
     assert attributes(told.one("invoke_agent Tidier"))["gen_ai.usage.input_tokens"] == 5
 
 
-async def test_a_turn_whose_provider_counts_nothing_tells_no_usage(told: Told) -> None:
+async def test_turn_without_counted_usage_records_no_usage(told: Told) -> None:
     await ran(told, ScriptedModel(ModelResponse(text="Done.")))
     assert not [name for name in attributes(told.one("invoke_agent")) if name.startswith("gen_ai.usage.")]
 
 
-async def test_a_model_of_pydantic_ai_is_told_by_the_name_that_is_sent(told: Told) -> None:
+async def test_pydantic_ai_model_is_recorded_by_the_request_name(told: Told) -> None:
     class Served(TestModel):
         """A model that names its address, as those of providers do."""
 

@@ -33,7 +33,7 @@ async def give_up() -> str:
     raise ToolError("it cannot be done")
 
 
-async def test_a_turn_has_its_attempts_and_its_calls_below_it(told: Told) -> None:
+async def test_turn_span_is_the_parent_of_attempts_and_calls(told: Told) -> None:
     model = ScriptedModel(asks_for(("look", {"place": 1})), "Done.")
     engine = Engine(model=model, tools=[look], telemetry=told.telemetry)
     await engine.run(AGENT, "Tidy up")
@@ -47,7 +47,7 @@ async def test_a_turn_has_its_attempts_and_its_calls_below_it(told: Told) -> Non
     assert {span.status.status_code for span in told.spans} == {StatusCode.UNSET}
 
 
-async def test_what_a_turn_says_of_itself(told: Told) -> None:
+async def test_turn_span_has_all_attributes(told: Told) -> None:
     model = ScriptedModel(ModelResponse(text="Done.", usage=Usage(input_tokens=200, output_tokens=100)))
     engine = Engine(model=model, prices={"scripted": Price(input=1.0, output=2.0)}, telemetry=told.telemetry)
     turn = await engine.run(AGENT, "Tidy up", session="s1")
@@ -72,7 +72,7 @@ async def test_what_a_turn_says_of_itself(told: Told) -> None:
     }
 
 
-async def test_what_an_attempt_says_of_itself(told: Told) -> None:
+async def test_attempt_span_has_all_attributes(told: Told) -> None:
     model = ScriptedModel(
         ModelResponse(text="Done.", usage=Usage(input_tokens=2, output_tokens=1), finish_reason="end_turn")
     )
@@ -94,7 +94,7 @@ async def test_what_an_attempt_says_of_itself(told: Told) -> None:
     }
 
 
-async def test_what_a_call_says_of_itself(told: Told) -> None:
+async def test_call_span_has_all_attributes(told: Told) -> None:
     model = ScriptedModel(asks_for(("look", {"place": 1})), "Done.")
     turn = await Engine(model=model, tools=[look], telemetry=told.telemetry).run(AGENT, "Tidy up")
     assert attributes(told.one("execute_tool")) == {
@@ -125,7 +125,7 @@ async def test_each_transition_is_an_event(told: Told) -> None:
     assert attributes(told.named("chat")[-1])["turnwright.state"] == "CONCLUDE"
 
 
-async def test_an_attempt_that_failed_is_a_span_of_its_own(told: Told) -> None:
+async def test_failed_attempt_is_a_separate_span(told: Told) -> None:
     failed = ModelError("overloaded", cause=Cause.OVERLOADED, partial=ModelResponse(usage=Usage(input_tokens=7)))
     # A zero-width space shows nothing: the machine takes it for no text, and so does the span.
     engine = Engine(model=ScriptedModel(failed, "\u200b", "Done."), backoff=NO_WAIT, telemetry=told.telemetry)
@@ -143,7 +143,7 @@ async def test_an_attempt_that_failed_is_a_span_of_its_own(told: Told) -> None:
     assert moves(told.one("invoke_agent"))[1:3] == ["STREAM>STREAM overloaded", "STREAM>STREAM empty_reply"]
 
 
-async def test_the_wait_before_an_attempt_is_no_part_of_it(told: Told) -> None:
+async def test_wait_before_an_attempt_is_outside_the_span(told: Told) -> None:
     failed = ModelError("busy", cause=Cause.RATE_LIMITED, retry_after=0.05)
     await Engine(model=ScriptedModel(failed, "Done."), telemetry=told.telemetry).run(AGENT, "Tidy up")
     first, second = told.named("chat")
@@ -153,7 +153,7 @@ async def test_the_wait_before_an_attempt_is_no_part_of_it(told: Told) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_calls_of_one_batch_are_side_by_side_below_their_turn(told: Told) -> None:
+async def test_parallel_calls_are_sibling_spans_below_the_turn(told: Told) -> None:
     met = anyio.Event()
 
     @tool
@@ -179,7 +179,7 @@ async def test_calls_of_one_batch_are_side_by_side_below_their_turn(told: Told) 
     ]
 
 
-async def test_a_tool_that_runs_in_a_thread_traces_below_its_call(told: Told) -> None:
+async def test_tool_in_a_thread_traces_below_the_call(told: Told) -> None:
     @tool
     def read() -> str:
         """Read."""
@@ -205,7 +205,7 @@ async def test_turns_at_the_same_time_are_traces_of_their_own(told: Told) -> Non
     [(("look", {"place": -1}), "ValueError"), (("give_up", {}), "ToolError")],
     ids=["raised", "said so"],
 )
-async def test_a_call_that_failed_names_the_class_of_its_error(
+async def test_failed_call_records_the_class_of_the_error(
     told: Told, call: tuple[str, dict[str, int]], error: str
 ) -> None:
     engine = Engine(model=ScriptedModel(asks_for(call), "Done."), tools=[look, give_up], telemetry=told.telemetry)
@@ -216,13 +216,13 @@ async def test_a_call_that_failed_names_the_class_of_its_error(
     assert told.one("invoke_agent").status.status_code is StatusCode.UNSET
 
 
-async def test_a_call_that_does_not_run_has_no_span(told: Told) -> None:
+async def test_call_refused_before_the_start_has_no_span(told: Told) -> None:
     model = ScriptedModel(asks_for(("look", {}), ("nobody", {})), "Done.")
     await Engine(model=model, tools=[look], telemetry=told.telemetry).run(AGENT, "Tidy up")
     assert told.named("execute_tool") == []
 
 
-async def test_a_sub_agent_is_below_the_call_that_runs_it(told: Told) -> None:
+async def test_sub_agent_span_is_below_the_call(told: Told) -> None:
     reader = agent_tool(Agent(name="Reader", description="Reads."), name="reader")
     model = ScriptedModel(
         asks_for(("reader", {"prompt": "Read"})), asks_for(("look", {"place": 1})), "Read it.", "Done."
@@ -243,7 +243,7 @@ async def test_a_sub_agent_is_below_the_call_that_runs_it(told: Told) -> None:
     assert attributes(told.one("execute_tool reader"))["turnwright.call.turn"] == child["turnwright.turn.id"]
 
 
-async def test_a_turn_that_goes_on_from_another_links_to_it(told: Told) -> None:
+async def test_continuing_turn_links_to_the_predecessor(told: Told) -> None:
     engine = Engine(model=ScriptedModel("One.", "Two."), telemetry=told.telemetry)
     first = await engine.run(AGENT, "One")
     await engine.run(AGENT, "Two", continue_from=first.id)
