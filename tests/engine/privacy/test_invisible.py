@@ -30,17 +30,17 @@ def marked(text: str) -> str:
         "क्\N{ZERO WIDTH JOINER}ष",
     ],
 )
-def test_what_people_write_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_stays_unchanged(text: str) -> None:
     assert marked(text) == visible(text) == escaped(text) == text
 
 
 @pytest.mark.parametrize("code", [0x00, 0x1B, 0x7F, 0x85, 0xAD, 0x061C, 0x180E, 0x200B, 0x200E, 0x2028, 0x2029, 0x202E])
-def test_what_nobody_sees_is_replaced(code: int) -> None:
+def test_invisible_characters_are_replaced(code: int) -> None:
     assert marked(f"a{chr(code)}b") == "a?b"
 
 
 @pytest.mark.parametrize("code", [0x2060, 0x2066, 0x3164, 0xD800, 0xE000, 0xFEFF, 0xFFFE, 0xE0041, 0xE007F, 0xE0FFF])
-def test_what_nobody_sees_is_replaced_behind_any_script(code: int) -> None:
+def test_invisible_characters_behind_any_script_are_replaced(code: int) -> None:
     assert marked(f"漢{chr(code)}字") == "漢?字"
 
 
@@ -48,7 +48,7 @@ def test_what_nobody_sees_is_replaced_behind_any_script(code: int) -> None:
     "code",
     [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0xFFFC, 0x13441, 0x13442, 0x16FE4, 0x1D159],
 )
-def test_letters_marks_and_symbols_that_are_drawn_as_nothing_are_replaced_by_every_python(code: int) -> None:
+def test_undrawn_letters_and_marks_are_replaced_by_every_python(code: int) -> None:
     """Some are assigned since Unicode 15: whether Python knows them makes no difference."""
     blank = chr(code)
     assert marked(f"a{blank}b") == "a?b"
@@ -62,7 +62,7 @@ def test_letters_marks_and_symbols_that_are_drawn_as_nothing_are_replaced_by_eve
 DRAWN = {0x2400, 0x2420, 0x2422, 0x303F, 0xA8F9, 0x10AF6, 0x1144E, 0x11945, 0x11C44, 0x11C45, 0x11F48, 0x1DA7F, 0x1DA80}
 
 
-def test_what_is_called_a_blank_or_a_filler_is_replaced_unless_it_is_drawn() -> None:
+def test_characters_named_blank_or_filler_are_replaced() -> None:
     """Of all characters that the Unicode of this Python has: a later one may bring others."""
     called = re.compile(r"\b(BLANK|FILLER|NULL|INVISIBLE|SPACE)\b")
     blank = [
@@ -86,11 +86,11 @@ def test_what_is_called_a_blank_or_a_filler_is_replaced_unless_it_is_drawn() -> 
         ("漢\u200d\ufe0f\u200d\ufe0f", "漢\u200d?\u200d?"),
     ],
 )
-def test_joiners_and_selectors_that_do_nothing_are_replaced(text: str, shown: str) -> None:
+def test_joiners_and_selectors_without_effect_are_replaced(text: str, shown: str) -> None:
     assert marked(text) == shown
 
 
-def test_each_place_has_a_sign_of_its_own() -> None:
+def test_each_place_has_a_sign_for_invisible_characters() -> None:
     text = "allow\u200b rm\r\nthis"
     assert visible(text) == "allow[U+200B] rm\r\nthis"
     assert escaped(text) == "allow\\u200b rm\nthis"
@@ -135,7 +135,7 @@ def test_blanks_and_piles_of_marks_are_replaced(text: str, shown: str) -> None:
         ("a\ud800b\x85\u2028", r"a\ud800b\x85\u2028"),
     ],
 )
-def test_what_a_person_approves_is_written_like_no_other_text(text: str, written: str) -> None:
+def test_approved_text_has_an_exact_and_unambiguous_form(text: str, written: str) -> None:
     assert exact(text) == written
 
 
@@ -143,7 +143,7 @@ TEXTS = st.text(st.sampled_from('ab \\{}4x20u"\x1b\u200b\u0301\n\t'))
 
 
 @given(TEXTS, TEXTS)
-def test_two_texts_are_never_written_the_same(one: str, other: str) -> None:
+def test_different_texts_are_written_differently(one: str, other: str) -> None:
     assert (exact(one) == exact(other)) == (one == other)
     assert read_back(exact(one)) == one
 

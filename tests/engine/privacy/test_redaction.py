@@ -45,7 +45,7 @@ AROUND = st.sampled_from(
 
 
 @given(st.sampled_from(SECRETS), AROUND)
-def test_a_secret_of_a_known_form_is_hidden_wherever_it_stands(secret: str, around: str) -> None:
+def test_secret_of_a_known_form_is_hidden_in_any_surroundings(secret: str, around: str) -> None:
     assert secret not in NOBODYS.hide(around.format(secret))
 
 
@@ -56,7 +56,7 @@ def test_a_secret_is_hidden_in_keys_and_values_at_every_depth(secret: str, befor
     assert secret not in json.dumps(NOBODYS.hide_in(value))
 
 
-def test_two_keys_that_are_secrets_stay_two() -> None:
+def test_two_secret_keys_stay_two_keys() -> None:
     hidden = NOBODYS.hide_in({SECRETS[0]: 1, SECRETS[1]: 2, "***": 3})
     assert hidden == {"***": 1, "*** (2)": 2, "*** (3)": 3}
 
@@ -79,11 +79,11 @@ def test_two_keys_that_are_secrets_stay_two() -> None:
         "see http://me:hunter22@127.0.0.1:80/x",
     ],
 )
-def test_what_stands_behind_a_name_that_says_so_is_hidden(text: str) -> None:
+def test_text_behind_a_telling_name_is_hidden(text: str) -> None:
     assert "hunter22" not in NOBODYS.hide(text)
 
 
-def test_the_name_of_a_field_says_that_its_text_is_a_secret() -> None:
+def test_text_of_a_field_with_a_telling_name_is_hidden() -> None:
     assert NOBODYS.hide_in({"db_password": "x", "tokens": "12", "n": {"access_token": ["y"]}}) == {
         "db_password": HIDDEN,
         "tokens": "12",
@@ -113,17 +113,17 @@ def test_the_name_of_a_field_says_that_its_text_is_a_secret() -> None:
         b64encode(bytes(range(256)) * 40).decode(),
     ],
 )
-def test_ordinary_texts_stay_as_they_are(text: str) -> None:
+def test_ordinary_texts_stay_unchanged(text: str) -> None:
     assert NOBODYS.hide(text) == text
 
 
-def test_what_stands_around_a_private_key_stays() -> None:
+def test_text_around_a_private_key_stays() -> None:
     pem = "a: -----BEGIN RSA PRIVATE KEY-----\nMIIB+/=\n-----END RSA PRIVATE KEY----- b, c"
     assert NOBODYS.hide(pem) == "a: *** b, c"
     assert NOBODYS.hide('grep("-----BEGIN PRIVATE KEY-----") finds it') == 'grep("***") finds it'
 
 
-def test_the_secrets_of_the_environment_are_hidden_however_they_are_written() -> None:
+def test_secrets_of_the_environment_are_hidden_in_every_spelling() -> None:
     redactor, render = Redactor(ENVIRONMENT), environment_with(Redactor(ENVIRONMENT))
     page = render.from_string(
         "{{ text }} {{ {'a': text, text: 1}|json }} {{ {'q': text}|urlencode }} {{ text|truncate(12) }} {{ [text] }}"
@@ -144,7 +144,7 @@ def test_a_secret_is_hidden_before_a_text_is_cut() -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=8))
-def test_what_holds_no_secret_is_given_back(value: JsonValue) -> None:
+def test_value_without_a_secret_is_returned_unchanged(value: JsonValue) -> None:
     assert NOBODYS.hide_in(value) == value
 
 
@@ -164,7 +164,7 @@ MADE_ON_PURPOSE = {
 }
 
 
-def test_no_text_takes_long() -> None:
+def test_hiding_is_fast_for_any_text() -> None:
     """A megabyte of each takes less than a second; what went back would take hours. No time is compared: it ends."""
     script = (
         "import json, sys\n"
@@ -184,7 +184,7 @@ def test_no_text_takes_long() -> None:
     assert ran.stdout == "done\n", ran.stderr
 
 
-def test_a_long_text_is_hidden_as_a_short_one() -> None:
+def test_long_text_is_hidden_as_a_short_text_is() -> None:
     """It is looked through in pieces, and none is cut between a name and what is behind it."""
     line = 'password =\n "hunter22", and so on;\n'
     assert NOBODYS.hide(line * 9000) == NOBODYS.hide(line) * 9000

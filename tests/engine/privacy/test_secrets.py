@@ -36,7 +36,7 @@ def longest_common(text: str, secret: str) -> int:
 
 
 @given(KEYS, st.integers(0, 4), st.integers(0, 4))
-def test_a_key_that_lost_some_characters_is_hidden_too(key: str, before: int, behind: int) -> None:
+def test_shortened_key_is_hidden_too(key: str, before: int, behind: int) -> None:
     cut = key[before : len(key) - behind]
     assume(len(cut) >= len(key) * 2 / 3)
     said = Secrets([key]).hide(f"your key <{cut}> is wrong")
@@ -44,7 +44,7 @@ def test_a_key_that_lost_some_characters_is_hidden_too(key: str, before: int, be
 
 
 @given(KEYS, st.text(max_size=9), st.text(max_size=9), st.booleans())
-def test_a_key_is_hidden_in_base64_wherever_it_begins(key: str, before: str, behind: str, urlsafe: bool) -> None:
+def test_key_inside_base64_is_hidden_at_every_offset(key: str, before: str, behind: str, urlsafe: bool) -> None:
     encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
     alone = base64.b64encode(key.encode()).decode()
     said = encode(f"{before}{key}{behind}".encode()).decode()
@@ -56,7 +56,7 @@ def test_a_key_is_hidden_in_base64_wherever_it_begins(key: str, before: str, beh
 
 
 @given(KEYS)
-def test_a_key_is_hidden_as_other_texts_write_it(key: str) -> None:
+def test_key_is_hidden_in_every_escaping(key: str) -> None:
     hide = Secrets([key]).hide
     escaped = json.dumps(key)[1:-1]
     sent = [quote(key), quote(key, safe=""), quote_plus(key)]
@@ -80,19 +80,19 @@ def test_a_key_is_hidden_as_other_texts_write_it(key: str) -> None:
         ("sk-proj-aB3dE6gH9jK2mN5pQ8rT1vW4yZ7", "keys begin with sk-proj-, as c2stcHJvai0 does"),
     ],
 )
-def test_what_is_like_a_secret_stays(secret: str, text: str) -> None:
+def test_text_similar_to_a_secret_stays(secret: str, text: str) -> None:
     assert Secrets([secret]).hide(text) == text
 
 
 @pytest.mark.slow
-def test_a_text_is_looked_through_once() -> None:
+def test_text_is_scanned_once() -> None:
     """Also one that is made of the beginning of a secret, again and again."""
     secret = "a" * 99 + "1"
     assert Secrets([secret]).hide("a" * 1_000_000) == "***"
     assert Secrets([secret]).hide(("a" * 66 + " ") * 10_000) == ("a" * 66 + " ") * 10_000
 
 
-def test_a_mark_of_ones_own_stands_in_their_place() -> None:
+def test_secrets_may_have_a_custom_mark() -> None:
     assert Secrets([SECRET], mark="[hidden]").hide(f"-{SECRET}-") == "-[hidden]-"
 
 
@@ -122,7 +122,7 @@ def test_a_traceback_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     assert SECRET not in caplog.text
 
 
-def test_those_who_hide_side_by_side_do_not_disturb_each_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_concurrent_hidings_do_not_disturb_each_other(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("somebody.else")
     one, two = (
         Secrets(["first-secret"]).hidden_in("somebody.else"),
@@ -135,7 +135,7 @@ def test_those_who_hide_side_by_side_do_not_disturb_each_other(caplog: pytest.Lo
     assert [record.getMessage() for record in caplog.records] == ["***, ***", "***, second-secret"]
 
 
-def test_a_record_that_cannot_be_written_out_is_left_to_its_handler(caplog: pytest.LogCaptureFixture) -> None:
+def test_unformattable_record_is_left_to_the_handler(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("somebody.else")
     logger.propagate = False
     try:
