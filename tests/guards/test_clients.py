@@ -71,7 +71,7 @@ def server(api: ClientApi) -> Iterator[Server]:
 
 
 @APIS
-def test_without_the_guard_the_loop_runs_away(server: Server, api: ClientApi) -> None:
+def test_unguarded_loop_runs_away(server: Server, api: ClientApi) -> None:
     create, form = server.method(), FORMATS[api]
     messages: list[Any] = [{"role": "user", "content": PROMPT}]
 
@@ -86,7 +86,7 @@ def test_without_the_guard_the_loop_runs_away(server: Server, api: ClientApi) ->
 
 
 @APIS
-def test_with_the_guard_it_concludes(server: Server, api: ClientApi) -> None:
+def test_guarded_loop_concludes(server: Server, api: ClientApi) -> None:
     create, messages = server.method(), [{"role": "user", "content": PROMPT}]
     with GuardedLoop(messages, Limits(tool_calls=5), api=api) as loop:
         while loop.running:

@@ -39,7 +39,7 @@ async def the_turn(address: str) -> tuple[TurnRow, JournalFold]:
     return row, fold
 
 
-async def test_a_turn_is_in_its_store_and_every_fact_follows(address: str) -> None:
+async def test_turn_is_stored_with_every_fact_valid(address: str) -> None:
     loop = guarded("chat", address, steps=2)
     ending = run(Client("chat", pages("chat")), loop)
     row, fold = await the_turn(address)
@@ -52,7 +52,7 @@ async def test_a_turn_is_in_its_store_and_every_fact_follows(address: str) -> No
 
 
 @pytest.mark.slow
-async def test_the_command_and_the_inspector_show_it(address: str) -> None:
+async def test_turn_is_shown_by_the_command_and_the_inspector(address: str) -> None:
     ending = run(Client("chat", pages("chat")), guarded("chat", address, steps=2))
     command = [sys.executable, "-m", "turnwright", "show", ending.turn_id, "--store", address]
     shown = (await anyio.run_process(command)).stdout.decode()
@@ -67,7 +67,7 @@ async def test_the_command_and_the_inspector_show_it(address: str) -> None:
                 assert "loop (chat)" in page.text or "read_page" in page.text
 
 
-async def test_a_turn_that_was_dropped_is_released_and_no_engine_runs_it(address: str) -> None:
+async def test_dropped_turn_is_released_and_run_by_no_engine(address: str) -> None:
     loop = guarded("chat", address)
     loop.reply(next(pages("chat")))
     del loop
@@ -77,7 +77,7 @@ async def test_a_turn_that_was_dropped_is_released_and_no_engine_runs_it(address
         assert await engine.recover() == []
 
 
-async def test_the_turns_of_a_session_have_their_title(address: str) -> None:
+async def test_session_has_the_title_of_the_first_prompt(address: str) -> None:
     asked = [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}]
     with GuardedLoop(asked, journal=address, session="s1") as loop:
         loop.reply(chat("Hello."))
@@ -87,14 +87,14 @@ async def test_the_turns_of_a_session_have_their_title(address: str) -> None:
     assert (session.id, session.title) == ("s1", PROMPT)
 
 
-def test_an_address_that_is_none_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_invalid_address_is_refused_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown kind of address"):
         guarded("chat", "nowhere")
     with pytest.raises((ConfigError, StoreError)):
         guarded("chat", f"sqlite:///{tmp_path / 'no' / 'folder' / 'turns.db'}")
 
 
-async def test_a_loop_stops_if_another_driver_claims_its_turn(address: str) -> None:
+async def test_loop_stops_if_another_driver_claims_the_turn(address: str) -> None:
     """Its journal has no gap: nothing is written after a fact that could not be."""
     loop = guarded("chat", address)
     (call,) = loop.reply(next(pages("chat")))

@@ -119,7 +119,7 @@ def ended(state: dict[str, Any]) -> tuple[Outcome, EndReason, str]:
     return ending.outcome, ending.reason, state["messages"][-1].text
 
 
-def test_without_the_guard_the_graph_raises_and_with_it_the_model_concludes() -> None:
+def test_unguarded_graph_raises_and_guarded_model_concludes() -> None:
     with pytest.raises(GraphRecursionError):
         create_agent(model(pages()), [reader()]).invoke(ASKED, {"recursion_limit": 25})
     state = guarded(pages(), steps=3).invoke(ASKED)
@@ -127,7 +127,7 @@ def test_without_the_guard_the_graph_raises_and_with_it_the_model_concludes() ->
     assert len(state["messages"]) == 8
 
 
-async def test_it_does_the_same_in_an_event_loop_with_a_journal(tmp_path: Path) -> None:
+async def test_guard_works_in_an_event_loop_with_a_journal(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     state = await guarded(pages(3), journal=address, tool_calls=7).ainvoke(ASKED)
     assert ended(state) == (Outcome.CAP_HIT, EndReason.BUDGET, "I am not done.")
@@ -142,7 +142,7 @@ async def test_it_does_the_same_in_an_event_loop_with_a_journal(tmp_path: Path) 
     assert fold.machine.turn.usage == Usage(input_tokens=400, output_tokens=40)
 
 
-def test_a_model_that_repeats_itself_concludes() -> None:
+def test_repeating_model_concludes() -> None:
     same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
     chat = model(same)
     assert ended(guarded(chat, nudges=1).invoke(ASKED))[:2] == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
@@ -158,7 +158,7 @@ def test_an_answer_ends_the_turn_and_each_invocation_is_a_turn() -> None:
     assert first["ending"].turn_id != second["ending"].turn_id
 
 
-def test_calls_of_the_conclusion_are_removed_and_a_blank_one_is_summed_up() -> None:
+def test_calls_of_the_conclusion_are_removed_and_a_blank_is_summarized() -> None:
     chat = model(pages(), summary=asks(("c9", "read_page", {"number": 9}), text="Half of it."))
     assert ended(guarded(chat, steps=1).invoke(ASKED)) == (Outcome.CAP_HIT, EndReason.STEP_CAP, "Half of it.")
     chat = model(pages(), summary="")
@@ -166,7 +166,7 @@ def test_calls_of_the_conclusion_are_removed_and_a_blank_one_is_summed_up() -> N
     assert len(chat.requests) == 3
 
 
-async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_raised() -> None:
+async def test_failed_conclusion_is_summarized_and_other_failures_are_raised() -> None:
     chat = model(pages(), summary=ConnectionError("down"))
     state = await guarded(chat, steps=1).ainvoke(ASKED)
     assert ended(state)[:2] == (Outcome.CAP_HIT, EndReason.STEP_CAP)
@@ -174,7 +174,7 @@ async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_rai
         guarded(iter([ConnectionError("down")])).invoke(ASKED)
 
 
-def test_a_blank_reply_is_repeated() -> None:
+def test_blank_reply_is_repeated() -> None:
     state = guarded(iter([AIMessage(""), AIMessage("Hello.")])).invoke(ASKED)
     assert ended(state) == (Outcome.FINISHED, EndReason.ANSWERED, "Hello.")
     assert len(state["messages"]) == 2
@@ -184,18 +184,18 @@ def test_a_blank_reply_is_repeated() -> None:
     )
 
 
-def test_a_turn_without_steps_is_one_text() -> None:
+def test_turn_without_steps_is_a_single_text() -> None:
     chat = model(pages(), summary=asks(("c1", "read_page", {"number": 1}), text="A text."))
     assert ended(guarded(chat, steps=0).invoke(ASKED)) == (Outcome.FINISHED, EndReason.TEXT_ONLY, "A text.")
 
 
-def test_anthropic_keeps_the_tools_of_a_conclusion() -> None:
+def test_anthropic_conclusion_keeps_the_tools() -> None:
     chat = model(pages(), kind="anthropic-chat")
     guarded(chat, steps=1).invoke(ASKED)
     assert [bound.get("tool_choice") for bound in chat.bound] == [None, {"type": "none"}]
 
 
-def test_a_tool_that_raises_fails_the_turn_and_one_that_is_retried_inside_does_not(tmp_path: Path) -> None:
+def test_raising_tool_fails_the_turn_unless_retried_inside(tmp_path: Path) -> None:
     def fails(_: int) -> str:
         raise LookupError("no such page")
 
@@ -207,7 +207,7 @@ def test_a_tool_that_raises_fails_the_turn_and_one_that_is_retried_inside_does_n
     assert ended(state)[:2] == (Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
-def test_the_answer_of_a_tool_ends_the_turn() -> None:
+def test_direct_result_of_a_tool_ends_the_turn() -> None:
     state = guarded(pages(), reader(return_direct=True)).invoke(ASKED)
     assert ended(state) == (Outcome.FINISHED, EndReason.ANSWERED, "page 1")
     state = guarded(pages(2), reader(return_direct=True)).invoke(ASKED)
@@ -220,7 +220,7 @@ class Manual(BaseModel):
     says: str
 
 
-def test_a_structured_answer_ends_the_turn_and_one_that_does_not_fit_is_a_step() -> None:
+def test_structured_answer_ends_the_turn_and_an_invalid_answer_is_a_step() -> None:
     replies = [asks(("c1", "Manual", {"wrong": 1})), asks(("c2", "Manual", {"says": "hello"}))]
     middleware = [LoopGuardMiddleware(Limits(steps=2))]
     agent = create_agent(model(iter(replies)), [reader()], middleware=middleware, response_format=ToolStrategy(Manual))
@@ -243,13 +243,13 @@ class Insists(AgentMiddleware):  # type: ignore[misc]
         return {"jump_to": "model"} if self.asked == 1 else None
 
 
-def test_an_answer_that_other_middleware_does_not_accept_is_not_the_end() -> None:
+def test_answer_refused_by_other_middleware_does_not_end_the_turn() -> None:
     replies = iter([AIMessage("Hello."), AIMessage("Hello, again.")])
     chat = create_agent(model(replies), [reader()], middleware=[LoopGuardMiddleware(Limits(steps=3)), Insists()])
     assert ended(chat.invoke(ASKED)) == (Outcome.FINISHED, EndReason.ANSWERED, "Hello, again.")
 
 
-def test_a_turn_keeps_its_limits_while_a_person_is_asked() -> None:
+def test_turn_keeps_the_limits_during_a_question_to_a_person() -> None:
     asking = HumanInTheLoopMiddleware(interrupt_on={"read_page": True})
     agent = create_agent(
         model(pages()),
@@ -266,7 +266,7 @@ def test_a_turn_keeps_its_limits_while_a_person_is_asked() -> None:
     assert "page 2" in str(state["messages"])
 
 
-def test_a_refused_call_of_a_person_has_its_result() -> None:
+def test_call_refused_by_a_person_has_a_result() -> None:
     asking = HumanInTheLoopMiddleware(interrupt_on={"read_page": True})
     guards = [LoopGuardMiddleware(), asking]
     agent = create_agent(
@@ -281,7 +281,7 @@ def test_a_refused_call_of_a_person_has_its_result() -> None:
     assert ended(state) == (Outcome.FINISHED, EndReason.ANSWERED, "Then not.")
 
 
-def test_the_code_of_the_page_bounds_an_agent(
+def test_code_of_the_page_bounds_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -290,7 +290,7 @@ def test_the_code_of_the_page_bounds_an_agent(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_model_ends_within_its_limits(seed: int) -> None:
+def test_any_model_ends_within_the_limits(seed: int) -> None:
     random, ran = Random(seed), list[int]()  # noqa: S311 (a script, no secret)
     limits = any_limits(random)
     replies = (asks(*one.calls, text=one.text) for one in any_replies(random))

@@ -81,7 +81,7 @@ def guarded(api: ClientApi, journal: str | None = None, **limits: object) -> Gua
 
 
 @APIS
-def test_without_a_guard_the_loop_runs_away_and_with_one_it_concludes(api: ClientApi) -> None:
+def test_unguarded_loop_runs_away_and_guarded_loop_concludes(api: ClientApi) -> None:
     with pytest.raises(PluggedOutError):
         run_unguarded(Client(api, pages(api)))
     client, loop = Client(api, pages(api)), guarded(api, steps=3)
@@ -112,7 +112,7 @@ def test_calls_beyond_the_budget_get_a_result_and_do_not_run(api: ClientApi) -> 
 
 
 @APIS
-def test_a_model_that_repeats_itself_concludes(api: ClientApi) -> None:
+def test_repeating_model_concludes(api: ClientApi) -> None:
     same = [WRITERS[api]("", [(f"call_{number}", "read_page", {"number": 1})]) for number in range(9)]
     client, loop = Client(api, iter(same)), guarded(api, nudges=1)
     ending = run(client, loop)
@@ -121,7 +121,7 @@ def test_a_model_that_repeats_itself_concludes(api: ClientApi) -> None:
 
 
 @APIS
-def test_a_model_that_stalls_gets_a_hint_in_each_request_of_it(api: ClientApi) -> None:
+def test_stalling_model_gets_a_hint_in_each_request(api: ClientApi) -> None:
     read = [WRITERS[api]("", [(f"call_{number}", "read_page", {"number": number % 5})]) for number in range(12)]
     client, loop = Client(api, iter([*read, WRITERS[api]("Here.")])), guarded(api)
     assert run(client, loop).reason is EndReason.ANSWERED
@@ -131,7 +131,7 @@ def test_a_model_that_stalls_gets_a_hint_in_each_request_of_it(api: ClientApi) -
 
 
 @APIS
-def test_a_model_that_concludes_without_text_is_asked_twice_and_then_summed_up(api: ClientApi) -> None:
+def test_empty_conclusion_is_repeated_once_and_then_summarized(api: ClientApi) -> None:
     client, loop = Client(api, pages(api), summary=""), guarded(api, steps=1)
     assert run(client, loop).reason is EndReason.STEP_CAP
     assert len(client.requests) == 3
@@ -151,7 +151,7 @@ def test_blank_replies_are_repeated_and_not_kept(api: ClientApi) -> None:
 
 
 @APIS
-def test_a_reply_is_read_with_its_usage_and_its_end(api: ClientApi) -> None:
+def test_reply_is_read_with_usage_and_finish_reason(api: ClientApi) -> None:
     read = FORMATS[api].reply(WRITERS[api]("Hello", [("c1", "read_page", {"number": 1})], cut=True))
     assert (read.text, read.calls[0].arguments, read.finish) == ("Hello", {"number": 1}, Finish.LENGTH)
     reasoning = 0 if api == "anthropic" else 4
@@ -159,7 +159,7 @@ def test_a_reply_is_read_with_its_usage_and_its_end(api: ClientApi) -> None:
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_arguments_that_are_no_json_object_are_refused(api: ClientApi) -> None:
+def test_non_object_arguments_are_refused(api: ClientApi) -> None:
     reply = WRITERS[api]("", [("c1", "read_page", {})])
     broken = {"chat": lambda: reply["choices"][0]["message"]["tool_calls"][0]["function"]}.get(
         api, lambda: reply["output"][1]
@@ -172,7 +172,7 @@ def test_arguments_that_are_no_json_object_are_refused(api: ClientApi) -> None:
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_a_call_of_a_custom_tool_has_its_text_as_input(api: ClientApi) -> None:
+def test_custom_tool_call_has_the_text_as_input(api: ClientApi) -> None:
     custom = {"name": "grammar", "input": "a + b"}
     reply = WRITERS[api]()
     if api == "chat":
@@ -187,21 +187,21 @@ def test_a_call_of_a_custom_tool_has_its_text_as_input(api: ClientApi) -> None:
         assert loop.messages[-1] == {"type": "custom_tool_call_output", "call_id": "c1", "output": "3"}
 
 
-def test_a_reply_that_its_provider_paused_is_not_the_end() -> None:
+def test_reply_paused_by_the_provider_does_not_end_the_turn() -> None:
     paused = WRITERS["anthropic"]("Searching.") | {"stop_reason": "pause_turn"}
     client, loop = Client("anthropic", iter([paused, WRITERS["anthropic"]("Found.")])), guarded("anthropic")
     assert run(client, loop).reason is EndReason.ANSWERED
     assert [message["role"] for message in loop.messages] == ["user", "assistant", "assistant"]
 
 
-def test_a_call_without_a_result_gets_one() -> None:
+def test_call_without_a_result_gets_a_default_result() -> None:
     loop = guarded("chat")
     loop.reply(next(pages("chat", 2)))
     check_pairs(loop.request()["messages"])
     assert loop.messages[-1]["content"] == "no result was reported"
 
 
-def test_a_result_that_failed_says_so() -> None:
+def test_failed_result_is_marked_as_an_error() -> None:
     loop = guarded("anthropic")
     for call in loop.reply(next(pages("anthropic", 2))):
         loop.result(call, "there is no such page", error=True)
@@ -219,7 +219,7 @@ def test_an_exception_in_the_loop_fails_the_turn() -> None:
     assert (loop.ending.outcome, loop.ending.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
 
 
-def test_a_client_that_fails_to_conclude_does_not_fail_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_conclusion_of_a_client_does_not_fail_the_turn(caplog: pytest.LogCaptureFixture) -> None:
     loop = guarded("chat", steps=1)
     with caplog.at_level(logging.WARNING), loop:
         for call in loop.reply(next(pages("chat"))):
@@ -232,7 +232,7 @@ def test_a_client_that_fails_to_conclude_does_not_fail_the_turn(caplog: pytest.L
 
 
 @pytest.mark.parametrize("stops", [KeyboardInterrupt, None])
-def test_a_loop_that_is_left_is_aborted(stops: type[BaseException] | None) -> None:
+def test_abandoned_loop_is_aborted(stops: type[BaseException] | None) -> None:
     loop = guarded("chat")
     try:
         with loop:
@@ -245,7 +245,7 @@ def test_a_loop_that_is_left_is_aborted(stops: type[BaseException] | None) -> No
     assert loop.ending.outcome is Outcome.ABORTED
 
 
-def test_limits_that_a_guard_cannot_keep_are_refused() -> None:
+def test_unenforceable_limits_are_refused() -> None:
     with pytest.raises(ConfigError, match="nobody to ask"):
         guarded("chat", doom_response="ask")
     with pytest.raises(ConfigError, match="no prices"):
@@ -267,7 +267,7 @@ def test_an_argument_of_another_type_is_refused(make: Callable[[], GuardedLoop],
         make()
 
 
-def test_a_result_belongs_to_a_call_that_waits_for_it() -> None:
+def test_result_needs_a_waiting_call() -> None:
     loop = guarded("chat")
     (call,) = loop.reply(next(pages("chat")))
     with pytest.raises(ConfigError, match="call must be one that `reply` returned, not 'call00001'"):
@@ -288,7 +288,7 @@ def test_a_result_belongs_to_a_call_that_waits_for_it() -> None:
         max_retries=st.integers(0, 1),
     ),
 )
-def test_any_model_ends_within_its_limits_with_every_call_answered(
+def test_any_model_ends_within_the_limits_with_every_call_answered(
     api: ClientApi, data: st.DataObject, limits: Limits
 ) -> None:
     def replies() -> Iterator[Json]:
@@ -306,7 +306,7 @@ def test_any_model_ends_within_its_limits_with_every_call_answered(
 
 
 @APIS
-def test_a_call_that_the_limit_cut_off_does_not_run(api: ClientApi) -> None:
+def test_call_cut_off_by_the_output_limit_does_not_run(api: ClientApi) -> None:
     """Without arguments, and as the last block of Anthropic, whose client completes the input."""
     loop = guarded(api)
     loop.request()

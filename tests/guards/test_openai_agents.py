@@ -120,7 +120,7 @@ def texts(items: Sequence[Any]) -> str:
     return json.dumps(items, default=str)
 
 
-async def test_without_the_guard_the_run_raises_and_with_it_the_model_concludes() -> None:
+async def test_unguarded_run_raises_and_guarded_model_concludes() -> None:
     with pytest.raises(MaxTurnsExceeded):
         await Runner.run(agent_of(Script(pages())), PROMPT, run_config=QUIET)
     result, *ending = await run(script := Script(pages()), Limits(steps=3))
@@ -130,7 +130,7 @@ async def test_without_the_guard_the_run_raises_and_with_it_the_model_concludes(
     assert "Stopped at the step limit (3 of 3)" in script.requests[-1][-1]["content"]
 
 
-async def test_calls_beyond_the_budget_do_not_run_and_the_model_reads_why(tmp_path: Path) -> None:
+async def test_calls_beyond_the_budget_do_not_run_and_get_a_reason(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     ran: list[int] = []
     script = Script(pages(3))
@@ -148,7 +148,7 @@ async def test_calls_beyond_the_budget_do_not_run_and_the_model_reads_why(tmp_pa
     assert fold.machine.turn.usage.tokens == 4 * 110
 
 
-async def test_refused_calls_keep_their_places_in_later_requests() -> None:
+async def test_refused_calls_keep_the_order_in_later_requests() -> None:
     """The model reads its calls in the order in which it made them, and each reasoning before its call."""
     thinks = ResponseReasoningItem(id="rs_1", type="reasoning", summary=[])
     bad = function_call("read_page", "{", call_id="c1")
@@ -162,7 +162,7 @@ async def test_refused_calls_keep_their_places_in_later_requests() -> None:
     assert result.context_wrapper.usage.requests == 3
 
 
-async def test_a_server_that_keeps_the_conversation_receives_the_refusals_once() -> None:
+async def test_server_side_conversation_receives_the_refusals_once() -> None:
     bad = function_call("read_page", "{", call_id="c1")
     replies = [[bad], [bad, *asks(("c2", "read_page", {"number": 2}))], [assistant_message("Hello.")]]
     script = Script(iter(replies))
@@ -172,7 +172,7 @@ async def test_a_server_that_keeps_the_conversation_receives_the_refusals_once()
     assert sent == [["c1"], ["c2", "c1"]]
 
 
-async def test_a_streamed_run_is_bounded_and_its_events_arrive_reply_by_reply() -> None:
+async def test_streamed_run_is_bounded_and_events_arrive_by_reply() -> None:
     ran: list[int] = []
     script = Script(pages(3))
     agent = agent_of(script, tools=[reader(noting(ran))])
@@ -188,7 +188,7 @@ async def test_a_streamed_run_is_bounded_and_its_events_arrive_reply_by_reply() 
     assert stream.result.context_wrapper.usage.total_tokens == 4 * 110
 
 
-async def test_a_streamed_run_that_fails_or_is_left_ends_its_turn() -> None:
+async def test_failed_or_abandoned_streamed_run_ends_the_turn() -> None:
     stream = await guarded_run_streamed(agent_of(Script(iter([ConnectionError("down")]))), PROMPT, run_config=QUIET)
     with pytest.raises(ConnectionError):
         _ = [event async for event in stream]
@@ -203,13 +203,13 @@ async def test_a_streamed_run_that_fails_or_is_left_ends_its_turn() -> None:
     assert left.ending.outcome is Outcome.ABORTED
 
 
-async def test_a_model_that_repeats_itself_concludes() -> None:
+async def test_repeating_model_concludes() -> None:
     same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
     _, *ending = await run(Script(same))
     assert ending == [Outcome.DOOM_LOOP, EndReason.DOOM_LOOP]
 
 
-async def test_blank_replies_are_repeated_and_a_blank_conclusion_is_summed_up() -> None:
+async def test_blank_replies_are_repeated_and_a_blank_conclusion_summarized() -> None:
     script = Script(iter([[], next(pages())]), [], asks(("c9", "read_page", {"number": 9})))
     result, *ending = await run(script, Limits(steps=1))
     assert ending == [Outcome.CAP_HIT, EndReason.STEP_CAP]
@@ -217,7 +217,7 @@ async def test_blank_replies_are_repeated_and_a_blank_conclusion_is_summed_up() 
     assert len(script.requests) == 4
 
 
-async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_raised(tmp_path: Path) -> None:
+async def test_failed_conclusion_is_summarized_and_other_failures_are_raised(tmp_path: Path) -> None:
     _, *ending = await run(Script(pages(), ConnectionError("down")), Limits(steps=1))
     assert ending == [Outcome.CAP_HIT, EndReason.STEP_CAP]
     address = f"sqlite:///{tmp_path / 'turns.db'}"
@@ -230,12 +230,12 @@ async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_rai
     await store.aclose()
 
 
-async def test_the_result_of_a_tool_may_be_the_answer() -> None:
+async def test_result_of_a_tool_may_be_the_answer() -> None:
     result, *ending = await run(Script(pages(2)), fields={"tool_use_behavior": "stop_on_first_tool"})
     assert (result.final_output, ending) == ("page 1", [Outcome.FINISHED, EndReason.ANSWERED])
 
 
-async def test_a_run_that_waits_for_approval_aborts_its_turn() -> None:
+async def test_run_waiting_for_approval_aborts_the_turn() -> None:
     def delete() -> str:
         """Delete the manual."""
         return "deleted"
@@ -257,7 +257,7 @@ class Provider(ModelProvider):  # type: ignore[misc]
         return self.models[str(name)]
 
 
-async def test_a_handoff_is_a_call_and_each_agent_has_its_model() -> None:
+async def test_handoff_is_a_call_and_each_agent_uses_the_own_model() -> None:
     second = Script(pages())
     writer = Agent(name="Writer", model="second", tools=[reader()])
     first = Script(iter([asks(("h1", "transfer_to_writer", {}))]))
@@ -293,7 +293,9 @@ def two_pages() -> Iterator[Reply]:
 @pytest.mark.parametrize("streamed", [False, True], ids=["run", "streamed"])
 @pytest.mark.parametrize("heard", [False, True], ids=["silent", "heard"])
 @pytest.mark.parametrize(("steps", "reason"), [(9, EndReason.ANSWERED), (2, EndReason.STEP_CAP)])
-async def test_agent_that_is_a_tool_is_one_call(steps: int, reason: EndReason, heard: bool, streamed: bool) -> None:
+async def test_agent_as_a_tool_counts_as_a_single_call(
+    steps: int, reason: EndReason, heard: bool, streamed: bool
+) -> None:
     """The SDK gives its run the model of the guarded run, which must not count its calls."""
     inner, outer = Script(two_pages()), Script(asks_reader())
     events: list[str] = []
@@ -313,7 +315,7 @@ async def test_agent_that_is_a_tool_is_one_call(steps: int, reason: EndReason, h
     assert bool(events) is heard
 
 
-async def test_agents_that_are_tools_run_at_once_with_their_own_models() -> None:
+async def test_agents_as_tools_run_concurrently_with_own_models() -> None:
     first, second, outer = Script(two_pages()), Script(two_pages()), Script(iter([]))
     tools = [agent_of(script).as_tool(f"ask_{own}", "Ask.") for own, script in {"a": first, "b": second}.items()]
     both = asks(("h1", "ask_a", {"input": "Read."}), ("h2", "ask_b", {"input": "Read."}))
@@ -354,7 +356,7 @@ async def test_hooks_of_the_app_are_called() -> None:
 
 
 @pytest.mark.parametrize("approve", [True, False])
-async def test_approved_call_runs_when_its_run_is_continued(approve: bool) -> None:
+async def test_approved_call_runs_when_the_run_is_continued(approve: bool) -> None:
     ran = list[int]()
     tool = function_tool(noting(ran), name_override="read_page", needs_approval=True)
     script = Script(iter([asks(("c1", "read_page", {"number": 1})), [assistant_message("Done.")]]))
@@ -373,13 +375,13 @@ class Manual(BaseModel):
     says: str
 
 
-async def test_an_agent_with_an_output_concludes_with_it() -> None:
+async def test_agent_with_an_output_type_concludes_with_an_output() -> None:
     script = Script(pages(), [assistant_message('{"says": "hello"}')])
     result, *ending = await run(script, Limits(steps=1), fields={"output_type": Manual})
     assert (result.final_output, ending) == (Manual(says="hello"), [Outcome.CAP_HIT, EndReason.STEP_CAP])
 
 
-async def test_input_items_and_a_config_as_a_dictionary_are_taken() -> None:
+async def test_input_items_and_a_config_dictionary_are_accepted() -> None:
     asked = [{"role": "user", "content": [{"type": "input_text", "text": PROMPT}]}]
     script = Script(iter([[assistant_message("Hello.")]]))
     result, ending = await guarded_run(agent_of(script), asked, run_config={"tracing_disabled": True})
@@ -393,7 +395,7 @@ def test_the_code_of_the_page_bounds_a_run(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_any_model_ends_within_its_limits(seed: int) -> None:
+async def test_any_model_ends_within_the_limits(seed: int) -> None:
     random, ran = Random(seed), list[int]()  # noqa: S311 (a script, no secret)
     limits = any_limits(random)
     replies = ([assistant_message(one.text)] * bool(one.text) + asks(*one.calls) for one in any_replies(random))

@@ -10,7 +10,7 @@ from .page import blocks_of, own_lines, run_block
 from .test_loop import Client, pages
 
 
-def test_the_code_for_a_client_bounds_it(
+def test_code_for_a_client_bounds_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -121,7 +121,7 @@ def guarded(
     return agent, guard
 
 
-async def test_without_the_guard_the_run_raises_and_with_it_the_model_concludes() -> None:
+async def test_unguarded_run_raises_and_guarded_model_concludes() -> None:
     plain: Agent[None, str] = Agent(FunctionModel(Script(pages())))
     plain.tool_plain(read_page)
     with pytest.raises(UsageLimitExceeded):
@@ -154,7 +154,7 @@ async def test_calls_beyond_the_budget_get_a_result_and_the_journal_has_the_turn
     assert replay(fold.facts).fault is None
 
 
-async def test_a_model_that_repeats_itself_concludes() -> None:
+async def test_repeating_model_concludes() -> None:
     same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
     agent, guard = guarded(Script(same))
     ending = guard.ending_of(await agent.run(PROMPT))
@@ -184,7 +184,7 @@ async def test_calls_of_the_conclusion_are_removed() -> None:
     check_pairs([*result.all_messages(), NOT_DONE])
 
 
-async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_raised(tmp_path: Path) -> None:
+async def test_failed_conclusion_is_summarized_and_other_failures_are_raised(tmp_path: Path) -> None:
     agent, guard = guarded(Script(pages(), ConnectionError("down")), steps=1)
     assert guard.ending_of(await agent.run(PROMPT)).reason is EndReason.STEP_CAP
     address = f"sqlite:///{tmp_path / 'turns.db'}"
@@ -204,7 +204,7 @@ async def test_a_conclusion_that_fails_is_summed_up_and_any_other_failure_is_rai
     await store.aclose()
 
 
-async def test_results_that_no_tool_gave_are_recorded(tmp_path: Path) -> None:
+async def test_results_without_a_tool_run_are_recorded(tmp_path: Path) -> None:
     """Unknown tools, arguments that do not fit, and tools that ask for another try."""
     calls = [("c1", "fly", {}), ("c2", "read_page", {"wrong": 1}), ("c3", "read_page", {"number": 101})]
     address = f"sqlite:///{tmp_path / 'turns.db'}"
@@ -227,7 +227,7 @@ class Manual(BaseModel):
 OUTPUT = ("c9", "final_result", {"says": "hello"})
 
 
-async def test_an_output_ends_the_turn_and_one_that_does_not_fit_is_a_step() -> None:
+async def test_output_ends_the_turn_and_an_invalid_output_is_a_step() -> None:
     wrong = asks(("c8", "final_result", {"wrong": 1}))
     agent, guard = guarded(script := Script(iter([wrong, asks(OUTPUT)])), output=Manual, steps=2)
     result = await agent.run(PROMPT)
@@ -241,7 +241,7 @@ async def test_an_output_with_other_calls_ends_the_turn() -> None:
     assert guard.ending_of(await agent.run(PROMPT)).reason is EndReason.ANSWERED
 
 
-async def test_an_agent_with_an_output_concludes_with_it_or_raises() -> None:
+async def test_agent_with_an_output_type_concludes_with_an_output_or_raises() -> None:
     agent, guard = guarded(Script(pages(), asks(OUTPUT)), output=Manual, steps=1)
     result = await agent.run(PROMPT)
     assert (guard.ending_of(result).reason, result.output) == (EndReason.STEP_CAP, Manual(says="hello"))
@@ -261,7 +261,7 @@ async def test_an_agent_with_an_output_concludes_with_it_or_raises() -> None:
     ids=["approved", "changed", "denied"],
 )
 @pytest.mark.parametrize("asks_itself", [True, False], ids=["tool", "option"])
-async def test_call_that_a_person_decided_has_its_result(
+async def test_call_decided_by_a_person_has_a_result(
     decision: bool | ToolApproved | ToolDenied,
     expected: tuple[list[str], str, str],
     asks_itself: bool,
@@ -320,7 +320,7 @@ async def test_refused_call_is_a_failure_for_the_model() -> None:
     assert [part.outcome for part in returned] == ["success", "failed", "failed"]
 
 
-async def test_a_run_that_ends_with_deferred_calls_aborts_its_turn() -> None:
+async def test_run_ending_with_deferred_calls_aborts_the_turn() -> None:
     agent, guard = guarded(Script(iter([asks(("c1", "delete", {}))])), output=[str, DeferredToolRequests])
     agent.tool_plain(requires_approval=True)(delete)
     result = await agent.run(PROMPT)
@@ -369,7 +369,7 @@ async def test_streamed_runs_conclude_too() -> None:
     assert ending.reason is EndReason.STEP_CAP
 
 
-def test_limits_that_it_cannot_keep_are_refused() -> None:
+def test_unenforceable_limits_are_refused() -> None:
     with pytest.raises(ConfigError, match="no prices"):
         LoopGuardCapability(Limits(cost=1.0))
 
@@ -383,7 +383,7 @@ def test_the_code_of_the_page_bounds_an_agent(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_any_model_ends_within_its_limits(seed: int) -> None:
+async def test_any_model_ends_within_the_limits(seed: int) -> None:
     random = Random(seed)  # noqa: S311 (a script, no secret)
     limits = any_limits(random)
     replies = (ModelResponse(parts=[*says(one.text).parts, *asks(*one.calls).parts]) for one in any_replies(random))
