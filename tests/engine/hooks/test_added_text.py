@@ -109,7 +109,7 @@ async def assert_unread(engine: Engine, turn: TurnResult) -> None:
     assert replay(await engine.store.facts(turn.id)).check.verdict is Verdict.HOLDS
 
 
-async def test_a_message_that_trips_never_enters_the_turn(guardrail: Guardrail) -> None:
+async def test_tripping_message_never_enters_the_turn(guardrail: Guardrail) -> None:
     async def steered(request: ModelRequest) -> ModelResponse:
         await engine.steer(turn_id, BAD)
         return asks_for(("look", {}))
@@ -123,7 +123,7 @@ async def test_a_message_that_trips_never_enters_the_turn(guardrail: Guardrail) 
     await assert_unread(engine, turn)
 
 
-async def test_a_message_that_passes_is_read_by_the_model(guardrail: Guardrail) -> None:
+async def test_passing_message_is_read_by_the_model(guardrail: Guardrail) -> None:
     async def steered(request: ModelRequest) -> ModelResponse:
         await engine.steer(turn_id, "and the garden")
         return asks_for(("look", {}))
@@ -159,7 +159,7 @@ async def test_a_message_before_another_attempt_is_checked(guardrail: Guardrail)
     ids=["reply", "no reply", "rejection", "arguments"],
 )
 @pytest.mark.parametrize("calls", [1, 2])
-async def test_an_answer_that_trips_is_withheld(
+async def test_tripping_answer_is_withheld(
     guardrail: Guardrail, call: tuple[str, dict[str, str]], answer: str | Answer, calls: int
 ) -> None:
     """With other questions open, the turn ends as well: they are closed."""
@@ -175,7 +175,7 @@ async def test_an_answer_that_trips_is_withheld(
     await assert_unread(engine, turn)
 
 
-async def test_an_answer_that_passes_is_given(guardrail: Guardrail) -> None:
+async def test_passing_answer_is_delivered(guardrail: Guardrail) -> None:
     engine = engine_of(guardrail, asks_for(("ask", {}), ("erase", {})), "Done.")
     paused = await engine.run(AGENT, "hi")
     first, second = paused.interrupts
@@ -196,7 +196,7 @@ async def test_an_answer_about_a_doom_loop_is_checked(guardrail: Guardrail) -> N
     await assert_unread(engine, turn)
 
 
-async def test_an_answer_whose_check_fails_ends_the_turn() -> None:
+async def test_answer_with_a_failing_check_ends_the_turn() -> None:
     """The check fails closed, also while a person is asked."""
 
     @input_guardrail
@@ -234,13 +234,13 @@ async def test_imported_history_is_checked(guardrail: Guardrail, message: Messag
     assert "bomb" not in str(model.requests[0].messages)
 
 
-async def test_imported_history_that_passes_is_sent(guardrail: Guardrail) -> None:
+async def test_passing_imported_history_is_sent(guardrail: Guardrail) -> None:
     engine = engine_of(guardrail, "Done.")
     turn = await engine.run(AGENT, "go on", message_history=[Message.user("hi"), Message.assistant("Yes?")])
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_a_prompt_whose_check_did_not_finish_is_checked_in_the_next_turn(guardrail: Guardrail) -> None:
+async def test_unchecked_prompt_is_checked_in_the_next_turn(guardrail: Guardrail) -> None:
     """Its turn ended before a model replied, for example by an abort."""
     store = MemoryStore()
     first = engine_of(None, ModelError("no", cause=Cause.AUTHENTICATION), store=store)
@@ -283,7 +283,7 @@ async def test_a_fork_with_the_same_prompt_is_not_checked_again() -> None:
     assert checked == ["hi", "earlier"]
 
 
-async def test_a_sub_agents_question_is_checked_in_its_caller(guardrail: Guardrail) -> None:
+async def test_question_of_a_sub_agent_is_checked_in_the_caller(guardrail: Guardrail) -> None:
     engine = engine_of(guardrail, asks_for(("Child", {"prompt": "x"})), asks_for(("ask", {})), "Done.", "Done.")
     paused = await engine.run(AGENT, "hi")
     turn = await engine.resume(paused.id, {paused.interrupts[0].id: BAD})

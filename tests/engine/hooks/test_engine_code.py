@@ -127,7 +127,7 @@ async def test_resume_without_the_engines_code_is_refused(*, with_answers: bool)
     )
 
 
-async def test_the_error_names_only_what_is_missing() -> None:
+async def test_error_names_only_the_missing_code() -> None:
     bank = Bank()
     turn = await bank.paused()
     with pytest.raises(CannotRunError, match="it began with guardrail 'no_secrets' of its engine"):
@@ -144,7 +144,7 @@ async def test_an_engine_with_more_hooks_continues_the_turn() -> None:
     assert (done.reason, bank.wired) == ("guardrail", [])
 
 
-async def test_a_name_that_was_used_twice_is_needed_twice() -> None:
+async def test_name_used_twice_is_needed_twice() -> None:
     def named() -> Hooks:
         @before_tool
         async def same(ctx: ToolContext, call: CallView) -> None:
@@ -172,7 +172,7 @@ async def test_followers_and_handles_are_refused_too() -> None:
     assert bank.wired == []
 
 
-async def test_recover_leaves_a_turn_without_its_engines_code(caplog: pytest.LogCaptureFixture) -> None:
+async def test_recover_leaves_a_turn_without_the_engine_code(caplog: pytest.LogCaptureFixture) -> None:
     bank = Bank()
     turn = await bank.paused()
     await bank.guarded().answer(turn.id, {"approval-1": True})
@@ -183,7 +183,7 @@ async def test_recover_leaves_a_turn_without_its_engines_code(caplog: pytest.Log
 
 
 @pytest.mark.no_waiting
-async def test_a_worker_leaves_a_turn_without_its_engines_code(caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_leaves_a_turn_without_the_engine_code(caplog: pytest.LogCaptureFixture) -> None:
     bank = Bank()
     turn_id = await bank.guarded().submit(AGENT, "Wire it.")
     with anyio.move_on_after(5):
@@ -195,7 +195,7 @@ async def test_a_worker_leaves_a_turn_without_its_engines_code(caplog: pytest.Lo
     assert (await bank.guarded().get(turn_id)).state is State.PAUSED
 
 
-async def test_a_fork_needs_the_code_of_its_original() -> None:
+async def test_fork_needs_the_code_of_the_original() -> None:
     bank = Bank()
     turn = await bank.paused()
     places = await bank.engine().fork_places(turn.id)

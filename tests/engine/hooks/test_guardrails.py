@@ -112,7 +112,7 @@ async def test_a_blocking_input_guardrail_trips_before_the_model_is_called(steps
     assert (turn.guardrail.name, turn.guardrail.metadata) == ("on_topic", {"length": 7})
 
 
-async def test_a_blocking_input_guardrail_that_passes_is_in_the_journal() -> None:
+async def test_passed_blocking_input_guardrail_is_journaled() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("look", {})), "Done."), tools=[look], guardrails=[on_topic])
     turn = await engine.run(AGENT, "hi")
     assert turn.outcome is Outcome.FINISHED
@@ -141,7 +141,7 @@ class Slowly:
         yield line
 
 
-async def test_a_parallel_input_guardrail_that_trips_cancels_the_call() -> None:
+async def test_tripped_parallel_input_guardrail_cancels_the_call() -> None:
     model = Slowly(2, ModelResponse(text="It rains"))
     engine = Engine(model=model, guardrails=[polite])
     events = await followed(engine, "weather?")
@@ -186,9 +186,7 @@ async def test_calls_wait_for_a_parallel_input_guardrail() -> None:
 @pytest.mark.parametrize(
     "reply", [ModelResponse(text="no", finish=Finish.CONTENT_FILTER), ModelResponse()], ids=["filtered", "blank"]
 )
-async def test_a_reply_that_ends_the_turn_beside_an_input_guardrail_raises_nothing(
-    reply: ModelResponse, waits: int
-) -> None:
+async def test_late_input_guardrail_raises_nothing_after_a_final_reply(reply: ModelResponse, waits: int) -> None:
     """The first of the two ends the turn, and the other one comes too late."""
 
     @input_guardrail
@@ -204,7 +202,7 @@ async def test_a_reply_that_ends_the_turn_beside_an_input_guardrail_raises_nothi
     assert replay(await engine.store.facts(turn.id)).check.verdict is Verdict.HOLDS
 
 
-async def test_a_reply_that_ends_the_turn_waits_for_no_input_guardrail() -> None:
+async def test_final_reply_waits_for_no_input_guardrail() -> None:
     engine = Engine(
         model=ScriptedModel(ModelResponse(text="no", finish=Finish.CONTENT_FILTER)),
         guardrails=[polite],
@@ -228,7 +226,7 @@ async def test_a_failed_attempt_waits_for_no_input_guardrail() -> None:
     assert [at - asked[0] for at in asked] == [0, 0]
 
 
-async def test_a_message_that_comes_while_a_blocking_guardrail_checks_is_in_the_request() -> None:
+async def test_message_during_a_blocking_check_is_in_the_request() -> None:
     began = anyio.Event()
 
     @input_guardrail(run_in_parallel=False)
@@ -246,7 +244,7 @@ async def test_a_message_that_comes_while_a_blocking_guardrail_checks_is_in_the_
     assert model.requests[0].messages[-1].text == "Be brief."
 
 
-async def test_a_message_that_comes_before_a_guardrail_is_asked_again_is_in_the_request_that_hooks_get() -> None:
+async def test_message_before_a_repeated_check_is_in_the_request_for_hooks() -> None:
     seen: list[str] = []
     asked: list[str] = []
 
@@ -288,7 +286,7 @@ async def test_an_input_guardrail_is_not_asked_on_later_steps() -> None:
     assert asked == ["hi"]
 
 
-async def test_a_conclusion_is_not_asked_for_before_the_input_guardrails_have_passed() -> None:
+async def test_conclusion_waits_for_the_input_guardrails() -> None:
     """The deadline passes while the guardrail thinks: the model does not conclude on an unchecked prompt."""
     model = Slowly(0.1, ModelResponse(text="never"), ModelResponse(text="So far"))
 
@@ -306,7 +304,7 @@ async def test_a_conclusion_is_not_asked_for_before_the_input_guardrails_have_pa
 # Output.
 
 
-async def test_an_output_guardrail_that_trips_withholds_the_text_from_everybody() -> None:
+async def test_tripped_output_guardrail_withholds_the_text_everywhere() -> None:
     store = MemoryStore()
     engine = Engine(model=ScriptedModel("It is hunter2.", "Fine."), guardrails=[no_secrets], store=store)
     async with engine.stream(AGENT, "hi", session="s") as stream:
@@ -368,7 +366,7 @@ async def test_text_may_stream_at_once_and_is_withdrawn() -> None:
     assert reply.text == ""
 
 
-async def test_a_filtered_reply_shows_no_text_that_was_not_checked() -> None:
+async def test_filtered_reply_shows_no_unchecked_text() -> None:
     model = ScriptedModel(ModelResponse(text="It is hunter2.", finish=Finish.CONTENT_FILTER))
     async with Engine(model=model, guardrails=[no_secrets]) as engine:
         turn = await engine.run(AGENT, "hi")
@@ -377,7 +375,7 @@ async def test_a_filtered_reply_shows_no_text_that_was_not_checked() -> None:
     assert "hunter2" not in str(turn.messages)
 
 
-async def test_an_aborted_turn_shows_no_text_that_was_not_checked() -> None:
+async def test_aborted_turn_shows_no_unchecked_text() -> None:
     model = Slowly(1, ModelResponse(text="It is hunter2 indeed yes"))
     engine = Engine(model=model, guardrails=[no_secrets])
     async with engine.stream(AGENT, "hi") as stream:
@@ -418,7 +416,7 @@ async def test_the_usage_of_a_reply_counts_though_a_guardrail_trips(steps: int, 
     assert turn.usage.tokens == 7 + 2 * steps
 
 
-async def test_the_usage_of_a_reply_counts_though_an_abort_comes_before_the_verdict() -> None:
+async def test_usage_counts_despite_an_abort_before_the_verdict() -> None:
     told = ModelResponse(text="Sunny.", usage=Usage(input_tokens=5, output_tokens=2))
     async with Engine(model=ScriptedModel(told), guardrails=[polite]) as engine:
         handle = await engine.start(Agent(name="Clerk", steps=0), "hi")
@@ -428,7 +426,7 @@ async def test_the_usage_of_a_reply_counts_though_an_abort_comes_before_the_verd
     assert (turn.outcome, turn.usage.tokens) == (Outcome.ABORTED, 7)
 
 
-async def test_the_usage_of_a_reply_without_text_counts_once_though_an_abort_comes_later() -> None:
+async def test_usage_of_a_textless_reply_counts_once_despite_a_later_abort() -> None:
     async def hang(_: ModelRequest) -> str:
         await anyio.sleep_forever()
         raise AssertionError
@@ -442,7 +440,7 @@ async def test_the_usage_of_a_reply_without_text_counts_once_though_an_abort_com
     assert (turn.outcome, turn.usage.tokens) == (Outcome.ABORTED, 7)
 
 
-async def test_the_text_beside_calls_is_checked_before_they_run() -> None:
+async def test_text_beside_calls_is_checked_before_the_calls_run() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("look", {}), text="hunter2")), tools=[look], guardrails=[no_secrets])
     turn = await engine.run(AGENT, "hi")
     assert (tripped(turn, "no_secrets"), turn.tool_calls) == (True, 0)
@@ -457,7 +455,7 @@ async def test_a_tool_input_guardrail_ends_the_turn_before_the_call() -> None:
     assert (tripped(turn, "small"), turn.tool_calls) == (True, 0)
 
 
-async def test_a_tool_output_guardrail_ends_the_turn_and_the_result_is_read_by_nobody() -> None:
+async def test_tripped_tool_output_guardrail_withholds_the_result() -> None:
     done: list[int] = []
 
     @tool
@@ -511,7 +509,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("make", KINDS)
-async def test_a_check_whose_model_fails_is_repeated(make: Callable[[object], Guardrail]) -> None:
+async def test_check_with_a_failing_model_is_repeated(make: Callable[[object], Guardrail]) -> None:
     judge = Judge(2)
     model = ScriptedModel(asks_for(("look", {})), "Done.")
     engine = Engine(model=model, tools=[look], guardrails=[make(judge)], backoff=AT_ONCE)
@@ -520,7 +518,7 @@ async def test_a_check_whose_model_fails_is_repeated(make: Callable[[object], Gu
 
 
 @pytest.mark.parametrize("make", KINDS)
-async def test_a_check_that_cannot_decide_fails_closed(make: Callable[[object], Guardrail]) -> None:
+async def test_undecided_check_fails_closed(make: Callable[[object], Guardrail]) -> None:
     judge = Judge(99)
     model = ScriptedModel(asks_for(("look", {})), "Done.", repeat=True)
     engine = Engine(model=model, tools=[look], guardrails=[make(judge)], backoff=AT_ONCE)
@@ -531,7 +529,9 @@ async def test_a_check_that_cannot_decide_fails_closed(make: Callable[[object], 
 
 
 @pytest.mark.parametrize("make", KINDS)
-async def test_what_a_guardrail_raises_ends_the_turn_and_names_it(make: Callable[[object], Guardrail]) -> None:
+async def test_exception_of_a_guardrail_ends_the_turn_and_names_the_guardrail(
+    make: Callable[[object], Guardrail],
+) -> None:
     async def broken(*_: object) -> Trip | None:
         raise KeyError("boom")
 
@@ -541,7 +541,7 @@ async def test_what_a_guardrail_raises_ends_the_turn_and_names_it(make: Callable
     assert "guardrail 'broken' raised KeyError: 'boom'" in turn.error
 
 
-async def test_a_guardrail_that_raises_its_trip_is_told_to_return_it() -> None:
+async def test_guardrail_raising_a_trip_is_told_to_return() -> None:
     @output_guardrail
     async def broken(ctx: TurnContext, text: str) -> Trip | None:
         raise Trip("no")  # type: ignore[misc]
@@ -551,7 +551,7 @@ async def test_a_guardrail_that_raises_its_trip_is_told_to_return_it() -> None:
 
 
 @pytest.mark.parametrize("guardrails", [[3], [on_topic.check], [Guardrail]])
-def test_what_is_no_guardrail_is_refused(guardrails: list[object]) -> None:
+def test_wrong_guardrail_object_is_refused(guardrails: list[object]) -> None:
     with pytest.raises(ConfigError, match=r"^engine: guardrails: "):
         Engine(guardrails=guardrails)  # type: ignore[arg-type]
 
@@ -596,7 +596,7 @@ async def test_a_crash_at_each_append_ends_the_turn_the_same(*, after: bool) -> 
     assert crashes == 7
 
 
-async def test_a_conclusion_after_a_crash_asks_no_guardrail_whose_verdict_is_in_the_journal() -> None:
+async def test_conclusion_after_a_crash_repeats_no_journaled_verdict() -> None:
     asked: list[str] = []
 
     @input_guardrail

@@ -99,7 +99,7 @@ async def pretend(ctx: ToolContext, call: CallView) -> ToolDecision | None:
     return ReturnResult(ToolResult("done before", {"n": 1}))
 
 
-async def test_a_hook_that_returns_none_changes_nothing() -> None:
+async def test_hook_returning_none_changes_nothing() -> None:
     seen: list[CallView] = []
 
     @before_tool
@@ -164,7 +164,7 @@ async def test_a_rejected_call_does_not_run_and_the_model_reads_why() -> None:
     ), "the first rejection wins, and no other hook is asked"
 
 
-async def test_a_hooks_result_is_the_calls_and_counts() -> None:
+async def test_result_of_a_hook_replaces_the_call_and_counts() -> None:
     payments = Payments()
     engine = Engine(model=ScriptedModel(PAY, "Done."), tools=payments.tools(), hooks=[pretend])
     turn = await engine.run(AGENT, "hi")
@@ -178,7 +178,7 @@ async def test_a_hooks_result_is_the_calls_and_counts() -> None:
     assert settled.structured == {"n": 1}
 
 
-async def test_a_hooks_result_ends_the_turn_if_the_tools_own_would() -> None:
+async def test_hooks_result_for_a_direct_tool_ends_the_turn() -> None:
     @tool(return_direct=True)
     async def answer() -> str:
         return "42"
@@ -188,7 +188,7 @@ async def test_a_hooks_result_ends_the_turn_if_the_tools_own_would() -> None:
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "done before")
 
 
-async def test_a_tool_that_needs_approval_asks_though_a_hook_has_no_objection() -> None:
+async def test_tool_needing_approval_asks_despite_a_permissive_hook() -> None:
     payments = Payments()
     engine = Engine(model=ScriptedModel(PAY, "Done."), tools=payments.tools(needs_approval=True), hooks=[Log("a", [])])
     paused = await engine.run(AGENT, "hi")
@@ -211,7 +211,7 @@ async def test_a_question_in_the_tools_own_words_comes_before_a_hooks() -> None:
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(60, 0), (40, 1)])
-async def test_whether_a_person_must_approve_is_decided_by_the_final_arguments(limit: float, asked: int) -> None:
+async def test_need_for_approval_is_decided_by_the_final_arguments(limit: float, asked: int) -> None:
     """A hook changed 70 to 50."""
 
     @tool(needs_approval=lambda amount: amount > limit)
@@ -222,7 +222,7 @@ async def test_whether_a_person_must_approve_is_decided_by_the_final_arguments(l
     assert len(turn.interrupts) == asked
 
 
-async def test_an_approved_call_is_validated_again_before_it_starts() -> None:
+async def test_approved_call_is_validated_again_before_the_start() -> None:
     """Because the world may have changed since the question."""
     known = ["Ann"]
 
@@ -267,7 +267,7 @@ async def test_a_rejection_by_the_person_asks_no_hook() -> None:
     assert results(turn) == [(CallStatus.REJECTED, "rejected by the person")]
 
 
-async def test_a_call_that_waits_for_its_place_has_the_decision_of_its_own_turn() -> None:
+async def test_calls_waiting_for_a_slot_are_decided_per_turn() -> None:
     """The calls of all turns have the same ids."""
     asked: list[str] = []
     go_on = anyio.Event()
@@ -352,7 +352,7 @@ async def test_the_result_of_a_failed_call_can_be_replaced() -> None:
     assert results(turn) == [(CallStatus.OK, "no money moved"), (CallStatus.OK, "paid 1 to Bob")]
 
 
-async def test_a_call_that_asks_in_the_middle_has_no_result_to_ask_about_yet() -> None:
+async def test_call_pausing_midway_has_no_result_for_hooks() -> None:
     log: list[str] = []
 
     @tool
@@ -366,7 +366,7 @@ async def test_a_call_that_asks_in_the_middle_has_no_result_to_ask_about_yet() -
     assert (turn.text, log) == ("Done.", ["before a", "after a: moved to Rome"])
 
 
-async def test_a_sub_agent_that_was_aborted_has_no_result_to_ask_about() -> None:
+async def test_aborted_sub_agent_has_no_result_for_hooks() -> None:
     log: list[str] = []
 
     async def reply(request: ModelRequest) -> ModelResponse | str:
@@ -401,7 +401,7 @@ async def test_data_of_a_result_can_be_taken_away() -> None:
     assert "s3" not in repr(public), "what was replaced is not public"
 
 
-async def test_what_a_hook_raises_ends_the_turn_and_names_it() -> None:
+async def test_exception_of_a_hook_ends_the_turn_and_names_the_hook() -> None:
     @before_tool
     async def broken(ctx: ToolContext, call: CallView) -> ToolDecision | None:
         raise ValueError("boom")
@@ -428,7 +428,7 @@ async def test_a_hook_ends_neither_the_process_nor_the_lease(kind: type[BaseExce
 
 
 @pytest.mark.parametrize("value", [True, "no", ReturnResult, ChangeArguments(3)])  # type: ignore[arg-type]
-async def test_a_decision_that_is_none_ends_the_turn(value: object) -> None:
+async def test_wrong_decision_ends_the_turn(value: object) -> None:
     @before_tool
     async def wrong(ctx: ToolContext, call: CallView) -> ToolDecision | None:
         return value  # type: ignore[return-value]
@@ -439,7 +439,7 @@ async def test_a_decision_that_is_none_ends_the_turn(value: object) -> None:
 
 
 @pytest.mark.parametrize("hooks", [[cap.before_tool], [Hooks], [Hooks()], [3]])
-def test_what_is_no_hook_is_refused(hooks: list[object]) -> None:
+def test_wrong_hook_object_is_refused(hooks: list[object]) -> None:
     with pytest.raises(ConfigError, match=r"^engine: hooks: "):
         Engine(hooks=hooks)  # type: ignore[arg-type]
 
@@ -493,7 +493,7 @@ def engine_on(store: MemoryStore | FaultyStore, log: list[str]) -> Engine:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_a_crash_at_each_append_asks_no_hook_again_and_gives_the_same_transcript(*, after: bool) -> None:
+async def test_crash_at_any_append_asks_no_hook_again(*, after: bool) -> None:
     undisturbed: list[str] = []
     store = MemoryStore()
     first = await engine_on(store, undisturbed).run(AGENT, "hi")

@@ -53,7 +53,7 @@ async def prepared(engine: Engine, turn: TurnResult) -> list[f.RequestPrepared]:
     return [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.RequestPrepared)]
 
 
-async def test_a_request_is_changed_for_one_step_and_the_journal_has_what_was_sent() -> None:
+async def test_request_is_changed_for_a_single_step_and_journaled_as_sent() -> None:
     seen: list[ModelRequest] = []
 
     @before_model
@@ -84,7 +84,7 @@ async def test_a_request_is_changed_for_one_step_and_the_journal_has_what_was_se
     assert texts(seen[0]) == ["Be kind.", "hi"]
 
 
-async def test_each_hook_gets_the_request_as_the_ones_before_left_it() -> None:
+async def test_each_hook_gets_the_request_as_changed_by_earlier_hooks() -> None:
     @before_model
     async def one(ctx: TurnContext, request: ModelRequest) -> ChangeRequest | None:
         return ChangeRequest(append=("one",), tools=("look",))
@@ -115,7 +115,7 @@ async def test_a_wrong_change_ends_the_turn_before_the_model_is_called(wrong: ob
     assert turn.error.startswith("before_model hook 'spoil' returned ")
 
 
-async def test_a_hook_of_requests_is_asked_once_a_step_however_often_the_call_fails() -> None:
+async def test_request_hook_is_asked_once_a_step_despite_failing_calls() -> None:
     asked: list[int] = []
 
     @before_model
@@ -133,7 +133,7 @@ async def test_a_hook_of_requests_is_asked_once_a_step_however_often_the_call_fa
 # Instructions.
 
 
-async def test_instructions_may_be_a_function_and_are_journaled_when_they_change() -> None:
+async def test_instructions_function_is_journaled_when_the_text_changes() -> None:
     async def rules(ctx: TurnContext) -> str:
         return f"You serve {ctx.metadata['user']}{', soon done' if ctx.step > 2 else ''}."
 
@@ -147,7 +147,7 @@ async def test_instructions_may_be_a_function_and_are_journaled_when_they_change
     assert [one.instructions for one in await prepared(engine, turn)] == [said[0], None, said[2]]
 
 
-async def test_a_text_only_turn_and_a_conclusion_have_them_too() -> None:
+async def test_text_only_turn_and_conclusion_have_function_instructions() -> None:
     async def rules(ctx: TurnContext) -> str:
         return "Be short."
 
@@ -161,7 +161,7 @@ async def test_a_text_only_turn_and_a_conclusion_have_them_too() -> None:
     assert (turn.reason, texts(model.requests[0])[0]) == (EndReason.TEXT_ONLY, "Be short.")
 
 
-async def test_instructions_that_are_no_text_end_the_turn() -> None:
+async def test_non_text_instructions_end_the_turn() -> None:
     async def rules(ctx: TurnContext) -> str:
         return None  # type: ignore[return-value]
 
@@ -172,7 +172,7 @@ async def test_instructions_that_are_no_text_end_the_turn() -> None:
 # Replies.
 
 
-async def test_a_refused_reply_goes_back_with_the_reason_and_nothing_of_it_runs() -> None:
+async def test_refused_reply_goes_back_with_the_reason_and_runs_nothing() -> None:
     @after_model
     async def no_links(ctx: TurnContext, response: ModelResponse) -> None:
         if "http" in response.text:
@@ -191,7 +191,7 @@ async def test_a_refused_reply_goes_back_with_the_reason_and_nothing_of_it_runs(
     assert model.requests[1].messages[-1].parts[0].text == "refused: no links"  # type: ignore[union-attr]
 
 
-async def test_a_reply_that_is_never_accepted_ends_the_turn() -> None:
+async def test_endlessly_refused_reply_ends_the_turn() -> None:
     @after_model
     async def never(ctx: TurnContext, response: ModelResponse) -> None:
         raise Retry("no")
@@ -221,7 +221,7 @@ async def test_followers_are_not_shown_a_refused_reply() -> None:
     assert [one for one in later if isinstance(one, FactEvent)] == [one for one in events if isinstance(one, FactEvent)]
 
 
-async def test_the_end_of_a_turn_that_another_model_took_over_is_the_one_in_the_journal() -> None:
+async def test_end_of_a_taken_over_turn_is_the_journaled_end() -> None:
     """Also where its conclusion is made of the turn's counters."""
     ends: list[TurnResult] = []
 
@@ -309,7 +309,7 @@ async def test_an_error_at_the_start_ends_the_turn() -> None:
 
 
 @pytest.mark.no_waiting(False)
-async def test_a_hook_that_is_not_async_runs_in_a_thread() -> None:
+async def test_synchronous_hook_runs_in_a_thread() -> None:
     import threading  # noqa: PLC0415 (for this test alone)
 
     threads: list[int] = []
@@ -323,7 +323,7 @@ async def test_a_hook_that_is_not_async_runs_in_a_thread() -> None:
     assert threads != [threading.get_ident()]
 
 
-async def test_a_hook_that_takes_too_long_ends_the_turn() -> None:
+async def test_slow_hook_ends_the_turn() -> None:
     class Slow(Hooks):
         async def before_model(self, ctx: TurnContext, request: ModelRequest) -> ChangeRequest | None:
             await anyio.sleep(31)
@@ -387,7 +387,7 @@ def engine_on(store: MemoryStore | FaultyStore, log: list[str]) -> tuple[Engine,
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_a_crash_at_each_append_sends_the_same_requests_and_gives_the_same_transcript(*, after: bool) -> None:
+async def test_crash_at_any_append_sends_the_same_requests(*, after: bool) -> None:
     engine, model = engine_on(MemoryStore(), [])
     whole = await engine.run(AGENT, "hi")
     sent = {tuple(texts(one)) for one in model.requests}

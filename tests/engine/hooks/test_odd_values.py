@@ -90,13 +90,13 @@ async def test_a_text_of_a_decision_can_be_stored_and_is_bounded(
 
 
 @pytest.mark.parametrize("decision", [Reject(None), RequireApproval(5)])  # type: ignore[arg-type]
-async def test_a_reason_that_is_no_text_ends_the_turn_and_names_the_hook(decision: object, tmp_path: Path) -> None:
+async def test_non_text_reason_ends_the_turn_and_names_the_hook(decision: object, tmp_path: Path) -> None:
     turn = await decided(decision, tmp_path)
     assert turn.reason is EndReason.ENGINE_ERROR
     assert turn.error.startswith("before_tool hook 'hook' returned ")
 
 
-async def test_changed_arguments_that_do_not_fit_are_in_the_journal() -> None:
+async def test_invalid_changed_arguments_are_journaled() -> None:
     model = ScriptedModel(asks_for(("look", {"n": 1})), "Done.")
     engine = Engine(model=model, tools=[look], hooks=[decides(ChangeArguments({"n": "x"}))])
     turn = await engine.run(AGENT, "hi")
@@ -114,7 +114,7 @@ async def test_the_result_of_a_hook_is_a_direct_tools_answer(tmp_path: Path) -> 
     assert (turn.outcome, turn.text, turn.steps) == (Outcome.FINISHED, "known before", 1)
 
 
-async def test_a_replaced_error_of_a_direct_tool_is_its_answer() -> None:
+async def test_replaced_error_of_a_direct_tool_is_the_answer() -> None:
     @after_tool
     async def mend(ctx: ToolContext, call: CallView, result: ToolResult) -> ReturnResult | None:
         return ReturnResult("mended") if call.status is CallStatus.ERROR else None
@@ -124,7 +124,7 @@ async def test_a_replaced_error_of_a_direct_tool_is_its_answer() -> None:
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "mended")
 
 
-async def test_a_request_may_be_changed_by_texts_that_no_store_keeps(tmp_path: Path) -> None:
+async def test_request_changed_by_unstorable_text_is_cleaned(tmp_path: Path) -> None:
     @before_model
     async def hook(ctx: TurnContext, request: ModelRequest) -> ChangeRequest | None:
         return ChangeRequest(instructions=HALF, append=(HALF,))
@@ -169,7 +169,7 @@ async def test_feedback_can_be_stored_and_is_bounded_for_each_call(feedback: str
     assert all(len(part.text) < RESULT_LIMIT + 200 for part in results(turn))
 
 
-async def test_what_a_tripped_guardrail_says_can_be_stored_and_is_bounded(tmp_path: Path) -> None:
+async def test_guardrail_trip_details_are_storable_and_bounded(tmp_path: Path) -> None:
     @output_guardrail
     async def check(ctx: TurnContext, text: str) -> Trip | None:
         return Trip(text, {"text": LONG * 2} if text == LONG else {"n": 1})
@@ -185,7 +185,7 @@ async def test_what_a_tripped_guardrail_says_can_be_stored_and_is_bounded(tmp_pa
         assert turn.guardrail.metadata == (left_out if text == LONG else {"n": 1})
 
 
-async def test_a_message_of_a_guardrail_that_is_no_text_is_shown_as_one() -> None:
+async def test_non_text_guardrail_message_is_shown_as_text() -> None:
     @input_guardrail
     async def check(ctx: TurnContext, prompt: str) -> Trip | None:
         return Trip(5)  # type: ignore[arg-type]
@@ -193,7 +193,7 @@ async def test_a_message_of_a_guardrail_that_is_no_text_is_shown_as_one() -> Non
     assert (await Engine(model=ScriptedModel("x"), guardrails=[check]).run(AGENT, "hi")).error == "check: 5"
 
 
-def test_tools_of_hooks_that_are_one_text_are_refused() -> None:
+def test_plain_text_as_tools_of_a_hook_is_refused() -> None:
     """A text is a sequence of letters: a hook for "looker" would be asked about "look"."""
 
     class Policy(Hooks):
@@ -206,7 +206,7 @@ def test_tools_of_hooks_that_are_one_text_are_refused() -> None:
         Engine(hooks=[Policy()])
 
 
-def test_a_hook_or_a_guardrail_with_other_arguments_is_refused_where_it_is_defined() -> None:
+def test_hook_or_guardrail_with_wrong_parameters_is_refused_early() -> None:
     async def short(call: CallView) -> None: ...
 
     with pytest.raises(ConfigError, match=r"^@before_tool: short is called with \(ctx, call\), and takes \(call: "):
@@ -222,7 +222,7 @@ def test_a_hook_or_a_guardrail_with_other_arguments_is_refused_where_it_is_defin
         Engine(hooks=[Policy()])
 
 
-def test_a_hook_among_guardrails_is_named_with_the_place_where_it_belongs() -> None:
+def test_hook_among_guardrails_is_refused_with_the_right_place() -> None:
     @before_tool
     async def cap(ctx: ToolContext, call: CallView) -> None: ...
 

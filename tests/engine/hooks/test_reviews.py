@@ -65,7 +65,7 @@ async def wrong(ctx: TurnContext, text: str) -> Trip | None:
 
 
 @pytest.mark.parametrize("check", [broken, wrong, Judge(99)])
-async def test_a_reply_that_a_guardrail_could_not_check_is_withheld(check: object) -> None:
+async def test_reply_with_a_failed_check_is_withheld(check: object) -> None:
     guardrail = output_guardrail(check)  # type: ignore[call-overload]
     engine = Engine(model=ScriptedModel("It is hunter2."), guardrails=[guardrail], backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi", session="s")
@@ -78,7 +78,7 @@ async def test_a_reply_that_a_guardrail_could_not_check_is_withheld(check: objec
 
 
 @pytest.mark.parametrize("typed", [False, True])
-async def test_a_reply_in_review_is_read_by_nobody_and_an_abort_withholds_it(*, typed: bool) -> None:
+async def test_abort_during_a_review_withholds_the_reply(*, typed: bool) -> None:
     reply: Line = asks_for(("final_result", {"response": "hunter2"})) if typed else "It is hunter2."
     agent: Agent[object, object] = Agent(name="Clerk", output_type=str | int) if typed else AGENT
     async with Engine(model=ScriptedModel(reply), guardrails=[output_guardrail(forever)]) as engine:
@@ -123,7 +123,7 @@ async def test_a_trip_after_a_refused_reply_is_in_the_transcript() -> None:
 # Who is asked again.
 
 
-async def test_a_retried_review_asks_only_what_failed_and_waits() -> None:
+async def test_retried_review_asks_only_the_failed_check_and_waits() -> None:
     asked: list[str] = []
 
     @after_model
@@ -142,7 +142,7 @@ async def test_a_retried_review_asks_only_what_failed_and_waits() -> None:
     assert anyio.current_time() - began == pytest.approx(4)
 
 
-async def test_a_retried_check_of_the_prompt_asks_only_what_failed_and_waits() -> None:
+async def test_retried_prompt_check_asks_only_the_failed_check_and_waits() -> None:
     asked: list[str] = []
 
     @on_start
@@ -166,7 +166,7 @@ async def test_a_retried_check_of_the_prompt_asks_only_what_failed_and_waits() -
     assert anyio.current_time() - began == pytest.approx(4)
 
 
-async def test_a_message_that_comes_while_a_check_waits_is_in_the_request() -> None:
+async def test_message_during_a_waiting_check_is_in_the_request() -> None:
     model = ScriptedModel("Fine.")
     guardrail = input_guardrail(run_in_parallel=False)(Judge(1, wait=9))
     async with Engine(model=model, guardrails=[guardrail], backoff=AT_ONCE) as engine:

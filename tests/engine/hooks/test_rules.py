@@ -111,7 +111,7 @@ def test_the_first_rejection_or_result_wins_and_changes_add_up(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("amount", [5, 500])
-async def test_arguments_that_a_person_changed_pass_the_guardrails_and_no_hook(amount: int) -> None:
+async def test_arguments_changed_by_a_person_pass_guardrails_and_no_hook(amount: int) -> None:
     seen: list[object] = []
 
     @tool_input_guardrail
@@ -131,7 +131,7 @@ async def test_arguments_that_a_person_changed_pass_the_guardrails_and_no_hook(a
 
 
 @pytest.mark.anyio
-async def test_a_fork_keeps_decisions_and_asks_only_about_what_comes_after() -> None:
+async def test_fork_keeps_decisions_and_asks_only_about_later_calls() -> None:
     seen: list[object] = []
     store = MemoryStore()
     hooks = [Decides(ChangeArguments({"amount": 50}), seen)]
@@ -150,7 +150,7 @@ async def test_a_fork_keeps_decisions_and_asks_only_about_what_comes_after() -> 
 
 
 @pytest.mark.anyio
-async def test_what_hooks_decided_is_not_sent_to_browsers() -> None:
+async def test_decisions_of_hooks_are_not_sent_to_browsers() -> None:
     @before_model
     async def remind(ctx: TurnContext, request: ModelRequest) -> ChangeRequest | None:
         return ChangeRequest(instructions="secret-instructions", append=("secret-append",))

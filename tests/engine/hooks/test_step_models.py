@@ -79,7 +79,7 @@ async def test_a_hook_chooses_the_model_of_a_step() -> None:
     assert replay(facts).check.verdict is Verdict.HOLDS
 
 
-async def test_a_model_is_sent_its_own_signatures_only() -> None:
+async def test_model_is_sent_own_signatures_only() -> None:
     small, large = Signing("small", LOOKS), Signing("large", LOOKS)
     engine = engine_of(small, large)
     await engine.run(AGENT, "hi", session="s")
@@ -115,7 +115,7 @@ async def test_the_conclusion_is_of_the_last_steps_model() -> None:
     assert (len(small.requests), len(large.requests)) == (1, 2)
 
 
-async def test_each_reply_costs_what_its_model_costs() -> None:
+async def test_each_reply_is_priced_by_the_model() -> None:
     small, large = Signing("small", LOOKS), Signing("large")
     engine = Engine(
         models={"small": small, "large": large}.__getitem__,
@@ -127,14 +127,14 @@ async def test_each_reply_costs_what_its_model_costs() -> None:
     assert turn.usage.cost == pytest.approx(20 / 1e6 + 2000 / 1e6)
 
 
-async def test_a_model_that_is_not_found_ends_the_turn_and_names_the_hook() -> None:
+async def test_unknown_model_ends_the_turn_and_names_the_hook() -> None:
     turn = await engine_of(Signing("small", LOOKS)).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
     assert "second_step_is_large" in turn.error
     assert "'large'" in turn.error
 
 
-async def test_a_context_has_the_messages_before_the_turn_and_its_own() -> None:
+async def test_context_has_the_messages_before_and_of_the_turn() -> None:
     seen: list[list[str]] = []
 
     @before_model

@@ -106,7 +106,7 @@ def engine(*, hooks: list[Hooks[object]] | None = None, guardrails: list[Guardra
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
-async def test_a_hook_that_passes_its_limit_ends_the_turn_and_is_named(hook: Hooks[object]) -> None:
+async def test_hook_past_the_limit_ends_the_turn_and_is_named(hook: Hooks[object]) -> None:
     began = anyio.current_time()
     turn = await engine(hooks=[hook]).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
@@ -116,14 +116,14 @@ async def test_a_hook_that_passes_its_limit_ends_the_turn_and_is_named(hook: Hoo
 
 
 @pytest.mark.parametrize("guardrail", GUARDRAILS, ids=lambda guardrail: guardrail.name)
-async def test_a_guardrail_that_passes_its_limit_ends_the_turn_and_is_named(guardrail: Guardrail[object]) -> None:
+async def test_guardrail_past_the_limit_ends_the_turn_and_is_named(guardrail: Guardrail[object]) -> None:
     turn = await engine(guardrails=[guardrail]).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
     assert turn.error is not None
     assert turn.error.endswith(f"guardrail {guardrail.name!r} did not finish within 2 s")
 
 
-async def test_an_end_hook_that_passes_its_limit_is_logged_because_the_turn_has_ended(
+async def test_end_hook_past_the_limit_is_only_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @on_end(timeout=2)
@@ -145,7 +145,7 @@ async def test_a_longer_limit_or_none_replaces_the_30_s(limit: float | None) -> 
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_without_a_limit_of_its_own_a_hook_has_30_s() -> None:
+async def test_hook_without_a_limit_has_30_s() -> None:
     @before_model
     async def thinks(ctx: TurnContext, request: ModelRequest) -> None:
         await anyio.sleep(40)
@@ -155,7 +155,7 @@ async def test_without_a_limit_of_its_own_a_hook_has_30_s() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), True, "3"])
-def test_a_limit_that_is_no_time_is_refused_where_it_is_written(timeout: float) -> None:
+def test_non_positive_or_non_numeric_limit_is_refused_early(timeout: float) -> None:
     said = "timeout must be a number of seconds above 0, or None"
     with pytest.raises(ConfigError, match=f"@after_tool: {said}"):
         after_tool(timeout=timeout)(hang)

@@ -52,7 +52,7 @@ def engine(*tools: Tool, hooks: Sequence[Hooks[object]] = (), store: MemoryStore
     return Engine(model=model, tools=tools, hooks=hooks, store=store or MemoryStore())
 
 
-async def test_an_unknown_name_is_refused_with_the_hook_the_name_and_a_similar_one() -> None:
+async def test_unknown_tool_name_is_refused_with_hook_and_suggestion() -> None:
     said = "engine: hooks: policy: tools: there is no tool 'pays'; did you mean 'pay'?"
     one = engine(pay, look, hooks=[about("look", "pays")])
     with pytest.raises(ConfigError) as caught:
@@ -72,7 +72,7 @@ async def test_an_agents_hook_is_held_against_the_tools_of_the_engine() -> None:
     assert str(caught.value) == "agent 'Clerk': hooks: policy: tools: there is no tool 'pay'; offered: look"
 
 
-async def test_a_class_of_hooks_is_checked_too_and_a_tool_is_no_name() -> None:
+async def test_tools_of_a_hook_class_are_checked_and_must_be_names() -> None:
     class Policy(Hooks):
         tools = ("lok",)
 
@@ -85,7 +85,7 @@ async def test_a_class_of_hooks_is_checked_too_and_a_tool_is_no_name() -> None:
         await engine(look, hooks=[about(look)]).run(AGENT, "hi")  # type: ignore[arg-type]
 
 
-async def test_a_tool_of_an_mcp_server_that_is_not_there_now_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_tool_of_an_mcp_server_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     one = engine(pay, look, hooks=[about("bank__transfer")])
     for _ in range(2):
         with caplog.at_level(logging.WARNING):
@@ -94,7 +94,7 @@ async def test_a_tool_of_an_mcp_server_that_is_not_there_now_is_a_warning(caplog
     assert caplog.messages == [f"engine: hooks: policy: tools: {said}"], "once for each agent"
 
 
-async def test_an_engine_without_tools_is_not_checked_because_its_workers_may_have_them() -> None:
+async def test_tool_names_are_unchecked_on_an_engine_without_tools() -> None:
     turn = await Engine(model=ScriptedModel("Done."), hooks=[about("pay")]).run(AGENT, "hi")
     assert turn.outcome is Outcome.FINISHED
 
@@ -104,7 +104,7 @@ async def test_the_tool_of_a_sub_agent_is_a_tool() -> None:
     assert (await engine(pay, helper, hooks=[about(helper.name)]).run(AGENT, "hi")).outcome is None
 
 
-async def test_a_turn_that_has_begun_is_resumed_without_the_tool() -> None:
+async def test_begun_turn_is_resumed_without_the_tool() -> None:
     """A release that removes a tool strands no paused turn."""
     store = MemoryStore()
     paused = await engine(pay, look, store=store).run(AGENT, "hi")
