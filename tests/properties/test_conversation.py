@@ -94,7 +94,7 @@ def same(sent: Sequence[Message], expected: Sequence[Message]) -> bool:
 
 
 @given(st.data(), st.booleans())
-def test_a_request_is_what_building_it_anew_gives(data: st.DataObject, strict: bool) -> None:
+def test_extended_request_equals_a_rebuilt_request(data: st.DataObject, strict: bool) -> None:
     history, transcript, turn = History.of(repaired(data.draw(SAID))[0]), Told(), Turn()
     conversation = Conversation(
         AGENT, history=history, transcript=transcript, tools=(), mode="reject" if strict else "repair"

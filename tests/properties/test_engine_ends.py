@@ -186,7 +186,7 @@ def parts(turn: TurnResult) -> list[AnyPart]:
 
 @settings(max_examples=percent_of_examples(60))
 @given(run=runs)
-def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
+def test_every_script_ends_within_the_bounds(path: Path, run: Run) -> None:
     turn = anyio.run(run.drive, path)
     bounds = run.limits
     assert turn.outcome is not None
@@ -206,7 +206,7 @@ def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
 
 @settings(max_examples=percent_of_examples(60))
 @given(run=runs)
-def test_every_call_has_its_one_result_in_what_is_sent_and_in_what_stays(path: Path, run: Run) -> None:
+def test_every_call_has_exactly_one_result_in_requests_and_transcript(path: Path, run: Run) -> None:
     turn = anyio.run(run.drive, path)
     for request in run.model.requests:
         check_pairing(request.messages)
@@ -221,7 +221,7 @@ def test_every_call_has_its_one_result_in_what_is_sent_and_in_what_stays(path: P
 
 @settings(max_examples=percent_of_examples(60))
 @given(run=runs)
-def test_the_journal_tells_the_turn_again(path: Path, run: Run) -> None:
+def test_journal_replays_to_the_same_turn(path: Path, run: Run) -> None:
     """Read back from the store: every prefix folds to the state whose hash its last fact has."""
     turn = anyio.run(run.drive, path)
     folded = Turn()
@@ -233,7 +233,7 @@ def test_the_journal_tells_the_turn_again(path: Path, run: Run) -> None:
 
 @settings(max_examples=percent_of_examples(30))
 @given(run=runs)
-def test_parts_keep_their_places_as_the_journal_grows(path: Path, run: Run) -> None:
+def test_parts_keep_the_same_places_in_a_growing_journal(path: Path, run: Run) -> None:
     anyio.run(run.drive, path)
     known: dict[int, AnyPart] = {}
     transcript = Transcript()
@@ -263,7 +263,7 @@ def test_only_the_requests_of_steps_may_call_tools(path: Path, run: Run) -> None
 
 @settings(max_examples=percent_of_examples(60))
 @given(run=runs, at=st.integers(1, 25), after=st.booleans())
-def test_a_death_anywhere_changes_none_of_this(run: Run, at: int, after: bool) -> None:
+def test_death_at_any_append_keeps_the_bounds_and_the_pairing(run: Run, at: int, after: bool) -> None:
     """A crash is one of the failed attempts that the bounds count, and never breaks a pair."""
     turn = anyio.run(partial(run.die, at, after=after))
     assert turn.reason is not EndReason.ENGINE_ERROR, turn.error

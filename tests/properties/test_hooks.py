@@ -124,7 +124,7 @@ AGENTS: list[AnyAgent] = [
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.nested_given],
 )
 @given(st.integers(0, 1_000_000))
-def test_every_invariant_holds_whatever_an_agent_adds_to_its_turns(seed: int) -> None:
+def test_every_invariant_holds_for_any_agent_features(seed: int) -> None:
     """Ten scenarios a seed: one long run of Hypothesis would vary what it has drawn already."""
     agents = cast("tuple[Agent, ...]", tuple(AGENTS))
     report = fuzz(Target(agents, tuple(TOOLS)), examples=10, seed=seed)
@@ -285,7 +285,7 @@ BEHAVIORS: st.SearchStrategy[Behavior] = st.sampled_from(
 
 @settings(max_examples=percent_of_examples(40))
 @given(disturbed())
-def test_a_crash_at_any_append_changes_nothing(case: tuple[AnyAgent, Scenario]) -> None:
+def test_crash_at_any_append_changes_nothing(case: tuple[AnyAgent, Scenario]) -> None:
     """The same transcript, the same end, the same answer; and the same request for each reply."""
     crashes_change_nothing(*case)
 
@@ -293,7 +293,7 @@ def test_a_crash_at_any_append_changes_nothing(case: tuple[AnyAgent, Scenario]) 
 @pytest.mark.slow
 @settings(max_examples=percent_of_examples(10))
 @given(disturbed())
-def test_a_crash_at_any_append_changes_nothing_in_sqlite(case: tuple[AnyAgent, Scenario]) -> None:
+def test_crash_at_any_append_changes_nothing_in_sqlite(case: tuple[AnyAgent, Scenario]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         crashes_change_nothing(*case, Path(folder))
 
@@ -341,7 +341,7 @@ EVERYTHING = Scenario(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
-def test_a_turn_with_everything_in_it_ends_the_same_whenever_its_process_dies(durable: bool) -> None:
+def test_turn_with_every_feature_ends_the_same_after_any_death(durable: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         whole = crashes_change_nothing(CALLED, EVERYTHING, Path(folder) if durable else None)
     turn, facts = whole.turn, [fact for _, fact in whole.driven.facts]

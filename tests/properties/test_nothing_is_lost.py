@@ -337,14 +337,14 @@ DIES_TOO_OFTEN = Play(
 
 @given(plays)
 @example(DIES_TOO_OFTEN)
-def test_in_memory(play: Play) -> None:
+def test_nothing_is_lost_in_memory(play: Play) -> None:
     memory = MemoryStore()
     run(World(play, lambda: memory, memory.aclose).run)
 
 
 @settings(max_examples=percent_of_examples(10), deadline=None)
 @given(plays)
-def test_in_a_file(play: Play) -> None:
+def test_nothing_is_lost_in_a_file(play: Play) -> None:
     """Every process has a handle and a lock of its own."""
     with tempfile.TemporaryDirectory() as folder:
         opened: list[SqliteStore] = []

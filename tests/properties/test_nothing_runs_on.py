@@ -159,7 +159,7 @@ class World:
 
 
 @given(script=scripts)
-def test_a_turn_that_has_ended_leaves_nothing_behind(script: Script) -> None:
+def test_ended_turn_leaves_no_running_work(script: Script) -> None:
     """An abort, a deadline or an answer ends it, while its sub-agents and their tools are anywhere."""
     world = World(script)
     run(world.play)

@@ -175,12 +175,14 @@ def refused(check: Callable[[Sequence[Message]], object], messages: Sequence[Mes
 
 
 @given(LISTS)
-def test_a_list_is_refused_for_its_first_fault_and_for_no_other_reason(messages: list[Message]) -> None:
+def test_refusal_names_exactly_the_first_fault(messages: list[Message]) -> None:
     assert refused(check_pairing, messages) == fault(messages)
 
 
 @given(LISTS | paired_lists(), st.lists(MESSAGES, max_size=2))
-def test_a_list_that_grows_is_looked_at_as_one_that_is_whole(messages: list[Message], once: list[Message]) -> None:
+def test_incremental_check_agrees_with_the_check_of_the_whole_list(
+    messages: list[Message], once: list[Message]
+) -> None:
     """Each list may be followed by messages for one call; those that do not fit are refused."""
     known, so_far = Paired(), list[Message]()
     for message in messages:
@@ -197,20 +199,20 @@ def test_a_list_that_grows_is_looked_at_as_one_that_is_whole(messages: list[Mess
 
 
 @given(LISTS)
-def test_what_is_repaired_is_paired_and_repairing_it_again_changes_nothing(messages: list[Message]) -> None:
+def test_repaired_list_is_paired_and_stable(messages: list[Message]) -> None:
     sent, _ = repaired(messages)
     check_pairing(sent)
     assert repaired(sent) == (sent, [])
 
 
 @given(paired_lists())
-def test_a_paired_list_is_repaired_to_itself(messages: list[Message]) -> None:
+def test_paired_list_is_unchanged_by_repair(messages: list[Message]) -> None:
     check_pairing(messages)
     assert repaired(messages) == (messages, [])
 
 
 @given(LISTS)
-def test_nothing_changes_without_a_note(messages: list[Message]) -> None:
+def test_every_change_has_a_note(messages: list[Message]) -> None:
     """And nothing is noted of a list that could be sent as it is."""
     sent, notes = repaired(messages)
     try:
@@ -223,20 +225,20 @@ def test_nothing_changes_without_a_note(messages: list[Message]) -> None:
 
 
 @given(LISTS)
-def test_no_call_and_no_word_of_anybody_is_lost(messages: list[Message]) -> None:
+def test_no_call_and_no_text_is_lost(messages: list[Message]) -> None:
     sent, _ = repaired(messages)
     assert calls_of(sent) == calls_of(messages)
     assert texts_of(sent) == texts_of(messages)
 
 
 @given(LISTS)
-def test_every_call_has_its_own_first_result_or_is_unknown(messages: list[Message]) -> None:
+def test_every_call_has_the_own_first_result_or_unknown(messages: list[Message]) -> None:
     sent, _ = repaired(messages)
     assert results_of(sent) == expected(messages)
 
 
 @given(LISTS)
-def test_what_is_left_out_or_made_up_is_counted_by_the_notes(messages: list[Message]) -> None:
+def test_notes_count_every_omitted_and_invented_result(messages: list[Message]) -> None:
     sent, notes = repaired(messages)
     before, after = (
         [part for message in said for part in message.parts if isinstance(part, ToolResultPart)]
@@ -250,7 +252,7 @@ def test_what_is_left_out_or_made_up_is_counted_by_the_notes(messages: list[Mess
 
 
 @given(LISTS)
-def test_names_of_their_own_change_no_pair(messages: list[Message]) -> None:
+def test_renaming_calls_changes_no_pair(messages: list[Message]) -> None:
     """Renamed first and then repaired, as a strict engine's would be, or the other way round."""
     new = renamed(messages)
     names = [call.id for message in new for call in message.calls]
@@ -261,7 +263,7 @@ def test_names_of_their_own_change_no_pair(messages: list[Message]) -> None:
 
 
 @given(LISTS)
-def test_a_repaired_list_reads_back_from_the_chat_form(messages: list[Message]) -> None:
+def test_repaired_list_survives_the_chat_form(messages: list[Message]) -> None:
     """Through JSON, with the same calls in the same order, each followed by its result."""
     sent, _ = repaired(messages)
     read = [Message.from_chat(one) for one in json.loads(json.dumps(chat_messages(sent)))]

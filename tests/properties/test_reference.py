@@ -146,13 +146,13 @@ EQUAL_CALLS = TurnScript(
 @example(ABORTED_IN_A_LOOP)
 @example(replace(ABORTED_IN_A_LOOP, people=("change",)))
 @given(script=scripts)
-def test_a_turn_in_memory_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+def test_turn_in_memory_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
 @settings(max_examples=percent_of_examples(50))
 @given(script=scripts)
-def test_a_turn_in_sqlite_takes_the_course_that_the_rules_say(folder: Path, script: TurnScript) -> None:
+def test_turn_in_sqlite_follows_the_predicted_course(folder: Path, script: TurnScript) -> None:
     assert_as_predicted(script, store=partial(SqliteStore, folder / "turns.db", durability="normal"))
 
 
@@ -202,7 +202,7 @@ def test_no_turn_takes_more_than_two_hundred_steps(steps: int | None, concluding
     compare=st.sampled_from(["results", "calls"]),
     messages=st.just(()) | messages,
 )
-def test_a_cycle_of_rounds_stops_a_turn_where_the_rules_say(
+def test_cycle_of_rounds_stops_a_turn_as_predicted(
     cycle: list[list[int]],
     threshold: int,
     nudges: int,

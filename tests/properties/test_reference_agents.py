@@ -166,7 +166,7 @@ PARALLEL_FAILS = ScriptedGuardrail(1.03, parallel=True, fault="model")
 @example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(Cause.BAD_REQUEST,)))
 @example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(RuntimeError,)))
 @given(script=agent_scripts())
-def test_a_turn_of_such_an_agent_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+def test_turn_of_an_agent_with_hooks_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
@@ -217,11 +217,11 @@ NEEDS_PEOPLE = ScriptedReply(calls=(ScriptedCall("asks", 1), ScriptedCall("asks"
 @example(TurnScript((DELEGATES_ONE,), TOOLS, TWO_ROUNDS, people=("yes", "no"), helper=(ANSWERS_DIRECTLY, SAYS)))
 @example(TurnScript((DELEGATES_ONE,), TOOLS, TWO_ROUNDS, people=("yes", "no"), helper=(NEEDS_PERSON,)))
 @given(script=teams())
-def test_a_turn_with_sub_agents_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+def test_turn_with_sub_agents_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
 @settings(max_examples=percent_of_examples(50))
 @given(script=agent_scripts() | teams())
-def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
+def test_turns_in_sqlite_follow_the_predicted_course(folder: Path, script: TurnScript) -> None:
     assert_as_predicted(script, store=partial(SqliteStore, folder / "agents.db", durability="normal"))

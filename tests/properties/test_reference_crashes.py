@@ -177,7 +177,7 @@ IS_LATE, TRIPS = ScriptedCall("plain", before="late"), ScriptedCall("plain", bef
 @example(TurnScript((RUNS_BESIDE_ASKS,), MORTAL_TOOLS, abort_at=1.25, crashes=(3,)))
 @example(TurnScript((RUNS_BESIDE_ASKS,), MORTAL_TOOLS, abort_at=1.25, crashes=(4,)))
 @given(script=mortal_scripts)
-def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: TurnScript) -> None:
+def test_turn_with_dying_processes_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
@@ -208,7 +208,7 @@ def test_a_turn_whose_processes_die_takes_the_course_that_the_rules_say(script: 
 #: A crash costs a retry of the synthesis.
 @example(TurnScript((WORKS, SAYS), MORTAL_TOOLS, ONE_RETRY, synthesis=(Cause.SERVER_ERROR,), crashes=(3,)))
 @given(script=mortal_agents() | mortal_compactions())
-def test_a_turn_of_an_agent_whose_processes_die_takes_it_too(script: TurnScript) -> None:
+def test_agent_turn_with_dying_processes_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
 
 
@@ -264,12 +264,12 @@ MORTAL_TEAM = TurnScript((DELEGATES, SAYS), MORTAL_TOOLS, helper=(NEEDS_PERSON, 
 #: Questions that expire at once do so in any order, and a process may die between two of them.
 @example(TurnScript((ASKS_TOO, SAYS), MORTAL_TOOLS, people=("expire",), helper=(NEEDS_PERSON, SAYS), crashes=(9,)))
 @given(script=mortal_teams())
-def test_a_turn_with_sub_agents_whose_processes_die_takes_it_too(script: TurnScript) -> None:
+def test_sub_agent_turns_with_dying_processes_follow_the_predicted_course(script: TurnScript) -> None:
     with rejected_coincidences():
         assert_as_predicted(script)
 
 
-def test_nothing_is_predicted_for_work_that_ends_at_the_very_moment_of_a_deadline() -> None:
+def test_work_ending_exactly_at_a_deadline_is_not_predicted() -> None:
     """A sub-agent concludes when its time is up. The crash has given its caller the second that this takes."""
     works = replace(WORKS, seconds=1.0)
     with pytest.raises(CoincidenceError):
@@ -278,6 +278,6 @@ def test_nothing_is_predicted_for_work_that_ends_at_the_very_moment_of_a_deadlin
 
 @settings(max_examples=percent_of_examples(50))
 @given(script=mortal_scripts | mortal_agents() | mortal_compactions() | mortal_teams())
-def test_in_sqlite_too(folder: Path, script: TurnScript) -> None:
+def test_dying_turns_in_sqlite_follow_the_predicted_course(folder: Path, script: TurnScript) -> None:
     with rejected_coincidences():
         assert_as_predicted(script, store=partial(SqliteStore, folder / "crashes.db", durability="normal"))

@@ -122,11 +122,11 @@ async def check(stores: Callable[[], Store], deeds: list[Deed]) -> None:
 
 
 @given(DEEDS)
-def test_a_turn_is_sent_what_its_journals_give_in_memory(deeds: list[Deed]) -> None:
+def test_history_sent_equals_the_journals_in_memory(deeds: list[Deed]) -> None:
     anyio.run(check, MemoryStore, deeds)
 
 
 @given(DEEDS)
-def test_a_turn_is_sent_what_its_journals_give_with_two_processes_on_sqlite(deeds: list[Deed]) -> None:
+def test_history_sent_equals_the_journals_of_two_sqlite_processes(deeds: list[Deed]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(check, lambda: SqliteStore(Path(folder) / "turns.db", durability="normal"), deeds)

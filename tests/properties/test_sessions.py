@@ -85,7 +85,7 @@ def expected(deeds: list[Deed]) -> list[Shown]:
 
 
 @given(DEEDS)
-def test_every_store_shows_the_sessions_of_its_turns(deeds: list[Deed]) -> None:
+def test_every_store_lists_the_sessions_of_the_turns(deeds: list[Deed]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         makers: list[Callable[[], Store]] = [
             MemoryStore,

@@ -213,7 +213,7 @@ def limits_of(journal: Journal) -> Limits:
 
 @settings(max_examples=percent_of_examples(60))
 @given(tree=trees, at=deaths, after=st.booleans(), patience=st.integers(0, 6))
-def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: bool, patience: int) -> None:
+def test_tree_ends_within_the_budgets_of_the_root(tree: Tree, at: int, after: bool, patience: int) -> None:
     """Calls exactly; tokens and cost but for one reply, its attempts, and the conclusion of each turn."""
     root = anyio.run(lambda: tree.drive(at, after=after, patience=patience))
     bounds = limits_of(tree.journals[root.id])
@@ -240,9 +240,7 @@ def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: 
 
 @settings(max_examples=percent_of_examples(40))
 @given(tree=trees, at=deaths, after=st.booleans(), patience=st.integers(0, 6))
-def test_every_journal_of_a_tree_replays_and_every_request_is_paired(
-    tree: Tree, at: int, after: bool, patience: int
-) -> None:
+def test_every_journal_of_a_tree_replays_with_paired_requests(tree: Tree, at: int, after: bool, patience: int) -> None:
     anyio.run(lambda: tree.drive(at, after=after, patience=patience))
     for name, journal in tree.journals.items():
         check = replay(journal).check
@@ -258,7 +256,7 @@ def test_every_journal_of_a_tree_replays_and_every_request_is_paired(
 
 @settings(max_examples=percent_of_examples(25))
 @given(tree=trees, patience=st.integers(0, 6))
-def test_a_sub_agents_limits_are_its_own_and_no_more_than_its_caller_could_lend(tree: Tree, patience: int) -> None:
+def test_sub_agent_limits_are_own_and_within_the_lease(tree: Tree, patience: int) -> None:
     anyio.run(lambda: tree.drive(0, after=False, patience=patience))
     for name, journal in tree.journals.items():
         caller, _, call = name.rpartition(":")

@@ -52,7 +52,7 @@ def model_of(asked: Sequence[Sequence[str]]) -> ScriptedModel:
 
 
 @given(chosen=st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=3), asked=steps)
-def test_a_call_runs_if_its_step_has_the_tool(chosen: list[list[str]], asked: list[list[str]]) -> None:
+def test_call_runs_exactly_if_the_step_has_the_tool(chosen: list[list[str]], asked: list[list[str]]) -> None:
     ran = Ran()
 
     async def prepare(context: TurnContext, offered: tuple[str, ...]) -> Sequence[str]:
@@ -69,7 +69,7 @@ def test_a_call_runs_if_its_step_has_the_tool(chosen: list[list[str]], asked: li
 
 
 @given(asked=steps, rejected=some, trips=some)
-def test_a_call_runs_if_no_hook_rejects_it_and_no_guardrail_has_tripped(
+def test_call_runs_exactly_if_not_rejected_and_no_guardrail_tripped(
     asked: list[list[str]], rejected: frozenset[str], trips: frozenset[str]
 ) -> None:
     """A guardrail does not see a rejected call. One that trips ends the turn, beside other calls of its step."""

@@ -177,7 +177,7 @@ class World:
 
 
 @given(script=scripts)
-def test_a_tool_runs_and_an_event_is_published_after_the_append(script: Script) -> None:
+def test_tools_run_and_events_are_published_only_after_the_append(script: Script) -> None:
     """A call's start is written before its tool runs, each fact before its event, the end before the result."""
     world = World(script, 0)
     run(world.play)
@@ -185,7 +185,7 @@ def test_a_tool_runs_and_an_event_is_published_after_the_append(script: Script) 
 
 
 @given(script=scripts, fails_at=st.integers(1, 30))
-def test_nothing_follows_an_append_that_failed(script: Script, fails_at: int) -> None:
+def test_failed_append_has_no_consequence(script: Script, fails_at: int) -> None:
     """The same driver writes nothing more, and what was not written starts no tool and no event."""
     world = World(script, fails_at)
     run(world.play)
