@@ -30,7 +30,7 @@ def shown(message: Message) -> list[FilePart]:
     return [structs.replace(file, seq=0) for file in message.files]
 
 
-async def test_what_is_shown_with_the_prompt_reaches_the_model_in_its_order() -> None:
+async def test_files_reach_the_model_in_the_order_of_the_prompt() -> None:
     model = ScriptedModel("A pixel and a plan.")
     turn = await Engine(model=model).run(AGENT, "What is this?", files=[PIXEL, LINK])
     asked = model.requests[0].messages[-1]
@@ -39,7 +39,7 @@ async def test_what_is_shown_with_the_prompt_reaches_the_model_in_its_order() ->
     assert len({part.seq for part in turn.messages[0].parts}) == 3
 
 
-async def test_who_takes_the_turn_up_shows_it_again(tmp_path: Path) -> None:
+async def test_resuming_process_sends_the_files_again(tmp_path: Path) -> None:
     """Another process, which was given no file: it is in the journal."""
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     async with Engine(model=ScriptedModel(asks_for(("zoom", {}))), tools=[zoom], store=address) as engine:
@@ -52,7 +52,7 @@ async def test_who_takes_the_turn_up_shows_it_again(tmp_path: Path) -> None:
     assert replay(facts).check.verdict is Verdict.HOLDS
 
 
-async def test_the_next_turn_of_the_session_sees_it_too() -> None:
+async def test_next_turn_of_the_session_sends_the_files_too() -> None:
     model = ScriptedModel("A pixel.", "Still a pixel.")
     engine = Engine(model=model)
     await engine.run(AGENT, "What is this?", session="s", files=[PIXEL])
@@ -71,7 +71,7 @@ async def test_a_history_may_hold_pictures() -> None:
     assert [file.data for file in model.requests[0].messages[0].files] == [PIXEL.data]
 
 
-async def test_what_is_no_file_is_refused_before_anything_runs() -> None:
+async def test_wrong_file_object_is_refused_before_anything_runs() -> None:
     model = ScriptedModel("Hello.")
     with pytest.raises(ConfigError, match=r"files: file 1 is not a FilePart: write FilePart\.read\(path\)"):
         await Engine(model=model).run(AGENT, "What is this?", files=[PIXEL, "pixel.png"])  # type: ignore[list-item]

@@ -78,12 +78,12 @@ async def test_at_the_step_cap_the_model_is_asked_to_conclude() -> None:
     assert all(request.tool_choice == "auto" for request in model.requests[:-1])
 
 
-async def test_the_request_to_conclude_is_in_no_transcript() -> None:
+async def test_conclude_request_is_in_no_transcript() -> None:
     turn = await Engine(model=Counting(), tools=[note], limits=Limits(steps=1)).run(AGENT, "hi")
     assert [message.text for message in turn.messages if message.role == "user"] == ["hi"]
 
 
-async def test_the_sentinel_names_the_cap_and_what_to_do() -> None:
+async def test_sentinel_names_the_cap_and_the_next_action() -> None:
     turn = await Engine(model=Counting(), tools=[note], limits=Limits(steps=5)).run(AGENT, "hi")
     assert sentinel(turn) == "Stopped at the step limit (5 of 5). You can continue in a new message."
 
@@ -117,14 +117,14 @@ async def test_the_sentinel_names_no_setting_and_the_advice_does() -> None:
     ],
     ids=["steps", "engine's steps", "ceiling", "both", "200", "budget", "engine's budget", "tokens"],
 )
-async def test_the_advice_names_what_binds(agent: Agent, limits: Limits, binds: str) -> None:
+async def test_advice_names_the_binding_limit(agent: Agent, limits: Limits, binds: str) -> None:
     turn = await Engine(model=Counting(usage=Usage(input_tokens=1)), tools=[note], limits=limits).run(agent, "hi")
     assert turn.outcome is Outcome.CAP_HIT
     assert turn.advice.startswith(binds)
 
 
 @pytest.mark.parametrize(("budget", "limits"), [(2, Limits(tool_calls=9)), (20, Limits(tool_calls=1))])
-async def test_the_advice_of_a_sub_agent_names_its_lease_and_the_engines_limit(budget: int, limits: Limits) -> None:
+async def test_advice_of_a_sub_agent_names_lease_and_engine_limit(budget: int, limits: Limits) -> None:
     """Either may bind it, and its journal does not say which."""
     asks = ScriptedModel(
         asks_for(("Helper", {"prompt": "Look."})), *[asks_for(("note", {"n": n})) for n in range(3)], "x"
@@ -150,7 +150,7 @@ async def test_the_tools_of_the_last_step_still_run() -> None:
     assert [p.text for m in turn.messages for p in m.parts if isinstance(p, ToolResultPart)] == ["noted 1"]
 
 
-async def test_within_the_cap_th_call_is_the_concluding_one() -> None:
+async def test_cap_in_mode_within_makes_the_last_call_the_conclusion() -> None:
     """A cap of 3 is two steps with tools and a conclusion; the sentinel prints the cap (docs/rules.md#last-step)."""
     model = Counting()
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=3, concluding="within")).run(AGENT, "hi")
@@ -158,7 +158,7 @@ async def test_within_the_cap_th_call_is_the_concluding_one() -> None:
     assert sentinel(turn).startswith("Stopped at the step limit (3 of 3)")
 
 
-async def test_an_agent_may_word_the_request_itself() -> None:
+async def test_agent_may_word_the_conclude_request() -> None:
     model = Counting()
     agent = Agent(name="Tidier", steps=1, conclude_prompt="Halt! {limit}.")
     await Engine(model=model, tools=[note]).run(agent, "hi")
@@ -234,7 +234,7 @@ async def test_with_no_retry_there_is_no_second_try() -> None:
     assert "The model gave no summary." in turn.text
 
 
-async def test_a_driver_that_takes_the_second_try_up_asks_as_sharply() -> None:
+async def test_driver_resuming_the_second_try_asks_as_sharply() -> None:
     """The journal determines the instruction."""
     memory = MemoryStore()
     store = FaultyStore(memory, at=f.TurnEnded)  # the second try
@@ -250,7 +250,7 @@ async def test_a_driver_that_takes_the_second_try_up_asks_as_sharply() -> None:
     assert asked.messages[-1].text.endswith(prompt("conclude_again").strip())
 
 
-async def test_what_was_heard_of_a_conclusion_without_text_is_dropped() -> None:
+async def test_streamed_text_of_a_discarded_conclusion_is_dropped() -> None:
     model = ScriptedModel(
         asks_for(("note", {})), ModelResponse(text=" \n", calls=(ResponseToolCall("note", {}),)), "It is noted."
     )
@@ -266,14 +266,14 @@ async def test_what_was_heard_of_a_conclusion_without_text_is_dropped() -> None:
     assert "".join(heard) == turn.text == "It is noted."
 
 
-async def test_a_conclusion_that_failed_is_asked_for_again_while_a_retry_is_left() -> None:
+async def test_failed_conclusion_is_retried_while_a_retry_is_left() -> None:
     model = Counting(ModelError("down", cause=Cause.SERVER_ERROR))
     limits = Limits(steps=1, max_retries=2)
     turn = await Engine(model=model, tools=[note], limits=limits, backoff=AT_ONCE).run(AGENT, "hi")
     assert (turn.outcome, len(model.requests)) == (Outcome.CAP_HIT, 4)
 
 
-async def test_calls_that_come_while_concluding_never_run_and_are_noted_once() -> None:
+async def test_calls_in_a_conclusion_never_run_and_are_noted_once() -> None:
     last = ModelResponse(
         text="That was it.", calls=(ResponseToolCall("note", {"n": 99}), ResponseToolCall("note", {"n": 98}))
     )
@@ -303,7 +303,7 @@ class SlowToConclude(Counting):
             yield item  # type: ignore[misc]  # no reasoning is scripted
 
 
-async def test_a_conclusion_has_its_own_time() -> None:
+async def test_conclusion_has_a_time_limit() -> None:
     limits = Limits(steps=1, conclude_seconds=20, max_retries=1)
     engine = Engine(model=SlowToConclude(" "), tools=[note], limits=limits)
     turn = await engine.run(AGENT, "hi")
@@ -313,7 +313,7 @@ async def test_a_conclusion_has_its_own_time() -> None:
     assert "within 20 s (`conclude_seconds`)" in failed[0].message
 
 
-async def test_the_text_of_a_conclusion_that_its_time_cuts_is_kept_and_not_asked_for_again() -> None:
+async def test_text_of_a_timed_out_conclusion_is_kept_without_a_retry() -> None:
     heard: list[TurnEvent] = []
     model = SlowToConclude("I noted ", "one")
     engine = Engine(model=model, tools=[note], limits=Limits(steps=1, conclude_seconds=20), on_event=[heard.append])
@@ -328,7 +328,7 @@ async def fine(_: TurnContext, __: str) -> None:
     """Nothing is wrong with any text."""
 
 
-async def test_a_cut_conclusion_is_dropped_if_an_output_guardrail_would_have_to_judge_it() -> None:
+async def test_timed_out_conclusion_is_dropped_if_a_guardrail_must_judge() -> None:
     limits = Limits(steps=1, conclude_seconds=20, max_retries=0)
     engine = Engine(model=SlowToConclude("I noted"), tools=[note], limits=limits, guardrails=[fine])
     turn = await engine.run(AGENT, "hi")
@@ -337,7 +337,7 @@ async def test_a_cut_conclusion_is_dropped_if_an_output_guardrail_would_have_to_
     assert failed.partial == "I noted"
 
 
-async def test_the_usage_of_a_conclusion_counts_though_its_time_is_up_before_the_verdict_on_it() -> None:
+async def test_usage_of_a_conclusion_counts_without_a_verdict_in_time() -> None:
     @output_guardrail(timeout=None)
     async def slow(_: TurnContext, __: str) -> None:
         await anyio.sleep_forever()
@@ -358,7 +358,7 @@ async def test_the_usage_of_a_conclusion_counts_though_its_time_is_up_before_the
     [Limits(steps=0), Limits(steps=1, concluding="within"), Limits(tool_calls=0)],
     ids=["0", "within", "budget"],
 )
-async def test_without_a_step_there_is_one_call_in_text(limits: Limits) -> None:
+async def test_turn_without_steps_is_a_single_call_in_text(limits: Limits) -> None:
     """FINISHED; the tools are disabled, not removed. Only a limit of no calls is reported (docs/rules.md#zero)."""
     model = ScriptedModel("I would tidy it.")
     turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
@@ -418,7 +418,7 @@ async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
 
 
 @pytest.mark.parametrize("limits", [Limits(ceiling=0), Limits.preset("opencode", ceiling=1)], ids=["none", "within"])
-async def test_the_advice_for_a_turn_without_tools_names_the_ceiling_where_it_binds(limits: Limits) -> None:
+async def test_advice_for_a_turn_without_tools_names_a_binding_ceiling(limits: Limits) -> None:
     turn = await Engine(model=ScriptedModel(asks_for(("note", {})), repeat=True), tools=[note], limits=limits).run(
         AGENT, "hi"
     )
@@ -433,13 +433,13 @@ async def test_a_budget_of_no_calls_is_named_also_beside_an_answer() -> None:
     assert turn.advice == "Raise `tool_calls` to allow tools."
 
 
-async def test_the_one_call_of_such_a_turn_is_its_first() -> None:
+async def test_text_only_call_is_marked_as_the_first() -> None:
     model = ScriptedModel("Hello.")
     await Engine(model=model, limits=Limits(steps=0)).run(AGENT, "hi")
     assert model.requests[0].first
 
 
-async def test_calls_that_come_in_text_never_run() -> None:
+async def test_calls_in_a_text_only_reply_never_run() -> None:
     model = ScriptedModel(asks_for(("note", {}), text="I would note it."))
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=0)).run(AGENT, "hi")
     assert (turn.outcome, turn.tool_calls, turn.text) == (Outcome.FINISHED, 0, "I would note it.")
@@ -451,7 +451,7 @@ async def test_calls_that_come_in_text_never_run() -> None:
 
 
 @pytest.mark.parametrize("finish", [Finish.STOP, Finish.LENGTH])
-async def test_that_a_model_says_nothing_is_said_once(finish: Finish) -> None:
+async def test_turn_of_empty_replies_ends_with_a_single_sentence(finish: Finish) -> None:
     model = ScriptedModel(ModelResponse(finish=finish), repeat=True)
     turn = await Engine(model=model, backoff=AT_ONCE).run(AGENT, "hi")
     assert turn.reason is EndReason.EMPTY_REPLY
@@ -473,13 +473,13 @@ async def test_words_of_a_models_own_about_an_empty_reply_are_kept() -> None:
 # Budgets.
 
 
-async def test_the_tool_budget_concludes_and_says_how_much_it_was() -> None:
+async def test_tool_call_budget_concludes_and_is_quoted() -> None:
     turn = await Engine(model=Counting(), tools=[note]).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.tool_calls) == (Outcome.CAP_HIT, EndReason.BUDGET, 50)
     assert sentinel(turn).startswith("Stopped at the tool-call limit (50 of 50 calls). ")
 
 
-async def test_tokens_are_checked_between_calls_and_clamp_what_is_asked_for() -> None:
+async def test_tokens_are_checked_between_calls_and_clamp_the_request() -> None:
     model = Counting(usage=Usage(input_tokens=30, output_tokens=10))
     turn = await Engine(model=model, tools=[note]).run(Agent(name="Tidier", budget=Limits(tokens=100)), "hi")
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.TOKENS, 3)
@@ -487,7 +487,7 @@ async def test_tokens_are_checked_between_calls_and_clamp_what_is_asked_for() ->
     assert "of 100)" in sentinel(turn)
 
 
-async def test_cost_is_what_the_price_makes_of_the_tokens() -> None:
+async def test_cost_is_the_price_of_the_tokens() -> None:
     model = Counting(usage=Usage(input_tokens=100_000, output_tokens=10_000))
     engine = Engine(model=model, tools=[note], prices={"scripted": Price(input=1.0, output=10.0)})
     turn = await engine.run(Agent(name="Tidier", budget=Limits(cost=0.5)), "hi")
@@ -496,7 +496,7 @@ async def test_cost_is_what_the_price_makes_of_the_tokens() -> None:
     assert sentinel(turn).startswith("Stopped at the cost limit (0.6")
 
 
-async def test_a_provider_that_tells_no_usage_is_noticed_once() -> None:
+async def test_missing_usage_is_noticed_once() -> None:
     model = ScriptedModel(ModelResponse(calls=(ResponseToolCall("note", {}),)), ModelResponse(text="Done."))
     engine = Engine(model=model, tools=[note])
     turn = await engine.run(AGENT, "hi")
@@ -504,7 +504,7 @@ async def test_a_provider_that_tells_no_usage_is_noticed_once() -> None:
     assert notices == ["usage_unknown"]
 
 
-async def test_at_four_fifths_of_a_limit_there_is_one_notice() -> None:
+async def test_four_fifths_of_a_limit_give_a_single_notice() -> None:
     engine = Engine(model=Counting(), tools=[note], limits=Limits(steps=10, tool_calls=5))
     turn = await engine.run(AGENT, "hi")
     notices = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Notice)]
@@ -514,7 +514,7 @@ async def test_at_four_fifths_of_a_limit_there_is_one_notice() -> None:
 # Time.
 
 
-async def test_the_deadline_stops_a_stream_and_keeps_what_was_said() -> None:
+async def test_deadline_stops_a_stream_and_keeps_the_text() -> None:
     class Endless(ScriptedModel):
         async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             self.requests.append(request)
@@ -553,7 +553,7 @@ async def test_the_time_of_the_conclusion_is_not_counted_against_the_limit() -> 
     assert (capped.next_limit, capped.seconds >= 20) == ("the tool-call limit (1 of 50)", True)
 
 
-async def test_the_deadline_stops_a_tool_and_closes_its_call() -> None:
+async def test_deadline_stops_a_tool_and_closes_the_call() -> None:
     cancelled: list[bool] = []
 
     @tool
@@ -605,7 +605,7 @@ async def test_the_same_round_three_times_is_a_doom_loop() -> None:
     assert "repeated the same tool calls: note" in model.requests[-1].messages[-1].text
 
 
-async def test_a_doom_loop_lists_a_few_names_of_tools_and_no_long_one() -> None:
+async def test_doom_loop_sentinel_lists_few_and_shortened_tool_names() -> None:
     asking = asks_for(*((f"{number:02}" + "x" * 500, {}) for number in range(30)))
     turn = await Engine(model=ScriptedModel(*[asking] * 3, "In circles."), tools=[note]).run(AGENT, "hi")
     assert turn.reason is EndReason.DOOM_LOOP
@@ -613,7 +613,7 @@ async def test_a_doom_loop_lists_a_few_names_of_tools_and_no_long_one() -> None:
     assert " and 20 more. You" in sentinel(turn)
 
 
-async def test_a_doom_loop_that_cannot_conclude_is_a_doom_loop_still() -> None:
+async def test_doom_loop_without_a_conclusion_stays_a_doom_loop() -> None:
     asking = [asks_for(("note", {}))] * 3
     model = ScriptedModel(*asking, ModelError("no", cause=Cause.BAD_REQUEST))
     turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
@@ -650,7 +650,7 @@ async def test_a_nudge_is_said_once_and_leaves_no_trace() -> None:
     assert not any("Do not repeat" in message.text for message in turn.messages)
 
 
-async def test_a_stall_is_said_in_each_of_its_steps_and_leaves_no_trace() -> None:
+async def test_stall_hint_is_sent_in_each_stalled_step_and_leaves_no_trace() -> None:
     @tool
     async def find(n: int) -> str:
         raise ValueError("the index is locked" if n >= 0 else "")
@@ -664,7 +664,7 @@ async def test_a_stall_is_said_in_each_of_its_steps_and_leaves_no_trace() -> Non
     assert not any(hint in message.text for message in turn.messages)
 
 
-async def test_calls_that_bring_nothing_new_give_a_hint() -> None:
+async def test_calls_without_new_results_give_a_hint() -> None:
     model = ScriptedModel(*[asks_for(("note", {"n": n % 5})) for n in range(11)], "Done.")
     await Engine(model=model, tools=[note]).run(AGENT, "hi")
     hint = prompt("nothing_new").strip()
@@ -679,7 +679,7 @@ async def test_calls_that_bring_nothing_new_give_a_hint() -> None:
     ],
     ids=["errors", "rounds"],
 )
-async def test_a_stall_that_is_a_doom_loop_says_why_it_stopped(limits: Limits, words: str) -> None:
+async def test_stall_ending_as_a_doom_loop_tells_the_cause(limits: Limits, words: str) -> None:
     @tool
     async def lose() -> str:
         raise ValueError("lost")
@@ -692,7 +692,7 @@ async def test_a_stall_that_is_a_doom_loop_says_why_it_stopped(limits: Limits, w
     assert f"Stopped because the model {words}" in turn.sentinel.text
 
 
-async def test_a_nudge_that_does_not_help_is_followed_by_the_end() -> None:
+async def test_fruitless_nudge_is_followed_by_the_end() -> None:
     model = ScriptedModel(*[asks_for(("note", {}))] * 4, "Enough.")
     turn = await Engine(model=model, tools=[note], limits=Limits(nudges=1)).run(AGENT, "hi")
     assert (turn.outcome, turn.steps) == (Outcome.DOOM_LOOP, 4)

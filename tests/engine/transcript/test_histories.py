@@ -63,7 +63,7 @@ def _result(message: Message) -> str:
     return "".join(f"{part.status}: {part.text}" for part in message.parts if isinstance(part, ToolResultPart))
 
 
-async def test_a_history_that_is_not_paired_is_sent_paired() -> None:
+async def test_unpaired_history_is_sent_paired() -> None:
     model = ScriptedModel(asks_for(("note", {"n": 3})), "Done.")
     turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", message_history=BROUGHT)
     assert turn.outcome is Outcome.FINISHED
@@ -93,7 +93,7 @@ async def test_a_history_that_is_not_paired_is_sent_paired() -> None:
         (Message.result("c1", "note", "a", "fine"), "parts.0.tool_result.status: Input should be"),  # type: ignore[arg-type]
     ],
 )
-async def test_a_message_that_is_none_is_refused_by_its_number_and_its_field(message: Message, why: str) -> None:
+async def test_wrong_message_is_refused_by_number_and_field(message: Message, why: str) -> None:
     """Messages are looked at where they come in: to make one in code checks nothing."""
     engine = Engine(model=ScriptedModel("Done."))
     with pytest.raises(ConfigError) as error:
@@ -102,7 +102,7 @@ async def test_a_message_that_is_none_is_refused_by_its_number_and_its_field(mes
     assert await engine.store.turns() == []
 
 
-async def test_a_history_stays_what_it_was_when_it_was_brought() -> None:
+async def test_imported_history_ignores_later_changes_by_the_caller() -> None:
     arguments: dict[str, JsonValue] = {"n": 1}
     history = [Message.assistant(calls=[ToolCallPart(id="c1", name="note", arguments=arguments)])]
     engine = Engine(model=ScriptedModel("Done."), store=(store := MemoryStore()))
@@ -113,7 +113,7 @@ async def test_a_history_stays_what_it_was_when_it_was_brought() -> None:
     assert Message.of_json(started.message_history[0]).calls[0].arguments == {"n": 1}
 
 
-async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_repair_of_a_history_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """However many requests it is sent with."""
     model = ScriptedModel(asks_for(("note", {})), asks_for(("note", {"n": 1})), "Done.")
     turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", message_history=BROUGHT)
@@ -122,7 +122,7 @@ async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.Lo
     assert {vars(record)["turn"] for record in caplog.records} == {turn.id}
 
 
-async def test_the_journal_keeps_a_history_as_it_was_brought() -> None:
+async def test_journal_keeps_an_imported_history_unrepaired() -> None:
     """It is repaired in the same way for each request: after a resume, and in later turns of the session."""
     store = MemoryStore()
     model = ScriptedModel(asks_for(("erase", {"path": "x"})))
@@ -141,7 +141,7 @@ async def test_the_journal_keeps_a_history_as_it_was_brought() -> None:
     assert [said(request)[: len(first)] for request in later.requests] == [first, first]
 
 
-async def test_a_hook_is_shown_pairs() -> None:
+async def test_hook_is_shown_paired_messages() -> None:
     shown: list[Sequence[Message]] = []
 
     async def look(messages: Sequence[Message]) -> Sequence[Message]:
@@ -157,7 +157,7 @@ async def last_three(messages: Sequence[Message]) -> Sequence[Message]:
     return [messages[0], *messages[1:][-3:]]
 
 
-async def test_a_hook_that_cuts_between_a_call_and_its_result_is_repaired(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hook_splitting_a_call_from_the_result_is_repaired(caplog: pytest.LogCaptureFixture) -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1}), ("note", {"n": 2})), asks_for(("note", {"n": 3})), "Done.")
     turn = await Engine(model=model, tools=[note], history_processor=last_three).run(AGENT, "hi")
     assert turn.outcome is Outcome.FINISHED
@@ -179,7 +179,7 @@ async def forgetful(messages: Sequence[Message]) -> Sequence[Message]:
     return [message for message in messages if message.role != "tool"]
 
 
-async def test_a_call_whose_result_a_hook_left_out_is_unknown_to_the_model() -> None:
+async def test_call_with_a_dropped_result_is_sent_as_unknown() -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1})), "Done.")
     turn = await Engine(model=model, tools=[note], history_processor=forgetful).run(AGENT, "hi")
     assert said(model.requests[1])[2:] == [("tool", f"unknown: {NO_RESULT}")]
@@ -198,7 +198,7 @@ async def test_a_call_whose_result_a_hook_left_out_is_unknown_to_the_model() -> 
         ([BROUGHT[0], *BROUGHT[3:]], "message 1: a tool result that answers no open call"),
     ],
 )
-async def test_a_strict_engine_refuses_what_is_not_paired_and_says_where(
+async def test_strict_engine_refuses_unpaired_history_with_the_place(
     history: Sequence[dict[str, JsonValue]], why: str
 ) -> None:
     engine = Engine(model=ScriptedModel("Done."), tools=[note], unpaired="reject")
@@ -218,7 +218,7 @@ async def test_a_turn_of_a_strict_engine_fails_when_a_hook_leaves_half_a_pair() 
     assert len(model.requests) == 1
 
 
-async def test_a_strict_engine_takes_what_is_paired() -> None:
+async def test_strict_engine_accepts_paired_history() -> None:
     model = ScriptedModel(asks_for(("note", {})), "Done.")
     history = [
         Message.user("a"),
@@ -230,7 +230,7 @@ async def test_a_strict_engine_takes_what_is_paired() -> None:
     assert [role for role, _ in said(model.requests[1])] == ["user", "assistant", "tool", "user", "assistant", "tool"]
 
 
-async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
+async def test_strict_engine_keeps_histories_of_lenient_engines() -> None:
     """It fails nobody's turn for it; an engine that repairs continues with it."""
     store = MemoryStore()
     asking = ScriptedModel(asks_for(("erase", {"path": "x"})))
@@ -246,6 +246,6 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
     assert (await mild.resume(paused.id)).outcome is Outcome.FINISHED
 
 
-def test_messages_are_not_given_to_the_engine() -> None:
+def test_messages_for_the_engine_are_refused_with_advice() -> None:
     with pytest.raises(ConfigError, match=r"your own messages go into `run\(message_history="):
         Engine(model=ScriptedModel(), unpaired=[Message.user("hi")])  # type: ignore[call-overload]

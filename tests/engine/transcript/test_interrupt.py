@@ -12,7 +12,7 @@ async def look(name: str) -> str:
     return name
 
 
-def test_interrupts_are_in_the_order_of_their_calls_whichever_asked_first() -> None:
+def test_interrupts_are_listed_in_the_order_of_their_calls() -> None:
     scenario = Scenario(
         script=(asks_for(("look", {"name": "first"}), ("look", {"name": "second"})), "Done."),
         behaviours=(Asks(midway=True), Asks()),

@@ -46,7 +46,7 @@ def test_paired_messages_pass(messages: tuple[Message, ...]) -> None:
 
 
 @pytest.mark.parametrize("messages", PAIRED)
-def test_paired_messages_are_repaired_to_themselves(messages: tuple[Message, ...]) -> None:
+def test_paired_messages_are_repaired_to_the_same_objects(messages: tuple[Message, ...]) -> None:
     """The very same messages, for an adapter keeps each one's encoded form."""
     sent, notes = repaired(messages)
     assert (list(map(id, sent)), notes) == (list(map(id, messages)), [])
@@ -209,13 +209,13 @@ def together(*messages: Message, role: Role = "tool") -> Message:
         ),
     ],
 )
-def test_what_is_unpaired_is_repaired_with_a_note(
+def test_unpaired_messages_are_repaired_with_a_note(
     messages: tuple[Message, ...], sent: tuple[Message, ...], notes: list[str]
 ) -> None:
     assert repaired(messages) == (list(sent), notes)
 
 
-def test_what_else_a_message_says_stays_with_it() -> None:
+def test_other_parts_of_a_repaired_message_stay() -> None:
     """Reasoning goes back to the provider unchanged, with the call that it led to."""
     thought = Message(role="assistant", parts=(ReasoningPart(text="Hm."), *call("a").parts))
     assert repaired([thought, USER])[0] == [thought, unknown("a"), USER]
@@ -240,7 +240,7 @@ def test_ids_are_renamed_by_occurrence() -> None:
     assert [m.role for m in new] == [m.role for m in messages]
 
 
-def test_an_id_that_is_used_twice_in_a_message_becomes_two() -> None:
+def test_id_used_twice_in_a_message_becomes_two_ids() -> None:
     new = renamed([call("a", "a"), result("a", "1"), result("a", "2")])
     check_pairing(new)
     assert [c.id for m in new for c in m.calls] == ["past00001", "past00002"]
@@ -272,7 +272,7 @@ def test_renaming_keeps_pairing_and_makes_ids_unique(steps: list[list[str]]) -> 
 
 
 @given(st.lists(ids, min_size=1, max_size=4), st.data())
-def test_a_list_that_lost_one_message_of_a_call_is_refused(steps: list[list[str]], data: st.DataObject) -> None:
+def test_list_missing_a_message_of_a_call_is_refused(steps: list[list[str]], data: st.DataObject) -> None:
     messages = [message for step in steps for message in (call(*step), *[result(name) for name in step])]
     lost = data.draw(st.integers(0, len(messages) - 1))
     del messages[lost]

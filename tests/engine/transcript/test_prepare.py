@@ -29,7 +29,7 @@ class Prepares:
         return messages
 
 
-async def test_a_model_error_that_may_pass_is_a_failed_attempt() -> None:
+async def test_transient_model_error_is_a_failed_attempt() -> None:
     prepare = Prepares(ModelError("busy", cause=Cause.OVERLOADED))
     model = ScriptedModel("Done.")
     engine = Engine(model=model, history_processor=prepare, backoff=AT_ONCE)
@@ -40,7 +40,7 @@ async def test_a_model_error_that_may_pass_is_a_failed_attempt() -> None:
 
 
 @pytest.mark.parametrize("cause", [Cause.OVERLOADED, Cause.AUTHENTICATION])
-async def test_a_model_error_without_a_retry_left_or_that_does_not_pass_ends_the_turn(cause: Cause) -> None:
+async def test_final_model_error_ends_the_turn(cause: Cause) -> None:
     engine = Engine(
         model=ScriptedModel("Done."),
         history_processor=Prepares(ModelError("no", cause=cause)),
@@ -50,7 +50,7 @@ async def test_a_model_error_without_a_retry_left_or_that_does_not_pass_ends_the
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
 
 
-async def test_any_other_error_ends_the_turn_as_a_bug() -> None:
+async def test_unexpected_error_ends_the_turn_as_an_engine_error() -> None:
     turn = await Engine(model=ScriptedModel("Done."), history_processor=Prepares(LookupError("gone"))).run(AGENT, "hi")
     assert (turn.reason, turn.error) == (
         EndReason.ENGINE_ERROR,
@@ -59,7 +59,7 @@ async def test_any_other_error_ends_the_turn_as_a_bug() -> None:
 
 
 @pytest.mark.parametrize("asks_first", [True, False])
-async def test_where_no_pause_is_left_a_call_that_has_begun_is_unknown_and_another_one_refused(
+async def test_asking_without_a_pause_left_settles_calls_as_unknown_or_refused(
     asks_first: bool,
 ) -> None:
     """As docs/tools.md says of `ask`."""

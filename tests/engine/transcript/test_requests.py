@@ -42,7 +42,7 @@ def said(messages: Sequence[Message]) -> list[str]:
     return [message.text for message in messages]
 
 
-async def test_the_first_request_of_a_turn_says_so_and_its_conclusion_does_not() -> None:
+async def test_first_request_is_marked_and_the_conclusion_is_not() -> None:
     model = ScriptedModel(NOTES, "Concluded.")
     await Engine(model=model, tools=[note], limits=Limits(steps=1)).run(AGENT, "Go.")
     assert [request.first for request in model.requests] == [True, False]
@@ -54,20 +54,20 @@ async def test_the_request_of_the_second_step_is_not_the_first() -> None:
     assert [request.first for request in model.requests] == [True, False]
 
 
-async def test_a_turn_that_may_call_no_tool_is_not_told_to_conclude() -> None:
+async def test_turn_without_allowed_tools_is_not_told_to_conclude() -> None:
     model = ScriptedModel("Done.")
     await Engine(model=model, tools=[note], limits=Limits(steps=5, concluding="within", tool_calls=0)).run(AGENT, "Go.")
     assert said(model.requests[0].messages) == ["Help.", "Go."]
 
 
-async def test_the_budget_precedes_what_a_hook_appends() -> None:
+async def test_budget_text_precedes_messages_appended_by_a_hook() -> None:
     model = ScriptedModel("Done.")
     agent = AGENT.model_copy(update={"hooks": (appends,)})
     await Engine(model=model, tools=[note], show_budget_to_model="Limits apply.").run(agent, "Go.")
     assert said(model.requests[0].messages) == ["Help.", "Go.", "Limits apply.", "Be brief."]
 
 
-async def test_settings_of_a_hook_override_those_of_the_turn_field_by_field() -> None:
+async def test_hook_settings_override_turn_settings_by_field() -> None:
     model = ScriptedModel("Done.")
     agent = AGENT.model_copy(update={"hooks": (appends,)})
     settings = ModelSettings(temperature=1.0, max_tokens=70)
@@ -84,7 +84,7 @@ async def test_settings_without_a_most_of_tokens_leave_the_rest_of_the_budget() 
     assert model.requests[0].max_tokens == 90
 
 
-async def test_after_a_compaction_only_its_summary_follows_the_instructions() -> None:
+async def test_compacted_request_has_instructions_and_summary_only() -> None:
     store, answers = MemoryStore(), ScriptedModel("A long answer.", "Summary.", "Done.")
     agent = AGENT.model_copy(update={"compaction": Compact(at_tokens=1, keep_steps=0, max_compactions=1)})
     engine = Engine(model=answers, store=store)
@@ -112,7 +112,7 @@ async def test_a_conclusion_has_no_format_of_a_typed_answer() -> None:
     assert [request.output is None for request in model.requests] == [False, True]
 
 
-async def test_a_model_that_thinks_is_not_held_to_the_output_tool() -> None:
+async def test_thinking_model_is_not_forced_to_the_output_tool() -> None:
     chosen = []
     for thinking in (None, "low"):
         model = ScriptedModel(asks_for(("final_result", {"total": 1})))

@@ -92,7 +92,7 @@ async def test_a_step_is_an_assistants_message_and_a_message_for_each_result() -
     ]
 
 
-async def test_the_parts_say_what_happened() -> None:
+async def test_parts_record_text_calls_and_results() -> None:
     turn = await worked()
     (_, _, thought, _, *_) = parts(turn.messages)
     assert isinstance(thought, ReasoningPart)
@@ -107,11 +107,11 @@ async def test_the_parts_say_what_happened() -> None:
     assert [(part.call, part.name) for part in results] == [(part.id, part.name) for part in calls]
 
 
-async def test_the_instructions_are_not_the_turns() -> None:
+async def test_instructions_are_not_in_the_transcript() -> None:
     assert all(message.role != "system" for message in (await worked()).messages)
 
 
-async def test_what_is_cut_off_by_length_is_an_answer() -> None:
+async def test_reply_cut_by_length_is_an_answer() -> None:
     reply = ModelResponse(text="Once upon a", finish=Finish.LENGTH)
     turn = await Engine(model=ScriptedModel(reply)).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.TRUNCATED, "Once upon a")
@@ -135,11 +135,11 @@ async def test_the_sentinel_gives_figures(limits: Limits, says: str) -> None:
     assert turn.messages[-1].parts[-1] == sentinel
 
 
-async def test_a_turn_that_went_well_has_no_sentinel() -> None:
+async def test_finished_turn_has_no_sentinel() -> None:
     assert not any(isinstance(part, SentinelPart) for part in parts((await worked()).messages))
 
 
-async def test_a_failed_turn_says_why() -> None:
+async def test_failed_turn_has_a_reason_in_text() -> None:
     turn = await Engine(model=ScriptedModel()).run(AGENT, "hi")
     (sentinel,) = (part for part in parts(turn.messages) if isinstance(part, SentinelPart))
     assert (sentinel.kind, sentinel.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
@@ -194,7 +194,7 @@ def assert_for_users(text: str) -> None:
     [Limits(steps=1), Limits(tool_calls=1), Limits(tokens=2), Limits(cost=1e-9), Limits(seconds=1e-6)],
     ids=["steps", "calls", "tokens", "cost", "seconds"],
 )
-async def test_driving_a_turn_that_was_stopped_returns_at_once(limits: Limits) -> None:
+async def test_driving_a_stopped_turn_returns_at_once(limits: Limits) -> None:
     """A queue may deliver a job twice (docs/rules.md#drivers): nothing is written, whatever the limit was."""
     prices = {"scripted": Price(input=1.0, output=1.0)}
     model = ScriptedModel(asks_for(("note", {})), "Stop.", "Stop.")
@@ -235,7 +235,7 @@ def test_a_message_to_the_running_turn_stands_after_the_results() -> None:
     check_pairing(final)
 
 
-async def test_a_parts_place_never_changes_and_is_its_own() -> None:
+async def test_seq_of_a_part_is_stable_and_unique() -> None:
     """However long the journal grows: what was there is there, unchanged, and no two parts share a `seq`."""
     model = ScriptedModel(
         asks_for(("note", {"n": 1}), ("nowhere", {}), text="Let me see."),
@@ -339,7 +339,7 @@ def test_numbers_rise_with_the_order_of_the_parts(facts: tuple[str, list[f.Fact]
     assert inside == sorted(set(inside))
 
 
-async def test_a_step_says_when_it_began_in_utc_and_in_seconds_of_driving() -> None:
+async def test_step_records_the_start_in_utc_and_elapsed_seconds() -> None:
     """By the engine's clock, in the event, the journal and the part; and nothing is decided by it."""
     now = [1_796_000_000.0]
 
@@ -375,7 +375,7 @@ def for_models(messages: Sequence[Message]) -> list[Message]:
     return [message for message in bare if message.says_something]
 
 
-async def test_what_is_closed_stays_as_it_is_and_what_is_open_follows_it() -> None:
+async def test_closed_messages_stay_the_same_objects() -> None:
     """The very same messages, however long the journal grows: who looked at them need not look again."""
     asking = (asks_for(("note", {"n": n}), ("note", {"n": -n})) for n in (1, 2))
     engine = Engine(model=ScriptedModel(*asking, "That was it."), tools=[note])
@@ -393,7 +393,7 @@ async def test_what_is_closed_stays_as_it_is_and_what_is_open_follows_it() -> No
     assert known == for_models(turn.messages)
 
 
-async def test_what_was_sent_is_what_the_journal_gives() -> None:
+async def test_sent_messages_equal_the_messages_of_the_journal() -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1}), text="Let me see."), "Done.")
     turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
     assert list(model.requests[-1].messages[1:4]) == for_models(turn.messages)[:3]
