@@ -58,7 +58,7 @@ class Post:
             await self._news.wait()
 
 
-async def test_it_tells_every_request_to_stop() -> None:
+async def test_poller_stops_every_requested_turn() -> None:
     post = Post()
     async with anyio.create_task_group() as group:
         group.start_soon(post.watch.keep)
@@ -67,7 +67,7 @@ async def test_it_tells_every_request_to_stop() -> None:
     assert post.told[0] == STOP
 
 
-async def test_one_looks_for_all() -> None:
+async def test_single_task_polls_for_all_turns() -> None:
     post = Post(every=0.1)
     async with anyio.create_task_group() as group:
         for _ in range(50):
@@ -77,7 +77,7 @@ async def test_one_looks_for_all() -> None:
     assert post.store.asked == 1
 
 
-async def test_when_the_one_that_looks_ends_another_one_does() -> None:
+async def test_next_task_polls_when_the_polling_task_ends() -> None:
     post = Post()
     async with anyio.create_task_group() as group:
         scopes = await post.three_keep(group)
@@ -89,7 +89,7 @@ async def test_when_the_one_that_looks_ends_another_one_does() -> None:
     assert len(post.told) == told, "and after the last nobody does"
 
 
-async def test_one_that_ends_just_when_it_would_look_passes_it_on() -> None:
+async def test_task_cancelled_before_polling_passes_the_poll_on() -> None:
     post = Post()
     async with anyio.create_task_group() as group:
         scopes = await post.three_keep(group)
@@ -100,7 +100,7 @@ async def test_one_that_ends_just_when_it_would_look_passes_it_on() -> None:
         scopes[2].cancel()
 
 
-async def test_one_that_waits_and_ends_is_not_the_next() -> None:
+async def test_cancelled_waiting_task_does_not_become_the_poller() -> None:
     post = Post()
     async with anyio.create_task_group() as group:
         scopes = await post.three_keep(group)

@@ -43,7 +43,7 @@ def given(**options: object) -> TurnOptions:
         ("x" * 1000, f"'{'x' * 40}' is not an option of a turn: use one of {ALL}"),
     ],
 )
-def test_an_option_that_is_unknown_is_a_mistake(name: str, said: str) -> None:
+def test_unknown_option_is_refused(name: str, said: str) -> None:
     """Else a turn would run without the session that was meant."""
     with pytest.raises(ConfigError) as raised:
         admit(Dependencies(model=ScriptedModel()), AGENT, "hi", given(**{"session": "s1", name: "s1"}))
@@ -57,7 +57,7 @@ def test_every_option_is_taken() -> None:
 
 
 @pytest.mark.parametrize("levels", [251, 300, 20_000])
-def test_a_context_that_is_nested_too_deep_to_be_kept_is_a_mistake(levels: int) -> None:
+def test_deeply_nested_metadata_is_refused(levels: int) -> None:
     def nested(levels: int) -> dict[str, JsonValue]:
         value: dict[str, JsonValue] = {}
         for _ in range(levels - 1):
@@ -70,7 +70,7 @@ def test_a_context_that_is_nested_too_deep_to_be_kept_is_a_mistake(levels: int) 
         admit(setup, AGENT, "hi", TurnOptions(metadata=nested(levels)))
 
 
-async def test_nothing_is_written_for_an_option_that_is_unknown() -> None:
+async def test_unknown_option_writes_nothing() -> None:
     """Neither by `run` nor by `stream`."""
     engine = Engine(model=ScriptedModel("Done."))
     options = given(sesion="s1")
@@ -82,14 +82,14 @@ async def test_nothing_is_written_for_an_option_that_is_unknown() -> None:
     assert await engine.store.turns() == []
 
 
-def test_what_the_limits_of_an_agent_came_to_is_found_once() -> None:
+def test_limits_of_an_agent_are_computed_once() -> None:
     setup = Dependencies(model=ScriptedModel(), limits=Limits(steps=7))
     assert limits_for(AGENT, setup) is limits_for(AGENT, setup)
     assert limits_for(Agent(name="Tidier", steps=3), setup).steps == 3
     assert limits_for(AGENT, Dependencies(model=ScriptedModel(), limits=Limits(steps=9))).steps == 9
 
 
-async def test_turns_of_one_agent_share_what_their_journals_say_of_it_and_its_tools() -> None:
+async def test_turns_of_an_agent_share_journaled_agent_and_tools() -> None:
     store = MemoryStore()
     async with Engine(model=ScriptedModel("Done.", "Done."), store=store, tools=[note]) as engine:
         turns = [await engine.run(AGENT, "hi") for _ in range(2)]
@@ -103,14 +103,14 @@ async def test_turns_of_one_agent_share_what_their_journals_say_of_it_and_its_to
         assert engine.setup.specs_for(AGENT) is engine.setup.specs_for(AGENT)
 
 
-def test_agents_that_are_made_for_each_turn_are_not_kept_for_ever() -> None:
+def test_limits_of_agents_made_per_turn_are_evicted() -> None:
     setup = Dependencies(model=ScriptedModel())
     for steps in range(1, 201):
         assert limits_for(Agent(name="Tidier", steps=steps), setup).steps == steps
     assert len(setup.limits_by_agent) <= 64
 
 
-async def test_a_text_of_another_library_is_written_as_its_text(tmp_path: Path) -> None:
+async def test_string_subclass_is_journaled_as_plain_text(tmp_path: Path) -> None:
     """Such as one that was found in a page, or that marks markup."""
 
     class Words(str):
@@ -142,7 +142,7 @@ async def test_steps_above_the_ceiling_are_warned_of_once(caplog: pytest.LogCapt
     )
 
 
-async def test_steps_above_a_lower_ceiling_name_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_warning_of_a_lowered_ceiling_names_the_ceiling(caplog: pytest.LogCaptureFixture) -> None:
     engine = Engine(model=ScriptedModel("Done.", repeat=True), limits=Limits(ceiling=10))
     await engine.run(Agent(name="Short", steps=10), "hi")
     assert not caplog.records
@@ -150,7 +150,7 @@ async def test_steps_above_a_lower_ceiling_name_it(caplog: pytest.LogCaptureFixt
     assert "at most 10 steps, the engine's `ceiling`: continue" in caplog.text
 
 
-async def test_steps_of_an_agent_file_are_warned_of_where_they_stand(
+async def test_steps_of_an_agent_file_are_warned_of_with_the_place(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("---\nname: Filed\nsteps: 251\n---\nHelp.\n", encoding="utf-8")

@@ -29,12 +29,12 @@ def pending(kind: InterruptKind) -> tuple[Interrupt, ...]:
         ("deny", D.REJECT),
     ],
 )
-def test_leave_is_given_or_not(kind: InterruptKind, answer: str | bool, decision: Decision) -> None:
+def test_answer_word_or_bool_approves_or_denies(kind: InterruptKind, answer: str | bool, decision: Decision) -> None:
     assert parse_answer(pending(kind), "it-1", answer) == Answer(decision)
 
 
 @pytest.mark.parametrize("text", ["yes", "no", "deny", "", "blue, please"])
-def test_a_question_takes_any_text_as_it_is(text: str) -> None:
+def test_question_takes_any_text_unchanged(text: str) -> None:
     assert parse_answer(pending(K.QUESTION), "it-1", text) == Answer(D.REPLY, text)
 
 
@@ -49,11 +49,11 @@ def test_a_question_takes_any_text_as_it_is(text: str) -> None:
         (K.UNKNOWN_OUTCOME, "unknown", D.UNKNOWN),
     ],
 )
-def test_the_others_take_their_own_words(kind: InterruptKind, answer: str, decision: Decision) -> None:
+def test_other_interrupts_take_decision_words(kind: InterruptKind, answer: str, decision: Decision) -> None:
     assert parse_answer(pending(kind), "it-1", answer) == Answer(decision)
 
 
-def test_a_reply_says_its_decision_itself() -> None:
+def test_answer_object_carries_the_decision() -> None:
     assert parse_answer(pending(K.APPROVAL), "it-1", reject("not on a Friday")) == Answer(D.REJECT, "not on a Friday")
     assert parse_answer(pending(K.GRANT), "it-1", approve()) == Answer(D.APPROVE)
     assert parse_answer(pending(K.QUESTION), "it-1", reject("none of your business")).decision is D.REJECT
@@ -73,7 +73,7 @@ def test_a_reply_says_its_decision_itself() -> None:
         (K.APPROVAL, Answer(D.STOP)),
     ],
 )
-def test_what_an_interrupt_does_not_take_is_refused(kind: InterruptKind, answer: str | bool | Answer) -> None:
+def test_unfit_answer_is_refused_with_the_accepted_forms(kind: InterruptKind, answer: str | bool | Answer) -> None:
     """With what it takes, what it was given, and what is open."""
     with pytest.raises(InvalidAnswerError) as refused:
         parse_answer(pending(kind), "it-1", answer)
@@ -84,7 +84,7 @@ def test_what_an_interrupt_does_not_take_is_refused(kind: InterruptKind, answer:
     assert f"{article} {kind} takes " in str(refused.value)
 
 
-def test_an_unknown_interrupt_is_refused_with_those_that_are_open() -> None:
+def test_unknown_interrupt_is_refused_with_the_open_interrupts() -> None:
     with pytest.raises(
         InvalidAnswerError, match=r"interrupt 'it-2': no such interrupt is open \(open: it-1, other-1\)"
     ):
@@ -101,7 +101,7 @@ def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
             assert parse_answer(pending(kind), "it-1", str(decision)).decision is decision
 
 
-def test_the_time_to_answer_ends_with_the_second_that_was_set() -> None:
+def test_answer_expires_after_the_last_second() -> None:
     asked = (Interrupt(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
     assert parse_answer(asked, "it-1", True, now=99.9) == approve()
     for now in (100.0, 100.1):

@@ -157,7 +157,7 @@ async def gather(*jobs: Callable[[], Awaitable[TurnResult]]) -> list[TurnResult 
 # From another process.
 
 
-async def test_while_nobody_drives_another_process_answers_and_drives(desk: Desk) -> None:
+async def test_undriven_turn_is_answered_and_driven_by_another_process(desk: Desk) -> None:
     paused = await desk.engine(asking("x")).run(AGENT, "hi")
     other = desk.engine("Done.")
     turn = await other.resume(paused.id, {ANSWER: True})
@@ -190,7 +190,7 @@ async def test_while_siblings_run_the_answer_is_left_to_their_driver(desk: Desk)
     await sound(other, turn.id)
 
 
-async def test_who_only_answers_needs_neither_tools_nor_model(desk: Desk) -> None:
+async def test_answering_alone_needs_neither_tools_nor_model(desk: Desk) -> None:
     """The driver lives, feeds the answer and ends the turn; the one who answered receives the end."""
     first = desk.engine(asking("x", dawdling=True), "Done.")
     bare = Engine(store=desk.store())
@@ -221,7 +221,7 @@ ANSWERS: list[tuple[Answer, Answer]] = [
 
 @pytest.mark.parametrize("late", range(0, 40, 10))
 @pytest.mark.parametrize("replies", ANSWERS)
-async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[Answer, Answer], late: int) -> None:
+async def test_first_of_two_different_answers_stands(desk: Desk, replies: tuple[Answer, Answer], late: int) -> None:
     """The other one raises, with the open interrupts; `late` is the first one's progress when it comes."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi")
     engines = [desk.engine("Done.", around=True) for _ in replies]
@@ -251,7 +251,7 @@ async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[An
 
 
 @pytest.mark.parametrize("late", range(0, 40, 8))
-async def test_the_same_answer_twice_is_one_answer(desk: Desk, late: int) -> None:
+async def test_same_answer_twice_counts_once(desk: Desk, late: int) -> None:
     """Neither raises, and the call runs once."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi")
     engines = [desk.engine("Done.", around=True) for _ in range(2)]
@@ -389,7 +389,7 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
 # Refused: unknown, late, not fitting.
 
 
-async def test_every_refusal_says_what_is_open(desk: Desk) -> None:
+async def test_every_refusal_names_the_open_interrupts(desk: Desk) -> None:
     engine = desk.engine(asking("x", "y", "z"), "Done.")
     paused = await engine.run(AGENT, "hi")
     await engine.resume(paused.id, {"approval-2": True})
@@ -405,7 +405,7 @@ async def test_every_refusal_says_what_is_open(desk: Desk) -> None:
     assert (turn.outcome, sorted(desk.done)) == (Outcome.FINISHED, ["erase x", "erase y", "erase z"])
 
 
-async def test_an_answer_to_a_turn_that_was_superseded_or_aborted_is_late(desk: Desk) -> None:
+async def test_answer_to_a_superseded_or_aborted_turn_is_late(desk: Desk) -> None:
     engine = desk.engine(asking("x"), "Never mind.", asking("y"))
     paused = await engine.run(AGENT, "hi", session="s1")
     await engine.run(AGENT, "no, wait", session="s1")
@@ -419,7 +419,7 @@ async def test_an_answer_to_a_turn_that_was_superseded_or_aborted_is_late(desk: 
 
 
 @pytest.mark.parametrize("late", range(2, 24, 4))
-async def test_a_new_message_and_an_answer_at_once(desk: Desk, late: int) -> None:
+async def test_first_of_a_new_message_and_an_answer_counts(desk: Desk, late: int) -> None:
     """The first of them counts. A rejected early message does not end a turn that continues."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi", session="s1")
     engines = [desk.engine("Done.", around=True), desk.engine("Something new.", around=True)]
@@ -448,7 +448,7 @@ async def test_a_new_message_and_an_answer_at_once(desk: Desk, late: int) -> Non
         assert (old.outcome, old.reason) == (Outcome.ABORTED, EndReason.SUPERSEDED)
 
 
-async def test_a_message_that_is_turned_away_ends_nothing() -> None:
+async def test_rejected_message_ends_nothing() -> None:
     """The turn is answered between the look at it and the abort: it is either ended, or the session is busy."""
     memory = MemoryStore()
     desk = Desk(lambda: memory)
@@ -487,7 +487,7 @@ async def test_the_words_of_a_denial_reach_the_model(desk: Desk) -> None:
     )
 
 
-async def test_words_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+async def test_unstorable_denial_text_is_refused(tmp_path: Path) -> None:
     """As a message is: what is stored must be what was said. Now they are taken, and then called somebody else's."""
     store = SqliteStore(tmp_path / "turns.db")
     asked: dict[str, JsonValue] = {"question": "Which one?"}
@@ -502,7 +502,7 @@ async def test_words_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
         await store.aclose()
 
 
-async def test_an_approved_call_whose_arguments_do_not_fit_any_more_does_not_run() -> None:
+async def test_approved_call_with_unfit_arguments_does_not_run() -> None:
     """Its place in the budget is freed, its sibling runs, and the model receives the rejection."""
 
     class Erase(Tool):
@@ -533,7 +533,7 @@ async def test_an_approved_call_whose_arguments_do_not_fit_any_more_does_not_run
 # What survives.
 
 
-async def test_counters_budgets_and_doom_rounds_survive_a_pause_in_another_process(desk: Desk) -> None:
+async def test_counters_and_doom_rounds_survive_a_pause_elsewhere(desk: Desk) -> None:
     """Two rounds before the pause and one after it are three of the same."""
     limits = Limits(tool_calls=3, tokens=1000)
     first = desk.engine(asking("x"), asking("x"), limits=limits)
@@ -555,7 +555,7 @@ async def test_counters_budgets_and_doom_rounds_survive_a_pause_in_another_proce
         check_pairing(request.messages)
 
 
-async def test_a_turn_that_two_take_up_at_once_is_driven_by_one(desk: Desk) -> None:
+async def test_turn_resumed_twice_at_once_is_driven_by_a_single_engine(desk: Desk) -> None:
     """Without answers, the second raises that the turn is busy, or that nothing was left to do."""
     paused = await desk.engine(asking("x")).run(AGENT, "hi")
     refused: list[Exception] = []

@@ -42,7 +42,7 @@ class Library:
         return fetch
 
 
-async def test_one_release_among_parallel_reads_loses_no_result(tmp_path: Path) -> None:
+async def test_release_among_parallel_reads_loses_no_result(tmp_path: Path) -> None:
     """With the default of three retries."""
     store, library = f"sqlite:///{tmp_path}/turns.db", Library()
     async with Engine(model=ScriptedModel(reply, repeat=True), tools=[library.tool()], store=store) as engine:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 AGENT = Agent(name="Tidier")
 
 
-async def test_a_damaged_item_stops_a_resumed_turn_before_its_model_is_called(tmp_path: Path) -> None:
+async def test_damaged_item_stops_a_resumed_turn_before_the_model_call(tmp_path: Path) -> None:
     file, asked = tmp_path / "turns.db", ScriptedModel("Done.")
     async with Engine(model=asked, store=f"sqlite:///{file}") as engine:
         turn = await engine.submit(AGENT, "hi")
@@ -33,7 +33,7 @@ async def test_a_damaged_item_stops_a_resumed_turn_before_its_model_is_called(tm
         assert asked.requests == []
 
 
-async def test_an_answer_accepted_after_the_claim_and_in_time_is_not_overtaken_by_the_expiry(tmp_path: Path) -> None:
+async def test_timely_answer_after_the_claim_precedes_the_expiry(tmp_path: Path) -> None:
     """Nor does the message beside it get lost."""
     now, ran = [1000.0], []
 
@@ -67,7 +67,7 @@ async def test_an_answer_accepted_after_the_claim_and_in_time_is_not_overtaken_b
     await other.aclose()
 
 
-async def test_a_message_that_comes_as_an_abort_ends_the_turn_is_handed_back(tmp_path: Path) -> None:
+async def test_message_arriving_with_an_abort_is_handed_back(tmp_path: Path) -> None:
     @tool(needs_approval=True)
     async def erase() -> str:
         return "erased"

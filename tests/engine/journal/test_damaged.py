@@ -195,7 +195,7 @@ def invoked(store: Path, *arguments: str) -> Result:
     return result
 
 
-def test_no_command_fails_but_for_the_turn_that_is_damaged(stores: dict[str, Path], made: Made, column: str) -> None:
+def test_commands_fail_only_for_the_damaged_turn(stores: dict[str, Path], made: Made, column: str) -> None:
     commands = dealt(COMMANDS, column)
     for file in stores.values():
         assert made.sound in run(file, "turns", "--all")
@@ -206,7 +206,7 @@ def test_no_command_fails_but_for_the_turn_that_is_damaged(stores: dict[str, Pat
 
 
 @pytest.mark.anyio
-async def test_no_page_fails_but_for_the_turn_that_is_damaged(stores: dict[str, Path], made: Made, column: str) -> None:
+async def test_pages_fail_only_for_the_damaged_turn(stores: dict[str, Path], made: Made, column: str) -> None:
     lists, pages = dealt(LISTS, column), dealt(PAGES, column)
     for value, file in stores.items():
         async with engine_on(file) as engine, browser(inspector_app(engine, access=Open())) as client:
@@ -246,7 +246,7 @@ async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], m
 
 
 @pytest.mark.anyio
-async def test_a_session_goes_on_without_what_an_unreadable_turn_said(
+async def test_session_goes_on_without_an_unreadable_turn(
     made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A warning names that turn. Continuing it by name is rejected."""
@@ -272,13 +272,13 @@ def test_a_damaged_turn_can_be_deleted(column: str, made: Made, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("owner", ["x'ff00'", "1.5", "2"])
-def test_a_turn_whose_owner_is_no_text_can_be_deleted(owner: str, made: Made, tmp_path: Path) -> None:
+def test_turn_with_a_non_text_owner_can_be_deleted(owner: str, made: Made, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     damaged(made, file, f"UPDATE turns SET owner = {owner} WHERE turn_id = '{made.ended}'")  # noqa: S608
     assert run(file, "delete", made.ended) == f"turn {made.ended}: deleted\n"
 
 
-def test_no_test_is_made_of_a_turn_whose_calls_were_renamed(made: Made, tmp_path: Path) -> None:
+def test_turn_with_renamed_calls_yields_no_test(made: Made, tmp_path: Path) -> None:
     """Each command prints what `show` prints about that turn."""
     file = tmp_path / "turns.db"
     payload = "replace(payload, 'call00001', 'call00009')"
@@ -291,9 +291,7 @@ def test_no_test_is_made_of_a_turn_whose_calls_were_renamed(made: Made, tmp_path
 
 
 @pytest.mark.parametrize("state", ["CHECK", "CONTINUE"])
-def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
-    state: str, made: Made, tmp_path: Path
-) -> None:
+def test_broken_journal_is_not_aborted_and_can_be_deleted(state: str, made: Made, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     payload = f"replace(payload, '\"PAUSED\"', '\"{state}\"')"
     damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'", single=True)  # noqa: S608
@@ -304,7 +302,7 @@ def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
 
 
 @pytest.mark.anyio
-async def test_an_answer_to_a_call_that_is_not_there_concerns_its_turn_alone(made: Made, tmp_path: Path) -> None:
+async def test_answer_to_a_missing_call_affects_only_the_turn(made: Made, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     payload = """replace(payload, '"call":"call00001","tool"', '"call":"call00077","tool"')"""
     damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'call_waiting'", single=True)  # noqa: S608
@@ -317,9 +315,7 @@ async def test_an_answer_to_a_call_that_is_not_there_concerns_its_turn_alone(mad
 
 
 @pytest.mark.anyio
-async def test_a_turn_that_waits_for_a_person_while_a_call_runs_ends_and_does_not_wait_for_ever(
-    made: Made, tmp_path: Path
-) -> None:
+async def test_turn_with_a_lost_call_result_ends_instead_of_waiting(made: Made, tmp_path: Path) -> None:
     """The call's result was taken out of its journal: nobody can say any more what became of it."""
     file = tmp_path / "turns.db"
     async with engine_on(tmp_path / "was.db", asks_for(("ok", {"n": 1}), ("risky", {}))) as engine:

@@ -45,7 +45,7 @@ async def submit(engine: Engine, agent: Agent) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("begin", [run, stream, submit])
-async def test_a_model_that_the_engine_does_not_have_begins_no_turn(
+async def test_model_missing_from_the_engine_begins_no_turn(
     begin: Callable[[Engine, Agent], Awaitable[None]],
 ) -> None:
     only = model("a")
@@ -82,7 +82,7 @@ def test_models_is_asked_first_also_for_the_name_of_the_engines_own_model() -> N
 
 
 @pytest.mark.anyio
-async def test_a_turn_goes_on_only_where_the_model_of_its_agent_is() -> None:
+async def test_turn_continues_only_where_the_agents_model_is() -> None:
     store = MemoryStore()
     begun = await Engine(model=model("x"), store=store).submit(X, "hi")
     elsewhere = model("a")
@@ -96,7 +96,7 @@ async def test_a_turn_goes_on_only_where_the_model_of_its_agent_is() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_sub_agent_has_the_model_that_it_names_or_does_not_begin(caplog: pytest.LogCaptureFixture) -> None:
+async def test_sub_agent_has_the_named_model_or_does_not_begin(caplog: pytest.LogCaptureFixture) -> None:
     reader = Agent(name="Reader", description="Reads.", model="x")
     only = ScriptedModel(asks_for(("Reader", {"prompt": "Read."})), "Done.", name="a")
     turn = await Engine(model=only, tools=[agent_tool(reader)]).run(Agent(name="Lead"), "hi")

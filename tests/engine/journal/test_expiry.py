@@ -77,7 +77,7 @@ async def sound(engine: Engine, turn_id: str) -> None:
 
 
 @pytest.mark.parametrize("sweep", [True, False], ids=["recover", "resume"])
-async def test_it_is_applied_by_whoever_touches_the_turn(desk: Desk, sweep: bool) -> None:
+async def test_expiry_is_applied_by_the_next_process_at_the_turn(desk: Desk, sweep: bool) -> None:
     """Nothing happens a second before."""
     paused = await desk.engine(erasing("x")).run(AGENT, "hi")
     other = desk.engine("I see.")
@@ -98,7 +98,7 @@ async def test_it_is_applied_by_whoever_touches_the_turn(desk: Desk, sweep: bool
     await sound(other, turn.id)
 
 
-async def test_looking_is_not_touching(desk: Desk) -> None:
+async def test_reading_a_turn_applies_no_expiry(desk: Desk) -> None:
     engine = desk.engine(erasing("x"))
     paused = await engine.run(AGENT, "hi")
     desk.clock.jump(10 * MINUTE)
@@ -106,7 +106,7 @@ async def test_looking_is_not_touching(desk: Desk) -> None:
     assert [event.type async for event in engine.events(paused.id)][-1] == "paused"
 
 
-async def test_each_interrupt_has_its_own(desk: Desk) -> None:
+async def test_each_interrupt_has_a_separate_expiry(desk: Desk) -> None:
     """One expires, the other still waits, and the turn with it."""
     asking = asks_for(("erase", {"path": "x"}), ("burn", {"path": "y"}), ("erase", {"path": "z"}))
     engine = desk.engine(asking, "I see.")
@@ -121,7 +121,7 @@ async def test_each_interrupt_has_its_own(desk: Desk) -> None:
     await sound(engine, turn.id)
 
 
-async def test_an_answer_that_was_given_in_time_stands_even_if_nobody_drove_until_it_was_late(desk: Desk) -> None:
+async def test_timely_answer_stands_although_driven_late(desk: Desk) -> None:
     """Answers are durable before anything runs on them (docs/rules.md#approvals)."""
     poor = Engine(model=ScriptedModel(), store=desk.store, now=desk.clock)
     paused = await desk.engine(erasing("x")).run(AGENT, "hi")
@@ -136,7 +136,7 @@ async def test_an_answer_that_was_given_in_time_stands_even_if_nobody_drove_unti
     )
 
 
-async def test_an_answer_that_comes_too_late_is_refused(desk: Desk) -> None:
+async def test_late_answer_is_refused(desk: Desk) -> None:
     """The leave was to be given within a minute; it is denied at the next touch, and this one is the next."""
     engine = desk.engine(erasing("x"), "I see.")
     paused = await engine.run(AGENT, "hi")
@@ -146,7 +146,7 @@ async def test_an_answer_that_comes_too_late_is_refused(desk: Desk) -> None:
     assert desk.done == []
 
 
-async def test_who_answers_after_it_was_applied_is_told(desk: Desk) -> None:
+async def test_answer_after_the_applied_expiry_is_refused(desk: Desk) -> None:
     asking = asks_for(("erase", {"path": "x"}), ("burn", {"path": "y"}))
     engine = desk.engine(asking, "I see.")
     paused = await engine.run(AGENT, "hi")
@@ -157,7 +157,7 @@ async def test_who_answers_after_it_was_applied_is_told(desk: Desk) -> None:
     assert desk.done == []
 
 
-async def test_a_clock_that_goes_back_takes_nothing_back(desk: Desk) -> None:
+async def test_clock_going_back_revokes_nothing(desk: Desk) -> None:
     """An expired interrupt stays rejected; an open one gets no more time, and loses none."""
     asking = asks_for(("erase", {"path": "x"}), ("burn", {"path": "y"}))
     engine = desk.engine(asking, "I see.", erasing("z"), "Done.")
@@ -175,7 +175,7 @@ async def test_a_clock_that_goes_back_takes_nothing_back(desk: Desk) -> None:
     await sound(engine, paused.id)
 
 
-async def test_it_is_asked_for_by_the_clock_of_the_engine_that_asks(desk: Desk) -> None:
+async def test_expiry_is_judged_by_the_clock_of_the_asking_engine(desk: Desk) -> None:
     paused = await desk.engine(erasing("x"), now=lambda: 1000.0).run(AGENT, "hi")
     (one,) = paused.interrupts
     assert one.expires_at == 1000.0 + MINUTE
@@ -184,7 +184,7 @@ async def test_it_is_asked_for_by_the_clock_of_the_engine_that_asks(desk: Desk) 
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_a_doom_loop_that_expires_is_stopped() -> None:
+async def test_expired_doom_loop_question_stops_the_turn() -> None:
     """It has no expiry of its own making; one that has is stopped, not denied (docs/rules.md#chart)."""
     memory = MemoryStore()
     clock = JumpingClock()
@@ -222,7 +222,7 @@ async def test_a_doom_loop_that_expires_is_stopped() -> None:
 # The turn's own time.
 
 
-async def test_time_that_a_person_takes_is_not_the_turns(desk: Desk) -> None:
+async def test_waiting_for_a_person_uses_no_time_of_the_turn(desk: Desk) -> None:
     """A deadline of a minute survives a pause of an hour, and two days of the wall's clock."""
     limits = Limits(seconds=60)
     paused: TurnResult = await desk.engine(asks_for(("burn", {"path": "x"})), limits=limits).run(AGENT, "hi")
@@ -237,7 +237,7 @@ async def test_time_that_a_person_takes_is_not_the_turns(desk: Desk) -> None:
     await sound(other, turn.id)
 
 
-async def test_time_that_was_used_before_a_pause_is_used_after_it(desk: Desk) -> None:
+async def test_time_used_before_a_pause_counts_after_the_pause(desk: Desk) -> None:
     """The deadline is the whole turn's, over all the processes that drive it."""
     limits = Limits(seconds=100)
 
@@ -257,7 +257,7 @@ async def test_time_that_was_used_before_a_pause_is_used_after_it(desk: Desk) ->
 
 
 @pytest.mark.no_waiting(False)
-async def test_it_survives_a_file_and_a_process(tmp_path: Path) -> None:
+async def test_expiry_survives_a_file_and_a_process(tmp_path: Path) -> None:
     stores = [SqliteStore(tmp_path / "turns.db") for _ in range(2)]
     first = Desk(stores[0])
     paused = await first.engine(erasing("x")).run(AGENT, "hi")

@@ -164,9 +164,7 @@ BATCHES = [asks_for(*[("work", {"n": 10 * step + n}) for n in range(3)]) for ste
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "sqlite"])
-async def test_taken_over_at_any_call_of_the_store_the_loser_writes_nothing_and_starts_nothing(
-    in_file: bool, after: bool, tmp_path: Path
-) -> None:
+async def test_loser_of_a_takeover_writes_and_starts_nothing(in_file: bool, after: bool, tmp_path: Path) -> None:
     """In a file every seventh call will do: what differs there is the store, which has a suite of its own."""
     at, reached = (4 if in_file and after else 1), True
     while reached:
@@ -252,7 +250,7 @@ async def taken_over(place: Place) -> AsyncIterator[TakenOver]:
         yield scene
 
 
-async def test_the_loser_lets_go_of_nothing_that_is_the_winners(place: Place) -> None:
+async def test_loser_leaves_the_claim_and_inbox_of_the_winner(place: Place) -> None:
     """Nor does it consume what others said to the turn meanwhile."""
     async with taken_over(place) as scene:
         (lost, won), winner, turn_id = scene.models, scene.engines[1], scene.turn
@@ -294,7 +292,7 @@ async def dead(store: Store, tools: Sequence[Tool], *lines: Line, at: int | type
     return next(row.id for row in await store.turns() if row.id not in known)
 
 
-async def test_a_sweep_leaves_alone_what_it_cannot_run_and_what_others_drive(caplog: pytest.LogCaptureFixture) -> None:
+async def test_sweep_skips_unrunnable_and_driven_turns(caplog: pytest.LogCaptureFixture) -> None:
     """The rest is driven to its end, and comes back the oldest first."""
 
     @tool
@@ -329,7 +327,7 @@ async def test_a_sweep_leaves_alone_what_it_cannot_run_and_what_others_drive(cap
     assert (turn.id, turn.outcome) == (needs_more, Outcome.FINISHED)
 
 
-async def test_many_are_driven_side_by_side_and_no_more_than_may_be(place: Place) -> None:
+async def test_sweep_drives_many_turns_up_to_the_limit_at_once(place: Place) -> None:
     running, most = 0, 0
 
     @tool(idempotent=True)
@@ -395,7 +393,7 @@ async def dead_and_aborted(place: Place) -> tuple[Engine, str]:
     return other, turn_id
 
 
-async def test_an_abort_that_nobody_took_in_may_be_asked_for_again(place: Place) -> None:
+async def test_unconsumed_abort_may_be_requested_again(place: Place) -> None:
     """It comes first: nothing is run for it, and its tools are not asked for."""
     other, turn_id = await dead_and_aborted(place)
     await other.abort(turn_id)
@@ -403,7 +401,7 @@ async def test_an_abort_that_nobody_took_in_may_be_asked_for_again(place: Place)
     assert (turn.outcome, statuses(turn)) == (Outcome.ABORTED, [CallStatus.ABORTED])
 
 
-async def test_a_sweep_ends_what_was_aborted_without_its_tools(place: Place) -> None:
+async def test_sweep_ends_an_aborted_turn_without_the_tools(place: Place) -> None:
     """As an abort of a turn that rests does (decision 14): an unconsumed abort survives a crash."""
     other, turn_id = await dead_and_aborted(place)
     await other.recover()

@@ -176,9 +176,7 @@ def without_pieces(heard: Sequence[StreamEvent]) -> list[StreamEvent]:
 
 @pytest.mark.parametrize("after", [0, 1, 4, 1000])
 @pytest.mark.parametrize("which", ["straight", "paused"])
-def test_of_a_journal_that_another_process_writes_each_fact_is_read_once(
-    which: str, after: int, request: pytest.FixtureRequest
-) -> None:
+def test_each_fact_written_elsewhere_is_read_once(which: str, after: int, request: pytest.FixtureRequest) -> None:
     """Each event is what it would have been here: what a pause asks, what a step's tools came to, how it ended."""
     played: Played = request.getfixturevalue(which)
     total = len(played.facts)
@@ -188,14 +186,14 @@ def test_of_a_journal_that_another_process_writes_each_fact_is_read_once(
     assert store.asked == list(range(total))
 
 
-def test_a_turn_that_comes_here_and_goes_back_is_heard_as_one(straight: Played) -> None:
+def test_turn_moving_here_and_back_is_followed_seamlessly(straight: Played) -> None:
     """Live events are folded from the journal afterwards: once."""
     heard, store = heard_of(straight, elsewhere(2), here(3), elsewhere(2), here(2), elsewhere(1))
     assert heard == straight.events
     assert store.read == list(range(1, len(straight.facts) + 1))
 
 
-def test_who_follows_from_a_later_fact_on_hears_it_wherever_it_is_driven(straight: Played) -> None:
+def test_follower_after_a_later_fact_hears_a_turn_driven_anywhere(straight: Played) -> None:
     for after in range(len(straight.facts) + 2):
         heard, store = heard_of(straight, elsewhere(2), here(3), elsewhere(2), after=after)
         assert heard == straight.events[after:]
@@ -203,7 +201,7 @@ def test_who_follows_from_a_later_fact_on_hears_it_wherever_it_is_driven(straigh
 
 
 @pytest.mark.parametrize("after", [0, 2, 3, 5])
-def test_what_another_process_wrote_right_before_this_one_took_over_is_not_missed(straight: Played, after: int) -> None:
+def test_fact_written_just_before_a_takeover_is_not_missed(straight: Played, after: int) -> None:
     """The follower had read the journal before, and asked only then who drives."""
     overtaken = Stretch(3, here=True, before=2)
     heard, store = heard_of(straight, overtaken, elsewhere(1), after=after)
@@ -211,7 +209,7 @@ def test_what_another_process_wrote_right_before_this_one_took_over_is_not_misse
     assert store.read == list(range(1, len(straight.facts) + 1))
 
 
-def test_a_piece_is_heard_after_the_facts_that_led_to_it(straight: Played) -> None:
+def test_live_piece_is_heard_after_the_preceding_facts(straight: Played) -> None:
     """Also when they were written elsewhere, and only the piece arrives here."""
     heard, _ = heard_of(straight, Stretch(0, here=True, before=2, piece=True))
     assert isinstance(heard[3], TextDeltaEvent)
@@ -225,7 +223,7 @@ def test_a_piece_is_heard_after_the_facts_that_led_to_it(straight: Played) -> No
     ),
     st.integers(0, 20),
 )
-def test_each_fact_is_heard_once_and_in_order_whoever_drives(
+def test_each_fact_is_heard_once_in_order_under_any_driver(
     straight: Played, reviewed: Played, stretches: list[Stretch], after: int
 ) -> None:
     """And a piece never before the facts that led to it. A reply that is reviewed comes with its verdict."""
@@ -239,7 +237,7 @@ def test_each_fact_is_heard_once_and_in_order_whoever_drives(
         last = max(last, event.seq)
 
 
-def test_a_reply_that_was_kept_back_is_not_heard_again_after_it_was_heard_live(reviewed: Played) -> None:
+def test_withheld_reply_heard_live_is_not_heard_again(reviewed: Played) -> None:
     """The journal was read up to the reply, it came live with its verdict, and then another process continued."""
     heard, _ = heard_of(reviewed, here(2), here(4))
     assert heard == reviewed.events
@@ -250,7 +248,7 @@ def working(store: Store, *replies: ModelResponse | str) -> Engine:
 
 
 @pytest.mark.anyio
-async def test_a_turn_that_was_submitted_is_followed_until_a_worker_has_driven_it() -> None:
+async def test_submitted_turn_is_followed_until_a_worker_has_driven_the_turn() -> None:
     """By a follower that waits: from before a worker comes, over an answered pause, to the end."""
     store = MemoryStore()
     client = working(store)
@@ -282,7 +280,7 @@ async def test_a_turn_that_was_submitted_is_followed_until_a_worker_has_driven_i
 
 
 @pytest.mark.anyio
-async def test_a_turn_that_nobody_drives_is_not_waited_for_unasked() -> None:
+async def test_undriven_turn_is_not_waited_for_by_default() -> None:
     """Nor one that waits for a person."""
     store = MemoryStore()
     client = working(store, asks_for(("erase", {})))
@@ -310,7 +308,7 @@ class Overtaken(StoreWrapper):
 
 
 @pytest.mark.anyio
-async def test_an_answered_pause_does_not_end_events_that_wait() -> None:
+async def test_answered_pause_does_not_end_a_waiting_follower() -> None:
     """Its answer is taken, and the turn driven to its end, between the follower's read and its next question."""
     store = Overtaken()
     client = working(store, asks_for(("erase", {})), "Erased.")
@@ -338,7 +336,7 @@ class Ticking:
 
 
 @pytest.mark.anyio
-async def test_whoever_waits_for_a_turn_without_a_worker_is_told_so_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_waiting_without_a_worker_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """After some seconds by the engine's clock, and not as soon as the turn was submitted."""
     store, clock, told_early = MemoryStore(), Ticking(), ""
     client = Engine(model=ScriptedModel(), store=store, poll_interval=0.001, clock=clock)
@@ -366,7 +364,7 @@ async def test_whoever_waits_for_a_turn_without_a_worker_is_told_so_once(caplog:
 
 
 @pytest.mark.anyio
-async def test_a_turn_that_a_worker_drives_is_waited_for_in_peace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_waiting_for_a_working_worker_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     """However long that takes."""
     store, clock, entered = MemoryStore(), Ticking(), anyio.Event()
 

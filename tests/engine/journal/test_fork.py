@@ -227,7 +227,7 @@ async def test_the_journals_of_engines_replay(store: MemoryStore) -> None:
         assert isinstance(journal[-1][1], f.TurnEnded)
 
 
-async def test_a_fork_at_every_place_ends_and_replays_and_the_original_is_what_it_was(store: MemoryStore) -> None:
+async def test_fork_at_every_place_ends_replays_and_spares_the_original(store: MemoryStore) -> None:
     """The answer in the fork differs from the original's, and so does the model's reply."""
     originals = await journals(store)
     for turn_id, journal in originals.items():
@@ -248,7 +248,7 @@ async def test_a_fork_at_every_place_ends_and_replays_and_the_original_is_what_i
     assert {turn_id: await store.facts(turn_id) for turn_id in originals} == originals
 
 
-async def test_a_fork_after_a_reply_starts_the_calls_that_started_with_it(store: MemoryStore) -> None:
+async def test_fork_after_a_reply_starts_the_calls_of_the_reply(store: MemoryStore) -> None:
     ran: list[str] = []
 
     @tool
@@ -267,7 +267,7 @@ async def test_a_fork_after_a_reply_starts_the_calls_that_started_with_it(store:
         assert holds(await store.facts(again.id))
 
 
-async def test_what_is_inside_an_event_is_no_place_and_the_nearest_are_named(store: MemoryStore) -> None:
+async def test_fork_inside_an_event_is_refused_with_the_nearest_places(store: MemoryStore) -> None:
     before = await journals(store)
     for turn_id, journal in before.items():
         ends = [place.last for place in fork_places(turn_id, journal)]
@@ -280,7 +280,7 @@ async def test_what_is_inside_an_event_is_no_place_and_the_nearest_are_named(sto
 
 @settings(max_examples=percent_of_examples(40))
 @given(run=runs, at=st.integers(0, 25), after=st.booleans())
-def test_whatever_an_engine_drives_replays_wherever_its_process_dies(run: Run, at: int, after: bool) -> None:
+def test_driven_turn_replays_wherever_the_process_dies(run: Run, at: int, after: bool) -> None:
     anyio.run(partial(run.die, at, after=after))
     assert holds(run.facts)
 
@@ -293,7 +293,7 @@ async def only(store: Store) -> str:
     return row.id
 
 
-async def test_a_fork_is_a_turn_of_its_own_that_says_where_it_comes_from() -> None:
+async def test_fork_is_a_new_turn_naming_the_origin() -> None:
     store = MemoryStore()
     await side_by_side(store)
     original = await only(store)
@@ -308,7 +308,7 @@ async def test_a_fork_is_a_turn_of_its_own_that_says_where_it_comes_from() -> No
     assert first == structs.replace(before, forked_from=original, forked_at=2)
 
 
-async def test_the_engine_lists_the_places_that_it_forks_at() -> None:
+async def test_engine_lists_the_fork_places() -> None:
     model = ScriptedModel(asks_for(("note", {})), "Done.", "Done again.")
     async with Engine(model=model, tools=[note]) as engine:
         turn = await engine.run(AGENT, "hi")
@@ -341,7 +341,7 @@ async def test_a_fork_survives_on_a_disk(tmp_path: object) -> None:
         assert (ended.outcome, (await other.get(turn.id)).paused) == (Outcome.FINISHED, True)
 
 
-async def test_recovery_takes_up_a_fork_that_nobody_drives() -> None:
+async def test_recovery_continues_an_undriven_fork() -> None:
     store = MemoryStore()
     await side_by_side(store)
     fork = await Engine(store=store).fork(await only(store), at=2)
@@ -349,7 +349,7 @@ async def test_recovery_takes_up_a_fork_that_nobody_drives() -> None:
     assert (turn.id, turn.text) == (fork, "Otherwise.")
 
 
-async def test_what_was_used_before_the_place_counts_and_what_came_after_it_does_not() -> None:
+async def test_fork_counts_usage_before_the_place_only() -> None:
     store = MemoryStore()
     await capped(store)
     journal = await store.facts(await only(store))
@@ -400,7 +400,7 @@ async def answered_to_the_end(one: Engine, turn_id: str) -> TurnResult:
     return turn
 
 
-async def test_a_fork_that_waits_for_a_sub_agents_question_can_be_answered() -> None:
+async def test_fork_waiting_for_a_sub_agents_question_can_be_answered() -> None:
     """At each of its places, after the original was answered and has ended: the sub-agents' turns are forked too."""
     store = MemoryStore()
     one = with_sub_agents(store)
@@ -424,7 +424,7 @@ async def test_a_fork_that_waits_for_a_sub_agents_question_can_be_answered() -> 
     assert (await one.get(turn.id)) == ended
 
 
-async def test_a_fork_of_a_turn_whose_sub_agents_turn_is_gone_says_so() -> None:
+async def test_fork_error_names_a_deleted_sub_agent_turn() -> None:
     store = MemoryStore()
     one = with_sub_agents(store)
     turn = await one.run(Agent(name="Lead", tools=("Middle",)), "hi")
@@ -434,7 +434,7 @@ async def test_a_fork_of_a_turn_whose_sub_agents_turn_is_gone_says_so() -> None:
         await one.fork(turn.id, at=len(await store.facts(turn.id)))
 
 
-async def test_an_answer_that_waits_for_the_original_is_not_the_forks() -> None:
+async def test_pending_answer_of_the_original_is_not_the_forks() -> None:
     store = MemoryStore()
     one = engine(store, asks_for(("erase", {"path": "a"})), "Done.")
     turn = await one.run(AGENT, "hi")
@@ -460,19 +460,19 @@ async def forked_in(store: Store, name: str, **arguments: str) -> tuple[Engine, 
     return one, await one.fork(turn.id, at=at)
 
 
-async def test_a_call_that_had_started_has_an_unknown_outcome_in_the_fork() -> None:
+async def test_started_call_has_an_unknown_outcome_in_the_fork() -> None:
     """Though it did run in the original: what it did there is the original's."""
     one, fork = await forked_in(MemoryStore(), "note")
     (result,) = results(await one.resume(fork))
     assert result[0] is CallStatus.UNKNOWN
 
 
-async def test_an_idempotent_call_runs_again_under_the_forks_own_key() -> None:
+async def test_idempotent_call_of_a_fork_runs_again_under_a_new_key() -> None:
     one, fork = await forked_in(MemoryStore(), "again")
     assert results(await one.resume(fork)) == [(CallStatus.OK, f"again for {fork}:call00001")]
 
 
-async def test_a_tool_that_asks_after_a_crash_asks_in_the_fork() -> None:
+async def test_tool_asking_after_a_crash_asks_in_the_fork() -> None:
     one, fork = await forked_in(MemoryStore(), "send", to="her")
     turn = await one.resume(fork)
     assert [pending.kind for pending in turn.interrupts] == [InterruptKind.UNKNOWN_OUTCOME]
@@ -491,7 +491,7 @@ async def test_a_fork_costs_no_retry() -> None:
 # What was said before.
 
 
-async def test_a_fork_hears_what_was_said_before_the_original_and_nothing_of_what_came_after() -> None:
+async def test_fork_keeps_earlier_messages_and_none_of_later_turns() -> None:
     """It sends what the original sent at that place, though the session has continued since."""
     store = MemoryStore()
     calls = asks_for(("note", {}), text="Let me see.")
@@ -524,7 +524,7 @@ async def test_a_fork_of_a_fork_hears_the_same() -> None:
     assert model.requests[1] == model.requests[2] == model.requests[3]
 
 
-async def test_a_session_does_not_hear_its_forks() -> None:
+async def test_session_excludes_the_messages_of_forks() -> None:
     store = MemoryStore()
     model = ScriptedModel("One.", "Otherwise.", "Two.")
     one = Engine(model=model, store=store)
@@ -537,7 +537,7 @@ async def test_a_session_does_not_hear_its_forks() -> None:
 # What is refused.
 
 
-async def test_a_turn_that_is_not_there_cannot_be_forked() -> None:
+async def test_missing_turn_cannot_be_forked() -> None:
     with pytest.raises(TurnNotFoundError):
         await Engine().fork("nobody", at=2)
 
@@ -566,7 +566,7 @@ async def test_a_forged_turn_is_not_forked() -> None:
         await Engine(store=store).fork("forged", at=1)
 
 
-async def test_a_turn_that_is_driven_can_be_forked_meanwhile() -> None:
+async def test_driven_turn_can_be_forked() -> None:
     """Its journal only grows. What it does continues without the fork, and the other way round."""
     store = MemoryStore()
     one = engine(store, asks_for(("note", {})), "Done.")

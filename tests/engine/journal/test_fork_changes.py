@@ -33,7 +33,7 @@ async def started(store: Store, turn_id: str) -> f.TurnStarted:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_inputs_that_are_played_again_unchanged_give_the_same_facts(kind: str) -> None:
+async def test_replayed_inputs_give_the_same_facts(kind: str) -> None:
     store = MemoryStore()
     await KINDS[kind](store)
     for turn_id, journal in (await journals(store)).items():
@@ -112,7 +112,7 @@ async def test_a_lower_limit_holds_from_the_place_of_the_fork() -> None:
     assert began[0][:2] == began[1]
 
 
-async def test_a_limit_that_the_turn_had_passed_before_the_place_is_refused() -> None:
+async def test_limit_passed_before_the_fork_place_is_refused() -> None:
     store = MemoryStore()
     one, turn, places = await noted(store)
     with pytest.raises(ConfigError, match="would differ before fact"):
@@ -136,7 +136,7 @@ async def test_the_model_reads_another_result() -> None:
         await one.fork(turn.id, at=2, results={call: "x"})
 
 
-async def test_results_that_make_a_loop_stop_the_fork() -> None:
+async def test_changed_results_forming_a_loop_stop_the_fork() -> None:
     store = MemoryStore()
     said = [asks_for(("note", {"n": 1})) for _ in range(3)]
     numbers = iter(range(9))
@@ -155,7 +155,7 @@ async def test_results_that_make_a_loop_stop_the_fork() -> None:
     assert ended.reason is EndReason.DOOM_LOOP
 
 
-async def test_what_is_the_same_is_no_change_and_what_is_unknown_is_refused() -> None:
+async def test_unchanged_or_unknown_change_is_refused() -> None:
     store = MemoryStore()
     one, turn, places = await noted(store)
     plain = await one.fork(turn.id, at=places["first"])
@@ -170,7 +170,7 @@ async def test_what_is_the_same_is_no_change_and_what_is_unknown_is_refused() ->
             await one.fork(turn.id, at=2, **changes)  # type: ignore[arg-type]  # what is wrong is tried
 
 
-async def test_instructions_that_a_function_makes_are_not_a_text_to_change() -> None:
+async def test_instructions_made_by_a_function_cannot_be_changed() -> None:
     def say(context: TurnContext[None]) -> str:
         return f"You are in {context.turn_id}."
 

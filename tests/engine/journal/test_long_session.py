@@ -106,7 +106,7 @@ def asks_for_a_summary(request: ModelRequest) -> bool:
 
 
 @pytest.mark.slow
-def test_the_last_of_500_turns_sends_and_reads_no_more_than_the_first_hundred(tmp_path: Path) -> None:
+def test_last_of_500_turns_sends_and_reads_no_more_than_the_100th(tmp_path: Path) -> None:
     seen = anyio.run(talk, tmp_path / "turns.db")
     assert {turn.outcome for turn in seen.turns} == {Outcome.FINISHED}
     assert anyio.run(all_messages, tmp_path / "turns.db") == TURNS * 3  # nothing is lost: half of them called a tool

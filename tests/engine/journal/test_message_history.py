@@ -50,9 +50,7 @@ async def test_turns_may_go_on_from_each_other_without_end() -> None:
         (dict(zip("abcdefgh", "bcdefgha", strict=True)), ["'a'", "'b'", "'c'", "'d'", "4 more", "'a'"]),
     ],
 )
-async def test_turns_that_go_on_from_each_other_in_a_circle_are_named(
-    going_on: dict[str, str], named: list[str]
-) -> None:
+async def test_circular_continuation_is_refused_by_name(going_on: dict[str, str], named: list[str]) -> None:
     """Only a changed journal says so: what was said before has no beginning then, and nothing is sent."""
     model, store = ScriptedModel("Done.", repeat=True), MemoryStore()
     engine = Engine(model=model, store=store)

@@ -26,7 +26,7 @@ def sent(model: ScriptedModel) -> list[ModelSettings | None]:
     return [request.settings for request in model.requests]
 
 
-async def test_the_run_overrides_the_agent_which_overrides_the_engine() -> None:
+async def test_settings_of_run_override_agent_and_agent_overrides_engine() -> None:
     model = ScriptedModel("Done.")
     engine = Engine(
         model=model,
@@ -67,7 +67,7 @@ async def test_another_process_rebuilds_the_same_requests_from_the_journal() -> 
     assert sent(model) == [settings, settings, settings]
 
 
-async def test_a_sub_agent_has_its_own_settings_over_the_engines_and_not_those_of_the_run() -> None:
+async def test_sub_agent_settings_merge_with_the_engines_only() -> None:
     model = ScriptedModel(asks_for(("B", {"prompt": "Go"})), "Below.", "Done.")
     below = Agent(name="B", description="Goes.", model_settings=ModelSettings(top_p=0.3))
     engine = Engine(model=model, tools=[agent_tool(below)], model_settings=ModelSettings(seed=1))
@@ -83,15 +83,15 @@ class TestMaxTokens:
         await engine.run(AGENT, "Hi")
         return [request.max_tokens for request in model.requests]
 
-    async def test_it_limits_a_reply_without_any_budget(self) -> None:
+    async def test_max_tokens_setting_limits_a_reply_without_a_budget(self) -> None:
         assert await self.limits(Limits(), ModelSettings(max_tokens=70), "Done.") == [70]
 
-    async def test_the_rest_of_a_token_budget_counts_if_it_is_smaller(self) -> None:
+    async def test_smaller_rest_of_a_token_budget_limits_the_reply(self) -> None:
         asks = asks_for(("look", {}), usage=Usage(input_tokens=40, output_tokens=10))
         found = await self.limits(Limits(tokens=100), ModelSettings(max_tokens=70), asks, "Done.")
         assert found == [70, 50]
 
-    async def test_a_conclusion_has_the_smaller_of_its_own_limit_and_the_setting(self) -> None:
+    async def test_conclusion_has_the_smaller_of_limit_and_setting(self) -> None:
         limits = Limits(steps=1, concluding="after", conclude_tokens=90)
         asks = asks_for(("look", {}))
         assert await self.limits(limits, ModelSettings(max_tokens=300), asks, "So far.") == [300, 90]
@@ -114,7 +114,9 @@ class Deaf:
 
 
 class TestUnsupported:
-    async def test_there_is_one_warning_for_each_engine_and_setting(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_unsent_setting_is_warned_of_once_per_engine_and_setting(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         settings = ModelSettings(seed=1, temperature=0)
         for _ in range(2):
             engine = Engine(model=Deaf(), model_settings=settings)
@@ -123,7 +125,9 @@ class TestUnsupported:
         said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
         assert said == ["model deaf: the setting seed is not sent: it has none"] * 2
 
-    async def test_a_worker_warns_of_what_its_own_model_does_not_send(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_worker_warns_of_settings_unsupported_by_the_local_model(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         store = open_store("memory:")
         turn = await Engine(model=ScriptedModel(name="deaf"), store=store).submit(
             AGENT, "Hi", model_settings=ModelSettings(seed=1)
@@ -134,14 +138,14 @@ class TestUnsupported:
             "model deaf: the setting seed is not sent: it has none"
         ]
 
-    async def test_a_strict_engine_refuses_it_and_starts_nothing(self) -> None:
+    async def test_strict_engine_refuses_an_unsent_setting(self) -> None:
         engine = Engine(model=Deaf(), strict_settings=True)
         with pytest.raises(ConfigError, match="model 'deaf' cannot use these settings: seed: it has none"):
             await engine.run(AGENT, "Hi", model_settings=ModelSettings(seed=1))
         assert not await engine.turns()
         await engine.run(AGENT, "Hi", model_settings=ModelSettings(temperature=0))
 
-    async def test_a_model_that_says_nothing_about_settings_is_not_trusted_with_them(self) -> None:
+    async def test_strict_engine_distrusts_a_model_without_declared_settings(self) -> None:
         class Silent:
             name = "silent"
             stream = ScriptedModel("Done.").stream
@@ -151,7 +155,7 @@ class TestUnsupported:
 
 
 @pytest.mark.parametrize("given", [{"temperature": 0}, 0.5])
-async def test_what_is_no_settings_is_refused_where_it_was_given(given: object) -> None:
+async def test_wrong_settings_object_is_refused_early(given: object) -> None:
     with pytest.raises(ConfigError, match="Engine: model_settings must be ModelSettings"):
         Engine(model=ScriptedModel(), model_settings=given)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="this turn: model_settings must be ModelSettings"):

@@ -61,7 +61,7 @@ async def test_an_answer_reads_the_journal_once() -> None:
     assert turn == await engine.get(paused.id)
 
 
-async def test_an_answer_that_leads_to_the_next_question_reads_the_journal_once() -> None:
+async def test_answer_before_a_next_question_reads_the_journal_once() -> None:
     """The result says what is open then."""
     store = MemoryStore()
     engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
@@ -87,7 +87,7 @@ async def test_a_resume_reads_the_journal_once() -> None:
     assert read.inboxes[paused.id] <= 2
 
 
-async def test_an_abort_that_comes_before_the_resume_reads_the_journal_once() -> None:
+async def test_abort_before_the_resume_reads_the_journal_once() -> None:
     """And once more what was written since: somebody else may have answered."""
     store = MemoryStore()
     engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
@@ -99,7 +99,7 @@ async def test_an_abort_that_comes_before_the_resume_reads_the_journal_once() ->
     assert read.journals == {paused.id: 2}
 
 
-async def test_what_was_written_since_is_all_that_is_read_again() -> None:
+async def test_only_later_facts_are_read_again() -> None:
     """Somebody answered, and drove the turn on to its next question, after the journal was read for this answer."""
     store = MemoryStore()
     first, _ = engine_on(store, asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})))
@@ -117,7 +117,7 @@ async def test_what_was_written_since_is_all_that_is_read_again() -> None:
     assert turn == await engine.get(paused.id)
 
 
-async def test_whoever_read_the_journal_a_moment_earlier_drives_on_as_if_it_had_read_it_now() -> None:
+async def test_facts_written_between_read_and_claim_are_caught_up() -> None:
     """Another driver wrote any part of it between this read and the claim."""
     store = MemoryStore()
     engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
@@ -132,7 +132,7 @@ async def test_whoever_read_the_journal_a_moment_earlier_drives_on_as_if_it_had_
         assert known.machine.action == now.action
 
 
-async def test_a_turn_that_was_read_while_the_model_replied_runs_its_calls() -> None:
+async def test_turn_read_during_the_model_call_runs_the_calls() -> None:
     """The driver that received the reply was canceled in the call."""
     store, began = MemoryStore(), anyio.Event()
 
@@ -170,7 +170,7 @@ async def test_a_follow_up_reads_each_earlier_journal_once(*, continues: bool) -
     assert read.journals == {turn.id: 1 for turn in turns}
 
 
-async def test_a_turn_of_a_long_session_reads_the_journals_since_the_latest_compaction() -> None:
+async def test_long_session_reads_only_journals_since_the_compaction() -> None:
     """And its request is as long as any other, whatever the number of turns before it."""
     store, agent = MemoryStore(), Agent(name="Talker", compaction=Compact(at_tokens=300, keep_steps=2))
 

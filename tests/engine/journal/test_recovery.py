@@ -82,21 +82,21 @@ async def only(store: Store) -> str:
     return row.id
 
 
-async def test_recovery_drives_every_unfinished_turn_to_its_end() -> None:
+async def test_recovery_drives_every_unfinished_turn_to_the_end() -> None:
     memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=f.CallSettled)
     (turn,) = await Engine(model=ScriptedModel("I see."), tools=[note], store=memory).recover()
     assert (turn.id, turn.outcome, turn.text) == (turn_id, Outcome.FINISHED, "I see.")
     assert results(turn)[0][0] is CallStatus.UNKNOWN
 
 
-async def test_recovery_of_nothing_is_nothing() -> None:
+async def test_recovery_of_an_empty_store_returns_nothing() -> None:
     engine = Engine(model=ScriptedModel("Done."))
     assert await engine.recover() == []
     await engine.run(AGENT, "hi")
     assert await engine.recover() == []
 
 
-async def test_a_turn_that_is_driven_is_left_alone() -> None:
+async def test_driven_turn_is_left_alone() -> None:
     hangs = anyio.Event()
 
     class Hanging:
@@ -119,7 +119,7 @@ async def test_a_turn_that_is_driven_is_left_alone() -> None:
         group.cancel_scope.cancel()
 
 
-async def test_a_turn_without_its_tools_is_left_alone_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_without_the_needed_tools_is_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """`resume` says what is missing; nothing is written, and who has the tools can take it up."""
     memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=f.CallSettled)
     before = await memory.facts(turn_id)
@@ -138,7 +138,7 @@ async def test_a_turn_without_its_tools_is_left_alone_with_a_warning(caplog: pyt
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_a_turn_without_its_model_is_left_alone_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_without_the_needed_model_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     memory, turn_id = await dead("never written", tools=[], at=1)
     with caplog.at_level(logging.WARNING, "turnwright"):
         assert await Engine(store=memory).recover() == []
@@ -147,7 +147,7 @@ async def test_a_turn_without_its_model_is_left_alone_too(caplog: pytest.LogCapt
         await Engine(store=memory).resume(turn_id)
 
 
-async def test_a_crash_is_not_forgotten_because_somebody_looked_in_vain() -> None:
+async def test_vain_recovery_keeps_a_crash_on_record() -> None:
     """An engine that cannot run the turn leaves it as it found it: crashed, so that the retry is still spent."""
     memory, turn_id = await dead("never written", tools=[], at=1, limits=Limits(max_retries=0))
     assert await Engine(store=memory).recover() == []
@@ -166,7 +166,7 @@ async def left_behind(store: Store, turn_id: str, *, paused: bool = False) -> No
 
 
 @pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
-async def test_one_turn_that_cannot_be_read_does_not_keep_the_others_from_recovery(paused: bool) -> None:
+async def test_unreadable_turn_does_not_block_recovery_of_other_turns(paused: bool) -> None:
     """It is named in the log, and left alone."""
 
     class Torn(MemoryStore):
@@ -196,7 +196,7 @@ async def test_recovery_does_not_stop_at_a_thousand() -> None:
     assert [turn.id for turn in recovered] == ["left"]
 
 
-async def test_a_call_whose_tool_asks_waits_for_a_person_after_the_crash() -> None:
+async def test_call_of_an_asking_tool_waits_for_a_person_after_the_crash() -> None:
     asking = asks_for(("send", {"to": "Ann"}), ("note", {}))
     for decision, status in (("rerun", CallStatus.OK), ("unknown", CallStatus.UNKNOWN)):
         memory, turn_id = await dead(asking, tools=[send, note], at=f.CallSettled)
@@ -222,7 +222,7 @@ async def test_a_read_only_call_runs_again_after_the_crash(on_crash: OnCrash | N
     assert started == ([1, 2] if status is CallStatus.OK else [1])
 
 
-async def test_a_message_comes_before_the_result_of_a_call_that_may_not_run_again() -> None:
+async def test_message_precedes_the_result_of_a_non_repeatable_call() -> None:
     """It clears the doom-loop detector, so the turn continues, and the model reads it."""
 
     @tool(read_only=True)
@@ -239,7 +239,7 @@ async def test_a_message_comes_before_the_result_of_a_call_that_may_not_run_agai
     assert (turn.outcome, turn.text, turn.undelivered) == (Outcome.FINISHED, "I see.", ())
 
 
-async def test_who_was_overtaken_stops_and_writes_nothing() -> None:
+async def test_overtaken_driver_stops_and_writes_nothing() -> None:
     """`LeaseLostError` is an exception, not an outcome; the one that took over ends the turn."""
     memory, started = MemoryStore(), anyio.Event()
     go = anyio.Event()
@@ -285,7 +285,7 @@ async def test_an_ended_turn_cannot_be_resumed() -> None:
         await engine.resume(turn.id)
 
 
-async def test_a_store_that_cannot_be_read_while_a_turn_runs_is_a_store_error() -> None:
+async def test_store_failure_during_a_turn_is_a_store_error() -> None:
     """Also when the poll of the inboxes fails: no exception group, and the turn is released."""
 
     class Flaky(MemoryStore):
@@ -364,7 +364,7 @@ async def dawdle() -> str:
 
 
 @pytest.mark.no_waiting(False)
-async def test_a_process_that_is_only_stopped_keeps_its_turn_and_one_that_was_killed_does_not(tmp_path: Path) -> None:
+async def test_stopped_process_keeps_a_turn_and_a_killed_process_does_not(tmp_path: Path) -> None:
     """The lock is the operating system's: it goes with the process, and with nothing less (docs/rules.md#leases)."""
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     model = ScriptedModel("I see.")
@@ -401,7 +401,7 @@ async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.ABORTED]
 
 
-async def test_a_store_that_cannot_be_read_is_said_as_it_is() -> None:
+async def test_store_failure_of_recover_is_raised_unchanged() -> None:
     memory, _ = await dead(asks_for(("note", {})), tools=[note], at=f.CallSettled)
     store = FaultyStore(memory)
     store.dead = True
@@ -409,7 +409,7 @@ async def test_a_store_that_cannot_be_read_is_said_as_it_is() -> None:
         await Engine(model=ScriptedModel("I see."), tools=[note], store=store).recover()
 
 
-async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_from_recovery(
+async def test_turn_of_a_later_release_is_skipped_by_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An agent of a later release, say, has fields that this one does not know."""
@@ -424,7 +424,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_fr
         await engine.resume("later")
 
 
-async def test_who_is_told_that_a_turn_is_busy_ends_nobodys_stream() -> None:
+async def test_busy_error_does_not_end_the_stream_of_the_driver() -> None:
     """Its driver may not even have looked into its inbox yet."""
 
     class Slow(StoreWrapper):
@@ -446,13 +446,13 @@ async def test_who_is_told_that_a_turn_is_busy_ends_nobodys_stream() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"max_parallel_tools": 0}, {"max_parallel_tools": True}, {"cancel_grace": -1.0}, {"poll_interval": 0.0}]
 )
-def test_numbers_with_which_nothing_would_go_on_are_refused(wrong: dict[str, float]) -> None:
+def test_useless_worker_numbers_are_refused(wrong: dict[str, float]) -> None:
     (name,) = wrong
     with pytest.raises(ConfigError, match=f"^{name} must be "):
         Engine(**wrong)  # type: ignore[call-overload] # what a caller without a type checker may give
 
 
-async def test_a_model_that_is_found_by_name_is_made_once_and_closed_with_the_engine() -> None:
+async def test_model_found_by_name_is_made_once_and_closed() -> None:
     made: list[str] = []
     closed: list[str] = []
 

@@ -94,7 +94,7 @@ async def test_a_refused_prompt_is_replaced_by_a_line_in_later_turns(cause: Caus
 
 
 @pytest.mark.parametrize("cause", [Cause.AUTHENTICATION, Cause.NOT_FOUND, Cause.PERMISSION])
-async def test_a_failure_that_content_does_not_explain_leaves_nothing_out(cause: Cause) -> None:
+async def test_failure_unrelated_to_content_leaves_nothing_out(cause: Cause) -> None:
     provider = Provider(lambda _: len(provider.requests) == 1, cause)
     engine = engine_of(provider)
     await engine.run(AGENT, "What is this?", files=[BAD], session="s")
@@ -102,7 +102,7 @@ async def test_a_failure_that_content_does_not_explain_leaves_nothing_out(cause:
     assert texts(provider.requests[-1]) == ["What is this?", "hello?"]
 
 
-async def test_the_line_quotes_the_provider_without_its_address() -> None:
+async def test_omission_line_quotes_the_provider_without_the_address() -> None:
     provider = Provider()
     engine = engine_of(provider)
     await engine.run(AGENT, "What is this?", files=[BAD], session="s")
@@ -111,7 +111,7 @@ async def test_the_line_quotes_the_provider_without_its_address() -> None:
     assert "example.com" not in str(provider.requests[-1].messages)
 
 
-async def test_the_line_does_not_quote_what_was_refused() -> None:
+async def test_omission_line_does_not_quote_the_refused_content() -> None:
     """A provider that repeats the refused words would refuse the line too."""
     provider = Provider(
         lambda request: "forbidden words" in str(request.messages), message="Remove 'forbidden words' from the prompt."
@@ -147,7 +147,7 @@ async def test_a_refused_conclusion_is_left_out_of_later_turns() -> None:
     assert [text[:20] for text in said] == ["screenshot", "[Left out here, beca", capped.text[:20], "hello?"]
 
 
-async def test_a_prompt_that_no_request_accepted_is_left_out_with_the_refused_one() -> None:
+async def test_unaccepted_prompt_is_left_out_with_the_refused_prompt() -> None:
     """The first turn failed for another reason, so nothing says that its picture is fine."""
     provider = Provider(cause=Cause.AUTHENTICATION)
     engine = engine_of(provider)
@@ -158,7 +158,7 @@ async def test_a_prompt_that_no_request_accepted_is_left_out_with_the_refused_on
     assert "2 messages of the user" in texts(provider.requests[-1])[0]
 
 
-async def test_a_turn_that_continues_a_refused_one_leaves_it_out() -> None:
+async def test_turn_continuing_a_refused_turn_leaves_the_content_out() -> None:
     provider = Provider()
     engine = engine_of(provider)
     failed = await engine.run(AGENT, "What is this?", files=[BAD])
@@ -177,7 +177,7 @@ async def test_a_turn_that_continues_a_refused_one_leaves_it_out() -> None:
     ids=["messages", "new", "chat", "twice"],
 )
 @pytest.mark.parametrize("prompt", ["What is this?", "screenshot"])
-async def test_imported_messages_of_a_refused_turn_leave_it_out(
+async def test_imported_messages_of_a_refused_turn_leave_the_content_out(
     history: Callable[[TurnResult], Sequence[Message]], prompt: str
 ) -> None:
     provider = Provider()
@@ -207,7 +207,7 @@ async def test_a_refused_imported_history_is_left_out_of_the_session() -> None:
     assert (await engine.run(AGENT, "hello?", session="s")).outcome is Outcome.FINISHED
 
 
-async def test_another_process_leaves_the_same_out() -> None:
+async def test_another_process_leaves_the_same_content_out() -> None:
     provider, store = Provider(), MemoryStore()
     await engine_of(provider, store).run(AGENT, "note", session="s")
     await engine_of(provider, store).run(AGENT, "screenshot", session="s")
@@ -219,7 +219,7 @@ async def test_another_process_leaves_the_same_out() -> None:
     assert texts(one.requests[-1]) == texts(provider.requests[-1])
 
 
-async def test_a_model_that_refuses_what_another_accepted_gets_it_without_files() -> None:
+async def test_model_refusing_accepted_content_gets_the_text_without_files() -> None:
     """The first model keeps its own history."""
     seeing, blind = Provider(lambda _: False), Provider(name="blind")
     engine = engine_of(seeing, seeing=seeing, blind=blind)
@@ -232,7 +232,7 @@ async def test_a_model_that_refuses_what_another_accepted_gets_it_without_files(
     assert has_picture(seeing.requests[-1])
 
 
-async def test_each_further_refusal_leaves_out_half_of_what_was_accepted() -> None:
+async def test_each_further_refusal_halves_the_accepted_content() -> None:
     """A session is never refused for ever, also where a provider no longer accepts what it accepted before."""
     provider = Provider(lambda _: False)
     engine = engine_of(provider)
@@ -255,7 +255,7 @@ async def read() -> str:
 
 
 @pytest.mark.parametrize("mode", ["summarize", "clear_tool_results", None])
-async def test_results_that_exceed_the_window_do_not_stay_in_the_session(mode: str | None) -> None:
+async def test_results_exceeding_the_window_leave_the_session(mode: str | None) -> None:
     class Reader(Provider):
         async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
             if request.messages[-1].text == "read":

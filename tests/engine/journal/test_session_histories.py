@@ -55,7 +55,7 @@ async def history(histories: SessionHistories, store: Store, turn: TurnResult) -
     return await histories.before(turn.id, started, started.model, {}, unrepaired)
 
 
-async def test_each_turn_reads_the_facts_of_the_one_before_it(opened: Callable[[], Store]) -> None:
+async def test_each_turn_reads_the_facts_of_the_previous_turn_only(opened: Callable[[], Store]) -> None:
     store = Counting(opened())
     reads: list[int] = []
     async with Engine(model=ScriptedModel("Done.", repeat=True), store=store) as engine:
@@ -79,7 +79,7 @@ async def test_the_next_history_begins_with_the_same_messages(opened: Callable[[
     assert [one.text for one in last.said] == ["prompt 0", "Done.", "prompt 1", "Done."]
 
 
-async def test_a_turn_that_another_process_deletes_is_forgotten(opened: Callable[[], Store]) -> None:
+async def test_turn_deleted_by_another_process_is_forgotten(opened: Callable[[], Store]) -> None:
     model = ScriptedModel("Done.", repeat=True)
     async with AsyncExitStack() as stack:
         here, there = [await stack.enter_async_context(Engine(model=model, store=opened())) for _ in range(2)]
@@ -111,7 +111,7 @@ async def test_after_a_restored_backup_nothing_of_the_turns_since_is_sent(tmp_pa
     assert asked == [f"prompt {number}" for number in range(4)]
 
 
-async def test_a_turn_outside_the_session_that_is_deleted_is_forgotten(opened: Callable[[], Store]) -> None:
+async def test_deleted_turn_outside_the_session_is_forgotten(opened: Callable[[], Store]) -> None:
     model, store = ScriptedModel("Done.", repeat=True), opened()
     async with Engine(model=model, store=store) as engine:
         outside = await engine.run(AGENT, "outside")
@@ -143,7 +143,7 @@ class Watching:
 
 
 @pytest.mark.parametrize("how", ["session", "turn", "prune"])
-async def test_the_text_of_what_an_engine_deletes_is_in_its_memory_no_longer(how: str) -> None:
+async def test_deleted_text_is_gone_from_memory(how: str) -> None:
     """Also not in the history of a session that continued it."""
     model = Watching()
     async with Engine(model=model) as engine:
@@ -162,7 +162,7 @@ async def test_the_text_of_what_an_engine_deletes_is_in_its_memory_no_longer(how
         assert model.count() == 0
 
 
-async def test_a_history_that_is_read_during_a_deletion_is_not_kept() -> None:
+async def test_history_read_during_a_deletion_is_not_cached() -> None:
     """It may have a text that is deleted."""
     store = MemoryStore()
 
@@ -195,7 +195,7 @@ async def test_the_sessions_used_last_are_kept() -> None:
     assert len(histories) == 3, "one that is too long alone is not kept, and the others stay"
 
 
-async def test_what_is_sent_beside_the_text_counts_too() -> None:
+async def test_reasoning_details_count_for_the_cache_size() -> None:
     """A provider's encrypted reasoning, and the results of its hosted tools."""
     store = MemoryStore()
     histories = SessionHistories(store, most=4_000)

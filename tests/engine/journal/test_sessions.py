@@ -52,7 +52,7 @@ def said(request: ModelRequest) -> list[tuple[str, str]]:
 # Sessions.
 
 
-async def test_a_session_remembers_its_earlier_turns() -> None:
+async def test_session_remembers_earlier_turns() -> None:
     model = ScriptedModel("One.", "Two.", "Three.")
     engine = Engine(model=model)
     for prompt in ("first", "second", "third"):
@@ -90,7 +90,7 @@ async def test_the_calls_of_earlier_turns_have_ids_of_their_own() -> None:
     assert len([call for message in model.requests[-1].messages for call in message.calls]) == 6
 
 
-async def test_what_stopped_an_earlier_turn_is_in_the_transcript() -> None:
+async def test_stop_reason_of_an_earlier_turn_is_in_the_transcript() -> None:
     model = ScriptedModel(asks_for(("note", {})), "Half done.", "On it.")
     engine = Engine(model=model, tools=[note])
     await engine.run(Agent(name="Tidier", steps=1), "first", session="s1")
@@ -110,7 +110,7 @@ def reasonings(request: ModelRequest) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
-async def test_signatures_of_a_turn_go_to_the_model_that_made_them(name: str, signed: bool) -> None:
+async def test_signatures_go_only_to_the_model_of_their_turn(name: str, signed: bool) -> None:
     """Another one cannot read them, and many servers refuse them; the words are for all. Within a turn they stay."""
     store = MemoryStore()
     thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
@@ -124,7 +124,7 @@ async def test_signatures_of_a_turn_go_to_the_model_that_made_them(name: str, si
     assert reasonings(later.requests[0]) == [("so", signed), ("hm", signed)]
 
 
-async def test_signatures_are_dropped_of_a_turn_that_another_model_goes_on_with() -> None:
+async def test_signatures_are_dropped_when_another_model_continues() -> None:
     store = MemoryStore()
     thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
     before = await Engine(model=ScriptedModel(thought, name="first"), store=store).run(AGENT, "hi")
@@ -134,7 +134,7 @@ async def test_signatures_are_dropped_of_a_turn_that_another_model_goes_on_with(
 
 
 @pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
-async def test_signatures_that_a_fork_brings_along_are_of_the_forked_turns_model(name: str, signed: bool) -> None:
+async def test_signatures_copied_by_a_fork_belong_to_the_forked_turns_model(name: str, signed: bool) -> None:
     """Whether another model drives the fork, or continues from it."""
     store = MemoryStore()
     first = ScriptedModel(*[ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))] * 3, name="first")
@@ -152,7 +152,7 @@ async def test_signatures_that_a_fork_brings_along_are_of_the_forked_turns_model
 
 
 @pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
-async def test_signatures_of_a_turn_do_not_go_to_a_model_that_takes_it_up(name: str, signed: bool) -> None:
+async def test_signatures_are_dropped_when_another_model_resumes(name: str, signed: bool) -> None:
     """Its own replies are signed, and stay so."""
     store = MemoryStore()
     thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
@@ -173,7 +173,7 @@ async def test_signatures_of_a_turn_do_not_go_to_a_model_that_takes_it_up(name: 
     assert reasonings(later.requests[1]) == [("hm", signed), ("so", signed), ("now", True)]
 
 
-async def test_a_history_that_was_brought_to_a_model_is_not_signed_for_another_one() -> None:
+async def test_imported_history_is_unsigned_for_another_model() -> None:
     store = MemoryStore()
     part = ReasoningPart(text="hm", details=(SIGNED,))
     history = [Message.user("hi"), Message(role="assistant", parts=(part, *Message.assistant("One.").parts))]
@@ -185,7 +185,7 @@ async def test_a_history_that_was_brought_to_a_model_is_not_signed_for_another_o
     assert reasonings(later.requests[0]) == [("hm", False)]
 
 
-async def test_signatures_in_a_history_that_was_brought_are_left_alone() -> None:
+async def test_signatures_in_an_imported_history_are_kept() -> None:
     part = ReasoningPart(text="hm", details=(SIGNED,))
     history = [Message.user("hi"), Message(role="assistant", parts=(part, *Message.assistant("One.").parts))]
     model = ScriptedModel("Two.")
@@ -209,7 +209,7 @@ class Hanging:
         yield ModelResponse(text="Hello.")
 
 
-async def test_a_session_has_one_live_turn() -> None:
+async def test_session_has_a_single_live_turn() -> None:
     """A second one is refused while the first runs, and after its driver was stopped; an abort makes room."""
     model = Hanging()
     engine = Engine(model=model)
@@ -248,7 +248,7 @@ async def test_a_new_message_supersedes_a_paused_turn() -> None:
     assert [message.text for message in sent if message.role == "user"] == ["erase x", "no, wait"]
 
 
-async def test_a_new_message_supersedes_a_turn_that_was_answered_and_not_taken_up() -> None:
+async def test_new_message_supersedes_an_answered_but_undriven_turn() -> None:
     """The approved call does not run: nobody drove the turn on from the answer before the message came."""
     model = ScriptedModel(asks_for(("erase", {"path": "x"})), "Never mind.")
     engine = Engine(model=model, tools=[note, erase])
@@ -262,7 +262,7 @@ async def test_a_new_message_supersedes_a_turn_that_was_answered_and_not_taken_u
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_a_paused_turn_that_somebody_holds_is_not_superseded() -> None:
+async def test_claimed_paused_turn_is_not_superseded() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase])
     paused = await engine.run(AGENT, "erase x", session="s1")
     await engine.store.claim(paused.id)
@@ -271,7 +271,7 @@ async def test_a_paused_turn_that_somebody_holds_is_not_superseded() -> None:
     assert (busy.value.session, busy.value.turn) == ("s1", paused.id)
 
 
-async def test_a_turn_whose_row_is_damaged_is_not_superseded() -> None:
+async def test_turn_with_a_damaged_row_is_not_superseded() -> None:
     class Damaged(MemoryStore):
         async def turns(self, **wanted: Any) -> list[TurnRow]:  # noqa: ANN401 (what a store takes)
             return [replace(row, fault="its state is 'x'") for row in await super().turns(**wanted)]
@@ -295,7 +295,7 @@ async def test_only_an_abandoned_drivers_turn_is_ended_here() -> None:
     assert (await engine.get(paused.id)).outcome is Outcome.ABORTED
 
 
-async def test_a_turn_that_cannot_begin_supersedes_nothing() -> None:
+async def test_turn_failing_to_begin_supersedes_nothing() -> None:
     """A prompt that cannot be stored, an agent that cannot run, a history that no provider takes."""
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], unpaired="reject")
     paused = await engine.run(AGENT, "erase x", session="s1")
@@ -352,7 +352,7 @@ async def test_a_history_without_pairs_is_refused_by_a_strict_engine(broken: Seq
     assert await engine.store.turns() == []
 
 
-async def test_a_session_remembers_the_history_that_its_first_turn_brought() -> None:
+async def test_session_remembers_the_history_imported_by_the_first_turn() -> None:
     model = ScriptedModel("One.", "Two.")
     engine = Engine(model=model, tools=[note])
     await engine.run(AGENT, "first", session="s1", message_history=HISTORY)
@@ -370,7 +370,7 @@ async def capped(engine: Engine, prompt: str) -> TurnResult:
     return turn
 
 
-async def test_a_turn_may_go_on_from_one_that_was_stopped() -> None:
+async def test_turn_may_continue_a_stopped_turn() -> None:
     """With the transcript, limits of its own, and nothing run again (docs/rules.md#continuing)."""
     ran: list[int] = []
 
@@ -409,7 +409,7 @@ async def test_going_on_stays_in_the_session() -> None:
     assert [text for _, text in said(model.requests[2])] == ["work", "Half.", "go on"]
 
 
-async def test_going_on_in_a_session_that_did_not_have_the_turn_takes_its_transcript_along() -> None:
+async def test_continuing_in_a_new_session_brings_the_transcript_along() -> None:
     model = ScriptedModel(asks_for(("note", {})), "Half.", "Whole.")
     engine = Engine(model=model, tools=[note])
     first = await capped(engine, "work")
@@ -417,7 +417,7 @@ async def test_going_on_in_a_session_that_did_not_have_the_turn_takes_its_transc
     assert [text for _, text in said(model.requests[2])] == ["work", "Half.", "go on"]
 
 
-async def test_only_an_ended_turn_can_be_gone_on_from() -> None:
+async def test_only_an_ended_turn_can_be_continued() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase])
     paused = await engine.run(AGENT, "erase x")
     with pytest.raises(ConfigError, match=f"turn {paused.id} has not ended"):
@@ -429,7 +429,7 @@ async def test_only_an_ended_turn_can_be_gone_on_from() -> None:
 # The hook that prepares what is sent.
 
 
-async def test_prepare_changes_what_is_sent_and_not_what_is_stored() -> None:
+async def test_prepare_changes_the_request_and_not_the_journal() -> None:
     async def last_two(messages: tuple[Message, ...]) -> Sequence[Message]:
         assert all(message.role != "system" for message in messages), "instructions are not its business"
         return [Message.user("(shortened)"), *messages[-2:]]
@@ -447,7 +447,7 @@ async def test_prepare_changes_what_is_sent_and_not_what_is_stored() -> None:
     assert [message.text for message in (await engine.get(turn.id)).messages] == ["second", "Two."]
 
 
-async def test_prepare_is_asked_before_every_request_the_concluding_one_too() -> None:
+async def test_prepare_is_asked_before_every_request() -> None:
     seen: list[int] = []
 
     async def count(messages: tuple[Message, ...]) -> Sequence[Message]:
@@ -460,7 +460,7 @@ async def test_prepare_is_asked_before_every_request_the_concluding_one_too() ->
     assert (turn.outcome, len(seen)) == (Outcome.CAP_HIT, 2)
 
 
-async def test_prepare_that_breaks_a_pair_ends_the_turn_of_a_strict_engine(caplog: pytest.LogCaptureFixture) -> None:
+async def test_prepare_breaking_a_pair_ends_the_turn_of_a_strict_engine(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing unpaired is ever sent (docs/rules.md#pairing)."""
 
     async def drop_results(messages: tuple[Message, ...]) -> Sequence[Message]:
@@ -476,7 +476,7 @@ async def test_prepare_that_breaks_a_pair_ends_the_turn_of_a_strict_engine(caplo
     assert len(model.requests) == 1
 
 
-async def test_prepare_that_raises_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_prepare_raising_an_error_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(messages: tuple[Message, ...]) -> Sequence[Message]:
         raise LookupError(f"lost among {len(messages)}")
 

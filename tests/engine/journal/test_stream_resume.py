@@ -34,7 +34,7 @@ def engine_of(store: SqliteStore | str = "memory:") -> Engine:
     return Engine(model=ScriptedModel(says, repeat=True), tools=[erase], store=store, poll_interval=0.01)
 
 
-async def test_what_is_heard_is_what_the_journal_did_not_have() -> None:
+async def test_resumed_stream_begins_after_the_journal() -> None:
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
     before = len(await engine.store.facts(paused.id))
@@ -48,7 +48,7 @@ async def test_what_is_heard_is_what_the_journal_did_not_have() -> None:
     assert isinstance(heard[-1], TurnEndedEvent)
 
 
-async def test_answers_that_leave_the_turn_paused_end_with_what_is_still_open() -> None:
+async def test_partial_answers_end_the_stream_with_the_open_interrupts() -> None:
     """No second pause is written down: nothing more comes until the other interrupt is answered."""
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
@@ -63,7 +63,7 @@ async def test_answers_that_leave_the_turn_paused_end_with_what_is_still_open() 
 
 
 @pytest.mark.parametrize("answers", [None, {}])
-async def test_a_turn_that_nobody_answers_says_what_it_waits_for(answers: dict[str, str] | None) -> None:
+async def test_unanswered_turn_repeats_the_pending_pause(answers: dict[str, str] | None) -> None:
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
     with anyio.fail_after(60):
@@ -73,7 +73,7 @@ async def test_a_turn_that_nobody_answers_says_what_it_waits_for(answers: dict[s
     assert rests.interrupts == paused.interrupts
 
 
-async def test_an_answer_that_does_not_fit_is_raised_and_changes_nothing() -> None:
+async def test_unfit_answer_is_raised_and_changes_nothing() -> None:
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
     before = await engine.store.facts(paused.id)
@@ -83,7 +83,7 @@ async def test_an_answer_that_does_not_fit_is_raised_and_changes_nothing() -> No
     assert await engine.store.facts(paused.id) == before
 
 
-async def test_a_turn_that_has_ended_cannot_be_taken_up() -> None:
+async def test_ended_turn_cannot_be_resumed() -> None:
     engine = Engine(model=ScriptedModel("Hello."))
     ended = await engine.run(AGENT, "Hi")
     with pytest.raises(TurnAlreadyEndedError), anyio.fail_after(60):
@@ -106,7 +106,7 @@ async def test_leaving_early_stops_driving_and_the_turn_can_be_taken_up_again() 
 
 
 @pytest.mark.no_waiting(False)
-async def test_a_turn_that_another_process_drives_is_given_the_answers_and_followed(tmp_path: Path) -> None:
+async def test_turn_driven_elsewhere_takes_the_answers_and_is_followed(tmp_path: Path) -> None:
     """As two processes do, two stores share one file."""
     address = tmp_path / "turns.db"
     heard: list[TurnEvent] = []

@@ -89,7 +89,7 @@ async def due(sweep: Sweep, idle: float = 0.0) -> list[str]:
     return [row.id for row in await sweep.due(idle=idle)]
 
 
-async def test_turns_that_wait_for_nobody_are_due_the_oldest_first(store: Watched) -> None:
+async def test_undriven_runnable_turns_are_due_oldest_first(store: Watched) -> None:
     """Turns that have ended, and turns that wait for a person, are not due."""
     turns = [await submitted(store) for _ in range(3)]
     await engine(store, "Done.").run(AGENT, "hi")
@@ -97,7 +97,7 @@ async def test_turns_that_wait_for_nobody_are_due_the_oldest_first(store: Watche
     assert await due(Sweep(store, time.time)) == turns
 
 
-async def test_a_turn_is_due_once_somebody_has_answered_it_or_wants_it_to_stop(store: Watched) -> None:
+async def test_paused_turn_is_due_after_an_answer_or_abort(store: Watched) -> None:
     """A message to it is kept until it continues, and does not make it go on."""
     answered, aborted, told = [await paused(store, BURNS) for _ in range(3)]
     sweep = Sweep(store, time.time)
@@ -109,7 +109,7 @@ async def test_a_turn_is_due_once_somebody_has_answered_it_or_wants_it_to_stop(s
     assert [await sweep.is_due(await store.get(turn)) for turn in (answered, aborted, told)] == [True, True, False]
 
 
-async def test_a_turn_that_has_ended_is_not_due_whatever_its_inbox_has(store: Watched) -> None:
+async def test_ended_turn_is_never_due(store: Watched) -> None:
     turn = await engine(store, "Done.").run(AGENT, "hi")
     await store.post(abort_item(turn.id))
     sweep = Sweep(store, time.time)
@@ -117,7 +117,7 @@ async def test_a_turn_that_has_ended_is_not_due_whatever_its_inbox_has(store: Wa
     assert await due(sweep) == []
 
 
-async def test_a_sub_agent_is_left_to_whoever_drives_its_parent(store: Watched) -> None:
+async def test_sub_agent_is_left_to_the_driver_of_the_parent(store: Watched) -> None:
     """Also where both were left behind, and where it is the sub-agent that was answered."""
     turn = await paused(store, HELPS, BURNS)
     child = f"{turn}:call00001"
@@ -127,7 +127,7 @@ async def test_a_sub_agent_is_left_to_whoever_drives_its_parent(store: Watched) 
     assert await due(Sweep(store, time.time)) == [turn]
 
 
-async def test_what_was_written_to_a_moment_ago_is_left_to_whoever_wrote_it(store: Watched) -> None:
+async def test_recently_written_turn_is_not_due(store: Watched) -> None:
     """It may be about to be submitted. `idle` is how long that may take."""
     clock = JumpingClock()
     sweep = Sweep(store, clock)
@@ -138,7 +138,7 @@ async def test_what_was_written_to_a_moment_ago_is_left_to_whoever_wrote_it(stor
     assert await due(sweep, idle=MINUTE) == [turn]
 
 
-async def test_a_turn_is_due_when_its_time_to_answer_is_over(store: Watched) -> None:
+async def test_turn_is_due_when_the_time_to_answer_is_over(store: Watched) -> None:
     """Until then, however often it is looked at, its journal is read once; and once more when it was written to."""
     clock = JumpingClock()
     sweep = Sweep(store, clock)
@@ -157,7 +157,7 @@ async def test_a_turn_is_due_when_its_time_to_answer_is_over(store: Watched) -> 
     assert store.asked["facts", turn] == 0
 
 
-async def test_of_what_waits_for_ever_the_journal_is_read_once(store: Watched) -> None:
+async def test_journal_of_an_endlessly_waiting_turn_is_read_once(store: Watched) -> None:
     turn = await paused(store, BURNS)
     sweep = Sweep(store, time.time)
     store.asked.clear()
@@ -166,7 +166,7 @@ async def test_of_what_waits_for_ever_the_journal_is_read_once(store: Watched) -
     assert store.asked["facts", turn] == 1
 
 
-async def test_another_process_is_asked_once_whether_it_lives_however_many_turns_it_has(tmp_path: Path) -> None:
+async def test_another_process_is_checked_for_life_once(tmp_path: Path) -> None:
     """Released turns need no query."""
     alive, store = SqliteStore(tmp_path / "turns.db"), Watched(SqliteStore(tmp_path / "turns.db"))
     free = [await submitted(store) for _ in range(3)]
@@ -182,7 +182,7 @@ async def test_another_process_is_asked_once_whether_it_lives_however_many_turns
     await store.aclose()
 
 
-async def test_of_its_own_turns_a_process_asks_about_each(tmp_path: Path) -> None:
+async def test_own_process_is_asked_about_each_turn(tmp_path: Path) -> None:
     """It lives, and drives some of them; others it lost."""
     store = Watched(SqliteStore(tmp_path / "turns.db"))
     driven, left = await submitted(store), await submitted(store)
@@ -196,9 +196,7 @@ async def test_of_its_own_turns_a_process_asks_about_each(tmp_path: Path) -> Non
     await store.aclose()
 
 
-async def test_a_turn_that_cannot_be_read_is_left_alone_and_said_once(
-    store: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unreadable_turn_is_skipped_and_logged_once(store: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """The others are found all the same; and it too, once it can be read again."""
     clock = JumpingClock()
     sweep = Sweep(store, clock)
@@ -216,7 +214,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_said_once(
     assert await due(sweep) == [torn, fine]
 
 
-async def test_a_turn_that_somebody_deletes_meanwhile_is_passed_over(tmp_path: Path) -> None:
+async def test_turn_deleted_meanwhile_is_passed_over(tmp_path: Path) -> None:
     store = Watched(SqliteStore(tmp_path / "turns.db"))
     gone, there = await submitted(store), await submitted(store)
     await store.claim(gone)
@@ -225,7 +223,7 @@ async def test_a_turn_that_somebody_deletes_meanwhile_is_passed_over(tmp_path: P
     await store.aclose()
 
 
-async def test_a_turn_that_another_sweep_has_driven_meanwhile_is_passed_over(store: Watched) -> None:
+async def test_turn_driven_by_another_sweep_is_passed_over(store: Watched) -> None:
     """Both were due. While the first one is driven, somebody drives the second one to its end."""
     first, second = await submitted(store), await submitted(store)
     driven: list[str] = []
@@ -239,7 +237,7 @@ async def test_a_turn_that_another_sweep_has_driven_meanwhile_is_passed_over(sto
     assert (driven, [turn.id for turn in found]) == ([first], [first])
 
 
-async def test_a_turn_is_idle_from_the_very_end_of_its_time(store: Watched) -> None:
+async def test_turn_is_idle_from_the_end_of_the_idle_time(store: Watched) -> None:
     turn = await submitted(store)
     written = (await store.get(turn)).updated_at
     assert await due(Sweep(store, lambda: written + MINUTE), idle=MINUTE) == [turn]
@@ -266,7 +264,7 @@ class Damaged(StoreWrapper):
 
 
 @pytest.mark.parametrize("fault", ["its state is torn", ""])
-async def test_a_warning_names_the_turn_and_its_damage(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_warning_names_the_turn_and_the_damage(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     store = Damaged(MemoryStore())
     store.fault = fault
     turn = await paused(store.inner, ERASES)

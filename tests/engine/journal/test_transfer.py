@@ -33,7 +33,7 @@ async def test_a_turn_of_each_kind_is_the_same_in_the_other_store(kind: str) -> 
     assert all(map(holds, after.values()))
 
 
-async def test_sub_agents_and_earlier_messages_come_with_it() -> None:
+async def test_sub_agents_and_earlier_messages_are_transferred() -> None:
     helper = agent_tool(Agent(name="Helper", description="Helps."), name="helper")
     said = ("Hello.", asks_for(("helper", {"prompt": "Help."})), "Helped.", "Done.")
     other = MemoryStore()
@@ -82,7 +82,7 @@ async def test_secrets_stay_and_the_journal_still_follows() -> None:
         ),
     ],
 )
-async def test_what_is_no_fact_is_refused_with_its_line(line: str, why: str) -> None:
+async def test_line_without_a_fact_is_refused_by_number(line: str, why: str) -> None:
     store = MemoryStore()
     async with Engine(model=ScriptedModel("Done.")) as engine:
         turn = await engine.run(Agent(name="Clerk"), "hi")
@@ -101,7 +101,7 @@ async def test_what_is_no_fact_is_refused_with_its_line(line: str, why: str) -> 
 
 
 @pytest.mark.parametrize("change", [lambda two: two[:1], lambda two: [*two, two[1]], lambda two: [two[1], two[0]]])
-async def test_a_line_that_is_left_out_doubled_or_moved_is_refused(change: Callable[[list[str]], list[str]]) -> None:
+async def test_omitted_doubled_or_moved_line_is_refused(change: Callable[[list[str]], list[str]]) -> None:
     store = MemoryStore()
     async with Engine(model=ScriptedModel("Done.")) as engine:
         turn = await engine.run(Agent(name="Clerk"), "hi")

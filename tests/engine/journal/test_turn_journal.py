@@ -85,7 +85,7 @@ async def test_after_a_lost_lease_every_call_says_so() -> None:
     assert (lost.value.turn, lost.value.epoch) == (TURN, 1)
 
 
-async def test_an_item_that_could_not_be_dropped_waits_and_the_turn_goes_on() -> None:
+async def test_failed_drop_keeps_the_item_and_the_turn_goes_on() -> None:
     store = FaultyStore(MemoryStore(), at=1, heals=True)
     journal = await journal_on(store)
     with pytest.raises(StoreError, match="append 1"):
@@ -117,7 +117,7 @@ class Slow(StoreWrapper):
         return await super().append(claim, facts, status, consumed)
 
 
-async def test_an_item_is_dropped_after_what_is_being_written() -> None:
+async def test_drop_waits_for_a_pending_append() -> None:
     """Two appends of one claim at once would not know each other's facts."""
     store = Slow(MemoryStore())
     journal = await journal_on(store)
@@ -132,7 +132,7 @@ async def test_an_item_is_dropped_after_what_is_being_written() -> None:
     assert (await store.get(TURN)).status.outcome is not None
 
 
-async def test_an_item_is_dropped_also_when_whoever_drops_it_is_cancelled() -> None:
+async def test_drop_completes_despite_cancellation() -> None:
     store = Slow(MemoryStore())
     journal = await journal_on(store)
     async with anyio.create_task_group() as group:
@@ -160,7 +160,7 @@ async def kinds(store: Store) -> list[str]:
     return [fact.kind for _, fact in await store.facts(TURN)]
 
 
-async def test_a_reply_that_waits_is_written_also_when_whoever_writes_it_is_cancelled() -> None:
+async def test_reply_is_written_despite_cancellation() -> None:
     """It is paid for."""
     journal, store, _ = await held_journal(replace(CALLS, starts=True), deferred=True)
     before = await kinds(store)
@@ -175,7 +175,7 @@ async def test_a_reply_that_waits_is_written_also_when_whoever_writes_it_is_canc
     assert store.most == 1
 
 
-async def test_messages_are_fed_also_when_whoever_feeds_them_is_cancelled() -> None:
+async def test_messages_are_fed_despite_cancellation() -> None:
     journal, store, _ = await held_journal(CALLS)
     message = InboxItem(TURN, "steer:0", InboxKind.STEER, '{"text":"And quickly."}')
     await store.post(message)
@@ -189,7 +189,7 @@ async def test_messages_are_fed_also_when_whoever_feeds_them_is_cancelled() -> N
     assert await store.inbox(TURN) == list(ITEMS)
 
 
-async def test_a_start_that_waits_for_its_turn_is_cancelled_and_one_that_is_being_written_is_not() -> None:
+async def test_waiting_start_is_cancelled_and_written_start_is_not() -> None:
     """Nobody has begun the work of the call that waits."""
     journal, store, (first, second) = await held_journal(CALLS)
     async with anyio.create_task_group() as group:
@@ -203,7 +203,7 @@ async def test_a_start_that_waits_for_its_turn_is_cancelled_and_one_that_is_bein
     assert started == [first]
 
 
-async def test_a_result_that_waits_for_its_turn_is_written_though_its_task_is_cancelled() -> None:
+async def test_waiting_result_is_written_despite_cancellation() -> None:
     """The call has run."""
     journal, store, calls = await held_journal(replace(CALLS, starts=True))
     async with anyio.create_task_group() as group:
@@ -218,7 +218,7 @@ async def test_a_result_that_waits_for_its_turn_is_written_though_its_task_is_ca
     assert store.most == 1
 
 
-async def test_the_facts_that_were_read_are_kept_only_if_somebody_wants_them() -> None:
+async def test_read_facts_are_kept_only_on_request() -> None:
     store = MemoryStore()
     journal = await journal_on(store)
     assert journal.fold.facts == []
@@ -237,7 +237,7 @@ def test_a_step_is_stamped_with_milliseconds_of_utc() -> None:
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_a_journal_without_its_beginning_cannot_be_read(first: int) -> None:
+def test_journal_without_a_beginning_is_unreadable(first: int) -> None:
     _, facts = TurnMachine.start(StartedInput(prompt="hi", limits=Limits()))
     with pytest.raises(UnreadableTurnError) as unreadable:
         first_fact(TURN, list(enumerate(facts, start=1))[first:])
@@ -253,7 +253,7 @@ class Damaged(StoreWrapper):
         return [*await super().facts(turn_id, after), (after + 1, started)]
 
 
-async def test_a_damaged_journal_is_named_whenever_it_is_read() -> None:
+async def test_damaged_journal_is_named_at_every_read() -> None:
     store = MemoryStore()
     await journal_on(store)
     facts = await store.facts(TURN)
@@ -265,7 +265,7 @@ async def test_a_damaged_journal_is_named_whenever_it_is_read() -> None:
         await known.catch_up(Damaged(store))
 
 
-async def test_a_journal_that_was_read_catches_up_with_what_was_written_since() -> None:
+async def test_journal_catches_up_with_later_facts() -> None:
     store = MemoryStore()
     journal = await journal_on(store)
     known = await JournalFold.read(store, TURN, keep_facts=True)
@@ -278,7 +278,7 @@ async def test_a_journal_that_was_read_catches_up_with_what_was_written_since() 
     assert journal.fold.seq == known.seq
 
 
-async def test_a_step_has_the_time_of_the_clock_that_the_journal_was_given() -> None:
+async def test_step_has_the_time_of_the_given_clock() -> None:
     store = MemoryStore()
     await store.release((await journal_on(store)).claim)
     journal = await TurnJournal.open(store, await store.claim(TURN), now=lambda: 1_700_000_000.5)
@@ -290,7 +290,7 @@ async def test_a_step_has_the_time_of_the_clock_that_the_journal_was_given() -> 
     assert steps[1:] == ["2023-11-14T22:13:20.500Z"]
 
 
-async def test_what_is_known_of_a_journal_is_not_read_again_and_the_rest_is() -> None:
+async def test_known_facts_are_not_read_again() -> None:
     """After a read the inbox is read again too: something may have come meanwhile."""
     store = MemoryStore()
     journal, known = await journal_on(store), await JournalFold.read(store, TURN)
@@ -304,7 +304,7 @@ async def test_what_is_known_of_a_journal_is_not_read_again_and_the_rest_is() ->
     assert again.waiting == list(ITEMS)
 
 
-async def test_a_message_that_comes_between_two_results_is_fed_before_the_one_that_may_end_the_turn() -> None:
+async def test_message_between_two_results_precedes_the_final_result() -> None:
     store = MemoryStore()
     journal = await journal_on(store, Limits(steps=1))
     await journal.feed(replace(CALLS, starts=True))
@@ -318,7 +318,7 @@ async def test_a_message_that_comes_between_two_results_is_fed_before_the_one_th
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_a_message_that_comes_before_the_result_that_ends_the_turn_is_handed_back(*, together: bool) -> None:
+async def test_message_before_the_final_result_is_handed_back(*, together: bool) -> None:
     """It waits in the inbox until then: only the append that ends the turn consumes it."""
     store, message = MemoryStore(), InboxItem(TURN, "steer:0", InboxKind.STEER, '{"text":"And quickly."}')
     journal = await journal_on(store)
@@ -338,7 +338,7 @@ async def test_a_message_that_comes_before_the_result_that_ends_the_turn_is_hand
     assert not any(isinstance(fact, MessageAdded) for fact in facts)
 
 
-async def test_what_is_written_is_logged_from_the_first_fact_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_facts_are_logged_from_the_first_on(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "turnwright.journal.turn_journal")
     store = MemoryStore()
     journal = await journal_on(store)
@@ -350,7 +350,7 @@ async def test_what_is_written_is_logged_from_the_first_fact_on(caplog: pytest.L
     assert caplog.messages[-1] == "turn t1: ended: finished: answered"
 
 
-async def test_calls_that_a_model_was_not_allowed_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_calls_without_permission_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "turnwright.journal.turn_journal")
     await (await journal_on(MemoryStore(), Limits(steps=0, max_retries=0))).feed(CALLS)
     assert caplog.messages == ["turn t1: the model asked for 2 calls without being allowed any: all refused"]
