@@ -136,8 +136,10 @@ def test_an_index_is_read_however_it_is_written(value: JsonValue, expected: int 
 @pytest.mark.parametrize(
     "raw", ['{"note": "%s", "n": }', '{"note": "x %s y", "n": [1, }', '["%s"]', '["x %s y"]', '{"n": 1}{"m": "%s"}']
 )
-@given(before=st.text("ab ", max_size=70), after=st.text("ab ", max_size=70))
-def test_damage_never_quotes_a_part_of_a_word(raw: str, before: str, after: str) -> None:
+@pytest.mark.parametrize("distance", range(0, 70, 3))
+def test_damage_never_quotes_a_part_of_a_word(raw: str, distance: int) -> None:
     """A page recognizes a secret of its environment only when it is whole."""
-    quote = damage_of(raw % f"{before} correct-horse-battery {after}").replace("correct-horse-battery", "")
+    quote = damage_of(raw % f"{'a' * distance} correct-horse-battery {'a' * distance}").replace(
+        "correct-horse-battery", ""
+    )
     assert not any(part in quote for part in ("correct", "horse", "battery"))
