@@ -60,14 +60,14 @@ def encode(events: Sequence[TurnEvent], after: int = 0, run: str = "r1") -> Clie
     return heard([*(one for event in events for one in encoder.encode(event)), *encoder.close()])
 
 
-async def test_the_start_of_a_step_has_its_hint() -> None:
+async def test_start_of_a_step_has_the_hint() -> None:
     model = ScriptedModel(*[asks_for(("note", {}))] * 3, "Done.")
     client = encode(await live(Engine(model=model, tools=[note], limits=Limits(nudges=1, stall_rounds=2))))
     told = [event.get("metadata") for event in client.events if event["type"] == "STEP_STARTED"]
     assert told == [None, None, None, {"turnwright": {"nudge": True, "stall": "nothing_new"}}]
 
 
-async def test_a_turn_with_a_call_is_a_run_with_steps_messages_and_a_result() -> None:
+async def test_turn_with_a_call_is_a_run_with_steps_messages_and_a_result() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("note", {"n": 1}), text="I look."), "Done."), tools=[note])
     client = encode(await live(engine))
     assert client.types() == [
@@ -104,14 +104,14 @@ async def test_ids_of_calls_are_unique_in_the_conversation() -> None:
     assert not ids & {event.get("toolCallId") for event in other.events}
 
 
-async def test_a_run_has_the_ids_that_were_asked_with_and_names_its_turn() -> None:
+async def test_run_has_the_requested_ids_and_names_the_turn() -> None:
     events = await live(Engine(model=ScriptedModel("Done.")))
     first, *_, last = encode(events).events
     assert (first["threadId"], first["runId"], last["threadId"], last["runId"]) == ("s1", "r1", "s1", "r1")
     assert first["metadata"] == {"turnwright": {"turn": events[0].turn}}
 
 
-async def test_reasoning_stands_before_the_answer_and_is_closed_when_that_begins() -> None:
+async def test_reasoning_precedes_the_answer_and_is_closed() -> None:
     client = encode(await live(Engine(model=ScriptedModel(ModelResponse(text="Done.", reasoning="hm")))))
     types = client.types()
     assert types.index("REASONING_END") < types.index("TEXT_MESSAGE_START")
@@ -125,7 +125,7 @@ async def test_pieces_without_text_are_not_passed_on() -> None:
     assert encode(emptied).text() == ["Done."]
 
 
-async def test_an_answer_is_whole_where_its_pieces_were_not_heard_from_the_first() -> None:
+async def test_answer_without_early_pieces_is_sent_whole() -> None:
     events = await live(Engine(model=ScriptedModel("one two three")))
     pieces = [event for event in events if isinstance(event, TextDeltaEvent)]
     client = encode([event for event in events if event is not pieces[0]])
@@ -133,7 +133,7 @@ async def test_an_answer_is_whole_where_its_pieces_were_not_heard_from_the_first
     assert client.text() == ["one two three"]
 
 
-async def test_arguments_stream_and_what_is_missing_comes_with_the_reply() -> None:
+async def test_arguments_stream_and_the_rest_comes_with_the_reply() -> None:
     asks = asks_for(ResponseToolCall("look", {"path": "a b"}, '{ "path":"a b"}'))
     events = await live(Engine(model=FlakyModel([asks, "Done."]), tools=[look]))
     pieces = [event for event in events if isinstance(event, ToolCallDeltaEvent)]
@@ -147,7 +147,7 @@ async def test_arguments_stream_and_what_is_missing_comes_with_the_reply() -> No
         assert client.types().count("MESSAGES_SNAPSHOT") == snapshots
 
 
-async def test_calls_keep_their_order_where_an_earlier_one_was_not_heard() -> None:
+async def test_calls_keep_the_order_without_early_pieces() -> None:
     asks = asks_for(ResponseToolCall("look", {"path": "a"}, '{"path":"a"}'), ("note", {"n": 1}))
     events = await live(Engine(model=FlakyModel([asks, "Done."]), tools=[look, note]))
     for tool_name in ("", "other"):
@@ -176,7 +176,7 @@ async def test_a_restarted_call_is_taken_back_by_a_snapshot() -> None:
     assert json.loads(called["function"]["arguments"]) == {"path": "b"}
 
 
-async def test_a_restarted_reply_is_taken_back_by_a_snapshot_and_told_anew() -> None:
+async def test_restarted_reply_is_withdrawn_by_a_snapshot_and_sent_again() -> None:
     model = FlakyModel(
         [Cut(ModelResponse(text="Wrong.", reasoning="oh"), after=8), ModelResponse(text="Right.", reasoning="ah")]
     )
@@ -228,7 +228,7 @@ def a_synthesis() -> Engine:
         (a_loop, "cancelled", "doom_loop", ["Stuck."]),
     ],
 )
-async def test_a_run_that_a_limit_stopped_is_cancelled_and_says_by_what(
+async def test_run_stopped_by_a_limit_is_canceled_with_the_reason(
     make: Callable[[], Engine], outcome: str, reason: str, text: list[str]
 ) -> None:
     client = encode(await live(make()))
@@ -240,7 +240,7 @@ async def test_a_run_that_a_limit_stopped_is_cancelled_and_says_by_what(
     assert client.text() == text
 
 
-async def test_a_failed_turn_is_an_error_whose_code_is_the_reason() -> None:
+async def test_failed_turn_is_an_error_with_the_reason_as_code() -> None:
     """The provider's own words stay on the server."""
     client = encode(await live(a_failure()))
     assert client.types()[-2:] == ["turnwright.turn_ended", "RUN_ERROR"]
@@ -248,7 +248,7 @@ async def test_a_failed_turn_is_an_error_whose_code_is_the_reason() -> None:
     assert client.ends[0]["message"] == REASONS[EndReason.MODEL_ERROR].means
 
 
-async def test_an_aborted_turn_is_cancelled_and_returns_what_was_never_heard() -> None:
+async def test_aborted_turn_is_canceled_and_returns_undelivered_messages() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase])
     turn = await engine.run(AGENT, "hi")
     await engine.steer(turn.id, "stop that")
@@ -259,7 +259,7 @@ async def test_an_aborted_turn_is_cancelled_and_returns_what_was_never_heard() -
 
 
 @pytest.mark.parametrize("partial", ["", " ", "\u200b"])
-async def test_a_reply_that_was_cut_off_before_it_said_anything_is_no_message(partial: str) -> None:
+async def test_interrupted_empty_reply_is_no_message(partial: str) -> None:
     events = await live(Engine(model=ScriptedModel(ModelError("no", cause=Cause.BAD_REQUEST))))
     piece, ended = TextDeltaEvent(events[0].turn, events[1].seq, 0, partial), events[-1]
     assert isinstance(ended, TurnEndedEvent)
@@ -267,7 +267,7 @@ async def test_a_reply_that_was_cut_off_before_it_said_anything_is_no_message(pa
     assert client.text() == []
 
 
-async def test_usage_is_told_for_each_run_apart() -> None:
+async def test_usage_is_sent_for_each_run_separately() -> None:
     model = ScriptedModel(asks_for(("erase", {"path": "x"}), usage=Usage(input_tokens=5)), "Done.")
     engine = Engine(model=model, tools=[erase])
     turn = await engine.run(AGENT, "hi")
@@ -278,12 +278,12 @@ async def test_usage_is_told_for_each_run_apart() -> None:
     assert second["usage"] == [used | {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}]
 
 
-async def test_usage_that_no_provider_told_is_left_out() -> None:
+async def test_unknown_usage_is_left_out() -> None:
     client = encode(await live(Engine(model=ScriptedModel(ModelResponse(text="Done.")))))
     assert "usage" not in client.ends[0]
 
 
-async def test_a_run_that_goes_on_after_a_pause_begins_with_the_messages_and_the_open_step() -> None:
+async def test_run_after_a_pause_begins_with_messages_and_the_open_step() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"})), "Done."), tools=[erase])
     first = await live(engine)
     await engine.resume(first[0].turn, {"approval-1": True})
@@ -296,14 +296,14 @@ async def test_a_run_that_goes_on_after_a_pause_begins_with_the_messages_and_the
     assert comparable(client.messages)[0] == ["m1", *comparable(told)[0][1:]]
 
 
-async def test_a_client_that_has_heard_it_all_is_told_how_it_ended() -> None:
+async def test_client_with_every_event_receives_the_ending() -> None:
     events = await live(an_answer())
     client = encode(events, after=events[-1].seq)
     assert client.types() == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "turnwright.turn_ended", "RUN_FINISHED"]
     assert client.text() == ["Done."]
 
 
-async def test_a_client_that_came_with_no_message_is_told_the_prompt_with_its_files() -> None:
+async def test_client_without_messages_receives_the_prompt_with_files() -> None:
     engine = Engine(model=ScriptedModel("Done."))
     async with engine.stream(AGENT, "What is it?", files=[FilePart.of(b"x", "image/png", "x.png")]) as events:
         encoder = AgUiEncoder(asked())
@@ -319,7 +319,7 @@ async def test_a_client_that_came_with_no_message_is_told_the_prompt_with_its_fi
     ]
 
 
-async def test_the_files_that_a_client_sent_come_back_to_it_as_it_sent_them() -> None:
+async def test_files_of_a_client_are_returned_unchanged() -> None:
     picture = ImagePart(source=DataSource(value="eA==", mime_type="image/png"), metadata={"filename": "x.png"})
     run = asked(UserMessage(id="m1", content=[TextPart(text="What is it?"), picture]))
     request = read_input(run)
@@ -339,7 +339,7 @@ async def test_the_files_that_a_client_sent_come_back_to_it_as_it_sent_them() ->
     ]
 
 
-async def test_activities_that_a_client_sent_are_not_restated() -> None:
+async def test_activities_of_a_client_are_not_repeated() -> None:
     """A snapshot with one of them would drop all the others."""
     events = await live(an_answer())
     run = asked(PROMPT).model_validate(
@@ -354,7 +354,7 @@ async def test_activities_that_a_client_sent_are_not_restated() -> None:
     assert "activity" not in {message["role"] for message in client.messages}
 
 
-async def test_a_turn_that_nobody_drives_any_more_ends_with_an_error() -> None:
+async def test_undriven_turn_ends_with_an_error() -> None:
     events = await live(an_answer())
     client = encode(events[:2])
     assert client.types()[-2:] == ["STEP_FINISHED", "RUN_ERROR"]
@@ -384,7 +384,7 @@ def is_open(end: Json) -> list[str]:
 
 
 @pytest.mark.parametrize("heard_before", ["nothing", "the pause", "all"])
-async def test_a_turn_that_is_left_after_it_was_resumed_ends_with_an_error(heard_before: str) -> None:
+async def test_turn_left_after_a_resumption_ends_with_an_error(heard_before: str) -> None:
     """The answered interrupts are not asked again."""
     engine, paused = await asks_twice()
     await engine.resume(paused.turn, {one.id: True for one in paused.interrupts})
@@ -399,7 +399,7 @@ async def test_a_turn_that_is_left_after_it_was_resumed_ends_with_an_error(heard
 
 @pytest.mark.parametrize("heard_before", ["nothing", "the pause", "all"])
 @pytest.mark.parametrize("told_again", [False, True])
-async def test_a_turn_with_one_of_two_things_answered_ends_with_the_other(heard_before: str, told_again: bool) -> None:
+async def test_partially_answered_turn_ends_with_the_open_interrupt(heard_before: str, told_again: bool) -> None:
     """Whether the feed says again that it rests, or just ends."""
     engine, paused = await asks_twice()
     await engine.resume(paused.turn, {paused.interrupts[0].id: True})
@@ -414,7 +414,7 @@ async def test_a_turn_with_one_of_two_things_answered_ends_with_the_other(heard_
     assert len(client.ends) == (2 if heard_before == "nothing" else 1)
 
 
-async def test_what_is_followed_after_one_of_two_answers_ends_with_what_is_still_asked() -> None:
+async def test_followed_turn_ends_with_the_open_interrupt_after_an_answer() -> None:
     engine, paused = await asks_twice()
     encoder = AgUiEncoder(asked(PROMPT, run="r2"), after=paused.seq)
     async for event in engine.events(paused.turn):
@@ -425,13 +425,13 @@ async def test_what_is_followed_after_one_of_two_answers_ends_with_what_is_still
     assert client.text("tool") == ["rejected by the person: keep it"]
 
 
-async def test_a_pause_that_is_told_again_begins_no_run() -> None:
+async def test_repeated_pause_begins_no_run() -> None:
     engine, paused = await asks_twice()
     events = [event async for event in engine.events(paused.turn)]
     assert encode([*events, paused]).types() == encode(events).types()
 
 
-async def test_a_turn_that_pauses_again_lists_what_it_asks_then() -> None:
+async def test_turn_pausing_again_lists_the_new_interrupt() -> None:
     model = ScriptedModel(asks_for(("erase", {"path": "x"})), asks_for(("erase", {"path": "y"})), "Done.")
     engine = Engine(model=model, tools=[erase])
     first = await engine.run(AGENT, "hi")
@@ -441,12 +441,12 @@ async def test_a_turn_that_pauses_again_lists_what_it_asks_then() -> None:
     assert [is_open(end) for end in client.ends] == [["approval-2"]]
 
 
-def test_what_goes_wrong_before_the_turn_begins_is_an_error_alone() -> None:
+def test_error_before_the_turn_is_a_single_event() -> None:
     (event,) = AgUiEncoder(asked()).close("the session is busy")
     assert to_sse(event) == 'data: {"type":"RUN_ERROR","message":"the session is busy","code":"error"}\n\n'
 
 
-async def test_nothing_follows_the_end_and_other_turns_are_not_heard() -> None:
+async def test_no_event_follows_the_end_and_other_turns_are_ignored() -> None:
     events, other = await live(an_answer()), await live(an_answer())
     encoder = AgUiEncoder(asked(PROMPT))
     for event in events:
@@ -456,7 +456,7 @@ async def test_nothing_follows_the_end_and_other_turns_are_not_heard() -> None:
     assert encoder.close() == []
 
 
-async def test_progress_is_an_activity_that_ends_with_its_call() -> None:
+async def test_progress_is_an_activity_ending_with_the_call() -> None:
     events = await live(Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note]))
     started = next(event for event in events if event.type == "call_started")
     at = events.index(started) + 1
@@ -469,7 +469,7 @@ async def test_progress_is_an_activity_that_ends_with_its_call() -> None:
     assert {one["messageId"] for one in shown} == {f"{call}/progress"}
 
 
-async def test_a_result_has_its_status_its_data_and_its_files() -> None:
+async def test_result_has_status_data_and_files() -> None:
     @tool
     async def draw() -> ToolResult:
         return ToolResult("drawn", structured={"n": 1}, files=(FilePart.of(b"x", "application/pdf"),))
@@ -480,7 +480,7 @@ async def test_a_result_has_its_status_its_data_and_its_files() -> None:
     assert [part["text"] for part in result["content"]] == ["drawn", "[file: application/pdf, 1 bytes]"]
 
 
-async def test_of_files_neither_the_content_nor_the_address_is_sent() -> None:
+async def test_content_and_address_of_files_are_not_sent() -> None:
     """Neither of those that a tool returned, nor of those of a prompt that the client did not send itself."""
     signed = FilePart(media_type="image/png", url="https://bucket/x.png?X-Amz-Signature=SECRET", name="x.png")
     inlined = FilePart.of(b"inlined secret", "text/plain", "a.txt")
@@ -503,7 +503,7 @@ async def test_of_files_neither_the_content_nor_the_address_is_sent() -> None:
     assert "[file: a.txt, text/plain, 14 bytes]" in "".join(sent)
 
 
-async def test_arguments_that_are_no_json_are_passed_on_as_they_were_written() -> None:
+async def test_invalid_json_arguments_are_passed_on_unchanged() -> None:
     model = ScriptedModel(ModelResponse(calls=(ResponseToolCall("note", None, raw='{"n": '),)), "Done.")
     client = encode(await live(Engine(model=model, tools=[note])))
     assert [event["delta"] for event in client.events if event["type"] == "TOOL_CALL_ARGS"] == ['{"n": ']
@@ -531,7 +531,7 @@ ROOT = Agent(name="Lead", model="root")
 DELEGATES = asks_for(("Reader", {"prompt": "read"}))
 
 
-async def test_what_a_sub_agent_says_is_attributed_to_it_within_the_run() -> None:
+async def test_sub_agent_text_is_attributed_within_the_run() -> None:
     engine, events = team(DELEGATES, "Done.", child=[asks_for(("note", {}), text="I read."), "Read."])
     turn = await engine.run(ROOT, "hi")
     client = encode(events)
@@ -549,7 +549,7 @@ async def test_what_a_sub_agent_says_is_attributed_to_it_within_the_run() -> Non
     assert client.types().count("RUN_STARTED") == 1
 
 
-async def test_the_tokens_of_sub_agents_are_part_of_the_runs_usage() -> None:
+async def test_run_usage_includes_the_tokens_of_sub_agents() -> None:
     engine, events = team(DELEGATES, "Done.", child=["Read."])
     turn = await engine.run(ROOT, "hi")
     used = encode(events).ends[0]["usage"]
@@ -557,7 +557,7 @@ async def test_the_tokens_of_sub_agents_are_part_of_the_runs_usage() -> None:
     assert used[1] == {"totalTokens": 2}
 
 
-async def test_a_sub_agent_that_a_limit_stopped_has_not_succeeded() -> None:
+async def test_sub_agent_stopped_by_a_limit_has_not_succeeded() -> None:
     engine, events = team(DELEGATES, "Done.", child=[asks_for(("note", {"n": n})) for n in range(3)])
     await engine.run(ROOT, "hi")
     client = encode(events)
@@ -566,7 +566,7 @@ async def test_a_sub_agent_that_a_limit_stopped_has_not_succeeded() -> None:
     assert client.ends[0]["outcome"] == {"type": "success"}
 
 
-async def test_a_sub_agent_that_asks_is_suspended_and_goes_on_in_the_next_run() -> None:
+async def test_asking_sub_agent_is_suspended_and_continues_in_the_next_run() -> None:
     engine, events = team(DELEGATES, "Done.", child=[asks_for(("erase", {"path": "x"})), "Read."])
     turn = await engine.run(ROOT, "hi")
     child, asked_for = f"{turn.id}:call00001", f"{turn.id}/call00001/approval-1"
@@ -581,7 +581,7 @@ async def test_a_sub_agent_that_asks_is_suspended_and_goes_on_in_the_next_run() 
     assert [event["runId"] for event in client.events if event["type"] == "RUN_STARTED"] == ["r1", "r1/2"]
 
 
-async def test_a_sub_agent_whose_end_is_not_heard_does_not_keep_the_run_open() -> None:
+async def test_sub_agent_without_an_end_does_not_keep_the_run_open() -> None:
     engine, events = team(DELEGATES, "Done.", child=["Read."])
     await engine.run(ROOT, "hi")
     cut = [event for event in events if not (isinstance(event, TurnEndedEvent) and ":" in event.turn)]
@@ -589,7 +589,7 @@ async def test_a_sub_agent_whose_end_is_not_heard_does_not_keep_the_run_open() -
     assert [event["code"] for event in client.events if event["type"] == "SUBAGENT_ERROR"] == ["left"]
 
 
-async def test_a_client_that_comes_back_finds_what_sub_agents_said() -> None:
+async def test_returning_client_receives_sub_agent_messages() -> None:
     engine, events = team(DELEGATES, "Done.", child=["Read."])
     await engine.run(ROOT, "hi")
     last = max(event.seq for event in events if ":" not in event.turn)

@@ -55,7 +55,7 @@ async def test_a_withdrawn_reply_is_dropped(guardrail: object) -> None:
         assert "hunter2" not in repr(client.events)
 
 
-async def test_a_typed_answer_streams_as_its_text() -> None:
+async def test_typed_answer_streams_as_text() -> None:
     agent = Agent(name="Tidier", output_type=dict[str, str], output_mode="prompt")
     events = await live(Engine(model=ScriptedModel('{"a": "b c d"}')), agent)
     assert any(isinstance(event, OutputDeltaEvent) for event in events)
@@ -64,7 +64,7 @@ async def test_a_typed_answer_streams_as_its_text() -> None:
     assert client.text() == ['{"a": "b c d"}']
 
 
-async def test_a_refused_reply_and_the_feedback_to_it_are_not_told() -> None:
+async def test_refused_reply_and_feedback_are_not_sent() -> None:
     @after_model
     async def polite(ctx: TurnContext, response: ModelResponse) -> None:  # noqa: ARG001 (given)
         if "hunter2" in response.text:

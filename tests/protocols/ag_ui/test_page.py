@@ -42,7 +42,7 @@ def named(heading: str) -> list[str]:
     return [name for row in rows(heading) for name in re.findall(r"`([^`]+)`", row[0])]
 
 
-def test_every_event_that_is_heard_has_its_row() -> None:
+def test_every_event_type_has_a_row() -> None:
     # `FactEvent` carries every fact but the two that have a class of their own.
     assert {one.__name__ for one in kinds_of(TurnEvent)} - {"FactEvent", "DeltaEvent"} == {
         "OutputDeltaEvent",
@@ -68,11 +68,11 @@ def test_every_event_that_is_heard_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(("heading", "names"), [("outcome", list(Outcome)), ("kind", list(InterruptKind))])
-def test_every_outcome_and_every_kind_of_interrupt_has_its_row(heading: str, names: list[str]) -> None:
+def test_every_outcome_and_kind_of_interrupt_has_a_row(heading: str, names: list[str]) -> None:
     assert sorted(named(heading)) == sorted(map(str, names))
 
 
-def test_names_of_our_own_are_those_of_events() -> None:
+def test_custom_event_names_are_names_of_events() -> None:
     told = {name for row in rows("event") for name in re.findall(rf"`{re.escape(PREFIX)}(\w+)`", row[1])}
     assert told <= {*KINDS, "tool_progress"}
 
@@ -106,7 +106,7 @@ class Server:
         return asked(QUESTION, run="r2").model_copy(update={"resume": [ResumeEntry.model_validate(entry)]})
 
 
-async def test_what_it_says_to_do_answers_a_client_that_begins_a_turn_and_goes_on_after_a_pause() -> None:
+async def test_example_starts_a_turn_and_continues_after_a_pause() -> None:
     server = Server()
     await server.post(asked(QUESTION))
     await server.post(server.approval())
@@ -115,7 +115,7 @@ async def test_what_it_says_to_do_answers_a_client_that_begins_a_turn_and_goes_o
     assert server.client.text("tool") == ["erased x"]
 
 
-async def test_what_it_says_to_do_refuses_answers_to_another_threads_turn() -> None:
+async def test_example_refuses_answers_to_a_turn_of_another_thread() -> None:
     server = Server()
     await server.post(asked(QUESTION))
     approval = server.approval()
@@ -126,7 +126,7 @@ async def test_what_it_says_to_do_refuses_answers_to_another_threads_turn() -> N
     assert (await server.engine.get(row.id)).paused
 
 
-async def test_what_it_says_to_do_tells_the_client_what_is_refused() -> None:
+async def test_example_reports_a_refusal_to_the_client() -> None:
     """Within the protocol: the body has begun, and an error of the server would only break it."""
     server = Server()
     await server.post(asked(QUESTION))

@@ -159,7 +159,7 @@ def check_the_end(client: Client, turn: Told, facts: int | None = None) -> None:
 
 
 @given(played)
-def test_live_and_replayed_streams_are_valid_and_come_to_the_same_messages(scenario: Scenario) -> None:
+def test_live_and_replayed_streams_are_valid_with_the_same_messages(scenario: Scenario) -> None:
     for turn in told(scenario):
         for events in (turn.live, turn.journal, turn.told_again):
             client = encoded(events)
@@ -170,9 +170,7 @@ def test_live_and_replayed_streams_are_valid_and_come_to_the_same_messages(scena
 
 
 @given(played, st.data())
-def test_a_client_that_comes_back_at_any_place_ends_with_the_same_messages(
-    scenario: Scenario, data: st.DataObject
-) -> None:
+def test_returning_client_ends_with_the_same_messages(scenario: Scenario, data: st.DataObject) -> None:
     for turn in told(scenario):
         cut = data.draw(st.integers(1, len(turn.live)), label="events received before the connection broke")
         again = data.draw(st.integers(0, len(turn.live)), label="events that are live when it comes back")
@@ -194,7 +192,7 @@ def test_a_client_that_comes_back_at_any_place_ends_with_the_same_messages(
 
 
 @given(pausing, st.data())
-def test_a_stream_that_is_cut_off_ends_as_the_turn_stood_then(scenario: Scenario, data: st.DataObject) -> None:
+def test_interrupted_stream_ends_with_the_state_of_the_turn(scenario: Scenario, data: st.DataObject) -> None:
     for turn in told(scenario):
         events = data.draw(st.sampled_from([turn.live, turn.journal, turn.told_again]), label="feed")
         pauses = [place for place, event in enumerate(events, 1) if isinstance(event, TurnPausedEvent)]
@@ -206,7 +204,7 @@ def test_a_stream_that_is_cut_off_ends_as_the_turn_stood_then(scenario: Scenario
 
 
 @given(played, st.data())
-def test_a_stream_of_later_events_alone_is_valid_too(scenario: Scenario, data: st.DataObject) -> None:
+def test_stream_of_later_events_alone_is_valid(scenario: Scenario, data: st.DataObject) -> None:
     for turn in told(scenario):
         start = data.draw(st.integers(0, len(turn.live)))
         encoded(turn.live[start:])
@@ -267,7 +265,7 @@ async def team(scripts: Mapping[str, tuple[Line, ...]]) -> list[TurnEvent]:
 
 @given(st.fixed_dictionaries({"root": _lines, "left": _lines, "right": _lines}), st.data())
 @pytest.mark.slow
-def test_sub_agents_side_by_side_are_told_in_one_valid_stream(
+def test_concurrent_sub_agents_form_a_single_valid_stream(
     scripts: Mapping[str, tuple[Line, ...]], data: st.DataObject
 ) -> None:
     events = clock.run(partial(team, scripts))

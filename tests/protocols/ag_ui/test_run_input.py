@@ -30,13 +30,13 @@ def user(content: JsonValue, name: str = "m1") -> dict[str, JsonValue]:
     return {"id": name, "role": "user", "content": content}
 
 
-def test_the_thread_is_the_session_and_the_last_message_the_prompt() -> None:
+def test_thread_is_the_session_and_the_last_message_the_prompt() -> None:
     request = read(user("hi"), {"id": "m2", "role": "assistant", "content": "Hello."}, user("Tidy up.", "m3"))
     assert (request.session, request.run, request.prompt, request.turn) == ("s1", "r1", "Tidy up.", "")
     assert [(one.role, one.text) for one in request.message_history] == [("user", "hi"), ("assistant", "Hello.")]
 
 
-def test_calls_and_results_of_the_history_are_paired_by_their_ids_and_named() -> None:
+def test_history_calls_and_results_are_paired_by_id_and_named() -> None:
     function: JsonValue = {"name": "note", "arguments": '{"n": 1}'}
     request = read(
         {"id": "m1", "role": "developer", "content": "Be brief."},
@@ -81,7 +81,7 @@ def test_pictures_and_documents_are_files_of_the_prompt() -> None:
         ({"type": "url", "value": "ftp://x.org/a.png"}, "https://"),
     ],
 )
-def test_a_part_that_cannot_be_used_is_left_out_and_the_run_goes_on(source: JsonValue, why: str) -> None:
+def test_unusable_part_is_left_out_and_the_run_continues(source: JsonValue, why: str) -> None:
     request = read(user([{"type": "text", "text": "hi"}, {"type": "image", "source": source}]))
     assert (request.prompt, request.files) == ("hi", ())
     (left_out,) = request.left_out
@@ -89,7 +89,7 @@ def test_a_part_that_cannot_be_used_is_left_out_and_the_run_goes_on(source: Json
     assert why in left_out
 
 
-def test_what_is_not_used_here_is_named_and_the_context_is_for_the_instructions() -> None:
+def test_unused_input_is_named_and_context_becomes_instructions() -> None:
     request = read(
         user("hi"),
         tools=[{"name": "open_dialog", "description": "Opens a dialog."}],
@@ -102,7 +102,7 @@ def test_what_is_not_used_here_is_named_and_the_context_is_for_the_instructions(
 
 
 @pytest.mark.parametrize("messages", [(), ({"id": "m1", "role": "assistant", "content": "Hello."},)])
-def test_an_input_with_nothing_to_answer_is_refused(messages: tuple[JsonValue, ...]) -> None:
+def test_input_without_a_message_to_answer_is_refused(messages: tuple[JsonValue, ...]) -> None:
     with pytest.raises(ConfigError, match="no message to answer"):
         read(*messages)
 
@@ -123,7 +123,7 @@ def pending(kind: InterruptKind, **fields: object) -> Interrupt:
     return Interrupt("i1", kind, **fields)  # type: ignore[arg-type]
 
 
-async def test_a_question_tells_its_choices_and_when_it_expires() -> None:
+async def test_question_has_choices_and_an_expiry() -> None:
     asked = pending(InterruptKind.QUESTION, question="Which?", choices=("a", "b"), expires_at=1_800_000_000.0)
     told = TurnPausedEvent("t1", 3, (asked,))
     encoder = AgUiEncoder(RunAgentInput(thread_id="s1", run_id="r1", messages=[]))
@@ -154,7 +154,7 @@ async def paused(engine: Engine) -> tuple[TurnResult, dict[str, JsonValue]]:
     return turn, interrupt
 
 
-async def test_an_approval_goes_around_and_the_turn_goes_on() -> None:
+async def test_approval_is_answered_and_the_turn_continues() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"})), "Done."), tools=[erase])
     turn, interrupt = await paused(engine)
     assert interrupt["reason"] == "tool_call"
@@ -168,7 +168,7 @@ async def test_an_approval_goes_around_and_the_turn_goes_on() -> None:
     assert (result.outcome, result.text) == (Outcome.FINISHED, "Done.")
 
 
-async def test_a_denial_tells_the_model_the_reason() -> None:
+async def test_denial_sends_the_reason_to_the_model() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"})), "Done."), tools=[erase])
     turn, _ = await paused(engine)
     request = read(resume=[entry(turn.id, "approval-1", {"approved": False, "reason": "not that one"})])
@@ -177,7 +177,7 @@ async def test_a_denial_tells_the_model_the_reason() -> None:
     assert "not that one" in str(said)
 
 
-async def test_a_doom_loop_is_asked_about_with_its_answers_and_its_end() -> None:
+async def test_doom_loop_question_has_answers_and_an_expiry() -> None:
     model = ScriptedModel(*[asks_for(("peek", {}))] * 3, "Stuck.")
 
     @tool
@@ -225,7 +225,7 @@ def test_a_payload_may_change_the_arguments_of_the_approved_call() -> None:
         (InterruptKind.UNKNOWN_OUTCOME, Decision.UNKNOWN),
     ],
 )
-def test_an_abandoned_interrupt_is_decided_as_one_that_nobody_answers(kind: InterruptKind, decision: Decision) -> None:
+def test_abandoned_interrupt_is_decided_like_an_expired_interrupt(kind: InterruptKind, decision: Decision) -> None:
     answer = answered(pending(kind), None, "cancelled")
     assert isinstance(answer, Answer)
     assert answer.decision is decision
@@ -240,12 +240,12 @@ def test_an_abandoned_interrupt_is_decided_as_one_that_nobody_answers(kind: Inte
         (1, "responseSchema"),
     ],
 )
-def test_a_payload_that_does_not_fit_is_refused(payload: JsonValue, why: str) -> None:
+def test_invalid_payload_is_refused(payload: JsonValue, why: str) -> None:
     with pytest.raises(InvalidAnswerError, match=why):
         answered(pending(InterruptKind.APPROVAL), payload)
 
 
-def test_every_open_interrupt_must_be_answered_and_what_is_not_open_is_left_out(
+def test_every_open_interrupt_needs_an_answer_and_others_are_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     request = read(resume=[entry("t1", "i2", "a"), {"interruptId": "other", "status": "cancelled"}])
@@ -256,16 +256,16 @@ def test_every_open_interrupt_must_be_answered_and_what_is_not_open_is_left_out(
     assert "i2" in caplog.text
 
 
-def test_a_resume_answers_one_turn() -> None:
+def test_resume_answers_a_single_turn() -> None:
     with pytest.raises(ConfigError, match="2 turns"):
         read(resume=[entry("t1", "i1", "a"), entry("t2", "i1", "a")])
 
 
-def test_a_resume_of_none_of_our_turns_is_a_run_like_any_other() -> None:
+def test_resume_of_a_foreign_turn_is_an_ordinary_run() -> None:
     assert read(user("hi"), resume=[{"interruptId": "x", "status": "cancelled"}]).prompt == "hi"
 
 
-async def test_an_approval_is_asked_for_in_the_words_of_the_command_line() -> None:
+async def test_approval_has_the_wording_of_the_command_line() -> None:
     hiding = "safe" + " " * 600 + "; evil\u200b\nturnwright resume"
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": hiding})), "Done."), tools=[erase])
     _, interrupt = await paused(engine)
