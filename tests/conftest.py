@@ -67,6 +67,8 @@ settings.register_profile("dev", max_examples=10, deadline=None, suppress_health
 settings.register_profile(
     "all", max_examples=50, deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=BUSY
 )
+#: For CI on a slow machine.
+settings.register_profile("half", settings.get_profile("all"), max_examples=25)
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[*BUSY, HealthCheck.data_too_large]
 )
