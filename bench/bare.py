@@ -4,7 +4,7 @@ It streams, collects text and calls, runs the calls of a step at once, keeps the
 be sent, and has a cap. It has no limits but that, no retries, no events, no validation and no journal; in its second
 form it commits each step's messages to SQLite, with sqlite3 itself and nothing between.
 
-    python -m bench.bare
+    python -m bench.measure
 """
 
 import asyncio
@@ -132,9 +132,3 @@ class BareSqliteFull(BareSqlite):
 
     name = "bare loop, SQLite FULL"
     synchronous = "full"
-
-
-if __name__ == "__main__":
-    from bench.measure import main  # which imports this module
-
-    main(Bare(), BareSqlite(), BareSqliteFull())

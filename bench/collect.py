@@ -21,7 +21,8 @@ from bench.results import FOLDER, Known, Measured, Results, Taken, machine, now
 ROOT: Final = FOLDER.parent
 ENVIRONMENTS: Final = ROOT / ".venv-peers"
 REQUIREMENTS: Final = FOLDER / "peers" / "requirements"
-OWN: Final = ("bare", "turnwright_turns")
+#: Our own subjects, by the name of their file, and the module that measures them.
+OWN: Final = {"bare": "bench.measure", "turnwright_turns": "bench.turnwright_turns"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Run:
         self.results["machine"] = machine()
         self.results["missing"] = [peer.module for peer in peers() if not peer.python.exists()]
         for module in filter(self._wanted, OWN):
-            self._file(sys.executable, f"bench.{module}")
+            self._file(sys.executable, OWN[module])
         for peer in peers():
             if self._wanted(peer.module) and peer.python.exists():
                 self._file(str(peer.python), f"bench.peers.{peer.module}")

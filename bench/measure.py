@@ -1,4 +1,4 @@
-"""Measure a subject. Standard library only.
+"""Measure a subject, or the bare loops where it is run itself. Standard library only.
 
 Every part is measured in a child process of its own, so that none sees what another left in memory or in caches.
 
@@ -44,7 +44,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from bench.bare import Bare
+from bench.bare import Bare, BareSqlite, BareSqliteFull
 from bench.results import Bytes, Flight, Growth, Known, Steps, Turn
 from bench.yardstick import Gate, Looks, Script, Subject, installed, run
 
@@ -360,3 +360,7 @@ def import_ms(modules: Sequence[str], times: int) -> float:
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
         taken.append(float(done.stdout.split()[-1]))
     return statistics.median(taken[1:]) * 1e3
+
+
+if __name__ == "__main__":
+    main(Bare(), BareSqlite(), BareSqliteFull())
