@@ -22,11 +22,11 @@ from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
 from turnwright.store.protocol import is_read_only
 
+from .background_turns import BackgroundTurns
 from .http.access import Access, AccessGuard, Token, entry
 from .http.refusals import UNREADABLE, failure
 from .pages.actions import TurnActions
 from .pages.agents import AgentsPage
-from .pages.background_turns import BackgroundTurns
 from .pages.compare import ComparePages
 from .pages.edit import EditPages
 from .pages.live import Live

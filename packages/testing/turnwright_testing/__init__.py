@@ -5,12 +5,12 @@ imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugi
 need Hypothesis.
 """
 
-from .behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Runs
+from .behavior import Asks, Behavior, Driven, Execution, Floods, Hangs, Raises, Returns, Runs
 from .faults import FaultyStore
 from .flaky import Cut, FlakyModel, Line, Stalls
 from .hook_script import Consulted, GuardrailScript, HookScript, Refuses
 from .invariants import INVARIANTS, InvariantViolatedError, assert_invariants, check
-from .play import Build, Driven, EngineParts, play
+from .play import Build, EngineParts, play
 from .playback import PlaybackError, playback, results_of
 from .recording import At, Broke, Recorded, Recording, Unfinished
 from .scenario import Answers, Crash, Leaves, Person, Scenario

@@ -1,4 +1,4 @@
-"""Scripted behaviors of tools, and stand-ins that follow them in place of the real tools."""
+"""Scripted behaviors of tools, stand-ins that follow them in place of the real tools, and the record of a turn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +9,12 @@ from pydantic import JsonValue
 
 from turnwright.context import NOT_GIVEN
 from turnwright.errors import Retry
+from turnwright.model.protocol import ModelRequest
 from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
 from turnwright_states import InterruptKind
+from turnwright_states.facts import Fact
+
+from .hook_script import Consulted
 
 #: Longer than anybody waits: what hangs gives up after an hour.
 HOUR: Final = 3600.0
@@ -172,3 +176,22 @@ class StandIn(Tool):
 
 
 _ERRORS: Final = {"RuntimeError": RuntimeError, "ToolError": ToolError, "SystemExit": SystemExit, "Retry": Retry}
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """The record of one turn that was driven, for the invariants.
+
+    `facts` are (seq, fact) pairs as the store has them, oldest first. `requests` are the model calls that were made,
+    `executions` what was begun of tools' work, `tools` what the agent may use, `consulted` the questions to scripted
+    hooks and guardrails; None where nobody watched. `raised` is what came out of the engine instead of a result,
+    `gave_up` why nobody waited any longer for the turn to end.
+    """
+
+    facts: Sequence[tuple[int, Fact]]
+    requests: Sequence[ModelRequest] | None = None
+    executions: Sequence[Execution] | None = None
+    tools: Mapping[str, Tool] | None = None
+    consulted: Sequence[Consulted] | None = None
+    raised: str = ""
+    gave_up: str = ""

@@ -30,9 +30,10 @@ from turnwright.tools import Tool
 from turnwright_states.facts import TurnEnded
 from turnwright_states.verdict import Check, Verdict, worst
 
+from .behavior import Driven
 from .fuzz_failure import Found
 from .invariants import InvariantViolatedError, check
-from .play import Build, Driven, play
+from .play import Build, play
 from .scenario import Scenario
 from .strategies import scenarios
 

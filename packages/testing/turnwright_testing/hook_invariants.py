@@ -7,7 +7,7 @@ from turnwright_states import Limits, Outcome
 from turnwright_states import facts as f
 from turnwright_states.verdict import Check, Verdict
 
-from .play import Driven
+from .behavior import Driven
 
 F = TypeVar("F", bound=f.Fact)
 

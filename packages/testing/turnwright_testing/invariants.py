@@ -20,7 +20,7 @@ from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Check, Verdict
 
-from .behavior import Execution
+from .behavior import Driven, Execution
 from .hook_invariants import (
     asks_once,
     checked,
@@ -31,7 +31,6 @@ from .hook_invariants import (
     unknown,
     within_reviews,
 )
-from .play import Driven
 
 Invariant = Callable[[Driven], Check]
 

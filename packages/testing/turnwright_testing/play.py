@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, Never, Protocol, TypedDict, cast, overload
 
@@ -15,7 +15,7 @@ from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
 from turnwright.journal.answers import Answer, approve, parse_answer
 from turnwright.journal.dependencies import FinishedCall, Synthesis
 from turnwright.model.prices import Price
-from turnwright.model.protocol import Model, ModelRequest
+from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
@@ -25,10 +25,10 @@ from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
 from turnwright_states.facts import Fact
 
 from . import clock
-from .behavior import Execution, Returns, Runs, Stage
+from .behavior import Driven, Returns, Runs, Stage
 from .faults import FaultyStore
 from .flaky import FlakyModel
-from .hook_script import Consulted, Prompter
+from .hook_script import Prompter
 from .scenario import Answers, Leaves, Scenario
 
 _SESSION: Final = "fuzzed"
@@ -74,25 +74,6 @@ class Build(Protocol[DepsT]):
     ) -> Engine[DepsT]:
         """Build an engine; called once more after a crash."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Driven:
-    """The record of one turn that was driven, for the invariants.
-
-    `facts` are (seq, fact) pairs as the store has them, oldest first. `requests` are the model calls that were made,
-    `executions` what was begun of tools' work, `tools` what the agent may use, `consulted` the questions to scripted
-    hooks and guardrails; None where nobody watched. `raised` is what came out of the engine instead of a result,
-    `gave_up` why nobody waited any longer for the turn to end.
-    """
-
-    facts: Sequence[tuple[int, Fact]]
-    requests: Sequence[ModelRequest] | None = None
-    executions: Sequence[Execution] | None = None
-    tools: Mapping[str, Tool] | None = None
-    consulted: Sequence[Consulted] | None = None
-    raised: str = ""
-    gave_up: str = ""
 
 
 @overload

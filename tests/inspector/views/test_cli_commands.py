@@ -13,7 +13,7 @@ from turnwright import Agent, Engine
 from turnwright.journal.fork import fork_places
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore
-from turnwright_inspector.pages.background_turns import BackgroundTurns
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.tabs import reproduce
 from turnwright_inspector.views.available_actions import available_actions
 from turnwright_inspector.views.cli_commands import (

@@ -14,7 +14,7 @@ from turnwright.model import ScriptedModel
 from turnwright.store import SqliteStore
 from turnwright.store.summaries import TurnFilter, TurnSummary, TurnTotals, Unsummarized
 from turnwright_inspector import Open, inspector_app
-from turnwright_inspector.pages.background_turns import BackgroundTurns
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.views.needs_you import NeedsYou
 from turnwright_inspector.views.summaries import Summaries
 from turnwright_inspector.views.turn_query import Query, list_turns

@@ -19,12 +19,12 @@ from turnwright.journal.answers import Answer, approve, need_root, read_argument
 from turnwright.journal.turn_journal import first_fact
 from turnwright.store import Annotation, AnnotationKind
 from turnwright.store.annotations import annotation_store
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.views.available_actions import PostedItem, need_shown_whole
 from turnwright_states import Decision
 
-from .background_turns import BackgroundTurns
 from .needs_you import NeedsYouPage
 from .turn_page import Pages, place_in, query_before
 

@@ -9,12 +9,12 @@ from starlette.routing import Route
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnNotFoundError, TurnwrightError, UnreadableTurnError
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.views.edit_form import EditForm, changes_in, edit_form
 from turnwright_inspector.views.turn_record import TurnRecord, Turns
 
-from .background_turns import BackgroundTurns
 from .turn_page import page, place_in
 
 

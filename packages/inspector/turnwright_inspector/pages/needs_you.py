@@ -11,12 +11,12 @@ from starlette.routing import Route
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnNotFoundError, TurnwrightError
 from turnwright.journal.answers import Answer, need_root
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.views.available_actions import PostedItem, need_shown_whole
 from turnwright_inspector.views.needs_you import MOST, NeedsYou
 from turnwright_states import Decision
 
-from .background_turns import BackgroundTurns
 from .turn_page import page
 
 #: The most turns that one form changes.

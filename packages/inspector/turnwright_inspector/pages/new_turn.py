@@ -10,10 +10,10 @@ from starlette.routing import Route
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnwrightError
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address
 
-from .background_turns import BackgroundTurns
 from .turn_page import page
 
 

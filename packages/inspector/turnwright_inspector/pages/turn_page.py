@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from turnwright.engine import Engine
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.render import render
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.tabs import TABS, Tab
@@ -25,8 +26,6 @@ from turnwright_inspector.views.sub_agents import sub_agents
 from turnwright_inspector.views.summaries import Summaries
 from turnwright_inspector.views.tab_context import TabContext
 from turnwright_inspector.views.turn_record import Turns, history_of
-
-from .background_turns import BackgroundTurns
 
 _FIRST_TAB: Final = "transcript"
 #: The most characters of a part of the time, and digits of a place in a journal.

@@ -14,8 +14,8 @@ from turnwright.result import TurnResult, result_of
 from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
 from turnwright.store.protocol import is_read_only
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.questions import need_shown
-from turnwright_inspector.pages.background_turns import BackgroundTurns
 from turnwright_states import InterruptKind, State
 
 from .annotations import annotations_of

@@ -15,7 +15,7 @@ from turnwright.journal.turn_journal import first_fact
 from turnwright.result import result_of
 from turnwright.store import InboxKind, TurnRow
 from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
-from turnwright_inspector.pages.background_turns import BackgroundTurns
+from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_states import InterruptKind
 
 from .available_actions import OpenQuestion, question_of

@@ -10,10 +10,9 @@ from typing import Final, TypeVar
 from turnwright_states import Decision, Outcome, State
 from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
-from turnwright_testing.behavior import Execution
+from turnwright_testing.behavior import Driven, Execution
 from turnwright_testing.hook_script import Consulted
 from turnwright_testing.invariants import INVARIANTS, Invariant, ends, follows, raises_nothing, runs_once
-from turnwright_testing.play import Driven
 
 from .watched import checksum, watched_tools
 from .witness import Ran, Witness, WitnessLine, executions

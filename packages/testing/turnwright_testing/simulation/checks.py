@@ -7,9 +7,9 @@ from turnwright._base.ids import root_of
 from turnwright.tools import Tool
 from turnwright_states import facts as f
 from turnwright_states.verdict import Check, Verdict
+from turnwright_testing.behavior import Driven
 from turnwright_testing.hook_invariants import asks_once, stops_at_trips
 from turnwright_testing.invariants import INVARIANTS, within_model_calls
-from turnwright_testing.play import Driven
 
 from .world import CLAIMS, KEEPS, MODEL_CALLS, World
 
