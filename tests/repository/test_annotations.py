@@ -91,7 +91,7 @@ def ambiguous(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
-def test_no_annotation_changes_its_meaning_when_it_is_evaluated_late(room: str) -> None:
+def test_no_annotation_changes_meaning_when_evaluated_late(room: str) -> None:
     files = sorted((ROOT / room).rglob("*.py"))
     found = [
         f"{file.relative_to(ROOT)}:{one}"
@@ -117,5 +117,5 @@ def test_no_annotation_changes_its_meaning_when_it_is_evaluated_late(room: str) 
         ("class A:\n    usage: 'dict[str, object]'\n    kind: str\n", []),
     ],
 )
-def test_what_changes_its_meaning_is_found(source: str, found: list[str]) -> None:
+def test_ambiguous_annotation_is_detected(source: str, found: list[str]) -> None:
     assert list(ambiguous(ast.parse(source).body)) == found

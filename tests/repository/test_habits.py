@@ -58,7 +58,7 @@ def code_in(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_make_target_on_a_page_is_there(page: str) -> None:
+def test_every_make_target_on_a_page_exists(page: str) -> None:
     text = "\n".join([*code_in(page), *re.findall(r"^\$? ?(make .*)$", read(page), flags=re.MULTILINE)])
     assert set(re.findall(r"\bmake ([a-z][\w-]*)", text)) <= PHONY
 
@@ -74,7 +74,7 @@ def test_make_help_lists_every_target() -> None:
     assert set(re.findall(r"^ +make ([\w-]+) +\S", said.stdout, flags=re.MULTILINE)) == PHONY
 
 
-def test_every_path_in_the_contributors_guide_is_there() -> None:
+def test_every_path_in_the_contributors_guide_exists() -> None:
     named = {one for one in code_in("CONTRIBUTING.md") if re.fullmatch(r"[\w./-]+", one)}
     paths = {one for one in named if "/" in one or re.search(r"\.(py|md|toml)$", one)} | {"tests", "docs", "bench"}
     beside = [ROOT, ROOT / "states" / "turnwright_states", ROOT / "engine" / "turnwright"]
@@ -100,12 +100,12 @@ def is_there(name: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_dotted_name_on_a_page_is_there(page: str) -> None:
+def test_every_dotted_name_on_a_page_exists(page: str) -> None:
     named = {one for one in code_in(page) if re.fullmatch(r"turnwright(_[a-z]+)?(\.\w+)+", one)} - {"turnwright.toml"}
     assert {one for one in named if not is_there(one)} == set()
 
 
-def test_the_walk_of_a_step_names_where_it_goes() -> None:
+def test_walk_of_a_step_names_the_modules() -> None:
     walk = read("CONTRIBUTING.md").split("## Five ways through the house\n")[1].split("\n## ")[0]
     assert len(set(re.findall(r"`(turnwright[\w.]+)`", walk))) >= 20
 
@@ -121,7 +121,7 @@ def test_every_form_and_workflow_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
-def test_a_form_has_what_forms_need(path: Path) -> None:
+def test_issue_form_has_the_required_fields(path: Path) -> None:
     form = parsed(path)
     assert {"name", "description", "body"} <= set(form)
     fields = [one for one in form["body"] if one["type"] != "markdown"]
@@ -130,14 +130,14 @@ def test_a_form_has_what_forms_need(path: Path) -> None:
     assert {one["type"] for one in form["body"]} <= {"markdown", "textarea", "input", "dropdown", "checkboxes"}
 
 
-def test_a_bug_report_asks_for_the_journal_and_for_what_replay_says() -> None:
+def test_bug_report_asks_for_the_journal_and_the_replay_output() -> None:
     asked = json.dumps(parsed(ROOT / ".github/ISSUE_TEMPLATE/bug.yml"))
     assert "turnwright replay TURN" in asked
     assert "turnwright show TURN --journal" in asked
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_may_do_nothing_but_what_it_must(path: Path) -> None:
+def test_workflow_has_only_the_required_permissions(path: Path) -> None:
     """It reads the code; to publish takes an identity, and nothing else. Nothing that it runs is a secret's holder."""
     flow = parsed(path)
     given = [flow["permissions"], *(job.get("permissions", {}) for job in flow["jobs"].values())]
@@ -154,7 +154,7 @@ def actions(node: object) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *COPIED], ids=lambda path: path.name)
-def test_every_action_is_pinned_to_a_commit_and_says_its_version(path: Path) -> None:
+def test_every_action_is_pinned_to_a_commit_with_a_version_comment(path: Path) -> None:
     """A tag can be moved to other code. Dependabot moves the commit together with the version in the comment."""
     elsewhere = [one for one in actions(parsed(path)) if not one.startswith("./")]
     pinned = re.findall(
@@ -164,31 +164,31 @@ def test_every_action_is_pinned_to_a_commit_and_says_its_version(path: Path) -> 
     assert pinned
 
 
-def test_one_action_has_one_commit_and_one_version() -> None:
+def test_each_action_has_a_single_commit_and_version() -> None:
     pinned = {pin for path in [*WORKFLOWS, *COPIED] for pin in re.findall(r"uses: ([^\s@]+)@(\w+) # (\S+)", read(path))}
     names = [name for name, _, _ in pinned]
     assert sorted(names) == sorted(set(names))
 
 
-def test_what_is_pinned_is_kept_up_to_date() -> None:
+def test_pinned_actions_are_updated_by_dependabot() -> None:
     (update,) = parsed(ROOT / ".github/dependabot.yml")["updates"]
     assert (update["package-ecosystem"], update["directory"]) == ("github-actions", "/")
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_workflow_of_ours_that_is_used_is_there_and_may_be_called(path: Path) -> None:
+def test_every_reused_workflow_exists_and_is_callable(path: Path) -> None:
     for used in re.findall(r"uses: \./(\S+)", read(path)):
         assert "workflow_call:" in read(used)
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / ".ci" / "run"], ids=lambda path: path.name)
-def test_every_target_and_script_that_ci_runs_is_there(path: Path) -> None:
+def test_every_target_and_script_run_by_ci_exists(path: Path) -> None:
     text = read(path)
     assert set(re.findall(r"^(?: *- run: )?make ([\w-]+)", text, flags=re.MULTILINE)) <= PHONY
     assert [one for one in re.findall(r"\.ci/[\w.-]*\w", text) if not (ROOT / one).is_file()] == []
 
 
-def test_ci_tests_every_version_of_python_that_is_promised() -> None:
+def test_ci_tests_every_promised_python_version() -> None:
     promised = re.findall(r"Programming Language :: Python :: (3\.\d+)", read("pyproject.toml"))
     matrix = parsed(ROOT / ".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]
     assert (matrix["python"], matrix["os"]) == (promised, ["ubuntu-latest", "macos-latest"])
@@ -235,7 +235,7 @@ def imported() -> dict[str, set[str]]:
 
 
 @pytest.mark.slow
-def test_whatever_is_imported_is_declared() -> None:
+def test_every_imported_distribution_is_declared() -> None:
     """A package that only a dependency installs may be gone tomorrow."""
     names, homes = declared(), packages_distributions()
     undeclared = {
@@ -246,7 +246,7 @@ def test_whatever_is_imported_is_declared() -> None:
     assert undeclared == {}
 
 
-def test_the_page_about_versions_tells_of_the_one_that_payloads_have_and_of_every_public_package() -> None:
+def test_version_page_covers_payloads_and_every_public_package() -> None:
     told = set(code_in("docs/versioning.md"))
     assert f'"v":{PAYLOAD_VERSION}' in told
     exports = re.search(r"^PACKAGES = \[(.+?)\]", read("tests/engine/test_exports.py"), flags=re.MULTILINE)
@@ -255,13 +255,13 @@ def test_the_page_about_versions_tells_of_the_one_that_payloads_have_and_of_ever
 
 
 @pytest.mark.parametrize("name", BROUGHT)
-def test_what_is_brought_along_is_required_by_who_is_declared(name: str) -> None:
+def test_indirect_dependency_is_required_by_a_declared_dependency(name: str) -> None:
     bringer = BROUGHT[name]
     assert bringer in declared()
     assert name in set(map(name_of, requires(bringer) or ()))
 
 
-def test_one_program_that_cannot_be_installed_takes_no_other_along(tmp_path: Path) -> None:
+def test_uninstallable_program_does_not_block_the_others(tmp_path: Path) -> None:
     """As where Node.js comes from elsewhere, and Debian's npm conflicts with it."""
     log = tmp_path / "log"
     fake = tmp_path / "apt-get"

@@ -142,14 +142,14 @@ def programs(target: Target) -> Iterator[str]:
 RUNS: Final = sorted({(name, program) for name, target in TARGETS.items() for program in programs(target)})
 
 
-def test_every_target_that_runs_python_makes_the_environment() -> None:
+def test_every_target_running_python_creates_the_environment() -> None:
     assert len(TARGETS) > 30
     assert [name for name, target in TARGETS.items() if target.own and not target.has_python] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "program"), RUNS)
-def test_a_target_installs_what_its_program_imports(name: str, program: str) -> None:
+def test_target_installs_the_imports_of_the_program(name: str, program: str) -> None:
     """The program is imported where nothing else can be."""
     there = installed(TARGETS[name])
     if program == "pytest":

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 LISTED = Path(__file__).parents[2] / ".ci" / "mutants.toml"
 
 
-def test_each_listed_mutant_is_of_a_line_that_exists() -> None:
+def test_each_listed_mutant_names_an_existing_line() -> None:
     """An entry for a function that was moved, or for a line that was changed, excuses nothing."""
     stale = []
     for entry in tomllib.loads(LISTED.read_text(encoding="utf-8"))["survivor"]:
@@ -23,7 +23,7 @@ def test_each_listed_mutant_is_of_a_line_that_exists() -> None:
     assert not stale
 
 
-def test_each_module_of_the_engine_and_its_tests_exist() -> None:
+def test_each_listed_module_and_test_file_exists() -> None:
     root = LISTED.parents[1]
     modules = tomllib.loads(LISTED.read_text(encoding="utf-8"))["module"]
     missing = [path for one in modules for path in (one["file"], *one["tests"]) if not (root / path).exists()]

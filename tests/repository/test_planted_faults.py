@@ -58,7 +58,7 @@ def test_each_fault_can_be_planted(script: Script) -> None:
     assert f"| the engine and the machine | {len(faults)}, from" in page
 
 
-def test_each_fault_is_caught_by_properties_that_exist(script: Script) -> None:
+def test_each_fault_is_caught_by_existing_properties(script: Script) -> None:
     """An example does not count: it shows one turn, and a property every turn that it can think of."""
     for fault in script.listed():
         assert fault.caught_by
@@ -72,7 +72,7 @@ def test_each_fault_is_caught_by_properties_that_exist(script: Script) -> None:
 @pytest.mark.parametrize(
     ("text", "why"), [("def ", "found [0-9]+ times"), ("no such text", "found 0 times"), ("LONGEST", "the same")]
 )
-def test_a_fault_without_its_one_text_is_an_error(script: Script, text: str, why: str) -> None:
+def test_fault_without_exactly_one_match_is_an_error(script: Script, text: str, why: str) -> None:
     file = "states/turnwright_states/doom.py"
     text = text if text != "LONGEST" else "LONGEST_PERIOD: Final = 4"
     with pytest.raises(script.ListError, match=why):

@@ -43,17 +43,17 @@ def modules() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("package", LISTED)
-def test_a_package_exports_the_names_that_are_listed(package: str) -> None:
+def test_package_exports_the_listed_names(package: str) -> None:
     assert sorted(LISTED[package]) == sorted(importlib.import_module(package).__all__)
 
 
-def test_every_package_that_exports_names_is_listed() -> None:
+def test_every_package_with_exports_is_listed() -> None:
     exporting = {module.__name__ for module in modules() if hasattr(module, "__all__")}
     assert exporting - INTERNAL == set(LISTED)
 
 
 @pytest.mark.parametrize("package", LISTED)
-def test_a_description_is_one_plain_sentence(package: str) -> None:
+def test_description_is_a_plain_sentence(package: str) -> None:
     for name, text in LISTED[package].items():
         assert text.endswith("."), name
         assert len(text) <= LONGEST, name
@@ -71,7 +71,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert {name: classes for name, classes in found.items() if len(classes) > 1} == {}
 
 
-def test_a_name_is_described_alike_wherever_it_is_exported() -> None:
+def test_name_has_the_same_description_in_every_package() -> None:
     said: dict[str, set[str]] = {}
     for names in LISTED.values():
         for name, line in names.items():

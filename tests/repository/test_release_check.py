@@ -85,7 +85,7 @@ def test_a_requirement_by_address_is_refused(script: Script, metadata: Message) 
         script.check_metadata(metadata, tag=None)
 
 
-def test_what_fails_is_named_with_what_it_said(script: Script, tmp_path: Path) -> None:
+def test_failed_command_is_named_with_the_output(script: Script, tmp_path: Path) -> None:
     with pytest.raises(script.UnfitError, match=r"a turn: exit code 3\nno model\n"):
         script.run("a turn", ["/bin/sh", "-c", "echo no model; exit 3"], tmp_path)
 
@@ -98,7 +98,7 @@ def pins() -> dict[str, str]:
     return {one[1]: one[2] for one in found if one}
 
 
-def test_the_release_job_has_a_version_of_everything_that_it_installs() -> None:
+def test_release_job_has_a_version_of_every_installed_package() -> None:
     """The tools of the build, what the package needs to run, and what these need in turn.
 
     What another version than the one in the file needs is not asked: a package that was published since, and that
@@ -126,7 +126,7 @@ def test_the_release_job_has_a_version_of_everything_that_it_installs() -> None:
         wanted += [line for line in further if line.marker is None or line.marker.evaluate(job)]
 
 
-def test_the_release_job_installs_nothing_else() -> None:
+def test_release_job_installs_no_other_package() -> None:
     """pip refuses what is not in the file, and anything in it with another hash."""
     job = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]["build"]
     steps = [step["run"] for step in job["steps"] if "run" in step]

@@ -42,7 +42,7 @@ def complaints(text: str) -> list[str]:
     return [problem for _, problem in check_style.problems_of_words(text)]
 
 
-def test_each_pattern_refuses_its_text() -> None:
+def test_each_pattern_refuses_the_matching_text() -> None:
     refused = {pattern.pattern for text in REFUSED.values() for pattern, _ in check_style.WORDS if pattern.search(text)}
     assert all(complaints(text) for text in REFUSED.values())
     assert refused == set(check_style.STYLE["words"])
@@ -61,7 +61,7 @@ def test_a_source_is_checked_in_docstrings_comments_and_messages(tmp_path: Path)
     assert [line for line, _ in check_style.problems_of_source(source)] == [1, 4, 3, 5]
 
 
-def test_other_files_are_checked_in_comments_strings_and_the_text_of_templates(tmp_path: Path) -> None:
+def test_other_files_are_checked_in_comments_strings_and_templates(tmp_path: Path) -> None:
     texts = {
         ".js": 'tell("is told") // A page is told.\nconst told = 1 /* whoever\nhears */\n',
         ".css": ".told { top: 0 } /* is told */\n\n/*\nis heard */\n",
@@ -76,7 +76,7 @@ def test_other_files_are_checked_in_comments_strings_and_the_text_of_templates(t
         assert sorted(line for line, _ in check_style.problems_of_other(file)) == lines[suffix], suffix
 
 
-def test_a_page_is_checked_in_prose_and_its_code_for_width_alone(tmp_path: Path) -> None:
+def test_page_is_checked_in_prose_and_code_only_for_width(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     prose = " ".join(["word"] * (check_style.LIMITS["sentence_words"] + 1))
     code = "told = " + "1" * check_style.LIMITS["code_columns"]
