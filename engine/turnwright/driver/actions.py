@@ -59,7 +59,7 @@ from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 
 from .reply_events import replied_input, settled_input
-from .review import Reviewing, run_stages
+from .review import Review
 from .segment import Segment
 
 #: Characters of an unknown tool's name that are sent back to the model.
@@ -75,20 +75,27 @@ def perform(segment: Segment, action: Action) -> Awaitable[Input | None]:
     """
     match action:
         case CallModel():
-            plain = segment.prepare is None and segment.oversized is None and segment.inputs is None
+            acting = segment.participants
+            plain = acting.prepare is None and acting.compaction is None and acting.inputs is None
             return _attempt(segment, action) if plain else _call_model(segment, action)
         case RunTools(calls=calls):
             return _run_tools(segment, calls)
         case ReviewReply(calls=calls):
             return _review(segment, calls)
         case CompactHistory():
-            return segment.compact(action)
+            compaction = segment.participants.compaction
+            return refuse_compaction() if compaction is None else compaction.compact(action)
         case Synthesize():
             return _synthesize(segment)
         case Conclude():
             return _conclude(segment, action)
         case _:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
+
+
+async def refuse_compaction() -> Input:
+    """Fail: the model is called with the whole conversation."""
+    return AttemptFailedInput(cause=Cause.REJECTED, message="the agent has no `compaction` here")
 
 
 _LOG: Final = logging.getLogger(__name__)
@@ -127,23 +134,25 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
 
 
 async def _call_model(segment: Segment, action: CallModel) -> Input | None:
-    if segment.prepare is not None and segment.machine.turn.may_prepare:
+    acting = segment.participants
+    prepare, compaction, inputs = acting.prepare, acting.compaction, acting.inputs
+    if prepare is not None and segment.machine.turn.may_prepare:
         if segment.wait:
             await _back_off(segment, action)
         try:
-            prepared = await segment.prepare(action)
+            prepared = await prepare(action)
         except ModelError as error:  # of a guardrail
             return segment.failed(error)
         if prepared is not None:
             await segment.feed(prepared)
             if action.tools:
                 await segment.take_in_messages()
-    if segment.oversized is not None and action.tools:
-        oversized = segment.oversized()
+    if compaction is not None and action.tools:
+        oversized = compaction.oversized()
         if oversized is not None:
             return oversized
-    if segment.inputs is not None and segment.inputs.are_left:
-        return await segment.inputs.beside(partial(_attempt, segment, action), reviewed=action.tools)
+    if inputs is not None and inputs.are_left:
+        return await inputs.beside(partial(_attempt, segment, action), reviewed=action.tools)
     return await _attempt(segment, action)
 
 
@@ -175,7 +184,8 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
         replied = replace(replied, text="")  # the turn ends before its guardrails check it
     # Few turns have reviewers, so the constructor does not take it.
-    return replace(replied, review=True) if segment.stages and action.tools else replied
+    review = segment.participants.review
+    return replace(replied, review=True) if review is not None and review.stages and action.tools else replied
 
 
 def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
@@ -184,32 +194,33 @@ def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
     A turn that is being stopped starts none. Reviews, guardrails and hooks come before the starts.
     """
     interruption, limit = segment.interruption, segment.machine.turn.limits.seconds
-    if segment.stages or interruption.aborting or (limit is not None and segment.elapsed() >= limit):
+    review, judge = segment.participants.review, segment.participants.judge
+    if interruption.aborting or (limit is not None and segment.elapsed() >= limit):
         return False
-    if segment.judge is not None and segment.judge.judges_before:
+    if (review is not None and review.stages) or (judge is not None and judge.judges_before):
         return False
     tools = [segment.tools[call.name] for call in calls if not call.problem and call.arguments is not None]
     if not tools or not can_start_at_once(tools, segment.setup.max_parallel_tools):
         return False
-    segment.defers = segment.agent.repeatable_steps and segment.judge is None and can_be_repeated(tools)
+    segment.defers = segment.agent.repeatable_steps and judge is None and can_be_repeated(tools)
     return True
 
 
 async def _check_text(segment: Segment, reply: ModelResponse) -> None:
     """Ask the output guardrails about a reply that nothing reviews. Raises `TripError`."""
-    if segment.outputs is not None:
+    outputs = segment.participants.outputs
+    if outputs is not None:
         segment.unfed = segment.priced(reply)
-        await segment.outputs.check_text(reply.text)
+        await outputs.check_text(reply.text)
         segment.unfed = None
 
 
 async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
     reply = segment.journal.transcript.reply
     assert reply is not None  # noqa: S101 (only a reply leads to REVIEW)
-    if segment.reviewing is None or segment.reviewing.reply is not reply:
-        segment.reviewing = Reviewing(reply, calls)
     await segment.back_off()
-    reviewed = await run_stages(segment.stages, segment.reviewing, segment.elapsed, segment.failed)
+    review = segment.participants.review or Review()  # a driver before this one had stages
+    reviewed = await review.run(reply, calls, segment.elapsed, segment.failed)
     if isinstance(reviewed, ReviewedInput) and reviewed.refused and segment.journal.is_followed:
         segment.journal.publish(ResponseRestartedEvent(segment.journal.turn_id, segment.journal.claim.seq))
     return reviewed
@@ -218,8 +229,9 @@ async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
 async def _conclude(segment: Segment, action: Conclude) -> Input:
     if not action.asks_model:
         return ConcludedInput(elapsed=segment.elapsed())
-    if segment.inputs is not None and segment.inputs.are_left:
-        await segment.inputs.check_all()
+    inputs, outputs = segment.participants.inputs, segment.participants.outputs
+    if inputs is not None and inputs.are_left:
+        await inputs.check_all()
     await segment.back_off()  # waiting is not part of the attempt
     segment.restart()
     with anyio.move_on_after(action.seconds) as segment.action_scope:
@@ -242,7 +254,7 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
             elapsed=segment.elapsed(),
         )
     arrived, usage, segment.unfed = segment.partial, segment.unfed, None
-    if segment.outputs is None and not is_blank(arrived):  # another attempt would take as long
+    if outputs is None and not is_blank(arrived):  # another attempt would take as long
         segment.reply_complete()
         return ConcludedInput(text=arrived, elapsed=segment.elapsed())
     message = f"the concluding call did not answer within {action.seconds:g} s (`conclude_seconds`)"
@@ -253,8 +265,8 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
 
 async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelResponse:
     """Send the request, and receive the reply."""
-    if segment.outputs is not None:
-        segment.outputs.hold()
+    if segment.participants.outputs is not None:
+        segment.participants.outputs.hold()
     if segment.setup.history_processor is None:
         request = segment.conversation.request(action, segment.machine.turn)
     else:

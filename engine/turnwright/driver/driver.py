@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import Final
@@ -35,6 +35,7 @@ from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal
 from turnwright.message import Message
 from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
+from turnwright.tools.batch_context import Delegate
 from turnwright.tools.errors import describe
 from turnwright.tools.loop_handle import THREADS
 from turnwright.transcript.history import NO_HISTORY
@@ -60,11 +61,14 @@ from turnwright_states import (
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL, State
 
-from .actions import account_for_crash, perform
-from .review import TripError
-from .segment import Segment, refuse_compaction
+from .actions import account_for_crash, perform, refuse_compaction
+from .participants import Participants
+from .review import Review, TripError
+from .segment import Segment
 from .subagents import AgentTool, SubagentCalls
 
+#: Drives the sub-agent of a started call of a segment until it has ended or waits for a person.
+Delegation = Callable[[Segment, Call], Awaitable[CallSettledInput | CallWaitingInput]]
 #: Inputs that close the open calls.
 _STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput, TrippedInput))
 
@@ -81,7 +85,6 @@ class Driver:
         self._histories = SessionHistories(store)
         #: The turns that this process drives, by id.
         self.segments: dict[str, Segment] = {}
-        self._delegation = self._delegate  # one bound method for all turns
         self._watch = AbortPoller(store, setup.poll_interval, self.abort)
 
     async def drive(
@@ -165,9 +168,8 @@ class Driver:
         async with AsyncExitStack() if self._setup.make_deps is not None else NO_CONTEXT as after_release:
             try:
                 segment = await self._opened(held, begun, known, supplied)
-                segment.delegate = self._delegation
                 self.segments[turn_id] = segment
-                await self._equip(segment, supplied, after_release)
+                await self._give_deps(segment, supplied, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
                 with segment.journal.observer or NO_CONTEXT:
                     async with self._watched():
@@ -175,8 +177,9 @@ class Driver:
                         crashed = False
                         while not await _go_on(segment):
                             pass
-                        if segment.on_end is not None and segment.machine.state in FINAL:
-                            await segment.on_end(segment.journal.result())
+                        on_end = segment.participants.on_end
+                        if on_end is not None and segment.machine.state in FINAL:
+                            await on_end(segment.journal.result())
             except StoreError:
                 # Work that could not be written is lost, as if this process had died. The next driver repeats it and
                 # accounts for the crash.
@@ -198,11 +201,19 @@ class Driver:
     async def _opened(
         self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None, supplied: Supplied
     ) -> Segment:
-        """Return a claimed turn, ready to be driven but for its dependencies and hooks."""
+        """Return a claimed turn, ready to be driven but for its dependencies."""
         setup = self._setup
         try:
             segment = await open_segment(
-                self._store, setup, held, self._listeners, self._histories, begun, known, supplied.agent
+                self._store,
+                setup,
+                held,
+                self._listeners,
+                self._histories,
+                self._delegate,
+                begun,
+                known,
+                supplied.agent,
             )
             setup.need_supplied(held.turn, segment.journal.started, supplied)
         except ConfigError as error:
@@ -214,8 +225,8 @@ class Driver:
         """Watch for aborts during a block. A store of one process needs no watch: posting to it interrupts."""
         return background_task(self._watch.keep) if self._store.shared else NO_CONTEXT
 
-    async def _equip(self, segment: Segment, supplied: Supplied, after_release: AsyncExitStack | None) -> None:
-        """Give the segment its dependencies, which `after_release` closes, and its hooks."""
+    async def _give_deps(self, segment: Segment, supplied: Supplied, after_release: AsyncExitStack | None) -> None:
+        """Give the segment its dependencies, which `after_release` closes."""
         setup = self._setup
         if supplied.deps is not NOT_GIVEN:
             segment.deps = supplied.deps
@@ -224,14 +235,6 @@ class Driver:
 
             info = segment.info(resumed=segment.journal.claim.epoch > 1)
             await give_deps(segment, setup.make_deps, info, after_release, self._watched)
-        if setup.hooks or setup.guardrails or segment.agent.asks_code:
-            from .hooking import install_hooks  # noqa: PLC0415 (many turns have none)
-
-            install_hooks(segment)
-        if segment.stages:
-            from turnwright.journal.held_events import HeldEvents  # noqa: PLC0415 (many turns review no replies)
-
-            segment.journal.held = HeldEvents()
 
     async def _release(self, claim: Claim, *, crashed: bool) -> None:
         failed = sys.exception() is not None
@@ -299,13 +302,12 @@ async def _check_fork(segment: Segment) -> None:
 
     Raises `TripError` and `HookFailedError`.
     """
-    check, machine = segment.check_first, segment.machine
-    if check is None or machine.state is State.PAUSED or machine.state in FINAL:
+    inputs, machine = segment.participants.inputs, segment.machine
+    if inputs is None or not inputs.has_unchecked_fork or machine.state is State.PAUSED or machine.state in FINAL:
         return
     if isinstance(machine.action, CompactHistory):  # nor while a summary is made, which would read the prompt
-        await segment.feed(await refuse_compaction(machine.action))
-    await check()
-    segment.check_first = None
+        await segment.feed(await refuse_compaction())
+    await inputs.check_fork()
 
 
 def _stopped_by(segment: Segment, error: Exception) -> Input | None:
@@ -349,6 +351,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     claim: Claim,
     listeners: Listeners | None,
     histories: SessionHistories,
+    delegate: Delegation,
     begun: NewTurnClaim | None = None,
     known: JournalFold | None = None,
     given: Agent | None = None,
@@ -385,12 +388,27 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
         paired = partial(_paired, claim.turn, setup)
         history = await histories.before(claim.turn, started, model.name, earlier, paired)
     segment = Segment(setup, journal, agent=agent, model=model, history=history)
+    segment.join(participants_of(segment, partial(delegate, segment)))
+    return segment
+
+
+def participants_of(segment: Segment, settle: Delegate) -> Participants:
+    """Return who acts in a turn: what its agent and its engine add to its model and its tools.
+
+    Raises `ConfigError` for a model that writes summaries and is missing, and for hooks and guardrails that are none.
+    """
+    agent, setup, compaction = segment.agent, segment.setup, None
+    review = None if segment.output is None else Review(segment.output.review)
     if agent.compaction is not None:
         from .compaction import Compactor  # noqa: PLC0415 (few agents have one)
 
-        compactor = Compactor(segment, agent.compaction, setup.writer_for(agent) or segment.model)
-        segment.oversized, segment.compact = compactor.oversized, compactor.compact
-    return segment
+        compaction = Compactor(segment, agent.compaction, setup.writer_for(agent) or segment.model)
+    participants = Participants(settle=settle, review=review, compaction=compaction)
+    if setup.hooks or setup.guardrails or agent.asks_code:
+        from .hooking import with_hooks  # noqa: PLC0415 (many turns have none)
+
+        participants = with_hooks(segment, participants)
+    return participants
 
 
 def _agent(journal: TurnJournal, setup: Dependencies, given: Agent | None) -> Agent:

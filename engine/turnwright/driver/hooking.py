@@ -1,6 +1,8 @@
-"""Puts the hooks and guardrails of a turn into its segment. Turns without any need none of this."""
+"""Adds the hooks and guardrails of a turn to its participants. Turns without any need none of this."""
 
 import logging
+from abc import ABC, abstractmethod
+from dataclasses import replace
 
 from turnwright.context import TurnContext
 from turnwright.errors import HookFailedError, Retry
@@ -17,26 +19,30 @@ from .call_hooks import CallHooks
 from .guards import Guards
 from .input_guards import InputGuards
 from .output_guards import OutputGuards
+from .participants import Participants
 from .prepare_request import PrepareRequest
-from .review import Reviewing
+from .review import Review, Reviewing
 from .segment import Segment
 
 _LOG = logging.getLogger(__name__)
 
 
-class SegmentHooks(Hooks[object]):
-    """Hooks that are not functions of an app: they put what they need into the segments of an engine themselves."""
+class SegmentHooks(Hooks[object], ABC):
+    """Hooks that are not functions of an app: they say themselves who acts in the turns of an engine."""
 
     async def on_start(self, ctx: TurnContext[object]) -> None:
         """Do nothing. An engine accepts no hooks that override nothing."""
 
-    def install(self, segment: Segment) -> None:
-        """Put them into a segment, after all others."""
-        raise NotImplementedError
+    @abstractmethod
+    def participants(self, segment: Segment, others: Participants) -> Participants:
+        """Return who acts in a turn that has these `others` without them."""
 
 
-def install_hooks(segment: Segment) -> None:
-    """Let the segment ask the hooks and guardrails of its engine and agent, and the dynamic instructions."""
+def with_hooks(segment: Segment, participants: Participants) -> Participants:
+    """Add the hooks and guardrails of a turn's engine and agent, and what asks for dynamic instructions and tools.
+
+    A review has one order: input guardrails, `after_model` hooks, the typed answer, output guardrails.
+    """
     setup, agent = segment.setup, segment.agent
     chain = Chain(
         (*checked_hooks(setup.hooks, "engine"), *checked_hooks(agent.hooks, f"agent {agent.name!r}")),
@@ -47,28 +53,30 @@ def install_hooks(segment: Segment) -> None:
     )
     guards = Guards(setup.backoff, lambda: segment.machine.turn.limits.max_retries, setup.cancel_grace)
     calls = CallHooks(chain, guards)
-    if calls.judges_before or calls.judges_after:
-        segment.judge = calls
-    inputs = InputGuards(segment, chain.guardrails(GuardrailKind.INPUT), guards)
+    input_guardrails, output_guardrails = chain.guardrails(GuardrailKind.INPUT), chain.guardrails(GuardrailKind.OUTPUT)
+    inputs = InputGuards(segment, input_guardrails, guards)
+    outputs = OutputGuards(segment, output_guardrails, guards) if output_guardrails else None
     prepare = PrepareRequest(segment, chain, inputs)
-    if prepare.is_needed:
-        segment.prepare = prepare
-    segment.inputs = inputs if inputs.are_left else None
-    outputs = chain.guardrails(GuardrailKind.OUTPUT)
-    if outputs:
-        segment.outputs = OutputGuards(segment, outputs, guards)
     replies = ReplyHooks(segment, chain)
-    if replies.after_model:
-        segment.stages = (replies.review, *segment.stages)
-    if segment.inputs is not None:
-        segment.stages = (inputs.finish, *segment.stages)
-    if isinstance(segment.outputs, OutputGuards):
-        segment.stages = (*segment.stages, segment.outputs.review)
-    if chain.before("on_end"):
-        segment.on_end = replies.end
-    for one in setup.hooks:
-        if isinstance(one, SegmentHooks):
-            one.install(segment)
+    stages = [
+        *([inputs.finish] if inputs.are_left else []),
+        *([replies.review] if replies.after_model else []),
+        *(participants.review.stages if participants.review is not None else ()),
+        *([outputs.review] if outputs is not None else []),
+    ]
+    participants = replace(
+        participants,
+        inputs=inputs if input_guardrails else None,
+        prepare=prepare if prepare.is_needed else None,
+        outputs=outputs,
+        review=Review(*stages) if stages else None,
+        judge=calls if calls.judges_before or calls.judges_after else None,
+        on_end=replies.end if chain.before("on_end") else None,
+    )
+    for hooks in setup.hooks:
+        if isinstance(hooks, SegmentHooks):
+            participants = hooks.participants(segment, participants)
+    return participants
 
 
 class ReplyHooks:

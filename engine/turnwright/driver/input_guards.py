@@ -28,6 +28,8 @@ class InputGuards:
         self._guards = guards
         self.blocking = tuple(one for one in guardrails if not one.run_in_parallel)
         self.parallel = tuple(one for one in guardrails if one.run_in_parallel)
+        #: See `InputChecks.has_unchecked_fork`.
+        self.has_unchecked_fork = False
         #: The guardrails that have not passed yet.
         self._left = [] if _have_passed(segment) else list(guardrails)
         if segment.machine.turn.counters.prepared:  # the journal has that they passed
@@ -37,10 +39,9 @@ class InputGuards:
         known = {UNCHECKED, *(withheld_text(one.name) for one in guardrails)}
         #: The text before the turn that is to be checked, without the lines in place of what was withheld.
         self._history = "\n\n".join(text for text in segment.unchecked if text not in known)
-        segment.check_added, segment.journal.admitted = self.check_added, set()
         if "prompt" in segment.journal.started.forked_with:
             self._left = list(guardrails)  # the journal is that of another prompt
-            segment.check_first = self.check_all
+            self.has_unchecked_fork = True
 
     @property
     def are_left(self) -> bool:
@@ -64,6 +65,11 @@ class InputGuards:
             except TripError as trip:
                 trip.kind = kind
                 raise
+
+    async def check_fork(self) -> None:
+        """See `InputChecks.check_fork`. Raises `TripError`, and `HookFailedError` if a guardrail's model fails."""
+        await self.check_all()
+        self.has_unchecked_fork = False
 
     async def check_all(self) -> None:
         """Ask every guardrail that has not passed. Raises `TripError`, and `HookFailedError` if its model fails."""
@@ -125,8 +131,9 @@ class InputGuards:
             self._left.remove(guardrail)
         if not self._left:
             segment.open_gate(GATE)
-            # Nothing is left to check in a review.
-            segment.stages = tuple(stage for stage in segment.stages if stage != self.finish)
+            review = segment.participants.review
+            if review is not None:
+                review.drop(self.finish)
 
 
 def _have_passed(segment: Segment) -> bool:

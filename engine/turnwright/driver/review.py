@@ -6,7 +6,6 @@ guardrails. Each is asked once, and the machine decides what follows.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pydantic import JsonValue
 
@@ -31,35 +30,6 @@ class Reviewing:
     output: JsonValue = None
     decisions: list[dict[str, JsonValue]] = field(default_factory=list)
     passed: "list[Stage]" = field(default_factory=list)
-
-
-class InputChecks(Protocol):
-    """The input guardrails of a turn, for its model calls."""
-
-    @property
-    def are_left(self) -> bool:
-        """Whether a guardrail has not passed yet."""
-        ...
-
-    async def check_all(self) -> None:
-        """Ask every guardrail that has not passed."""
-        ...
-
-    async def beside(self, attempt: Callable[[], Awaitable[Input]], *, reviewed: bool) -> Input | None:
-        """Make an attempt beside the guardrails that have not passed. Return the input to feed."""
-        ...
-
-
-class OutputChecks(Protocol):
-    """The output guardrails of a turn, for its model calls."""
-
-    def hold(self) -> None:
-        """Hold the pieces of the reply that begins back."""
-        ...
-
-    async def check_text(self, text: str | None) -> None:
-        """Check a text that nothing reviews."""
-        ...
 
 
 #: One stage. It raises `Retry` to refuse the reply, and `TripError` if a guardrail trips.
@@ -88,33 +58,50 @@ class TripError(PicklableError, Exception):
         )
 
 
-async def run_stages(
-    stages: Sequence[Stage],
-    reviewing: Reviewing,
-    elapsed: Callable[[], float],
-    failed: Callable[[ModelError], AttemptFailedInput],
-) -> Input:
-    """Run the stages one after the other. Return the input to feed.
+class Review:
+    """The review of the replies of one turn: its `stages`, in their order. A turn without stages is not reviewed."""
 
-    A stage that raises anything else ends the turn as a failure of the engine. `failed` makes the input of a guardrail
-    whose model failed.
-    """
-    try:
-        for stage in stages:
-            if stage not in reviewing.passed:
-                await stage(reviewing)
-                reviewing.passed.append(stage)
-    except Retry as refusal:
+    __slots__ = ("_reviewing", "stages")
+
+    def __init__(self, *stages: Stage) -> None:
+        self.stages = stages
+        #: The last reply: a further attempt continues where the last one failed.
+        self._reviewing: Reviewing | None = None
+
+    def drop(self, stage: Stage) -> None:
+        """Ask a stage no longer, because it has nothing left to check."""
+        self.stages = tuple(kept for kept in self.stages if kept != stage)
+
+    async def run(
+        self,
+        reply: ModelReplied,
+        calls: Sequence[Call],
+        elapsed: Callable[[], float],
+        failed: Callable[[ModelError], AttemptFailedInput],
+    ) -> Input:
+        """Run the stages one after the other. Return the input to feed.
+
+        A stage that raises anything else ends the turn as a failure of the engine. `failed` makes the input of a
+        guardrail whose model failed.
+        """
+        reviewing = self._reviewing
+        if reviewing is None or reviewing.reply is not reply:
+            reviewing = self._reviewing = Reviewing(reply, calls)
+        try:
+            for stage in self.stages:
+                if stage not in reviewing.passed:
+                    await stage(reviewing)
+                    reviewing.passed.append(stage)
+        except Retry as refusal:
+            feedback, decisions = cap(str(refusal.feedback)), tuple(reviewing.decisions)
+            return ReviewedInput(refused=True, feedback=feedback, decisions=decisions, elapsed=elapsed())
+        except TripError as trip:
+            return trip.event(elapsed())
+        except ModelError as error:
+            return failed(error)
         return ReviewedInput(
-            refused=True, feedback=cap(str(refusal.feedback)), decisions=tuple(reviewing.decisions), elapsed=elapsed()
+            answer=reviewing.answer,
+            output=reviewing.output,
+            decisions=tuple(reviewing.decisions),
+            elapsed=elapsed(),
         )
-    except TripError as trip:
-        return trip.event(elapsed())
-    except ModelError as error:
-        return failed(error)
-    return ReviewedInput(
-        answer=reviewing.answer,
-        output=reviewing.output,
-        decisions=tuple(reviewing.decisions),
-        elapsed=elapsed(),
-    )

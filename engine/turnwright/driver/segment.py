@@ -1,9 +1,8 @@
 """A segment being driven: a claimed turn with its clock, its inbox, and what its driver needs besides."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -23,7 +22,7 @@ from turnwright.model.protocol import DELTAS, Delta, Model, ModelError, ModelRes
 from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
-from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, CallJudge, Values
+from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, Values
 from turnwright.tools.tool import Tool
 from turnwright.transcript.history import History
 from turnwright.transcript.request_builder import Conversation, settings_in
@@ -35,16 +34,10 @@ from turnwright_states import (
     AttemptFailedInput,
     AwaitPerson,
     Call,
-    CallModel,
-    CallSettledInput,
-    CallWaitingInput,
-    Cause,
-    CompactHistory,
     FailInput,
     IllegalInputError,
     Input,
     ModelRepliedInput,
-    RequestPreparedInput,
     State,
     Usage,
 )
@@ -53,49 +46,25 @@ from turnwright_states.inputs import StopInput, is_blank
 from turnwright_states.payload import thawed
 
 from .interruption import Interruption
+from .participants import Participants
 from .repetition import RepetitionGuard, repeats_itself
 from .reply_events import delta_event
-from .review import InputChecks, OutputChecks, Reviewing, Stage, TripError
+from .review import TripError
 
 if TYPE_CHECKING:
     from .typed_output import TypedOutput
-
-#: Returns what is dynamic in the requests of a step, or None if nothing is.
-Prepare = Callable[[CallModel], Awaitable[RequestPreparedInput | None]]
-#: Performs `CompactHistory`, and returns `CompactedInput` or `AttemptFailedInput`.
-Compaction = Callable[[CompactHistory], Awaitable[Input]]
-#: Drives the sub-agent of a started call of a segment until it has ended or waits for a person.
-Delegation = Callable[["Segment", Call], Awaitable[CallSettledInput | CallWaitingInput]]
-
-
-async def refuse_compaction(_: CompactHistory) -> Input:
-    """Fail: the model is called with the whole conversation."""
-    return AttemptFailedInput(cause=Cause.REJECTED, message="the agent has no `compaction` here")
 
 
 class Segment:
     """A turn being driven by this process: its journal, and what driving needs besides."""
 
-    #: Drives the turn's sub-agents. The driver sets it.
-    delegate: Delegation
+    #: Who acts in the turn besides its model and its tools. See `join`.
+    participants: Participants
     # Few turns have these, so they are the class's until they are set.
-    #: Asks what is dynamic in a step's requests, if anything is.
-    prepare: Prepare | None = None
-    #: The hooks and guardrails of tool calls, the guardrails of the prompt and of texts, and the `on_end` hooks.
-    judge: CallJudge | None = None
-    inputs: InputChecks | None = None
-    outputs: OutputChecks | None = None
-    #: Checks text that a person adds to the turn, of a kind. Raises `TripError` and `HookFailedError`.
-    check_added: Callable[[str, str], Awaitable[None]] | None = None
-    #: Checks what a fork changed, before anything of it runs.
-    check_first: Callable[[], Awaitable[None]] | None = None
-    on_end: Callable[[TurnResult], Awaitable[None]] | None = None
     #: The usage of a complete reply that is not fed before its guardrails have passed.
     unfed: Usage | None = None
     #: Notices a reply that repeats itself, from its first piece on.
     repetition: RepetitionGuard | None = None
-    #: The review of the last reply, if there was one: a further attempt continues where the last one failed.
-    reviewing: Reviewing | None = None
 
     def __init__(
         self,
@@ -141,12 +110,6 @@ class Segment:
         self.lacks_deps = ""
         #: The beginning of the turn that a person started: of this one, unless it is a sub-agent's.
         self.origin = journal.started
-        #: The checks of each reply of a step before anything of it runs.
-        self.stages: Sequence[Stage] = () if self.output is None else (self.output.review,)
-        #: Returns the input that compacts before the next request, if it is too long; None without a compaction.
-        self.oversized: Callable[[], Input | None] | None = None
-        #: Makes the conversation shorter.
-        self.compact: Compaction = refuse_compaction
         #: Seconds to wait before the next attempt.
         self.wait = 0.0
         #: The parsed arguments of the last reply's calls, in its order, until the calls run.
@@ -161,6 +124,16 @@ class Segment:
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
         self.interruption = Interruption(journal, setup, self)
+
+    def join(self, participants: Participants) -> None:
+        """Let these act in the turn, from its first action on."""
+        self.participants = participants
+        if participants.inputs is not None:
+            self.journal.admitted = set()
+        if participants.review is not None:
+            from turnwright.journal.held_events import HeldEvents  # noqa: PLC0415 (many turns review no replies)
+
+            self.journal.held = HeldEvents()
 
     def _typed_output(self, agent: Agent, model: Model) -> "TypedOutput | None":
         type_ = self.setup.output_of(agent)
@@ -214,6 +187,7 @@ class Segment:
     def batch_context(self) -> BatchContext:
         """Return the context of the batch that is about to run. A turn that waits for its model has none."""
         setup, turn, observer, interruption = self.setup, self.machine.turn, self.journal.observer, self.interruption
+        judge = self.participants.judge
         # The batch has the calls of the last reply, in its order. A batch from a resumed journal was not checked.
         checked = zip(turn.batch, self.checked, strict=False)
         batch = BatchContext(
@@ -225,13 +199,13 @@ class Segment:
             stopping=lambda: interruption.aborting,
             abort=interruption.signal,
             progress=self._publish_progress,
-            delegate=partial(self.delegate, self),
+            delegate=self.participants.settle,
             execute=None if observer is None else observer.execute,
             checked={call: values for call, values in checked if values is not None},
             cancel_grace=setup.cancel_grace,
             tool_timeout=turn.limits.tool_timeout,
-            judge=self.judge,
-            decided=NOTHING_DECIDED if self.judge is None else {},
+            judge=judge,
+            decided=NOTHING_DECIDED if judge is None else {},
             context=self.context,
         )
         self.checked = ()
@@ -453,12 +427,12 @@ class Segment:
 
     async def _admit(self, items: Sequence[InboxItem]) -> None:
         """Let input guardrails check the messages among the items, before they are fed."""
-        check, admitted = self.check_added, self.journal.admitted
-        if check is None or admitted is None:
+        inputs, admitted = self.participants.inputs, self.journal.admitted
+        if inputs is None or admitted is None:
             return
         for item, text in steers(items).items():
             if item not in admitted:
-                await check(text, "message")
+                await inputs.check_added(text, "message")
                 admitted.add(item)
 
     async def _answer(self, item: InboxItem) -> None:
@@ -481,10 +455,11 @@ class Segment:
         text = event.text
         if event.arguments is not None:
             text = "\n\n".join(filter(None, (text, json.dumps(thawed(event.arguments), ensure_ascii=False))))
-        if self.check_added is None or is_blank(text) or event.interrupt not in self.machine.turn.interrupts:
+        checks = self.participants.inputs
+        if checks is None or is_blank(text) or event.interrupt not in self.machine.turn.interrupts:
             return (event,)
         try:
-            await self.check_added(text, "answer")
+            await checks.check_added(text, "answer")
         except TripError as trip:
             return await self._withheld_answer(event, withheld_text(trip.guardrail), trip.event(self.elapsed()))
         except HookFailedError as error:

@@ -1,5 +1,6 @@
 """Plays the recorded decisions of hooks, guardrails, the output type and compaction, in place of the app's own code."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Never
 
@@ -8,7 +9,8 @@ import anyio.lowlevel
 from msgspec.structs import replace
 
 from turnwright.driver.hooking import SegmentHooks
-from turnwright.driver.review import Reviewing, TripError
+from turnwright.driver.participants import Participants
+from turnwright.driver.review import Review, Reviewing, TripError
 from turnwright.driver.segment import Segment
 from turnwright.errors import HookFailedError, Retry
 from turnwright.model.protocol import ModelError
@@ -43,18 +45,17 @@ class PlayedDecisions(SegmentHooks):
         self._recording = recording
         self._written = written
         self._segment: Segment | None = None
+        self._review = Review()
         #: The input that ends the turn while its calls run, as soon as it is driven again.
         self._ending: Decided | None = None
 
-    def install(self, segment: Segment) -> None:
-        """See `SegmentHooks.install`."""
-        self._segment = segment
-        segment.prepare = self._prepare
-        segment.oversized, segment.compact = self._oversized, self._compact
-        segment.stages = (self._review,)
-        segment.judge = _Judge(self._recording)
+    def participants(self, segment: Segment, others: Participants) -> Participants:
+        """See `SegmentHooks.participants`."""
+        self._segment, self._review = segment, Review(self._check)
         if self._ending is not None:
             segment.batch_context = self._end  # type: ignore[method-assign]  # the calls do not run again
+        judge = _Judge(self._recording)
+        return dataclasses.replace(others, prepare=self._prepare, compaction=self, review=self._review, judge=judge)
 
     def end(self) -> None:
         """Let the next driver end the turn in the midst of its calls, as recorded."""
@@ -62,10 +63,9 @@ class PlayedDecisions(SegmentHooks):
 
     def begin_reply(self, number: int) -> None:
         """Begin the model call of this number, from 0. Raises the trip of a guardrail that ended the turn there."""
-        segment = self._segment
-        if segment is None:
+        if self._segment is None:
             return
-        segment.stages = (self._review,) if number in self._recording.reviewed else ()
+        self._review.stages = (self._check,) if number in self._recording.reviewed else ()
         due = self._due()
         if isinstance(due, TrippedInput):
             raise _trip(due)
@@ -87,11 +87,13 @@ class PlayedDecisions(SegmentHooks):
             return None
         return replace(due, elapsed=self._elapsed())
 
-    def _oversized(self) -> Input | None:
+    def oversized(self) -> Input | None:
+        """See `Compaction.oversized`."""
         due = self._due()
         return replace(due, elapsed=self._elapsed()) if isinstance(due, OversizedInput) else None
 
-    async def _compact(self, _: CompactHistory) -> Input:
+    async def compact(self, _: CompactHistory) -> Input:
+        """See `Compaction.compact`."""
         due = self._due()
         match due:
             case CompactedInput() | AttemptFailedInput():
@@ -102,7 +104,7 @@ class PlayedDecisions(SegmentHooks):
                 await anyio.sleep_forever()
                 raise AssertionError
 
-    async def _review(self, reviewing: Reviewing) -> None:
+    async def _check(self, reviewing: Reviewing) -> None:
         due = self._due()
         match due:
             case ReviewedInput(refused=True, feedback=feedback):
