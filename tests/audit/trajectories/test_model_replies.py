@@ -8,10 +8,13 @@ from tests.audit.trajectories.reading import calls, read, recognized, results
 from tests.engine.model.chunks import chunk
 from tests.engine.model.provider_streams import PARIS, RAW, STREAMS, entry
 
+from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.text_buffer import MAX_CALLS
 from turnwright.model.protocol import ModelResponse
 from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.atif import StepMetrics, Trajectory
+
+Event = dict[str, Any]
 
 
 def assert_same_reply(run: Trajectory, reply: ModelResponse) -> None:
@@ -84,9 +87,97 @@ def test_result_of_a_call_with_a_long_id_belongs_to_the_call() -> None:
 
 
 def test_calls_beyond_the_limit_of_a_reply_count_as_unreadable() -> None:
-    message = {"role": "assistant", "tool_calls": [entry(None, f"call_{number}") for number in range(MAX_CALLS + 9)]}
+    message: Event = {
+        "role": "assistant",
+        "tool_calls": [entry(None, f"call_{number}") for number in range(MAX_CALLS + 9)],
+    }
     whole, streamed = json.dumps([message]).encode(), lines([chunk(message)])
     for data, lost in ((whole, 9), (streamed, 1)):
         [run] = read(data, "openai-chat")
         assert calls([run]).total() == MAX_CALLS
         assert measure(run, "f").lost_calls == lost
+
+
+def begin(index: Any, kind: str, **fields: Any) -> Event:  # noqa: ANN401 (any JSON)
+    return {"type": "content_block_start", "index": index, "content_block": {"type": kind, **fields}}
+
+
+def change(index: Any, **fields: Any) -> Event:  # noqa: ANN401 (any JSON)
+    return {"type": "content_block_delta", "index": index, "delta": fields}
+
+
+def stop(index: int) -> Event:
+    return {"type": "content_block_stop", "index": index}
+
+
+def end(reason: str, **usage: int) -> Event:
+    return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
+
+
+START: Event = {
+    "type": "message_start",
+    "message": {"id": "m", "type": "message", "role": "assistant", "model": "s", "usage": {"input_tokens": 5}},
+}
+STOP: Event = {"type": "message_stop"}
+MESSAGES: dict[str, list[Event]] = {
+    "zeros in the last usage": [START, end("end_turn", output_tokens=7), end("end_turn", output_tokens=0), STOP],
+    "cache": [START, end("end_turn", output_tokens=7, cache_read_input_tokens=3, cache_creation_input_tokens=2)],
+    "content in the first event": [
+        {"type": "message_start", "message": {**START["message"], "content": [{"type": "text", "text": "a"}]}},
+        end("end_turn"),
+    ],
+    "text that never began": [START, change(0, text="a"), change(1, thinking="b"), end("end_turn"), STOP],
+    "two texts": [
+        *(START, begin(0, "text", text=""), change(0, text="a"), stop(0)),
+        *(begin(1, "text", text="b"), stop(1), end("end_turn")),
+    ],
+    "arguments without an index": [
+        *(START, begin(0, "tool_use", id="c", name="look", input={})),
+        *(change(None, partial_json='{"n": '), change(None, partial_json="1}"), end("tool_use")),
+    ],
+    "arguments as an object": [
+        *(START, begin(0, "tool_use", id="c", name="look", input={})),
+        *(change(0, partial_json={"n": 1}), stop(0), end("tool_use")),
+    ],
+    "arguments in the first event": [START, begin(0, "tool_use", id="c", name="look", input={"n": 1}), end("tool_use")],
+    "call without arguments": [START, begin(0, "tool_use", id="c", name="look", input={}), stop(0), end("tool_use")],
+}
+
+
+@pytest.mark.parametrize("case", MESSAGES)
+def test_anthropic_stream_reads_as_the_client_reads_it(case: str) -> None:
+    data = lines(MESSAGES[case])
+    assert recognized(data) == "anthropic-messages"
+    [run] = read(data, "anthropic-messages")
+    stream = MessagesStream()
+    stream.feed(b"".join(b"data: " + line + b"\n\n" for line in data.splitlines()))
+    assert_same_reply(run, stream.reply())
+
+
+HOSTED: list[Event] = [
+    *(START, begin(0, "server_tool_use", id="s", name="web_search", input={})),
+    *(change(0, partial_json='{"query": "a"'), change(0, partial_json="}"), stop(0)),
+    *(begin(1, "web_search_tool_result", tool_use_id="s", content=[]), stop(1)),
+    *(begin(2, "tool_use", id="c", name="look", input={"n": 1}), stop(2), end("tool_use"), STOP),
+]
+
+
+def test_streamed_call_of_the_server_is_a_call_with_its_result() -> None:
+    [run] = read(lines(HOSTED), "anthropic-messages")
+    assert calls([run]) == {("web_search", '{"query": "a"}'): 1, ("look", '{"n": 1}'): 1}
+    assert results([run]) == 1
+
+
+@pytest.mark.parametrize("lost", [2, 3, 7])
+def test_call_of_a_damaged_anthropic_stream_counts_as_unreadable(lost: int) -> None:
+    data = [json.dumps(event).encode() for event in HOSTED]
+    data[lost] = b"{"
+    [run] = read(b"\n".join(data), "anthropic-messages")
+    assert not calls([run])
+    assert measure(run, "f").lost_calls == (2 if lost != 7 else 1)
+
+
+def test_call_of_an_interrupted_anthropic_stream_counts_as_unreadable() -> None:
+    [run] = read(lines(HOSTED[:3]), "anthropic-messages")
+    assert not calls([run])
+    assert measure(run, "f").lost_calls == 1

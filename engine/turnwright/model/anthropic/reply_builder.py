@@ -121,6 +121,11 @@ class MessageBuilder(Builder):
         """Whether a stop reason has come."""
         return bool(self._stop_reason)
 
+    @property
+    def hosted_blocks(self) -> list[Mapping[str, JsonValue] | None]:
+        """The calls and results of the provider's tools, in order; None for a call whose input is incomplete."""
+        return [block.hosted() for block in self._blocks if block.kind == OTHER]
+
     def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
         reason = self._stop_reason or (_PAUSED if self._pauses else "")

@@ -1,14 +1,22 @@
 """The messages of Anthropic's API, which several formats have: their types, and what a run has of them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
+from pydantic import JsonValue
+from typing_extensions import override
 
-from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics
+from turnwright.model.anthropic.block_order import answered_by, hosted_id
+from turnwright.model.anthropic.reply_builder import MessageBuilder
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright_audit.trajectories.atif import ResultStatus
 from turnwright_audit.trajectories.readers.chat_messages import named_by_hash
+from turnwright_audit.trajectories.readers.model_replies import UNREADABLE_CALL, RecordedReply
+from turnwright_audit.trajectories.shapes import Shape
 
 #: The words in which Claude Code denies a call, or says that it was canceled.
 _DENIED: Final = re.compile(
@@ -19,33 +27,15 @@ _CANCELED: Final = re.compile(r"\[Request interrupted by user|(?:<tool_use_error
 _LOOKED_AT: Final = 400
 #: The types of calls: of the program's tools, of the server's, and of its MCP servers.
 CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+#: The endings of the types of their results.
+RESULTS: Final = ("tool_result", "_tool_result")
+#: The blocks that the client reads. A block without a type is one of these.
+_READ: Final = frozenset({*CALLS, "", "text", "thinking", "redacted_thinking"})
 #: Texts that Claude Code adds in the user's role.
 INTERRUPTED: Final = "[Request interrupted by user"
 _NOTICE: Final = re.compile(
     r"\[Request interrupted by user[^\]\n]*\]|<system-reminder>.*?</system-reminder>", re.DOTALL
 )
-
-
-class Usage(Struct):
-    """The tokens of one response. The input has neither what was read from the cache nor what was written to it."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-
-    def metrics(self, cost: float | None = None) -> StepMetrics | None:
-        """Return the usage as a step has it; None if it has no numbers."""
-        given = (self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens)
-        known = [number for number in given if number is not None]
-        if not known and self.output_tokens is None and cost is None:
-            return None
-        return StepMetrics(
-            prompt_tokens=sum(known) if known else None,
-            completion_tokens=self.output_tokens,
-            cached_tokens=self.cache_read_input_tokens,
-            cost_usd=cost,
-        )
 
 
 class Block(Struct):
@@ -74,7 +64,61 @@ class Message(Struct):
     model: str | None = None
     content: Content = None
     stop_reason: str | None = None
-    usage: Usage | None = None
+    usage: Any = None
+
+
+_BLOCK: Final = Shape(Block)
+
+
+class MessageReplyBuilder(MessageBuilder):
+    """Builds a reply whose calls include those of the tools that the provider runs, as far as they can be read."""
+
+    @override
+    def reply(self) -> ModelResponse:
+        reply = super().reply()
+        calls = [_hosted_call(block) for block in self.hosted_blocks if block is None or hosted_id(block)]
+        return replace(reply, calls=(*calls, *reply.calls))
+
+    def results(self) -> list[Block]:
+        """Return the results of the tools that the provider runs."""
+        blocks = [block for block in self.hosted_blocks if block is not None and answered_by(block)]
+        return [result for block in blocks if (result := _BLOCK.convert(block)) is not None]
+
+
+def _hosted_call(block: Mapping[str, JsonValue] | None) -> ResponseToolCall:
+    if block is None:
+        return UNREADABLE_CALL
+    name, arguments = block.get("name"), block.get("input")
+    return ResponseToolCall(
+        name=name if isinstance(name, str) else "",
+        arguments=arguments if isinstance(arguments, dict) else None,
+        raw="" if isinstance(arguments, dict) else str(arguments or ""),
+        id=hosted_id(block),
+    )
+
+
+def read_message(message: Message) -> RecordedReply[MessageReplyBuilder]:
+    """Decode a message of the model that was recorded whole."""
+    recorded = RecordedReply(MessageReplyBuilder)
+    recorded.add({"type": "message", **fields_of(message)})
+    return recorded
+
+
+def fields_of(message: Message) -> dict[str, Any]:
+    """Return the fields of a message of the model as the client reads them."""
+    return {
+        "id": message.id,
+        "model": message.model,
+        "content": list(map(_readable_block, blocks_of(message.content))),
+        "stop_reason": message.stop_reason,
+        "usage": message.usage,
+    }
+
+
+def _readable_block(block: Block) -> dict[str, Any]:
+    if block.type in _READ or block.type.endswith(RESULTS):
+        return asdict(block)
+    return {"type": "text", "text": text_of([block])}
 
 
 def blocks_of(content: Content) -> list[Block]:

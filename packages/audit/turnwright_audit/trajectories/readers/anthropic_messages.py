@@ -5,7 +5,7 @@ is each line of a file of JSON lines. Messages or responses of their own in each
 the events of streams. Results of bashkit's evaluation, each with a `trace` and a `score`, are among them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -18,14 +18,31 @@ from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .anthropic_blocks import CALLS, Block, Content, Message, blocks_of, is_notice, result_text, status_of, text_of
-from .anthropic_stream import BEGUN, EVENTS, Delta, StreamedReply
+from .anthropic_blocks import (
+    CALLS,
+    RESULTS,
+    Block,
+    Content,
+    Message,
+    MessageReplyBuilder,
+    blocks_of,
+    fields_of,
+    is_notice,
+    read_message,
+    result_text,
+    status_of,
+    text_of,
+)
 from .joined import Joined
+from .model_replies import RecordedReply, StreamedReply, add_reply
 
 NAME: Final = "anthropic-messages"
+_BEGUN: Final = "message_start"
+_EVENTS: Final = frozenset(
+    {_BEGUN, "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"}
+)
 _LISTS: Final = ("messages", "results")
 _NESTED: Final = ("request", "params", "body", "trace", "response", "result", "message")
-_RESULTS: Final = ("tool_result", "_tool_result")
 #: The marks of these messages alone: types of blocks, a role, and reasons to stop.
 _BLOCKS: Final = frozenset({*CALLS, "tool_result", "thinking", "redacted_thinking"})
 _STOPS: Final = frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal"})
@@ -85,10 +102,10 @@ class Record(Message):
     """A message, a record of a conversation, or an event of a stream."""
 
     type: str = ""
-    index: int = 0
+    index: Any = None
     message: Message | None = None
-    content_block: Block | None = None
-    delta: Delta | None = None
+    content_block: Any = None
+    delta: Any = None
     system: Content = None
     messages: list[Message] | None = None
     request: Request | None = None
@@ -128,11 +145,11 @@ def _uses(value: _Found) -> Iterator[bool]:
             yield from map(_says_something, record)
         elif record.messages is not None:
             yield from map(_says_something, record.messages)
-        elif record.role and record.type not in EVENTS:
+        elif record.role and record.type not in _EVENTS:
             yield _says_something(record)
         else:
             around = (record.request, record.params, record.body, record.response, record.result, record.error)
-            yield record.type in EVENTS or any(one is not None for one in (record.results, *around))
+            yield record.type in _EVENTS or any(one is not None for one in (record.results, *around))
 
 
 def _says_something(message: Message) -> bool:
@@ -162,34 +179,30 @@ class _Chat:
         """Add a message. What stands beside results of calls in it is not a message of the user."""
         blocks = blocks_of(message.content)
         if message.role == "assistant":
-            self._reply(message, blocks)
+            self.reply(read_message(message))
+            self._results(block for block in blocks if block.type == "tool_result")
             return
-        text = text_of(block for block in blocks if not block.type.endswith(_RESULTS))
-        answered = self._results(blocks)
-        if text or not answered:
-            of_program = answered or message.role == "system" or is_notice(text)
+        text = text_of(block for block in blocks if not block.type.endswith(RESULTS))
+        has_results = self._results(block for block in blocks if block.type.endswith(RESULTS))
+        if text or not has_results:
+            of_program = has_results or message.role == "system" or is_notice(text)
             (self.run.system if of_program else self.run.user)(text)
 
-    def _reply(self, message: Message, blocks: list[Block]) -> None:
-        step = self.run.reply(
-            text_of(block for block in blocks if not block.type.endswith(_RESULTS)),
-            model=message.model,
-            reasoning="\n".join(block.thinking for block in blocks if block.thinking),
-            metrics=message.usage.metrics() if message.usage else None,
-            stop_reason=message.stop_reason,
-        )
-        self.ending = message.stop_reason
-        for block in blocks:
-            if block.type in CALLS and block.name:
-                self.run.call(block.id, block.name, block.input, step=step)
-        self._results(blocks)
+    def reply(self, recorded: RecordedReply[MessageReplyBuilder]) -> None:
+        """Add a reply, with the results of the tools that the provider runs."""
+        reply = recorded.reply()
+        self.ending = reply.finish_reason
+        add_reply(self.run, reply)
+        self._results(recorded.builder.results())
 
-    def _results(self, blocks: list[Block]) -> bool:
-        found = [block for block in blocks if block.type.endswith(_RESULTS)]
-        for block in found:
+    def _results(self, results: Iterable[Block]) -> bool:
+        """Add results of calls; False if there are none."""
+        has_results = False
+        for block in results:
             text = result_text(block.content)
             self.run.result(block.tool_use_id, text, status=status_of(block, text))
-        return bool(found)
+            has_results = True
+        return has_results
 
 
 class _Reader:
@@ -199,7 +212,7 @@ class _Reader:
         self._own: _Chat | None = None
         self._logged: Joined[_Chat] = Joined()
         self._chats: list[_Chat] = []
-        self._streamed: StreamedReply | None = None
+        self._streamed: StreamedReply[MessageReplyBuilder] | None = None
         #: The number of lines so far that could not be read.
         self.lost = 0
         self._number = 0
@@ -213,10 +226,10 @@ class _Reader:
             elif record.results is not None:
                 for result in record.results:
                     yield from _evaluated(result, record.model)
-            elif record.type in EVENTS:
+            elif record.type in _EVENTS:
                 self._event(record)
             elif record.role:
-                self._say(record)
+                self._own_chat(record.model).add(record)
             elif record.request or record.params or record.body or record.response or record.result or record.error:
                 self._log(record)
             else:
@@ -229,32 +242,26 @@ class _Reader:
             if chat.run.steps:
                 yield chat.run.finish(ending=chat.ending)
 
-    def _say(self, message: Message) -> None:
-        if self._own is None:
-            self._own = self._new(message.model, None)
-        self._own.add(message)
+    def _own_chat(self, model: str | None) -> _Chat:
+        self._own = self._own or self._new(model, None)
+        return self._own
 
     def _event(self, event: Record) -> None:
-        if event.type == BEGUN:
+        if event.type == _BEGUN:
             self._end_stream()
-            self._streamed = StreamedReply(event.message or Message(), self.lost)
-            return
-        if self._streamed is None:
-            return
-        self._streamed.damaged = self._streamed.damaged or self.lost != self._streamed.lost
+            self._streamed = StreamedReply(MessageReplyBuilder, self.lost)
+        if self._streamed is not None:
+            fields = {name: getattr(event, name) for name in ("type", "index", "content_block", "delta", "usage")}
+            message = None if event.message is None else fields_of(event.message)
+            self._streamed.add_event({**fields, "message": message}, self.lost)
         if event.type == "message_stop":
             self._end_stream()
-        elif event.content_block is not None:
-            self._streamed.block(event.index, event.content_block)
-        elif event.type == "message_delta":
-            self._streamed.end(event.delta or Delta(), event.usage)
-        elif event.delta is not None:
-            self._streamed.delta(event.index, event.delta)
 
     def _end_stream(self) -> None:
-        reply, self._streamed = self._streamed, None
-        if reply is not None:
-            self._say(reply.message())
+        streamed, self._streamed = self._streamed, None
+        if streamed is not None:
+            response = streamed.reply().response
+            self._own_chat(response.model if response else None).reply(streamed)
 
     def _new(self, model: str | None, name: str | None, system: Content = None) -> _Chat:
         chat = _Chat(model, name, system)
@@ -335,7 +342,7 @@ def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
 
 def _begins_stream(event: Mapping[str, JsonValue]) -> bool:
     message = event.get("message")
-    return event.get("type") == BEGUN and isinstance(message, Mapping) and message.get("type") == "message"
+    return event.get("type") == _BEGUN and isinstance(message, Mapping) and message.get("type") == "message"
 
 
 def _is_one(message: Mapping[str, JsonValue]) -> bool:

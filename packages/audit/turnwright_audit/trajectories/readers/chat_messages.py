@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from turnwright.model.http.text_buffer import MAX_CALLS
 from turnwright.model.openai_chat.reply_builder import ReplyBuilder
-from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright.model.protocol import ModelResponse
 from turnwright_audit.trajectories.atif import StepMetrics, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 
-from .model_replies import add_reply, metrics_of, read_reply
+from .model_replies import UNREADABLE_CALL, add_reply, metrics_of, read_reply
 
 Content = str | list[Any] | dict[str, Any] | None
 #: The types of the parts that the client reads in a reply. A part without a type is a text.
@@ -99,7 +99,7 @@ def read_chat_reply(message: Message, response: Mapping[str, Any] | None = None,
     named_calls = named_calls[:MAX_CALLS]
     choice = {"message": {**fields, "tool_calls": named_calls}, "finish_reason": stop}
     reply = read_reply(ReplyBuilder, {**(response or {}), "choices": [choice]})
-    unreadable_calls = [ResponseToolCall(name="", arguments=None)] * (len(calls) - len(named_calls))
+    unreadable_calls = [UNREADABLE_CALL] * (len(calls) - len(named_calls))
     return replace(reply, calls=(*reply.calls, *unreadable_calls))
 
 

@@ -13,9 +13,11 @@ import msgspec
 from msgspec import Struct, field
 from pydantic import JsonValue
 
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright_audit.trajectories.atif import (
     FinalMetrics,
     StepExtra,
+    StepMetrics,
     StepNotes,
     SubagentRef,
     Trajectory,
@@ -23,16 +25,17 @@ from turnwright_audit.trajectories.atif import (
 )
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.readers.anthropic_blocks import (
-    CALLS,
     INTERRUPTED,
     Block,
     Message,
     blocks_of,
     is_notice,
+    read_message,
     result_text,
     status_of,
     text_of,
 )
+from turnwright_audit.trajectories.readers.model_replies import add_call, metrics_of
 from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 
@@ -233,10 +236,10 @@ class _Session:
 
     def _reply(self, thread: "_Thread", record: _Record, message: Message) -> None:
         self._ending = None
-        for block in thread.reply(record, message):
-            prompt = block.input.get("prompt") if isinstance(block.input, dict) else None
-            if block.name in _SUBAGENT_TOOLS and block.id and isinstance(prompt, str):
-                self._prompts[prompt] = block.id
+        for call in thread.reply(record, message):
+            prompt = (call.arguments or {}).get("prompt")
+            if call.name in _SUBAGENT_TOOLS and call.id and isinstance(prompt, str):
+                self._prompts[prompt] = call.id
 
     def _user(self, thread: "_Thread", record: _Record, message: Message) -> None:
         blocks = blocks_of(message.content)
@@ -338,7 +341,7 @@ class _Thread:
         elif record.subtype in ("local_command", "task_notification"):
             self.command = None
 
-    def reply(self, record: _Record, message: Message) -> Iterator[Block]:
+    def reply(self, record: _Record, message: Message) -> Iterator[ResponseToolCall]:
         """Add a record of a reply, and yield its new calls. A reply has one record for each of its blocks."""
         if record.streamed_session is not None and not self.run.steps:
             self.run.user("")  # a stream does not repeat the prompt
@@ -347,32 +350,33 @@ class _Thread:
             self.run.user(
                 text_of(blocks_of(command.message.content if command.message else None)), at=command.timestamp
             )
-        blocks = blocks_of(message.content)
-        text = text_of(block for block in blocks if block.type == "text")
+        recorded = read_message(message)
+        reply = recorded.reply()
         if message.model == _SYNTHETIC or record.is_api_error_message:
-            self.run.system(text, at=record.timestamp, error=record.is_api_error_message)
+            self.run.system(reply.text, at=record.timestamp, error=record.is_api_error_message)
             self.ending = "api_error" if record.is_api_error_message else None
             return
-        step = self._step(record, message)
-        thinking = "\n".join(block.thinking for block in blocks if block.thinking)
-        step.message = "\n".join(part for part in (step.message, text) if isinstance(part, str) and part)
-        step.reasoning_content = "\n".join(part for part in (step.reasoning_content, thinking) if part) or None
-        for block in blocks:
-            if block.type in CALLS and block.name and block.id not in self._calls:
-                call = self.run.call(block.id, block.name, block.input, step=step)
-                self._calls.add(block.id or call.tool_call_id)
-                yield block
-            elif block.type.endswith("_tool_result"):  # of a tool that the server runs
-                self.result(block, record.timestamp, None)
+        step = self._step(record, message, reply)
+        step.message = "\n".join(part for part in (step.message, reply.text) if isinstance(part, str) and part)
+        step.reasoning_content = "\n".join(part for part in (step.reasoning_content, reply.reasoning) if part) or None
+        for call in reply.calls:
+            if not call.id or call.id not in self._calls:
+                self._calls.add(call.id)
+                add_call(self.run, step, call)
+                yield call
+        for block in recorded.builder.results():  # of tools that the server runs
+            self.result(block, record.timestamp, None)
 
-    def _step(self, record: _Record, message: Message) -> TrajectoryStep:
+    def _step(self, record: _Record, message: Message, reply: ModelResponse) -> TrajectoryStep:
         """Return the step of a reply, with the usage of its latest record."""
         key = message.id or record.request_id or record.uuid or ""
         step = self._replies.get(key) if key else None
         if step is None:
             step = self._replies[key] = self.run.reply(at=record.timestamp, model=message.model)
-        metrics = message.usage.metrics(record.cost) if message.usage else None
-        step.metrics = metrics or step.metrics
+        step.metrics = metrics_of(reply) or step.metrics
+        if record.cost is not None:
+            step.metrics = step.metrics or StepMetrics()
+            step.metrics.cost_usd = record.cost
         self.ending = message.stop_reason
         if message.stop_reason:
             step.extra = StepExtra(turnwright=StepNotes(stop_reason=message.stop_reason))

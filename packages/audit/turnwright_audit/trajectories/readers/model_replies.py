@@ -4,9 +4,10 @@ The builders read what a server sends. What only a recording does, such as lost 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from turnwright.model.http.reply_builder import Builder
 from turnwright.model.http.text_buffer import TooLargeError
@@ -15,52 +16,66 @@ from turnwright_audit.trajectories.atif import StepExtra, StepMetrics, StepNotes
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.source import WHOLE
 
+B = TypeVar("B", bound=Builder)
 #: A call that counts as unreadable, since it has no name.
-_UNREADABLE: Final = ResponseToolCall(name="", arguments=None)
+UNREADABLE_CALL: Final = ResponseToolCall(name="", arguments=None)
 
 
-class StreamedReply:
-    """A reply in the making, from the events of a recorded stream.
+class RecordedReply(Generic[B]):
+    """A reply that the builder of a client puts together. A reply of a recording may be longer than a client takes."""
+
+    def __init__(self, builder: type[B]) -> None:
+        self.builder = builder(max_reply=WHOLE, max_arguments=WHOLE)
+        self._is_too_large = False
+
+    def add(self, value: Mapping[str, Any]) -> None:
+        """Add an event, or a whole reply."""
+        try:
+            self.builder.add(value)
+        except (TooLargeError, RecursionError):
+            self._is_too_large = True
+
+    def reply(self) -> ModelResponse:
+        """Return the reply so far. Of one that is too large, or nested too deep, a call is unreadable."""
+        reply = self.builder.reply()
+        return replace(reply, calls=(*reply.calls, UNREADABLE_CALL)) if self._is_too_large else reply
+
+
+class StreamedReply(RecordedReply[B]):
+    """A reply from the events of a recorded stream.
 
     `lost_lines` is the number of lines before it that could not be read.
     """
 
-    def __init__(self, builder: type[Builder], lost_lines: int) -> None:
-        self._builder = _new(builder)
+    def __init__(self, builder: type[B], lost_lines: int) -> None:
+        super().__init__(builder)
         self._lost_lines = lost_lines
         self._is_damaged = False
-        self._is_too_large = False
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether its finish reason has come."""
-        return self._builder.finished
-
-    def add(self, event: Mapping[str, Any], lost_lines: int) -> None:
+    def add_event(self, event: Mapping[str, Any], lost_lines: int) -> None:
         """Add an event. The reply is damaged if a line was lost since it began."""
         self._is_damaged = self._is_damaged or lost_lines != self._lost_lines
-        self._is_too_large = self._is_too_large or not _add(self._builder, event)
+        self.add(event)
 
+    @override
     def reply(self) -> ModelResponse:
-        """Return the reply so far. Calls that may have lost a part of their arguments have no name."""
-        reply = self._builder.reply()
-        calls = [call if self._is_readable(call) else replace(call, name="") for call in reply.calls]
-        return replace(reply, calls=(*calls, *([_UNREADABLE] if self._is_too_large else ())))
+        """Return the reply so far. Calls that may have lost a part of their arguments are unreadable."""
+        reply = super().reply()
+        return replace(reply, calls=tuple(call if self._is_readable(call) else UNREADABLE_CALL for call in reply.calls))
 
     def _is_readable(self, call: ResponseToolCall) -> bool:
-        return not self._is_damaged and (self.is_finished or not (call.arguments is None or call.is_blank))
+        return not self._is_damaged and (self.builder.finished or not (call.arguments is None or call.is_blank))
 
 
 def read_reply(builder: type[Builder], value: Mapping[str, Any]) -> ModelResponse:
     """Return a reply that was recorded whole."""
-    building = _new(builder)
-    is_complete = _add(building, value)
-    reply = building.reply()
-    return reply if is_complete else replace(reply, calls=(*reply.calls, _UNREADABLE))
+    recorded = RecordedReply(builder)
+    recorded.add(value)
+    return recorded.reply()
 
 
 def add_reply(run: RunBuilder, reply: ModelResponse, *, at: str | None = None) -> TrajectoryStep:
-    """Add a reply to a run. Calls without a name count as unreadable."""
+    """Add a reply to a run."""
     step = run.reply(
         reply.text,
         at=at,
@@ -70,12 +85,17 @@ def add_reply(run: RunBuilder, reply: ModelResponse, *, at: str | None = None) -
         stop_reason=reply.finish_reason,
     )
     for call in reply.calls:
-        if call.name:
-            arguments = call.raw if call.arguments is None else dict(call.arguments)
-            run.call(call.id or None, call.name, arguments, step=step)
-        else:
-            count_unreadable_call(step)
+        add_call(run, step, call)
     return step
+
+
+def add_call(run: RunBuilder, step: TrajectoryStep, call: ResponseToolCall) -> None:
+    """Add a call to a reply. One without a name counts as unreadable."""
+    if call.name:
+        arguments = call.raw if call.arguments is None else dict(call.arguments)
+        run.call(call.id or None, call.name, arguments, step=step)
+    else:
+        count_unreadable_call(step)
 
 
 def count_unreadable_call(step: TrajectoryStep) -> None:
@@ -96,16 +116,3 @@ def metrics_of(reply: ModelResponse) -> StepMetrics | None:
         cached_tokens=reply.usage.cached_tokens if reports_cached else None,
         cost_usd=reply.usage.cost or None,
     )
-
-
-def _new(builder: type[Builder]) -> Builder:
-    return builder(max_reply=WHOLE, max_arguments=WHOLE)
-
-
-def _add(builder: Builder, value: Mapping[str, Any]) -> bool:
-    """Add an event, or a whole reply; False if it is too large, or nested too deep."""
-    try:
-        builder.add(value)
-    except (TooLargeError, RecursionError):
-        return False
-    return True

@@ -162,7 +162,7 @@ class _Reader:
         self._own: Chat | None = None
         self._logged: Joined[Chat] = Joined()
         self._chats: list[Chat] = []
-        self._streamed: StreamedReply | None = None
+        self._streamed: StreamedReply[ReplyBuilder] | None = None
         self._chunk_id: str | None = None
         #: The number of lines so far that could not be read.
         self.lost = 0
@@ -200,12 +200,12 @@ class _Reader:
         """Add a chunk. Some servers give the chunks of one reply several ids, or none."""
         reply, has_role = self._streamed, any(_has_role(choice) for choice in chunk.choices or ())
         is_another = chunk.id and self._chunk_id not in (None, chunk.id)
-        if reply is None or (is_another and (reply.is_finished or has_role)):
+        if reply is None or (is_another and (reply.builder.finished or has_role)):
             self._end_stream()
             reply = self._streamed = StreamedReply(ReplyBuilder, self.lost)
         self._chunk_id = chunk.id or self._chunk_id
         fields = {name: getattr(chunk, name) for name in ("id", "model", "choices", "usage", "x_groq")}
-        reply.add(fields, self.lost)
+        reply.add_event(fields, self.lost)
 
     def _ends_stream(self, record: Record) -> bool:
         """Whether it is the whole reply that some servers send behind the chunks of it."""
