@@ -113,7 +113,7 @@ async def abort(engine: Engine, stubborn: Stubborn, **_: object) -> TurnResult:
     return await engine.get(turn_id)
 
 
-async def test_its_own_time_out_settles_the_call(caplog: pytest.LogCaptureFixture) -> None:
+async def test_timeout_of_a_tool_ignoring_cancellation_settles_the_call(caplog: pytest.LogCaptureFixture) -> None:
     stubborn = Stubborn()
     engine, heard = staged(stubborn.tool(timeout=0.01))
     with anyio.fail_after(5):
@@ -132,7 +132,7 @@ async def test_its_own_time_out_settles_the_call(caplog: pytest.LogCaptureFixtur
     )
 
 
-async def test_an_abort_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_abort_ends_the_turn_of_a_tool_ignoring_cancellation(caplog: pytest.LogCaptureFixture) -> None:
     stubborn = Stubborn()
     engine, heard = staged(stubborn.tool(), note, calls=["stubborn", "note"])
     with anyio.fail_after(5):
@@ -146,7 +146,7 @@ async def test_an_abort_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
     assert len([record for record in caplog.records if record.name == LOGGER]) == 1
 
 
-async def test_the_deadline_of_the_turn_ends_it() -> None:
+async def test_deadline_ends_the_turn_of_a_tool_ignoring_cancellation() -> None:
     stubborn = Stubborn()
     engine, _ = staged(stubborn.tool(), limits=Limits(seconds=0.05))
     with anyio.fail_after(5):
@@ -155,7 +155,7 @@ async def test_the_deadline_of_the_turn_ends_it() -> None:
     await stubborn.let_go()
 
 
-async def test_a_task_that_is_cancelled_lets_go_of_the_turn() -> None:
+async def test_cancelled_task_lets_go_of_the_turn() -> None:
     """As a server does that stops: the engine closes, and another process may take the turn up."""
     stubborn = Stubborn()
     async with staged(stubborn.tool())[0] as engine:
@@ -168,7 +168,7 @@ async def test_a_task_that_is_cancelled_lets_go_of_the_turn() -> None:
     await stubborn.let_go()
 
 
-async def test_it_is_not_cancelled_any_more() -> None:
+async def test_abandoned_tool_is_not_cancelled_again() -> None:
     """A tool that continues is left alone: a cancellation in each round of the loop would keep the program busy."""
     stubborn = Stubborn()
     engine, _ = staged(stubborn.tool(timeout=0.01))
@@ -180,7 +180,7 @@ async def test_it_is_not_cancelled_any_more() -> None:
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 1}, {"sequential": True}, {}])
-async def test_the_calls_behind_it_run(options: dict[str, bool]) -> None:
+async def test_calls_behind_an_abandoned_tool_run(options: dict[str, bool]) -> None:
     """It gives back its place in the batch, and that among the calls of its tool."""
     stubborn = Stubborn()
     engine, _ = staged(
@@ -192,7 +192,7 @@ async def test_the_calls_behind_it_run(options: dict[str, bool]) -> None:
     await stubborn.let_go()
 
 
-async def test_what_it_tidies_up_within_the_grace_is_waited_for() -> None:
+async def test_cleanup_within_the_grace_is_waited_for() -> None:
     tidied: list[str] = []
 
     @tool(timeout=0.01)
@@ -213,7 +213,7 @@ async def test_what_it_tidies_up_within_the_grace_is_waited_for() -> None:
 
 @pytest.mark.parametrize("swallows", [asyncio.CancelledError, BaseException])
 @pytest.mark.parametrize("ending", ["time-out", "abort", "cancelled"])
-def test_a_loop_closes_without_waiting_for_it(
+def test_loop_closes_without_waiting_for_an_abandoned_tool(
     ending: str, swallows: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     """No message says that a task was destroyed, or that a coroutine ignored its end."""
@@ -242,7 +242,7 @@ def test_a_loop_closes_without_waiting_for_it(
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
-async def test_a_tool_that_ends_when_it_is_canceled_is_not_abandoned_later(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_ending_on_cancellation_is_never_reported_as_abandoned(caplog: pytest.LogCaptureFixture) -> None:
     """A server's event loop continues after the turn: nothing is said of the tool once the grace is over."""
     began = anyio.Event()
 
@@ -285,7 +285,7 @@ async def test_an_approval_check_is_abandoned_as_a_tool_is(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("stop", ["abort", "deadline"])
-async def test_a_turn_ends_though_an_approval_check_ignores_it(stop: str) -> None:
+async def test_turn_ends_despite_a_stubborn_approval_check(stop: str) -> None:
     stubborn = Stubborn()
     limits = Limits(seconds=0.05) if stop == "deadline" else None
     engine, _ = staged(stubborn.checked_tool(), limits=limits)
@@ -309,7 +309,7 @@ async def in_a_gathering(stubborn: Stubborn) -> None:
 
 
 @pytest.mark.parametrize("work", [in_a_task_group, in_a_gathering])
-async def test_tasks_of_its_own_are_not_cancelled_any_more_either(
+async def test_tasks_of_an_abandoned_tool_are_not_cancelled_again(
     work: Callable[[Stubborn], Awaitable[None]],
 ) -> None:
     stubborn = Stubborn()
@@ -333,7 +333,7 @@ async def test_tasks_of_its_own_are_not_cancelled_any_more_either(
     await stubborn.let_go()
 
 
-def test_a_loop_closes_without_waiting_for_the_tasks_of_its_groups() -> None:
+def test_loop_closes_without_waiting_for_tasks_of_an_abandoned_tool() -> None:
     async def stubborn() -> None:
         while True:
             with suppress(asyncio.CancelledError):

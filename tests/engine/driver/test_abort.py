@@ -89,19 +89,19 @@ async def aborted(
     return turn
 
 
-async def test_during_a_stream_what_was_said_is_kept() -> None:
+async def test_abort_during_a_stream_keeps_the_partial_text() -> None:
     model = Hanging()
     turn = await aborted(Engine(model=model), AGENT, model.hangs)
     assert (turn.text, turn.steps, turn.path[-2]) == ("So far so good", 1, State.STREAM)
 
 
-async def test_during_the_one_call_in_text_too() -> None:
+async def test_abort_during_a_text_only_call_keeps_the_partial_text() -> None:
     model = Hanging()
     turn = await aborted(Engine(model=model, limits=Limits(steps=0)), AGENT, model.hangs)
     assert (turn.text, turn.steps, turn.path[-2]) == ("So far so good", 0, State.TEXT_ONLY)
 
 
-async def test_during_the_conclusion_the_limit_is_not_forgotten() -> None:
+async def test_abort_during_the_conclusion_keeps_the_limit_as_a_reason() -> None:
     """The abort wins; the reason that the conclusion carried is in `also_reached`, and its words are kept."""
     model = Hanging(asks_for(("note", {})))
     turn = await aborted(Engine(model=model, tools=[note], limits=Limits(steps=1)), AGENT, model.hangs)
@@ -109,13 +109,13 @@ async def test_during_the_conclusion_the_limit_is_not_forgotten() -> None:
     assert turn.text == "So far so good"
 
 
-async def test_while_it_waits_to_try_again() -> None:
+async def test_abort_during_the_wait_for_a_retry_ends_the_turn() -> None:
     model = Hanging(ModelError("busy", cause=Cause.OVERLOADED, retry_after=60))
     turn = await aborted(Engine(model=model, backoff=Backoff(initial=0)), AGENT, model.hangs)
     assert (turn.text, turn.path[-2]) == ("", State.STREAM)
 
 
-async def test_a_tool_that_is_about_to_finish_may() -> None:
+async def test_tool_finishing_within_the_grace_keeps_the_result() -> None:
     """Within the grace; its result is kept, and the model is not called again."""
     started = anyio.Event()
 
@@ -131,7 +131,7 @@ async def test_a_tool_that_is_about_to_finish_may() -> None:
     assert len(model.requests) == 1
 
 
-async def test_a_call_that_was_started_with_its_reply_runs_though_an_abort_comes_next() -> None:
+async def test_call_started_with_a_reply_runs_despite_the_next_abort() -> None:
     """Between its start and its work nothing may come: its outcome would be lost."""
     aborts: list[asyncio.Task[None]] = []
 
@@ -144,7 +144,7 @@ async def test_a_call_that_was_started_with_its_reply_runs_though_an_abort_comes
     assert (turn.outcome, results(turn)) == (Outcome.ABORTED, [(CallStatus.OK, "noted 0")])
 
 
-async def test_a_tool_that_goes_on_is_stopped_and_its_siblings_results_are_kept() -> None:
+async def test_unending_tool_is_stopped_and_sibling_results_are_kept() -> None:
     started, cancelled = anyio.Event(), anyio.Event()
 
     @tool
@@ -187,7 +187,7 @@ async def test_no_call_starts_after_the_abort() -> None:
     assert turn.tool_calls == 1
 
 
-async def test_a_tool_may_abort_its_own_turn() -> None:
+async def test_tool_may_abort_the_running_turn() -> None:
     engines: list[Engine] = []
     ids: list[str] = []
 
@@ -217,7 +217,7 @@ async def test_aborting_twice_is_aborting_once() -> None:
     assert await engine.get(turn.id) == turn
 
 
-async def test_an_ended_turn_stays_as_it_ended() -> None:
+async def test_abort_of_an_ended_turn_changes_nothing() -> None:
     engine = Engine(model=ScriptedModel("Done."))
     turn = await engine.run(AGENT, "hi")
     await engine.abort(turn.id)
@@ -250,7 +250,7 @@ async def test_a_paused_turn_is_ended_at_once() -> None:
     assert not await engine.store.is_driven(turn.id)
 
 
-async def test_two_may_abort_a_paused_turn_at_once() -> None:
+async def test_two_simultaneous_aborts_of_a_paused_turn_are_fine() -> None:
     """Neither raises for being second."""
 
     class Slow(MemoryStore):
@@ -278,7 +278,7 @@ async def test_neither_tools_nor_model_are_needed_to_abort() -> None:
     assert (await bare.get(paused.id)).outcome is Outcome.ABORTED
 
 
-async def test_what_is_heard_of_an_abort_at_rest_is_what_the_journal_says() -> None:
+async def test_events_of_an_abort_at_rest_equal_the_journal() -> None:
     """The live event and the one that is read again are one."""
     heard: list[TurnEvent] = []
     asking = asks_for(("erase", {"path": "x"}), text="I would erase it.")
@@ -301,7 +301,7 @@ async def test_another_process_aborts_through_the_inbox(tmp_path: Path) -> None:
         assert turn.text == "So far so good"
 
 
-async def test_an_abort_that_nobody_took_in_survives_a_crash() -> None:
+async def test_unconsumed_abort_survives_a_crash() -> None:
     """And then it comes first: a started call is not run again, and no retry is spent (docs/rules.md#leases)."""
     ran: list[str] = []
 
@@ -326,7 +326,7 @@ async def test_an_abort_that_nobody_took_in_survives_a_crash() -> None:
     assert await memory.inbox(row.id) == []
 
 
-async def test_an_abort_is_consumed_with_its_own_fact_only() -> None:
+async def test_abort_is_consumed_only_with_the_fact_of_the_abort() -> None:
     """It comes while a reply is being finished; the reply is written, and then the process dies."""
     ids: list[str] = []
     memory = MemoryStore()
@@ -383,7 +383,7 @@ async def test_a_native_cancellation_is_not_swallowed_either() -> None:
     assert (await memory.turns())[0].owner is None
 
 
-async def test_a_tool_that_was_cancelled_is_settled_as_it_says_when_the_turn_goes_on() -> None:
+async def test_cancelled_tool_settles_as_unknown_when_the_turn_goes_on() -> None:
     """Its outcome is unknown, and the model receives that (docs/rules.md#recovery)."""
     started = anyio.Event()
 
@@ -425,7 +425,7 @@ async def test_a_direct_result_within_the_grace_of_an_abort_is_the_answer(second
     await engine.aclose()
 
 
-async def test_the_time_of_an_action_that_an_abort_cuts_off_counts() -> None:
+async def test_time_of_an_action_cut_off_by_an_abort_counts() -> None:
     model = ScriptedModel(asks_for(("rest", {})), "Done.")
 
     @tool

@@ -113,7 +113,7 @@ def staged(
 
 
 @pytest.mark.no_waiting(False)
-async def test_a_tool_in_a_thread_is_left_behind_and_its_late_result_is_not_taken() -> None:
+async def test_tool_in_a_thread_is_left_behind_and_the_late_result_dropped() -> None:
     """A thread cannot be stopped. No task waits for it."""
     started, go = anyio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -135,7 +135,7 @@ async def test_a_tool_in_a_thread_is_left_behind_and_its_late_result_is_not_take
     assert await engine.store.facts(turn.id) == facts
 
 
-async def test_a_tool_that_raises_when_it_is_stopped_is_aborted_all_the_same() -> None:
+async def test_tool_raising_when_stopped_is_still_aborted() -> None:
     started = anyio.Event()
 
     @tool
@@ -151,7 +151,7 @@ async def test_a_tool_that_raises_when_it_is_stopped_is_aborted_all_the_same() -
 
 
 @pytest.mark.parametrize("siblings", [0, 1])
-async def test_a_tool_that_comes_to_an_end_when_it_is_stopped_keeps_its_result(siblings: int) -> None:
+async def test_tool_finishing_when_stopped_keeps_the_result(siblings: int) -> None:
     """It was signaled to stop, did, and reports its progress: it has finished."""
     started = anyio.Event()
 
@@ -180,7 +180,7 @@ class Slow(MemoryStore):
 
 
 @pytest.mark.no_waiting(False)
-async def test_results_that_wait_to_be_written_are_kept() -> None:
+async def test_results_waiting_for_the_journal_are_kept() -> None:
     """Four calls finish at once, each append takes longer than the grace: all are recorded as finished."""
     begun, all_done, done = list[int](), anyio.Event(), list[int]()
     go = anyio.Event()
@@ -226,7 +226,7 @@ async def gives_itself_up(n: int = 0) -> str:
     return "never"
 
 
-async def test_a_call_whose_own_task_was_cancelled_does_not_hang_the_process() -> None:
+async def test_cancelled_task_of_a_call_does_not_hang_the_process() -> None:
     """Beside another call: the turn ends all the same."""
     store = Bounded(MemoryStore())
     engine, _, _ = staged(
@@ -236,7 +236,7 @@ async def test_a_call_whose_own_task_was_cancelled_does_not_hang_the_process() -
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_a_call_whose_own_task_was_cancelled_is_an_error_of_the_tool() -> None:
+async def test_cancelled_task_of_a_call_is_an_error_of_the_tool() -> None:
     """Alone in its batch: how a turn ends is never an exception, and nobody has canceled the driver."""
     engine, _, _ = staged(asks_for(("gives_itself_up", {})), "Done.", tools=[gives_itself_up])
     turn = await engine.run(AGENT, "hi")
@@ -246,7 +246,7 @@ async def test_a_call_whose_own_task_was_cancelled_is_an_error_of_the_tool() -> 
 # Hooks.
 
 
-async def test_during_the_hook_that_prepares_a_request() -> None:
+async def test_abort_during_a_history_processor_ends_the_turn() -> None:
     prepares = anyio.Event()
 
     async def prepare(messages: tuple[Message, ...]) -> Sequence[Message]:
@@ -261,7 +261,7 @@ async def test_during_the_hook_that_prepares_a_request() -> None:
     assert (turn.path[-2], model.requests) == (State.STREAM, [])
 
 
-async def test_during_a_synthesis_the_results_are_kept() -> None:
+async def test_abort_during_a_synthesis_keeps_the_results() -> None:
     begun = anyio.Event()
 
     async def synthesize(batch: tuple[FinishedCall, ...]) -> str:
@@ -300,7 +300,7 @@ class Hanging:
         await anyio.sleep_forever()
 
 
-async def test_another_engine_on_the_same_store_in_memory_is_heard_between_two_actions() -> None:
+async def test_abort_by_another_engine_on_a_memory_store_is_read_in_time() -> None:
     """It cannot poke a driver that it does not have; a store that other processes share is looked at meanwhile."""
     store, heard = MemoryStore(), list[TurnEvent]()
 
@@ -314,7 +314,7 @@ async def test_another_engine_on_the_same_store_in_memory_is_heard_between_two_a
     assert (turn.outcome, len(model.requests)) == (Outcome.ABORTED, 1)
 
 
-async def test_at_a_cap_the_carried_reason_and_all_that_it_carried_are_kept() -> None:
+async def test_abort_at_a_cap_keeps_the_carried_reasons() -> None:
     model, heard = Hanging(asks_for(("note", {}))), list[TurnEvent]()
     limits = Limits(steps=1, tool_calls=1)
     engine = Engine(model=model, tools=[note], limits=limits, on_event=[heard.append])
@@ -323,7 +323,7 @@ async def test_at_a_cap_the_carried_reason_and_all_that_it_carried_are_kept() ->
     assert turn.text == "So far"
 
 
-async def test_many_at_once_are_one() -> None:
+async def test_many_aborts_at_once_count_as_a_single_abort() -> None:
     model, heard = Hanging(), list[TurnEvent]()
     engine = Engine(model=model, on_event=[heard.append])
 
@@ -338,7 +338,7 @@ async def test_many_at_once_are_one() -> None:
 
 
 @pytest.mark.no_waiting(False)
-async def test_the_turn_of_a_driver_that_died_is_ended_by_whoever_aborts_it(tmp_path: Path) -> None:
+async def test_turn_of_a_dead_driver_is_ended_by_the_aborter(tmp_path: Path) -> None:
     """Neither its tools nor its model are there, and the call that was started is closed without being run."""
     dead = SqliteStore(tmp_path / "turns.db")
     started = anyio.Event()
@@ -421,7 +421,7 @@ class Interrupted(StoreWrapper):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_at_any_call_of_the_store_the_turn_ends_once(after: bool) -> None:
+async def test_abort_at_any_call_of_the_store_ends_the_turn_once(after: bool) -> None:
     """A turn with a batch, a pause, an answer and a second batch: wherever the abort comes, it ends, and rests nowhere.
 
     It comes from another engine, as from another process.
@@ -457,7 +457,7 @@ async def test_at_any_call_of_the_store_the_turn_ends_once(after: bool) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 8, 16, 32])
-async def test_together_with_an_answer_one_of_the_two_comes_first(steps: int) -> None:
+async def test_abort_and_answer_at_once_end_the_turn_in_either_order(steps: int) -> None:
     """The turn is aborted either way: before the approved call, or after it."""
     engine, heard, _ = staged(asks_for(("erase", {"path": "x"})), asks_for(("note", {})), "Done.")
     paused = await engine.run(AGENT, "hi")
@@ -568,7 +568,7 @@ async def test_a_cancellation_goes_through_and_the_turn_can_be_taken_up(
     assert replay(await memory.facts(row.id)).check.verdict is Verdict.HOLDS
 
 
-async def test_who_is_impatient_leaves_a_turn_that_can_be_taken_up_too() -> None:
+async def test_repeated_cancellation_leaves_a_resumable_turn() -> None:
     """Canceled again during the release, which takes a moment on a server.
 
     Otherwise the turn would stay this process's for ever, and nobody could resume or abort it.

@@ -105,7 +105,7 @@ SO_FAR = TextDelta("So far")
         ([CALLS, [SO_FAR, None]], ONE_STEP, "model_replied call_settled concluded"),
     ],
 )
-async def test_what_each_action_hands_back_has_the_time_when_it_was_done(
+async def test_fact_of_each_action_has_the_time_of_completion(
     lines: Sequence[Line], limits: Limits | None, kinds: str
 ) -> None:
     store = MemoryStore()
@@ -123,7 +123,7 @@ async def test_what_each_action_hands_back_has_the_time_when_it_was_done(
         ([CALLS, EMPTY, DONE], ONE_STEP, f.Concluded),
     ],
 )
-async def test_what_a_failed_call_used_is_in_the_journal(
+async def test_usage_of_a_failed_call_is_journaled(
     lines: Sequence[Line], limits: Limits | None, kind: type[f.ModelReplied | f.AttemptFailed | f.Concluded]
 ) -> None:
     store = MemoryStore()
@@ -132,12 +132,12 @@ async def test_what_a_failed_call_used_is_in_the_journal(
     assert found[0] == USED
 
 
-async def test_what_had_arrived_of_a_reply_when_it_was_filtered_is_its_text() -> None:
+async def test_text_of_a_filtered_reply_is_kept() -> None:
     turn = await engine([SO_FAR, *FILTERED]).run(AGENT, "Go.")
     assert (turn.reason, turn.text) == (EndReason.CONTENT_FILTER, "So far")
 
 
-async def test_a_stream_that_ends_without_a_reply_is_a_failed_attempt_that_names_the_model() -> None:
+async def test_stream_ending_without_a_reply_is_a_failed_attempt() -> None:
     store = MemoryStore()
     turn = await engine([SO_FAR], DONE, store=store).run(AGENT, "Go.")
     (failed,) = [fact for _, fact in await store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
@@ -159,13 +159,13 @@ async def test_a_stream_that_ends_without_a_reply_is_a_failed_attempt_that_names
         ),
     ],
 )
-async def test_a_model_that_yields_something_else_is_told_what_to_yield(item: ModelResponse, told: str) -> None:
+async def test_model_yielding_wrong_objects_is_told_the_right_objects(item: ModelResponse, told: str) -> None:
     async with Engine(model=Streams([item])) as engine:
         turn = await engine.run(AGENT, "hi")
     assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, f"TypeError: model streams: {told}")
 
 
-async def test_a_call_during_which_the_process_died_is_a_failed_attempt_that_says_so() -> None:
+async def test_call_during_a_process_death_is_a_failed_attempt() -> None:
     memory = MemoryStore()
     with suppress(StoreError):
         await engine(DONE, store=FaultyStore(memory, at=1)).run(AGENT, "Go.")
@@ -178,7 +178,7 @@ async def test_a_call_during_which_the_process_died_is_a_failed_attempt_that_say
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_a_reply_has_a_greatest_number_of_calls_and_one_with_more_is_refused_and_paid(more: int) -> None:
+async def test_reply_with_too_many_calls_is_refused_and_paid(more: int) -> None:
     store = MemoryStore()
     reply = ModelResponse(calls=(ResponseToolCall("look", {}),) * (MAX_CALLS_PER_REPLY + more), usage=USED)
     turn = await engine([reply], DONE, store=store).run(AGENT, "Go.")
@@ -188,9 +188,7 @@ async def test_a_reply_has_a_greatest_number_of_calls_and_one_with_more_is_refus
 
 
 @pytest.mark.parametrize(("tools", "said"), [((), "none"), ((look, rest), "look, rest")])
-async def test_the_result_of_a_call_without_a_tool_names_the_tools_and_the_start_of_a_long_name(
-    tools: Sequence[Tool], said: str
-) -> None:
+async def test_result_of_an_unknown_tool_lists_tools_and_cuts_a_long_name(tools: Sequence[Tool], said: str) -> None:
     store = MemoryStore()
     model = Streams([asks_for(("fly" * 100, {}))], DONE)
     turn = await Engine(model=model, tools=tools, store=store).run(AGENT, "Go.")
@@ -201,7 +199,7 @@ async def test_the_result_of_a_call_without_a_tool_names_the_tools_and_the_start
     assert len(before) < 150
 
 
-async def test_a_tool_with_code_of_its_own_cannot_change_the_arguments_in_the_journal() -> None:
+async def test_tool_with_custom_code_cannot_change_journaled_arguments() -> None:
     class Own(Tool):
         def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
             for one in (arguments, arguments["place"]):
@@ -220,6 +218,6 @@ async def test_a_tool_with_code_of_its_own_cannot_change_the_arguments_in_the_jo
     assert reply.calls[0].arguments == {"place": {"n": 1}}
 
 
-def test_a_turn_that_rests_has_no_action_to_perform() -> None:
+def test_halted_turn_has_no_action_to_perform() -> None:
     with pytest.raises(TypeError, match=r"^Halt is nothing to perform$"):
         perform(cast("Segment", None), Halt(Outcome.FINISHED, EndReason.ANSWERED))

@@ -50,7 +50,7 @@ async def test_the_journal_has_the_names_of_the_code_and_the_json_of_the_rest() 
     assert Agent.from_json(started.agent) == Agent(name="Clerk", steps=3)
 
 
-def test_a_resumed_agent_has_its_journals_json_and_the_registered_code() -> None:
+def test_resumed_agent_has_the_journaled_json_and_registered_code() -> None:
     journaled = coded(strict, instructions="Be brief.").to_journal(deps=False)
     registered = coded(lenient, instructions="Be verbose.", steps=9)
     setup = Dependencies(agents={"Clerk": registered})
@@ -65,7 +65,7 @@ def test_an_agent_of_another_name_supplies_nothing() -> None:
         Dependencies(agents={"Reader": other}).agent_of("t", journaled, other)
 
 
-async def test_a_turn_without_its_code_is_left_alone_and_resumed_with_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_without_the_needed_code_waits_and_is_resumed_with_code(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
     paused = await engine(store, asks_for(("sign", {}))).run(coded(), "hi")
     await engine(store).answer(paused.id, {"approval-1": True})
@@ -80,7 +80,7 @@ async def test_a_turn_without_its_code_is_left_alone_and_resumed_with_it(caplog:
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_an_agent_that_lost_its_code_is_refused_unless_it_says_so() -> None:
+async def test_agent_with_lost_code_is_refused_without_explicit_consent() -> None:
     journaled = coded().to_journal(deps=False)
     setup = Dependencies(agents={"Clerk": Agent(name="Clerk")})
     with pytest.raises(CannotRunError, match="it began with check of agent 'Clerk', which sets none here"):
@@ -89,7 +89,7 @@ async def test_an_agent_that_lost_its_code_is_refused_unless_it_says_so() -> Non
     assert setup.agent_of("t", journaled, dropped) == dropped
 
 
-async def test_no_answer_is_written_that_nobody_here_can_act_on() -> None:
+async def test_unusable_answer_is_not_written() -> None:
     store = MemoryStore()
     paused = await engine(store, asks_for(("sign", {}))).run(coded(), "hi")
     with pytest.raises(CannotRunError, match="not its check"):
@@ -97,7 +97,7 @@ async def test_no_answer_is_written_that_nobody_here_can_act_on() -> None:
     assert await store.inbox(paused.id) == []
 
 
-async def test_a_turn_is_resumed_with_the_agent_that_the_caller_gives() -> None:
+async def test_turn_is_resumed_with_the_agent_of_the_caller() -> None:
     store, agent = MemoryStore(), coded()
     paused = await engine(store, asks_for(("sign", {}))).run(agent, "hi")
     with pytest.raises(ConfigError, match=f"turn {paused.id} belongs to agent 'Clerk', not to 'Reader'"):
@@ -106,7 +106,7 @@ async def test_a_turn_is_resumed_with_the_agent_that_the_caller_gives() -> None:
     assert turn.output == "Done."
 
 
-async def test_a_subagent_is_resumed_with_the_code_of_its_tool() -> None:
+async def test_subagent_is_resumed_with_the_code_of_the_tool() -> None:
     store = MemoryStore()
     helper = agent_tool(coded(mode="subagent", description="signs"))
     lines = asks_for(("Clerk", {"prompt": "sign"})), asks_for(("sign", {})), "signed", "Done."

@@ -10,7 +10,7 @@ LOOK = Agent(name="look", description="Looks.", mode="subagent", steps=2)
 PLAN = Agent(name="plan", description="Plans.", mode="all")
 
 
-def test_sub_agents_and_those_that_are_both_become_tools() -> None:
+def test_agents_of_mode_subagent_or_all_become_tools() -> None:
     tools = agent_tools([BUILD, LOOK, PLAN])
     assert [(one.name, one.description, one.delegates) for one in tools] == [
         ("look", "Looks.", True),
@@ -18,7 +18,7 @@ def test_sub_agents_and_those_that_are_both_become_tools() -> None:
     ]
 
 
-def test_an_agent_that_is_both_is_a_sub_agent_where_it_is_called() -> None:
+def test_agent_of_mode_all_is_a_sub_agent_where_called() -> None:
     look, plan = agent_tools([LOOK, PLAN])
     assert look.agent == LOOK
     assert (plan.agent.mode, PLAN.mode) == ("subagent", "all")
@@ -28,7 +28,7 @@ def test_people_run_all_but_the_sub_agents() -> None:
     assert primary_agents([BUILD, LOOK, PLAN]) == [BUILD, PLAN]
 
 
-def test_two_whose_tools_would_have_one_name_are_refused() -> None:
+def test_agents_with_equal_tool_names_are_refused() -> None:
     others = [LOOK.model_copy(update={"name": name}) for name in ("do it", "do-it", "do_it")]
     with pytest.raises(ConfigError, match="its tool would be called do_it, like the tool of agent 'do it'"):
         agent_tools(others)

@@ -80,17 +80,17 @@ async def test_the_starts_of_calls_are_appended_with_their_reply() -> None:
 
 
 @pytest.mark.parametrize("other", ["erase", "alone", "limited"])
-async def test_calls_that_may_have_to_wait_start_later(other: str) -> None:
+async def test_calls_with_a_possible_wait_start_later(other: str) -> None:
     first, second, *_ = await appends(("note", {}), (other, {}))
     assert (first, second[0]) == (["model_replied"], "call_started")
 
 
-async def test_calls_beyond_those_that_run_at_once_start_later() -> None:
+async def test_calls_beyond_the_parallel_limit_start_later() -> None:
     calls = [("note", {"n": n}) for n in range(3)]
     assert (await appends(*calls, max_parallel_tools=2))[0] == ["model_replied"]
 
 
-async def test_a_turn_whose_calls_are_all_refused_lets_other_tasks_run() -> None:
+async def test_turn_of_refused_calls_lets_other_tasks_run() -> None:
     """Nothing of such a turn waits: no tool, no store, and no model."""
     rounds = 0
 
@@ -121,7 +121,7 @@ class AbortedReply(Recording):
         return await super().append(claim, facts, status, consumed)
 
 
-async def test_no_call_runs_if_an_abort_came_with_the_append_of_its_start() -> None:
+async def test_no_call_runs_after_an_abort_with_the_append_of_the_start() -> None:
     ran: list[str] = []
 
     @tool
@@ -138,7 +138,7 @@ async def test_no_call_runs_if_an_abort_came_with_the_append_of_its_start() -> N
     assert replay(facts).check.verdict is Verdict.HOLDS
 
 
-async def test_no_call_starts_with_a_reply_that_came_after_the_abort() -> None:
+async def test_no_call_starts_with_a_reply_after_the_abort() -> None:
     """The abort is known before the reply is written, and the model has ignored it."""
     engines: list[Engine] = []
 

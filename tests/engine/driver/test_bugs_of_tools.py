@@ -57,7 +57,7 @@ async def test_an_exception_of_a_tool_is_logged_once(
 
 
 @pytest.mark.parametrize("error", [ToolError("no such item"), Retry("another page")])
-async def test_an_error_that_a_tool_chooses_is_not_logged(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+async def test_deliberate_tool_error_is_not_logged(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     async def refuses(n: int) -> None:
         raise error from KeyError("sku")
 
@@ -65,7 +65,7 @@ async def test_an_error_that_a_tool_chooses_is_not_logged(error: Exception, capl
     assert warnings(caplog) == []
 
 
-async def test_a_result_that_is_no_json_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_non_json_result_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def returns(n: int) -> object:
         return object()
 
@@ -125,7 +125,7 @@ CODE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("code", CODE)
-def test_code_that_needs_dependencies_needs_an_engine_that_has_them(code: dict[str, Any]) -> None:
+def test_code_needing_dependencies_is_refused_without_matching_deps(code: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"needs dependencies of type Deps, and this engine has none"):
         Engine(model=ScriptedModel("Done."), **code)
     made: Any = Engine
@@ -145,5 +145,5 @@ async def no_deps(ctx: ToolContext[None], n: int = 0) -> str:
 
 
 @pytest.mark.parametrize("function", [any_deps, maybe_deps, no_deps, plain])
-def test_code_that_fits_any_engine_is_accepted(function: Callable[..., object]) -> None:
+def test_code_fitting_any_engine_is_accepted(function: Callable[..., object]) -> None:
     Engine(model=ScriptedModel("Done."), tools=[tool(function)])

@@ -52,7 +52,7 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_nothing_that_a_tool_raises_leaves_a_turn_unfinished(times: int) -> None:
+async def test_no_exception_of_a_tool_leaves_a_turn_unfinished(times: int) -> None:
     turn = await engine_for(leak, skip, skip_in_a_thread, times=times).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.ANSWERED, "Done.")
     said = ["CancelledError", "Skipped: not here", "Skipped: not here"]
@@ -136,7 +136,7 @@ async def by_timeout(engine: Engine, hangs: anyio.Event) -> None:
 @pytest.mark.parametrize("cancelled", [by_task, by_scope, by_timeout])
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("name", ["swallow", "fail", "make_up", "uncancel"])
-async def test_an_outer_cancellation_is_not_swallowed_and_the_turn_can_be_taken_up_again(
+async def test_outer_cancellation_is_not_swallowed_and_the_turn_resumable(
     name: str, times: int, cancelled: Callable[[Engine, anyio.Event], Awaitable[None]]
 ) -> None:
     """The tool may do anything with it. In the end the journal has one result for each call."""
@@ -154,7 +154,7 @@ async def test_an_outer_cancellation_is_not_swallowed_and_the_turn_can_be_taken_
 
 
 @pytest.mark.parametrize("name", ["swallow", "fail", "make_up", "uncancel"])
-async def test_an_abort_ends_the_turn_whatever_the_tool_makes_of_it(name: str) -> None:
+async def test_abort_ends_the_turn_whatever_the_tool_does(name: str) -> None:
     stubborn = Stubborn()
     engine = engine_for(stubborn.tools()[name])
     turns: list[TurnResult] = []
@@ -173,7 +173,7 @@ async def test_an_abort_ends_the_turn_whatever_the_tool_makes_of_it(name: str) -
     assert len(results(turn)) == 1
 
 
-async def test_a_time_out_that_one_tool_made_by_hand_does_not_let_a_later_abort_out() -> None:
+async def test_hand_made_timeout_does_not_leak_a_later_abort() -> None:
     """It leaves its task marked as canceled, which a scope would take for a cancellation from outside."""
     stubborn = Stubborn()
 

@@ -86,9 +86,7 @@ async def test_the_same_arguments_are_no_change() -> None:
         (Answer(Decision.REJECT, arguments={"to": "Ann"}), "only the approval of a call may change its arguments"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_refused_and_the_question_stays_open(
-    answer: str | Answer, why: str
-) -> None:
+async def test_unfit_arguments_are_refused_and_the_question_stays_open(answer: str | Answer, why: str) -> None:
     engine = engine_of(script())
     paused = await engine.run(AGENT, "Pay Ann.")
     with pytest.raises(InvalidAnswerError, match=why):
@@ -106,7 +104,7 @@ async def test_a_process_without_the_tool_changes_no_arguments() -> None:
         await other.answer(paused.id, {"approval-1": approve(arguments={"to": "Bo"})})
 
 
-async def test_a_question_takes_no_arguments_and_a_text_in_braces_is_its_answer() -> None:
+async def test_question_takes_no_arguments_and_a_braced_text_is_the_answer() -> None:
     @tool
     def choose(context: ToolContext) -> str:
         return context.ask("Which?")
@@ -120,7 +118,7 @@ async def test_a_question_takes_no_arguments_and_a_text_in_braces_is_its_answer(
     assert result_text(turn) == "{a}"
 
 
-async def test_a_sub_agents_call_is_changed_through_its_caller() -> None:
+async def test_call_of_a_sub_agent_is_changed_through_the_caller() -> None:
     payer = agent_tool(Agent(name="Payer", description="Pays."))
     model = ScriptedModel(
         asks_for(("Payer", {"prompt": "Pay Ann."})), asks_for(("pay", {"to": "Ann", "amount": 500})), "Paid.", "Done."

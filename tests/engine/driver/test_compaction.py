@@ -40,7 +40,7 @@ def texts(request: ModelRequest) -> list[str]:
     return [message.text for message in request.messages]
 
 
-async def test_older_steps_are_summarized_before_a_request_that_is_too_long() -> None:
+async def test_older_steps_are_summarized_before_an_oversized_request() -> None:
     engine, model = engine_of(reads(1, 20), reads(2, 90), "Page 1 was about words.", "Done.")
     turn = await engine.run(Agent(name="Reader", compaction=SMALL), "Read two pages.")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
@@ -61,7 +61,7 @@ async def test_a_turn_without_a_compaction_sends_everything() -> None:
     assert len(model.requests[-1].messages) == 3
 
 
-async def test_a_request_that_the_provider_refused_as_too_long_is_compacted() -> None:
+async def test_request_refused_as_too_long_is_compacted() -> None:
     overflow = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
     engine, model = engine_of(reads(1), reads(2), overflow, "A summary.", "Done.")
     turn = await engine.run(Agent(name="Reader", compaction=Compact(at_tokens=10**6, keep_steps=1)), "Read.")
@@ -81,7 +81,7 @@ async def test_without_a_compaction_an_overflow_ends_the_turn() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3])
-async def test_a_summary_that_fails_never_fails_the_turn(most: int) -> None:
+async def test_failed_summary_never_fails_the_turn(most: int) -> None:
     """The model call follows it, also if another compaction is left."""
     gone = ModelError("no", cause=Cause.AUTHENTICATION)
     engine, model = engine_of(reads(1, 20), reads(2, 90), gone, "Done.")
@@ -103,7 +103,7 @@ async def test_a_refused_summary_is_replaced_by_clearing_results(cause: Cause) -
     check_pairing(model.requests[-1].messages)
 
 
-async def test_the_results_of_one_step_that_exceed_the_window_are_cleared() -> None:
+async def test_oversized_results_of_a_single_step_are_cleared() -> None:
     """The summary's request holds the same text, and is refused like the step's."""
     overflow = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
     engine, model = engine_of(reads(1), overflow, overflow, "Done.")
@@ -125,7 +125,7 @@ async def test_without_results_the_oldest_steps_are_left_out() -> None:
     assert said[1:] == ["second", "two " * 50, "third"]
 
 
-async def test_clearing_that_has_nothing_to_clear_leaves_out_the_oldest_steps() -> None:
+async def test_clearing_without_clearable_results_drops_the_oldest_steps() -> None:
     refused = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
     engine, model = engine_of("one " * 50, "two " * 50, refused, "Done.")
     agent = Agent(name="Talker", compaction=Compact(at_tokens=10**6, mode="clear_tool_results"))
@@ -135,14 +135,14 @@ async def test_clearing_that_has_nothing_to_clear_leaves_out_the_oldest_steps() 
     assert texts(model.requests[-1])[1:] == ["second", "two " * 50, "third"]
 
 
-async def test_a_prompt_that_is_too_long_alone_cannot_be_compacted() -> None:
+async def test_oversized_prompt_alone_cannot_be_compacted() -> None:
     refused = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
     engine, _ = engine_of(*[refused] * 4)
     turn = await engine.run(Agent(name="Talker", compaction=SMALL), "word " * 100)
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTEXT_OVERFLOW)
 
 
-async def test_a_summary_has_the_settings_of_the_turn_that_do_not_shape_answers() -> None:
+async def test_summary_has_turn_settings_unrelated_to_answers() -> None:
     settings = ModelSettings(
         temperature=0.5, seed=7, max_tokens=50, stop_sequences=(".",), thinking="high", parallel_tool_calls=False
     )
@@ -156,7 +156,7 @@ async def test_a_summary_has_the_settings_of_the_turn_that_do_not_shape_answers(
 @pytest.mark.parametrize(
     ("thinking", "kept"), [(False, False), ("low", "low"), ("high", None), (True, None), (4000, None)]
 )
-def test_a_summary_is_thought_about_little(thinking: bool | Effort | int, kept: bool | Effort | None) -> None:
+def test_summary_request_lowers_the_thinking_effort(thinking: bool | Effort | int, kept: bool | Effort | None) -> None:
     settings = summary_settings(ModelSettings(thinking=thinking))
     assert settings is not None
     assert settings.thinking == kept
@@ -227,6 +227,6 @@ def test_the_oldest_steps_are_the_least_with_half_of_the_content() -> None:
     assert oldest_steps([Message.user("a")]) == 0
 
 
-def test_messages_of_a_person_stay_with_the_step_that_answers_them() -> None:
+def test_user_messages_stay_with_the_answering_step() -> None:
     messages = [Message.user("a"), Message.assistant("b"), Message.user("c"), Message.assistant("d")]
     assert [cut_before(messages, keep) for keep in (0, 1, 2, 3)] == [4, 2, 0, 0]

@@ -90,7 +90,7 @@ async def test_cost_limit_with_a_free_model_and_a_paid_writer_is_valid() -> None
 
 
 @pytest.mark.parametrize("price", [FREE, Price(1, 1)], ids=["free", "paid"])
-async def test_cost_limit_of_a_free_caller_counts_its_sub_agents(price: Price) -> None:
+async def test_cost_limit_of_a_free_caller_counts_sub_agents(price: Price) -> None:
     below = agent_tool(Agent(name="Reader", model="reader"), description="Reads.")
     models = {"lead": ScriptedModel("Done.", name="lead"), "reader": ScriptedModel("Read.", name="reader")}
     engine = Engine(models=models.__getitem__, tools=[below], prices={"lead": FREE, "reader": price})

@@ -64,7 +64,7 @@ def results(model: ScriptedModel) -> list[str]:
         (cut_off(reason="model_context_window_exceeded"), "the end of the model's context window"),
     ],
 )
-async def test_a_call_that_was_cut_off_names_cause_and_limit(reply: ModelResponse, limit: str) -> None:
+async def test_cut_off_call_names_cause_and_limit(reply: ModelResponse, limit: str) -> None:
     turn, model = await run(reply, "I could not.")
     assert turn.text == "I could not."
     assert results(model) == [f"not executed: the reply was cut off at {limit} {BEFORE}"]
@@ -98,7 +98,7 @@ async def test_the_advice_of_a_stopped_turn_names_the_output_limit(reply: ModelR
     assert "output limit" not in turn.sentinel.text
 
 
-async def test_the_advice_names_no_output_limit_that_the_last_reply_did_not_reach() -> None:
+async def test_advice_names_only_an_output_limit_reached_by_the_last_reply() -> None:
     whole = ModelResponse(calls=(ResponseToolCall("write", {"html": "<p>"}),))
     malformed = ModelResponse(calls=(ResponseToolCall("write", None, "{"),))
     for last in (whole, malformed):
@@ -106,7 +106,7 @@ async def test_the_advice_names_no_output_limit_that_the_last_reply_did_not_reac
         assert turn.advice == "Raise the agent's `steps` (now 2)."
 
 
-async def test_a_typed_answer_that_was_cut_off_is_asked_for_again_with_the_limit() -> None:
+async def test_cut_off_typed_answer_is_asked_for_again_with_the_limit() -> None:
     class Page(BaseModel):
         html: str = "<p>"
 
@@ -137,7 +137,7 @@ def served(body: bytes) -> httpx.MockTransport:
         (AnthropicMessages("m", base_url="http://h", api_key="k", transport=served(MESSAGES)), 9),
     ],
 )
-async def test_a_cut_off_reply_has_the_limit_that_was_sent(model: Model, limit: int | None) -> None:
+async def test_cut_off_reply_records_the_sent_limit(model: Model, limit: int | None) -> None:
     request = ModelRequest((Message.user("Hi"),), max_tokens=9)
     replies = [item async for item in model.stream(request) if isinstance(item, ModelResponse)]
     assert [(reply.finish, reply.max_tokens) for reply in replies] == [(Finish.LENGTH, limit)]

@@ -115,13 +115,13 @@ async def test_a_tool_gets_the_dependencies_and_the_turn() -> None:
     assert factory.made[0].closed
 
 
-async def test_an_async_function_may_make_them_too() -> None:
+async def test_async_function_may_make_dependencies() -> None:
     factory = Factory()
     made = Engine(deps=factory.plain, model=ScriptedModel(asks_for(("whoami", {})), "Done."), tools=[whoami])
     assert results(await made.run(AGENT, "hi", metadata=METADATA)) == ["ann, Clerk, session None, step 1, 2 tokens"]
 
 
-async def test_the_journal_says_that_they_are_needed_and_nothing_else() -> None:
+async def test_journal_records_only_the_need_for_dependencies() -> None:
     one = engine(Factory(), "Done.")
     turn = await one.run(AGENT, "hi")
     started = (await one.store.facts(turn.id))[0][1]
@@ -134,7 +134,7 @@ async def test_the_journal_says_that_they_are_needed_and_nothing_else() -> None:
     assert started.agent == {"name": "Clerk"}
 
 
-async def test_a_resumed_turn_gets_new_ones_from_its_session_and_metadata() -> None:
+async def test_resumed_turn_gets_new_dependencies_from_session_and_metadata() -> None:
     factory, store = Factory(), MemoryStore()
     paused = await engine(factory, asks_for(("sign", {})), store=store).run(AGENT, "hi", session="s", metadata=METADATA)
     assert factory.made[0].closed, "nothing is held while a person is waited for"
@@ -146,7 +146,7 @@ async def test_a_resumed_turn_gets_new_ones_from_its_session_and_metadata() -> N
     ]
 
 
-async def test_an_approval_function_gets_them() -> None:
+async def test_approval_function_gets_the_dependencies() -> None:
     store, pays = MemoryStore(), asks_for(("pay", {"amount": 5}), ("pay", {"amount": 0}))
     paused = await engine(Factory(), pays, store=store).run(AGENT, "hi", metadata=METADATA)
     assert [asked.arguments for asked in paused.interrupts] == [{"amount": 5}]
@@ -154,7 +154,7 @@ async def test_an_approval_function_gets_them() -> None:
     assert results(turn) == ["admin paid 5", "admin paid 0"]
 
 
-async def test_the_deps_of_a_call_replace_those_of_the_factory() -> None:
+async def test_deps_of_a_call_replace_the_factory() -> None:
     factory = Factory()
     one = engine(factory, asks_for(("sign", {})), asks_for(("whoami", {})), "Done.")
     own = Deps(TurnInfo(turn_id="t", agent="Clerk", metadata={"user": "bob"}))
@@ -165,7 +165,7 @@ async def test_the_deps_of_a_call_replace_those_of_the_factory() -> None:
     assert not own.closed, "the caller made them, and closes them"
 
 
-async def test_they_are_closed_when_the_driver_is_canceled() -> None:
+async def test_dependencies_are_closed_when_the_driver_is_canceled() -> None:
     factory, entered = Factory(), anyio.Event()
 
     @tool
@@ -182,7 +182,7 @@ async def test_they_are_closed_when_the_driver_is_canceled() -> None:
     assert factory.made[0].closed
 
 
-async def test_they_are_closed_when_the_store_fails_or_a_tool_is_a_bug() -> None:
+async def test_dependencies_are_closed_after_a_store_failure_or_tool_bug() -> None:
     factory = Factory()
 
     async def breaks(calls: object) -> str | None:
@@ -214,7 +214,7 @@ async def test_a_generator_may_hold_a_task_group_open() -> None:
     assert done == ["stopped"]
 
 
-async def test_a_factory_that_raises_leaves_the_turn_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+async def test_raising_factory_leaves_the_turn_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     factory, store = Factory(error=OSError("no database")), MemoryStore()
     with pytest.raises(CannotRunError, match=r"deps: Factory.closing raised OSError: no database") as raised:
         await engine(factory, store=store).run(AGENT, "hi", metadata=METADATA)
@@ -228,7 +228,7 @@ async def test_a_factory_that_raises_leaves_the_turn_as_it_is(caplog: pytest.Log
     assert results(turn) == ["ann, Clerk, session None, step 1, 2 tokens"]
 
 
-async def test_a_plain_function_that_raises_says_so_too() -> None:
+async def test_raising_plain_factory_is_named() -> None:
     factory = Factory(error=OSError("no database"))
     with pytest.raises(CannotRunError, match=r"deps: Factory.plain raised OSError: no database"):
         await Engine(deps=factory.plain, model=ScriptedModel()).run(AGENT, "hi")
@@ -248,12 +248,12 @@ async def empty(turn: TurnInfo) -> AsyncIterator[Deps]:
         yield Deps(turn)
 
 
-async def test_a_factory_that_makes_nothing_is_named() -> None:
+async def test_factory_without_a_yield_is_named() -> None:
     with pytest.raises(CannotRunError, match="deps: empty ended without a `yield`"):
         await Engine(deps=empty, model=ScriptedModel()).run(AGENT, "hi")
 
 
-async def test_a_close_that_fails_changes_no_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_close_changes_no_turn(caplog: pytest.LogCaptureFixture) -> None:
     async def make(turn: TurnInfo) -> AsyncIterator[Deps]:
         yield Deps(turn)
         raise OSError("gone")
@@ -272,7 +272,7 @@ async def test_a_close_that_fails_changes_no_turn(caplog: pytest.LogCaptureFixtu
 # Engines without a factory.
 
 
-async def test_a_turn_that_needs_them_is_left_alone_without_a_factory(caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_needing_dependencies_is_skipped_without_a_factory(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
     own = Deps(TurnInfo(turn_id="t", agent="Clerk", metadata=METADATA))
     first = Engine(deps_type=Deps, model=ScriptedModel(asks_for(("sign", {}))), tools=[sign], store=store)
@@ -294,7 +294,7 @@ async def test_a_turn_that_needs_them_is_left_alone_without_a_factory(caplog: py
     assert results(await last.resume(paused.id, deps=own)) == ["signed by ann"]
 
 
-async def test_deps_that_are_missing_or_not_taken_are_a_mistake() -> None:
+async def test_missing_or_unaccepted_deps_are_refused() -> None:
     needs = Engine(deps_type=Deps, model=ScriptedModel("Done."))
     with pytest.raises(ConfigError, match=r"deps: every turn of this engine needs them: give this call deps="):
         await needs.run(AGENT, "hi")
@@ -312,7 +312,7 @@ async def test_deps_that_are_missing_or_not_taken_are_a_mistake() -> None:
 # Workers, sub-agents.
 
 
-async def test_a_worker_makes_them_itself() -> None:
+async def test_worker_makes_the_dependencies() -> None:
     store, factory = MemoryStore(), Factory()
     client = Engine(deps_type=Deps, model=ScriptedModel(), tools=[whoami], store=store)
     turn_id = await client.submit(AGENT, "hi", metadata=METADATA)
@@ -346,7 +346,7 @@ async def test_a_worker_tries_again_soon_when_the_factory_raised(caplog: pytest.
     assert ["is skipped for 0.01 s" in one for one in caplog.messages] == [True]
 
 
-async def test_a_subagent_shares_those_of_its_caller() -> None:
+async def test_subagent_shares_the_dependencies_of_the_caller() -> None:
     factory = Factory()
     reader = agent_tool(Agent(name="Reader", mode="subagent", description="reads"))
     model = ScriptedModel(asks_for(("Reader", {"prompt": "who?"})), asks_for(("whoami", {})), "ann", "Done.")
@@ -402,7 +402,7 @@ KINDS = pytest.mark.parametrize("kind", ["plain", "closing"])
 
 @KINDS
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_an_abort_ends_a_turn_whose_dependencies_are_not_made(kind: str, stubborn: bool) -> None:
+async def test_abort_ends_a_turn_still_waiting_for_dependencies(kind: str, stubborn: bool) -> None:
     hanging = Hanging(stubborn=stubborn)
     one = hanging.engine(kind, MemoryStore())
     handle = await one.start(AGENT, "hi")
@@ -417,7 +417,7 @@ async def test_an_abort_ends_a_turn_whose_dependencies_are_not_made(kind: str, s
     assert [deps.closed for deps in hanging.made] == [kind == "closing"] * stubborn, "what it makes too late is closed"
 
 
-async def test_an_abort_of_another_process_does_too(tmp_path: Path) -> None:
+async def test_abort_of_another_process_ends_the_wait_for_dependencies(tmp_path: Path) -> None:
     hanging = Hanging()
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     async with Engine(store=address, model=ScriptedModel()) as other:
@@ -432,7 +432,7 @@ async def test_an_abort_of_another_process_does_too(tmp_path: Path) -> None:
 
 @KINDS
 @pytest.mark.no_waiting
-async def test_a_deadline_concludes_a_turn_whose_dependencies_are_not_made(kind: str) -> None:
+async def test_deadline_concludes_a_turn_still_waiting_for_dependencies(kind: str) -> None:
     hanging = Hanging()
     one = hanging.engine(kind, MemoryStore(), "Nothing is done.", limits=Limits(seconds=5))
     turn = await one.run(AGENT, "hi")
@@ -440,7 +440,7 @@ async def test_a_deadline_concludes_a_turn_whose_dependencies_are_not_made(kind:
 
 
 @pytest.mark.no_waiting
-async def test_a_guardrail_of_such_a_conclusion_cannot_pass_and_the_error_names_the_factory() -> None:
+async def test_guardrail_without_dependencies_fails_and_names_the_factory() -> None:
     @output_guardrail
     async def check(ctx: TurnContext[Deps], text: str) -> Trip | None:
         raise AssertionError(f"{ctx.deps} of {text}")
@@ -452,7 +452,7 @@ async def test_a_guardrail_of_such_a_conclusion_cannot_pass_and_the_error_names_
 
 
 @pytest.mark.no_waiting
-async def test_an_answer_that_came_in_time_is_kept_when_the_deadline_passes() -> None:
+async def test_timely_answer_is_kept_when_the_deadline_passes() -> None:
     store, hanging = MemoryStore(), Hanging()
     asking = ScriptedModel(asks_for(("sign", {})))
     first = Engine(deps=Factory().plain, model=asking, tools=[sign], store=store, limits=Limits(seconds=5))
@@ -465,9 +465,7 @@ async def test_an_answer_that_came_in_time_is_kept_when_the_deadline_passes() ->
 
 
 @KINDS
-async def test_a_factory_that_ignores_its_cancellation_holds_no_driver(
-    kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_stubborn_factory_holds_no_driver(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     hanging, store = Hanging(stubborn=True), MemoryStore()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
@@ -495,7 +493,7 @@ async def test_closing_the_engine_releases_a_started_turn() -> None:
 
 
 @pytest.mark.no_waiting
-async def test_a_turn_whose_time_is_over_still_gets_them_for_its_conclusion() -> None:
+async def test_turn_past_the_deadline_gets_dependencies_for_the_conclusion() -> None:
     seen: list[str] = []
 
     @output_guardrail
@@ -515,7 +513,7 @@ async def test_a_turn_whose_time_is_over_still_gets_them_for_its_conclusion() ->
 # The answer.
 
 
-async def test_the_output_is_the_answer_and_nothing_else() -> None:
+async def test_output_is_the_answer_of_a_finished_turn_only() -> None:
     finished = await Engine(model=ScriptedModel("Done.")).run(AGENT, "hi")
     assert (finished.output, finished.require_output()) == ("Done.", "Done.")
     capped = await Engine(model=ScriptedModel(asks_for(("whoami", {})), "So far."), limits=Limits(steps=1)).run(
@@ -534,7 +532,7 @@ async def test_the_output_is_the_answer_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 13))
-async def test_after_a_crash_at_any_append_the_next_driver_makes_them_again(at: int, after: bool) -> None:
+async def test_next_driver_after_any_crash_makes_dependencies_again(at: int, after: bool) -> None:
     """Each driver closed what it made, and the turn ends as without a crash."""
     memory, factory = MemoryStore(), Factory()
     store = FaultyStore(memory, at=at, after=after)

@@ -116,7 +116,7 @@ async def last_fact(store: Store) -> f.Fact:
     return (await store.facts(row.id))[-1][1]
 
 
-async def test_a_guardrail_of_a_call_that_runs_again_ends_the_turn() -> None:
+async def test_guardrail_of_a_repeated_call_ends_the_turn() -> None:
     memory = MemoryStore()
     model = ScriptedModel(asks_for(("look", {})), "Done.")
     with suppress(StoreError):  # dies when the result of the call is written
@@ -128,7 +128,7 @@ async def test_a_guardrail_of_a_call_that_runs_again_ends_the_turn() -> None:
     assert (turn.outcome, turn.reason, turn.error) == (Outcome.FAILED, EndReason.GUARDRAIL, "unseen: look has seen")
 
 
-async def test_a_turn_that_a_bug_ended_has_the_usage_of_its_reply_and_the_time() -> None:
+async def test_turn_ended_by_a_bug_has_usage_and_time() -> None:
     store, seconds = MemoryStore(), count(100)
     reply = ModelResponse(text="Done.", usage=Usage(input_tokens=7))
     engine = Engine(model=ScriptedModel(reply), guardrails=[broken], store=store, clock=lambda: float(next(seconds)))
@@ -141,14 +141,14 @@ async def test_a_turn_that_a_bug_ended_has_the_usage_of_its_reply_and_the_time()
     assert (await last_fact(store)).elapsed
 
 
-async def test_a_turn_that_a_bug_ended_keeps_the_text_that_had_arrived() -> None:
+async def test_turn_ended_by_a_bug_keeps_the_partial_text() -> None:
     store = MemoryStore()
     turn = await Engine(model=BreaksOff(), store=store).run(AGENT, "hi")
     assert turn.error == "RuntimeError: it broke"
     assert turn.text == "To 1 message "
 
 
-async def test_a_turn_that_a_bug_ended_asks_its_model_no_more() -> None:
+async def test_turn_ended_by_a_bug_calls_no_model() -> None:
     def breaks(_: ModelRequest) -> ModelResponse:
         raise LookupError("it broke")
 
@@ -157,7 +157,7 @@ async def test_a_turn_that_a_bug_ended_asks_its_model_no_more() -> None:
     assert (turn.outcome, turn.error, len(model.requests)) == (Outcome.FAILED, "LookupError: it broke", 1)
 
 
-async def test_who_drives_on_after_a_late_answer_has_what_the_caller_supplied_and_says_its_epoch() -> None:
+async def test_driver_after_a_late_answer_has_caller_deps_and_a_new_epoch() -> None:
     driver, turn_id = await paused(MemoryStore())
     epochs: list[int] = []
     result = await driver.drive(turn_id, claimed=epochs.append, supplied=Supplied(deps="the caller's"))
@@ -169,7 +169,7 @@ async def test_who_drives_on_after_a_late_answer_has_what_the_caller_supplied_an
     assert epochs == [2, 3]
 
 
-async def test_a_late_answer_is_left_to_who_claimed_the_turn_first() -> None:
+async def test_late_answer_is_left_to_the_first_claimant() -> None:
     memory = MemoryStore()
     driver, turn_id = await paused(memory, busy=True)
     result = await driver.drive(turn_id, supplied=Supplied(deps="the caller's"))
@@ -234,14 +234,14 @@ async def asking() -> tuple[Observed, str]:
     return store, turn.id
 
 
-async def test_a_journal_that_was_read_for_an_answer_is_not_read_again() -> None:
+async def test_journal_read_for_an_answer_is_not_read_again() -> None:
     store, turn_id = await asking()
     turn = await Engine(model=ScriptedModel("Done."), tools=[send], store=store).resume(turn_id, {"approval-1": True})
     assert turn.outcome is Outcome.FINISHED
     assert store.reads.count(0) == 1
 
 
-async def test_an_abort_that_waits_needs_no_tools_and_no_second_reading() -> None:
+async def test_waiting_abort_needs_no_tools_and_no_second_read() -> None:
     store, turn_id = await asking()
     await store.post(InboxItem(turn_id, "abort", InboxKind.ABORT, ""))
     turn = await Engine(model=ScriptedModel(), store=store).resume(turn_id)
@@ -264,7 +264,7 @@ class Renamed(StoreWrapper):
         ]
 
 
-async def test_a_journal_that_cannot_go_on_is_named() -> None:
+async def test_inconsistent_journal_is_named() -> None:
     store, turn_id = await asking()
     payload = json.dumps({"interrupt": "approval-1", "decision": "approve", "text": ""})
     await store.post(InboxItem(turn_id, "answer:approval-1", InboxKind.ANSWER, payload))
@@ -273,7 +273,7 @@ async def test_a_journal_that_cannot_go_on_is_named() -> None:
         await Driver(engine.store, engine.setup).drive(turn_id)
 
 
-async def test_a_journal_that_cannot_be_read_is_no_crash() -> None:
+async def test_unreadable_journal_is_no_crash() -> None:
     store, turn_id = await asking()
     driver = Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup)
     store.unreadable = True
@@ -282,7 +282,7 @@ async def test_a_journal_that_cannot_be_read_is_no_crash() -> None:
     assert store.released == [False]
 
 
-async def test_a_driver_that_is_canceled_as_it_releases_a_turn_still_says_that_it_crashed() -> None:
+async def test_driver_canceled_during_the_release_still_records_the_crash() -> None:
     store, turn_id = await asking()
     driver = Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup)
     payload = json.dumps({"interrupt": "approval-1", "decision": "approve", "text": ""})
@@ -294,7 +294,7 @@ async def test_a_driver_that_is_canceled_as_it_releases_a_turn_still_says_that_i
     assert store.released == [True, True]
 
 
-async def test_a_journal_that_is_gone_at_the_release_is_an_error_that_hides_none_before() -> None:
+async def test_journal_gone_at_the_release_hides_no_earlier_error() -> None:
     store, turn_id = await asking()
     store.at_release += [StoreReplacedError("gone"), StoreReplacedError("gone")]
     with pytest.raises(CannotRunError, match="need the tools send"):
@@ -313,7 +313,7 @@ async def test_another_error_at_the_release_is_only_logged(caplog: pytest.LogCap
     assert "StoreError: no room" in caplog.text
 
 
-async def test_a_turn_whose_driver_is_canceled_is_released_by_a_store_that_takes_its_time() -> None:
+async def test_turn_of_a_canceled_driver_is_released_by_a_slow_store() -> None:
     store, turn_id = await asking()
     begun = anyio.Event()
 
@@ -330,13 +330,13 @@ async def test_a_turn_whose_driver_is_canceled_is_released_by_a_store_that_takes
     assert (await store.get(turn_id)).owner is None
 
 
-async def test_a_turn_that_needs_dependencies_is_named() -> None:
+async def test_turn_needing_dependencies_is_named() -> None:
     driver, turn_id = await paused(MemoryStore())
     with pytest.raises(CannotRunError, match=f"^turn {turn_id}: it needs deps"):
         await driver.drive(turn_id)
 
 
-async def test_a_turn_whose_model_never_waits_leaves_room_for_other_tasks_between_attempts() -> None:
+async def test_model_without_waits_leaves_room_for_other_tasks() -> None:
     others, seen = count(), list[int]()
 
     def busy(_: ModelRequest) -> ModelResponse:
@@ -356,7 +356,7 @@ async def test_a_turn_whose_model_never_waits_leaves_room_for_other_tasks_betwee
     assert all(later > earlier + 1 for earlier, later in pairwise(seen))
 
 
-async def test_a_turn_that_has_ended_is_not_claimed_again() -> None:
+async def test_ended_turn_is_not_claimed_again() -> None:
     store = MemoryStore()
     engine = Engine(model=ScriptedModel("Done."), store=store)
     turn = await engine.run(AGENT, "Go.")
@@ -364,7 +364,7 @@ async def test_a_turn_that_has_ended_is_not_claimed_again() -> None:
     assert (await store.get(turn.id)).epoch == 1
 
 
-async def test_a_driver_that_was_abandoned_loses_the_turn() -> None:
+async def test_abandoned_driver_loses_the_turn() -> None:
     store, turn_id = await asking()
     driver = Driver(store, Engine(model=ScriptedModel(), tools=[send], store=store).setup)
     claim = await store.claim(turn_id)

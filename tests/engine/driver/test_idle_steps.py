@@ -53,14 +53,14 @@ async def test_the_ending_is_told_to_the_user_and_to_the_developer() -> None:
     assert "raise `idle_steps`" in turn.advice
 
 
-async def test_replies_that_are_always_cut_off_in_a_call_end() -> None:
+async def test_endlessly_cut_off_calls_end_the_turn() -> None:
     model = Stubborn("look", Finish.LENGTH, '{"place": 1')
     async with Engine(model=ScriptedModel(model, repeat=True), tools=[look], limits=LOOSE) as engine:
         turn = await engine.run(AGENT, "Find it.")
     assert (turn.reason, model.calls) == (EndReason.NO_CALL_RAN, 6)
 
 
-async def test_calls_that_a_hook_always_rejects_end_the_turn() -> None:
+async def test_endlessly_rejected_calls_end_the_turn() -> None:
     class Never(Hooks):
         async def before_tool(self, ctx: ToolContext, call: CallView) -> Reject:
             del ctx, call
@@ -72,7 +72,7 @@ async def test_calls_that_a_hook_always_rejects_end_the_turn() -> None:
     assert (turn.reason, turn.steps) == (EndReason.NO_CALL_RAN, 5)
 
 
-async def test_an_agent_sets_its_own_limit() -> None:
+async def test_agent_may_set_idle_steps() -> None:
     model = ScriptedModel(Stubborn("nowhere"), repeat=True)
     async with Engine(model=model, tools=[look], limits=LOOSE) as engine:
         turn = await engine.run(Agent(name="Clerk", idle_steps=2), "Find it.")
@@ -81,7 +81,7 @@ async def test_an_agent_sets_its_own_limit() -> None:
     assert (longer.reason, longer.steps) == (EndReason.STEP_CAP, 9)
 
 
-async def test_a_turn_that_never_concludes_makes_no_further_call() -> None:
+async def test_turn_never_concluding_makes_no_further_call() -> None:
     """The fixed summary takes the place of the model's."""
     model = ScriptedModel(*[asks_for(("look", {"place": place})) for place in range(2)])
     async with Engine(model=model, tools=[look]) as engine:

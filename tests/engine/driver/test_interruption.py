@@ -69,7 +69,7 @@ async def facts_of(store: Store, turn: str) -> list[Fact]:
 
 
 @pytest.mark.parametrize("speed", [1.0, 0.9])
-async def test_the_deadline_is_one_for_all_actions_of_the_turn(speed: float) -> None:
+async def test_deadline_spans_all_actions_of_the_turn(speed: float) -> None:
     """A second of the first action is a second less for the next one, also if the turn's clock is slow."""
     model = TimedModel((0, RESTS), (9, DONE), (0, DONE))
     slow = Engine(model=model, tools=[rest], limits=Limits(seconds=5), clock=lambda: anyio.current_time() * speed)
@@ -111,7 +111,7 @@ async def test_no_call_starts_when_the_time_is_up(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("speed", [1.0, 0.9])
-async def test_the_deadline_stops_a_call_that_runs_again_after_a_crash(speed: float) -> None:
+async def test_deadline_stops_a_call_repeated_after_a_crash(speed: float) -> None:
     """Also if the turn's clock is slow, by which some time is left."""
 
     @tool(idempotent=True)
@@ -181,7 +181,7 @@ class UnwrittenResults(StoreWrapper):
 
 
 @pytest.mark.parametrize("return_direct", [False, True])
-async def test_nothing_follows_from_results_that_were_not_written_when_the_deadline_came(return_direct: bool) -> None:
+async def test_unwritten_results_at_the_deadline_have_no_effect(return_direct: bool) -> None:
     """Neither a model call, for which a slow clock leaves time, nor the turn's result."""
 
     @tool(return_direct=return_direct)
@@ -215,7 +215,7 @@ class Factory:
         return info.turn_id
 
 
-async def test_dependencies_may_take_the_time_that_earlier_segments_left() -> None:
+async def test_dependencies_may_take_the_remaining_time() -> None:
     """The turn has used three of its five seconds when a person answers."""
     store, limits = MemoryStore(), Limits(seconds=5)
     asks = TimedModel((3, asks_for(("erase", {}))))
@@ -238,7 +238,7 @@ class AbortedAtOnce(StoreWrapper):
         return claim
 
 
-async def test_an_abort_that_waits_in_the_inbox_ends_the_wait_for_dependencies() -> None:
+async def test_waiting_abort_ends_the_wait_for_dependencies() -> None:
     factory = Factory(60)
     engine = Engine(model=TimedModel((0, DONE)), store=AbortedAtOnce(MemoryStore()), deps=factory)
     turn = await engine.run(AGENT, "hi")

@@ -75,7 +75,7 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
     return [(part.status, part.text) for part in parts if isinstance(part, ToolResultPart)]
 
 
-async def test_a_call_that_needs_approval_rests_the_turn(desk: Desk) -> None:
+async def test_call_needing_approval_pauses_the_turn(desk: Desk) -> None:
     """Its siblings run and keep their results; it has not run, and takes no place in the budget yet."""
     turn = await Engine(model=ScriptedModel(asking("x.py")), tools=desk.tools).run(AGENT, "hi")
     assert (turn.state, turn.paused, turn.outcome, turn.reason) == (State.PAUSED, True, None, None)
@@ -106,7 +106,7 @@ async def test_a_denied_call_does_not_run_and_the_model_reads_why(desk: Desk) ->
     assert desk.done == ["note a"]
 
 
-async def test_nothing_runs_until_the_last_one_is_answered(desk: Desk) -> None:
+async def test_nothing_runs_before_the_last_answer(desk: Desk) -> None:
     model = ScriptedModel(asking("x.py", "y.py"), "Done.")
     engine = Engine(model=model, tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
@@ -121,7 +121,7 @@ async def test_nothing_runs_until_the_last_one_is_answered(desk: Desk) -> None:
     assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.REJECTED, CallStatus.OK]
 
 
-async def test_all_may_be_answered_at_once(desk: Desk) -> None:
+async def test_all_interrupts_may_be_answered_at_once(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py", "y.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     turn = await engine.resume(paused.id, {"approval-1": True, "approval-2": True})
@@ -131,7 +131,7 @@ async def test_all_may_be_answered_at_once(desk: Desk) -> None:
 # Answers that are refused.
 
 
-async def test_an_answer_that_does_not_fit_answers_nothing(desk: Desk) -> None:
+async def test_unfit_answer_discards_all_answers_beside(desk: Desk) -> None:
     """The fitting one beside it is not taken either, and the message lists what is open."""
     engine = Engine(model=ScriptedModel(asking("x.py", "y.py")), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
@@ -152,7 +152,7 @@ async def test_an_interrupt_is_answered_once(desk: Desk) -> None:
         await engine.resume(paused.id, {"approval-1": False})
 
 
-async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_open(desk: Desk) -> None:
+async def test_answered_interrupts_are_told_apart_from_open_interrupts(desk: Desk) -> None:
     async with Engine(model=ScriptedModel(asking("a", "b"), "done"), tools=desk.tools) as engine:
         turn: TurnResult = await engine.run(AGENT, "Tidy up")
         assert turn.answered == frozenset()
@@ -167,7 +167,7 @@ async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_ope
         assert (ended.outcome, ended.answered, desk.done) == (Outcome.FINISHED, frozenset(), ["note a", "erase a"])
 
 
-async def test_who_answers_second_is_told(desk: Desk) -> None:
+async def test_second_answerer_is_refused(desk: Desk) -> None:
     """Another process has answered, and nobody has driven the turn since: the first answer counts."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
@@ -179,7 +179,7 @@ async def test_who_answers_second_is_told(desk: Desk) -> None:
     assert results(turn)[1][0] is CallStatus.REJECTED
 
 
-async def test_who_answers_second_answers_nothing_at_all(desk: Desk) -> None:
+async def test_second_answerer_posts_no_answer(desk: Desk) -> None:
     """One answer is too late, so the others of the same call are not posted either."""
     engine = Engine(model=ScriptedModel(asking("x.py", "y.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
@@ -202,7 +202,7 @@ async def test_the_same_answer_may_be_given_again(desk: Desk) -> None:
     assert (turn.outcome, desk.done) == (Outcome.FINISHED, ["note a", "erase x.py"])
 
 
-async def test_a_turn_that_has_ended_takes_no_answer(desk: Desk) -> None:
+async def test_ended_turn_takes_no_answer(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     await engine.resume(paused.id, {"approval-1": True})
@@ -224,7 +224,7 @@ class AnswersAtOnce(StoreWrapper):
         return await self.inbox(claim.turn)
 
 
-async def test_an_answer_that_comes_with_the_pause_is_taken_by_the_same_driver() -> None:
+async def test_answer_arriving_with_the_pause_is_taken_by_the_same_driver() -> None:
     """The call begins anew, also if it was started with the reply."""
 
     @tool
@@ -236,7 +236,7 @@ async def test_an_answer_that_comes_with_the_pause_is_taken_by_the_same_driver()
     assert (turn.text, results(turn)) == ("Done.", [(CallStatus.OK, "moved to there")])
 
 
-async def test_an_answer_that_came_too_late_is_dropped_by_the_driver(desk: Desk) -> None:
+async def test_answer_to_an_unknown_interrupt_is_dropped_by_the_driver(desk: Desk) -> None:
     """It was posted by somebody who did not know; it changes nothing, and does not stay."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
@@ -287,7 +287,7 @@ async def test_a_grant_holds_until_the_turn_ends(tmp_path: Path) -> None:
     assert "42" in results(turn)[2][1]
 
 
-async def test_an_approved_call_is_checked_again_before_it_runs() -> None:
+async def test_approved_call_is_checked_again_before_the_run() -> None:
     """An answer that was valid when it was posted may not be valid now."""
 
     class Erase(Tool):
@@ -328,7 +328,7 @@ async def test_another_process_may_answer(desk: Desk, tmp_path: Path) -> None:
     assert desk.done == ["note a", "erase x.py", "note b"]
 
 
-async def test_a_pause_costs_a_place_and_without_one_the_call_is_refused(desk: Desk) -> None:
+async def test_pause_uses_a_slot_and_without_a_slot_the_call_is_refused(desk: Desk) -> None:
     engine = Engine(
         model=ScriptedModel(asking("x.py"), asking("y.py"), "Done."), tools=desk.tools, limits=Limits(max_pauses=1)
     )
@@ -358,7 +358,7 @@ async def test_a_doom_loop_may_ask_first(desk: Desk) -> None:
     assert open_.choices == ("go_on", "always", "stop")
 
 
-async def test_going_on_forgets_the_rounds_so_far(desk: Desk) -> None:
+async def test_go_on_answer_resets_the_doom_rounds(desk: Desk) -> None:
     """Three more of the same, and it asks again."""
     engine = circling(desk, *[asks_for(("note", {"text": "a"}))] * 3)
     paused = await engine.run(AGENT, "hi")
@@ -366,14 +366,14 @@ async def test_going_on_forgets_the_rounds_so_far(desk: Desk) -> None:
     assert ([one.id for one in again.interrupts], again.steps) == (["doom-2"], 6)
 
 
-async def test_always_lets_the_tool_repeat_itself(desk: Desk) -> None:
+async def test_always_answer_lets_the_tool_repeat(desk: Desk) -> None:
     engine = circling(desk, *[asks_for(("note", {"text": "a"}))] * 5, "Done.")
     paused = await engine.run(AGENT, "hi")
     turn = await engine.resume(paused.id, {"doom-1": "always"})
     assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 9)
 
 
-async def test_stopping_concludes(desk: Desk) -> None:
+async def test_stop_answer_concludes(desk: Desk) -> None:
     engine = circling(desk, "In circles.")
     paused = await engine.run(AGENT, "hi")
     turn = await engine.resume(paused.id, {"doom-1": "stop"})
@@ -398,7 +398,7 @@ def clocked(desk: Desk, now: Callable[[], float], *lines: Line, ask: bool = Fals
     return engine, Driver(store, Dependencies(model=model, tools=tools, now=now))
 
 
-async def test_an_interrupt_may_expire_and_then_it_denies(desk: Desk) -> None:
+async def test_expired_interrupt_denies(desk: Desk) -> None:
     """Applied at the next touch by any driver."""
     hour = 0.0
     engine, driver = clocked(desk, lambda: hour, asks_for(("erase", {"path": "x"})), "I see.")
@@ -416,7 +416,7 @@ async def test_an_interrupt_may_expire_and_then_it_denies(desk: Desk) -> None:
     assert results(turn) == [(CallStatus.REJECTED, "rejected by the person: nobody answered in time")]
 
 
-async def test_recovery_touches_what_has_expired(desk: Desk) -> None:
+async def test_recovery_applies_an_expiry(desk: Desk) -> None:
     @tool(needs_approval=True, expires_in=0.01)
     async def erase(path: str) -> None:
         desk.done.append(path)
@@ -428,14 +428,14 @@ async def test_recovery_touches_what_has_expired(desk: Desk) -> None:
     assert (turn.id, turn.outcome, desk.done) == (paused.id, Outcome.FINISHED, [])
 
 
-async def test_recovery_leaves_alone_what_waits_for_a_person(desk: Desk) -> None:
+async def test_recovery_skips_a_turn_waiting_for_a_person(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py")), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     assert await engine.recover() == []
     assert (await engine.get(paused.id)).paused
 
 
-async def test_recovery_drives_what_was_answered_and_not_driven_on(desk: Desk) -> None:
+async def test_recovery_drives_an_answered_but_undriven_turn(desk: Desk) -> None:
     """The process that answered died in between: the answer is in the inbox."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")

@@ -65,7 +65,7 @@ async def test_a_synthesis_may_be_plain_or_async(function: Any) -> None:  # noqa
 
 @pytest.mark.parametrize("option", ["history_processor", "synthesize"])
 @pytest.mark.parametrize("kind", ["plain", "async"])
-async def test_a_function_that_raises_is_named_in_the_error(option: str, kind: str) -> None:
+async def test_raising_function_is_named_in_the_error(option: str, kind: str) -> None:
     def breaks(_: object) -> Any:  # noqa: ANN401 (it never returns)
         raise KeyError("sku")
 
@@ -150,7 +150,7 @@ async def test_a_plain_generator_without_a_yield_is_named() -> None:
         await Engine(model=model(), tools=[look_with], deps=empty).run(AGENT, "go")
 
 
-async def test_a_plain_factory_that_raises_is_named() -> None:
+async def test_raising_plain_factory_is_named() -> None:
     def breaks(turn: TurnInfo) -> str:
         raise KeyError(turn.agent)
 
@@ -183,7 +183,7 @@ def lambda_of() -> Callable[..., object]:
     return look
 
 
-async def test_an_async_loop_key_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_raising_async_loop_key_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def breaks(_: object) -> str:
         raise KeyError("sku")
 
@@ -198,6 +198,6 @@ async def soon(*_: object) -> Any:  # noqa: ANN401 (any function)
 
 
 @pytest.mark.parametrize("code", [{"on_event": [soon]}, {"models": soon}, {"now": soon}, {"clock": soon}])
-def test_an_async_function_that_nothing_awaits_is_refused(code: dict[str, Any]) -> None:
+def test_async_function_without_an_awaiter_is_refused(code: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be a plain function"):
         Engine(model=model(), **code)

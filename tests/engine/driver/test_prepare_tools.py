@@ -37,7 +37,7 @@ class Choice:
         return ["look"] if context.step == 1 else tools
 
 
-async def test_each_step_has_its_tools_and_the_journal_keeps_them() -> None:
+async def test_each_step_has_chosen_tools_and_the_journal_keeps_the_choice() -> None:
     choice, model = Choice(), ScriptedModel(asks_for(("look", {})), asks_for(("write", {})), "Done.")
     async with Engine(model=model, tools=[look, write]) as engine:
         turn = await engine.run(Agent(name="Clerk", prepare_tools=choice), "Work.")
@@ -51,7 +51,7 @@ async def test_each_step_has_its_tools_and_the_journal_keeps_them() -> None:
     assert [fact.tools for fact in facts if isinstance(fact, RequestPrepared)] == [("look",), None, None]
 
 
-async def test_a_call_of_a_tool_that_the_step_lacks_is_refused() -> None:
+async def test_call_of_a_tool_outside_the_step_is_refused() -> None:
     choice, model = Choice(), ScriptedModel(asks_for(("write", {})), asks_for(("write", {})), "Done.")
     async with Engine(model=model, tools=[look, write]) as engine:
         turn = await engine.run(Agent(name="Clerk", prepare_tools=choice), "Work.")
@@ -92,7 +92,7 @@ async def test_another_attempt_sends_the_same_tools_without_asking_again() -> No
         (None, "returned None: return a list of names"),
     ],
 )
-async def test_a_choice_of_other_names_ends_the_turn(names: object, why: str) -> None:
+async def test_choice_of_invalid_names_ends_the_turn(names: object, why: str) -> None:
     def choose(*_: object) -> object:
         return names
 
@@ -102,7 +102,7 @@ async def test_a_choice_of_other_names_ends_the_turn(names: object, why: str) ->
     assert why in turn.error
 
 
-async def test_no_tool_may_be_left() -> None:
+async def test_choice_may_leave_no_tool() -> None:
     def none(*_: object) -> Sequence[str]:
         return ()
 
@@ -112,6 +112,6 @@ async def test_no_tool_may_be_left() -> None:
     assert model.requests[0].tools == ()
 
 
-async def test_the_journal_names_what_a_driver_needs() -> None:
+async def test_journal_names_the_code_needed_by_a_driver() -> None:
     agent = Agent(name="Clerk", prepare_tools=Choice())
     assert agent.to_journal(deps=False) == {"name": "Clerk", "needs": ["prepare_tools"]}

@@ -79,7 +79,7 @@ async def note() -> str:
 
 @any_error
 @pytest.mark.parametrize("kind", ["thread", "async", "timed"])
-async def test_what_a_tool_raises_is_the_result_of_its_call(made: Callable[[], BaseException], kind: str) -> None:
+async def test_exception_of_a_tool_is_the_result_of_the_call(made: Callable[[], BaseException], kind: str) -> None:
     turn = await run(raising(made, kind))
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     parts = [part for message in turn.messages for part in message.parts]
@@ -87,7 +87,7 @@ async def test_what_a_tool_raises_is_the_result_of_its_call(made: Callable[[], B
 
 
 @pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
-async def test_what_a_tool_with_a_run_of_its_own_raises_neither_hangs_nor_ends_the_program(
+async def test_exception_of_a_custom_run_neither_hangs_nor_exits(
     made: Callable[[], BaseException],
 ) -> None:
     """But for an `Exception`, which is a bug like one of the engine, and ends the turn."""
@@ -105,7 +105,7 @@ async def test_what_a_tool_with_a_run_of_its_own_raises_neither_hangs_nor_ends_t
 
 
 @pytest.mark.parametrize("made", RAISED, ids=lambda made: type(made()).__name__)
-async def test_what_comes_out_of_a_thread_of_the_tools_own_does_not_touch_the_calls_beside_it(
+async def test_exception_of_a_tools_thread_spares_sibling_calls(
     made: Callable[[], BaseException],
 ) -> None:
     """A future that raises `GeneratorExit` closes the frames of its task, and none of them can settle the call."""
@@ -127,7 +127,7 @@ async def test_what_comes_out_of_a_thread_of_the_tools_own_does_not_touch_the_ca
 
 
 @any_error
-async def test_what_a_check_of_the_arguments_raises_refuses_the_call(made: Callable[[], BaseException]) -> None:
+async def test_exception_of_an_argument_check_refuses_the_call(made: Callable[[], BaseException]) -> None:
     def checks(_: object) -> object:
         raise made()
 
@@ -157,21 +157,21 @@ class Parsing(Tool):
 
 
 @pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
-async def test_what_a_tool_with_a_parse_of_its_own_raises_refuses_the_call(made: Callable[[], BaseException]) -> None:
+async def test_exception_of_a_custom_parse_refuses_the_call(made: Callable[[], BaseException]) -> None:
     turn = await run(Parsing(made))
     assert (turn.outcome, turn.text, turn.tool_calls) == (Outcome.FINISHED, "Done.", 0)
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert [describe(made()) in part.text for part in parts] == [True]
 
 
-async def test_a_bug_in_a_parse_of_a_tools_own_ends_its_turn() -> None:
+async def test_bug_in_a_custom_parse_ends_the_turn() -> None:
     turn = await run(Parsing(partial(LookupError, "boom")))
     assert (turn.outcome, turn.error) == (Outcome.FAILED, "LookupError: boom")
 
 
 @any_error
 @pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
-async def test_what_a_hook_raises_ends_its_turn(made: Callable[[], BaseException], hook: str) -> None:
+async def test_exception_of_a_hook_ends_the_turn(made: Callable[[], BaseException], hook: str) -> None:
     async def fails(_: object) -> None:
         await anyio.lowlevel.checkpoint()
         raise made()
@@ -182,7 +182,7 @@ async def test_what_a_hook_raises_ends_its_turn(made: Callable[[], BaseException
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-async def test_under_trio_what_a_hook_raises_ends_its_turn_too() -> None:
+async def test_exception_of_a_hook_under_trio_ends_the_turn() -> None:
     async def fails(_: object) -> None:
         raise OwnError("boom")
 
@@ -192,7 +192,7 @@ async def test_under_trio_what_a_hook_raises_ends_its_turn_too() -> None:
 
 @any_error
 @pytest.mark.parametrize("kind", ["thread", "async"])
-async def test_what_an_output_validator_raises_ends_its_turn_and_names_it(
+async def test_exception_of_an_output_validator_ends_the_turn_and_is_named(
     made: Callable[[], BaseException], kind: str
 ) -> None:
     def at_once(*_: object) -> int:
@@ -211,7 +211,7 @@ async def test_what_an_output_validator_raises_ends_its_turn_and_names_it(
 
 @pytest.mark.parametrize("made", [StoreError, partial(LeaseLostError, "t", 1), partial(CannotRunError, "no")])
 @pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
-async def test_an_error_of_ours_that_a_hook_raises_ends_its_turn_too(made: Callable[[], Exception], hook: str) -> None:
+async def test_engine_error_raised_by_a_hook_ends_the_turn(made: Callable[[], Exception], hook: str) -> None:
     """From the driver itself, each of them would release the turn."""
 
     async def fails(_: object) -> None:
@@ -222,7 +222,7 @@ async def test_an_error_of_ours_that_a_hook_raises_ends_its_turn_too(made: Calla
 
 
 @any_error
-async def test_what_an_approval_raises_does_not_let_the_call_pass(made: Callable[[], BaseException]) -> None:
+async def test_exception_of_an_approval_check_blocks_the_call(made: Callable[[], BaseException]) -> None:
     ran: list[str] = []
 
     def fails() -> bool:
@@ -240,7 +240,7 @@ async def test_what_an_approval_raises_does_not_let_the_call_pass(made: Callable
 
 
 @pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
-async def test_what_a_tool_with_a_question_of_its_own_raises_is_the_result_of_its_call(
+async def test_exception_of_a_custom_question_is_the_result_of_the_call(
     made: Callable[[], BaseException],
 ) -> None:
     """But for an `Exception`, as above."""
@@ -260,7 +260,7 @@ async def test_what_a_tool_with_a_question_of_its_own_raises_is_the_result_of_it
 
 
 @any_error
-async def test_what_an_observer_or_a_loop_key_raises_changes_nothing(made: Callable[[], BaseException]) -> None:
+async def test_exception_of_an_observer_or_loop_key_changes_nothing(made: Callable[[], BaseException]) -> None:
     def fails(_: object) -> str:
         raise made()
 
@@ -275,7 +275,7 @@ async def test_what_an_observer_or_a_loop_key_raises_changes_nothing(made: Calla
 
 @pytest.mark.parametrize("made", CTRL_C, ids=["alone", "in a group"])
 @pytest.mark.parametrize("where", ["thread", "async", "parse", "history_processor", "synthesize", "on_event"])
-async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], where: str) -> None:
+async def test_ctrl_c_is_raised_unchanged(made: Callable[[], BaseException], where: str) -> None:
     async def hook(_: object) -> None:
         raise made()
 
@@ -291,7 +291,7 @@ async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], wher
 
 @pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
 @pytest.mark.parametrize("native", [True, False])
-async def test_a_hook_that_somebody_cancels_ends_nothing(hook: str, native: bool) -> None:
+async def test_cancelled_hook_releases_the_turn(hook: str, native: bool) -> None:
     """Its turn is released, as always, and can be resumed."""
     began = anyio.Event()
 

@@ -147,17 +147,17 @@ async def appends(*calls: Call, agent: Agent = AGENT, limits: Limits | None = No
 
 
 @pytest.mark.parametrize("second", ["look", "look_again", "put"])
-async def test_a_step_of_calls_that_may_run_again_is_one_append(second: str) -> None:
+async def test_step_of_repeatable_calls_is_a_single_append(second: str) -> None:
     assert await appends(("look", {}), (second, {})) == [PAIR, LAST]
 
 
-async def test_calls_that_cannot_run_do_not_matter() -> None:
+async def test_refused_calls_beside_repeatable_calls_change_nothing() -> None:
     settled_first = ["model_replied", "call_settled", "call_started", *STEP[2:]]
     assert await appends(("look", {"n": "many"}), ("look", {})) == [settled_first, LAST]
     assert await appends(("unknown", {}), ("look", {})) == [settled_first, LAST]
 
 
-async def test_a_reply_whose_calls_are_all_refused_waits_for_nothing() -> None:
+async def test_reply_of_refused_calls_waits_for_nothing() -> None:
     kept = await appends(("look", {}), limits=Limits(tool_calls=0, max_retries=0))
     assert kept[0][0] == "model_replied"
     store = Recording(MemoryStore())
@@ -170,17 +170,17 @@ async def test_a_reply_whose_calls_are_all_refused_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("second", ["send", "put_under_a_key", "put_carefully", "spy"])
-async def test_one_call_that_may_not_run_again_unseen_makes_the_step_an_ordinary_one(second: str) -> None:
+async def test_unrepeatable_call_makes_the_step_ordinary(second: str) -> None:
     (first, *_) = await appends(("look", {}), (second, {}))
     assert "call_settled" not in first
 
 
-async def test_other_agents_write_the_reply_first() -> None:
+async def test_agents_without_the_setting_write_the_reply_first() -> None:
     kept = await appends(("look", {}), ("look", {}), agent=Agent(name="Reader"))
     assert kept == [PAIR[:3], PAIR[3:], LAST]
 
 
-async def test_hooks_of_tools_see_only_calls_that_are_journaled() -> None:
+async def test_hooks_of_tools_see_only_journaled_calls() -> None:
     store, seen = Recording(MemoryStore()), list[bool]()
 
     @after_tool
@@ -194,7 +194,7 @@ async def test_hooks_of_tools_see_only_calls_that_are_journaled() -> None:
     assert seen == [True]
 
 
-async def test_the_first_result_writes_the_reply_and_later_ones_are_written_as_ever() -> None:
+async def test_first_result_writes_the_reply_and_later_results_follow() -> None:
     store, gate = Recording(MemoryStore()), Gate()
     model = ScriptedModel(asks_for(("slow", {}), ("slow", {}), ("look", {})), "Done.")
     engine = Engine(model=model, tools=[look, gate.tool], store=store)
@@ -213,7 +213,7 @@ async def test_under_trio_the_first_result_writes_the_reply_too() -> None:
     assert await appends(("look", {}), ("look", {})) == [PAIR[:4], PAIR[4:], LAST]
 
 
-async def test_nothing_of_the_step_is_published_before_it_is_written() -> None:
+async def test_step_is_published_only_after_the_append() -> None:
     """Progress too: its call has started for nobody."""
     store, gate, heard = Recording(MemoryStore()), Gate(), list[TurnEvent]()
     model = ScriptedModel(asks_for(("slow", {})), "Done.")
@@ -227,7 +227,7 @@ async def test_nothing_of_the_step_is_published_before_it_is_written() -> None:
     assert not any(isinstance(event, ToolProgressEvent) for event in heard)
 
 
-async def test_a_message_that_came_meanwhile_is_in_the_next_request() -> None:
+async def test_message_during_the_step_is_in_the_next_request() -> None:
     store, gate, model = MemoryStore(), Gate(), ScriptedModel(asks_for(("slow", {})), "Done.")
     async with Engine(model=model, tools=[gate.tool], store=store) as engine, anyio.create_task_group() as group:
         group.start_soon(engine.run, AGENT, "hi")
@@ -238,7 +238,7 @@ async def test_a_message_that_came_meanwhile_is_in_the_next_request() -> None:
     assert [message.text for message in model.requests[-1].messages if message.role == "user"] == ["hi", "And quickly."]
 
 
-async def test_logging_that_is_switched_on_later_starts_with_the_next_step(caplog: pytest.LogCaptureFixture) -> None:
+async def test_logging_switched_on_later_starts_with_the_next_step(caplog: pytest.LogCaptureFixture) -> None:
     """Such a turn is in one state whenever it writes."""
     logger = "turnwright.journal.turn_journal"
     caplog.set_level(logging.WARNING, logger)
@@ -272,7 +272,7 @@ class Lines:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 6))
-async def test_whichever_append_a_crash_loses_the_turn_ends_the_same(at: int, after: bool) -> None:
+async def test_crash_at_any_append_leads_to_the_same_end(at: int, after: bool) -> None:
     """The model is asked again for what was lost, and for nothing else; each call has one result."""
     memory, ran = MemoryStore(), list[str]()
 
@@ -308,7 +308,7 @@ async def test_whichever_append_a_crash_loses_the_turn_ends_the_same(at: int, af
     assert sorted(name for name in ran if len(name) == 1) == sorted("abce" + again)
 
 
-async def test_a_step_that_always_kills_its_process_ends_the_turn() -> None:
+async def test_step_killing_the_process_each_time_ends_the_turn() -> None:
     """Each lost step is a failed attempt, so the retries bound them."""
     memory, turns = MemoryStore(), list[TurnResult]()
     model = ScriptedModel(asks_for(("look", {})), repeat=True)
@@ -325,7 +325,7 @@ async def test_a_step_that_always_kills_its_process_ends_the_turn() -> None:
     assert [fact.cause for fact in failed] == [Cause.CRASH] * 3
 
 
-async def test_who_was_overtaken_meanwhile_has_written_and_published_nothing() -> None:
+async def test_overtaken_driver_has_written_and_published_nothing() -> None:
     memory, gate, heard = MemoryStore(), Gate(), list[TurnEvent]()
     model = ScriptedModel(asks_for(("slow", {})), "I am late.")
     loser = Engine(model=model, tools=[gate.tool], store=memory, on_event=[heard.append])
@@ -352,7 +352,7 @@ async def test_who_was_overtaken_meanwhile_has_written_and_published_nothing() -
 
 
 @pytest.mark.parametrize("heeds", [True, False])
-async def test_an_abort_in_the_middle_keeps_the_reply_and_every_call_has_a_result(heeds: bool) -> None:
+async def test_abort_midway_keeps_the_reply_and_settles_every_call(heeds: bool) -> None:
     store, waits = Recording(MemoryStore()), anyio.Event()
 
     @tool(read_only=True)
@@ -383,7 +383,7 @@ async def test_the_end_of_the_turns_time_keeps_the_reply_too() -> None:
     await follows(store, turn.id)
 
 
-async def test_a_released_turn_keeps_its_reply_and_its_calls_run_again() -> None:
+async def test_released_turn_keeps_the_reply_and_repeats_the_calls() -> None:
     """Only a crash loses the reply: a process that can still write, writes it."""
     memory, gate = MemoryStore(), Gate()
     lines = Lines(asks_for(("slow", {}), ("look", {})), asks_for(("look", {"n": 1})), "Done.")
@@ -423,7 +423,7 @@ async def test_a_tool_with_a_bug_fails_the_turn_and_the_reply_is_kept() -> None:
     await follows(store, turn.id)
 
 
-async def test_a_question_of_a_running_call_is_in_the_journal_before_anybody_reads_it() -> None:
+async def test_question_of_a_running_call_is_journaled_before_reading() -> None:
     store = Recording(MemoryStore())
     model = ScriptedModel(asks_for(("ask", {}), ("look", {})), "Done.")
     async with Engine(model=model, tools=TOOLS, store=store) as engine:
@@ -435,7 +435,7 @@ async def test_a_question_of_a_running_call_is_in_the_journal_before_anybody_rea
     await follows(store, turn.id)
 
 
-async def test_an_approval_beside_it_leaves_the_call_that_needs_none_as_ever() -> None:
+async def test_approval_beside_a_repeatable_call_makes_the_step_ordinary() -> None:
     store = Recording(MemoryStore())
     model = ScriptedModel(asks_for(("look", {}), ("spy", {})), "Done.")
     async with Engine(model=model, tools=TOOLS, store=store) as engine:

@@ -68,14 +68,14 @@ def test_a_periodic_end_is_always_noticed(unit: str, times: int, before: str, se
 
 
 @given(st.text(alphabet="ab", min_size=1, max_size=9), st.integers(0, ENOUGH - 1), st.integers())
-def test_an_end_that_is_not_long_enough_is_never_noticed(unit: str, place: int, seed: int) -> None:
+def test_short_repetition_is_never_noticed(unit: str, place: int, seed: int) -> None:
     """A long row with another character at any place, so that no part of it is long enough."""
     text = (unit * REPEATED)[: REPEATED - 1]
     assert not stopped(f"{text}\n{text}"[place : place + len(text)], pieces(seed))
 
 
 @given(st.text(alphabet="ab ", min_size=1, max_size=30), st.integers(1, 3 * LONGEST_PERIOD), st.data())
-def test_it_finds_what_the_definition_of_a_period_finds(unit: str, length: int, data: st.DataObject) -> None:
+def test_detection_agrees_with_the_definition_of_a_period(unit: str, length: int, data: st.DataObject) -> None:
     """Also for a text with one other character, which has a long period or none."""
     unit = (unit * length)[:length]
     text = (unit * (REPEATED // length + 1))[:REPEATED]
@@ -86,7 +86,7 @@ def test_it_finds_what_the_definition_of_a_period_finds(unit: str, length: int, 
 
 
 @given(st.integers(), st.integers(), st.integers(1, 60), st.integers(0, REPEATED))
-def test_the_verdict_does_not_depend_on_the_pieces(one: int, two: int, period: int, before: int) -> None:
+def test_verdict_is_independent_of_the_pieces(one: int, two: int, period: int, before: int) -> None:
     text = "x" * (before % 77) + "".join(map(chr, range(60, 60 + period))) * ((REPEATED + before) // period)
     assert stopped(text, pieces(one)) is stopped(text, pieces(two))
 
@@ -106,11 +106,11 @@ def test_the_verdict_does_not_depend_on_the_pieces(one: int, two: int, period: i
     ],
     ids=["dashes", "blanks", "an empty table", "zeros", "a table", "code", "html", "ascii art", "bits"],
 )
-def test_what_people_ask_for_is_not_stopped(text: str) -> None:
+def test_legitimate_repetition_is_not_stopped(text: str) -> None:
     assert not stopped(text)
 
 
-def test_the_parts_of_a_reply_are_looked_at_one_by_one() -> None:
+def test_parts_of_a_reply_are_checked_separately() -> None:
     guard, half = RepetitionGuard(), "na" * (REPEATED // 4)
     for piece in (half, half[:-2]):
         assert not guard.add(TextDelta(piece))
@@ -148,7 +148,7 @@ class Raving:
 @pytest.mark.parametrize(
     "make", [TextDelta, ReasoningDelta, lambda text: ToolCallDelta(0, "look", text)], ids=["text", "reasoning", "call"]
 )
-async def test_a_stream_that_repeats_itself_is_closed_and_asked_for_again(make: Callable[[str], Delta]) -> None:
+async def test_repetitive_stream_is_closed_and_retried(make: Callable[[str], Delta]) -> None:
     model = Raving(make)
     async with Engine(model=model, backoff=NOW) as engine:
         turn = await engine.run(AGENT, "hi")
@@ -164,7 +164,7 @@ async def test_a_stream_that_repeats_itself_is_closed_and_asked_for_again(make: 
 
 
 @pytest.mark.anyio
-async def test_without_a_retry_it_ends_the_turn() -> None:
+async def test_repetitive_stream_without_a_retry_ends_the_turn() -> None:
     model = Raving(TextDelta, times=9)
     turn = await Engine(model=model, limits=Limits(max_retries=0)).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
@@ -172,21 +172,21 @@ async def test_without_a_retry_it_ends_the_turn() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_conclusion_that_repeats_itself_is_asked_for_again() -> None:
+async def test_repetitive_conclusion_is_retried() -> None:
     model = Raving(TextDelta)
     turn = await Engine(model=model, backoff=NOW, limits=Limits(steps=0)).run(AGENT, "hi")
     assert (turn.text, len(model.requests)) == ("Done.", 2)
 
 
 @pytest.mark.anyio
-async def test_it_can_be_switched_off() -> None:
+async def test_repetition_guard_can_be_switched_off() -> None:
     text = "I will look once more. " * 2_000
     turn = await Engine(model=ScriptedModel(text), stop_repetition=False).run(AGENT, "hi")
     assert turn.text == text
 
 
 @pytest.mark.anyio
-async def test_a_summary_that_repeats_itself_is_asked_for_again() -> None:
+async def test_repetitive_summary_is_retried() -> None:
     first, second = asks_for(("look", {"n": 1})), asks_for(("look", {"n": 2}), usage=Usage(input_tokens=900))
     model = ScriptedModel(first, second, "again and " * 2_000, "A summary.", "Done.")
     agent = Agent(name="Looper", compaction=Compact(at_tokens=100, keep_steps=1))
@@ -195,7 +195,7 @@ async def test_a_summary_that_repeats_itself_is_asked_for_again() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_server_that_repeats_itself_is_hung_up_on() -> None:
+async def test_repetitive_server_is_disconnected() -> None:
     hung_up, turn = anyio.Event(), None
 
     async def serve(stream: SocketStream) -> None:

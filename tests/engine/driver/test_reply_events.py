@@ -28,7 +28,7 @@ def closely(call: ResponseToolCall) -> ToolCall:
 
 
 @given(CALLS)
-def test_a_call_is_the_same_either_way(call: ResponseToolCall) -> None:
+def test_call_is_the_same_by_fast_and_full_check(call: ResponseToolCall) -> None:
     try:
         expected = closely(call)
     except InvalidInputError:
@@ -51,14 +51,14 @@ def test_calls_share_the_names_of_their_arguments() -> None:
     st.builds(ModelResponse, text=TEXTS, reasoning=TEXTS, finish=st.sampled_from(Finish)),
     st.none() | st.builds(Usage, input_tokens=st.integers(0, 9)),
 )
-def test_a_reply_is_the_same_either_way(reply: ModelResponse, usage: Usage | None) -> None:
+def test_reply_is_the_same_by_fast_and_full_check(reply: ModelResponse, usage: Usage | None) -> None:
     calls = (ToolCall(name="look", arguments={}),)
     plain = ModelRepliedInput(text=reply.text, reasoning=reply.reasoning, calls=calls, finish=reply.finish, usage=usage)
     heard = replied_input(reply, calls, usage, 1.5)
     assert heard == replace(plain, elapsed=1.5)
 
 
-def test_what_no_journal_can_hold_is_refused() -> None:
+def test_unjournalable_arguments_are_refused() -> None:
     for arguments in ({"a": object()}, {1: "a"}, {"a": {"b": object()}}):
         with pytest.raises(InvalidInputError):
             settled_input(ResponseToolCall("look", cast("dict[str, JsonValue]", arguments)))
@@ -67,7 +67,7 @@ def test_what_no_journal_can_hold_is_refused() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("levels", [251, 300, 20_000])
 @pytest.mark.parametrize("name", ["look", "dreamt"])
-async def test_a_call_whose_arguments_are_nested_too_deep_to_be_kept_is_refused(name: str, levels: int) -> None:
+async def test_deeply_nested_call_arguments_are_refused(name: str, levels: int) -> None:
     """Its turn continues: somebody's own model may bound nothing."""
 
     @tool
@@ -87,7 +87,7 @@ async def test_a_call_whose_arguments_are_nested_too_deep_to_be_kept_is_refused(
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
-def test_a_number_that_json_does_not_know_is_looked_at_closely(value: float) -> None:
+def test_non_json_number_gets_the_full_check(value: float) -> None:
     call = ResponseToolCall("look", {"a": value})
     assert settled_input(call) == closely(call)
 
@@ -97,7 +97,7 @@ def test_a_reply_of_the_wrong_types_is_refused() -> None:
         replied_input(ModelResponse(text=cast("str", 3)), (), None, 0.0)
 
 
-def test_what_a_model_does_to_its_arguments_later_nobody_hears() -> None:
+def test_later_change_of_arguments_by_the_model_has_no_effect() -> None:
     arguments: dict[str, JsonValue] = {"place": 1}
     heard = settled_input(ResponseToolCall("look", arguments))
     arguments["place"] = 2

@@ -101,14 +101,14 @@ async def settled(store: Store, turn: str) -> list[tuple[CallStatus, str]]:
     return [(fact.status, fact.result) for _, fact in facts if isinstance(fact, CallSettled)]
 
 
-async def test_the_results_of_one_round_are_one_append() -> None:
+async def test_results_of_the_same_loop_round_share_an_append() -> None:
     store = Recording(MemoryStore())
     turn = await engine(store, ("note", {"n": 1}), ("note", {"n": 2}), ("again", {})).run(AGENT, "hi")
     assert store.kept == [["model_replied"], ["call_settled"] * 3, ["model_replied"]]
     assert [text for _, text in await settled(store, turn.id)] == ["noted 1", "noted 2", "again 0"]
 
 
-async def test_a_result_waits_for_no_call_that_still_runs() -> None:
+async def test_result_waits_for_no_running_call() -> None:
     store = Recording(MemoryStore())
     await engine(store, ("note", {}), ("slow", {"seconds": 5}), ("note", {"n": 2}), ("slow", {"seconds": 5})).run(
         AGENT, "hi"
@@ -116,7 +116,7 @@ async def test_a_result_waits_for_no_call_that_still_runs() -> None:
     assert store.kept[1:-1] == [["call_settled"] * 2, ["call_settled"] * 2]
 
 
-async def test_a_question_is_appended_with_the_result_beside_it() -> None:
+async def test_question_is_appended_with_the_result_beside() -> None:
     store = Recording(MemoryStore())
     one = engine(store, ("note", {}), ("asking", {}))
     turn = await one.run(AGENT, "hi")
@@ -142,7 +142,7 @@ class Listening(Recording):
             self.before.append(list(self.heard))
 
 
-async def test_an_event_of_a_result_follows_its_append() -> None:
+async def test_event_of_a_result_follows_the_append() -> None:
     store = Listening(MemoryStore())
     async with engine(store, ("note", {}), ("slow", {"seconds": 5}), ("note", {})).stream(AGENT, "hi") as events:
         async for event in events:
@@ -152,7 +152,7 @@ async def test_an_event_of_a_result_follows_its_append() -> None:
     assert store.heard == ["call00001", "call00003", "call00002"]
 
 
-async def test_no_result_of_a_failed_append_counts_and_recovery_sees_started_calls() -> None:
+async def test_failed_append_counts_no_result_and_recovery_sees_started_calls() -> None:
     store = MemoryStore()
     dying = FaultyStore(store, at=CallSettled)
     with pytest.raises(StoreError):
@@ -173,7 +173,7 @@ async def test_no_result_of_a_failed_append_counts_and_recovery_sees_started_cal
     ]
 
 
-async def test_a_failed_append_of_some_results_cancels_the_calls_that_still_run() -> None:
+async def test_failed_append_of_some_results_cancels_the_running_calls() -> None:
     store = MemoryStore()
     with anyio.fail_after(60), pytest.raises(StoreError):
         await engine(FaultyStore(store, at=CallSettled), ("note", {}), ("stuck", {})).run(AGENT, "hi")
@@ -191,7 +191,7 @@ STOPPED: list[Engine] = []
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["at once", "suspending"])
-async def test_results_that_come_in_the_round_of_an_abort_are_kept(wrapped: bool) -> None:
+async def test_results_in_the_round_of_an_abort_are_kept(wrapped: bool) -> None:
     memory = MemoryStore()
     calls = asks_for(("note", {}), ("stop", {}), ("stuck", {}), ("note", {}))
     STOPPED[:] = [
@@ -209,7 +209,7 @@ async def test_results_that_come_in_the_round_of_an_abort_are_kept(wrapped: bool
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["at once", "suspending"])
-async def test_a_result_that_comes_at_the_deadline_is_kept(wrapped: bool) -> None:
+async def test_result_at_the_deadline_is_kept(wrapped: bool) -> None:
     memory = MemoryStore()
     store = Recording(memory) if wrapped else memory
     one = engine(store, ("slow", {"seconds": 9}), ("slow", {"seconds": 10}), ("stuck", {}), limits=Limits(seconds=10))
@@ -238,7 +238,7 @@ class Lingering(Recording):
 
 
 @pytest.mark.parametrize("last", [("note", {"n": 2}), ("stuck", {})], ids=["all", "some"])
-async def test_a_driver_that_is_canceled_twice_cuts_no_append_of_results_short(last: Asked) -> None:
+async def test_driver_canceled_twice_still_appends_the_results(last: Asked) -> None:
     store = Lingering(MemoryStore())
     running = asyncio.ensure_future(engine(store, ("note", {}), ("note", {"n": 1}), last).run(AGENT, "hi"))
     await store.writing.wait()
@@ -251,7 +251,7 @@ async def test_a_driver_that_is_canceled_twice_cuts_no_append_of_results_short(l
     assert [text for _, text in await settled(store, row.id)][:2] == ["noted 0", "noted 1"]
 
 
-async def test_results_that_come_while_others_are_written_are_the_next_append() -> None:
+async def test_results_during_an_append_share_the_next_append() -> None:
     store = Lingering(MemoryStore())
     calls = [("slow", {"seconds": seconds}) for seconds in (1, 1.2, 1.4, 9)]
     await engine(store, *calls).run(AGENT, "hi")
@@ -269,7 +269,7 @@ class Steered(Recording):
 
 
 @pytest.mark.parametrize("steps", [1, 9], ids=["may stop", "continues"])
-async def test_a_message_comes_before_the_results_after_which_the_turn_may_stop(steps: int) -> None:
+async def test_message_precedes_possibly_final_results(steps: int) -> None:
     store = Steered(MemoryStore())
     await engine(store, ("note", {"n": 1}), ("note", {"n": 2}), limits=Limits(steps=steps)).run(AGENT, "hi")
     both = [["message_added"], ["call_settled", "call_settled"]]
@@ -285,7 +285,7 @@ async def test_a_message_beside_the_answer_of_a_call_is_undelivered(calls: tuple
     assert len(await settled(store, turn.id)) == 2
 
 
-async def test_sub_agents_that_end_together_return_what_they_used() -> None:
+async def test_sub_agents_ending_together_return_their_usage() -> None:
     store = Recording(MemoryStore())
     helper = agent_tool(Agent(name="Helper", description="Helps."))
     model = ScriptedModel(

@@ -41,7 +41,7 @@ def look() -> str:
     return "seen"
 
 
-async def test_each_failed_attempt_has_its_number_its_time_its_wait_and_what_it_used() -> None:
+async def test_failed_attempt_records_number_time_wait_and_usage() -> None:
     """And the next step does not wait."""
 
     def clock() -> float:
@@ -64,7 +64,7 @@ async def test_each_failed_attempt_has_its_number_its_time_its_wait_and_what_it_
     assert facts[-1].elapsed == pytest.approx(10, abs=0.5)
 
 
-async def test_a_summary_has_the_price_of_the_model_that_writes_it() -> None:
+async def test_summary_has_the_price_of_the_writing_model() -> None:
     spent = ModelResponse(text="Said.", usage=Usage(input_tokens=10))
     models = {"main": ScriptedModel(spent, spent, name="main"), "short": ScriptedModel(spent, name="short")}
     prices = {"main": Price(input=1_000_000, output=0), "short": Price(input=5_000_000, output=0)}
@@ -93,7 +93,7 @@ async def test_a_hook_sees_the_turn_and_no_dependencies_where_there_are_none() -
     ]
 
 
-async def test_an_attempt_that_said_nothing_is_not_withdrawn() -> None:
+async def test_attempt_without_text_is_not_withdrawn() -> None:
     async def fails(_: ModelRequest) -> ModelResponse:
         raise ModelError("busy", cause=Cause.OVERLOADED)
 
@@ -104,14 +104,14 @@ async def test_an_attempt_that_said_nothing_is_not_withdrawn() -> None:
     assert not any(isinstance(event, ResponseRestartedEvent) for event in heard)
 
 
-async def test_the_withdrawal_of_a_text_names_its_turn_and_the_last_fact() -> None:
+async def test_withdrawal_of_a_text_names_the_turn_and_the_last_fact() -> None:
     heard: list[TurnEvent] = []
     turn = await Engine(model=ScriptedModel(" ", "Done."), on_event=[heard.append]).run(AGENT, "Go.")
     (withdrawn,) = [event for event in heard if isinstance(event, ResponseRestartedEvent)]
     assert (withdrawn.turn, withdrawn.seq) == (turn.id, 3)
 
 
-async def test_a_turn_that_may_compact_and_whose_agent_cannot_calls_its_model_as_it_is() -> None:
+async def test_agent_without_compaction_keeps_the_request_after_an_overflow() -> None:
     """As where its limits allow a compaction, and its agent has none."""
 
     async def overflows(_: ModelRequest) -> ModelResponse:
@@ -155,7 +155,7 @@ def erase() -> str:
         (f.CallSettled, asks_for(("look", {})), ()),
     ],
 )
-async def test_only_an_ended_turn_hands_back_a_message_that_came_with_its_last_append(
+async def test_message_with_the_last_append_is_undelivered_only_at_the_end(
     kind: type[f.Fact], said: Line, undelivered: tuple[str, ...]
 ) -> None:
     engine = Engine(model=ScriptedModel(said, "Done."), tools=[look, erase], store=Interrupted(MemoryStore(), kind))
@@ -167,7 +167,7 @@ async def forgets(messages: Sequence[Message]) -> list[Message]:
     return [message for message in messages if message.role != "tool"]
 
 
-async def test_a_request_that_lost_a_result_is_repaired_in_the_name_of_its_turn(
+async def test_request_missing_a_result_is_repaired_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = ScriptedModel(asks_for(("look", {})), "Done.")
@@ -177,7 +177,7 @@ async def test_a_request_that_lost_a_result_is_repaired_in_the_name_of_its_turn(
     assert turn.id in repaired
 
 
-async def test_a_request_without_a_result_ends_a_turn_that_may_not_be_repaired() -> None:
+async def test_unrepairable_request_missing_a_result_ends_the_turn() -> None:
     model = ScriptedModel(asks_for(("look", {})), "Done.")
     turn = await Engine(model=model, tools=[look], history_processor=forgets, unpaired="reject").run(AGENT, "Go.")
     assert (turn.outcome, turn.error) == (
@@ -186,7 +186,7 @@ async def test_a_request_without_a_result_ends_a_turn_that_may_not_be_repaired()
     )
 
 
-async def test_a_model_is_told_its_budget_if_the_engine_says_so() -> None:
+async def test_model_is_told_the_budget_if_the_engine_asks() -> None:
     sent = []
     for told in (True, False):
         model = ScriptedModel("Done.")

@@ -152,7 +152,7 @@ def working(stage: "list[Stage]", *said: str) -> Tool:
 # It is received.
 
 
-async def test_during_a_stream_that_asks_for_tools_it_follows_their_results() -> None:
+async def test_message_during_a_stream_follows_the_tool_results() -> None:
     stage = Stage("never")
     stage.lines = [stage.steering("wait", then=asks_for(("note", {"n": 1}), ("note", {"n": 2}))), "Done."]
     turn = await stage.run()
@@ -161,7 +161,7 @@ async def test_during_a_stream_that_asks_for_tools_it_follows_their_results() ->
     assert [kind for kind in (event.type for event in stage.heard) if kind == "message_added"] == ["message_added"]
 
 
-async def test_while_tools_run_it_follows_all_of_their_results_in_order() -> None:
+async def test_message_during_tools_follows_all_results_in_order() -> None:
     """Also those of calls that end after it was said (docs/rules.md#messages)."""
     stages: list[Stage] = []
     tools = [note, working(stages, "first", "second")]
@@ -173,7 +173,7 @@ async def test_while_tools_run_it_follows_all_of_their_results_in_order() -> Non
     assert await stage.store.inbox(turn.id) == []
 
 
-async def test_from_another_handle_of_the_file(tmp_path: Path) -> None:
+async def test_message_from_another_store_handle_is_delivered(tmp_path: Path) -> None:
     """As another process would: it claims nothing, and does not wait."""
     others: list[SqliteStore] = []
 
@@ -191,7 +191,7 @@ async def test_from_another_handle_of_the_file(tmp_path: Path) -> None:
     await stage.store.aclose()
 
 
-async def test_while_it_waits_to_try_again_the_next_attempt_hears_it() -> None:
+async def test_message_during_a_retry_wait_is_in_the_next_attempt() -> None:
     """The attempt is a model call that may use tools, and the message came before it."""
     stage = Stage(ModelError("busy", cause=Cause.OVERLOADED, retry_after=60), "Done.")
     async with anyio.create_task_group() as group:
@@ -201,7 +201,7 @@ async def test_while_it_waits_to_try_again_the_next_attempt_hears_it() -> None:
     assert users(stage.requests[1]) == ["hi", "mind the gap"]
 
 
-async def test_during_an_attempt_that_fails_the_next_one_hears_it() -> None:
+async def test_message_during_a_failing_attempt_is_in_the_next_attempt() -> None:
     stage = Stage("never")
     stage.lines = [stage.steering("wait", then=ModelError("busy", cause=Cause.OVERLOADED)), "Done."]
     turn = await stage.run()
@@ -222,14 +222,14 @@ class SaidMeanwhile(StoreWrapper):
         return await super().facts(turn_id, after)
 
 
-async def test_while_the_history_of_its_session_is_read_the_first_request_has_it() -> None:
+async def test_message_during_the_read_of_the_history_is_in_the_first_request() -> None:
     memory, model = MemoryStore(), ScriptedModel("Done.")
     await Engine(model=ScriptedModel("First."), store=memory).run(AGENT, "hi", session="s")
     await Engine(model=model, store=SaidMeanwhile(memory)).run(AGENT, "again", session="s")
     assert users(model.requests[0]) == ["hi", "again", "and be brief"]
 
 
-async def test_of_a_paused_turn_it_waits_for_the_answer() -> None:
+async def test_message_to_a_paused_turn_waits_for_the_answer() -> None:
     """And comes after the result of the call that waited."""
     stage = Stage(asks_for(("erase", {"path": "x"}), ("note", {})), "Done.")
     paused = await stage.run()
@@ -241,7 +241,7 @@ async def test_of_a_paused_turn_it_waits_for_the_answer() -> None:
     assert (turn.undelivered, await stage.store.inbox(turn.id)) == ((), [])
 
 
-async def test_of_a_denied_call_too() -> None:
+async def test_message_to_a_turn_with_a_denied_call_follows_the_result() -> None:
     stage = Stage(asks_for(("erase", {"path": "x"})), "Done.")
     paused = await stage.run()
     await stage.steer("write instead")
@@ -249,7 +249,7 @@ async def test_of_a_denied_call_too() -> None:
     assert (order(stage.requests[1]), users(stage.requests[1])) == ("uatu", ["hi", "write instead"])
 
 
-async def test_taken_in_before_a_pause_it_still_follows_the_result_of_the_call_that_waited() -> None:
+async def test_message_before_a_pause_follows_the_result_of_the_waiting_call() -> None:
     stages: list[Stage] = []
     tools = [erase, working(stages, "meanwhile")]
     stages.append(stage := Stage(asks_for(("erase", {"path": "x"}), ("work", {})), "Done.", tools=tools))
@@ -270,14 +270,14 @@ async def test_steering_alone_does_not_wake_a_paused_turn() -> None:
     assert len(stage.requests) == 1
 
 
-async def test_the_same_text_twice_is_heard_twice() -> None:
+async def test_repeated_message_is_delivered_twice() -> None:
     stages: list[Stage] = []
     stages.append(stage := Stage(asks_for(("work", {})), "Done.", tools=[working(stages, "now", "now")]))
     await stage.run()
     assert users(stage.requests[1]) == ["hi", "now", "now"]
 
 
-async def test_a_later_turn_of_the_session_hears_it_at_its_place() -> None:
+async def test_later_turn_of_the_session_has_the_message_in_place() -> None:
     stages: list[Stage] = []
     tools = [working(stages, "be brief")]
     stages.append(stage := Stage(asks_for(("work", {})), "One.", "Two.", tools=tools))
@@ -297,7 +297,7 @@ def circling(stages: list[Stage], limits: Limits, *more: Line) -> Stage:
     return stage
 
 
-async def test_it_forgets_the_doom_rounds() -> None:
+async def test_message_resets_the_doom_rounds() -> None:
     """Three more of the same, and the loop is found again."""
     more: list[Line] = [asks_for(("note", {}))] * 3
     stage = circling([], Limits(), *more, "In circles.")
@@ -305,7 +305,7 @@ async def test_it_forgets_the_doom_rounds() -> None:
     assert (turn.outcome, turn.steps, texts(turn)) == (Outcome.DOOM_LOOP, 6, ["hi", "you repeat yourself"])
 
 
-async def test_it_refills_no_step() -> None:
+async def test_message_refills_no_step() -> None:
     stage = circling([], Limits(steps=3), "Cap.")
     turn = await stage.run()
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 3)
@@ -315,7 +315,7 @@ async def test_it_refills_no_step() -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"), [(Limits(tool_calls=3), EndReason.BUDGET), (Limits(tokens=6), EndReason.TOKENS)]
 )
-async def test_it_refills_no_call_and_no_token(limits: Limits, reason: EndReason) -> None:
+async def test_message_refills_no_call_and_no_token(limits: Limits, reason: EndReason) -> None:
     turn = await circling([], limits, "Cap.").run()
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, reason, 3)
 
@@ -327,7 +327,7 @@ async def test_it_refills_no_call_and_no_token(limits: Limits, reason: EndReason
         ("stop", Outcome.DOOM_LOOP, ("try b",)),
     ],
 )
-async def test_of_a_turn_that_asks_about_a_doom_loop_it_waits_for_the_answer(
+async def test_message_during_a_doom_loop_question_waits_for_the_answer(
     answer: str, outcome: Outcome, undelivered: tuple[str, ...]
 ) -> None:
     stage = Stage(*[asks_for(("note", {}))] * 3, "Done.", limits=Limits(doom_response="ask"))
@@ -339,7 +339,7 @@ async def test_of_a_turn_that_asks_about_a_doom_loop_it_waits_for_the_answer(
     assert texts(turn) == (["hi"] if undelivered else ["hi", "try b"])
 
 
-async def test_said_with_the_last_denial_it_forgets_the_doom_rounds_too() -> None:
+async def test_message_with_the_last_denial_resets_the_doom_rounds() -> None:
     """'No. Do something else.': approved, it does; rejected, the turn ends before it receives the message."""
     stage = Stage(*[asks_for(("erase", {"path": "x"}))] * 3, "I see.")
     turn = await stage.run()
@@ -415,7 +415,7 @@ def _aborted(stage: Stage) -> None:
         (Limits(steps=0), _aborted, EndReason.ABORTED),
     ],
 )
-async def test_what_comes_too_late_is_handed_back(
+async def test_late_message_is_handed_back(
     limits: Limits, arrange: Callable[[Stage], None], reason: EndReason, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the result, by the event, and by a later query, in the order of posting."""
@@ -430,7 +430,7 @@ async def test_what_comes_too_late_is_handed_back(
     assert await stage.store.inbox(turn.id) == []
 
 
-async def test_a_synthesis_hands_it_back_too() -> None:
+async def test_synthesis_hands_a_late_message_back() -> None:
     stages: list[Stage] = []
 
     async def synthesize(batch: tuple[FinishedCall, ...]) -> str:
@@ -442,7 +442,7 @@ async def test_a_synthesis_hands_it_back_too() -> None:
     assert (turn.outcome, turn.undelivered) == (Outcome.SYNTHESIS_DONE, ("too late",))
 
 
-async def test_a_turn_that_expires_in_text_hands_it_back() -> None:
+async def test_turn_expiring_in_text_hands_a_late_message_back() -> None:
     async def line() -> ModelResponse:
         await stage.steer("too late")
         await anyio.sleep_forever()
@@ -453,7 +453,7 @@ async def test_a_turn_that_expires_in_text_hands_it_back() -> None:
     assert (turn.outcome, turn.reason, turn.undelivered) == (Outcome.CAP_HIT, EndReason.DEADLINE, ("too late",))
 
 
-async def test_a_paused_turn_that_is_aborted_or_superseded_hands_it_back() -> None:
+async def test_aborted_or_superseded_paused_turn_hands_a_message_back() -> None:
     for reason in (EndReason.ABORTED, EndReason.SUPERSEDED):
         stage = Stage(asks_for(("erase", {"path": "x"})), "Never mind.")
         paused = await stage.engine.run(AGENT, "hi", session="s1")
@@ -466,7 +466,7 @@ async def test_a_paused_turn_that_is_aborted_or_superseded_hands_it_back() -> No
         assert (turn.reason, turn.undelivered) == (reason, ("and hurry",))
 
 
-async def test_a_turn_that_has_ended_and_one_that_is_not_there_hear_nothing() -> None:
+async def test_message_to_an_ended_or_missing_turn_is_refused() -> None:
     stage = Stage("Done.")
     turn = await stage.run()
     with pytest.raises(TurnAlreadyEndedError, match=f"turn {turn.id} has ended"):
@@ -477,7 +477,7 @@ async def test_a_turn_that_has_ended_and_one_that_is_not_there_hear_nothing() ->
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t", "half a pair: \ud800"])
-async def test_what_says_nothing_is_refused(text: str) -> None:
+async def test_blank_message_is_refused(text: str) -> None:
     stage = Stage(asks_for(("erase", {"path": "x"})))
     paused = await stage.run()
     with pytest.raises(ConfigError, match="the message"):
@@ -486,7 +486,7 @@ async def test_what_says_nothing_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "\U0001f600", '"}\n{"', "x" * 100_000, "a\u2028b"])
-async def test_whatever_can_be_written_is_heard_as_it_was_said(tmp_path: Path, text: str) -> None:
+async def test_storable_text_is_delivered_unchanged(tmp_path: Path, text: str) -> None:
     stage = Stage(asks_for(("erase", {"path": "x"})), "Done.", store=SqliteStore(tmp_path / "turns.db"))
     paused = await stage.run()
     await stage.steer(text)
@@ -537,7 +537,7 @@ _COUNTED = frozenset({"create", "claim", "release", "append", "facts", "get", "i
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("cap", [10, 2], ids=["answered", "capped"])
-async def test_said_at_any_call_of_the_store_it_is_not_lost(cap: int, after: bool) -> None:
+async def test_message_at_any_call_of_the_store_is_not_lost(cap: int, after: bool) -> None:
     """A turn with two batches; the message comes at its first call of the store, then at its second, and so on."""
     at, calls = 0, 0  # to the first one nothing is said, and it says how many calls there are
     while at <= calls:
@@ -577,7 +577,7 @@ def _saying(store: Store, said: list[str]) -> Tool:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_no_crash_loses_it_or_says_it_twice(after: bool) -> None:
+async def test_crash_neither_loses_nor_repeats_a_message(after: bool) -> None:
     """The process dies at each append of a turn to which two things are said, before it or after it."""
     crashes, died = 0, True
     while died:
@@ -607,7 +607,7 @@ async def test_no_crash_loses_it_or_says_it_twice(after: bool) -> None:
 # Forks.
 
 
-async def test_a_fork_has_what_was_heard_before_its_place() -> None:
+async def test_fork_has_messages_from_before_the_place() -> None:
     stages: list[Stage] = []
     tools = [note, working(stages, "be brief")]
     stages.append(stage := Stage(asks_for(("work", {}), ("note", {})), "Done.", tools=tools))
@@ -623,7 +623,7 @@ async def test_a_fork_has_what_was_heard_before_its_place() -> None:
         assert replay(await stage.store.facts(fork)).check.verdict is Verdict.HOLDS
 
 
-async def test_a_session_whose_turn_was_steered_is_still_busy() -> None:
+async def test_session_of_a_steered_turn_is_still_busy() -> None:
     """A message to a running turn is not a new turn, and a new turn is not a message."""
     stage = Stage()
 
@@ -638,7 +638,7 @@ async def test_a_session_whose_turn_was_steered_is_still_busy() -> None:
     assert turn.undelivered == ("one",)
 
 
-async def test_a_result_is_never_parted_from_its_call() -> None:
+async def test_result_is_never_parted_from_the_call() -> None:
     """For all messages during the calls, however the calls ended."""
 
     @tool

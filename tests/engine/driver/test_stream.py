@@ -65,7 +65,7 @@ class Slow:
         yield ModelResponse(text=self.text)
 
 
-async def test_every_fact_is_heard_once_in_order_with_its_seq() -> None:
+async def test_every_fact_is_heard_once_in_order_with_a_seq() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("note", {}), ("note", {"n": 1})), "Done."), tools=[note])
     async with engine.stream(AGENT, "hi") as events:
         heard = [event async for event in events]
@@ -83,7 +83,7 @@ async def test_the_first_event_names_the_turn_before_anything_runs() -> None:
         assert first.turn
 
 
-async def test_the_last_event_says_how_it_ended() -> None:
+async def test_last_event_reports_the_end() -> None:
     engine = Engine(model=ScriptedModel("All tidy."))
     async with engine.stream(AGENT, "hi") as events:
         *_, last = [event async for event in events]
@@ -92,7 +92,7 @@ async def test_the_last_event_says_how_it_ended() -> None:
     assert (await engine.get(last.turn)).usage == last.usage
 
 
-async def test_a_turn_that_pauses_ends_its_stream_with_what_is_asked() -> None:
+async def test_pausing_turn_ends_the_stream_with_the_interrupts() -> None:
     @tool(needs_approval=True)
     async def erase(path: str) -> str:
         return path
@@ -182,7 +182,7 @@ async def test_leaving_early_stops_driving_and_the_turn_can_be_taken_up_again() 
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
-async def test_leaving_at_once_leaves_a_turn_that_can_be_taken_up() -> None:
+async def test_leaving_at_once_leaves_a_resumable_turn() -> None:
     store = MemoryStore()
     async with Engine(model=Slow(), store=store).stream(AGENT, "hi"):
         pass
@@ -191,7 +191,7 @@ async def test_leaving_at_once_leaves_a_turn_that_can_be_taken_up() -> None:
     assert (await Engine(model=ScriptedModel("Done."), store=store).resume(row.id)).text == "Done."
 
 
-async def test_an_error_of_the_follower_comes_out_as_it_is() -> None:
+async def test_error_of_the_follower_is_raised_unchanged() -> None:
     """No exception group, and the turn is released."""
     store = MemoryStore()
     engine = Engine(model=Slow(), store=store)
@@ -206,7 +206,7 @@ async def test_an_error_of_the_follower_comes_out_as_it_is() -> None:
     assert (await store.turns())[0].owner is None
 
 
-async def test_an_error_of_the_store_comes_out_as_it_is() -> None:
+async def test_error_of_the_store_is_raised_unchanged() -> None:
     store = FaultyStore(MemoryStore(), at=f.CallSettled)
     engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], store=store)
     heard: list[str] = []
@@ -220,7 +220,7 @@ async def test_an_error_of_the_store_comes_out_as_it_is() -> None:
     assert heard[-1] == "call_started", "an unwritten fact has no event"
 
 
-async def test_a_session_that_is_busy_is_said_before_the_stream_begins() -> None:
+async def test_busy_session_is_reported_before_the_stream_begins() -> None:
     engine = Engine(model=Slow())
     async with engine.stream(AGENT, "hi", session="s1") as events:
         await anext(events)
@@ -229,7 +229,7 @@ async def test_a_session_that_is_busy_is_said_before_the_stream_begins() -> None
                 pytest.fail("it began")
 
 
-async def test_a_follower_that_closes_its_iterator_changes_nothing() -> None:
+async def test_closed_iterator_of_a_follower_changes_nothing() -> None:
     """The turn continues beside the block, and ends as it would have."""
     done = anyio.Event()
 
@@ -249,7 +249,7 @@ async def test_a_follower_that_closes_its_iterator_changes_nothing() -> None:
 # Observers.
 
 
-async def test_an_observer_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_raising_observer_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[str] = []
 
     def broken(event: TurnEvent) -> None:
@@ -275,7 +275,7 @@ async def test_an_ended_turn_is_told_again_from_any_seq() -> None:
         assert [event async for event in engine.events(heard[0].turn, after)] == heard[after:]
 
 
-async def test_who_comes_late_hears_what_was_and_what_comes() -> None:
+async def test_late_follower_hears_past_and_coming_facts() -> None:
     """Every fact once, none missing, whenever one joins; then the stream ends."""
     engine = Engine(model=Slow("one two three four"))
     heard: list[list[TurnEvent]] = [[], []]
@@ -303,7 +303,7 @@ async def test_who_comes_late_hears_what_was_and_what_comes() -> None:
     assert 0 < len([event for event in heard[1] if event.type == "text_delta"]) < 4
 
 
-async def test_who_follows_is_let_go_when_the_driver_is_gone() -> None:
+async def test_follower_is_let_go_when_the_driver_is_gone() -> None:
     """Its task was canceled: no more events come, and nobody waits for it."""
     store, model = MemoryStore(), Slow(pause=30)
     ids: list[str] = []
@@ -324,7 +324,7 @@ async def test_who_follows_is_let_go_when_the_driver_is_gone() -> None:
     assert heard[:2] == ["turn_started", "step_started"]
 
 
-async def test_who_follows_a_turn_that_is_taken_up_at_once_goes_on_following() -> None:
+async def test_follower_of_a_turn_resumed_at_once_keeps_following() -> None:
     """The driver was stopped and another began before the follower could look: it neither spins nor misses a fact."""
 
     class Counting(MemoryStore):
@@ -360,7 +360,7 @@ async def test_who_follows_a_turn_that_is_taken_up_at_once_goes_on_following() -
     assert told == [(seq, fact.kind) for seq, fact in await store.facts(ids[0])]
 
 
-async def test_who_is_told_that_a_turn_is_busy_does_not_silence_it() -> None:
+async def test_busy_error_does_not_silence_the_running_stream() -> None:
     """The turn's own stream continues to its end."""
     engine = Engine(model=Slow())
     async with engine.stream(AGENT, "hi") as events:
@@ -372,7 +372,7 @@ async def test_who_is_told_that_a_turn_is_busy_does_not_silence_it() -> None:
 
 
 @pytest.mark.no_waiting(False)
-async def test_another_process_reads_the_journal_as_it_grows(tmp_path: Path) -> None:
+async def test_another_process_follows_the_growing_journal(tmp_path: Path) -> None:
     """Without the pieces, which are nobody's but the driver's."""
     path = tmp_path / "turns.db"
     store, other = SqliteStore(path, durability="normal"), SqliteStore(path)
@@ -390,7 +390,7 @@ async def test_another_process_reads_the_journal_as_it_grows(tmp_path: Path) -> 
     assert [(event.seq, event.type) for event in heard] == [(seq, fact.kind) for seq, fact in facts]
 
 
-async def test_a_fence_comes_out_as_it_is() -> None:
+async def test_lost_lease_is_raised_unchanged() -> None:
     """A driver that lost the turn stops, and raises that to its caller; it is not an outcome."""
     store, model = MemoryStore(), Slow()
     engine = Engine(model=model, store=store)

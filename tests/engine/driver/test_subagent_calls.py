@@ -56,7 +56,7 @@ async def settled(store: MemoryStore, turn: TurnResult) -> f.CallSettled:
     return fact
 
 
-async def test_a_task_that_is_given_again_with_the_same_answer_is_a_doom_loop() -> None:
+async def test_repeated_task_with_the_same_answer_is_a_doom_loop() -> None:
     """The results differ in the ids of the sub-agent's turns alone."""
     lead, reader = ScriptedModel(DELEGATES, repeat=True), ScriptedModel("Nothing.", repeat=True)
     turn = await engine(MemoryStore(), lead, reader).run(LEAD, "Read on.")
@@ -72,7 +72,7 @@ async def test_a_sub_agents_tool_takes_a_prompt_and_runs_in_a_turn_alone() -> No
         await made.execute({"prompt": "Read."}, ToolContext(turn_id="one", call_id="call1"))
 
 
-def test_the_error_of_an_unknown_option_says_what_limits_a_sub_agent() -> None:
+def test_unknown_option_error_names_the_limits_of_a_sub_agent() -> None:
     options = {"timeout": 1}
     with pytest.raises(ConfigError, match=r"agent's `seconds` limits its time, and its own journal handles crashes$"):
         agent_tool(READER, **options)  # type: ignore[arg-type]
@@ -86,13 +86,13 @@ async def test_a_question_of_a_sub_agents_tool_is_asked_without_arguments() -> N
     assert waiting.interrupt.arguments is None
 
 
-def test_an_agent_without_a_list_of_tools_may_call_sub_agents_unless_it_is_one() -> None:
+def test_unrestricted_agent_may_call_sub_agents_unless_a_sub_agent() -> None:
     tools = {"Reader": agent_tool(READER)}
     assert subagent_tools(tools, LEAD) == {"Reader": READER}
     assert subagent_tools(tools, LEAD.model_copy(update={"mode": "subagent"})) == {}
 
 
-async def test_a_question_that_its_caller_has_no_pause_for_is_rejected_and_says_so() -> None:
+async def test_question_without_a_pause_of_the_caller_is_rejected() -> None:
     store = MemoryStore()
     reader = ScriptedModel(asks_for(("erase", {"path": "a"})), asks_for(("choose", {})), "Done.")
     tools: list[Tool[None]] = [erase, choose, agent_tool(READER.model_copy(update={"max_pauses": 5}))]
@@ -104,7 +104,7 @@ async def test_a_question_that_its_caller_has_no_pause_for_is_rejected_and_says_
     assert [(one.decision, one.text) for one in answers] == [(Decision.REJECT, no_pause)] * 2
 
 
-async def test_a_sub_agent_that_never_ran_has_used_nothing() -> None:
+async def test_sub_agent_without_a_run_has_used_nothing() -> None:
     store = MemoryStore()
     turn = await engine(store, ScriptedModel(DELEGATES, "Done."), None).run(LEAD, "Read.")
     call = await settled(store, turn)
@@ -125,7 +125,7 @@ async def test_changed_arguments_reach_the_tool_of_the_sub_agent() -> None:
     assert call.result == "erased b"
 
 
-async def test_a_result_is_journaled_with_its_time_and_begins_with_the_text_of_the_sub_agent() -> None:
+async def test_sub_agent_result_has_a_time_and_begins_with_the_text() -> None:
     store = MemoryStore()
 
     async def reads(_: ModelRequest) -> str:
@@ -139,7 +139,7 @@ async def test_a_result_is_journaled_with_its_time_and_begins_with_the_text_of_t
     assert call.result == f"Read.\n\n[sub-agent: finished, answered; turn {turn.id}:call00001]"
 
 
-async def test_a_sub_agent_that_fails_without_a_text_says_why() -> None:
+async def test_failed_sub_agent_without_a_text_gives_the_reason() -> None:
     store = MemoryStore()
     broken = ModelError("no", cause=Cause.BAD_REQUEST)
     turn = await engine(store, ScriptedModel(DELEGATES, "Done."), ScriptedModel(broken)).run(LEAD, "Read.")
@@ -149,7 +149,7 @@ async def test_a_sub_agent_that_fails_without_a_text_says_why() -> None:
     assert call.result == f"[sub-agent: failed, model_error: {means}; turn {turn.id}:call00001]"
 
 
-async def test_a_sub_agent_gets_the_whole_time_that_its_caller_has_left() -> None:
+async def test_sub_agent_gets_the_remaining_time_of_the_caller() -> None:
     store = MemoryStore()
 
     async def delegates(_: ModelRequest) -> ModelResponse:

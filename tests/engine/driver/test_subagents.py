@@ -136,7 +136,7 @@ async def leases(engine: Engine, turn_id: str) -> list[f.Lease | None]:
 # What a call of a sub-agent is.
 
 
-async def test_a_sub_agents_answer_is_the_result_of_its_call() -> None:
+async def test_answer_of_a_sub_agent_is_the_result_of_the_call() -> None:
     """A turn of its own, with the call's id in its own, and all that the model needs to know in the result."""
     company = Company(lead=[send("Reader"), "All done."], reader="Nothing to tidy.")
     company.hire(READER)
@@ -154,7 +154,7 @@ async def test_a_sub_agents_answer_is_the_result_of_its_call() -> None:
     assert first.agent["name"] == "Reader"
 
 
-async def test_it_counts_its_own_steps_and_what_it_uses_is_its_callers() -> None:
+async def test_sub_agent_counts_own_steps_and_charges_the_caller() -> None:
     company = Company(
         lead=[send("Reader"), "All done."],
         reader=[asks_for(("note", {"text": "a"})), asks_for(("note", {"text": "b"})), "Done."],
@@ -168,7 +168,7 @@ async def test_it_counts_its_own_steps_and_what_it_uses_is_its_callers() -> None
     assert (turn.usage.tokens, child.usage.tokens) == (10, 6)
 
 
-async def test_listeners_hear_of_it_from_its_first_fact_on() -> None:
+async def test_listeners_hear_a_sub_agent_from_the_first_fact_on() -> None:
     company = Company(lead=[send("Reader"), "All done."], reader="Done.")
     company.hire(READER)
     heard: list[TurnEvent] = []
@@ -179,7 +179,7 @@ async def test_listeners_hear_of_it_from_its_first_fact_on() -> None:
     assert (child[0].type, child[-1].type) == ("turn_started", "turn_ended")
 
 
-async def test_how_it_failed_is_told_as_an_error_with_what_it_had_said() -> None:
+async def test_failure_of_a_sub_agent_is_an_error_with_the_partial_text() -> None:
     company = Company(lead=[send("Reader"), "I see."], reader=[asks_for(("note", {"text": "a"}), text="Looking.")])
     company.hire(READER)
     turn = await company.engine().run(LEAD, "hi")
@@ -191,7 +191,7 @@ async def test_how_it_failed_is_told_as_an_error_with_what_it_had_said() -> None
     )
 
 
-async def test_what_its_provider_said_when_it_failed_stays_in_its_own_turn() -> None:
+async def test_provider_error_of_a_sub_agent_stays_in_the_sub_agents_turn() -> None:
     """The result of a call is public, and goes to another model: an error may name hosts and accounts."""
     private = "https://proxy.internal:8443 refused account acme-42"
     refused = ModelError(private, cause=Cause.AUTHENTICATION)
@@ -208,7 +208,7 @@ async def test_what_its_provider_said_when_it_failed_stays_in_its_own_turn() -> 
     assert private not in str(company.models["lead"].requests)
 
 
-async def test_a_long_answer_is_cut_and_the_ending_is_told_all_the_same() -> None:
+async def test_long_answer_is_cut_and_the_ending_still_told() -> None:
     company = Company(lead=[send("Reader"), "I see."], reader="".join(map(str, range(30_000)))[:100_000])
     company.hire(READER)
     ((_, told),) = results(await company.engine().run(LEAD, "hi"))
@@ -216,7 +216,7 @@ async def test_a_long_answer_is_cut_and_the_ending_is_told_all_the_same() -> Non
     assert "[sub-agent: finished, answered; turn " in told
 
 
-async def test_two_calls_of_one_agent_run_side_by_side() -> None:
+async def test_two_calls_of_an_agent_run_in_parallel() -> None:
     """Each waits for the other: they would wait for ever if one ran after the other."""
     company = Company(lead=[send("Reader", "Reader"), "All done."], reader="")
     met: list[str] = []
@@ -245,7 +245,7 @@ async def test_two_calls_of_one_agent_run_side_by_side() -> None:
 # What it is lent.
 
 
-async def test_the_calls_of_a_batch_share_what_is_left_and_the_unused_part_returns() -> None:
+async def test_calls_of_a_batch_share_the_budget_and_return_the_rest() -> None:
     """Of 12, the batch itself takes 3; of the 9 that are left each sub-agent is lent 4."""
     company = Company(
         lead=[
@@ -278,7 +278,7 @@ async def test_a_lease_of_nothing_is_refused(budget: int, refused: bool) -> None
     assert len(await engine.store.turns()) == (1 if refused else 2)
 
 
-async def test_its_own_budget_holds_where_it_is_smaller() -> None:
+async def test_smaller_budget_of_a_sub_agent_holds() -> None:
     company = Company(lead=[send("Thrifty"), "All done."], reader=[asks_for(("note", {"text": "a"})), "Stopped."])
     company.hire(Agent(name="Thrifty", description="Spends little.", model="reader", budget=1))
     engine = company.engine()
@@ -308,7 +308,7 @@ async def test_tokens_and_cost_are_lent_too() -> None:
     assert turn.usage.cost == pytest.approx(0.8)
 
 
-async def test_an_agent_may_call_itself_three_deep() -> None:
+async def test_agent_may_call_the_same_agent_three_levels_deep() -> None:
     """The call at the fourth level is refused, and its model receives that."""
     agent = Agent(name="Deep", description="Goes deeper.", model="deep")
 
@@ -330,7 +330,7 @@ async def test_an_agent_may_call_itself_three_deep() -> None:
 # What it asks a person.
 
 
-async def test_an_approval_shows_what_is_to_be_approved_and_who_asks() -> None:
+async def test_approval_shows_the_call_and_the_asking_agent() -> None:
     company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "é.py"})), "Done."])
     company.hire(READER)
     engine = company.engine()
@@ -344,7 +344,7 @@ async def test_an_approval_shows_what_is_to_be_approved_and_who_asks() -> None:
     assert turn.tool_calls == 2
 
 
-async def test_from_below_it_is_asked_along_the_path_of_agents() -> None:
+async def test_approval_from_below_shows_the_path_of_agents() -> None:
     company = Company(
         lead=[send("Editor"), "All done."],
         editor=[asks_for(("note", {"text": "a"}), ("Reader", {"prompt": "b"})), "Edited."],
@@ -364,7 +364,7 @@ async def test_from_below_it_is_asked_along_the_path_of_agents() -> None:
     assert results(child) == [(CallStatus.REJECTED, "rejected by the person: not that one")]
 
 
-async def test_a_question_keeps_its_words_and_its_choices(tmp_path: Path) -> None:
+async def test_question_of_a_sub_agent_keeps_text_and_choices(tmp_path: Path) -> None:
     company = Company(
         lead=[send("Asker"), "All done."],
         asker=[asks_for(("ask_user_input", {"question": "Which branch?", "choices": ["main", "dev"]})), "Done."],
@@ -384,7 +384,7 @@ async def test_a_question_keeps_its_words_and_its_choices(tmp_path: Path) -> Non
     assert "dev" in told
 
 
-async def test_leave_to_read_is_the_sub_agents_alone(tmp_path: Path) -> None:
+async def test_read_grant_of_a_sub_agent_stays_with_the_sub_agent(tmp_path: Path) -> None:
     """A person who grants something to a sub-agent has not granted it to the one that called it."""
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
@@ -409,7 +409,7 @@ async def test_leave_to_read_is_the_sub_agents_alone(tmp_path: Path) -> None:
     assert grants == [None, str(outside)]
 
 
-async def test_two_open_questions_of_one_sub_agent_are_asked_one_after_the_other() -> None:
+async def test_two_open_questions_of_a_sub_agent_are_asked_in_turn() -> None:
     """Nothing of it runs before both are answered."""
     company = Company(
         lead=[send("Reader"), "All done."],
@@ -442,7 +442,7 @@ async def test_two_sub_agents_ask_at_once() -> None:
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["erase x"])
 
 
-async def test_where_no_pause_is_left_it_is_turned_down_and_goes_on() -> None:
+async def test_sub_agent_without_a_pause_left_is_denied_and_goes_on() -> None:
     company = Company(
         lead=[send("Reader"), "All done."],
         reader=[asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})), "Not done."],
@@ -454,7 +454,7 @@ async def test_where_no_pause_is_left_it_is_turned_down_and_goes_on() -> None:
     assert (status, told.startswith("Not done.")) == (CallStatus.OK, True)
 
 
-async def test_without_a_pause_its_own_calls_are_denied_with_the_reason() -> None:
+async def test_approvals_of_a_sub_agent_without_a_pause_are_denied() -> None:
     """The sub-agent may pause, for its agent says so; its caller may not."""
     company = Company(
         lead=[send("Patient"), "All done."],
@@ -469,7 +469,7 @@ async def test_without_a_pause_its_own_calls_are_denied_with_the_reason() -> Non
     assert told == [(CallStatus.REJECTED, no)] * 2
 
 
-async def test_without_a_pause_its_doom_loop_is_stopped() -> None:
+async def test_doom_loop_of_a_sub_agent_without_a_pause_is_stopped() -> None:
     again = asks_for(("note", {"text": "a"}))
     company = Company(lead=[send("Patient"), "All done."], patient=[again, again, again, "I gave up."])
     company.hire(Agent(name="Patient", description="Waits.", model="patient", max_pauses=5, doom_response="ask"))
@@ -480,7 +480,7 @@ async def test_without_a_pause_its_doom_loop_is_stopped() -> None:
     assert turn.outcome is Outcome.FINISHED
 
 
-async def test_without_a_pause_its_unknown_outcome_stays_unknown() -> None:
+async def test_unknown_outcome_of_a_sub_agent_without_a_pause_stays_unknown() -> None:
     memory = MemoryStore()
     company = Company(lead=[send("Patient"), "All done."], patient=[asks_for(("pay", {})), "Perhaps."])
 
@@ -502,7 +502,7 @@ async def test_without_a_pause_its_unknown_outcome_stays_unknown() -> None:
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["paid"])
 
 
-async def test_a_doom_loop_of_a_sub_agent_is_asked_about_through_its_caller() -> None:
+async def test_doom_loop_of_a_sub_agent_is_asked_through_the_caller() -> None:
     again = asks_for(("note", {"text": "a"}))
     company = Company(lead=[send("Reader"), "All done."], reader=[again, again, again, "Done."])
     company.hire(READER)
@@ -515,7 +515,7 @@ async def test_a_doom_loop_of_a_sub_agent_is_asked_about_through_its_caller() ->
     assert (turn.outcome, (await engine.get(f"{turn.id}:call00001")).text) == (Outcome.FINISHED, "Done.")
 
 
-async def test_leave_to_call_a_sub_agent_is_no_leave_for_what_it_asks() -> None:
+async def test_approval_of_a_sub_agent_call_approves_no_call_inside() -> None:
     """Both interrupts are called approval-1, each in its own turn, also when the process dies in between."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
@@ -635,7 +635,7 @@ class Clock:
         return tick
 
 
-async def test_it_has_as_much_time_as_is_left() -> None:
+async def test_sub_agent_has_the_remaining_time() -> None:
     """The steps of its caller before it, and of nobody else."""
     clock = Clock()
     company = Company(lead=[asks_for(("tick", {})), send("Reader"), "All done."], reader="Done.")
@@ -663,7 +663,7 @@ async def test_paused_time_counts_for_nobody() -> None:
     assert child.seconds == turn.seconds == pytest.approx(60)
 
 
-async def test_time_that_is_spent_below_is_spent_above() -> None:
+async def test_time_spent_by_a_sub_agent_counts_for_the_parent() -> None:
     """Each has a minute, and the sub-agent concludes when its parent's is over."""
     clock = Clock()
     company = Company(
@@ -679,7 +679,7 @@ async def test_time_that_is_spent_below_is_spent_above() -> None:
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
 
 
-async def test_its_own_time_holds_where_it_is_shorter() -> None:
+async def test_shorter_time_limit_of_a_sub_agent_holds() -> None:
     company = Office(lead=[send("Brief"), "All done."])
     company.hire(Agent(name="Brief", description="Is brief.", model="silent", budget=Limits(seconds=5)))
     company.hire(MUTE)
@@ -694,7 +694,7 @@ async def test_its_own_time_holds_where_it_is_shorter() -> None:
     assert (child.reason, turn.outcome) == (EndReason.DEADLINE, Outcome.FINISHED)
 
 
-async def test_the_callers_deadline_ends_those_that_it_called() -> None:
+async def test_deadline_of_the_caller_ends_all_sub_agents() -> None:
     """And theirs: nobody is left running when it concludes."""
     company = Office(lead=[send("Manager", "Mute"), "Out of time."], manager=[send("Mute"), "never said"])
     company.hire(MUTE)
@@ -736,7 +736,7 @@ async def run_and_abort(company: Office, engine: Engine, when: anyio.Event, whic
     return await run_and(engine, when, abort)
 
 
-async def test_an_abort_reaches_a_sub_agent_whose_model_speaks() -> None:
+async def test_abort_reaches_a_sub_agent_during_a_model_call() -> None:
     """It keeps the received text; no grace is needed for that."""
     company = Office(lead=[send("Mute")])
     company.hire(MUTE)
@@ -764,7 +764,7 @@ async def test_an_abort_lets_the_tools_of_sub_agents_finish_within_grace() -> No
     assert set((await endings(engine, turn.id)).values()) == {EndReason.ABORTED}
 
 
-async def test_without_grace_all_end_all_the_same() -> None:
+async def test_abort_without_grace_ends_all_sub_agents() -> None:
     company = Office(lead=[send("Manager", "Worker")], manager=[send("Worker")], worker="")
 
     def worker(request: ModelRequest) -> ModelResponse | str:
@@ -781,7 +781,7 @@ async def test_without_grace_all_end_all_the_same() -> None:
     assert await engine.store.turns(live=True) == []
 
 
-async def test_an_abort_ends_a_tree_that_rests() -> None:
+async def test_abort_ends_a_resting_tree() -> None:
     company = Company(lead=[send("Editor")], editor=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
     company.hire(READER)
     company.hire(Agent(name="Editor", description="Edits.", model="editor"))
@@ -813,7 +813,7 @@ async def test_a_failure_of_the_engine_ends_the_sub_agents_first() -> None:
     assert child.reason is EndReason.ABORTED
 
 
-async def test_a_sub_agent_that_was_made_while_its_caller_was_stopped_ends_too() -> None:
+async def test_sub_agent_created_during_the_stop_of_the_caller_ends_too() -> None:
     """The store has written it, and nobody has driven it yet: its claim must not outlive its caller."""
     company = Office(lead=[send("Mute")])
     company.hire(MUTE)
@@ -834,7 +834,7 @@ async def test_a_sub_agent_that_was_made_while_its_caller_was_stopped_ends_too()
     assert not await engine.store.is_driven(f"{turn.id}:call00001")
 
 
-async def test_what_sub_agents_used_is_their_callers_also_when_it_is_stopped() -> None:
+async def test_usage_of_sub_agents_counts_for_a_stopped_caller() -> None:
     company = Office(
         lead=[send("Manager")],
         manager=[send("Worker")],
@@ -846,7 +846,7 @@ async def test_what_sub_agents_used_is_their_callers_also_when_it_is_stopped() -
     assert (turn.reason, turn.tool_calls, turn.usage.tokens) == (EndReason.ABORTED, 4, 8)
 
 
-async def test_what_those_used_that_were_stopped_over_a_head_is_counted() -> None:
+async def test_usage_of_grandchildren_of_an_aborted_manager_is_counted() -> None:
     """An aborted manager does not receive its worker's usage; the budget of the manager's parent does."""
     company = Office(
         lead=[send("Manager"), "All done."],
@@ -872,7 +872,7 @@ CANNOT_RUN = (
 )
 
 
-async def test_a_sub_agent_without_its_model_is_an_error_and_not_the_end_of_its_caller(
+async def test_sub_agent_with_a_missing_model_is_an_error_of_the_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     company = Company(lead=[send("Reader"), "I see."])
@@ -889,7 +889,7 @@ async def test_a_sub_agent_without_its_model_is_an_error_and_not_the_end_of_its_
     assert len(await engine.store.turns()) == 1
 
 
-async def test_a_finder_of_models_that_raises_is_no_end_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+async def test_raising_model_finder_does_not_end_the_caller(caplog: pytest.LogCaptureFixture) -> None:
     company = Company(lead=[send("Reader"), "I see."])
     company.hire(READER)
     engine = Engine(models=company.models.__getitem__, tools=list(company.tools.values()))
@@ -898,7 +898,7 @@ async def test_a_finder_of_models_that_raises_is_no_end_of_the_caller(caplog: py
     assert "model 'reader' was not found: KeyError" in caplog.text
 
 
-async def test_a_sub_agent_without_its_tools_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_sub_agent_with_missing_tools_is_an_error_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
     company = Company(lead=[send("Reader"), "I see."], reader="Done.")
     company.hire(READER.model_copy(update={"tools": ("nothing",)}))
     ((status, told),) = results(await company.engine().run(LEAD, "hi"))
@@ -918,7 +918,7 @@ async def test_a_lent_cost_needs_the_price_of_the_sub_agents_model(caplog: pytes
     assert "needs the price of model 'reader'" in caplog.text
 
 
-async def test_one_whose_tools_are_not_here_after_a_crash_is_left_alone_with_its_caller(
+async def test_sub_agent_with_missing_tools_after_a_crash_is_left_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Another process may have them: nothing that was done is thrown away (docs/rules.md#drivers)."""
@@ -937,7 +937,7 @@ async def test_one_whose_tools_are_not_here_after_a_crash_is_left_alone_with_its
     assert (turn.outcome, await memory.turns(live=True)) == (Outcome.FINISHED, [])
 
 
-async def test_a_tool_that_is_no_sub_agent_any_more_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_no_longer_a_sub_agent_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "I see."], reader="Done.")
     company.hire(READER)
@@ -976,7 +976,7 @@ class Unborn(StoreWrapper):
         return await super().create(new, facts, status, driven=driven)
 
 
-async def test_a_turn_is_aborted_whose_sub_agent_was_never_written() -> None:
+async def test_turn_with_an_unwritten_sub_agent_can_be_aborted() -> None:
     """Its usage is unknown, so its whole lease counts."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader")], reader="Done.")
@@ -990,7 +990,7 @@ async def test_a_turn_is_aborted_whose_sub_agent_was_never_written() -> None:
     assert await endings(engine, row.id) == {"": EndReason.ABORTED}
 
 
-async def test_a_turn_is_aborted_whose_sub_agent_cannot_be_read() -> None:
+async def test_turn_with_an_unreadable_sub_agent_can_be_aborted() -> None:
     company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
     company.hire(READER)
     store = Torn()
@@ -1001,7 +1001,7 @@ async def test_a_turn_is_aborted_whose_sub_agent_cannot_be_read() -> None:
     assert (await endings(engine, paused.id))[""] is EndReason.ABORTED
 
 
-async def test_drivers_that_were_abandoned_keep_no_sub_agent_from_its_end() -> None:
+async def test_abandoned_drivers_do_not_keep_a_sub_agent_alive() -> None:
     memory = MemoryStore()
     company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
     company.hire(READER)
@@ -1039,7 +1039,7 @@ async def test_recovery_leaves_sub_agents_to_their_callers() -> None:
     assert await memory.turns(live=True) == []
 
 
-async def test_a_sub_agent_cannot_be_resumed_by_itself() -> None:
+async def test_sub_agent_cannot_be_resumed_alone() -> None:
     company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
     company.hire(READER)
     engine = company.engine()
@@ -1049,7 +1049,7 @@ async def test_a_sub_agent_cannot_be_resumed_by_itself() -> None:
             await engine.resume(f"{paused.id}:{below}", {"approval-1": True})
 
 
-async def test_one_sub_agent_may_be_aborted_alone_and_its_caller_goes_on() -> None:
+async def test_aborted_sub_agent_leaves_the_caller_running() -> None:
     company = Office(lead=[send("Mute", "Reader"), "All done."], reader="Done.")
     company.hire(MUTE)
     company.hire(READER)
@@ -1059,7 +1059,7 @@ async def test_one_sub_agent_may_be_aborted_alone_and_its_caller_goes_on() -> No
     assert [status for status, _ in results(turn)] == [CallStatus.ABORTED, CallStatus.OK]
 
 
-async def test_one_that_waits_for_a_person_may_be_aborted_alone() -> None:
+async def test_waiting_sub_agent_may_be_aborted_alone() -> None:
     """Nobody need answer its question: its parents go on without it once they are resumed."""
     company = Company(
         lead=[send("Editor"), "All done."],
@@ -1078,7 +1078,7 @@ async def test_one_that_waits_for_a_person_may_be_aborted_alone() -> None:
     assert set((await endings(engine, turn.id)).values()) == {EndReason.ABORTED, EndReason.ANSWERED}
 
 
-async def test_an_abort_of_one_whose_root_cannot_be_read_names_the_root() -> None:
+async def test_abort_below_an_unreadable_root_names_the_root() -> None:
     company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
     company.hire(READER)
     store = Torn()
@@ -1090,7 +1090,7 @@ async def test_an_abort_of_one_whose_root_cannot_be_read_names_the_root() -> Non
     assert caught.value.turn == paused.id
 
 
-async def test_one_that_runs_may_be_steered() -> None:
+async def test_running_sub_agent_may_be_steered() -> None:
     company = Office(lead=[send("Worker"), "All done."], worker=[asks_for(("quick", {})), "Done."])
     company.hire(WORKER)
     engine = company.engine()
@@ -1103,7 +1103,7 @@ async def test_one_that_runs_may_be_steered() -> None:
     assert [message.text for message in company.models["worker"].requests[-1].messages][-1] == "Mind the cat."
 
 
-async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
+async def test_briefly_claimed_sub_agent_is_waited_for() -> None:
     """Another process claims a turn to end it; its parent must not fail of that."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
@@ -1125,7 +1125,7 @@ async def test_one_that_somebody_holds_for_a_moment_is_waited_for() -> None:
     assert (ended[0].outcome, company.done) == (Outcome.FINISHED, ["erase x"])
 
 
-async def test_a_driver_that_lost_its_turn_is_told_so_where_the_new_driver_has_begun_the_sub_agent() -> None:
+async def test_overtaken_driver_hears_of_the_sub_agent_of_the_new_driver() -> None:
     """It finds the sub-agent's turn written. That is not a failure of the store."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "All done."], reader="Done.")
@@ -1145,7 +1145,7 @@ async def test_a_driver_that_lost_its_turn_is_told_so_where_the_new_driver_has_b
     assert ended[0].text == "All done."
 
 
-async def test_a_sub_agent_that_cannot_be_written_is_a_failure_of_the_store() -> None:
+async def test_unwritable_sub_agent_is_a_store_failure() -> None:
     class Full(StoreWrapper):
         async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
             if ":" in new.id:
@@ -1158,7 +1158,7 @@ async def test_a_sub_agent_that_cannot_be_written_is_a_failure_of_the_store() ->
         await company.engine(Full(MemoryStore())).run(LEAD, "hi")
 
 
-async def test_one_that_somebody_holds_is_waited_for_by_an_abort_of_its_parent() -> None:
+async def test_claimed_sub_agent_is_waited_for_by_an_abort_of_the_parent() -> None:
     """The process that holds it finds the abort in its inbox. Listeners learn of its end too."""
     memory, heard = MemoryStore(), list[TurnEvent]()
     company = Company(lead=[send("Reader")], reader=[asks_for(("erase", {"path": "x"}))])
@@ -1177,7 +1177,7 @@ async def test_one_that_somebody_holds_is_waited_for_by_an_abort_of_its_parent()
     assert ended == [child, paused.id]
 
 
-async def test_a_turn_is_deleted_with_its_sub_agents() -> None:
+async def test_turn_is_deleted_with_all_sub_agents() -> None:
     company = Company(lead=[send("Reader"), "All done."], reader="Done.")
     company.hire(READER)
     engine = company.engine()
@@ -1200,7 +1200,7 @@ async def test_pruning_leaves_the_sub_agents_of_a_live_turn() -> None:
     assert await engine.prune(older_than=-1) == 3
 
 
-async def test_who_follows_a_sub_agent_is_let_go_when_its_caller_is() -> None:
+async def test_follower_of_a_sub_agent_is_let_go_with_the_caller() -> None:
     company = Office(lead=[send("Mute")])
     company.hire(MUTE)
     engine = company.engine()
@@ -1221,7 +1221,7 @@ async def test_who_follows_a_sub_agent_is_let_go_when_its_caller_is() -> None:
     assert heard[0] == "turn_started"
 
 
-async def test_one_that_was_deleted_is_not_begun_again() -> None:
+async def test_deleted_sub_agent_is_not_begun_again() -> None:
     """Its actions happened; its parent receives that the outcome is unknown."""
     company = Company(
         lead=[send("Reader"), "I see."],
@@ -1241,7 +1241,7 @@ async def test_one_that_was_deleted_is_not_begun_again() -> None:
     assert turn.tool_calls == 10, "nobody knows what it used, so all that it was lent is spent"
 
 
-async def test_a_fork_begins_a_sub_agent_of_its_own() -> None:
+async def test_fork_begins_a_new_sub_agent() -> None:
     """If the call had started and the sub-agent had not asked a person."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "All done."], reader=["Done.", "Done again."])
@@ -1257,7 +1257,7 @@ async def test_a_fork_begins_a_sub_agent_of_its_own() -> None:
     assert (child.text, (await started(engine, child.id)).parent_turn) == ("Done again.", fork.id)
 
 
-async def test_an_answer_in_a_fork_is_to_its_own_sub_agent() -> None:
+async def test_answer_in_a_fork_goes_to_the_sub_agent_of_the_fork() -> None:
     """The original's sub-agent still waits."""
     company = Company(lead=[send("Reader"), "I see."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
     company.hire(READER)
@@ -1276,7 +1276,7 @@ async def test_an_answer_in_a_fork_is_to_its_own_sub_agent() -> None:
 # What is offered.
 
 
-def test_its_name_is_made_of_the_agents() -> None:
+def test_tool_name_is_derived_from_the_agents_name() -> None:
     made = agent_tool(Agent(name="Code reader (fast)", description="Reads code."))
     assert (made.name, made.description) == ("Code_reader_fast", "Reads code.")
     assert agent_tool(READER, name="read", description="Reads.").name == "read"
@@ -1297,14 +1297,14 @@ NO_OPTION = (
         (READER, {"on_crash": "ask", "timeout": 5.0}, f"sub-agent Reader: on_crash {NO_OPTION}"),
     ],
 )
-def test_what_no_sub_agent_can_be_made_of(agent: Agent, options: dict[str, object], message: str) -> None:
+def test_unsuitable_agent_cannot_become_a_sub_agent(agent: Agent, options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         agent_tool(agent, **options)  # type: ignore[arg-type]  # refused by the type checker too
     assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("arguments", [{}, {"prompt": ""}, {"prompt": " "}, {"prompt": 5}, {"prompt": "a", "more": 1}])
-async def test_a_call_says_what_to_do_and_nothing_else(arguments: dict[str, JsonValue]) -> None:
+async def test_sub_agent_call_takes_only_a_prompt(arguments: dict[str, JsonValue]) -> None:
     company = Company(lead=[asks_for(("Reader", arguments)), "I see."], reader="Done.")
     company.hire(READER)
     engine = company.engine()
@@ -1314,7 +1314,7 @@ async def test_a_call_says_what_to_do_and_nothing_else(arguments: dict[str, Json
     assert len(await engine.store.turns()) == 1
 
 
-def test_an_engine_certifies_them() -> None:
+def test_engine_certifies_sub_agents() -> None:
     company = Company()
     company.hire(READER)
     below = explain(company.engine(), LEAD).sub_agents
@@ -1322,7 +1322,7 @@ def test_an_engine_certifies_them() -> None:
     assert [(one.tool, one.depth, one.calls) for one in below.agents] == [("Reader", 1, ())]
 
 
-def test_the_sub_agents_of_an_agent_are_those_among_its_tools() -> None:
+def test_sub_agents_of_an_agent_are_among_the_tools_of_the_agent() -> None:
     company = Company()
     company.hire(READER)
     company.hire(WORKER)
@@ -1371,7 +1371,7 @@ async def test_a_stop_while_a_crash_is_accounted_for_reaches_the_sub_agents_too(
     assert await memory.turns(live=True) == []
 
 
-async def test_every_level_shows_all_arguments_of_the_call_that_is_approved() -> None:
+async def test_every_level_shows_all_arguments_of_the_approved_call() -> None:
     """Also those of more than a result may have, and the journal says so of itself."""
     path = "x" * 100_000 + " " * 9 + "; evil"
     company = Company(
@@ -1393,7 +1393,7 @@ async def test_every_level_shows_all_arguments_of_the_call_that_is_approved() ->
         assert replay(await engine.store.facts(turn)).check.verdict is Verdict.HOLDS
 
 
-async def test_arguments_that_a_turns_own_interrupt_claims_to_be_about_are_a_forgery() -> None:
+async def test_forged_arguments_of_an_interrupt_are_ignored() -> None:
     company = Company(lead=[asks_for(("erase", {"path": "x"})), "Done."], reader=[])
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")

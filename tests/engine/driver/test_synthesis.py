@@ -57,7 +57,7 @@ async def test_a_text_is_the_answer_and_the_model_is_not_asked_again() -> None:
     assert not any(isinstance(part, SentinelPart) for message in turn.messages for part in message.parts)
 
 
-async def test_it_sees_every_call_of_the_batch_with_its_result_in_call_order() -> None:
+async def test_synthesis_sees_every_call_with_the_result_in_call_order() -> None:
     pipeline = Pipeline("Done.")
     asking = asks_for(("note", {"n": 1}), ("nowhere", {}), ("note", {"n": 2}))
     await Engine(model=ScriptedModel(asking), tools=[note], synthesize=pipeline).run(AGENT, "hi")
@@ -70,7 +70,7 @@ async def test_it_sees_every_call_of_the_batch_with_its_result_in_call_order() -
     assert batch[2].text == "noted 2"
 
 
-async def test_none_lets_the_turn_go_on() -> None:
+async def test_synthesis_returning_none_lets_the_turn_go_on() -> None:
     pipeline = Pipeline(None, None)
     model = ScriptedModel(asks_for(("note", {"n": 1})), asks_for(("note", {"n": 2})), "Done.")
     engine = Engine(model=model, tools=[note], synthesize=pipeline)
@@ -81,7 +81,7 @@ async def test_none_lets_the_turn_go_on() -> None:
     assert [fact.text for fact in synthesized] == [None, None], "null is written too, else a crash would ask twice"
 
 
-async def test_it_has_the_time_when_it_was_made() -> None:
+async def test_synthesis_is_stamped_with_the_time_of_creation() -> None:
     async def slow(_: tuple[FinishedCall, ...]) -> str:
         await anyio.sleep(3)
         return "Report."
@@ -93,7 +93,7 @@ async def test_it_has_the_time_when_it_was_made() -> None:
     assert synthesized.elapsed == 3
 
 
-async def test_on_the_last_step_it_still_wins() -> None:
+async def test_synthesis_wins_on_the_last_step() -> None:
     pipeline = Pipeline("Report.")
     limits = Limits(steps=1)
     turn = await Engine(
@@ -102,7 +102,7 @@ async def test_on_the_last_step_it_still_wins() -> None:
     assert (turn.outcome, turn.steps) == (Outcome.SYNTHESIS_DONE, 1)
 
 
-async def test_a_batch_that_waits_is_offered_when_it_is_whole() -> None:
+async def test_batch_with_a_waiting_call_is_offered_when_complete() -> None:
     pipeline = Pipeline("Report.")
     engine = Engine(
         model=ScriptedModel(asks_for(("note", {}), ("erase", {"path": "x"}))), tools=[note, erase], synthesize=pipeline
@@ -114,7 +114,7 @@ async def test_a_batch_that_waits_is_offered_when_it_is_whole() -> None:
     assert [[call.text for call in batch] for batch in pipeline.batches] == [["noted 0", "x"]]
 
 
-async def test_an_error_that_may_pass_is_tried_again() -> None:
+async def test_transient_error_of_a_synthesis_is_retried() -> None:
     """A synthesis that calls a model of its own meets its errors: a retry is another attempt."""
     pipeline = Pipeline(ModelError("busy", cause=Cause.OVERLOADED), "Report.")
     engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline, backoff=AT_ONCE)
@@ -138,7 +138,7 @@ async def test_without_a_retry_left_a_failed_synthesis_is_none() -> None:
     assert (turn.outcome, turn.text, len(pipeline.batches)) == (Outcome.FINISHED, "Done.", 2)
 
 
-async def test_a_failed_synthesis_whose_cause_does_not_pass_is_none_at_once() -> None:
+async def test_permanent_error_of_a_synthesis_counts_as_none_at_once() -> None:
     """The turn continues: the model has the results, and the retries are left for its calls."""
     pipeline = Pipeline(ModelError("wrong key", cause=Cause.AUTHENTICATION))
     engine = Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note], synthesize=pipeline)
@@ -146,7 +146,7 @@ async def test_a_failed_synthesis_whose_cause_does_not_pass_is_none_at_once() ->
     assert (turn.outcome, turn.text, len(pipeline.batches)) == (Outcome.FINISHED, "Done.", 1)
 
 
-async def test_a_bug_in_it_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_in_a_synthesis_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
     pipeline = Pipeline(LookupError("no such chapter"))
     with caplog.at_level(logging.ERROR, "turnwright"):
         turn = await Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline).run(
@@ -159,7 +159,7 @@ async def test_a_bug_in_it_ends_the_turn(caplog: pytest.LogCaptureFixture) -> No
     assert any(record.exc_info for record in caplog.records)
 
 
-async def test_the_deadline_holds_for_it_too() -> None:
+async def test_deadline_holds_for_a_synthesis() -> None:
     async def dawdle(batch: tuple[FinishedCall, ...]) -> str | None:
         await anyio.sleep_forever()
         return str(batch)
@@ -171,7 +171,7 @@ async def test_the_deadline_holds_for_it_too() -> None:
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
 
 
-async def test_a_crash_while_it_runs_costs_a_retry_and_its_verdict_is_asked_for_once_more() -> None:
+async def test_crash_during_a_synthesis_costs_a_retry() -> None:
     memory = MemoryStore()
     store = FaultyStore(memory, at=f.Synthesized)
     pipeline = Pipeline(None, "Report.")
@@ -186,7 +186,7 @@ async def test_a_crash_while_it_runs_costs_a_retry_and_its_verdict_is_asked_for_
     assert [fact.cause for fact in failed] == [Cause.CRASH]
 
 
-async def test_a_turn_that_had_one_goes_on_where_there_is_none() -> None:
+async def test_turn_continues_on_an_engine_without_the_synthesis() -> None:
     """The pipeline is the embedder's; an engine without it says that it has nothing to say."""
     memory = MemoryStore()
     store = FaultyStore(memory, at=f.CallSettled)

@@ -103,7 +103,7 @@ def result(turn: TurnResult) -> tuple[CallStatus, str]:
 @pytest.mark.parametrize(
     "waits", [waiting_tool(), Overriding(name="look", description="Look.", parameters={"type": "object"})]
 )
-async def test_a_tool_that_never_returns_ends_after_300_seconds(waits: Tool) -> None:
+async def test_hanging_tool_ends_after_300_seconds(waits: Tool) -> None:
     began = anyio.current_time()
     turn = await Engine(model=model(), tools=[waits]).run(AGENT, "go")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
@@ -111,7 +111,7 @@ async def test_a_tool_that_never_returns_ends_after_300_seconds(waits: Tool) -> 
     assert 300 <= anyio.current_time() - began < 310
 
 
-async def test_a_thread_that_never_returns_ends_its_call() -> None:
+async def test_hanging_thread_ends_the_call() -> None:
     over = threading.Event()
 
     @tool(name="look")
@@ -143,7 +143,7 @@ async def test_a_timeout_of_the_tool_precedes_the_setting() -> None:
     assert result(await engine.run(AGENT, "go"))[1].startswith("look did not finish within 900 s")
 
 
-async def test_a_resumed_turn_keeps_its_setting() -> None:
+async def test_resumed_turn_keeps_the_setting() -> None:
     """It is a limit of the turn, and so in its journal."""
     waits = waiting_tool(needs_approval=True)
     first = Engine(model=model(), tools=[waits], tool_timeout=60)
@@ -161,7 +161,7 @@ def test_an_invalid_setting_is_refused_when_the_engine_is_made(value: Any) -> No
 @pytest.mark.parametrize(
     ("silent", "seconds"), [(SilentModel(), 1800), (SilentModel("Half"), 1800), (ImpatientModel(), 60)]
 )
-async def test_a_silent_model_of_an_app_fails_its_attempts(silent: SilentModel, seconds: int) -> None:
+async def test_silent_custom_model_fails_the_attempts(silent: SilentModel, seconds: int) -> None:
     began = anyio.current_time()
     turn = await Engine(model=silent, limits=Limits(max_retries=1)).run(AGENT, "go")
     assert turn.reason is EndReason.MODEL_ERROR
@@ -180,12 +180,12 @@ async def test_a_silent_model_for_summaries_does_not_keep_the_turn_open() -> Non
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
-async def test_a_scripted_function_that_never_returns_fails_its_attempt() -> None:
+async def test_hanging_scripted_function_fails_the_attempt() -> None:
     turn = await Engine(model=ScriptedModel(never), limits=Limits(max_retries=0)).run(AGENT, "go")
     assert turn.reason is EndReason.MODEL_ERROR
 
 
-async def test_an_approval_check_that_never_returns_refuses_the_call() -> None:
+async def test_hanging_approval_check_refuses_the_call() -> None:
     turn = await Engine(model=model(), tools=[waiting_tool(needs_approval=never)]).run(AGENT, "go")
     assert result(turn) == (
         CallStatus.ERROR,
@@ -201,7 +201,7 @@ def endless_agent(option: str) -> Agent[Any, Any]:
 
 
 @pytest.mark.parametrize("option", ["instructions", "prepare_tools", "output_validators"])
-async def test_a_function_of_an_agent_that_never_returns_ends_the_turn(option: str) -> None:
+async def test_hanging_function_of_an_agent_ends_the_turn(option: str) -> None:
     answers = ScriptedModel(asks_for(("final_result", {"response": 3})), repeat=True)
     turn = await Engine(model=answers).run(endless_agent(option), "go")
     assert turn.reason is EndReason.ENGINE_ERROR
@@ -209,13 +209,13 @@ async def test_a_function_of_an_agent_that_never_returns_ends_the_turn(option: s
 
 
 @pytest.mark.parametrize("option", ["history_processor", "synthesize"])
-async def test_a_function_of_an_engine_that_never_returns_ends_the_turn(option: str) -> None:
+async def test_hanging_function_of_an_engine_ends_the_turn(option: str) -> None:
     code: Any = {option: never}
     turn = await Engine(model=model(), tools=[look], **code).run(AGENT, "go")
     assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, f"{option} 'never' did not finish within 300 s")
 
 
-async def test_hooks_and_guardrails_that_never_return_end_the_turn() -> None:
+async def test_hanging_hook_or_guardrail_ends_the_turn() -> None:
     both: list[Any] = [{"hooks": [before_model(never)]}, {"guardrails": [input_guardrail(never)]}]
     for code in both:
         turn = await Engine(model=model(), tools=[look], **code).run(AGENT, "go")
@@ -223,13 +223,13 @@ async def test_hooks_and_guardrails_that_never_return_end_the_turn() -> None:
         assert turn.error.endswith("did not finish within 30 s")
 
 
-async def test_dependencies_that_are_never_made_release_the_turn() -> None:
+async def test_hanging_dependency_factory_releases_the_turn() -> None:
     engine = Engine(model=model(), tools=[look], deps=never)
     with pytest.raises(CannotRunError, match="deps: never did not finish within 300 s: the turn stays as it is"):
         await engine.run(AGENT, "go")
 
 
-async def test_dependencies_that_never_close_keep_no_caller(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hanging_close_of_dependencies_keeps_no_caller(caplog: pytest.LogCaptureFixture) -> None:
     async def make(_: TurnInfo) -> AsyncIterator[int]:
         yield 3
         await anyio.sleep_forever()
@@ -239,7 +239,7 @@ async def test_dependencies_that_never_close_keep_no_caller(caplog: pytest.LogCa
     assert "did not finish within 300 s while it closed them" in caplog.text
 
 
-async def test_a_sub_agent_has_the_limits_of_its_own_turn_alone() -> None:
+async def test_sub_agent_has_only_the_limits_of_the_sub_agents_turn() -> None:
     """It may wait for a person, and its tools have time limits."""
     helper = Agent(name="Helper", description="Helps.", tools=["look"], mode="subagent")
     lines: list[Line] = [asks_for(("Helper", {"prompt": "Look."})), asks_for(("look", {})), "It hung.", "Done."]
@@ -310,7 +310,7 @@ def test_an_invalid_number_of_threads_is_refused(count: Any) -> None:  # noqa: A
         Engine(model=model(), max_threads=count)
 
 
-async def test_a_thread_that_hangs_is_free_for_others_after_its_time() -> None:
+async def test_hanging_thread_frees_the_slot_after_the_timeout() -> None:
     over, texts = threading.Event(), list[str]()
 
     @tool(name="look")

@@ -65,7 +65,7 @@ def engine_of(*lines: Line, store: MemoryStore | None = None) -> tuple[Engine, S
     return Engine(model=model, tools=[look], store=store or MemoryStore()), model
 
 
-async def test_a_model_without_a_format_gives_its_answer_by_a_tool() -> None:
+async def test_model_without_a_format_answers_by_a_tool() -> None:
     engine, model = engine_of(asks_for(("look", {"word": "a"})), answers(GOOD))
     turn = await engine.run(BILLER, "Invoice ACME.")
     assert (turn.outcome, turn.reason, turn.output) == (
@@ -122,7 +122,7 @@ async def test_without_an_output_retry_left_the_turn_fails_and_says_why() -> Non
     assert "final_result" in turn.error
 
 
-async def test_a_wrong_answer_that_is_repeated_is_no_doom_loop() -> None:
+async def test_repeated_wrong_answer_is_no_doom_loop() -> None:
     model = ScriptedModel(*[answers({"customer": "ACME", "total": "much"})] * 5)
     engine = Engine(model=model, limits=Limits(doom_compare="calls"))
     turn = await engine.run(Agent(name="Biller", output_type=Invoice, output_retries=4), "Invoice ACME.")
@@ -145,7 +145,7 @@ async def test_the_other_calls_of_the_reply_run_before_the_turn_ends() -> None:
     assert "a: found" in str(turn.messages)
 
 
-async def test_a_second_answer_of_one_reply_is_not_used() -> None:
+async def test_second_answer_in_a_reply_is_not_used() -> None:
     first, second = ({"customer": name, "total": 1} for name in ("A", "B"))
     engine, _ = engine_of(asks_for(("final_result", first), ("final_result", second)))
     turn = await engine.run(BILLER, "Invoice.")
@@ -175,7 +175,7 @@ async def test_a_validator_may_change_the_answer_or_ask_again() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "two", -1, float("nan")])
-async def test_a_validator_that_returns_no_answer_ends_the_turn_and_is_named(value: object) -> None:
+async def test_validator_returning_no_answer_ends_the_turn_and_is_named(value: object) -> None:
     def forgets(*_: object) -> float:
         return value  # type: ignore[return-value]
 
@@ -189,7 +189,7 @@ async def test_a_validator_that_returns_no_answer_ends_the_turn_and_is_named(val
 
 
 @pytest.mark.parametrize("text", ["NaN", "-Infinity", "[" * 300 + "]" * 300])
-async def test_an_answer_that_a_journal_cannot_keep_is_refused(text: str) -> None:
+async def test_unjournalable_answer_is_refused(text: str) -> None:
     agent = Agent(name="Biller", output_type=list[object] | float, output_mode="prompt")
     engine, model = engine_of(f'{{"response": {text}}}', '{"response": 4}')
     turn = await engine.run(agent, "Invoice.")
@@ -221,7 +221,7 @@ async def test_a_schema_alone_gives_plain_json() -> None:
     assert (turn.steps, turn.output) == (2, {"n": 1})
 
 
-async def test_a_schema_with_a_reference_that_leads_nowhere_is_refused_before_the_turn() -> None:
+async def test_schema_with_a_dangling_reference_is_refused_before_the_turn() -> None:
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}
     engine, _ = engine_of()
     with pytest.raises(ConfigError, match=r"agent 'Counter': output_schema: properties\.n\.\$ref: '#/\$defs/n'"):
@@ -247,7 +247,7 @@ async def test_another_process_rebuilds_the_answer_without_the_validators() -> N
     assert len(ran) == 1
 
 
-async def test_a_typed_answer_streams_as_far_as_it_is_known() -> None:
+async def test_typed_answer_streams_the_known_part() -> None:
     model = NativeModel('{"customer": "ACME Inc of here", "total": 5}')
     async with Engine(model=model).stream(BILLER, "Invoice.") as events:
         deltas = [event async for event in events if isinstance(event, OutputDeltaEvent)]
@@ -275,7 +275,7 @@ async def test_a_typed_agent_needs_a_step_and_a_call(limits: dict[str, int]) -> 
         await engine.run(agent, "Invoice.")
 
 
-async def test_an_output_type_that_is_no_type_is_refused_with_what_to_give() -> None:
+async def test_wrong_output_type_is_refused_with_advice() -> None:
     agent = Agent(name="Counter", output_type=3)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(
         ConfigError, match=r"^agent 'Counter': output_type: 3 is not a type of data: give a pydantic model, "
@@ -289,7 +289,7 @@ async def test_the_name_of_a_type_is_refused_in_code() -> None:
         await Engine(model=ScriptedModel("x")).run(agent, "hi")
 
 
-async def test_an_abort_abandons_a_validator_that_goes_on() -> None:
+async def test_abort_abandons_a_stubborn_validator() -> None:
     """It has the engine's grace to end."""
     go_on = anyio.Event()
 
