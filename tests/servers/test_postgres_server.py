@@ -30,12 +30,12 @@ def ask(address: str, statement: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_its_settings_are_those_that_were_asked_for(server: PostgresServer) -> None:
+def test_server_has_the_requested_settings(server: PostgresServer) -> None:
     assert ask(server.address, "SHOW fsync") == [("off",)]
     assert ask(server.address, "SHOW work_mem") == [("5MB",)]
 
 
-def test_what_was_committed_outlives_every_end(server: PostgresServer) -> None:
+def test_committed_data_survives_every_end(server: PostgresServer) -> None:
     """Stopped, killed or restarted: data and address stay, and one that runs is left as it is."""
     address = server.new_database()
     ask(address, "CREATE TABLE kept (n integer)")
@@ -47,7 +47,7 @@ def test_what_was_committed_outlives_every_end(server: PostgresServer) -> None:
     assert ask(address, "SELECT n FROM kept") == [(0,), (1,), (2,)]
 
 
-def test_one_that_was_killed_is_down_until_it_is_started(server: PostgresServer) -> None:
+def test_killed_server_is_down_until_started(server: PostgresServer) -> None:
     """Also for those who were connected; ending it again does nothing."""
     with psycopg.connect(server.address) as connected:
         server.kill()
@@ -63,7 +63,7 @@ def test_one_that_was_killed_is_down_until_it_is_started(server: PostgresServer)
     assert ask(server.address, "SELECT 1") == [(1,)]
 
 
-def test_databases_and_schemas_are_empty_and_apart(server: PostgresServer) -> None:
+def test_databases_and_schemas_are_empty_and_separate(server: PostgresServer) -> None:
     addresses = [server.new_database(), server.new_database(), server.new_schema(), server.new_schema()]
     for n, address in enumerate(addresses):
         ask(address, "CREATE TABLE mine (n integer)")
@@ -71,7 +71,7 @@ def test_databases_and_schemas_are_empty_and_apart(server: PostgresServer) -> No
     assert [ask(address, "SELECT n FROM mine") for address in addresses] == [[(0,)], [(1,)], [(2,)], [(3,)]]
 
 
-def test_nobody_gets_in_without_the_password(server: PostgresServer) -> None:
+def test_connection_without_the_password_is_refused(server: PostgresServer) -> None:
     """Not over the loopback interface, and not over the socket in its folder either."""
     ((folder,),) = ask(server.address, "SHOW unix_socket_directories")
     password = str(conninfo_to_dict(server.address)["password"])
@@ -95,7 +95,7 @@ def test_closing_leaves_nothing_behind() -> None:
         server.start()
 
 
-def test_a_server_that_does_not_start_says_why() -> None:
+def test_failed_start_has_a_reason() -> None:
     server = PostgresServer(settings={"work_mem": "plenty"})
     with pytest.raises(StoreError, match="work_mem"):
         server.start()
@@ -113,7 +113,7 @@ time.sleep(600)
 """
 
 
-def test_it_dies_with_its_process() -> None:
+def test_server_dies_with_the_parent_process() -> None:
     """Also when that is killed with SIGKILL, which nobody can prepare for; its folder goes as well."""
     with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
         assert owner.stdout is not None

@@ -30,7 +30,7 @@ def answers(address: str) -> bool:
 
 
 @pytest.mark.anyio
-async def test_what_it_knows_outlives_every_end(server: TemporalServer) -> None:
+async def test_stored_workflows_survive_every_end(server: TemporalServer) -> None:
     """Stopped or killed: data and address stay, and one that runs is left as it is."""
     client = pytest.importorskip("temporalio.client")
     address = server.address
@@ -45,13 +45,13 @@ async def test_what_it_knows_outlives_every_end(server: TemporalServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_its_namespace_has_the_search_attributes_of_turns(server: TemporalServer) -> None:
+async def test_namespace_has_the_search_attributes_of_turns(server: TemporalServer) -> None:
     client = pytest.importorskip("temporalio.client")
     connected = await client.Client.connect(server.address)
     assert [found async for found in connected.list_workflows("TurnwrightAgent = 'Clerk'")] == []
 
 
-def test_one_that_was_killed_is_down_until_it_is_started(server: TemporalServer) -> None:
+def test_killed_server_is_down_until_started(server: TemporalServer) -> None:
     """Ending it again does nothing."""
     server.kill()
     server.kill()
@@ -77,7 +77,7 @@ def test_closing_leaves_nothing_behind() -> None:
         server.start()
 
 
-def test_a_server_that_does_not_start_says_why() -> None:
+def test_failed_start_has_a_reason() -> None:
     server = TemporalServer(search_attributes=["no=such"])
     with pytest.raises(RuntimeUnavailableError, match=r"did not start.*such=Keyword"):
         server.start()
@@ -95,7 +95,7 @@ time.sleep(600)
 """
 
 
-def test_it_dies_with_its_process() -> None:
+def test_server_dies_with_the_parent_process() -> None:
     """Also when that is killed with SIGKILL, which nobody can prepare for; its folder goes as well."""
     with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
         assert owner.stdout is not None
