@@ -25,18 +25,20 @@ from repository_pages import PAGES, Block, blocks, name_of  # noqa: E402 (after 
 def examples() -> Iterator[tuple[Path, Block, str]]:
     """Every Python block with its page, and the name of the file for it: the last one of a title has the title."""
     for page in PAGES:
-        found = [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "python"]
-        found = [block for block in found if not any(comment.startswith("part of ") for comment in block.comments)]
-        last = {block.title: block for block in found}
-        for number, block in enumerate(found):
+        python_blocks = [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "python"]
+        python_blocks = [
+            block for block in python_blocks if not any(comment.startswith("part of ") for comment in block.comments)
+        ]
+        last = {block.title: block for block in python_blocks}
+        for number, block in enumerate(python_blocks):
             plain = re.sub(r"\W", "_", f"{page.relative_to(ROOT).with_suffix('')}_{number}")
             yield page, block, block.title if block.title and last[block.title] is block else f"{plain}.py"
 
 
 def as_module(block: Block) -> str:
     """The block as a module in which each line has the number that it has in the page."""
-    given = [comment.removeprefix("given: ") for comment in block.comments if comment.startswith("given: ")]
-    text, head = block.text, "; ".join(given)
+    given_lines = [comment.removeprefix("given: ") for comment in block.comments if comment.startswith("given: ")]
+    text, head = block.text, "; ".join(given_lines)
     try:
         compile(text, "example", "exec")
     except SyntaxError:  # it awaits, as a part of a coroutine
@@ -72,10 +74,10 @@ def main() -> int:
     for command in checkers:
         ran = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)  # noqa: S603 (our own)
         failed |= ran.returncode != 0
-        said = re.sub(
-            r"(?:\S*/)?(\w+\.py)(?=:\d+)", lambda found: pages.get(found[1], found[1]), ran.stdout + ran.stderr
+        output = re.sub(
+            r"(?:\S*/)?(\w+\.py)(?=:\d+)", lambda match: pages.get(match[1], match[1]), ran.stdout + ran.stderr
         )
-        sys.stdout.write(said)
+        sys.stdout.write(output)
     return 1 if failed else 0
 
 

@@ -48,12 +48,12 @@ def problems_of_words(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line within `text`, and the complaint, for each word that has a plainer one."""
     plain = CODE_SPAN.sub(_blank, text)
     for pattern, instead in WORDS:
-        for found in pattern.finditer(plain):
-            yield plain.count("\n", 0, found.start()), f'"{found[0]}": write {instead}'
+        for match in pattern.finditer(plain):
+            yield plain.count("\n", 0, match.start()), f'"{match[0]}": write {instead}'
 
 
-def _blank(found: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", found[0])
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
 
 
 def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
@@ -70,8 +70,8 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
         if token.type == tokenize.COMMENT
     }
     messages = {} if _matches(path, STYLE["texts"]["exempt"]) else dict(messages_of(tree, docstrings))
-    for line, written in [*docstrings.items(), *comments.items(), *messages.items()]:
-        for offset, problem in problems_of_words(written):
+    for line, passage in [*docstrings.items(), *comments.items(), *messages.items()]:
+        for offset, problem in problems_of_words(passage):
             yield line + offset, problem
     if not _matches(path, NAMES["pending"]):
         allowed = [name for name, places in NAMES["exceptions"].items() if _matches(path, places)]
@@ -177,9 +177,9 @@ def problems_of_other(path: Path) -> Iterator[tuple[int, str]]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".html":
         text = TEMPLATE_CODE.sub(_blank, text)
-    for written in OTHERS[path.suffix].finditer(text):
-        line = text.count("\n", 0, written.start()) + 1
-        for offset, problem in problems_of_words(written[0]):
+    for match in OTHERS[path.suffix].finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        for offset, problem in problems_of_words(match[0]):
             yield line + offset, problem
 
 
@@ -225,18 +225,18 @@ def files(names: list[str], suffix: str) -> Iterator[Path]:
 
 def main(names: list[str]) -> int:
     """Print each complaint with its place, and return 1 when there is one."""
-    found = [
+    problems = [
         f"{shown(path)}:{line}: {problem}"
         for path in files(names or list(SOURCES), ".py")
         for line, problem in problems_of_source(path)
     ]
-    found += [
+    problems += [
         f"{shown(path)}:{line}: {problem}"
         for path in files(names or list(PAGES), ".md")
         if not is_generated(path)
         for line, problem in problems_of_page(path)
     ]
-    found += [
+    problems += [
         f"{shown(path)}:{line}: {problem}"
         for suffix in OTHERS
         for path in files(names or list(REST), suffix)
@@ -244,9 +244,9 @@ def main(names: list[str]) -> int:
         for line, problem in problems_of_other(path)
     ]
     if not names:
-        found += problems_of_sizes()
-    print("\n".join(found))
-    return bool(found)
+        problems += problems_of_sizes()
+    print("\n".join(problems))
+    return bool(problems)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def problems(project: Path) -> Iterator[str]:
         subprocess.run(command, cwd=project, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 (our own build)
         (wheel,) = Path(folder).glob("*.whl")
         names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    wanted = expected(project)
-    yield from (f"not in the wheel: {name}" for name in sorted(wanted - names))
-    yield from (f"in the wheel, and should not be: {name}" for name in sorted(names - wanted))
+    expected_files = expected(project)
+    yield from (f"not in the wheel: {name}" for name in sorted(expected_files - names))
+    yield from (f"in the wheel, and should not be: {name}" for name in sorted(names - expected_files))
     packages = {name.partition("/")[0] for name in names}
     yield from (f"py.typed is missing from {name}" for name in packages if f"{name}/py.typed" not in names)
 

@@ -93,17 +93,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     _order.clear()
     waiting = [DOCS / file.src_uri for file in files.documentation_pages()]
     waiting += [ROOT / uri.removeprefix(f"{FOLDER}/") for uri in _uris(config.nav) if uri.startswith(f"{FOLDER}/")]
-    seen = set(waiting)
+    linked_paths = set(waiting)
     for path in waiting:
         if path.is_dir() or (path.suffix == ".md" and path.is_file()):
-            found = {target for target, _ in _targets(path, _text_of(path)) if target not in seen}
-            seen |= found
-            waiting += sorted(found)
-    for path in sorted(seen):
+            new_paths = {target for target, _ in _targets(path, _text_of(path)) if target not in linked_paths}
+            linked_paths |= new_paths
+            waiting += sorted(new_paths)
+    for path in sorted(linked_paths):
         if not path.is_relative_to(DOCS) and path.exists():
             media = path.suffix in MEDIA
-            made = {"abs_src_path": str(path)} if media else {"content": _text_of(path)}
-            files.append(File.generated(config, _uri(path), **made))
+            source = {"abs_src_path": str(path)} if media else {"content": _text_of(path)}
+            files.append(File.generated(config, _uri(path), **source))
     return files
 
 
@@ -125,10 +125,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     following = iter(pictures)
     markdown = _MERMAID.sub(lambda _: f"{next(following, '')}\n", markdown)
 
-    def lead(found: re.Match[str]) -> str:
-        target, anchor = _target(path, found[1])
+    def lead(match: re.Match[str]) -> str:
+        target, anchor = _target(path, match[1])
         if target is None or not target.exists():
-            return found[1]
+            return match[1]
         uri = _uri(target)
         return posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".") + anchor
 
@@ -202,7 +202,7 @@ def _text_of(path: Path) -> str:
     """The Markdown of a file's page."""
     name = path.relative_to(ROOT)
     if path.is_dir():
-        lines = [f"- [`{one.name}`]({one.name})" for one in sorted(path.iterdir()) if _listed(one)]
+        lines = [f"- [`{file.name}`]({file.name})" for file in sorted(path.iterdir()) if _listed(file)]
         return f"# `{name}`\n\nA folder of the repository.\n\n" + "\n".join(lines) + "\n"
     text = path.read_text(encoding="utf-8")
     if not _is_source(path):
@@ -217,18 +217,18 @@ def _listed(path: Path) -> bool:
 
 def _targets(path: Path, text: str) -> Iterator[tuple[Path, str]]:
     """The files that a page links to, each with the anchor."""
-    found: list[tuple[Path, str]] = []
+    targets: list[tuple[Path, str]] = []
 
     def keep(text: str) -> str:
         for link in _LINK.findall(text):
             target, anchor = _target(path, link)
             if target is not None:
-                found.append((target, anchor))
+                targets.append((target, anchor))
         return text
 
     if not _is_source(path):
         _outside_fences(text, keep)
-    return iter(found)
+    return iter(targets)
 
 
 def _target(path: Path, link: str) -> tuple[Path | None, str]:

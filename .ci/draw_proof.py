@@ -40,7 +40,7 @@ class Box(NamedTuple):
 class Column(NamedTuple):
     """Checks with one object."""
 
-    made: str
+    arrow_text: str
     title: str
     boxes: tuple[Box, ...]
 
@@ -117,17 +117,17 @@ def _lines() -> Iterator[str]:
     yield "</svg>"
 
 
-def _column(left: int, column: Column) -> Iterator[str]:
-    middle = left + _COLUMN // 2
+def _column(x: int, column: Column) -> Iterator[str]:
+    middle = x + _COLUMN // 2
     start = min(max(middle, 270), 630)
     yield f'<path class="arrow" d="M{start} 72 C{start} 104 {middle} 90 {middle} 128"/>'
     yield f'<path class="head" d="M{middle - 5} 126 L{middle + 5} 126 L{middle} 136 Z"/>'
-    yield from _text(middle + 16, 120, column.made, "for")
+    yield from _text(middle + 16, 120, column.arrow_text, "for")
     yield from _text(middle, 158, column.title, "title", middle=True)
     for place, box in enumerate(column.boxes):
         top = 174 + place * (_BOX + 12)
         looks = "hand" if box.by_hand else "box"
-        yield f'<rect class="{looks}" x="{left}" y="{top}" width="{_COLUMN}" height="{_BOX}" rx="8"/>'
+        yield f'<rect class="{looks}" x="{x}" y="{top}" width="{_COLUMN}" height="{_BOX}" rx="8"/>'
         yield from _text(middle, top + 27, box.name, "title", middle=True)
         yield from _text(middle, top + 27 + _LINE, box.about, "for", middle=True)
 

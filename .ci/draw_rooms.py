@@ -39,7 +39,11 @@ def floors() -> list[list[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
     packages, rooms = (
-        next(one["layers"] for one in contracts if one["type"] == "layers" and one.get("containers", []) == containers)
+        next(
+            contract["layers"]
+            for contract in contracts
+            if contract["type"] == "layers" and contract.get("containers", []) == containers
+        )
         for containers in ([], ["turnwright"])
     )
     above = packages[: packages.index("turnwright")]
@@ -59,8 +63,8 @@ def purpose(room: str) -> str:
     """The first sentence of a room's docstring."""
     base = folder_of(room) / room
     file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-    said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    sentence = " ".join(said.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    sentence = " ".join(docstring.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
     return sentence if len(sentence) <= _TEXT else f"{sentence[: _TEXT - 3].rsplit(' ', 1)[0]} ..."
 
 

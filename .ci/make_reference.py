@@ -35,17 +35,17 @@ def main() -> None:
     """Write, or check."""
     if sys.argv[1:] not in ([], ["--check"]):
         raise SystemExit(__doc__)
-    made = pages()
+    texts = pages()
     over = sorted(str(path.relative_to(DOCS)) for path in (DOCS / "api").glob("*.md"))
-    over = [name for name in over if name not in made]
+    over = [name for name in over if name not in texts]
     if sys.argv[1:]:
         # What llms.txt quotes of a stale page is another's fault.
-        stale = [name for name, text in (made | {"llms.txt": reference_llms.text()}).items() if is_stale(name, text)]
+        stale = [name for name, text in (texts | {"llms.txt": reference_llms.text()}).items() if is_stale(name, text)]
         print("".join(f"docs/{name} is stale: make reference\n" for name in stale + over), end="")
         raise SystemExit(bool(stale + over))
     for name in over:
         (DOCS / name).unlink()
-    for name, text in made.items():
+    for name, text in texts.items():
         (DOCS / name).write_text(text, encoding="utf-8")
     (DOCS / "llms.txt").write_text(reference_llms.text(), encoding="utf-8")
 

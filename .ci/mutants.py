@@ -123,13 +123,13 @@ class Survivor(NamedTuple):
     """A mutant that lives: where it is, and the lines that differ, without their indentation."""
 
     function: str
-    removed: str
-    added: str
+    removed_lines: str
+    added_lines: str
 
     @property
     def shown(self) -> str:
         """The mutant as a reader of a report sees it."""
-        return f"{self.function}\n    - {self.removed}\n    + {self.added}"
+        return f"{self.function}\n    - {self.removed_lines}\n    + {self.added_lines}"
 
 
 def main(arguments: list[str]) -> int:
@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> int:
 
 def plan_of(file: str) -> Plan:
     """Return the plan for a module of the engine. Exits if the list selects no tests for it."""
-    modules = {one["file"]: one for one in entries("module")}
+    modules = {entry["file"]: entry for entry in entries("module")}
     if file not in modules:
         sys.exit(f"{LISTED.name} selects no tests for {file}, only for: {', '.join(modules)}")
     chosen = modules[file]
@@ -158,25 +158,29 @@ def check(plan: Plan, names: list[str]) -> int:
     lived = {name for name, state in results(plan) if state in plan.lives} if (plan.place / "mutants").exists() else ()
     run(plan, *names)
     reasons = {
-        Survivor(one["function"], one["removed"], one["added"]): one["why"]
-        for one in entries("survivor")
-        if one["function"].startswith(f"{plan.package}.")
+        Survivor(entry["function"], entry["removed"], entry["added"]): entry["why"]
+        for entry in entries("survivor")
+        if entry["function"].startswith(f"{plan.package}.")
     }
     lives = survivors(plan)
-    dead = caught_afresh({name: one for name, one in lives.items() if one not in reasons}) if plan is MACHINE else set()
+    dead = (
+        caught_afresh({name: survivor for name, survivor in lives.items() if survivor not in reasons})
+        if plan is MACHINE
+        else set()
+    )
     # What lived is settled for mutmut, but a test that is new may kill it.
-    again = [name for name, one in lives.items() if name in lived and name not in dead and one not in reasons]
+    again = [name for name, survivor in lives.items() if name in lived and name not in dead and survivor not in reasons]
     if again and not names:
         run(plan, *again)
         lives = survivors(plan)
-    found = {one for name, one in lives.items() if name not in dead}
-    report(plan, dead, found & set(reasons))
-    unknown = found - set(reasons)
-    gone = set() if names else set(reasons) - found
-    for one in sorted(unknown):
-        print(f"survives, and is not listed: {one.shown}")
-    for one in sorted(gone):
-        print(f"is listed, and does not survive: {one.shown}")
+    alive = {survivor for name, survivor in lives.items() if name not in dead}
+    report(plan, dead, alive & set(reasons))
+    unknown = alive - set(reasons)
+    gone = set() if names else set(reasons) - alive
+    for survivor in sorted(unknown):
+        print(f"survives, and is not listed: {survivor.shown}")
+    for survivor in sorted(gone):
+        print(f"is listed, and does not survive: {survivor.shown}")
     return 1 if unknown or gone else 0
 
 
@@ -230,9 +234,9 @@ def survivor(plan: Plan, name: str) -> Survivor:
     """Return the change of a mutant."""
     diff = mutmut(plan, "show", name).splitlines()
     removed = [line[1:].strip() for line in diff if line.startswith("-") and not line.startswith("---")]
-    added = [line[1:].strip() for line in diff if line.startswith("+") and not line.startswith("+++")]
+    added_lines = [line[1:].strip() for line in diff if line.startswith("+") and not line.startswith("+++")]
     function = re.sub(r"\.x_|\.xǁ", ".", name.partition("__mutmut_")[0]).replace("ǁ", ".")
-    return Survivor(function, " ".join(removed), " ".join(added))
+    return Survivor(function, " ".join(removed), " ".join(added_lines))
 
 
 def mutmut(plan: Plan, *arguments: str) -> str:
@@ -245,8 +249,8 @@ def mutmut(plan: Plan, *arguments: str) -> str:
 
 def entries(kind: str) -> list[dict[str, Any]]:
     """Return the entries of the list: `module` or `survivor`."""
-    found: list[dict[str, Any]] = tomllib.loads(LISTED.read_text(encoding="utf-8")).get(kind, [])
-    return found
+    listed: list[dict[str, Any]] = tomllib.loads(LISTED.read_text(encoding="utf-8")).get(kind, [])
+    return listed
 
 
 def caught_afresh(lives: dict[str, Survivor]) -> set[str]:
@@ -254,9 +258,9 @@ def caught_afresh(lives: dict[str, Survivor]) -> set[str]:
 
     As mutmut does, it keeps the names of killed ones for the next run, until their module changes.
     """
-    known: dict[str, str] = json.loads(CAUGHT.read_text(encoding="utf-8")) if CAUGHT.exists() else {}
-    marks = {name: fingerprint(name, one) for name, one in lives.items()}
-    dead = {name for name, mark in marks.items() if known.get(name) == mark}
+    known_marks: dict[str, str] = json.loads(CAUGHT.read_text(encoding="utf-8")) if CAUGHT.exists() else {}
+    marks = {name: fingerprint(name, survivor) for name, survivor in lives.items()}
+    dead = {name for name, mark in marks.items() if known_marks.get(name) == mark}
     names = [name for name in lives if name not in dead]
     for module in IMPORTED:
         import_module(module)
@@ -265,14 +269,14 @@ def caught_afresh(lives: dict[str, Survivor]) -> set[str]:
     for name, code in exit_codes(names):
         if code:
             dead.add(name)
-            CAUGHT.write_text(json.dumps({one: marks[one] for one in sorted(dead)}), encoding="utf-8")
+            CAUGHT.write_text(json.dumps({dead_name: marks[dead_name] for dead_name in sorted(dead)}), encoding="utf-8")
     return dead
 
 
-def fingerprint(name: str, one: Survivor) -> str:
+def fingerprint(name: str, survivor: Survivor) -> str:
     """Return a text that changes with the mutant, or with its module."""
     module = Path(*re.split(r"\.x_|\.xǁ", name)[0].split(".")).with_suffix(".py")
-    return sha256(f"{one}".encode() + (MACHINE.place / "src" / module).read_bytes()).hexdigest()
+    return sha256(f"{survivor}".encode() + (MACHINE.place / "src" / module).read_bytes()).hexdigest()
 
 
 def exit_codes(names: list[str]) -> Iterator[tuple[str, int]]:

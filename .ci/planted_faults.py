@@ -50,9 +50,9 @@ class Fault(NamedTuple):
     def planted(self, root: Path = ROOT) -> str:
         """Return the source with the fault. Raises `ListError` if its text is not found exactly once."""
         source = (root / self.file).read_text(encoding="utf-8")
-        found = source.count(self.text)
-        if found != 1 or self.text == self.instead:
-            why = f"its text is found {found} times, not once" if found != 1 else "its text and `instead` are the same"
+        count = source.count(self.text)
+        if count != 1 or self.text == self.instead:
+            why = f"its text is found {count} times, not once" if count != 1 else "its text and `instead` are the same"
             raise ListError(f"{LISTED.name}: {self.name!r}, {self.file}: {why}: copy it from the file again")
         return source.replace(self.text, self.instead)
 
@@ -68,11 +68,11 @@ class Run(NamedTuple):
 
 def main(words: list[str]) -> int:
     """Run the properties with and without the faults, and report."""
-    faults = [one for one in listed() if not words or any(word in one.name for word in words)]
+    faults = [fault for fault in listed() if not words or any(word in fault.name for word in words)]
     if not faults:
         sys.exit(f"no fault's name contains {' or '.join(words)}")
     shutil.rmtree(PLACE, ignore_errors=True)
-    sound = run(PLACE / "sound", {test for one in faults for test in one.caught_by})
+    sound = run(PLACE / "sound", {test for fault in faults for test in fault.caught_by})
     if sound.code:
         sys.exit(f"without a fault the properties do not pass: {sound.error or f'exit code {sound.code}'}")
     print(f"without a fault all properties pass ({sound.seconds:.0f} s)")
@@ -81,7 +81,7 @@ def main(words: list[str]) -> int:
         for fault, (verdict, detail) in zip(faults, pool.map(judge, faults), strict=True):
             verdicts.append(verdict)
             print(f"{verdict:12} {fault.kind}: {fault.name} {detail}", flush=True)
-    print(", ".join(f"{verdicts.count(one)} {one}" for one in ("caught", "survived", "inconclusive")))
+    print(", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("caught", "survived", "inconclusive")))
     return 0 if set(verdicts) == {"caught"} else 1
 
 
@@ -99,18 +99,18 @@ def processors() -> int:
 def judge(fault: Fault, place: Path = PLACE) -> tuple[Verdict, str]:
     """Plant a fault in a copy in `place`, and run its properties. Returns the verdict and what is to say about it."""
     tried = run(place / re.sub(r"\W+", "_", fault.name), fault.caught_by, fault)
-    passed = sorted(set(fault.caught_by) - tried.failed)
+    passed_tests = sorted(set(fault.caught_by) - tried.failed)
     if tried.code not in (0, 1) or "hypothesis.errors.FailedHealthCheck" in tried.error:
         return "inconclusive", f"\n    {tried.error or f'exit code {tried.code}'}"
-    if passed:
-        return "survived", f"\n    passed: {', '.join(passed)}"
+    if passed_tests:
+        return "survived", f"\n    passed: {', '.join(passed_tests)}"
     return "caught", f"({tried.seconds:.0f} s)\n    {tried.error}"
 
 
 def run(place: Path, tests: Collection[str], fault: Fault | None = None) -> Run:
     """Run tests in a copy at `place`, with a fault if one is given. The copy is removed afterwards."""
     lay_out(place, fault)
-    began = time.monotonic()
+    start = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}"]
     paths = os.pathsep.join(map(str, (place / "engine", place / "states", *(place / "packages").iterdir())))
     environment = os.environ | {"PYTHONPATH": paths, "HYPOTHESIS_PROFILE": "planted"}
@@ -128,7 +128,7 @@ def run(place: Path, tests: Collection[str], fault: Fault | None = None) -> Run:
         return Run(-1, frozenset(), f"it did not end within {RUN_SECONDS} s", RUN_SECONDS)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return Run(done.returncode, failed(done.stdout.splitlines()), error(done.stdout), time.monotonic() - began)
+    return Run(done.returncode, failed(done.stdout.splitlines()), error(done.stdout), time.monotonic() - start)
 
 
 def lay_out(place: Path, fault: Fault | None) -> None:
@@ -143,18 +143,18 @@ def lay_out(place: Path, fault: Fault | None) -> None:
 
 def failed(lines: Iterable[str]) -> frozenset[str]:
     """Return the ids of the tests that failed, without parameters. A test whose fixture broke is none of them."""
-    found = (re.match(r"FAILED (\S+?)(\[| |$)", line) for line in lines)
-    return frozenset(one[1] for one in found if one is not None)
+    matches = (re.match(r"FAILED (\S+?)(\[| |$)", line) for line in lines)
+    return frozenset(match[1] for match in matches if match is not None)
 
 
 def error(output: str) -> str:
     """Return the first error that pytest shows, on one line; of a test that hung, that it did."""
     if "from pytest-timeout" in output:
         return f"a test did not end within {TEST_SECONDS} s"
-    found = re.search(r"^E +(?!\+|\|)(.+(?:\nE .+)?)|^FAILED .+", output, re.MULTILINE)
-    if found and found[1] is None:
-        return found[0]
-    return " ".join(found[1].replace("\nE ", " ").split())[:200] if found else ""
+    match = re.search(r"^E +(?!\+|\|)(.+(?:\nE .+)?)|^FAILED .+", output, re.MULTILINE)
+    if match and match[1] is None:
+        return match[0]
+    return " ".join(match[1].replace("\nE ", " ").split())[:200] if match else ""
 
 
 if __name__ == "__main__":

@@ -70,16 +70,16 @@ async def deny(_: ToolContext[object], call: CallView) -> Reject | None:
 
 def careful(dice: random.Random) -> Script:
     """Read some files, edit some, run the tests once after each edit."""
-    calls: list[Call] = [("read_file", {"path": f"src/part_{one}.py"}) for one in range(dice.randint(1, 6))]
-    for one in range(dice.randint(1, 4)):
-        calls.append(("edit_file", {"path": f"src/part_{one}.py", "find": f"line {one}"}))
-        calls.append(("run_tests", {"target": f"part_{one}"}))
+    calls: list[Call] = [("read_file", {"path": f"src/part_{number}.py"}) for number in range(dice.randint(1, 6))]
+    for number in range(dice.randint(1, 4)):
+        calls.append(("edit_file", {"path": f"src/part_{number}.py", "find": f"line {number}"}))
+        calls.append(("run_tests", {"target": f"part_{number}"}))
     return calls, dice.random() < MOST
 
 
 def thorough(dice: random.Random) -> Script:
     """Take many steps, none of them twice."""
-    return [("read_file", {"path": f"src/deep/{one}.py"}) for one in range(dice.randint(22, 34))], True
+    return [("read_file", {"path": f"src/deep/{number}.py"}) for number in range(dice.randint(22, 34))], True
 
 
 def stuck_on_tests(dice: random.Random) -> Script:
@@ -94,7 +94,9 @@ def waits_for_the_build(dice: random.Random) -> Script:
 
 def edits_blindly(dice: random.Random) -> Script:
     """Try other arguments after the same error."""
-    return [("edit_file", {"path": "src/part_1.py", "find": f"old {one}"}) for one in range(dice.randint(6, 14))], False
+    return [
+        ("edit_file", {"path": "src/part_1.py", "find": f"old {number}"}) for number in range(dice.randint(6, 14))
+    ], False
 
 
 def wants_to_delete(dice: random.Random) -> Script:

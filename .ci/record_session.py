@@ -57,8 +57,10 @@ def printed_on_a_terminal(command: str, folder: Path) -> str:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "TURNWRIGHT_"))}
-    environment = {**kept, "PATH": path, "TERM": "xterm-256color"}
+    kept_variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "TURNWRIGHT_"))
+    }
+    environment = {**kept_variables, "PATH": path, "TERM": "xterm-256color"}
     with subprocess.Popen(  # noqa: S602 (our own command)
         command, shell=True, cwd=folder, env=environment, stdin=follower, stdout=follower, stderr=follower
     ) as process:
@@ -81,18 +83,18 @@ def printed_on_a_terminal(command: str, folder: Path) -> str:
 def lines_left(printed: str) -> list[str]:
     """Return the lines that stay on the screen: programs redraw only whole lines."""
     lines, row, begin = [""], 0, 0
-    for found in [*_CONTROL.finditer(printed), None]:
-        lines[row] += printed[begin : found.start() if found else None]
-        if found is None:
+    for control in [*_CONTROL.finditer(printed), None]:
+        lines[row] += printed[begin : control.start() if control else None]
+        if control is None:
             break
-        begin = found.end()
-        if found["newline"]:
+        begin = control.end()
+        if control["newline"]:
             row += 1
             lines += [""] * (row == len(lines))
-        elif found["clear"]:
+        elif control["clear"]:
             lines[row] = ""
-        elif found["up"] is not None:
-            row -= int(found["up"] or 1)
+        elif control["up"] is not None:
+            row -= int(control["up"] or 1)
     return [line.rstrip() for line in lines]
 
 

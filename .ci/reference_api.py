@@ -121,9 +121,9 @@ PAGES: Final = {
 
 def pages() -> dict[str, str]:
     """The text of each page, by its path below docs/."""
-    found = {f"api/{name}.md": _text(page) for name, page in PAGES.items()}
-    found["api/config.md"] += f"\n## All settings\n\n{settings_list()}\n"
-    return found
+    texts = {f"api/{name}.md": _text(page) for name, page in PAGES.items()}
+    texts["api/config.md"] += f"\n## All settings\n\n{settings_list()}\n"
+    return texts
 
 
 def _text(page: Page) -> str:
@@ -139,13 +139,13 @@ def _text(page: Page) -> str:
         members = "".join(f"        - {name}\n" for name in names if name not in hidden)
         lines = "".join(f"      {option}\n" for option in options)
         parts.append(f"::: {room}\n    options:\n{lines}      members:\n{members}".rstrip())
-        shown = [
+        hidden_options = [
             "heading_level: 3",
             "show_root_heading: true",
             "show_root_toc_entry: true",
             "show_root_full_path: false",
         ]
-        parts += ["\n      ".join([f"::: {place}\n    options:", *shown]) for place in hidden.values()]
+        parts += ["\n      ".join([f"::: {place}\n    options:", *hidden_options]) for place in hidden.values()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -166,7 +166,7 @@ def public_names(room: str) -> list[str]:
     """
     tree = ast.parse(source(room).read_text(encoding="utf-8"))
     for node in tree.body:
-        if isinstance(node, ast.Assign) and [ast.unparse(one) for one in node.targets] == ["__all__"]:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
             names: list[str] = ast.literal_eval(node.value)
             return [name for name in names if _imported(room, name) != (room, name)]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -176,9 +176,9 @@ def public_names(room: str) -> list[str]:
 def hidden_place(room: str, name: str) -> str | None:
     """Return the module that defines a name, even if a module has that name too, like `turnwright.tools.tool`."""
     hidden = False
-    while (found := _imported(room, name)) is not None:
+    while (origin := _imported(room, name)) is not None:
         hidden = hidden or source(f"{room}.{name}").is_file()
-        room, name = found
+        room, name = origin
     return f"{room}.{name}" if hidden else None
 
 
@@ -189,7 +189,7 @@ def _imported(room: str, name: str) -> tuple[str, str] | None:
         if isinstance(node, ast.ImportFrom):
             up = node.level - (file.name == "__init__.py")
             base = room.split(".")[: len(room.split(".")) - up] if node.level else []
-            for one in node.names:
-                if (one.asname or one.name) == name:
-                    return ".".join([*base, *([node.module] if node.module else [])]), one.name
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return ".".join([*base, *([node.module] if node.module else [])]), alias.name
     return None

@@ -27,31 +27,35 @@ def commands_as_markdown() -> str:
     """Return a section for each command, and one for the options that several share."""
     group: Any = typer.main.get_command(app._app({name: app.command(name) for name in app.PLACES}))  # noqa: SLF001 (the app is made where it is run)
     commands = group.commands
-    uses = Counter(_option(one) for command in commands.values() for one in _options_of(command))
+    uses = Counter(_option(option) for command in commands.values() for option in _options_of(command))
     everywhere = [line for line, count in uses.items() if count == len(commands)]
     common = {
-        _spelled(one): _option(one)
+        _spelled(option): _option(option)
         for command in commands.values()
-        for one in _options_of(command)
-        if _COMMON_FROM <= uses[_option(one)] < len(commands)
+        for option in _options_of(command)
+        if _COMMON_FROM <= uses[_option(option)] < len(commands)
     }
-    parts = [_command(name, one, {*common.values()}, {*everywhere}) for name, one in commands.items()]
+    parts = [_command(name, command, {*common.values()}, {*everywhere}) for name, command in commands.items()]
     parts += ["## Common options", "\n".join(common.values())]
     parts += ["Every command also takes:", "\n".join(everywhere)] if everywhere else []
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
 def _options_of(command: Any) -> list[Any]:  # noqa: ANN401 (Typer ships the classes of its commands as private)
-    return [one for one in command.params if one.opts[0][:1] == "-" and not one.hidden and one.name != "help"]
+    return [param for param in command.params if param.opts[0][:1] == "-" and not param.hidden and param.name != "help"]
 
 
 def _command(name: str, command: Any, common: set[str], everywhere: set[str]) -> str:  # noqa: ANN401 (as above)
-    arguments = [one for one in command.params if one.opts[0][:1] != "-" and not one.hidden]
-    options = {_option(one): one for one in _options_of(command)}
+    arguments = [param for param in command.params if param.opts[0][:1] != "-" and not param.hidden]
+    options = {_option(option): option for option in _options_of(command)}
     parts = [f"## `{name}`", *map(_marked, _paragraphs(command.help))]
-    lines = [f"- `{_placeholder(one)}`: {_line(_help(one))}" for one in arguments if _placeholder(one) != "TURN"]
+    lines = [
+        f"- `{_placeholder(argument)}`: {_line(_help(argument))}"
+        for argument in arguments
+        if _placeholder(argument) != "TURN"
+    ]
     lines += [line for line in options if line not in common | everywhere]
-    shared = ", ".join(f"`{one.opts[0]}`" for line, one in options.items() if line in common)
+    shared = ", ".join(f"`{option.opts[0]}`" for line, option in options.items() if line in common)
     parts += ["\n".join(lines)] if lines else []
     parts += [f"[Also](#common-options): {shared}."] if shared else []
     parts.append(f"```bash\n{command.epilog}\n```")
@@ -61,17 +65,17 @@ def _command(name: str, command: Any, common: set[str], everywhere: set[str]) ->
 def _option(option: Any) -> str:  # noqa: ANN401 (as above)
     """Return the line of a list that describes an option."""
     default = _default(option)
-    said = {"": "", "required": " Required."}.get(default, f" Default: {default}.")
-    line = f"- {_spelled(option)}: {_line(_help(option)).replace(_REPEATED, '')}{said}"
+    default_text = {"": "", "required": " Required."}.get(default, f" Default: {default}.")
+    line = f"- {_spelled(option)}: {_line(_help(option)).replace(_REPEATED, '')}{default_text}"
     return _JSON if _PLAIN_JSON.fullmatch(line) else line
 
 
 def _paragraphs(text: str | None) -> list[str]:
-    return [one.strip() for one in re.split(r"\n\s*\n", text or "") if one.strip()]
+    return [paragraph.strip() for paragraph in re.split(r"\n\s*\n", text or "") if paragraph.strip()]
 
 
 def _marked(text: str) -> str:
-    return _EXIT.sub("**Exit codes:** ", _TYPED.sub(lambda found: f"`{found[0].strip('`')}`", text))
+    return _EXIT.sub("**Exit codes:** ", _TYPED.sub(lambda match: f"`{match[0].strip('`')}`", text))
 
 
 def _line(text: str) -> str:
@@ -82,15 +86,15 @@ def _help(parameter: Any) -> str:  # noqa: ANN401 (as above)
     """Return the help of a parameter, with its choices, without the default, which has its own column."""
     text = re.sub(r"\s*\[default: [^\]]*\]", "", parameter.help or "")
     choices = _choices(parameter.type_descriptor.annotation)
-    return f"{text} One of {', '.join(f'`{one}`' for one in choices)}." if choices else text
+    return f"{text} One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else text
 
 
 def _choices(annotation: object) -> list[str]:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return [str(one.value) for one in annotation]
+        return [str(member.value) for member in annotation]
     inner = typing.get_args(annotation)
     if typing.get_origin(annotation) is typing.Literal:
-        return [str(one) for one in inner]
+        return [str(choice) for choice in inner]
     return next(filter(None, map(_choices, inner)), [])
 
 
@@ -110,9 +114,9 @@ def _spelled(option: Any) -> str:  # noqa: ANN401 (as above)
 
 
 def _default(option: Any) -> str:  # noqa: ANN401 (as above)
-    said = re.search(r"\[default: ([^\]]*)\]", option.help or "")
-    if said:
-        return _line(said[1]) if " " in said[1] else f"`{said[1]}`"
+    match = re.search(r"\[default: ([^\]]*)\]", option.help or "")
+    if match:
+        return _line(match[1]) if " " in match[1] else f"`{match[1]}`"
     if option.required:
         return "required"
     if option.default in (None, False, "", ()) or option.is_flag:

@@ -36,15 +36,15 @@ _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
 
 def nav() -> list[Any]:
     """The navigation of mkdocs.yml."""
-    found: list[Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)["nav"]  # noqa: S506 (a safe one)
-    return found
+    entries: list[Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)["nav"]  # noqa: S506 (a safe one)
+    return entries
 
 
 def text() -> str:
     """The file."""
-    sections = {"Start": list(_lines([one for one in nav() if not isinstance(next(iter(one.values())), list)]))}
-    for one in nav():
-        ((title, below),) = one.items()
+    sections = {"Start": list(_lines([entry for entry in nav() if not isinstance(next(iter(entry.values())), list)]))}
+    for entry in nav():
+        ((title, below),) = entry.items()
         if isinstance(below, list):
             sections.setdefault("Optional" if title in OPTIONAL else title, []).extend(_lines(below))
     parts = [f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in sections.items()]
@@ -52,8 +52,8 @@ def text() -> str:
 
 
 def _lines(items: list[Any]) -> Iterator[str]:
-    for one in items:
-        ((title, below),) = one.items() if isinstance(one, dict) else ((None, one),)
+    for item in items:
+        ((title, below),) = item.items() if isinstance(item, dict) else ((None, item),)
         if isinstance(below, list):
             yield from _lines(below)
             continue
@@ -61,22 +61,22 @@ def _lines(items: list[Any]) -> Iterator[str]:
         name = below.removeprefix("repository/")
         page = (DOCS if inside else ROOT) / name
         if page.is_file():
-            said = page.read_text(encoding="utf-8")
+            text = page.read_text(encoding="utf-8")
             link = name if inside else f"../{name}"
-            yield f"- [{title or heading(said)}]({link}): {ABOUT.get(name) or first_sentence(said)}"
+            yield f"- [{title or heading(text)}]({link}): {ABOUT.get(name) or first_sentence(text)}"
 
 
 def heading(page: str) -> str:
     """The title of a page."""
-    found = re.search(r"^# (.+)$", page, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^# (.+)$", page, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def first_sentence(page: str) -> str:
     """The first sentence of a page's first paragraph, as plain text on one line."""
     page = re.sub(r"<!--.*?-->|^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
-    blocks = (one.strip() for one in re.split(r"\n\s*\n", page))
-    paragraph = next((one for one in blocks if one and one[0] not in "#!|<>:" and one[:2] != "- "), "")
+    blocks = (block.strip() for block in re.split(r"\n\s*\n", page))
+    paragraph = next((block for block in blocks if block and block[0] not in "#!|<>:" and block[:2] != "- "), "")
     plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
-    found = re.match(r".*?[.!?:](?=\s+[A-Z`*(]|$)", plain)
-    return (found[0] if found else plain).rstrip(":")
+    match = re.match(r".*?[.!?:](?=\s+[A-Z`*(]|$)", plain)
+    return (match[0] if match else plain).rstrip(":")

@@ -10,9 +10,9 @@ END: Final = "<!-- /reasons -->"
 
 def page(text: str) -> str:
     """Return the page with a new list. Raises `ValueError` for a page without the marks."""
-    before, found, rest = text.partition(BEGIN)
+    before, marker, rest = text.partition(BEGIN)
     _, closed, after = rest.partition(END)
-    if not found or not closed:
+    if not marker or not closed:
         raise ValueError(f"docs/reasons.md: its list must be between {BEGIN.strip()} and {END}")
     return f"{before}{BEGIN}\n{_list()}\n{END}{after}"
 

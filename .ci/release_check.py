@@ -79,27 +79,27 @@ def main() -> int:
     parser.add_argument("--tag", help="what the release is to be called, such as v1.2.3")
     parser.add_argument("--constraints", type=Path, metavar="FILE", help="install these versions and hashes only")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put the two files here")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as folder:
             sdist, wheel = build(ROOT, Path(folder, "dist"))
-            found = metadata(wheel)
-            check_metadata(found, tag=asked.tag)
+            wheel_metadata = metadata(wheel)
+            check_metadata(wheel_metadata, tag=options.tag)
             check_sdist(sdist)
             beside = [build(path, Path(folder, "dist", path.name)) for path in PACKAGES]
             for _, package in beside:
-                check_metadata(metadata(package), tag=asked.tag)
+                check_metadata(metadata(package), tag=options.tag)
             print(f"built {sdist.name} and {wheel.name}")
             for file in (wheel, sdist):
-                try_out(file, str(found["Version"]), Path(folder, file.suffix.strip(".")), asked.constraints)
+                try_out(file, str(wheel_metadata["Version"]), Path(folder, file.suffix.strip(".")), options.constraints)
                 print(f"{file.name}: installs into a fresh environment, and works there")
-            if not asked.constraints:
+            if not options.constraints:
                 try_packages(wheel, [package for _, package in beside], Path(folder, "packages"))
                 print("the packages install beside the engine, and their commands work")
-            if asked.keep:
-                asked.keep.mkdir(parents=True, exist_ok=True)
+            if options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
                 for file in (sdist, wheel, *(file for files in beside for file in files)):
-                    shutil.copy(file, asked.keep)
+                    shutil.copy(file, options.keep)
     except UnfitError as error:
         sys.stderr.write(f"not fit to be released: {error}\n")
         return 1
@@ -124,26 +124,26 @@ def metadata(wheel: Path) -> Message:
         return email.message_from_bytes(archive.read(name))
 
 
-def check_metadata(found: Message, *, tag: str | None) -> None:
+def check_metadata(headers: Message, *, tag: str | None) -> None:
     """Raise `UnfitError` for metadata that an index refuses or shows badly, and for a tag of another version."""
-    missing = [field for field in FIELDS if not found[field]]
+    missing = [field for field in FIELDS if not headers[field]]
     if missing:
         raise UnfitError(f"the metadata lack {', '.join(missing)}: see [project] in pyproject.toml")
     if (
-        found["Description-Content-Type"] != "text/markdown"
-        or f"# {found['Name']}" not in str(found.get_payload()).lower()
+        headers["Description-Content-Type"] != "text/markdown"
+        or f"# {headers['Name']}" not in str(headers.get_payload()).lower()
     ):
         raise UnfitError("the README is not the description of the package")
-    direct = [one for one in found.get_all("Requires-Dist", []) if "@" in one]
+    direct = [requirement for requirement in headers.get_all("Requires-Dist", []) if "@" in requirement]
     if direct:
         raise UnfitError(f"requirements by address are refused by indexes: {direct}")
     if tag is None:
         return
-    if tag != f"v{found['Version']}":
-        raise UnfitError(f"the tag is {tag}, and the version of the package is {found['Version']}")
+    if tag != f"v{headers['Version']}":
+        raise UnfitError(f"the tag is {tag}, and the version of the package is {headers['Version']}")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    if not re.search(rf"^## {re.escape(str(found['Version']))}\b", changelog, flags=re.MULTILINE):
-        raise UnfitError(f"CHANGELOG.md has no heading for {found['Version']}")
+    if not re.search(rf"^## {re.escape(str(headers['Version']))}\b", changelog, flags=re.MULTILINE):
+        raise UnfitError(f"CHANGELOG.md has no heading for {headers['Version']}")
 
 
 def check_sdist(sdist: Path) -> None:
@@ -172,9 +172,9 @@ def try_out(file: Path, version: str, folder: Path, constraints: Path | None) ->
     run(f"the installation of {file.name}", [*install, *alone, f"{file}[cli]"], work)
     run(f"{file.name}: pip check", [python, "-m", "pip", "check"], work)
     run(f"{file.name}: the import", [python, "-I", "-W", "error", "-c", IMPORTS], work)
-    said = run(f"{file.name}: turnwright --version", [turnwright, "--version"], work).strip()
-    if said != f"turnwright {version}":
-        raise UnfitError(f"{file.name}: `turnwright --version` says {said!r}, and the metadata {version!r}")
+    printed = run(f"{file.name}: turnwright --version", [turnwright, "--version"], work).strip()
+    if printed != f"turnwright {version}":
+        raise UnfitError(f"{file.name}: `turnwright --version` says {printed!r}, and the metadata {version!r}")
     run(f"{file.name}: turnwright demo", [turnwright, "demo"], work)
     run(f"{file.name}: a turn", [python, "-I", "-W", "error", "-c", TURN], work)
 
@@ -190,14 +190,14 @@ def try_packages(engine: Path, packages: Sequence[Path], folder: Path) -> None:
         run(f"the packages: turnwright {' '.join(command)}", [turnwright, *command], folder)
 
 
-def run(what: str, command: list[str], folder: Path) -> str:
+def run(subject: str, command: list[str], folder: Path) -> str:
     """Return the output of a command. Raises `UnfitError` with the output if it fails."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)  # noqa: S603 (our own)
     except subprocess.TimeoutExpired as error:
-        raise UnfitError(f"{what}: no end after {error.timeout:g} s") from None
+        raise UnfitError(f"{subject}: no end after {error.timeout:g} s") from None
     if done.returncode:
-        raise UnfitError(f"{what}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        raise UnfitError(f"{subject}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done.stdout
 
 

@@ -31,9 +31,9 @@ def main() -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *resolve, *wanted()]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)  # noqa: S603 (our own)
     lines = [
-        f"{one['metadata']['name'].lower().replace('_', '-')}=={one['metadata']['version']}"
-        f" --hash=sha256:{one['download_info']['archive_info']['hashes']['sha256']}\n"
-        for one in report["install"]
+        f"{package['metadata']['name'].lower().replace('_', '-')}=={package['metadata']['version']}"
+        f" --hash=sha256:{package['download_info']['archive_info']['hashes']['sha256']}\n"
+        for package in report["install"]
     ]
     TARGET.write_text(HEADER.format(*sys.version_info) + "".join(sorted(lines)), encoding="utf-8")
 
