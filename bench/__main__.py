@@ -24,13 +24,13 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="leave out what the last run has measured")
     parser.add_argument("--quick", action="store_true", help="measure little, and write nothing")
     parser.add_argument("--report-only", action="store_true", help="measure nothing, and write page and plots again")
-    asked = parser.parse_args()
-    results = empty() if asked.quick else read() or empty()
-    keep = (lambda _: None) if asked.quick else write
-    if not asked.report_only:
-        Run(results, keep, asked.only, asked.measures, quick=asked.quick, resume=asked.resume).measure()
+    options = parser.parse_args()
+    results = empty() if options.quick else read() or empty()
+    keep = (lambda _: None) if options.quick else write
+    if not options.report_only:
+        Run(results, keep, options.only, options.measures, quick=options.quick, resume=options.resume).measure()
     text = page(results)
-    if not asked.quick:
+    if not options.quick:
         (FOLDER / "RESULTS.md").write_text(text)
         draw(results, FOLDER)
     print(text)

@@ -63,7 +63,7 @@ async def bare_sqlite(script: Script, connection: sqlite3.Connection) -> str:
     """The same turn, each step's messages committed before the next step."""
     (turn,) = connection.execute("insert into turns default values returning id").fetchone()
     messages: list[Message] = [{"role": "user", "content": PROMPT}]
-    kept = 0
+    known_count = 0
     for _ in range(CAP):
         text = ""
         calls: list[Chunk] = []
@@ -77,10 +77,10 @@ async def bare_sqlite(script: Script, connection: sqlite3.Connection) -> str:
             results = await asyncio.gather(*(execute(call) for call in calls))
             for call, result in zip(calls, results, strict=True):
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-        new = [(turn, number, json.dumps(messages[number])) for number in range(kept, len(messages))]
+        new = [(turn, number, json.dumps(messages[number])) for number in range(known_count, len(messages))]
         connection.executemany("insert into messages values (?, ?, ?)", new)
         connection.commit()
-        kept = len(messages)
+        known_count = len(messages)
         if not calls:
             return text
     return "The cap is reached."

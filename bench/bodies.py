@@ -71,32 +71,32 @@ WIRES: Final[Mapping[str, Callable[[], Build]]] = {
 def requests(steps: int, calls: int) -> list[ModelRequest]:
     """The requests of one turn. Its messages are the same objects in each."""
     messages = [Message.system("You are a careful engineer."), Message.user("Look everywhere.")]
-    made: list[ModelRequest] = []
+    model_requests: list[ModelRequest] = []
     for step in range(steps):
-        made.append(ModelRequest(tuple(messages), tools=TOOLS, first=step == 0))
-        asked = [ToolCallPart(id=f"call{step}-{n}", name="look", arguments={"place": n}) for n in range(calls)]
-        messages.append(Message.assistant("Looking", asked))
-        messages += [Message.result(call.id, "look", f"nothing at {call.arguments}") for call in asked]
-    return made
+        model_requests.append(ModelRequest(tuple(messages), tools=TOOLS, first=step == 0))
+        call_parts = [ToolCallPart(id=f"call{step}-{n}", name="look", arguments={"place": n}) for n in range(calls)]
+        messages.append(Message.assistant("Looking", call_parts))
+        messages += [Message.result(call.id, "look", f"nothing at {call.arguments}") for call in call_parts]
+    return model_requests
 
 
-def times(build: Build, made: list[ModelRequest]) -> list[float]:
+def times(build: Build, model_requests: list[ModelRequest]) -> list[float]:
     """The CPU time of each body, in microseconds."""
     spent: list[float] = []
-    for request in made:
+    for request in model_requests:
         begun = time.process_time_ns()
         build(request)
         spent.append((time.process_time_ns() - begun) / 1000)
     return spent
 
 
-def called(build: Build, made: list[ModelRequest], number: int) -> int:
+def called(build: Build, model_requests: list[ModelRequest], number: int) -> int:
     """Return the number of function calls for the request of that number, after those before it."""
-    for request in made[:number]:
+    for request in model_requests[:number]:
         build(request)
     profile = cProfile.Profile()
     profile.enable()
-    build(made[number])
+    build(model_requests[number])
     profile.disable()
     # One of them is what ends the profile.
     return int(getattr(pstats.Stats(profile), "total_calls", 1)) - 1
@@ -107,9 +107,9 @@ def measure(name: str, wire: Callable[[], Build], steps: int, calls: int, repeat
     quarter = max(steps // QUARTERS, 1)
     turns: list[list[float]] = []
     for _ in range(repeat):
-        made = requests(steps, calls)
+        model_requests = requests(steps, calls)
         gc.collect()
-        turns.append(times(wire(), made))
+        turns.append(times(wire(), model_requests))
     # The first body of a turn pays for what is made only once.
     first = min(statistics.fmean(turn[1:quarter]) for turn in turns)
     last = min(statistics.fmean(turn[-quarter:]) for turn in turns)
@@ -123,12 +123,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--calls", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=5)
-    asked = parser.parse_args()
-    quarter = asked.steps // QUARTERS
-    print(f"{asked.steps} steps of {asked.calls} calls; us a step, and functions called")
+    options = parser.parse_args()
+    quarter = options.steps // QUARTERS
+    print(f"{options.steps} steps of {options.calls} calls; us a step, and functions called")
     print(f"{'':24}  {f'first {quarter}':>9}  {f'last {quarter}':>9}  {'ratio':>6}  {'second':>9}  {'last':>9}")
     for name, wire in WIRES.items():
-        measure(name, wire, asked.steps, asked.calls, asked.repeat)
+        measure(name, wire, options.steps, options.calls, options.repeat)
 
 
 if __name__ == "__main__":

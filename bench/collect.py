@@ -40,13 +40,13 @@ class Peer:
 
 def peers() -> list[Peer]:
     """The files of subjects: one for each environment's name, and any that begin with it and an underscore."""
-    found: list[Peer] = []
+    peers: list[Peer] = []
     for environment in sorted(path.stem for path in REQUIREMENTS.glob("*.txt")):
         begins = environment.replace("-", "_")
         files = sorted((FOLDER / "peers").glob(f"{begins}*.py"))
         stems = [path.stem for path in files if path.stem == begins or path.stem.startswith(f"{begins}_")]
-        found.extend(Peer(stem, environment) for stem in stems)
-    return found
+        peers.extend(Peer(stem, environment) for stem in stems)
+    return peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +90,40 @@ class Run:
         """Measure a part without subjects."""
         if not self._wanted(name) or self._is_done(self.results["taken"], name):
             return
-        taken = self._taken()
+        start = self._taken()
         printed, _ = _output(sys.executable, *command)
         if printed is not None:
             put(printed)
-            self.results["taken"][name] = _ended(taken)
+            self.results["taken"][name] = _ended(start)
             self.keep(self.results)
 
     def _file(self, python: str, module: str) -> None:
         """Measure the subjects of a file, one after the other."""
         listed, _ = _output(python, module, "--list")
-        for known, parts in json.loads(listed or "[]"):
-            subject = self._subject(known)
+        for subject_row, parts in json.loads(listed or "[]"):
+            subject = self._subject(subject_row)
             for part in parts:
-                asked = not self.measures or part.partition(" ")[0] in self.measures or part in self.measures
-                if asked and not self._is_done(subject["taken"], part):
+                is_chosen = not self.measures or part.partition(" ")[0] in self.measures or part in self.measures
+                if is_chosen and not self._is_done(subject["taken"], part):
                     self._subject_part(subject, python, module, part)
 
-    def _subject(self, known: Known) -> Measured:
+    def _subject(self, known_subject: Known) -> Measured:
         """The record of a subject. Nothing is kept of another version of its first package."""
         subjects = self.results["subjects"]
-        old = next((one for one in subjects if one["name"] == known["name"]), None)
-        if old is None or [*old["versions"].items()][:1] != [*known["versions"].items()][:1]:
-            subjects[:] = [*(one for one in subjects if one is not old), cast("Measured", known)]
+        old = next((subject for subject in subjects if subject["name"] == known_subject["name"]), None)
+        if old is None or [*old["versions"].items()][:1] != [*known_subject["versions"].items()][:1]:
+            subjects[:] = [*(subject for subject in subjects if subject is not old), cast("Measured", known_subject)]
             return subjects[-1]
-        kept = cast("Measured", {**known, "flight": old["flight"], "failed": old["failed"], "taken": old["taken"]})
-        old.update(kept)
+        updated = cast(
+            "Measured", {**known_subject, "flight": old["flight"], "failed": old["failed"], "taken": old["taken"]}
+        )
+        old.update(updated)
         return old
 
     def _subject_part(self, subject: Measured, python: str, module: str, part: str) -> None:
-        what, _, turns = part.partition(" ")
-        why = _hopeless(subject, int(turns) // 10) if what == "flight" and not self.quick else None
-        taken = self._taken()
+        measure, _, turns = part.partition(" ")
+        why = _hopeless(subject, int(turns) // 10) if measure == "flight" and not self.quick else None
+        start = self._taken()
         printed = None
         if why is None:
             flags = ["--quick"] if self.quick else []
@@ -131,33 +133,33 @@ class Run:
         else:
             subject["failed"].pop(part, None)
             _put(subject, json.loads(printed.splitlines()[-1]))
-        subject["taken"][part] = _ended(taken)
+        subject["taken"][part] = _ended(start)
         self.keep(self.results)
 
-    def _is_done(self, taken: dict[str, Taken], name: str) -> bool:
-        return self.resume and name in taken and taken[name]["run"] == self.results["run"]
+    def _is_done(self, taken_parts: dict[str, Taken], name: str) -> bool:
+        return self.resume and name in taken_parts and taken_parts[name]["run"] == self.results["run"]
 
     def _taken(self) -> Taken:
         return {"run": self.results["run"], "seconds": time.perf_counter(), "load": os.getloadavg()[0]}
 
 
-def _ended(taken: Taken) -> Taken:
-    return {**taken, "seconds": round(time.perf_counter() - taken["seconds"], 1)}
+def _ended(start: Taken) -> Taken:
+    return {**start, "seconds": round(time.perf_counter() - start["seconds"], 1)}
 
 
-def _put(subject: Measured, found: dict[str, Any]) -> None:
+def _put(subject: Measured, figures: dict[str, Any]) -> None:
     """Put a measurement beside the others; turns in flight are one of several."""
-    subject["flight"].update(found.pop("flight", {}))
-    cast("dict[str, Any]", subject).update(found)
+    subject["flight"].update(figures.pop("flight", {}))
+    cast("dict[str, Any]", subject).update(figures)
 
 
 def _hopeless(subject: Measured, tenth: int) -> str | None:
     """Return why ten times as many turns cannot be tried; None if they can."""
     if f"flight {tenth}" in subject["failed"]:
         return f"not tried, for {tenth:,} failed"
-    found = subject["flight"].get(str(tenth))
-    if found is not None and found["cpu_s"] * 10 > LONGEST_S / 2:
-        return f"not tried, for {tenth:,} took {found['cpu_s']:,.0f} s of CPU"
+    flight = subject["flight"].get(str(tenth))
+    if flight is not None and flight["cpu_s"] * 10 > LONGEST_S / 2:
+        return f"not tried, for {tenth:,} took {flight['cpu_s']:,.0f} s of CPU"
     return None
 
 

@@ -89,43 +89,45 @@ class Evidence(Struct, frozen=True):
 
 def datasets() -> list[Dataset]:
     """The datasets that the file names."""
-    found = tomllib.loads((_HERE / "evidence.toml").read_text(encoding="utf-8"))
-    return msgspec.convert(found["dataset"], list[Dataset])
+    tables = tomllib.loads((_HERE / "evidence.toml").read_text(encoding="utf-8"))
+    return msgspec.convert(tables["dataset"], list[Dataset])
 
 
 def gather(folder: Path, outcomes: Outcomes | None) -> Evidence:
     """Measure the recordings in a folder."""
     eras: dict[str, Totals] = {}
-    found = {}
-    for one in datasets():
-        files = list(find([folder / one.folder]))
+    measured = {}
+    for dataset in datasets():
+        files = list(find([folder / dataset.folder]))
         reading = runs_of(files)
         totals = Totals()
-        began = time.process_time()
-        for run in _measured(reading, one, outcomes):
+        start = time.process_time()
+        for run in _measured(reading, dataset, outcomes):
             totals.take(run)
-        seconds = time.process_time() - began
-        found[one.name] = _of(totals, reading.files, seconds, sum(file.size for file in files))
-        eras.setdefault(one.era, Totals()).merge(totals)
+        seconds = time.process_time() - start
+        measured[dataset.name] = _of(totals, reading.files, seconds, sum(file.size for file in files))
+        eras.setdefault(dataset.era, Totals()).merge(totals)
     return Evidence(
-        found,
+        measured,
         {era: {name: _acts(totals, name) for name in _DETECTORS} for era, totals in eras.items()},
         {era: (totals.succeeded, totals.failed) for era, totals in eras.items()},
     )
 
 
-def _measured(reading: Iterable[Run], one: Dataset, outcomes: Outcomes | None) -> Iterator[RunMeasure]:
+def _measured(reading: Iterable[Run], dataset: Dataset, outcomes: Outcomes | None) -> Iterator[RunMeasure]:
     file, place = "", 0
     for run in reading:
         file, place = (run.file, place + 1) if run.file == file else (run.file, 0)
         if isinstance(run.found, Problem):
             raise SystemExit(f"{run.found.file}: {run.found.message}")
-        found = measure(run.found, run.file, place)
-        if one.labels == "done":
-            found.success = found.terminal > 0
-        elif one.labels != "recorded":
-            found.success = outcomes.of(found, place) if outcomes and one.labels == "outcomes" else None
-        yield found
+        measured_run = measure(run.found, run.file, place)
+        if dataset.labels == "done":
+            measured_run.success = measured_run.terminal > 0
+        elif dataset.labels != "recorded":
+            measured_run.success = (
+                outcomes.of(measured_run, place) if outcomes and dataset.labels == "outcomes" else None
+            )
+        yield measured_run
 
 
 def _of(totals: Totals, files: int, seconds: float, size: int) -> Of:
@@ -169,12 +171,14 @@ def _data(evidence: Evidence) -> Iterator[str]:
     yield from _head(
         ("data", "format", "license"), "files", "runs", "steps", "calls", "unpaired", *kinds, "CPU s", "MiB"
     )
-    known = {one.name: one for one in datasets()}
+    datasets_by_name = {dataset.name: dataset for dataset in datasets()}
     for name, of in evidence.datasets.items():
-        one = known[name]
-        link = f"[{name}](https://github.com/{one.repository}/tree/{one.commit[:8]})"
+        dataset = datasets_by_name[name]
+        link = f"[{name}](https://github.com/{dataset.repository}/tree/{dataset.commit[:8]})"
         numbers = (of.files, of.runs, of.steps, of.calls, of.unpaired, *(of.loops.get(kind, 0) for kind in kinds))
-        yield _row((link, of.format, one.license, *(f"{number:,}" for number in numbers), f"{of.seconds}", f"{of.mib}"))
+        yield _row(
+            (link, of.format, dataset.license, *(f"{number:,}" for number in numbers), f"{of.seconds}", f"{of.mib}")
+        )
 
 
 def _detectors(evidence: Evidence) -> Iterator[str]:
@@ -182,7 +186,7 @@ def _detectors(evidence: Evidence) -> Iterator[str]:
     yield from _head(("a turn is stopped by",), *eras)
     for name, words in _DETECTORS.items():
         acts = (of[name] for of in evidence.detectors.values())
-        yield _row((words, *(f"{one.runs:,} / {one.succeeded:,} / {one.saved:.1%}" for one in acts)))
+        yield _row((words, *(f"{savings.runs:,} / {savings.succeeded:,} / {savings.saved:.1%}" for savings in acts)))
 
 
 def _budgets(evidence: Evidence) -> Iterator[str]:
@@ -192,9 +196,9 @@ def _budgets(evidence: Evidence) -> Iterator[str]:
             yield _row((name, *(f"{number:,}" for number in (of.good, *of.good_calls.values(), *of.stopped.values()))))
 
 
-def _head(left: Sequence[str], *right: str) -> Iterator[str]:
-    yield _row((*left, *right))
-    yield _row(("---",) * len(left) + ("--:",) * len(right))
+def _head(labels: Sequence[str], *right: str) -> Iterator[str]:
+    yield _row((*labels, *right))
+    yield _row(("---",) * len(labels) + ("--:",) * len(right))
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -207,11 +211,11 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.evidence")
     parser.add_argument("runs", type=Path, nargs="?")
     parser.add_argument("--outcomes", type=Path)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     numbers, page = _DOCS / "evidence.json", _DOCS / "evidence.md"
-    if asked.runs is not None:
-        labels = None if asked.outcomes is None else Outcomes.parse(asked.outcomes.read_text(encoding="utf-8"))
-        numbers.write_text(gather(asked.runs, labels).to_json(), encoding="utf-8")
+    if options.runs is not None:
+        labels = None if options.outcomes is None else Outcomes.parse(options.outcomes.read_text(encoding="utf-8"))
+        numbers.write_text(gather(options.runs, labels).to_json(), encoding="utf-8")
     evidence = msgspec.json.decode(numbers.read_bytes(), type=Evidence)
     page.write_text(put_into(page.read_text(encoding="utf-8"), evidence), encoding="utf-8")
 

@@ -24,7 +24,7 @@ MISSED: Final = "**missed**"
 class Goal:
     """A target in words, with the value of 2026-11-23, the value now, and whether it is met."""
 
-    what: str
+    label: str
     before: str
     target: str
     now: str
@@ -60,10 +60,10 @@ def _goals(results: Results) -> Iterator[Goal]:
     counts, figures = results["counts"].get, results["figures"].get
 
     def ratio(name: str) -> float | None:
-        return _of(ours, name, lambda one: one.get("steps", {})["50"]["ratio"])
+        return _of(ours, name, lambda measured: measured.get("steps", {})["50"]["ratio"])
 
     def rate(name: str, turns: str) -> float | None:
-        return _of(ours, name, lambda one: one["flight"][turns]["steps_per_cpu_s"])
+        return _of(ours, name, lambda measured: measured["flight"][turns]["steps_per_cpu_s"])
 
     def kept(name: str) -> float | None:
         many, few = rate(name, "10000"), rate(name, "100")
@@ -71,7 +71,9 @@ def _goals(results: Results) -> Iterator[Goal]:
 
     def session(name: str) -> float | None:
         return _of(
-            ours, name, lambda one: one.get("session", {})["500"]["ratio"] / one.get("session", {})["5"]["ratio"]
+            ours,
+            name,
+            lambda measured: measured.get("session", {})["500"]["ratio"] / measured.get("session", {})["5"]["ratio"],
         )
 
     yield _row(
@@ -100,7 +102,7 @@ def _goals(results: Results) -> Iterator[Goal]:
         ],
     )
     yield _row("round trips a step, PostgreSQL", "10", "{:,.3g}", [_Value("", counts("trips-postgres"), 3)])
-    cpu = _of(ours, POSTGRES, lambda one: one.get("steps", {})["50"]["cpu_us"] / 1e3)
+    cpu = _of(ours, POSTGRES, lambda measured: measured.get("steps", {})["50"]["cpu_us"] / 1e3)
     yield _row("CPU of a step, PostgreSQL, ms", "2.9", "{:.2g}", [_Value("", cpu, 0.7)])
     yield _row(
         "durable steps a CPU second, 1,000 turns in flight",
@@ -161,7 +163,7 @@ def _goals(results: Results) -> Iterator[Goal]:
         [
             _Value(
                 SHORT[name],
-                _of(ours, name, lambda one: growth["ratio"] if (growth := one.get("growth")) else None),
+                _of(ours, name, lambda measured: growth["ratio"] if (growth := measured.get("growth")) else None),
                 1.1,
             )
             for name in (MEMORY, NORMAL, FULL)
@@ -174,7 +176,7 @@ def _goals(results: Results) -> Iterator[Goal]:
         [_Value("", counts("bytes-spread"), 0)],
     )
     yield _row("bytes stored a step, SQLite", "965", "{:,.0f}", [_Value("", counts("bytes-sqlite"), 1_000)])
-    yield _nothing_lost([found for name in (MEMORY, NORMAL, FULL) if (found := _flight(ours, name)) is not None])
+    yield _nothing_lost([flight for name in (MEMORY, NORMAL, FULL) if (flight := _flight(ours, name)) is not None])
     yield _row("CPU of a paced chunk over httpx's with a hand split", "0.99", "{:.3g}", _paced(results))
 
 
@@ -192,8 +194,8 @@ def _of(ours: dict[str, Measured], name: str, value: Callable[[Measured], float 
 
 def _dearest(results: Results, kind: str, figure: str) -> float | None:
     """The largest figure of the pages of a kind; None where none was measured."""
-    found = (page.get(figure) for page in results["reads"] if page["what"] == kind)
-    return max((value for value in found if isinstance(value, float)), default=None)
+    values = (page.get(figure) for page in results["reads"] if page["what"] == kind)
+    return max((value for value in values if isinstance(value, float)), default=None)
 
 
 def _flight(ours: dict[str, Measured], name: str) -> Flight | None:
@@ -218,8 +220,8 @@ def _paced(results: Results) -> list[_Value]:
     return [_Value(api, ratios.get(api), 1) for api in ("chat completions", "messages")]
 
 
-def _row(what: str, before: str, form: str, values: Sequence[_Value]) -> Goal:
-    known = [value for value in values if value.value is not None]
+def _row(label: str, before: str, form: str, values: Sequence[_Value]) -> Goal:
+    measured_values = [value for value in values if value.value is not None]
     bounds = {value.bound for value in values}
     target = (
         form.format(values[0].bound)
@@ -227,11 +229,11 @@ def _row(what: str, before: str, form: str, values: Sequence[_Value]) -> Goal:
         else ", ".join(value.words(form.format(value.bound)) for value in values)
     )
     return Goal(
-        what,
+        label,
         before,
         f"{'at least' if values[0].least else 'at most'} {target}",
-        ", ".join(value.words(form.format(value.value)) for value in known) or NOT_MEASURED,
-        _verdict([value.met for value in known]),
+        ", ".join(value.words(form.format(value.value)) for value in measured_values) or NOT_MEASURED,
+        _verdict([value.met for value in measured_values]),
     )
 
 

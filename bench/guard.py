@@ -78,7 +78,7 @@ class Figure:
     """Something counted: the key of its limit, what it is in words, and the count."""
 
     key: str
-    what: str
+    label: str
     count: float
 
 
@@ -98,17 +98,17 @@ def limits(path: Path = LIMITS) -> dict[str, Limit]:
 
 def judge(figures: Sequence[Figure], allowed: dict[str, Limit]) -> list[str]:
     """Return the problems: figures above their limits, and figures without limits or the reverse."""
-    known = {figure.key for figure in figures} | ({"trips-postgres"} if PostgresServer.reason_missing() else set())
-    wrong = [f"bench/guard.toml has a limit for {key}, which is not counted" for key in allowed if key not in known]
+    keys = {figure.key for figure in figures} | ({"trips-postgres"} if PostgresServer.reason_missing() else set())
+    wrong = [f"bench/guard.toml has a limit for {key}, which is not counted" for key in allowed if key not in keys]
     for figure in figures:
         limit = allowed.get(figure.key)
         if limit is None:
-            wrong.append(f"{figure.what}: no limit; write [{figure.key}] into bench/guard.toml")
+            wrong.append(f"{figure.label}: no limit; write [{figure.key}] into bench/guard.toml")
         elif figure.count > limit.most:
             over = figure.count - limit.most
             share = f" ({over / limit.most:.0%} of it)" if limit.most else ""
             wrong.append(
-                f"{figure.what}: {figure.count:,.6g}, above the limit of {limit.most:,.6g} by {over:,.6g}{share}\n"
+                f"{figure.label}: {figure.count:,.6g}, above the limit of {limit.most:,.6g} by {over:,.6g}{share}\n"
                 f"  [{figure.key}] is there because {limit.reason}"
             )
     return wrong
@@ -123,8 +123,8 @@ def figures() -> list[Figure]:
     )
     for key, where, subject in subjects:
         counted.append(Figure(f"calls-{key}", f"function calls per step, {where}", max_calls_per_step(subject)))
-        what = f"growth of the function calls per step, {where}"
-        counted.append(Figure(f"calls-growth-{key}", what, growth(subject)))
+        label = f"growth of the function calls per step, {where}"
+        counted.append(Figure(f"calls-growth-{key}", label, growth(subject)))
     counted.append(Figure("cost-long-results", "cost of results of 48 KiB, over short ones", cost_of_long_results()))
     lite = TurnwrightSqlite()
     for key, where, subject in subjects:
@@ -134,8 +134,8 @@ def figures() -> list[Figure]:
     counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(grown(lite, lite.stored))))
     counted.append(Figure("commits-sqlite", "commits a step, with SQLite", asyncio.run(grown(lite, lite.appends))))
     once = TurnwrightRepeatable()
-    what = "commits a step, with SQLite and repeatable steps"
-    counted.append(Figure("commits-repeatable", what, asyncio.run(grown(once, once.appends))))
+    label = "commits a step, with SQLite and repeatable steps"
+    counted.append(Figure("commits-repeatable", label, asyncio.run(grown(once, once.appends))))
     if PostgresServer.reason_missing() is None:
         there = TurnwrightPostgres(proxied=True)
         trips = asyncio.run(grown(there, there.trips))
@@ -146,7 +146,8 @@ def figures() -> list[Figure]:
     counted.append(Figure("calls-replay", "function calls a fact of a replay", replay_calls(facts)))
     counted.append(Figure("kib-in-flight", "KiB for a turn in flight, in memory", asyncio.run(held(Turnwright()))))
     counted.extend(
-        Figure(f"modules-{key}", f"modules that {what} loads", loaded_by(code)) for key, (what, code) in STARTS.items()
+        Figure(f"modules-{key}", f"modules that {label} loads", loaded_by(code))
+        for key, (label, code) in STARTS.items()
     )
     return counted
 
@@ -196,10 +197,10 @@ def cost_of_long_results(chars: int = LONG_RESULT, turns: int = 12) -> float:
         seconds: tuple[list[float], list[float]] = ([], [])
         async with subjects[0].opened(), subjects[1].opened():
             for _ in range(turns):
-                for subject, taken in zip(subjects, seconds, strict=True):
-                    began = time.process_time()
+                for subject, durations in zip(subjects, seconds, strict=True):
+                    start = time.process_time()
                     await run(subject, Script(EDGE))
-                    taken.append(time.process_time() - began)
+                    durations.append(time.process_time() - start)
         return min(seconds[0]), min(seconds[1])
 
     long, short = asyncio.run(least())
@@ -220,20 +221,20 @@ async def calls_in_a_session(subject: Subject, *places: int) -> list[int]:
 
 async def grown(subject: Subject, look_up: Callable[[], int | None]) -> float:
     """Return by how much the result of `look_up` grows a step, in the first 50 steps."""
-    kept: dict[int, int] = {}
+    sizes_by_step: dict[int, int] = {}
 
     def note(step: int) -> None:
         if step in {1, EDGE + 1}:
-            kept[step] = look_up() or 0
+            sizes_by_step[step] = look_up() or 0
 
     async with subject.opened():
         await run(subject, Script(EDGE + 2, at_step=note))
-    return (kept[EDGE + 1] - kept[1]) / EDGE
+    return (sizes_by_step[EDGE + 1] - sizes_by_step[1]) / EDGE
 
 
 async def kept_facts() -> list[Fact]:
     """The facts of one turn."""
-    kept: list[Fact] = []
+    facts: list[Fact] = []
 
     class Kept(Turnwright):
         """Keeps the facts of its turn."""
@@ -243,11 +244,11 @@ async def kept_facts() -> list[Fact]:
             del script
             async with Engine(model=Fake(), tools=[tool(look)]) as engine:
                 ended = await engine.run(AGENT, PROMPT)
-                kept.extend(fact for _, fact in await engine.store.facts(ended.id))
+                facts.extend(fact for _, fact in await engine.store.facts(ended.id))
             return ended.text
 
     await run(Kept(), Script(FLAT))
-    return kept
+    return facts
 
 
 def replay_calls(facts: Sequence[Fact]) -> float:
@@ -307,10 +308,10 @@ def loaded_by(code: str) -> int:
 
 def table(counted: Sequence[Figure], allowed: dict[str, Limit]) -> str:
     """The figures beside their limits, a line each."""
-    width = max(len(figure.what) for figure in counted)
+    width = max(len(figure.label) for figure in counted)
     most = {key: f"{limit.most:,.6g}" for key, limit in allowed.items()}
     return "\n".join(
-        f"{figure.what:{width}}  {figure.count:8,.6g}, at most {most.get(figure.key, '?')}" for figure in counted
+        f"{figure.label:{width}}  {figure.count:8,.6g}, at most {most.get(figure.key, '?')}" for figure in counted
     )
 
 
@@ -325,13 +326,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Counts what must not creep up.")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON, and judge nothing")
     parser.add_argument("--profile", action="store_true", help="print the functions that a step calls most")
-    asked = parser.parse_args()
-    if asked.profile:
+    options = parser.parse_args()
+    if options.profile:
         _, _, profile = asyncio.run(calls_at_the_ends(Turnwright()))
         pstats.Stats(profile).sort_stats("ncalls").print_stats(40)
         return 0
     counted = figures()
-    if asked.json:
+    if options.json:
         print(json.dumps({figure.key: figure.count for figure in counted}))
         return 0
     text, code = verdict(counted, limits())

@@ -115,7 +115,7 @@ class _Driven:
 
 async def write_turns(path: Path, turns: int = TURNS) -> None:
     """Make the SQLite store `path` with so many turns."""
-    driven = [await _driven(path.with_name(f"driven-{place}.db"), one) for place, one in enumerate(_SCRIPTS)]
+    driven = [await _driven(path.with_name(f"driven-{place}.db"), script) for place, script in enumerate(_SCRIPTS)]
     await SqliteStore(path).aclose()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous=OFF")
@@ -125,8 +125,8 @@ async def write_turns(path: Path, turns: int = TURNS) -> None:
             rows: dict[str, list[Sequence[Any] | Mapping[str, Any]]] = {name: [] for name in _INSERTS}
             for table, row in numbers.rows(range(first, min(first + 5_000, turns + 1)), driven):
                 rows[table].append(row)
-            for table, found in rows.items():
-                db.executemany(_INSERTS[table], found)
+            for table, table_rows in rows.items():
+                db.executemany(_INSERTS[table], table_rows)
         db.execute("COMMIT")
 
 
@@ -136,7 +136,7 @@ async def _driven(path: Path, script: _Script) -> list[_Driven]:
     model = ScriptedModel(*script.lines)
     async with Engine(model=model, tools=[look_up, fail, send, helper], store=SqliteStore(path)) as engine:
         turn = (await engine.run(Agent(name="Driven", **script.limits), "Do it.")).id
-        found: list[_Driven] = []
+        driven_turns: list[_Driven] = []
         for row in reversed(await engine.store.turns()):
             journal = await engine.store.facts(row.id)
             with closing(sqlite3.connect(path)) as db:
@@ -146,8 +146,10 @@ async def _driven(path: Path, script: _Script) -> list[_Driven]:
             live = script.crashed or row.status.outcome is None
             summary = summary_of(row.id, journal, redactor().hide)
             state = Unsummarized(row.id, 0 if script.crashed else facts[-1][0], not live, TurnNames())
-            found.append(_Driven(row.id.removeprefix(turn), facts, stored(state, summary), stored_tools(summary), live))
-        return found
+            driven_turns.append(
+                _Driven(row.id.removeprefix(turn), facts, stored(state, summary), stored_tools(summary), live)
+            )
+        return driven_turns
 
 
 _FACTS: Final = "SELECT seq, kind, payload, state, reason, steps, tool_calls FROM facts WHERE turn = ? ORDER BY seq"
@@ -178,7 +180,7 @@ class _Numbers:
         self._now = time.time()
         self._next = 0
         self._texts = [self._text() for _ in range(2_000)]
-        self._shares = list(accumulate(one.share for one in _SCRIPTS))
+        self._shares = list(accumulate(script.share for script in _SCRIPTS))
 
     def rows(self, numbers: Sequence[int], driven: Sequence[Sequence[_Driven]]) -> Iterator[tuple[str, Any]]:
         """Yield the rows of these turns: the table and the columns of each."""
@@ -188,12 +190,12 @@ class _Numbers:
             created = self._now - SPAN * (self._turns - number + rand.random()) / self._turns
             in_session = script < _PAUSED and number % 2
             session = f"session-{number // 2 // _IN_SESSION}" if in_session else None
-            who = min(rand.randrange(12), rand.randrange(12))
+            agent_number = min(rand.randrange(12), rand.randrange(12))
             turn = f"{rand.getrandbits(64):016x}"
-            for place, one in enumerate(driven[script]):
+            for place, driven_turn in enumerate(driven[script]):
                 self._next += 1
-                name, agent = turn + one.end, "Helper" if place else _AGENTS[who]
-                yield from self._turn(one, self._next, name, (session, agent, rand.choice(_MODELS), created))
+                name, agent = turn + driven_turn.end, "Helper" if place else _AGENTS[agent_number]
+                yield from self._turn(driven_turn, self._next, name, (session, agent, rand.choice(_MODELS), created))
             if session:
                 yield "sessions", (session, "Do it.", self._next)
             if not number % _TAGGED:
@@ -201,17 +203,28 @@ class _Numbers:
             if not number % _SCORED:
                 yield "annotations", (turn, "score", "success", rand.random(), created)
 
-    def _turn(self, one: _Driven, number: int, turn: str, shown: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    def _turn(
+        self, driven_turn: _Driven, number: int, turn: str, columns: tuple[Any, ...]
+    ) -> Iterator[tuple[str, Any]]:
         rand = self._random
-        *_, created = shown
-        yield "turns", (number, turn, *shown, _DEAD if one.live and one.summary["seq"] == 0 else None, one.live)
-        for seq, kind, payload, *status in one.facts:
+        *_, created = columns
+        yield (
+            "turns",
+            (
+                number,
+                turn,
+                *columns,
+                _DEAD if driven_turn.live and driven_turn.summary["seq"] == 0 else None,
+                driven_turn.live,
+            ),
+        )
+        for seq, kind, payload, *status in driven_turn.facts:
             yield "facts", (number, seq, kind, payload, created + seq, *status)
         prompt, answer = rand.choice(self._texts), rand.choice(self._texts)
         text = "\n".join((prompt, rand.choice(self._texts), answer, *((RARE,) if not number % _RARELY else ())))
-        session, agent, model, _ = shown
+        session, agent, model, _ = columns
         summary = {
-            **one.summary,
+            **driven_turn.summary,
             "number": number,
             "names": "\x1f".join((turn, agent, model, session or "")).lower(),
             "root": int(":" not in turn),
@@ -232,10 +245,10 @@ class _Numbers:
             }
             tokens = summary["input_tokens"] + summary["output_tokens"]
             measured = summary["steps"], tokens, round(summary["cost"] * 1e6), round(summary["seconds"] * 1e3)
-            failing = number if "fail" in one.summary["text"] else 0
+            failing = number if "fail" in driven_turn.summary["text"] else 0
             summary["measures"] = ",".join(map(str, (*measured, int(created / 60), failing)))
             yield "search", summary
-            yield from (("tools", (number, *columns)) for columns in one.tools)
+            yield from (("tools", (number, *columns)) for columns in driven_turn.tools)
             if failing:
                 yield "failures", (number,)
         yield "summaries", summary

@@ -71,12 +71,12 @@ def main(*subjects: Subject) -> None:
     parser.add_argument("--only", metavar="NAME", help="the subject")
     parser.add_argument("--part", help="what to measure")
     parser.add_argument("--quick", action="store_true", help="measure little")
-    asked = parser.parse_args()
-    if asked.list:
-        print(json.dumps([(known(subject), parts(subject, quick=asked.quick)) for subject in subjects]))
+    options = parser.parse_args()
+    if options.list:
+        print(json.dumps([(known(subject), parts(subject, quick=options.quick)) for subject in subjects]))
         return
-    (chosen,) = (subject for subject in subjects if subject.name == asked.only)
-    print(json.dumps(part(chosen, asked.part, quick=asked.quick)))
+    (chosen,) = (subject for subject in subjects if subject.name == options.only)
+    print(json.dumps(part(chosen, options.part, quick=options.quick)))
 
 
 def known(subject: Subject) -> Known:
@@ -102,10 +102,10 @@ def parts(subject: Subject, *, quick: bool = False) -> list[str]:
 
 def part(subject: Subject, name: str, *, quick: bool) -> dict[str, Any]:
     """Measure one part here."""
-    what, _, turns = name.partition(" ")
-    if what == "calls":
+    measure, _, turns = name.partition(" ")
+    if measure == "calls":
         return {"calls_per_step": max_calls_per_step(subject)}
-    if what == "import":
+    if measure == "import":
         return {"import_ms": import_ms(subject.modules, 1 if quick else IMPORTS)}
     measured: dict[str, Callable[[], Coroutine[Any, Any, dict[str, Any]]]] = {
         "steps": lambda: steps(subject, quick=quick),
@@ -114,7 +114,7 @@ def part(subject: Subject, name: str, *, quick: bool) -> dict[str, Any]:
         "flight": lambda: flight(subject, int(turns), quick=quick),
         "session": lambda: session(subject, 20 if quick else PLACES[-1]),
     }
-    return _run(subject, measured[what])
+    return _run(subject, measured[measure])
 
 
 def _run(subject: Subject, measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
@@ -130,30 +130,30 @@ async def steps(subject: Subject, *, quick: bool) -> dict[str, Any]:
     bare = Bare()
     await _cpu(bare, SIZES[0])
     await _cpu(subject, SIZES[0])
-    found: dict[str, Steps] = {}
+    figures: dict[str, Steps] = {}
     marks: list[list[float]] = []
     for size in SIZES[:2] if quick else SIZES:
         pairs: list[tuple[float, float]] = []
-        began = time.perf_counter()
+        start = time.perf_counter()
         needed = FEW if size < SIZES[-1] else 1
-        while len(pairs) < PAIRS and (time.perf_counter() - began < ENOUGH_S or len(pairs) < needed):
+        while len(pairs) < PAIRS and (time.perf_counter() - start < ENOUGH_S or len(pairs) < needed):
             against, _ = await _cpu(bare, size)
-            taken, script = await _cpu(subject, size)
-            pairs.append((taken, against))
+            seconds, script = await _cpu(subject, size)
+            pairs.append((seconds, against))
             if size == SIZES[-1]:
                 marks.append(script.marks)
-        found[str(size)] = {
-            "cpu_us": min(taken for taken, _ in pairs) * 1e6,
+        figures[str(size)] = {
+            "cpu_us": min(seconds for seconds, _ in pairs) * 1e6,
             "bare_us": min(against for _, against in pairs) * 1e6,
             "ratio": least_ratio(pairs),
             "pairs": len(pairs),
         }
-    return {"steps": found, **({"growth": growth(marks)} if marks else {})}
+    return {"steps": figures, **({"growth": growth(marks)} if marks else {})}
 
 
 def least_ratio(pairs: Sequence[tuple[float, float]]) -> float:
     """The least of the first over the least of the second: whatever else the machine does only adds."""
-    return min(taken for taken, _ in pairs) / min(against for _, against in pairs)
+    return min(subject_seconds for subject_seconds, _ in pairs) / min(against for _, against in pairs)
 
 
 async def _cpu(subject: Subject, size: int, turns: int | None = None) -> tuple[float, Script]:
@@ -162,11 +162,11 @@ async def _cpu(subject: Subject, size: int, turns: int | None = None) -> tuple[f
         turns = max(1, STEPS_A_RUN // size)
         gc.collect()
     script = Script(size)
-    began = time.process_time()
+    start = time.process_time()
     for _ in range(turns):
         script = Script(size)
         await run(subject, script)
-    return (time.process_time() - began) / (turns * size), script
+    return (time.process_time() - start) / (turns * size), script
 
 
 def growth(runs: list[list[float]]) -> Growth:
@@ -194,23 +194,23 @@ class Counter:
 
 def max_calls_per_step(subject: Subject) -> float:
     """Function calls per step, without what a turn costs to begin."""
-    others = Counter()
+    worker_calls = Counter()
 
     async def counted() -> dict[str, float]:
-        found: dict[str, float] = {}
+        calls_by_size: dict[str, float] = {}
         await run(subject, Script(SIZES[0]))
         for size in SIZES[:2]:
             profile = cProfile.Profile()
-            before = others.calls
+            before = worker_calls.calls
             profile.enable()
             await run(subject, Script(size))
             profile.disable()
             in_here = sum(entry.callcount for entry in profile.getstats())
-            found[str(size)] = in_here + others.calls - before
-        return found
+            calls_by_size[str(size)] = in_here + worker_calls.calls - before
+        return calls_by_size
 
-    found = _run(subject, counted)
-    return float(found[str(SIZES[1])] - found[str(SIZES[0])]) / (SIZES[1] - SIZES[0])
+    calls_by_size = _run(subject, counted)
+    return float(calls_by_size[str(SIZES[1])] - calls_by_size[str(SIZES[0])]) / (SIZES[1] - SIZES[0])
 
 
 async def stored(subject: Subject) -> dict[str, Any]:
@@ -219,22 +219,22 @@ async def stored(subject: Subject) -> dict[str, Any]:
         return {"bytes": None}
     await run(subject, Script(SIZES[0]))
     last = SIZES[-1]
-    kept: dict[int, int] = {}
-    written: dict[int, int | None] = {}
+    stored_by_step: dict[int, int] = {}
+    written_by_step: dict[int, int | None] = {}
 
     def note(step: int) -> None:
         if step in {1, EDGE + 1, last - EDGE, last}:
-            written[step] = bytes_written()
-            kept[step] = subject.stored() or 0
+            written_by_step[step] = bytes_written()
+            stored_by_step[step] = subject.stored() or 0
 
     await run(subject, Script(last, at_step=note))
-    found: Bytes = {
-        "first": (kept[EDGE + 1] - kept[1]) / EDGE,
-        "last": (kept[last] - kept[last - EDGE]) / EDGE,
-        "written_first": _per_step(written[1], written[EDGE + 1]),
-        "written_last": _per_step(written[last - EDGE], written[last]),
+    figures: Bytes = {
+        "first": (stored_by_step[EDGE + 1] - stored_by_step[1]) / EDGE,
+        "last": (stored_by_step[last] - stored_by_step[last - EDGE]) / EDGE,
+        "written_first": _per_step(written_by_step[1], written_by_step[EDGE + 1]),
+        "written_last": _per_step(written_by_step[last - EDGE], written_by_step[last]),
     }
-    return {"bytes": found}
+    return {"bytes": figures}
 
 
 def _per_step(before: int | None, after: int | None) -> float | None:
@@ -285,18 +285,18 @@ async def flight(subject: Subject, turns: int, *, quick: bool = False) -> dict[s
     """So many turns at once, each of 10 steps."""
     await run(subject, Script(IN_FLIGHT_STEPS))
     with worker_garbage():
-        found = await _flight(subject, turns, quick=quick)
-    return {"flight": {str(turns): found}}
+        flight = await _flight(subject, turns, quick=quick)
+    return {"flight": {str(turns): flight}}
 
 
 async def _flight(subject: Subject, turns: int, *, quick: bool) -> Flight:
     rounds: list[tuple[float, float]] = []
     wrong = 0
     missing = 0
-    held: int | None = None
-    began = time.perf_counter()
+    gate_bytes: int | None = None
+    start = time.perf_counter()
     least = 1 if quick else max(3, 1_000 // turns)
-    while not rounds or (len(rounds) < least and time.perf_counter() - began < ENOUGH_S):
+    while not rounds or (len(rounds) < least and time.perf_counter() - start < ENOUGH_S):
         gc.collect()
         first = not rounds
         before = resident()
@@ -317,7 +317,7 @@ async def _flight(subject: Subject, turns: int, *, quick: bool) -> Flight:
         if errors and first:
             sys.stderr.write(f"{errors[0]!r}\n")
         if first and before is not None and at_gate and at_gate[0] is not None:
-            held = at_gate[0] - before
+            gate_bytes = at_gate[0] - before
     cpu = min(cpu for cpu, _ in rounds)
     return {
         "turns": turns,
@@ -326,7 +326,7 @@ async def _flight(subject: Subject, turns: int, *, quick: bool) -> Flight:
         "steps_per_cpu_s": turns * IN_FLIGHT_STEPS / cpu,
         "cpu_s": cpu,
         "wall_s": statistics.median(wall for _, wall in rounds),
-        "kib_per_turn": None if held is None else held / turns / 1024,
+        "kib_per_turn": None if gate_bytes is None else gate_bytes / turns / 1024,
         "rounds": len(rounds),
     }
 
@@ -336,30 +336,30 @@ async def session(subject: Subject, turns: int) -> dict[str, dict[str, Turn]]:
     subject.session = "s"
     bare = Bare()
     spent: list[tuple[float, float]] = []
-    began = time.perf_counter()
-    while len(spent) < turns + AROUND and time.perf_counter() - began < 5 * ENOUGH_S:
+    start = time.perf_counter()
+    while len(spent) < turns + AROUND and time.perf_counter() - start < 5 * ENOUGH_S:
         against, _ = await _cpu(bare, SIZES[0], turns=1)
-        taken, _ = await _cpu(subject, 1, turns=1)
-        spent.append((taken, against))
-    found: dict[str, Turn] = {}
+        seconds, _ = await _cpu(subject, 1, turns=1)
+        spent.append((seconds, against))
+    turns_by_place: dict[str, Turn] = {}
     for at in (at for at in PLACES if at + AROUND <= len(spent)):
         around = spent[max(at - AROUND, 1) : at + AROUND]
-        found[str(at)] = {
-            "cpu_ms": min(taken for taken, _ in around) * 1e3,
+        turns_by_place[str(at)] = {
+            "cpu_ms": min(seconds for seconds, _ in around) * 1e3,
             "ratio": least_ratio(around),
         }
-    return {"session": found}
+    return {"session": turns_by_place}
 
 
 def import_ms(modules: Sequence[str], times: int) -> float:
     """CPU milliseconds of importing modules in a new process (median; the first, which may compile, is not counted)."""
     lines = "\n".join(f"import {module}" for module in modules)
     code = f"import time\nbegan = time.process_time()\n{lines}\nprint(time.process_time() - began)"
-    taken = []
+    durations = []
     for _ in range(times + 1):
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
-        taken.append(float(done.stdout.split()[-1]))
-    return statistics.median(taken[1:]) * 1e3
+        durations.append(float(done.stdout.split()[-1]))
+    return statistics.median(durations[1:]) * 1e3
 
 
 if __name__ == "__main__":

@@ -105,22 +105,26 @@ def _growth(results: Results, path: Path) -> None:
 
 def _in_flight(results: Results, path: Path) -> None:
     figure = Figure(figsize=(14, HEIGHT), dpi=DPI, layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.set_title("Steps a CPU second", loc="left", fontsize=12)
-    right.set_title("Resident memory of a turn held in its sixth step of ten", loc="left", fontsize=12)
+    left_axes, right_axes = figure.subplots(1, 2)
+    left_axes.set_title("Steps a CPU second", loc="left", fontsize=12)
+    right_axes.set_title("Resident memory of a turn held in its sixth step of ten", loc="left", fontsize=12)
     sizes: list[Line] = []
     for subject in results["subjects"]:
         flights = [subject["flight"][turns] for turns in FLIGHTS if turns in subject["flight"]]
-        held = [(float(f["turns"]), f["kib_per_turn"]) for f in flights if (f["kib_per_turn"] or 0) > 0]
-        sizes.append(Line(subject["name"], [x for x, _ in held], [y for _, y in held if y is not None]))
-    _by_flights(left, [_rates(subject) for subject in results["subjects"]], results, _count, gap=0.055)
-    _by_flights(right, sizes, results, _size, gap=0.055)
+        sizes_by_turns = [(float(f["turns"]), f["kib_per_turn"]) for f in flights if (f["kib_per_turn"] or 0) > 0]
+        sizes.append(
+            Line(subject["name"], [x for x, _ in sizes_by_turns], [y for _, y in sizes_by_turns if y is not None])
+        )
+    _by_flights(left_axes, [_rates(subject) for subject in results["subjects"]], results, _count, gap=0.055)
+    _by_flights(right_axes, sizes, results, _size, gap=0.055)
     figure.savefig(path)
 
 
 def _rates(subject: Measured) -> Line:
     flights = [subject["flight"][turns] for turns in FLIGHTS if turns in subject["flight"]]
-    return Line(subject["name"], [one["turns"] for one in flights], [one["steps_per_cpu_s"] for one in flights])
+    return Line(
+        subject["name"], [flight["turns"] for flight in flights], [flight["steps_per_cpu_s"] for flight in flights]
+    )
 
 
 def _by_flights(

@@ -54,24 +54,24 @@ def cpu(command: Sequence[str]) -> tuple[float, str]:
     """Run a command, and return its CPU seconds, with those of its children, and its output."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output)  # noqa: S603 (our own commands)
-        _, status, used = os.wait4(process.pid, 0)
+        _, status, resources = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"{command}: exit code {process.returncode}")
         output.seek(0)
-        return used.ru_utime + used.ru_stime, output.read()
+        return resources.ru_utime + resources.ru_stime, output.read()
 
 
 def startup() -> dict[str, float]:
     """Ratios to a process that does nothing, and the CPU of an import in milliseconds."""
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in STARTS}
+    pairs_by_start: dict[str, list[tuple[float, float]]] = {name: [] for name in STARTS}
     for number in range(PAIRS + 1):
         for name, command in STARTS.items():
-            nothing, (used, _) = cpu(PASS)[0], cpu(command)
+            nothing, (seconds, _) = cpu(PASS)[0], cpu(command)
             if number:  # the first may compile
-                taken[name].append((used, nothing))
-    ratios = {f"start-{name}": least_ratio(pairs) for name, pairs in taken.items()}
-    return {**ratios, "engine-ms": min(used for used, _ in taken["engine"]) * 1e3}
+                pairs_by_start[name].append((seconds, nothing))
+    ratios = {f"start-{name}": least_ratio(pairs) for name, pairs in pairs_by_start.items()}
+    return {**ratios, "engine-ms": min(seconds for seconds, _ in pairs_by_start["engine"]) * 1e3}
 
 
 def lists() -> dict[str, float]:
@@ -101,19 +101,19 @@ async def filled(path: Path, turns: int, *, at_once: int) -> str:
 
 def repeated(command: Sequence[str]) -> list[float]:
     """CPU seconds of a command in this process, after it has run once."""
-    taken: list[float] = []
+    durations: list[float] = []
     arguments, sys.argv = sys.argv, [PROGRAM[0], *command]
     try:
         for _ in range(PAIRS + 1):
-            began = time.process_time()
+            start = time.process_time()
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 code = exit_code()
-            taken.append(time.process_time() - began)
+            durations.append(time.process_time() - start)
             if code:
                 raise SystemExit(f"{command}: exit code {code}")
     finally:
         sys.argv = arguments
-    return taken[1:]
+    return durations[1:]
 
 
 def serve(store: str) -> tuple[float, float]:
@@ -143,9 +143,9 @@ def replays() -> dict[str, float]:
     journal = list(enumerate(asyncio.run(kept_facts()), start=1))
     rates: list[float] = []
     for _ in range(PAIRS):
-        began = time.process_time()
+        start = time.process_time()
         replayed = replay(journal)
-        rates.append(len(journal) / (time.process_time() - began))
+        rates.append(len(journal) / (time.process_time() - start))
         if replayed.fault is not None:
             raise SystemExit(replayed.check.detail)
     return {"replay-facts-per-s": max(rates)}
@@ -154,10 +154,10 @@ def replays() -> dict[str, float]:
 def walk() -> dict[str, float]:
     """The CPU of the walk, which must find what the last proof found."""
     seconds, printed = cpu([*PROGRAM, "verify", "--json"])
-    found, proof = json.loads(printed), json.loads((FOLDER.parent / "docs" / "proof.json").read_text())
+    measured, proof = json.loads(printed), json.loads((FOLDER.parent / "docs" / "proof.json").read_text())
     for key in ("configurations", "events"):
-        if found[key] != proof[key]:
-            raise SystemExit(f"the walk found {found[key]:,} {key}, and docs/proof.json has {proof[key]:,}")
+        if measured[key] != proof[key]:
+            raise SystemExit(f"the walk found {measured[key]:,} {key}, and docs/proof.json has {proof[key]:,}")
     return {"walk-cpu-s": seconds}
 
 

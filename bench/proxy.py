@@ -28,17 +28,17 @@ class Proxy:
 
         async def ask() -> None:
             nonlocal waits
-            async for sent in client:
+            async for chunk in client:
                 self.trips += not waits
                 waits = True
-                await server.send(sent)
+                await server.send(chunk)
             await server.send_eof()
 
         async def answer(server: ByteStream) -> None:
             nonlocal waits
-            async for sent in server:
+            async for chunk in server:
                 waits = False
-                await client.send(sent)
+                await client.send(chunk)
 
         async with client, await anyio.connect_tcp(*self._server) as server, anyio.create_task_group() as group:
             group.start_soon(ask)

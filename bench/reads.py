@@ -55,12 +55,12 @@ def addresses(deep: int) -> Iterator[tuple[str, str]]:
     yield "list", "/?before=51"
     for order in Order:
         down = "/" if order is Order.NEWEST else f"/?sort={order}"
-        yield from (("list", one) for one in (down, f"/?sort={order}&way=up") if one != "/")
+        yield from (("list", page) for page in (down, f"/?sort={order}&way=up") if page != "/")
     yield "list", f"/?sort=cost&before={deep}"
     for standing in STANDINGS:
         yield "list", f"/?outcome={standing}"
     yield from (("list", f"/?range={span}") for span in RANGES)
-    for asked in (
+    for query in (
         "reason=step_cap",
         "agent=Agent 11",
         "agent=nobody",
@@ -68,7 +68,7 @@ def addresses(deep: int) -> Iterator[tuple[str, str]]:
         "session=session-1",
         "tag=looked at",
     ):
-        yield "list", f"/?{asked}"
+        yield "list", f"/?{query}"
     yield "list", "/?agent=Agent 3&model=model-1&outcome=failed&range=30d&sort=cost"
     for word in (COMMON, RARE, NOTHING, f"{COMMON} {RARE}"):
         yield "search", f"/?q={word}"
@@ -76,11 +76,11 @@ def addresses(deep: int) -> Iterator[tuple[str, str]]:
     yield "search", f"/?q={COMMON}&agent=Agent 3&range=30d"
     yield "agents", "/agents"
     yield from (("agents", f"/agents?range={span}") for span in RANGES)
-    yield from (("agents", f"/agents?{asked}") for asked in ("by=model", "agent=Agent 3", f"q={COMMON}"))
-    for asked in ("", "?last=5000", "?last=5000&agent=Agent 3"):
-        yield "statistics", f"/statistics{asked}"
-    yield from (("sessions", one) for one in ("/sessions", "/sessions?before=5000", "/session?session=session-1"))
-    yield from (("needs you", one) for one in ("/needs-you", "/needs-you/count"))
+    yield from (("agents", f"/agents?{query}") for query in ("by=model", "agent=Agent 3", f"q={COMMON}"))
+    for query in ("", "?last=5000", "?last=5000&agent=Agent 3"):
+        yield "statistics", f"/statistics{query}"
+    yield from (("sessions", page) for page in ("/sessions", "/sessions?before=5000", "/session?session=session-1"))
+    yield from (("needs you", page) for page in ("/needs-you", "/needs-you/count"))
 
 
 def main() -> None:
@@ -96,43 +96,43 @@ async def measured(folder: Path, turns: int = TURNS, repeats: int = REPEATS, ser
     address = f"sqlite:///{path}"
     with closing(sqlite3.connect(path)) as db:
         (deep,) = db.execute(_DEEP, {"skipped": max(turns - PAGE - 1, 0)}).fetchone()
-    rows: list[Record] = [{"what": what, "page": page} for what, page in addresses(deep)]
+    rows: list[Record] = [{"what": kind, "page": page} for kind, page in addresses(deep)]
     await _measure(rows, "SQLite", address, repeats)
     if PostgresServer.reason_missing() is None:
         with PostgresServer(fsync=False, settings={"shared_buffers": "256MB"}) as server:
             database = server.new_database()
             await copy_turns(path, database)
             await _measure(rows, "PostgreSQL", database, repeats)
-    found = [serve(address) for _ in range(served)]
+    passes = [serve(address) for _ in range(served)]
     for name, place in (("until it answers", 0), ("its first page", 1)):
-        rows.append({"what": "serve", "page": name, "SQLite first": min(one[place] for one in found) * _MS})
+        rows.append({"what": "serve", "page": name, "SQLite first": min(timings[place] for timings in passes) * _MS})
     return rows
 
 
 async def _measure(rows: Sequence[Record], store: str, address: str, repeats: int) -> None:
     elsewhere = _cpu_of_server(address) if store == "PostgreSQL" else float
     for row in rows:
-        taken = await _requests(address, str(row["page"]), repeats + 1, elsewhere)
-        values = (taken[0][0], *(median(one[place] for one in taken[1:]) for place in (0, 1)))
+        timings = await _requests(address, str(row["page"]), repeats + 1, elsewhere)
+        values = (timings[0][0], *(median(timing[place] for timing in timings[1:]) for place in (0, 1)))
         row |= {f"{store} {name}": value * _MS for name, value in zip(FIGURES, values, strict=True)}
 
 
 async def _requests(address: str, page: str, count: int, elsewhere: Callable[[], float]) -> list[tuple[float, float]]:
     """CPU and time of each request. `elsewhere` returns the CPU seconds of other processes."""
-    taken: list[tuple[float, float]] = []
+    timings: list[tuple[float, float]] = []
     await asyncio.sleep(PAUSE)
     async with Engine(model=ScriptedModel(), store=address) as engine:
         transport = httpx.ASGITransport(app=inspector_app(engine, access=Open()))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             for _ in range(count):
                 server = elsewhere()
-                began, cpu = time.perf_counter(), time.process_time()
+                start, cpu = time.perf_counter(), time.process_time()
                 response = await client.get(page)
-                used, lasted = time.process_time() - cpu, time.perf_counter() - began
-                taken.append((used + elsewhere() - server, lasted))
+                cpu_seconds, lasted = time.process_time() - cpu, time.perf_counter() - start
+                timings.append((cpu_seconds + elsewhere() - server, lasted))
                 if response.status_code != httpx.codes.OK:
                     raise SystemExit(f"{page}: {response.status_code}: {response.text[:200]}")
-    return taken
+    return timings
 
 
 def _cpu_of_server(address: str) -> Callable[[], float]:
@@ -141,13 +141,13 @@ def _cpu_of_server(address: str) -> Callable[[], float]:
         server = _parent(connection.info.backend_pid)
 
     def spent() -> float:
-        used = 0.0
+        cpu_seconds = 0.0
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended
                 if _parent(int(process.name)) == server:
-                    used += int((process / "schedstat").read_text().split()[0]) / 1e9
+                    cpu_seconds += int((process / "schedstat").read_text().split()[0]) / 1e9
         ended = _fields(server)[13:15]  # of those that have ended
-        return used + sum(map(int, ended)) / _TICKS
+        return cpu_seconds + sum(map(int, ended)) / _TICKS
 
     return spent
 

@@ -47,7 +47,7 @@ def page(results: Results) -> str:
 
 
 def _goals(results: Results) -> str:
-    rows = [(goal.what, goal.before, goal.target, goal.now, goal.verdict) for goal in goals(results)]
+    rows = [(goal.label, goal.before, goal.target, goal.now, goal.verdict) for goal in goals(results)]
     return table(("what", "2026-11-23", "target", "now", ""), rows)
 
 
@@ -118,18 +118,18 @@ def _sessions(results: Results) -> str:
 
 def _times(results: Results) -> str:
     """The date of each part, the minutes that it took, and the load before its measurements."""
-    parts: dict[str, list[Taken]] = {name: [taken] for name, taken in results["taken"].items()}
+    parts: dict[str, list[Taken]] = {name: [part] for name, part in results["taken"].items()}
     for subject in ordered(results["subjects"]):
         parts[subject["name"]] = [*subject["taken"].values()]
     rows = [
         (
             name,
-            ", ".join(sorted({taken["run"][:10] for taken in found})),
-            f"{sum(taken['seconds'] for taken in found) / 60:.1f}",
-            f"{max(taken['load'] for taken in found):.1f}",
+            ", ".join(sorted({part["run"][:10] for part in parts_of_name})),
+            f"{sum(part['seconds'] for part in parts_of_name) / 60:.1f}",
+            f"{max(part['load'] for part in parts_of_name):.1f}",
         )
-        for name, found in parts.items()
-        if found
+        for name, parts_of_name in parts.items()
+        if parts_of_name
     ]
     return table(("part", "measured", "minutes", "highest load"), rows)
 
@@ -140,12 +140,12 @@ def _right(right: int, turns: int, missing: int) -> str:
 
 def _notes(results: Results) -> str:
     """Return notes: the subjects' own, and the parts that were not measured, or measured less often."""
-    named: dict[str, list[str]] = {}
+    names_by_note: dict[str, list[str]] = {}
     for subject in ordered(results["subjects"]):
         fewer = [
-            f"N = {size}: {found['pairs']}"
-            for size, found in subject.get("steps", {}).items()
-            if found["pairs"] < bench.measure.FEW
+            f"N = {size}: {figures['pairs']}"
+            for size, figures in subject.get("steps", {}).items()
+            if figures["pairs"] < bench.measure.FEW
         ]
         notes = [
             *subject["notes"],
@@ -153,8 +153,8 @@ def _notes(results: Results) -> str:
             *(f"Not measured: {part}, {why}." for part, why in subject["failed"].items()),
         ]
         for note in notes:
-            named.setdefault(note, []).append(subject["name"])
-    lines = [f"- {'; '.join(names)}: {note}" for note, names in named.items()]
+            names_by_note.setdefault(note, []).append(subject["name"])
+    lines = [f"- {'; '.join(names)}: {note}" for note, names in names_by_note.items()]
     if results["missing"]:
         lines.append(f"- Not installed, and not measured: {', '.join(results['missing'])}.")
     return "\n".join(lines)
@@ -228,6 +228,9 @@ def _number(value: float | None) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of Markdown; columns of numbers are set right."""
     right = [all(row[at][:1].isdigit() or not row[at] for row in rows) and bool(rows) for at in range(len(head))]
-    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if one else "---" for one in right) + " |"]
+    lines = [
+        "| " + " | ".join(head) + " |",
+        "| " + " | ".join("---:" if is_right else "---" for is_right in right) + " |",
+    ]
     lines.extend("| " + " | ".join(row) + " |" for row in rows)
     return "\n".join(lines)

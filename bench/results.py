@@ -175,8 +175,8 @@ def read() -> Results | None:
     """Return the last results; None if there are none yet."""
     if not RESULTS.exists():
         return None
-    found: Results = json.loads(RESULTS.read_text())
-    return found
+    results: Results = json.loads(RESULTS.read_text())
+    return results
 
 
 def write(results: Results) -> None:

@@ -106,9 +106,9 @@ async def httpx_messages(address: str) -> AsyncIterator[str]:
         async for data in response.aiter_bytes():
             *events, rest = (rest + data).split(b"\n\n")
             for event in events:
-                said = json.loads(event.partition(b"\ndata: ")[2])
-                if said["type"] == "content_block_delta":
-                    yield said["delta"]["text"]
+                delta = json.loads(event.partition(b"\ndata: ")[2])
+                if delta["type"] == "content_block_delta":
+                    yield delta["delta"]["text"]
 
 
 async def httpx_sse_chat(address: str) -> AsyncIterator[str]:
@@ -175,8 +175,8 @@ class Subject:
 
     def run(self, main: Coroutine[object, object, float]) -> float:
         """Run `main` on the event loop."""
-        made = importlib.import_module("uvloop").new_event_loop if self.library == "uvloop" else None
-        with asyncio.Runner(loop_factory=made) as runner:
+        make_loop = importlib.import_module("uvloop").new_event_loop if self.library == "uvloop" else None
+        with asyncio.Runner(loop_factory=make_loop) as runner:
             return runner.run(main)
 
 
@@ -214,9 +214,9 @@ def _measure(address: str, api: Api, pace: Pace, chunks: int, rounds: int) -> li
     seconds: dict[str, list[float]] = {subject.name: [] for subject in present}
     for warm in (True, *[False] * rounds):
         for subject in present:
-            used = subject.run(_timed(subject.client, address, chunks))
+            cpu_seconds = subject.run(_timed(subject.client, address, chunks))
             if not warm:
-                seconds[subject.name].append(used)
+                seconds[subject.name].append(cpu_seconds)
     rows = [
         Row(
             api=api,
@@ -234,17 +234,17 @@ def _measure(address: str, api: Api, pace: Pace, chunks: int, rounds: int) -> li
 
 async def _timed(client: Client, address: str, chunks: int) -> float:
     """Read a stream: the seconds of CPU from the first text to the last, for each."""
-    found: list[str] = []
-    began = ended = 0.0
+    texts_read: list[str] = []
+    start = ended = 0.0
     gc.collect()
     async for text in client(address):
         ended = time.process_time()
-        if not found:
-            began = ended
-        found.append(text)
-    if found != list(texts(chunks)):
+        if not texts_read:
+            start = ended
+        texts_read.append(text)
+    if texts_read != list(texts(chunks)):
         raise RuntimeError(f"{client} got other texts")
-    return (ended - began) / (chunks - 1)
+    return (ended - start) / (chunks - 1)
 
 
 async def _counted(client: Client, address: str, chunks: int) -> float:
@@ -326,9 +326,9 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ga
     await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
     path = head.split(b" ", 2)[1].decode()
     _, pace, chunks, *_ = path.split("/")
-    made = message_events if path.endswith("/messages") else chat_events
+    make_events = message_events if path.endswith("/messages") else chat_events
     # Made before the clock runs: what it costs to make them is not a gap between them.
-    packed = [b"%x\r\n%b\r\n" % (len(event), event) for event in made(int(chunks))]
+    packed = [b"%x\r\n%b\r\n" % (len(event), event) for event in make_events(int(chunks))]
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     if pace == "burst":
         writer.write(b"".join(packed))

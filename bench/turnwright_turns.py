@@ -86,7 +86,7 @@ class TurnwrightSqlite(Turnwright):
     durability: ClassVar[Durability] = "normal"
 
     def __init__(self, path: Path | None = None) -> None:
-        self._given = path
+        self._path_given = path
 
     def store(self) -> Store:
         """The store of this file."""
@@ -96,7 +96,7 @@ class TurnwrightSqlite(Turnwright):
     async def opened(self) -> AsyncIterator[None]:
         """One engine and one file for all turns: a temporary one where none is given."""
         with tempfile.TemporaryDirectory() as folder:
-            self._path = self._given or Path(folder) / "turns.db"
+            self._path = self._path_given or Path(folder) / "turns.db"
             async with super().opened():
                 yield
 

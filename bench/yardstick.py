@@ -84,9 +84,9 @@ class Gate:
     takes its time.
     """
 
-    def __init__(self, turns: int, held: Callable[[], None], step: int = HOLD_AT) -> None:
+    def __init__(self, turns: int, on_all_held: Callable[[], None], step: int = HOLD_AT) -> None:
         self._missing = turns
-        self._held = held
+        self._on_all_held = on_all_held
         self._step = step
         self._open = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ class Gate:
             return
         self._missing -= 1
         if not self._missing:
-            self._held()
+            self._on_all_held()
             self._open.set()
         await self._open.wait()
 
@@ -114,11 +114,11 @@ class Script:
     called. `at_step` is called with the number of each model call, before it is answered.
     """
 
-    __slots__ = ("_at_step", "_gate", "asked", "marks", "steps")
+    __slots__ = ("_at_step", "_gate", "marks", "model_calls", "steps")
 
     def __init__(self, steps: int, gate: Gate | None = None, at_step: Callable[[int], None] | None = None) -> None:
         self.steps = steps
-        self.asked = 0
+        self.model_calls = 0
         self.marks: list[float] = []
         self._gate = gate
         self._at_step = at_step
@@ -127,25 +127,25 @@ class Script:
         """The model's next move; to be asked once in each model call, before anything is streamed."""
         self._begin()
         if self._gate is not None:
-            await self._gate.arrive(self.asked)
+            await self._gate.arrive(self.model_calls)
         return self._move()
 
     def reply_now(self) -> Move:
         """The same, for a fake that is not async."""
         self._begin()
         if self._gate is not None:
-            self._gate.arrive_now(self.asked)
+            self._gate.arrive_now(self.model_calls)
         return self._move()
 
     def _begin(self) -> None:
-        self.asked += 1
+        self.model_calls += 1
         if self._gate is None:
             self.marks.append(time.process_time())
         if self._at_step is not None:
-            self._at_step(self.asked)
+            self._at_step(self.model_calls)
 
     def _move(self) -> Move:
-        at = self.asked
+        at = self.model_calls
         if at >= self.steps:
             return Move(FINAL, ())
         return Move(TEXT, (Call(f"call_a{at}", at), Call(f"call_b{at}", -at)))
@@ -216,8 +216,10 @@ async def run(subject: Subject, script: Script) -> None:
     """
     _current.set(script)
     text = await subject.turn(script)
-    if text != FINAL or script.asked != script.steps:
-        raise RuntimeError(f"{subject.name}: asked {script.asked} times of {script.steps}, and ended with {text!r}")
+    if text != FINAL or script.model_calls != script.steps:
+        raise RuntimeError(
+            f"{subject.name}: asked {script.model_calls} times of {script.steps}, and ended with {text!r}"
+        )
 
 
 def installed(*packages: str) -> dict[str, str]:

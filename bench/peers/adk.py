@@ -42,8 +42,8 @@ class Fake(BaseLlm):  # type: ignore[misc]
         parts = [types.Part(text=move.text)]
         yield LlmResponse(partial=True, content=types.Content(role="model", parts=parts[:1]))
         for call in move.calls:
-            asked = types.FunctionCall(id=call.id, name=call.name, args={"place": call.place})
-            parts.append(types.Part(function_call=asked))
+            function_call = types.FunctionCall(id=call.id, name=call.name, args={"place": call.place})
+            parts.append(types.Part(function_call=function_call))
             yield LlmResponse(partial=True, content=types.Content(role="model", parts=parts[-1:]))
         usage = types.GenerateContentResponseUsageMetadata(
             prompt_token_count=100, candidates_token_count=10, total_token_count=110
@@ -55,8 +55,8 @@ class Fake(BaseLlm):  # type: ignore[misc]
             finish_reason=types.FinishReason.STOP,
         )
         if not move.calls:
-            sent = (part for content in llm_request.contents for part in content.parts)
-            check(script, sum(part.function_response is not None for part in sent))
+            sent_parts = (part for content in llm_request.contents for part in content.parts)
+            check(script, sum(part.function_response is not None for part in sent_parts))
 
 
 class Adk(Subject):
@@ -86,11 +86,11 @@ class Adk(Subject):
         """One turn."""
         del script
         service = self._runner.session_service
-        made = None if self.session else await service.create_session(app_name="bench", user_id=USER)
+        new_session = None if self.session else await service.create_session(app_name="bench", user_id=USER)
         text = ""
         async for event in self._runner.run_async(
             user_id=USER,
-            session_id=SHARED if made is None else made.id,
+            session_id=SHARED if new_session is None else new_session.id,
             new_message=types.Content(role="user", parts=[types.Part(text=PROMPT)]),
             run_config=self._config,
         ):

@@ -39,7 +39,7 @@ class Fake(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]
     async def _pieces(self, messages: Sequence[Message]) -> AsyncIterator[ChatResponseUpdate]:
         script = current()
         move = await script.reply()
-        reply = f"reply_{script.asked}"
+        reply = f"reply_{script.model_calls}"
 
         def piece(content: Content, finish: str | None = None) -> ChatResponseUpdate:
             return ChatResponseUpdate(

@@ -94,8 +94,8 @@ def compiled(saver: AsyncSqliteSaver | None = None) -> Graph:
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", route, ["tools", END])
     graph.add_edge("tools", "model")
-    made: Graph = graph.compile(checkpointer=saver)
-    return made
+    compiled: Graph = graph.compile(checkpointer=saver)
+    return compiled
 
 
 class StateGraphInMemory(Subject):
@@ -149,8 +149,8 @@ class StateGraphSqlite(Subject):
         del script
         thread = {"thread_id": self.session or str(next(self._threads))}
         config: dict[str, object] = {"recursion_limit": SUPERSTEPS, "configurable": thread}
-        asked: State = {"messages": [{"role": "user", "content": PROMPT}]}
-        state = await self._graph.ainvoke(asked, config, durability=self.durability)
+        state: State = {"messages": [{"role": "user", "content": PROMPT}]}
+        state = await self._graph.ainvoke(state, config, durability=self.durability)
         return state["messages"][-1]["content"]
 
     def stored(self) -> int | None:

@@ -130,8 +130,8 @@ class ReactSqlite(Subject):
         del script
         thread = {"thread_id": self.session or str(next(self._threads))}
         config: dict[str, object] = {"recursion_limit": SUPERSTEPS, "configurable": thread}
-        asked: dict[str, object] = {"messages": [{"role": "user", "content": PROMPT}]}
-        state = await self._agent.ainvoke(asked, config, durability=self.durability)
+        request: dict[str, object] = {"messages": [{"role": "user", "content": PROMPT}]}
+        state = await self._agent.ainvoke(request, config, durability=self.durability)
         return str(state["messages"][-1].content)
 
     def stored(self) -> int | None:

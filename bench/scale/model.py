@@ -105,8 +105,8 @@ def capacity(fleet: Fleet, work: Work, costs: Costs) -> Capacity:
         "slots": _rate(fleet.workers * fleet.concurrency, slot),
         "connections": _rate(fleet.workers * fleet.connections, costs.commits.of(work.steps) * costs.commit),
     }
-    taken = costs.actions if fleet.actions is None else fleet.actions
-    bounds["Temporal"] = float("inf") if taken is None else taken / actions(slot, fleet.heartbeat)
+    action_rate = costs.actions if fleet.actions is None else fleet.actions
+    bounds["Temporal"] = float("inf") if action_rate is None else action_rate / actions(slot, fleet.heartbeat)
     bounds["CPU of the workers"] = _rate(fleet.workers - idle.get("worker", 0.0), cpu.get("worker", 0.0))
     if fleet.cores is not None:
         bounds["CPU of all"] = _rate(fleet.cores - sum(idle.values()), sum(cpu.values()))
@@ -123,6 +123,6 @@ def actions(slot: float, heartbeat: float = 2.0) -> float:
     return _ACTIONS + 1 + slot / heartbeat
 
 
-def _rate(there: float, each: float) -> float:
-    """Return how often a second `each` fits into the available amount."""
-    return max(there, 0.0) / each if each > 0 else float("inf")
+def _rate(there: float, seconds_each: float) -> float:
+    """Return how often a second `seconds_each` fits into the available amount."""
+    return max(there, 0.0) / seconds_each if seconds_each > 0 else float("inf")

@@ -129,13 +129,19 @@ class Report(Struct, frozen=True):
 
     def _results(self) -> Iterator[Sequence[str]]:
         """The phases: their load, what was measured, and the rates that the model predicts."""
-        every, said = list(self.phases.values()), [self.predicted(one) for one in self.phases.values()]
-        yield "turns", *(f"{one.load.turns:,}" for one in every)
-        yield "workers x concurrency", *(f"{one.load.workers} x {one.load.concurrency}" for one in every)
-        yield "s to drive a turn, median and p90", *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every)
-        yield "database, KiB per turn", *(f"{one.kib:.0f}" for one in every)
-        yield "turns per second, measured", *(f"**{_number(one.rate)}**" for one in every)
-        yield "predicted, and the bound", *(f"**{_number(one.turns)}** ({one.bound_by})" for one in said)
+        every, predictions = list(self.phases.values()), [self.predicted(phase) for phase in self.phases.values()]
+        yield "turns", *(f"{phase.load.turns:,}" for phase in every)
+        yield "workers x concurrency", *(f"{phase.load.workers} x {phase.load.concurrency}" for phase in every)
+        yield (
+            "s to drive a turn, median and p90",
+            *(f"{phase.drive.median:.1f}, {phase.drive.p90:.1f}" for phase in every),
+        )
+        yield "database, KiB per turn", *(f"{phase.kib:.0f}" for phase in every)
+        yield "turns per second, measured", *(f"**{_number(phase.rate)}**" for phase in every)
+        yield (
+            "predicted, and the bound",
+            *(f"**{_number(prediction.turns)}** ({prediction.bound_by})" for prediction in predictions),
+        )
 
     def _costs(self) -> Iterator[Sequence[str]]:
         costs = self.costs()
@@ -155,8 +161,8 @@ class Report(Struct, frozen=True):
             "50 workers, heartbeat every 10 s": Fleet(50, actions=500.0, heartbeat=10.0),
             "50 workers, 5,000 actions per second": Fleet(50, actions=5000.0),
         }
-        said = {name: capacity(fleet, _EXAMPLE, costs) for name, fleet in fleets.items()}
-        rows = [(name, f"**{_number(one.turns)}** ({one.bound_by})") for name, one in said.items()]
+        capacities = {name: capacity(fleet, _EXAMPLE, costs) for name, fleet in fleets.items()}
+        rows = [(name, f"**{_number(bound.turns)}** ({bound.bound_by})") for name, bound in capacities.items()]
         return "\n".join(_table(("", "turns per second, and the bound"), rows))
 
 
@@ -171,10 +177,10 @@ def put_into(page: str, report: Report) -> str:
 
 def _between(page: str, mark: str, text: str) -> str:
     begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
-    made, count = re.subn(f"(?<={begin}\n).*?(?={end})", lambda _: f"\n{text}\n\n", page, flags=re.DOTALL)
+    new_page, count = re.subn(f"(?<={begin}\n).*?(?={end})", lambda _: f"\n{text}\n\n", page, flags=re.DOTALL)
     if count != 1:
         raise ValueError(f"the page must have {begin} and {end} once, each on a line of its own")
-    return made
+    return new_page
 
 
 def _waits(measured: Measured) -> float:
@@ -206,5 +212,5 @@ def _rounded(value: object) -> object:
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
+        return {key: _rounded(part) for key, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from typing import Final, LiteralString, Self
 
 import anyio
 import psycopg
-from bench.scale.audit import Blow, Seen, Written, driven_for
+from bench.scale.audit import Blow, Observation, Written, driven_for
 from bench.scale.cpu import Meter, memory
 from bench.scale.work import AGENT, Role, work
 from msgspec import Struct
@@ -95,7 +95,7 @@ class Place:
     name: str
 
 
-async def run_phase(place: Place, load: Load) -> tuple[Measured, Seen]:
+async def run_phase(place: Place, load: Load) -> tuple[Measured, Observation]:
     """Drive the turns of `load`, and return what it took and what was seen. Nothing that it started is left."""
     witness = place.folder / f"{place.name}.witness"
     role = Role(
@@ -116,13 +116,13 @@ async def run_phase(place: Place, load: Load) -> tuple[Measured, Seen]:
         await phase.drive()
         most = memory(phase.crew.pids)
     async with _connected(place.database) as connection:
-        written = await journals(connection)
+        written_journals = await journals(connection)
         (transactions,) = await _row(
             connection, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
         )
         (size,) = await _row(connection, "SELECT pg_database_size(current_database())")
-    seen = Seen(phase.submitted, written, Witness(witness).lines(), phase.blows)
-    return phase.measured(seen, transactions=transactions, size=size, memory=most), seen
+    observed = Observation(phase.submitted, written_journals, Witness(witness).lines(), phase.blows)
+    return phase.measured(observed, transactions=transactions, size=size, memory=most), observed
 
 
 async def idle(place: Place, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -198,12 +198,12 @@ class _Phase:
         self.crew = _Crew(self.role, self.load.workers)
         self._submits: list[float] = []
         self._ended = 0
-        self._used: dict[str, float] = {}
-        self._began = 0.0
+        self._cpu_used: dict[str, float] = {}
+        self._start = 0.0
 
     async def drive(self) -> None:
         """Submit all, let some die, and return when all have ended, or none does any more."""
-        self._began = time.time()
+        self._start = time.time()
         async with anyio.create_task_group() as group:
             group.start_soon(self._submit)
             group.start_soon(self._strike)
@@ -211,24 +211,24 @@ class _Phase:
                 group.start_soon(self._stall)
             await self._watch()
             group.cancel_scope.cancel()
-        self._used = self.crew.meter.read()
+        self._cpu_used = self.crew.meter.read()
 
-    def measured(self, seen: Seen, *, transactions: int, size: int, memory: float) -> Measured:
+    def measured(self, observed: Observation, *, transactions: int, size: int, memory: float) -> Measured:
         """The cost so far."""
         count = max(len(self.submitted), 1)
-        ends = sorted(turn.journal[-1].at for turn in seen.turns if turn.turn_ended)
+        ends = sorted(turn.journal[-1].at for turn in observed.turns if turn.turn_ended)
         tenth = len(ends) // 10
         middle = ends[tenth : len(ends) - tenth] or [0.0]
-        took = [int(line.words[2]) / 1e6 for line in seen.lines if line.words[0] == "took"]
-        drives = [one for one in map(driven_for, seen.turns) if one is not None]
+        took = [int(line.words[2]) / 1e6 for line in observed.lines if line.words[0] == "took"]
+        drives = [seconds for seconds in map(driven_for, observed.turns) if seconds is not None]
         return Measured(
             load=self.load,
-            seconds=(ends[-1] if ends else time.time()) - self._began,
+            seconds=(ends[-1] if ends else time.time()) - self._start,
             rate=(len(middle) - 1) / max(middle[-1] - middle[0], 1e-9),
             submit=Spread.of(self._submits),
             append=Spread.of(took),
             drive=Spread.of(drives),
-            cpu={part: used / count for part, used in self._used.items()},
+            cpu={part: cpu_seconds / count for part, cpu_seconds in self._cpu_used.items()},
             appends=len(took) / count,
             transactions=transactions / count,
             kib=size / 1024 / count,
@@ -241,9 +241,9 @@ class _Phase:
 
             async def one(number: int) -> None:
                 async with places:
-                    began = time.perf_counter()
+                    start = time.perf_counter()
                     self.submitted.append(await engine.submit(AGENT, f"Do order {number}."))
-                    self._submits.append(time.perf_counter() - began)
+                    self._submits.append(time.perf_counter() - start)
 
             async with anyio.create_task_group() as group:
                 for number in range(self.load.turns):

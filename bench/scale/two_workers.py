@@ -65,9 +65,9 @@ class _Model(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Reply to one request, as a stream."""
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         delta: dict[str, object] = {"content": "Order 7 is on its way; I do not know whether it was charged."}
-        if asked["messages"][-1]["role"] != "tool":
+        if request["messages"][-1]["role"] != "tool":
             calls = [
                 {"index": n, "id": f"c{n}", "function": {"name": name, "arguments": '{"order": 7}'}}
                 for n, name in enumerate(_CALLS)
@@ -88,10 +88,10 @@ class _Model(http.server.BaseHTTPRequestHandler):
 class _Line:
     """A line that a process printed: who, when, and what."""
 
-    def __init__(self, who: str, at: float, said: dict[str, object]) -> None:
-        self.who = who
+    def __init__(self, process: str, at: float, fields: dict[str, object]) -> None:
+        self.process = process
         self.at = at
-        self.said = said
+        self.fields = fields
 
 
 class _Stage:
@@ -104,10 +104,10 @@ class _Stage:
         self._where = ["--store", store, "--temporal-address", address, "--tools", "tools.py", "--json"]
         self._model = ["--model", "orders", "--base-url", model]
 
-    def worker(self, who: str) -> None:
+    def worker(self, name: str) -> None:
         """Start a worker, and return when it can be given turns."""
-        self._start(who, "worker", *self._where, *self._model, "--notify")
-        self.heard(lambda line: line.who == who and line.said["type"] == "started")
+        self._start(name, "worker", *self._where, *self._model, "--notify")
+        self.heard(lambda line: line.process == name and line.fields["type"] == "started")
 
     def client(self) -> None:
         """Submit the turn, and follow it."""
@@ -121,20 +121,20 @@ class _Stage:
                 if of(line):
                     return line
             time.sleep(0.01)
-        raise TimeoutError("\n".join(f"{line.who}: {line.said}" for line in self.lines))
+        raise TimeoutError("\n".join(f"{line.process}: {line.fields}" for line in self.lines))
 
-    def _start(self, who: str, *command: str) -> None:
+    def _start(self, name: str, *command: str) -> None:
         program = str(Path(sys.executable).with_name("turnwright"))
         environment = {**os.environ, "OPENAI_API_KEY": "none", "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(  # noqa: S603 (our own program)
             [program, *command], cwd=self._folder, env=environment, stdout=subprocess.PIPE, text=True
         )
-        self.processes[who] = process
-        threading.Thread(target=self._read, args=(who, process), daemon=True).start()
+        self.processes[name] = process
+        threading.Thread(target=self._read, args=(name, process), daemon=True).start()
 
-    def _read(self, who: str, process: subprocess.Popen[str]) -> None:
+    def _read(self, name: str, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
-            self.lines.append(_Line(who, time.monotonic(), json.loads(line)))
+            self.lines.append(_Line(name, time.monotonic(), json.loads(line)))
 
 
 @contextmanager
@@ -161,47 +161,50 @@ def _stage() -> Iterator[_Stage]:
 def play() -> list[tuple[float, str, str]]:
     """Do it, and return what happened: seconds since the turn was submitted, who, and what."""
     with _stage() as stage:
-        for who in ("worker 1", "worker 2"):
-            stage.worker(who)
+        for name in ("worker 1", "worker 2"):
+            stage.worker(name)
         stage.client()
-        taken = stage.heard(lambda line: line.said["type"] == "claimed")
-        stage.heard(lambda line: line.said["type"] == "call_settled" and line.said["call"] == "call00001")
+        claim = stage.heard(lambda line: line.fields["type"] == "claimed")
+        stage.heard(lambda line: line.fields["type"] == "call_settled" and line.fields["call"] == "call00001")
         time.sleep(2)
-        stage.processes[taken.who].send_signal(signal.SIGKILL)
+        stage.processes[claim.process].send_signal(signal.SIGKILL)
         killed = time.monotonic()
-        stage.heard(lambda line: line.who == "client" and line.said["type"] == "turn_ended")
-        other = next(who for who in ("worker 1", "worker 2") if who != taken.who)
-        stage.heard(lambda line: line.who == other and line.said["type"] == "settled")
+        stage.heard(lambda line: line.process == "client" and line.fields["type"] == "turn_ended")
+        survivor = next(name for name in ("worker 1", "worker 2") if name != claim.process)
+        stage.heard(lambda line: line.process == survivor and line.fields["type"] == "settled")
         stage.processes["client"].wait(_LONG)
-        stage.processes[other].send_signal(signal.SIGTERM)
-        stage.processes[other].wait(_LONG)
+        stage.processes[survivor].send_signal(signal.SIGTERM)
+        stage.processes[survivor].wait(_LONG)
         time.sleep(0.2)
-        first = next(line.at for line in stage.lines if line.said["type"] == "turn_started")
-        rows = [(killed - first, taken.who, "**killed** (SIGKILL), two of its tools running")]
-        rows += [(line.at - first, line.who, words) for line in stage.lines if (words := _words(line))]
+        first = next(line.at for line in stage.lines if line.fields["type"] == "turn_started")
+        rows = [(killed - first, claim.process, "**killed** (SIGKILL), two of its tools running")]
+        rows += [(line.at - first, line.process, words) for line in stage.lines if (words := _words(line))]
         return sorted(rows)
 
 
 def _words(line: _Line) -> str:
     """Return a line for the table; empty if it is left out."""
-    said = line.said
-    call = {f"call0000{n}": name for n, name in enumerate(_CALLS, start=1)}.get(str(said.get("call", "")), "")
-    again = f", attempt {said['attempt']}" if said.get("attempt", 1) != 1 else ""
+    fields = line.fields
+    call = {f"call0000{n}": name for n, name in enumerate(_CALLS, start=1)}.get(str(fields.get("call", "")), "")
+    again = f", attempt {fields['attempt']}" if fields.get("attempt", 1) != 1 else ""
     words = {
         "claimed": "claims the turn",
-        "settled": f"reports the outcome: {said.get('outcome')}, {said.get('reason')}",
+        "settled": f"reports the outcome: {fields.get('outcome')}, {fields.get('reason')}",
         "turn_started": "`turn_started`",
-        "model_replied": "`model_replied`" + ("" if said.get("calls") else f": {said.get('text')}"),
+        "model_replied": "`model_replied`" + ("" if fields.get("calls") else f": {fields.get('text')}"),
         "call_started": f"`call_started` {call}{again}",
-        "call_settled": f"`call_settled` {call}, {said.get('status')}: {str(said.get('result'))[:60]}",
-        "turn_ended": f"`turn_ended`: {said.get('outcome')}, {said.get('reason')}",
+        "call_settled": f"`call_settled` {call}, {fields.get('status')}: {str(fields.get('result'))[:60]}",
+        "turn_ended": f"`turn_ended`: {fields.get('outcome')}, {fields.get('reason')}",
     }
-    return words.get(str(said["type"]), "")
+    return words.get(str(fields["type"]), "")
 
 
 def table(rows: list[tuple[float, str, str]]) -> str:
     """The rows as Markdown."""
-    lines = [f"| {seconds:.1f} | {'journal' if who == 'client' else who} | {what} |" for seconds, who, what in rows]
+    lines = [
+        f"| {seconds:.1f} | {'journal' if process == 'client' else process} | {label} |"
+        for seconds, process, label in rows
+    ]
     return "\n".join(("| s | who | what |", "| ---: | --- | --- |", *lines))
 
 

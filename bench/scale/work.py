@@ -88,9 +88,9 @@ class TimedStore(NotingStore):
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         waiting = await super().append(claim, facts, status, consumed)
-        self._times.note("took", claim.turn, round(1e6 * (time.perf_counter() - began)))
+        self._times.note("took", claim.turn, round(1e6 * (time.perf_counter() - start)))
         return waiting
 
 

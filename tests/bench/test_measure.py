@@ -23,7 +23,7 @@ class Walking(Subject):
         """One turn."""
         while True:
             move = await script.reply()
-            for _ in range(script.asked):
+            for _ in range(script.model_calls):
                 abs(0)
             if not move.calls:
                 return move.text
@@ -49,7 +49,7 @@ class Growing(Subject):
     async def turn(self, script: Script) -> str:
         """One turn."""
         while (await script.reply()).calls:
-            self.kept += script.asked
+            self.kept += script.model_calls
         return FINAL
 
     def stored(self) -> int:

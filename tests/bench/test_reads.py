@@ -46,7 +46,7 @@ async def test_each_page_has_figures_and_the_slowest_have_a_target(tmp_path: Pat
     )
     found: Results = {**empty(), "reads": rows}
     assert "| list | / |" in page(found)
-    (goal,) = (goal for goal in goals(found) if "SQLite, ms" in goal.what)
+    (goal,) = (goal for goal in goals(found) if "SQLite, ms" in goal.label)
     assert goal.now.startswith(
         f"{max(float(str(row['SQLite CPU'])) for row in pages if row['what'] == 'list'):.0f} (list)"
     )
