@@ -51,7 +51,7 @@ def test_reference_imports_only_data_types(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_reference_computes_everything_itself(path: Path) -> None:
+def test_reference_uses_no_engine_function(path: Path) -> None:
     assert computed(path.read_text(encoding="utf-8")) == set()
 
 
