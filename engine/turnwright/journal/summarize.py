@@ -23,7 +23,7 @@ from turnwright.store.summaries import (
 )
 from turnwright.transcript.reading import reading
 from turnwright.transcript.transcript import Transcript
-from turnwright_states import CallStatus, TurnMachine, Usage
+from turnwright_states import CallStatus, Turn, TurnMachine, Usage
 from turnwright_states import facts as f
 
 from .subturns import leased_calls
@@ -89,14 +89,31 @@ async def _summary(store: Store, turn_id: str, hide: Callable[[str], str]) -> Tu
 def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callable[[str], str]) -> TurnSummary:
     """Return the summary of a turn. Raises `UnreadableTurnError` if its facts do not follow from each other."""
     facts = [fact for _, fact in journal]
+    with reading(turn_id):
+        turn = _fold(turn_id, facts)
+        answer = Transcript.following(turn, journal).text
+        totals = _count(turn, facts, hide)
+    return replace(totals, answer=shown_line(answer, hide), text=searched_text(_texts(facts), hide))
+
+
+def totals_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callable[[str], str]) -> TurnSummary:
+    """Return the summary of a turn that may run, without its answer and the text for searches. Raises as above."""
+    facts = [fact for _, fact in journal]
+    with reading(turn_id):
+        return _count(_fold(turn_id, facts), facts, hide)
+
+
+def _fold(turn_id: str, facts: Sequence[f.Fact]) -> Turn:
     if not facts:
         raise UnreadableTurnError(turn_id, "its journal is empty")
-    with reading(turn_id):
-        turn = TurnMachine.resume(facts).turn
-        transcript = Transcript.following(turn, journal)
-        first = facts[0]
-        copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
-        before = TurnMachine.resume(facts[:copied]).turn if copied else None
+    return TurnMachine.resume(facts).turn
+
+
+def _count(turn: Turn, facts: Sequence[f.Fact], hide: Callable[[str], str]) -> TurnSummary:
+    """Return the totals of a folded turn, and its prompt."""
+    first = facts[0]
+    copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
+    before = TurnMachine.resume(facts[:copied]).turn if copied else None
     names, own = f.tool_names(facts), facts[copied:]
     failures = Counter(
         names.get(fact.call, "") for fact in own if isinstance(fact, f.CallSettled) and fact.status is not CallStatus.OK
@@ -114,8 +131,6 @@ def summary_of(turn_id: str, journal: Sequence[tuple[int, f.Fact]], hide: Callab
         tools={tool: _tool_calls(runs) for tool, runs in _runs(facts, copied, names).items()},
         sub_turns=sum(1 for _ in leased_calls(facts)),
         prompt=shown_line(first.prompt, hide) if isinstance(first, f.TurnStarted) else "",
-        answer=shown_line(transcript.text, hide),
-        text=searched_text(_texts(facts), hide),
     )
 
 

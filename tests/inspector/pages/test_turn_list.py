@@ -22,12 +22,11 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, NewTurn, Status
-from turnwright.store.summaries import MOST_WORDS, Order
+from turnwright.store.summaries import MOST_WORDS, Order, SummarizedTurn, TurnFilter
 from turnwright_inspector import Open, inspector_app
 from turnwright_inspector.views.statistics import STANDINGS, Quantiles, grouped, quantile, statistics_of
 from turnwright_inspector.views.summaries import Summaries
 from turnwright_inspector.views.turn_query import PAGE, Listed, Query, list_turns
-from turnwright_inspector.views.turn_summary import Digests
 from turnwright_states import Cause, Limits, State, Usage
 from turnwright_states import facts as f
 
@@ -62,10 +61,9 @@ async def test_text_search_covers_every_field_in_any_case() -> None:
     await write(store, "three", facts, model="Mistral")
     await write(store, "four", facts, session="Holiday")
     await write(store, "five", facts, prompt="Tidy UTILS.py")
-    digests = Digests(store)
     for text, name in (("idone", "IdOne"), ("RADE", "two"), ("mis", "three"), ("holi", "four"), ("utils", "five")):
-        assert names((await list_turns(Summaries(store), digests, Query(text=text))).turns) == [name], text
-    nothing = await list_turns(Summaries(store), digests, Query(text="nowhere"))
+        assert names((await list_turns(Summaries(store), Query(text=text))).turns) == [name], text
+    nothing = await list_turns(Summaries(store), Query(text="nowhere"))
     assert (nothing.turns, nothing.totals.turns if nothing.totals else None, nothing.following) == ((), 0, None)
 
 
@@ -75,13 +73,13 @@ async def test_secrets_in_names_are_not_found_but_hidden_name_links_work() -> No
     named = {name: f"{name} password={secret}" for name in ("agent", "model", "session")}
     await write(store, "named", facts, agent=named["agent"], model=named["model"], session=named["session"])
     await write(store, "other", facts, session="other")
-    digests, summaries = Digests(store), Summaries(store)
+    summaries = Summaries(store)
     for name, value in named.items():
         for part in (secret, secret[:6]):
             for field in (name, "q"):
-                assert names((await list_turns(summaries, digests, Query.of({field: part}))).turns) == [], (field, part)
+                assert names((await list_turns(summaries, Query.of({field: part}))).turns) == [], (field, part)
         for whole in (value, f"{name} password=***"):
-            assert names((await list_turns(summaries, digests, Query.of({name: whole}))).turns) == ["named"], whole
+            assert names((await list_turns(summaries, Query.of({name: whole}))).turns) == ["named"], whole
     async with (
         Engine(model=ScriptedModel(), store=store) as engine,
         browser(inspector_app(engine, access=Open())) as client,
@@ -120,7 +118,6 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
     await write(store, "left", facts[:3], agent="Bee")
     async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1}))), tools=TOOLS, store=store) as engine:
         paused = (await engine.run(AGENT, "hi")).id
-        digests = Digests(store)
         for query, found in (
             (Query(standing="finished"), ["ended"]),
             (Query(standing="paused"), [paused]),
@@ -132,7 +129,7 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
             (Query(model="M", standing="finished"), ["ended"]),
             (Query(session="s"), ["ended"]),
         ):
-            assert names((await list_turns(Summaries(store), digests, query)).turns) == found, query
+            assert names((await list_turns(Summaries(store), query)).turns) == found, query
 
 
 async def test_sorted_list_pages_contain_every_turn_once() -> None:
@@ -141,7 +138,7 @@ async def test_sorted_list_pages_contain_every_turn_once() -> None:
         await write(store, f"t{number:03}", facts, at=1e9 + 86_400 * number)
     query, seen = Query.of({"sort": "tokens", "way": "up"}), list[str]()
     for following in ({"before": str(PAGE)}, None):
-        listing = await list_turns(Summaries(store), Digests(store), query)
+        listing = await list_turns(Summaries(store), query)
         seen += names(listing.turns)
         assert listing.following == following
         query = replace(query, before=PAGE)
@@ -164,7 +161,7 @@ async def test_turns_are_filtered_by_start_time() -> None:
         ({"range": "24h"}, []),
         ({"since": "yesterday", "until": "2001-13-01"}, ["t3", "t2", "t1", "t0"]),
     ):
-        assert names((await list_turns(Summaries(store), Digests(store), Query.of(asked))).turns) == found, asked
+        assert names((await list_turns(Summaries(store), Query.of(asked))).turns) == found, asked
 
 
 async def test_totals_cover_all_pages() -> None:
@@ -188,11 +185,11 @@ async def test_turns_are_listed_before_the_background_summary() -> None:
     for number in range(PAGE):
         await write(store, f"t{number}", facts)
     summaries = Summaries(store)
-    listing = await list_turns(summaries, Digests(store), Query())
+    listing = await list_turns(summaries, Query())
     assert (len(listing.turns), listing.current) == (PAGE, False)
-    assert all(one.digest.prompt == "hi" for one in listing.turns)
+    assert all(one.turn.prompt == "hi" for one in listing.turns)
     await summaries.catch_up()
-    assert (await list_turns(summaries, Digests(store), Query())).current
+    assert (await list_turns(summaries, Query())).current
 
 
 async def test_without_searches_no_text_is_kept_and_names_are_found() -> None:
@@ -211,7 +208,7 @@ async def test_search_does_not_reveal_a_secret_of_a_turn() -> None:
     secret = "sk-" + "abcdefgh1234" * 3
     await write(store, "t", facts, prompt=f"The key {secret} works")
     for text, found in (("works", ["t"]), (secret, []), (secret[:12], []), ("abcdefgh1234", [])):
-        listing = await list_turns(Summaries(store), Digests(store), Query(text=text))
+        listing = await list_turns(Summaries(store), Query(text=text))
         assert names(listing.turns) == found, text
 
 
@@ -220,7 +217,7 @@ async def test_turn_with_a_dead_driver_is_crashed() -> None:
     claim = await store.create(NewTurn("dead", None, "A", "m", 1.0), facts[:3], Status(State.STREAM, 1))
     await store.release(claim, crashed=True)
     await write(store, "left", facts[:3])
-    found = await list_turns(Summaries(store), Digests(store), Query(standing="crashed"))
+    found = await list_turns(Summaries(store), Query(standing="crashed"))
     assert names(found.turns) == ["dead"]
 
 
@@ -237,9 +234,9 @@ async def test_pages_contain_every_turn_once_during_changes() -> None:
     total = 2 * PAGE + 7
     for number in range(total):
         await write(store, f"t{number:03}", facts)
-    digests, seen, before = Digests(store), list[str](), None
+    seen, before = list[str](), None
     for page in range(3):
-        listing = await list_turns(Summaries(store), digests, Query(before=before))
+        listing = await list_turns(Summaries(store), Query(before=before))
         seen += names(listing.turns)
         before = int(listing.following["before"]) if listing.following else None
         await write(store, f"new{page}", facts)
@@ -253,7 +250,7 @@ async def test_exactly_full_page_is_the_last() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(PAGE):
         await write(store, f"t{number:03}", facts)
-    assert (await list_turns(Summaries(store), Digests(store), Query())).following is None
+    assert (await list_turns(Summaries(store), Query())).following is None
 
 
 async def test_sub_agents_are_listed_below_callers_at_every_depth() -> None:
@@ -270,13 +267,12 @@ async def test_sub_agents_are_listed_below_callers_at_every_depth() -> None:
     tools = [*TOOLS, agent_tool(HELPER), agent_tool(UNDER)]
     async with Engine(model=models[""], tools=tools, limits=Limits(tool_calls=40)) as engine:
         turn = await engine.run(AGENT, "hi")
-        digests = Digests(engine.store)
-        (listed,) = (await list_turns(Summaries(engine.store), digests, Query())).turns
+        (listed,) = (await list_turns(Summaries(engine.store), Query())).turns
         (helper,) = listed.children
         (under,) = helper.children
         assert [one.row.agent for one in (listed, helper, under)] == ["Anybody", "Helper", "Under"]
         assert under.row.id.startswith(f"{helper.row.id}:")
-        counted = await statistics_of(Summaries(engine.store), digests)
+        counted = await statistics_of(Summaries(engine.store))
         assert counted.turns == 1
         assert {one.tool: one.calls for one in counted.tools} == {"Helper": 1, "Under": 1, "ok": 2}
         assert counted.usage == (await engine.get(turn.id)).usage
@@ -306,28 +302,27 @@ async def test_facts_copied_by_a_fork_count_once() -> None:
     async with Engine(model=model, tools=TOOLS, backoff=never, store=MemoryStore()) as engine:
         turn: TurnResult = await engine.run(AGENT, "hi")
         turn = await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
-        digests = Digests(engine.store)
-        before = await statistics_of(Summaries(engine.store), digests)
+        before = await statistics_of(Summaries(engine.store))
         assert {one.tool: one.calls for one in before.tools} == {"ok": 1, "ask": 1}
         assert (before.retries, before.pauses, before.usage) == (1, 1, turn.usage)
         place = fork_places(turn.id, await engine.store.facts(turn.id))[-1].last
         fork = await engine.fork(turn.id, at=place)
-        copied = await statistics_of(Summaries(engine.store), digests)
+        copied = await statistics_of(Summaries(engine.store))
         assert (copied.turns, copied.tools, copied.usage) == (2, before.tools, before.usage)
         assert (copied.retries, copied.pauses, copied.seconds.p50) == (1, 1, 0.0)
         went_on = await engine.resume(fork)
-        after = await statistics_of(Summaries(engine.store), digests)
+        after = await statistics_of(Summaries(engine.store))
         assert after.tools == before.tools
         assert after.usage == before.usage + Usage(input_tokens=10, output_tokens=1, cost=0.5)
-        # The list has what the fork's own page has.
-        assert (await digests.of(await engine.store.get(fork))).usage == went_on.usage == turn.usage
+        # The fork's own page has the copied part too.
+        assert went_on.usage == turn.usage
 
 
 @pytest.mark.parametrize("place", [-5, 0, 3, 10**6, 10**400])
 async def test_fork_with_any_starting_place_is_counted(place: int) -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     await write(store, "t", [structs.replace(facts[0], forked_from="other", forked_at=place), *facts[1:]])
-    counted = await statistics_of(Summaries(store), Digests(store))
+    counted = await statistics_of(Summaries(store))
     assert counted.turns == 1
     assert sum(one.calls for one in counted.tools) == (place < len(facts))
 
@@ -348,35 +343,73 @@ async def test_turn_deleted_during_listing_is_left_out() -> None:
     for name in ("a", "b", "c"):
         await write(store, name, facts)
     store.gone = "b"
-    assert names((await list_turns(Summaries(store), Digests(store), Query())).turns) == ["c", "a"]
+    assert names((await list_turns(Summaries(store), Query())).turns) == ["c", "a"]
     await write(store, "b", facts)
-    assert (await statistics_of(Summaries(store), Digests(store))).turns == 2
+    assert (await statistics_of(Summaries(store))).turns == 2
     await write(store, "b", facts, prompt="found")
-    assert (await list_turns(Summaries(store), Digests(store), Query(text="found"))).turns == ()
+    assert (await list_turns(Summaries(store), Query(text="found"))).turns == ()
 
 
-async def test_digest_is_never_older_than_the_turn() -> None:
+async def test_totals_are_never_older_than_the_turn() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     claim = await store.create(NewTurn("t", None, "A", "m", 1.0), facts[:1], Status(State.STREAM, 1))
-    digests, row = Digests(store), await store.get("t")
+    summaries, turn = Summaries(store), SummarizedTurn(await store.get("t"))
     for place, fact in enumerate(facts[1:], start=1):
-        assert (await digests.of(row)).seconds == facts[place - 1].elapsed
+        assert (await summaries.read_totals(turn)).seconds == facts[place - 1].elapsed
         await store.append(claim, [fact], Status(State.STREAM, 1))
     # The row is the old one: only the store has the new facts.
-    assert (await digests.of(row)).seconds == facts[-1].elapsed
+    assert (await summaries.read_totals(turn)).seconds == facts[-1].elapsed
     await store.release(claim)
     await store.delete("t")
     await write(store, "t", facts, prompt="another", at=2.0)
-    assert (await digests.of(await store.get("t"))).prompt == "another"
+    assert (await summaries.read_totals(SummarizedTurn(await store.get("t")))).prompt == "another"
     with pytest.raises(TurnNotFoundError):
-        await Digests(store).of(replace(row, id="gone"))
+        await Summaries(store).read_totals(SummarizedTurn(replace(turn.row, id="deleted")))
+
+
+async def test_journals_and_summaries_give_the_same_totals() -> None:
+    """For turns that ended, paused, were forked, have sub-agents, or are damaged."""
+    model = ScriptedModel(
+        ModelError("busy", cause=Cause.OVERLOADED),
+        structs.replace(asks_for(("ok", {}), ("ask", {})), usage=Usage(input_tokens=10, output_tokens=1, cost=0.5)),
+        "done",
+        asks_for(("Helper", {"prompt": "a"})),
+        "helped",
+        asks_for(("ask", {})),
+    )
+    never, tools = Backoff(initial=0.0, max_retry_after=0.0), [*TOOLS, agent_tool(HELPER), agent_tool(UNDER)]
+    store = MemoryStore()
+    async with Engine(model=model, tools=tools, backoff=never, store=store) as engine:
+        turn = await engine.run(AGENT, "Say\n hi with password=hunter22hunter22.")
+        await engine.resume(turn.id, {waiting.id: approve() for waiting in turn.interrupts})
+        fork = await engine.fork(turn.id, at=fork_places(turn.id, await store.facts(turn.id))[-1].last)
+        caller = await engine.run(AGENT, "Call the helper.")
+        facts = [fact for _, fact in await store.facts(turn.id)]
+        await write(store, "damaged", [facts[0], *facts[2:]])
+        summaries = Summaries(store)
+        from_journals = {row.id: await summaries.read_totals(SummarizedTurn(row)) for row in await store.turns()}
+        await summaries.catch_up()
+        stored = [
+            *await summaries.read.find(TurnFilter(), limit=PAGE),
+            *await summaries.read.find(TurnFilter(family=caller.id), limit=PAGE),
+        ]
+        assert {totals.row.id for totals in stored} == set(from_journals)
+        assert [totals.summarized for totals in stored].count(False) == 1
+        for totals in stored:
+            if totals.summarized:
+                assert replace(totals, answer="") == from_journals[totals.row.id]
+        listed = {shown.row.id: shown for shown in (await list_turns(summaries, Query())).turns}
+        assert listed[caller.id].turn.usage == caller.usage
+        # The fork has run nothing of its own.
+        assert listed[fork].turn == from_journals[fork]
+        assert (listed[fork].turn.usage, listed[fork].turn.seconds) == (Usage(), 0.0)
 
 
 async def test_outcomes_are_counted_over_time_and_every_turn_is_in_a_column() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for hour in range(100):
         await write(store, f"t{hour}", facts if hour % 3 else facts[:3], at=1e9 + 3600 * hour)
-    counted = await statistics_of(Summaries(store), Digests(store))
+    counted = await statistics_of(Summaries(store))
     assert counted.turns == 100
     assert counted.all_seen
     assert counted.standings == {**dict.fromkeys(STANDINGS, 0), "finished": 66, "unfinished": 34}
@@ -395,11 +428,11 @@ async def test_only_the_newest_turns_are_counted_with_a_notice() -> None:
     for number in range(6):
         await write(store, f"t{number}", facts, agent="B" if number % 2 else "A")
         await write(store, f"t{number}:call00001", facts)
-    counted = await statistics_of(Summaries(store), Digests(store), last=4)
+    counted = await statistics_of(Summaries(store), last=4)
     assert (counted.turns, counted.all_seen) == (4, False)
-    assert (await statistics_of(Summaries(store), Digests(store), last=6)).all_seen
-    assert (await statistics_of(Summaries(store), Digests(store), last=4, agent="B")).turns == 3
-    nothing = await statistics_of(Summaries(MemoryStore()), Digests(store))
+    assert (await statistics_of(Summaries(store), last=6)).all_seen
+    assert (await statistics_of(Summaries(store), last=4, agent="B")).turns == 3
+    nothing = await statistics_of(Summaries(MemoryStore()))
     assert (nothing.turns, nothing.plot, nothing.steps) == (0, None, ())
 
 
@@ -458,7 +491,7 @@ async def test_reading_many_journals_lets_other_tasks_run() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(other)
-        await statistics_of(Summaries(store), Digests(store))
+        await statistics_of(Summaries(store))
         done = True
     assert turns >= 20
 
@@ -467,8 +500,7 @@ async def test_text_search_in_known_turns_lets_other_tasks_run() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(320):
         await write(store, f"t{number}", facts)
-    digests = Digests(store)
-    await list_turns(Summaries(store), digests, Query(text="nowhere"))
+    await list_turns(Summaries(store), Query(text="nowhere"))
     turns, searched, done = 0, 0, False
 
     async def other() -> None:
@@ -479,9 +511,9 @@ async def test_text_search_in_known_turns_lets_other_tasks_run() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(other)
-        await list_turns(Summaries(store), digests, Query(text="nowhere"))
+        await list_turns(Summaries(store), Query(text="nowhere"))
         searched, turns = turns, 0
-        await statistics_of(Summaries(store), digests)
+        await statistics_of(Summaries(store))
         done = True
     assert searched >= 20
     assert turns >= 20
@@ -493,7 +525,7 @@ async def test_turn_without_a_valid_time_is_counted_outside_the_plot() -> None:
         await write(store, f"t{minute}", facts, at=1.7e9 + 60 * minute)
     for number, at in enumerate((0.0, 946_684_800.0, 9e9, -5.0, 1e11)):
         await write(store, f"odd{number}", facts, at=at)
-    counted = await statistics_of(Summaries(store), Digests(store))
+    counted = await statistics_of(Summaries(store))
     assert counted.plot is not None
     assert (counted.turns, counted.untimed, len(counted.plot.rows), counted.plot.width) == (15, 5, 10, 15)
     async with (

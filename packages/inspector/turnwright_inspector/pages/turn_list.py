@@ -17,7 +17,6 @@ from turnwright_inspector.views.statistics import LAST, MOST, statistics_of
 from turnwright_inspector.views.summaries import Summaries
 from turnwright_inspector.views.turn_query import RANGES, STANDINGS, Query, list_turns
 from turnwright_inspector.views.turn_record import Journal
-from turnwright_inspector.views.turn_summary import Digests
 from turnwright_states import EndReason
 
 from .turn_page import page
@@ -38,7 +37,6 @@ _NUMBERS: Final = len(str(MOST))
 class Lists:
     def __init__(self, engine: Engine, summaries: Summaries) -> None:
         self._store = engine.store
-        self._digests = Digests(engine.store)
         self._summaries = summaries
 
     @property
@@ -51,7 +49,7 @@ class Lists:
 
     async def turns(self, request: Request) -> Response:
         query = Query.of(request.query_params)
-        listing = await list_turns(self._summaries, self._digests, query)
+        listing = await list_turns(self._summaries, query)
         path = request.url_for("turns").path
         following = listing.following
         marks = await marks_of(self._store, [one.row.id for one in listing.turns])
@@ -77,7 +75,7 @@ class Lists:
         last = int(number) if number.isascii() and number.isdecimal() and len(number) <= _NUMBERS else LAST
         agent = asked.get("agent", "").replace("\0", "").strip()
         last = min(max(last, 1), MOST)
-        counted = await statistics_of(self._summaries, self._digests, last=last, agent=agent)
+        counted = await statistics_of(self._summaries, last=last, agent=agent)
         return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})
 
     async def journal(self, request: Request) -> Response:

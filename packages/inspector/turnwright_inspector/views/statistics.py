@@ -23,7 +23,6 @@ from turnwright_states import REASONS, EndReason, Outcome, State, Usage
 
 from .plot import Plot, Series, plot_of
 from .summaries import Summaries
-from .turn_summary import Digest, Digests
 
 #: How many turns are looked at unless somebody asks for another number, and the most that one may ask for.
 LAST: Final = 500
@@ -116,7 +115,7 @@ class Statistics:
     spent: tuple[tuple[str, Plot], ...] = ()
 
 
-async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = LAST, agent: str = "") -> Statistics:
+async def statistics_of(summaries: Summaries, *, last: int = LAST, agent: str = "") -> Statistics:
     """Return the statistics of the newest `last` turns, at most `MOST`. `agent` is a part of their agent's name."""
     last = min(last, MOST)
     await summaries.current()
@@ -129,21 +128,9 @@ async def statistics_of(summaries: Summaries, digests: Digests, *, last: int = L
         if not place % _AT_ONCE:
             await anyio.lowlevel.checkpoint()
         with suppress(TurnNotFoundError):  # deleted since
-            turns.append(one if one.summarized else _summarized(one.row, await digests.of(one.row)))
+            turns.append(await summaries.read_totals(one))
     counted = partial(_counted_up, turns, tools, whole=len(found) <= last, now=time.time())
     return await anyio.to_thread.run_sync(counted)
-
-
-def _summarized(row: TurnRow, digest: Digest) -> SummarizedTurn:
-    return SummarizedTurn(
-        row,
-        summarized=True,
-        usage=digest.own_usage,
-        seconds=digest.own_seconds,
-        fault=digest.fault,
-        retries=digest.retries,
-        pauses=digest.pauses,
-    )
 
 
 def _counted_up(

@@ -1,22 +1,22 @@
 """The list of turns: a query, and its results page by page."""
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from turnwright._base.background_task import both
-from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.errors import TurnNotFoundError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.privacy.redaction import redactor
-from turnwright.store import Store, TurnRow
+from turnwright.store import TurnRow
 from turnwright.store.summaries import MOST_WORDS, PAUSED, UNFINISHED, Order, SummarizedTurn, TurnFilter, TurnTotals
-from turnwright_states import EndReason, Outcome, State
+from turnwright_states import EndReason, Outcome
 
 from .summaries import Summaries
-from .turn_summary import Digest, Digests
 
 #: Turns a page.
 PAGE: Final = 50
@@ -139,10 +139,13 @@ class Query:
 class Listed:
     """A turn in the list, with those of its sub-agents below it. `driver` is None if it needs no driver."""
 
-    row: TurnRow
+    turn: SummarizedTurn
     driver: DriverStatus | None
-    digest: Digest
     children: tuple["Listed", ...]
+
+    @property
+    def row(self) -> TurnRow:
+        return self.turn.row
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ class Listing:
         return tuple(sorted({one.row.agent for one in self.turns} - {""}))
 
 
-async def list_turns(summaries: Summaries, digests: Digests, query: Query) -> Listing:
+async def list_turns(summaries: Summaries, query: Query) -> Listing:
     """Return the next page of a query's turns, with sub-agents' turns below their callers'."""
     # The newest turns are listed without their summaries too.
     current = await (summaries.current() if query.address else summaries.current(0.0))
@@ -172,7 +175,7 @@ async def list_turns(summaries: Summaries, digests: Digests, query: Query) -> Li
         (found, following), totals = await _crashed(summaries, query, wanted), None
     else:
         (found, following), totals = await both(_found(summaries, query, wanted), lambda: summaries.read.totals(wanted))
-    turns = [shown for one in found if (shown := await _listed(summaries, digests, one)) is not None]
+    turns = [shown for one in found if (shown := await _listed(summaries, one)) is not None]
     return Listing(tuple(turns), following, totals, current)
 
 
@@ -202,55 +205,30 @@ async def _crashed(
     return found, None
 
 
-async def _listed(summaries: Summaries, digests: Digests, one: SummarizedTurn) -> Listed | None:
-    """Return a found turn. One that runs, or is not summarized yet, is read from its journal."""
+async def _listed(summaries: Summaries, found: SummarizedTurn) -> Listed | None:
+    """Return a found turn as the list shows it; None if it was deleted."""
     try:
-        row, driver = await driving_status(summaries.store, one.row)
-        if one.summarized and _rests(row):
-            below = await _below(summaries, row.id) if one.sub_turns else ()
-            usage, seconds = one.usage, one.seconds
-            return Listed(
-                row,
-                driver,
-                Digest(prompt=one.prompt, usage=usage, seconds=seconds, fault=row.fault or one.fault),
-                below,
-            )
-        return await _read(summaries.store, digests, row)
+        turn, driver = await _read_turn(summaries, found)
     except TurnNotFoundError:
         return None
+    return Listed(turn, driver, await _below(summaries, turn.row.id) if turn.sub_turns else ())
 
 
-def _rests(row: TurnRow) -> bool:
-    return bool(row.fault) or row.status.outcome is not None or row.status.state is State.PAUSED
+async def _read_turn(summaries: Summaries, found: SummarizedTurn) -> tuple[SummarizedTurn, DriverStatus | None]:
+    row, driver = await driving_status(summaries.store, found.row)
+    return await summaries.read_totals(replace(found, row=row)), driver
 
 
-async def _below(summaries: Summaries, turn: str) -> tuple[Listed, ...]:
+async def _below(summaries: Summaries, turn_id: str) -> tuple[Listed, ...]:
     """Return the turns of a turn's sub-agents, in the order of creation."""
-    found = await summaries.read.find(TurnFilter(family=turn), ascending=True, limit=_BELOW)
-    listed: dict[str, Listed] = {}
-    for one in sorted(found, key=lambda one: one.row.id.count(":"), reverse=True):  # the deepest ones first
-        row, driver = await driving_status(summaries.store, one.row)
-        digest = Digest(prompt=one.prompt, usage=one.usage, seconds=one.seconds, fault=row.fault or one.fault)
-        below = [child for child in found if child.row.id.rpartition(":")[0] == row.id]
-        listed[row.id] = Listed(row, driver, digest, tuple(listed[child.row.id] for child in below))
-    return tuple(listed[one.row.id] for one in found if one.row.id.rpartition(":")[0] == turn)
-
-
-async def _row(store: Store, turn: str) -> TurnRow:
-    try:
-        return await store.get(turn)
-    except UnreadableTurnError as error:
-        return TurnRow.damaged(turn, error.why)
-
-
-async def _read(store: Store, digests: Digests, row: TurnRow) -> Listed:
-    row, driver = await driving_status(store, row)
-    digest = await digests.of(row)
-    children: list[Listed] = []
-    for child in digest.children:
-        with suppress(TurnNotFoundError):  # it never began, or was deleted
-            children.append(await _read(store, digests, await _row(store, child)))
-    return Listed(row, driver, digest, tuple(children))
+    children: defaultdict[str, list[Listed]] = defaultdict(list)
+    family = await summaries.read.find(TurnFilter(family=turn_id), ascending=True, limit=_BELOW)
+    for found in sorted(family, key=lambda turn: turn.row.id.count(":"), reverse=True):  # the deepest ones first
+        with suppress(TurnNotFoundError):  # deleted since
+            turn, driver = await _read_turn(summaries, found)
+            caller = turn.row.id.rpartition(":")[0]
+            children[caller].append(Listed(turn, driver, tuple(children[turn.row.id])))
+    return tuple(children[turn_id])
 
 
 def _whole(text: str) -> int | None:
