@@ -77,7 +77,7 @@ class Office:
         Office.asks_of,
     ],
 )
-async def test_a_check_is_called_with_the_arguments_that_it_names(check: Callable[..., bool]) -> None:
+async def test_check_is_called_with_the_named_arguments(check: Callable[..., bool]) -> None:
     @tool(needs_approval=check)
     async def pay(amount: float, context: ToolContext, to: str = "Ann") -> None: ...
 
@@ -92,7 +92,7 @@ class Order(BaseModel):
     items: list[str] = []
 
 
-async def test_a_check_sees_the_values_that_the_function_gets() -> None:
+async def test_check_gets_the_values_of_the_function() -> None:
     seen: list[object] = []
 
     def check(order: Order, extra: list[str], rest: int, when: date) -> bool:
@@ -111,7 +111,7 @@ async def test_a_check_sees_the_values_that_the_function_gets() -> None:
     assert seen == [Order(day=date(2026, 11, 23)), ["a"], 3, date(2026, 1, 1)]
 
 
-async def test_what_a_check_changes_in_its_arguments_changes_nothing_else() -> None:
+async def test_check_changing_arguments_has_no_effect() -> None:
     seen: list[object] = []
 
     def check(items: list[str], extra: list[str]) -> bool:
@@ -128,7 +128,7 @@ async def test_what_a_check_changes_in_its_arguments_changes_nothing_else() -> N
     assert turn.messages[1].calls[0].arguments == {"items": ["one"]}
 
 
-async def test_a_check_of_a_tool_that_is_no_function_shares_nothing_either() -> None:
+async def test_check_of_a_custom_tool_gets_a_copy() -> None:
     class Buy(Tool):
         async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
             return values, context
@@ -142,14 +142,14 @@ async def test_a_check_of_a_tool_that_is_no_function_shares_nothing_either() -> 
     assert arguments == {"items": ["one"]}
 
 
-async def test_an_argument_called_context_is_an_argument() -> None:
+async def test_argument_called_context_is_an_ordinary_argument() -> None:
     @tool(needs_approval=lambda context: context == "of war")
     async def act(context: str) -> None: ...
 
     assert await act.asks_first({"context": "of war"}, CONTEXT) == ASKS
 
 
-async def test_an_annotated_parameter_gets_the_context_whatever_its_name() -> None:
+async def test_annotated_parameter_gets_the_context_under_any_name() -> None:
     def check(call: ToolContext, to: str) -> bool:
         return (call.turn_id, to) == ("t1", "Ann")
 
@@ -159,7 +159,7 @@ async def test_an_annotated_parameter_gets_the_context_whatever_its_name() -> No
     assert await pay.asks_first({"to": "Ann"}, CONTEXT) == ASKS
 
 
-async def test_arguments_that_do_not_fit_are_the_models_mistake_and_no_failed_check(
+async def test_unfit_arguments_are_the_models_mistake_and_no_failed_check(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @tool(needs_approval=above_100)
@@ -194,7 +194,7 @@ async def test_a_check_may_take_the_context_and_all_arguments_as_json() -> None:
     assert seen == [(user, {"day": "2026-01-02", "nights": 1}) for user in ("guest", "admin")]
 
 
-async def test_an_argument_of_the_tool_keeps_its_name_in_the_check() -> None:
+async def test_argument_of_the_tool_keeps_the_name_in_the_check() -> None:
     @tool(needs_approval=lambda ctx, arguments: (ctx, arguments) == ("north", ["a"]))
     def act(ctx: str, arguments: list[str]) -> None: ...
 
@@ -215,9 +215,7 @@ async def test_an_argument_of_the_tool_keeps_its_name_in_the_check() -> None:
         (iter, "iter: its signature cannot be read"),
     ],
 )
-def test_a_check_that_cannot_be_called_is_refused_where_the_tool_is_made(
-    check: Callable[..., bool], message: str
-) -> None:
+def test_uncallable_check_is_refused_at_the_definition(check: Callable[..., bool], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
 
         @tool(needs_approval=check)
@@ -227,7 +225,7 @@ def test_a_check_that_cannot_be_called_is_refused_where_the_tool_is_made(
     assert message in str(caught.value)
 
 
-def test_the_error_says_what_to_write() -> None:
+def test_error_tells_the_correct_code() -> None:
     with pytest.raises(ConfigError, match=r"they are passed by name, as in needs_approval=lambda amount: \.\.\.$"):
 
         @tool(needs_approval=lambda price: price > 100)
@@ -244,7 +242,7 @@ def test_a_generator_is_no_check() -> None:
         def pay(amount: float) -> None: ...
 
 
-def test_a_tool_without_arguments_says_so() -> None:
+def test_error_for_a_tool_without_arguments_tells_the_correct_code() -> None:
     with pytest.raises(ConfigError, match="parameter 'x' is not an argument of the tool, which takes none"):
 
         @tool(needs_approval=lambda x: x > 1)
@@ -258,7 +256,7 @@ def test_a_sub_agent_is_checked_as_any_tool() -> None:
         agent_tool(worker, needs_approval=lambda task: "delete" in task)
 
 
-async def test_a_servers_tool_is_checked_by_its_schema() -> None:
+async def test_check_of_a_server_tool_follows_the_schema() -> None:
     server = MCPServer("shop")
 
     @server.tool()
@@ -310,7 +308,7 @@ async def cancels(amount: float) -> bool:
         (cancels, "Cancel"),
     ],
 )
-async def test_a_check_that_fails_refuses_the_call_and_everybody_sees_it(check: Callable[..., bool], why: str) -> None:
+async def test_failing_check_refuses_the_call_visibly(check: Callable[..., bool], why: str) -> None:
     ran: list[float] = []
 
     @tool(needs_approval=check)
@@ -330,7 +328,7 @@ async def test_a_check_that_fails_refuses_the_call_and_everybody_sees_it(check: 
     assert why in shown.text
 
 
-async def test_a_failed_check_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_check_is_logged_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     @tool(needs_approval=lambda amount: amount.typo)
     async def pay(amount: float) -> None: ...
 
@@ -385,7 +383,7 @@ async def test_an_abort_ends_a_check_and_the_call_does_not_start() -> None:
     assert (turn.outcome, turn.tool_calls) == (Outcome.ABORTED, 0)
 
 
-async def test_what_a_person_granted_is_not_checked_again() -> None:
+async def test_granted_call_is_not_checked_again() -> None:
     checked: list[float] = []
 
     def check(amount: float) -> bool:
@@ -403,7 +401,7 @@ async def test_what_a_person_granted_is_not_checked_again() -> None:
     assert (turn.text, turn.tool_calls, checked) == ("Done.", 1, [5.0])
 
 
-async def test_a_check_may_ask_a_question_itself() -> None:
+async def test_check_may_ask_a_question() -> None:
     @tool(needs_approval=lambda context: context.ask("Sure?") != "yes")
     async def pay() -> str:
         return "paid"

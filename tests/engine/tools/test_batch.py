@@ -124,7 +124,7 @@ async def erase() -> str:
     return "erased"
 
 
-async def test_a_call_is_journalled_before_it_runs() -> None:
+async def test_call_is_journaled_before_the_run() -> None:
     seen: list[list[str]] = []
 
     @tool
@@ -138,7 +138,7 @@ async def test_a_call_is_journalled_before_it_runs() -> None:
 
 
 @pytest.mark.parametrize("checked", [False, True])
-async def test_a_start_has_its_time_and_no_turn_of_a_sub_agent(checked: bool) -> None:
+async def test_start_is_stamped_with_a_time_and_no_sub_agent(checked: bool) -> None:
     """Alone, and in one append with others."""
     batch = Batch(fine, other)
     if checked:
@@ -168,7 +168,7 @@ class Judge:
 @pytest.mark.parametrize("concurrency", [None, 2])
 @pytest.mark.parametrize("judges_after", [False, True])
 @pytest.mark.parametrize("judges_before", [False, True])
-async def test_arguments_that_were_validated_with_the_reply_are_not_validated_again(
+async def test_arguments_validated_with_the_reply_are_not_validated_again(
     parallel: int, concurrency: int | None, judges_before: bool, judges_after: bool
 ) -> None:
     @tool(concurrency=concurrency)
@@ -184,7 +184,7 @@ async def test_arguments_that_were_validated_with_the_reply_are_not_validated_ag
 
 
 @pytest.mark.parametrize("checked", [False, True])
-async def test_what_wraps_the_work_of_a_call_gets_the_call_and_the_error_of_its_tool(checked: bool) -> None:
+async def test_execute_wrapper_gets_the_call_and_the_tool_error(checked: bool) -> None:
     seen: list[tuple[str, str]] = []
 
     @tool
@@ -202,7 +202,7 @@ async def test_what_wraps_the_work_of_a_call_gets_the_call_and_the_error_of_its_
     assert seen == [("call00002", "explode: ValueError('boom')")]
 
 
-async def test_a_tool_knows_its_call_and_what_was_granted() -> None:
+async def test_tool_context_has_the_call_and_the_grants() -> None:
     seen: list[ToolContext] = []
 
     @tool
@@ -214,7 +214,7 @@ async def test_a_tool_knows_its_call_and_what_was_granted() -> None:
     assert seen[0].idempotency_key == "t1:call00001"
 
 
-async def test_calls_of_one_batch_run_side_by_side() -> None:
+async def test_calls_of_a_batch_run_in_parallel() -> None:
     """Each waits for the other: alone, neither would finish."""
     here, there = anyio.Event(), anyio.Event()
 
@@ -236,13 +236,13 @@ async def test_calls_of_one_batch_run_side_by_side() -> None:
     assert batch.machine.state is State.STREAM
 
 
-async def test_with_one_place_calls_run_one_after_the_other_in_call_order() -> None:
+async def test_single_slot_runs_calls_in_call_order() -> None:
     batch = Batch(fine, times=3)
     await batch.run(parallel=1)
     assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3) for kind in ("call_started", "call_settled")]
 
 
-async def test_what_a_tool_raises_is_its_result() -> None:
+async def test_exception_of_a_tool_is_the_result() -> None:
     @tool
     async def explode() -> None:
         raise ValueError("boom")
@@ -261,7 +261,7 @@ async def test_what_a_tool_raises_is_its_result() -> None:
     assert {status for status, _ in batch.settled()} == {CallStatus.ERROR}
 
 
-async def test_a_tool_that_takes_too_long_is_stopped_and_the_others_are_not() -> None:
+async def test_slow_tool_is_stopped_and_siblings_continue() -> None:
     @tool(timeout=0.01)
     async def dawdle() -> None:
         await anyio.sleep_forever()
@@ -302,7 +302,7 @@ async def test_data_and_files_are_settled_with_the_text() -> None:
     assert [FilePart.of_json(file) for file in settled.files] == [picture]
 
 
-async def test_data_that_is_no_json_is_an_error_and_its_siblings_run() -> None:
+async def test_non_json_data_is_an_error_and_siblings_run() -> None:
     @tool
     async def measure() -> ToolResult:
         return ToolResult("measured", math.nan)
@@ -317,7 +317,7 @@ async def test_data_that_is_no_json_is_an_error_and_its_siblings_run() -> None:
     )
 
 
-async def test_a_call_that_needs_leave_is_not_started() -> None:
+async def test_call_needing_approval_is_not_started() -> None:
     """It waits, with the time until which somebody may answer; its siblings run."""
     batch = Batch(erase, fine)
     await batch.run()
@@ -327,7 +327,7 @@ async def test_a_call_that_needs_leave_is_not_started() -> None:
     assert (interrupt.kind, interrupt.tool, interrupt.expires_at) == (InterruptKind.APPROVAL, "erase", NOW + 60)
 
 
-async def test_a_call_that_has_leave_runs() -> None:
+async def test_approved_call_runs() -> None:
     batch = Batch(erase)
     await batch.run()
     batch.machine.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
@@ -359,7 +359,7 @@ async def test_a_call_may_ask_again_and_again_until_no_pause_is_left() -> None:
 # Questions in the middle of the work.
 
 
-async def test_a_call_that_asks_in_the_middle_waits_and_begins_anew_with_the_answer() -> None:
+async def test_call_asking_midway_waits_and_restarts_with_the_answer() -> None:
     """It takes its place in the budget once, and no retry."""
     began: list[int] = []
 
@@ -383,7 +383,7 @@ async def test_a_call_that_asks_in_the_middle_waits_and_begins_anew_with_the_ans
     assert (batch.machine.turn.counters.calls, batch.machine.turn.counters.retries_left) == (2, retries)
 
 
-async def test_leave_to_run_does_not_answer_a_question_and_is_not_asked_for_again() -> None:
+async def test_approval_answers_no_question_and_is_not_asked_again() -> None:
     @tool(needs_approval=True)
     async def move(context: ToolContext) -> str:
         return context.ask("Where to?")
@@ -398,7 +398,7 @@ async def test_leave_to_run_does_not_answer_a_question_and_is_not_asked_for_agai
     assert batch.settled() == [(CallStatus.OK, "there")]
 
 
-async def test_a_call_that_is_turned_down_in_the_middle_is_denied() -> None:
+async def test_call_rejected_midway_is_denied() -> None:
     @tool
     async def move(context: ToolContext) -> str:
         return context.ask("Where to?")
@@ -409,7 +409,7 @@ async def test_a_call_that_is_turned_down_in_the_middle_is_denied() -> None:
     assert batch.settled() == [(CallStatus.REJECTED, "rejected by the person: stay")]
 
 
-async def test_a_call_that_asks_on_and_on_ends_with_the_pauses() -> None:
+async def test_endlessly_asking_call_ends_with_the_pauses() -> None:
     @tool
     async def curious(context: ToolContext) -> None:
         for number in range(100):
@@ -426,7 +426,7 @@ async def test_a_call_that_asks_on_and_on_ends_with_the_pauses() -> None:
     assert "may not pause to ask" in text
 
 
-async def test_what_asks_before_it_runs_may_ask_in_the_same_words() -> None:
+async def test_question_before_the_run_may_be_repeated_in_the_run() -> None:
     class Early(Tool):
         def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
             assert not arguments
@@ -445,7 +445,7 @@ async def test_what_asks_before_it_runs_may_ask_in_the_same_words() -> None:
     assert batch.settled() == [(CallStatus.OK, "there")]
 
 
-async def test_an_idempotent_call_keeps_its_answers_when_it_is_run_again_after_a_crash() -> None:
+async def test_idempotent_call_keeps_answers_when_repeated_after_a_crash() -> None:
     @tool(idempotent=True)
     async def move(context: ToolContext) -> str:
         return f"{context.attempt}: {context.ask('Where to?')}"
@@ -458,7 +458,7 @@ async def test_an_idempotent_call_keeps_its_answers_when_it_is_run_again_after_a
     assert batch.settled() == [(CallStatus.OK, "3: there")]
 
 
-async def test_a_call_that_is_run_again_after_a_crash_may_ask() -> None:
+async def test_call_repeated_after_a_crash_may_ask() -> None:
     @tool(idempotent=True)
     async def move(context: ToolContext) -> str:
         return context.ask("Where to?")
@@ -490,7 +490,7 @@ def walls(*shape: str) -> tuple[Batch, list[str]]:
     ), told
 
 
-async def test_a_sequential_call_runs_alone_and_the_others_side_by_side_between() -> None:
+async def test_sequential_call_runs_alone_between_parallel_calls() -> None:
     batch, told = walls("a", "b", "|", "|", "c", "d", "|")
     await batch.run()
     assert [sorted(told[:2]), sorted(told[2:4])] == [["a0+", "b1+"], ["a0-", "b1-"]]
@@ -502,7 +502,7 @@ async def test_a_sequential_call_runs_alone_and_the_others_side_by_side_between(
     assert len(batch.settled()) == 7
 
 
-async def test_sequential_calls_that_start_at_once_run_one_after_the_other_too() -> None:
+async def test_sequential_calls_started_at_once_run_in_turn() -> None:
     @tool(sequential=True)
     async def alone() -> str:
         return "done"
@@ -513,7 +513,7 @@ async def test_sequential_calls_that_start_at_once_run_one_after_the_other_too()
     assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3) for kind in ("call_started", "call_settled")]
 
 
-async def test_a_call_that_started_and_was_lost_is_an_error_when_no_other_call_is_left() -> None:
+async def test_lost_started_call_is_an_error_without_other_calls() -> None:
     batch = Batch(fine, other)
     batch.machine.feed(CallStartedInput(call="call00001"))
     await batch.run()
@@ -525,7 +525,7 @@ async def test_a_call_that_started_and_was_lost_is_an_error_when_no_other_call_i
     )
 
 
-async def test_calls_that_fill_the_batch_start_in_one_append() -> None:
+async def test_calls_filling_the_batch_start_in_a_single_append() -> None:
     appends: list[int] = []
     batch = Batch(fine, other)
     batch.context.checked.update((call.id, {}) for call in batch.calls)
@@ -538,7 +538,7 @@ async def test_calls_that_fill_the_batch_start_in_one_append() -> None:
     assert appends[0] == 2
 
 
-async def test_results_that_come_together_are_in_one_append_if_the_batch_has_room_for_all_calls() -> None:
+async def test_simultaneous_results_share_an_append_if_all_calls_have_room() -> None:
     appends: list[int] = []
     batch = Batch(fine, other)
 
@@ -550,7 +550,7 @@ async def test_results_that_come_together_are_in_one_append_if_the_batch_has_roo
     assert appends == [1, 1, 2]
 
 
-def test_calls_can_start_at_once_if_they_have_room_and_none_must_run_alone() -> None:
+def test_can_start_at_once_needs_room_and_no_sequential_call() -> None:
     @tool(sequential=True)
     async def alone() -> str:
         return "alone"
@@ -561,7 +561,7 @@ def test_calls_can_start_at_once_if_they_have_room_and_none_must_run_alone() -> 
     assert not can_start_at_once([fine, alone], 2)
 
 
-async def test_a_call_that_waited_for_a_slot_does_not_start_once_the_turn_is_being_stopped() -> None:
+async def test_call_waiting_for_a_slot_does_not_start_in_a_stopping_turn() -> None:
     stopped: list[bool] = []
 
     @tool(concurrency=1)
@@ -576,7 +576,7 @@ async def test_a_call_that_waited_for_a_slot_does_not_start_once_the_turn_is_bei
     assert batch.kinds() == ["call_started call00001", "call_settled call00001"]
 
 
-async def test_each_outcome_is_journaled_before_the_slot_is_the_next_calls() -> None:
+async def test_outcome_is_journaled_before_the_slot_is_free() -> None:
     @tool(concurrency=1)
     async def use() -> str:
         await anyio.lowlevel.checkpoint()
@@ -587,14 +587,14 @@ async def test_each_outcome_is_journaled_before_the_slot_is_the_next_calls() -> 
     assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3, 4) for kind in ("call_started", "call_settled")]
 
 
-async def test_a_call_that_never_started_keeps_no_crash_policy_from_the_ones_after_it() -> None:
+async def test_unstarted_call_does_not_block_crash_policy_of_later_calls() -> None:
     batch = Batch(fine, other)
     batch.machine.feed(CallStartedInput(call="call00002"))
     await batch.settle()
     assert [status for status, _ in batch.settled()] == [CallStatus.UNKNOWN]
 
 
-async def test_a_sequential_call_that_waits_for_a_person_holds_nobody_up() -> None:
+async def test_sequential_call_waiting_for_a_person_blocks_no_call() -> None:
     """Nor does one before it that waits: the other calls run, and keep their results."""
 
     @tool(sequential=True, needs_approval=True)
@@ -612,7 +612,7 @@ async def test_a_sequential_call_that_waits_for_a_person_holds_nobody_up() -> No
     assert batch.kinds()[-2:] == ["call_started call00004", "call_settled call00004"]
 
 
-async def test_a_journal_that_fails_before_a_barrier_lets_nothing_pass_it() -> None:
+async def test_failing_journal_at_a_barrier_lets_no_call_pass() -> None:
     @tool(sequential=True)
     async def never() -> None:
         raise AssertionError("it ran")
@@ -644,7 +644,7 @@ def rare_and_taken() -> tuple[Tool, Slot]:
     return rare, taken
 
 
-async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_batch_to_others() -> None:
+async def test_call_waiting_for_a_tool_slot_holds_no_batch_slot() -> None:
     """One place in the batch, and the tool's is taken elsewhere: the siblings run meanwhile, in call order."""
     rare, taken = rare_and_taken()
 
@@ -659,7 +659,7 @@ async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_bat
     assert batch.kinds()[-2:] == ["call_started call00001", "call_settled call00001"]
 
 
-async def test_hooks_are_asked_once_about_a_call_that_waits_for_both_places() -> None:
+async def test_hooks_are_asked_once_about_a_call_waiting_for_two_slots() -> None:
     """The tool's becomes free when the batch's is taken."""
     rare, taken = rare_and_taken()
 
@@ -676,7 +676,7 @@ async def test_hooks_are_asked_once_about_a_call_that_waits_for_both_places() ->
     assert judge.asked == ["rare", "let_go"]
 
 
-def test_a_call_that_waits_for_a_place_has_not_started_and_its_time_does_not_run() -> None:
+def test_call_waiting_for_a_slot_is_unstarted_and_uses_no_time() -> None:
     """The event loop skips the time."""
 
     @tool(timeout=0.5, concurrency=1)
@@ -699,7 +699,7 @@ def test_a_call_that_waits_for_a_place_has_not_started_and_its_time_does_not_run
     assert batch.settled() == [(CallStatus.OK, "rare")]
 
 
-async def test_a_call_that_wants_leave_asks_for_it_before_it_waits_for_a_place() -> None:
+async def test_call_needing_approval_asks_before_waiting_for_a_slot() -> None:
     @tool(needs_approval=True, concurrency=1)
     async def rare() -> str:
         return "rare"
@@ -717,7 +717,7 @@ async def test_a_call_that_wants_leave_asks_for_it_before_it_waits_for_a_place()
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 8])
-async def test_two_batches_share_the_places_of_a_tool(parallel: int) -> None:
+async def test_two_batches_share_the_slots_of_a_tool(parallel: int) -> None:
     running, most = 0, 0
 
     @tool(concurrency=2)
@@ -736,7 +736,7 @@ async def test_two_batches_share_the_places_of_a_tool(parallel: int) -> None:
     assert [len(batch.settled()) for batch in batches] == [8, 8, 8]
 
 
-async def test_a_call_that_fails_to_be_journalled_gives_its_place_back() -> None:
+async def test_call_failing_to_be_journaled_gives_the_slot_back() -> None:
     @tool(concurrency=1, rate=Rate(1, 1000))
     async def rare() -> str:
         return "rare"
@@ -751,7 +751,7 @@ async def test_a_call_that_fails_to_be_journalled_gives_its_place_back() -> None
     assert batch.settled() == [(CallStatus.OK, "rare")]
 
 
-async def test_a_turn_that_is_stopped_while_a_call_waits_for_a_place_leaves_cleanly() -> None:
+async def test_turn_stopped_during_a_wait_for_a_slot_leaves_cleanly() -> None:
     rare, taken = rare_and_taken()
     stopped = Batch(rare, times=2)
     async with anyio.create_task_group() as group:
@@ -766,7 +766,7 @@ async def test_a_turn_that_is_stopped_while_a_call_waits_for_a_place_leaves_clea
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stopped(crashed: bool) -> None:
+async def test_call_waiting_for_a_slot_hears_the_stop_of_the_turn(crashed: bool) -> None:
     """At the head of the queue as well as behind it: the batch is over at once, and no call of it has started."""
 
     @tool(concurrency=1, idempotent=True)
@@ -791,7 +791,7 @@ async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stoppe
     assert other.settled() == [(CallStatus.OK, "rare")]
 
 
-async def test_a_call_that_gets_its_place_when_its_turn_is_being_stopped_does_not_start() -> None:
+async def test_call_getting_a_slot_in_a_stopping_turn_does_not_start() -> None:
     rare, taken = rare_and_taken()
     batch = Batch(rare)
     stopping: list[bool] = []
@@ -804,7 +804,7 @@ async def test_a_call_that_gets_its_place_when_its_turn_is_being_stopped_does_no
     assert batch.kinds() == []
 
 
-def test_a_call_that_waited_for_its_place_counts_for_the_rate_from_its_start() -> None:
+def test_rate_of_a_waiting_call_counts_from_the_start() -> None:
     """The event loop skips the time: the next call starts ten seconds after the last one's start, not its end."""
     starts: list[float] = []
 
@@ -820,7 +820,7 @@ def test_a_call_that_waited_for_its_place_counts_for_the_rate_from_its_start() -
     assert [round(start - starts[0]) for start in starts] == [0, 10, 20]
 
 
-async def test_a_call_that_waited_for_its_place_is_journaled_before_the_next_one_gets_it() -> None:
+async def test_waiting_call_is_journaled_before_the_next_slot() -> None:
     @tool(concurrency=1)
     async def rare() -> str:
         return "rare"
@@ -830,7 +830,7 @@ async def test_a_call_that_waited_for_its_place_is_journaled_before_the_next_one
     assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3) for kind in ("call_started", "call_settled")]
 
 
-async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
+async def test_call_repeated_after_a_crash_waits_for_a_slot() -> None:
     @tool(idempotent=True, concurrency=1)
     async def put() -> str:
         return "put"
@@ -848,7 +848,7 @@ async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
     assert batch.settled() == [(CallStatus.OK, "put")]
 
 
-def test_a_call_that_is_run_again_after_a_crash_counts_for_the_rate() -> None:
+def test_call_repeated_after_a_crash_counts_for_the_rate() -> None:
     starts: list[float] = []
 
     @tool(idempotent=True, rate=Rate(1, 10))
@@ -865,7 +865,7 @@ def test_a_call_that_is_run_again_after_a_crash_counts_for_the_rate() -> None:
     assert [round(start - starts[0]) for start in starts] == [0, 10]
 
 
-async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> None:
+async def test_failing_journal_stops_the_batch_and_is_raised_unchanged() -> None:
     """The other calls are canceled, because their results could not be written."""
     cancelled: list[str] = []
 
@@ -928,7 +928,7 @@ NAMES: Callable[[Tool], str] = lambda made: made.name  # noqa: E731
 
 @pytest.mark.no_waiting(False)
 @pytest.mark.parametrize("made", LEAKING, ids=NAMES)
-async def test_a_cancellation_that_only_the_tool_wanted_is_its_result(made: Tool) -> None:
+async def test_cancellation_by_the_tool_alone_is_the_result(made: Tool) -> None:
     batch = Batch(made)
     await batch.run()
     assert batch.settled() == [(CallStatus.ERROR, "CancelledError: enough")]
@@ -936,7 +936,7 @@ async def test_a_cancellation_that_only_the_tool_wanted_is_its_result(made: Tool
 
 @pytest.mark.no_waiting(False)
 @pytest.mark.parametrize("made", LEAKING, ids=NAMES)
-async def test_a_cancellation_of_one_tool_is_not_that_of_its_siblings(made: Tool) -> None:
+async def test_cancellation_of_a_tool_spares_the_siblings(made: Tool) -> None:
     @tool
     async def slow() -> str:
         await anyio.sleep(0.02)
@@ -951,7 +951,7 @@ async def test_a_cancellation_of_one_tool_is_not_that_of_its_siblings(made: Tool
     ]
 
 
-async def test_a_rerun_after_a_crash_is_no_exception() -> None:
+async def test_rerun_cancelling_without_a_request_is_settled_as_an_error() -> None:
     @tool(idempotent=True)
     async def put() -> None:
         raise asyncio.CancelledError("enough")
@@ -962,7 +962,7 @@ async def test_a_rerun_after_a_crash_is_no_exception() -> None:
     assert batch.settled() == [(CallStatus.ERROR, "CancelledError: enough")]
 
 
-async def test_a_time_out_that_a_tool_makes_by_hand_leaves_no_mark() -> None:
+async def test_hand_made_timeout_leaves_no_cancellation_mark() -> None:
     """Its own task stays marked as canceled. The turn's task must not, or a scope would raise it."""
 
     @tool
@@ -1021,7 +1021,7 @@ class Stubborn:
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("number", range(5))
-async def test_a_scope_that_is_cancelled_stops_the_batch_whatever_the_tool_makes_of_it(number: int, times: int) -> None:
+async def test_cancelled_scope_stops_the_batch_whatever_the_tool_does(number: int, times: int) -> None:
     stubborn = Stubborn()
     batch = Batch(stubborn.tools()[number], times=times)
     with anyio.fail_after(60):
@@ -1036,9 +1036,7 @@ async def test_a_scope_that_is_cancelled_stops_the_batch_whatever_the_tool_makes
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("number", range(5))
-async def test_a_task_that_is_cancelled_stays_cancelled_whatever_the_tool_makes_of_it(
-    number: int, times: int, everything: bool
-) -> None:
+async def test_cancelled_task_stays_cancelled_whatever_the_tool_does(number: int, times: int, everything: bool) -> None:
     """Also when all tasks of the loop are, in any order, as at its end: what was running is not settled then."""
     stubborn = Stubborn()
     batch = Batch(stubborn.tools()[number], times=times)
@@ -1057,7 +1055,7 @@ async def test_a_task_that_is_cancelled_stays_cancelled_whatever_the_tool_makes_
     assert asyncio.all_tasks() == before
 
 
-async def test_a_call_whose_question_was_canceled_with_its_batch_has_no_result() -> None:
+async def test_question_canceled_with_the_batch_leaves_no_result() -> None:
     began = anyio.Event()
 
     class Careful(Tool):
@@ -1083,7 +1081,7 @@ async def test_a_call_whose_question_was_canceled_with_its_batch_has_no_result()
     [KeyboardInterrupt(), BaseExceptionGroup("of a task group", [asyncio.CancelledError(), KeyboardInterrupt()])],
     ids=repr,
 )
-async def test_ctrl_c_in_a_tool_ends_the_batch_and_comes_out_as_it_is(error: BaseException, times: int) -> None:
+async def test_ctrl_c_in_a_tool_ends_the_batch_and_is_raised_unchanged(error: BaseException, times: int) -> None:
     """It may have come to whichever task was running. It is a person's, and no tool's to answer for."""
 
     @tool
@@ -1100,7 +1098,7 @@ async def test_ctrl_c_in_a_tool_ends_the_batch_and_comes_out_as_it_is(error: Bas
 # After a crash.
 
 
-async def test_the_outcome_of_a_call_that_was_running_is_unknown() -> None:
+async def test_outcome_of_a_running_call_is_unknown() -> None:
     batch = Batch(fine, other)
     await batch.crash()
     await batch.settle()
@@ -1128,7 +1126,7 @@ async def test_an_idempotent_call_is_run_again_under_the_same_key() -> None:
     assert retries == 3
 
 
-async def test_without_a_retry_left_it_is_not_run_again() -> None:
+async def test_idempotent_call_without_a_retry_left_is_not_repeated() -> None:
     @tool(idempotent=True)
     async def put() -> None:
         raise AssertionError("it ran")
@@ -1144,7 +1142,7 @@ async def test_without_a_retry_left_it_is_not_run_again() -> None:
 @pytest.mark.parametrize(
     ("decision", "status"), [(Decision.RERUN, CallStatus.OK), (Decision.UNKNOWN, CallStatus.UNKNOWN)]
 )
-async def test_a_person_may_decide(decision: Decision, status: CallStatus) -> None:
+async def test_person_may_decide_about_a_crashed_call(decision: Decision, status: CallStatus) -> None:
     @tool(on_crash="ask")
     async def send() -> str:
         return "sent"
@@ -1163,7 +1161,7 @@ async def test_a_person_may_decide(decision: Decision, status: CallStatus) -> No
 
 
 @pytest.mark.parametrize(("started", "left"), [("call00001", "other"), ("call00002", "fine")])
-async def test_only_what_had_started_is_settled(started: str, left: str) -> None:
+async def test_only_started_calls_are_settled(started: str, left: str) -> None:
     batch = Batch(fine, other)
     batch.machine.feed(CallStartedInput(call=started))
     await batch.settle()

@@ -47,7 +47,7 @@ def run(root: Path, name: str, context: ToolContext = CONTEXT, /, **arguments: J
     return call(root, name, arguments, context)
 
 
-def test_there_are_five_and_all_may_run_again(root: Path) -> None:
+def test_five_builtin_tools_are_repeatable(root: Path) -> None:
     tools = builtin_tools(root)
     assert [tool.name for tool in tools] == [
         "list_files",
@@ -59,7 +59,7 @@ def test_there_are_five_and_all_may_run_again(root: Path) -> None:
     assert {tool.on_crash for tool in tools} == {"rerun"}
 
 
-def test_each_is_described_with_each_of_its_arguments(root: Path) -> None:
+def test_each_builtin_tool_and_argument_has_a_description(root: Path) -> None:
     for tool in builtin_tools(root):
         assert tool.description
         properties = tool.parameters["properties"]
@@ -70,7 +70,7 @@ def test_each_is_described_with_each_of_its_arguments(root: Path) -> None:
         assert "context" not in properties
 
 
-def test_a_root_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_missing_root_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none"):
         builtin_tools(tmp_path / "none")
 
@@ -101,7 +101,7 @@ def test_wrong_arguments_are_explained(root: Path, name: str, arguments: dict[st
 
 
 @pytest.mark.parametrize("path", ["../secret.txt", "link"])
-def test_a_path_outside_is_refused_until_it_is_granted(root: Path, path: str) -> None:
+def test_outside_path_is_refused_until_granted(root: Path, path: str) -> None:
     secret = str(root.parent / "secret.txt")
     for name in ("read_file", "search_files", "list_files"):
         with pytest.raises(ToolFailedError, match="Call request_read_access"):
@@ -111,7 +111,7 @@ def test_a_path_outside_is_refused_until_it_is_granted(root: Path, path: str) ->
     assert run(root, "search_files", granted, path=path, pattern="s") == f"{secret}:1: the secret"
 
 
-def test_a_question_waits_for_its_reply(root: Path) -> None:
+def test_question_waits_for_the_reply(root: Path) -> None:
     ask = named(root, "ask_user_input")
     question: dict[str, JsonValue] = {"question": "Which one?", "choices": ["red", "blue"]}
     assert ask.asks(question, CONTEXT) == Ask(InterruptKind.QUESTION, "Which one?", ("red", "blue"))
@@ -121,12 +121,12 @@ def test_a_question_waits_for_its_reply(root: Path) -> None:
     assert call(root, "ask_user_input", question, replied) == "blue"
 
 
-def test_an_empty_reply_is_not_silent(root: Path) -> None:
+def test_blank_reply_is_reported_as_an_empty_answer(root: Path) -> None:
     replied = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.REPLY),))
     assert run(root, "ask_user_input", replied, question="Why?") == "(the user gave an empty answer)"
 
 
-def test_a_question_that_nobody_was_asked_fails(root: Path) -> None:
+def test_question_without_an_asked_person_fails(root: Path) -> None:
     with pytest.raises(ToolFailedError, match="the user was not asked"):
         run(root, "ask_user_input", question="Why?")
 
@@ -136,7 +136,7 @@ def test_a_wrong_question_is_an_input_error_before_anybody_is_asked(root: Path) 
         named(root, "ask_user_input").asks({}, CONTEXT)
 
 
-def test_access_is_asked_for_the_place_that_the_path_leads_to(root: Path) -> None:
+def test_access_is_asked_for_the_target_of_the_path(root: Path) -> None:
     access = named(root, "request_read_access")
     secret = str(root.parent / "secret.txt")
     assert access.asks({"path": "link", "reason": "To see\nit."}, CONTEXT) == Ask(
@@ -144,7 +144,7 @@ def test_access_is_asked_for_the_place_that_the_path_leads_to(root: Path) -> Non
     )
 
 
-def test_access_that_was_granted_is_told_and_not_asked_again(root: Path) -> None:
+def test_granted_access_is_confirmed_without_a_question(root: Path) -> None:
     secret = str(root.parent / "secret.txt")
     granted = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.APPROVE),), grants=(secret,))
     assert named(root, "request_read_access").asks({"path": "../secret.txt"}, granted) is None
@@ -153,13 +153,13 @@ def test_access_that_was_granted_is_told_and_not_asked_again(root: Path) -> None
 
 
 @pytest.mark.parametrize("path", ["src/a.py", "../secret.txt"])
-def test_access_to_what_may_be_read_already_is_not_asked(root: Path, path: str) -> None:
+def test_access_to_a_readable_path_is_not_asked(root: Path, path: str) -> None:
     context = ToolContext(turn_id="t1", call_id="c1", grants=(str(root.parent / "secret.txt"),))
     assert named(root, "request_read_access").asks({"path": path}, context) is None
     assert run(root, "request_read_access", context, path=path).startswith("You may already read /")
 
 
-def test_a_link_that_leads_elsewhere_since_the_grant_opens_nothing_and_asks_nobody(tmp_path: Path) -> None:
+def test_link_changed_after_the_grant_opens_nothing_and_asks_nobody(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to("../one")
     access = named(tmp_path / "root", "request_read_access")
@@ -176,7 +176,7 @@ def test_a_link_that_leads_elsewhere_since_the_grant_opens_nothing_and_asks_nobo
 
 
 @pytest.mark.parametrize("path", ["\0", "/caf\udce9", "\ud800"])
-def test_access_to_what_is_no_path_is_an_input_error(root: Path, path: str) -> None:
+def test_access_to_an_invalid_path_is_an_input_error(root: Path, path: str) -> None:
     with pytest.raises(ToolInputError, match="path"):
         named(root, "request_read_access").asks({"path": path}, CONTEXT)
 
@@ -188,7 +188,7 @@ def test_a_name_cannot_write_a_second_line_into_the_question(root: Path) -> None
     assert asked.grant == "/a\nAllow?\x1b[2K"
 
 
-def test_a_regular_expression_that_explodes_does_not_stop_the_event_loop(tmp_path: Path) -> None:
+def test_exploding_regular_expression_does_not_block_the_event_loop(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a" * 60 + "!")
     made = named(tmp_path, "search_files")
 
@@ -206,7 +206,7 @@ _PATHS = st.text(st.characters()) | st.lists(
 
 
 @given(path=_PATHS, name=st.sampled_from(["list_files", "read_file", "search_files"]))
-def test_no_path_tells_anything_of_what_is_outside(root: Path, path: str, name: str) -> None:
+def test_no_path_reveals_anything_outside(root: Path, path: str, name: str) -> None:
     arguments: dict[str, JsonValue] = {"pattern": "e"} if name == "search_files" else {}
     try:
         text = call(root, name, {"path": path, **arguments})

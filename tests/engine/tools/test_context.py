@@ -49,7 +49,7 @@ async def test_turn_and_call_are_enough_for_a_context() -> None:
     assert asked(context) == Ask(InterruptKind.QUESTION, "Why?")
 
 
-def test_two_contexts_of_one_call_are_equal() -> None:
+def test_contexts_of_the_same_call_are_equal() -> None:
     assert ToolContext(turn_id="t", call_id="c") == ToolContext(turn_id="t", call_id="c")
     assert "abort" not in repr(ToolContext(turn_id="t", call_id="c"))
 
@@ -63,18 +63,18 @@ def test_the_nth_question_is_answered_by_the_nth_reply() -> None:
     assert asked(context, "c").question == "c"
 
 
-def test_only_replies_answer() -> None:
+def test_only_reply_decisions_answer_a_question() -> None:
     """Leave to run, and leave to run again, are answers to somebody else."""
     context = fresh(GivenAnswer(Decision.APPROVE), GivenAnswer(Decision.REPLY, "so"), GivenAnswer(Decision.RERUN))
     assert context.ask("a") == "so"
     assert asked(context, "b").question == "b"
 
 
-def test_an_empty_reply_is_one() -> None:
+def test_empty_reply_counts_as_a_reply() -> None:
     assert said("").ask("Why?") == ""
 
 
-def test_what_is_asked_is_what_the_person_sees() -> None:
+def test_question_is_shown_to_the_person_unchanged() -> None:
     with pytest.raises(NeedsPersonError) as needs:
         fresh().ask("Which?", ["red", "blue"], expires_in=60)
     assert needs.value.ask == Ask(InterruptKind.QUESTION, "Which?", ("red", "blue"), expires_in=60)
@@ -95,7 +95,7 @@ def test_what_is_asked_is_what_the_person_sees() -> None:
         (lambda context: context.ask("Why?", expires_in=math.nan), ValueError, "expires_in must be a finite number"),
     ],
 )
-def test_a_question_that_says_nothing_is_a_mistake_of_the_tool(
+def test_blank_question_is_a_mistake_of_the_tool(
     ask: Callable[[ToolContext], str], error: type[Exception], words: str
 ) -> None:
     """Also where its answer is there already: else the mistake would show in the first attempt alone."""
@@ -104,7 +104,7 @@ def test_a_question_that_says_nothing_is_a_mistake_of_the_tool(
             ask(context)
 
 
-async def test_a_question_passes_a_tool_that_catches_every_exception() -> None:
+async def test_question_passes_a_tool_catching_every_exception() -> None:
     @tool
     async def careful(context: ToolContext) -> str:
         try:
@@ -117,7 +117,7 @@ async def test_a_question_passes_a_tool_that_catches_every_exception() -> None:
     assert (await careful.run({}, said("so"))).text == "so"
 
 
-async def test_a_question_from_a_thread_and_one_from_a_group_of_tasks_pass_too() -> None:
+async def test_question_from_a_thread_or_a_task_group_passes() -> None:
     @tool
     def in_a_thread(context: ToolContext) -> str:
         return context.ask("Why?")
@@ -173,7 +173,7 @@ async def test_progress_is_heard_at_once_in_the_event_loop() -> None:
 
 
 @both
-async def test_progress_of_a_thread_is_heard_in_the_event_loop_in_order_before_the_thread_is_done() -> None:
+async def test_progress_of_a_thread_is_heard_in_order_before_the_end() -> None:
     listener = Listener()
     context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
 
@@ -187,7 +187,7 @@ async def test_progress_of_a_thread_is_heard_in_the_event_loop_in_order_before_t
 
 
 @both
-async def test_a_thread_that_says_how_far_it_is_waits_for_nobody() -> None:
+async def test_thread_reporting_progress_waits_for_nobody() -> None:
     """The event loop has something else to do until the thread is done."""
     listener = Listener()
     context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
@@ -202,7 +202,7 @@ async def test_a_thread_that_says_how_far_it_is_waits_for_nobody() -> None:
 
 
 @both
-async def test_nobody_hears_of_a_call_whose_line_is_closed() -> None:
+async def test_closed_progress_line_is_not_heard() -> None:
     """Also what a thread had said before, and had not come through yet."""
     listener = Listener()
     line = ProgressLine(listener)
@@ -217,7 +217,7 @@ async def test_nobody_hears_of_a_call_whose_line_is_closed() -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_thread_that_outlives_the_event_loop_may_still_say_how_far_it_is(backend: str) -> None:
+def test_thread_outliving_the_event_loop_may_still_report_progress(backend: str) -> None:
     listener = Listener()
 
     async def make() -> ToolContext:
@@ -233,7 +233,7 @@ def test_a_thread_that_outlives_the_event_loop_may_still_say_how_far_it_is(backe
 # The signal.
 
 
-async def test_who_waits_for_the_signal_goes_on_when_it_is_set() -> None:
+async def test_waiter_for_the_signal_goes_on_when_set() -> None:
     signal, order = AbortSignal(), list[str]()
 
     async def wait(name: str) -> None:
@@ -251,7 +251,7 @@ async def test_who_waits_for_the_signal_goes_on_when_it_is_set() -> None:
     signal.set()
 
 
-async def test_what_the_signal_ends_is_left_when_it_is_set() -> None:
+async def test_scope_of_the_signal_is_left_when_set() -> None:
     signal, left = AbortSignal(), list[bool]()
 
     async def work() -> None:
@@ -269,7 +269,7 @@ async def test_what_the_signal_ends_is_left_when_it_is_set() -> None:
     assert left == [True, True, True]
 
 
-async def test_a_signal_ends_nothing_that_came_to_its_own_end() -> None:
+async def test_signal_ends_no_finished_scope() -> None:
     signal = AbortSignal()
     with signal.scope() as scope:
         await anyio.lowlevel.checkpoint()
@@ -278,7 +278,7 @@ async def test_a_signal_ends_nothing_that_came_to_its_own_end() -> None:
     assert not scope.cancel_called
 
 
-async def test_a_signal_reaches_those_below_it_and_none_above() -> None:
+async def test_signal_reaches_signals_below_and_none_above() -> None:
     signal = AbortSignal()
     one, two = signal.below(), signal.below()
     one.set()
@@ -288,7 +288,7 @@ async def test_a_signal_reaches_those_below_it_and_none_above() -> None:
     assert signal.below().aborted
 
 
-async def test_a_call_that_is_over_hears_no_more() -> None:
+async def test_finished_call_hears_no_signal() -> None:
     signal = AbortSignal()
     over = signal.below()
     signal.forget(over)
@@ -296,7 +296,7 @@ async def test_a_call_that_is_over_hears_no_more() -> None:
     assert not over.aborted
 
 
-async def test_a_thread_that_runs_out_of_time_is_told() -> None:
+async def test_thread_past_the_timeout_is_told() -> None:
     told = threading.Event()
 
     @tool(timeout=0.25)
@@ -310,7 +310,7 @@ async def test_a_thread_that_runs_out_of_time_is_told() -> None:
     assert await anyio.to_thread.run_sync(told.wait, 5)
 
 
-async def test_a_thread_whose_call_is_cancelled_is_told() -> None:
+async def test_thread_of_a_cancelled_call_is_told() -> None:
     begun, told = threading.Event(), threading.Event()
 
     @tool
@@ -327,7 +327,7 @@ async def test_a_thread_whose_call_is_cancelled_is_told() -> None:
     assert await anyio.to_thread.run_sync(told.wait, 5)
 
 
-async def test_a_call_that_comes_to_its_end_is_not_told_to_stop() -> None:
+async def test_finished_call_is_not_told_to_stop() -> None:
     contexts: list[ToolContext] = []
 
     @tool(timeout=60)

@@ -78,7 +78,7 @@ def test_numpy_parameters_are_read() -> None:
     )
 
 
-def test_a_word_that_only_looks_like_a_section_stays_prose() -> None:
+def test_word_similar_to_a_section_stays_prose() -> None:
     text = "Returns the text.\n\nParameters\nare explained elsewhere."
     assert parse_docstring(text) == (text, {})
 

@@ -58,7 +58,7 @@ CHECKS = {function: (quick_check(function), Arguments(function, {})) for functio
 
 
 @given(st.data())
-def test_what_it_takes_it_takes_as_the_plain_check_does(data: st.DataObject) -> None:
+def test_plain_and_fast_argument_check_agree(data: st.DataObject) -> None:
     function = data.draw(st.sampled_from(FUNCTIONS))
     names = [*inspect.signature(function).parameters, "unknown"]
     arguments = data.draw(st.dictionaries(st.sampled_from(names), LIKELY | json_values.json_values()))
@@ -78,7 +78,7 @@ def test_a_boolean_is_left_to_the_plain_check() -> None:
     assert quick_check(scalars).parse({"place": True, "name": "n", "share": 1.0, "sure": True}) is None
 
 
-def test_what_a_function_supplies_is_left_out() -> None:
+def test_defaults_of_the_function_are_not_filled_in() -> None:
     assert quick_check(optional).parse({"name": "n"}) == {"name": "n"}
 
 
@@ -93,5 +93,5 @@ def test_what_a_function_supplies_is_left_out() -> None:
         (Annotated[list[int], Field(default_factory=list)], False),
     ],
 )
-def test_it_covers_no_field_with_a_name_or_a_default_of_its_own(annotation: object, covered: bool) -> None:
+def test_fast_check_covers_no_field_with_an_alias_or_a_default(annotation: object, covered: bool) -> None:
     assert QuickCheck.covers(Parameter("name", annotation, inspect.Parameter.empty)) is covered

@@ -48,7 +48,7 @@ def test_a_file_is_read_from_a_line_on(
     assert read(tmp_path, "f", offset, limit) == text
 
 
-def test_a_long_file_is_read_whole_by_following_its_notices(tmp_path: Path) -> None:
+def test_long_file_is_read_whole_by_following_the_notices(tmp_path: Path) -> None:
     lines = [f"{number} {'é' * (number % 97)}\n" for number in range(5000)]
     (tmp_path / "f").write_text("".join(lines))
     text = ""
@@ -74,12 +74,12 @@ def test_a_line_longer_than_a_portion_is_cut_between_characters(tmp_path: Path) 
     assert read(tmp_path, "f", 2) == "next\n"
 
 
-def test_a_file_of_bytes_that_are_no_text_stays_below_the_limit(tmp_path: Path) -> None:
+def test_binary_file_stays_below_the_limit(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\xff" * 1_000_000)
     assert len(read(tmp_path, "f").encode()) <= RESULT_LIMIT
 
 
-def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_huge_file_is_not_read_to_the_end(tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb") as file:
         file.write(b"first\n" * 5000)
         file.truncate(1 << 32)  # sparse: four gigabytes of zeros, on no disk
@@ -100,7 +100,7 @@ def test_any_bytes_are_read_as_text(folder: Path, content: bytes, offset: int, l
     read(folder, "f", offset, limit).encode()
 
 
-def test_a_folder_is_listed_with_paths_that_can_be_read(tmp_path: Path) -> None:
+def test_folder_is_listed_with_readable_paths(tmp_path: Path) -> None:
     (tmp_path / "src" / "deep").mkdir(parents=True)
     (tmp_path / "src" / "a.py").write_text("12345")
     (tmp_path / "src" / "link").symlink_to("a.py")
@@ -118,7 +118,7 @@ def test_a_file_is_no_folder_to_list(tmp_path: Path) -> None:
         show(tmp_path, "f")
 
 
-def test_folders_below_are_listed_too_but_not_those_nobody_wrote(tmp_path: Path) -> None:
+def test_folders_below_are_listed_without_generated_folders(tmp_path: Path) -> None:
     for name in ("b/c", ".git/objects", "node_modules/x", "z"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "b" / "c" / "f").touch()
@@ -154,14 +154,14 @@ def test_a_list_of_long_names_stays_below_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take only Unicode names")
-def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
+def test_undecodable_names_are_shown_as_escapes(tmp_path: Path) -> None:
     (tmp_path / "two\nlines").touch()
     with open(os.fsencode(tmp_path) + b"/caf\xe9", "wb"):  # noqa: PTH123 (a Path has no bytes)
         pass
     assert show(tmp_path) == "caf\\udce9 (0 bytes)\ntwo\\nlines (0 bytes)"
 
 
-def test_a_folder_below_that_is_locked_is_told_and_the_others_are_listed(tmp_path: Path) -> None:
+def test_locked_folder_below_is_reported_beside_open_folders(tmp_path: Path) -> None:
     for name in ("locked", "open"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").touch()

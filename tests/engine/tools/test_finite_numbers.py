@@ -75,7 +75,7 @@ def both(kind: object, value: JsonValue) -> None:
 
 @pytest.mark.parametrize(("kind", "holding"), HOLDERS)
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_that_becomes_no_finite_number_is_invalid(kind: object, holding: Any, text: str) -> None:  # noqa: ANN401
+def test_text_converting_to_no_finite_number_is_invalid(kind: object, holding: Any, text: str) -> None:  # noqa: ANN401
     if (kind is Decimal and "99" in text) or (kind == int | float and text.isdigit()):
         return  # a large number, and finite
     with pytest.raises(ToolInputError, match="number"):
@@ -84,7 +84,7 @@ def test_a_text_that_becomes_no_finite_number_is_invalid(kind: object, holding: 
 
 @pytest.mark.parametrize("kind", [float, list[float], object, JsonValue, Any, dict[str, object]])
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_a_token_that_is_no_json_is_invalid(kind: object, number: float) -> None:
+def test_non_json_token_is_invalid(kind: object, number: float) -> None:
     holding: Any = number if kind in (float, object, Any, JsonValue) else [number]
     with pytest.raises(ToolInputError):
         both(kind, {"a": number} if kind == dict[str, object] else holding)
@@ -107,7 +107,7 @@ def test_a_finite_number_is_valid(kind: object, holding: Any, number: JsonValue)
         (object, "NaN"),
     ],
 )
-def test_a_type_that_asks_for_it_has_it(kind: object, value: JsonValue) -> None:
+def test_type_allowing_nan_or_infinity_accepts_both(kind: object, value: JsonValue) -> None:
     both(kind, value)
 
 

@@ -51,7 +51,7 @@ def fault(spec: str | Path) -> str:
     return str(caught.value)
 
 
-def test_a_file_gives_its_tools_in_the_order_of_their_definition(tmp_path: Path) -> None:
+def test_file_gives_the_tools_in_the_order_of_definition(tmp_path: Path) -> None:
     (tmp_path / "my-tools.py").write_text(TOOLS)
     assert [tool.name for tool in load_tools(str(tmp_path / "my-tools.py"))] == ["second", "first"]
 
@@ -69,13 +69,13 @@ def test_a_module_of_the_working_directory_is_found(folder: Path) -> None:
     assert [tool.name for tool in load_tools("tw_pkg.mine")] == ["second", "first"]
 
 
-def test_the_folder_of_a_file_is_importable_while_it_loads(tmp_path: Path) -> None:
+def test_folder_of_a_file_is_importable_during_the_load(tmp_path: Path) -> None:
     (tmp_path / "tw_helper.py").write_text(TOOLS)
     (tmp_path / "mine.py").write_text("from tw_helper import first, second")
     assert [tool.name for tool in load_tools(str(tmp_path / "mine.py"))] == ["first", "second"]
 
 
-def test_two_files_of_one_name_do_not_stand_in_for_each_other(tmp_path: Path) -> None:
+def test_two_files_with_the_same_name_are_loaded_separately(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         text = f"from turnwright.tools import tool\n@tool\ndef {name}() -> None: ...\n"
@@ -95,7 +95,7 @@ def test_models_and_postponed_annotations_of_a_file_are_resolved(tmp_path: Path)
     assert "Item" in str(made.parameters)
 
 
-def test_a_file_may_make_the_dependencies_of_its_tools(tmp_path: Path) -> None:
+def test_file_may_make_the_dependencies_of_the_tools(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"{TOOLS}\nasync def make_deps(turn):\n    return turn.agent\n")
     loaded = load_tools_and_deps(str(tmp_path / "mine.py"))
     assert (len(loaded.tools), getattr(loaded.make_deps, "__name__", "")) == (2, "make_deps")
@@ -105,7 +105,7 @@ def test_a_file_may_make_the_dependencies_of_its_tools(tmp_path: Path) -> None:
     assert fault(tmp_path / "mine.py").endswith("make_deps must be a function that makes the dependencies of a turn")
 
 
-def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "none.py"
     assert fault(path) == f"there is no file {path}: give the path of a .py file, or the name of a module"
     (tmp_path / "folder.py").mkdir()
@@ -113,16 +113,16 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", ["", "a/b", "./tools", ".tools", "pkg:mod", "my-tools"])
-def test_what_names_neither_says_so(spec: str) -> None:
+def test_spec_of_neither_file_nor_module_is_refused(spec: str) -> None:
     assert fault(spec) == f"{spec!r} is not a module: give the path of a .py file, or the dotted name of a module"
 
 
 @pytest.mark.parametrize("spec", ["tw_nowhere", "tw_nowhere.deep", "json.tw_nowhere"])
-def test_a_module_that_is_not_there_says_where_it_was_sought(folder: Path, spec: str) -> None:
+def test_missing_module_error_tells_the_searched_places(folder: Path, spec: str) -> None:
     assert fault(spec).startswith(f"there is no module {spec!r} (looked in {folder} and in Python's own path)")
 
 
-def test_what_a_file_raises_is_named_with_its_line(tmp_path: Path) -> None:
+def test_exception_of_a_file_is_named_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import json\n\njson.loads('{')\n")
     text = fault(path)
@@ -130,27 +130,27 @@ def test_what_a_file_raises_is_named_with_its_line(tmp_path: Path) -> None:
     assert text.endswith(f"({path}, line 3)")
 
 
-def test_what_a_file_lacks_is_not_the_file(tmp_path: Path) -> None:
+def test_import_missing_inside_a_file_is_named_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import tw_lacking\n")
     text = f"{path} cannot be loaded: ModuleNotFoundError: No module named 'tw_lacking' ({path}, line 1)"
     assert fault(path) == text
 
 
-def test_what_a_module_raises_is_named_with_its_line(folder: Path) -> None:
+def test_exception_of_a_module_is_named_with_the_line(folder: Path) -> None:
     (folder / "tw_broken.py").write_text("\n1 / 0\n")
     assert fault("tw_broken") == (
         f"tw_broken cannot be loaded: ZeroDivisionError: division by zero ({folder / 'tw_broken.py'}, line 2)"
     )
 
 
-def test_a_syntax_error_is_named_with_its_line(tmp_path: Path) -> None:
+def test_syntax_error_is_named_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("x = 1\ny = (\n")
     assert fault(path) == f"{path} cannot be loaded: SyntaxError: '(' was never closed ({path}, line 2)"
 
 
-def test_a_tool_that_cannot_be_made_is_named_with_its_line(tmp_path: Path) -> None:
+def test_invalid_tool_is_named_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("from turnwright.tools import tool\n@tool\ndef act(*rest: int) -> None: ...\n")
     text = fault(path)
@@ -164,14 +164,14 @@ def test_a_file_cannot_end_the_process(tmp_path: Path) -> None:
     assert fault(path) == f"{path} cannot be loaded: SystemExit: 3 ({path}, line 2)"
 
 
-def test_a_file_that_failed_leaves_no_module_behind(tmp_path: Path) -> None:
+def test_failed_file_leaves_no_module_behind(tmp_path: Path) -> None:
     before = set(sys.modules)
     (tmp_path / "mine.py").write_text("raise ValueError\n")
     fault(tmp_path / "mine.py")
     assert set(sys.modules) == before
 
 
-def test_a_file_without_tools_says_how_to_make_one(tmp_path: Path) -> None:
+def test_file_without_tools_is_refused_with_advice(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def act() -> None: ...\n")
     assert fault(path) == f"{path} has no tools: put @tool (from turnwright import tool) above a function in it"
@@ -185,7 +185,7 @@ def test_a_tool_without_a_docstring_is_named_in_a_warning(tmp_path: Path, caplog
     assert caplog.messages == [f"{path}: tool act has no docstring: the model knows only its name"]
 
 
-def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_tools_with_the_same_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(TOOLS + "\n@tool(name='first')\ndef third() -> None: ...\n")
     assert fault(path) == f"{path} has two tools with the name 'first': rename one with @tool(name=...)"

@@ -40,7 +40,7 @@ def adopt(
     del pet, kind
 
 
-def test_a_literal_of_a_member_accepts_its_value() -> None:
+def test_literal_of_an_enum_member_accepts_the_value() -> None:
     values = adopt.parse({"pet": {"kind": "dog"}, "kind": 4})
     assert values == {"pet": Dog(kind=Kind.DOG), "kind": Kind.FOUR}
     wrong_ones: list[Any] = [{"pet": {"kind": "cow"}}, {"pet": {"kind": "cat"}, "kind": "4"}]
@@ -49,7 +49,7 @@ def test_a_literal_of_a_member_accepts_its_value() -> None:
             adopt.parse(wrong)
 
 
-async def test_a_typed_answer_with_such_a_literal_is_accepted() -> None:
+async def test_typed_answer_with_an_enum_literal_is_accepted() -> None:
     answer = asks_for(("final_result", {"kind": "cat"}))
     turn = await Engine(model=ScriptedModel(answer)).run(Agent(name="Clerk", output_type=Cat), "go")
     assert turn.output == Cat(kind=Kind.CAT)
@@ -94,7 +94,7 @@ NAME = "caf\udce9.txt"
         ({NAME: (NAME,)}, '{"caf?.txt":["caf?.txt"]}'),
     ],
 )
-async def test_a_name_that_is_not_utf_8_loses_no_result(returned: object, text: str) -> None:
+async def test_undecodable_name_loses_no_result(returned: object, text: str) -> None:
     @tool
     async def look() -> object:
         """Look."""
@@ -130,7 +130,7 @@ async def test_null_is_no_arguments_for_a_tool_without_parameters(tool_: str, *,
         ('{"n": NaN}', "NaN is not JSON"),
     ],
 )
-async def test_malformed_arguments_tell_where_they_break(raw: str, why: str) -> None:
+async def test_malformed_arguments_error_tells_the_broken_place(raw: str, why: str) -> None:
     @tool
     async def find(n: int = 0) -> str:
         """Find."""

@@ -34,7 +34,7 @@ def test_a_rate_in_no_time_is_refused(per: float) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, "2"])
-def test_a_tool_of_which_no_call_may_run_is_refused(concurrency: int) -> None:
+def test_concurrency_below_1_is_refused(concurrency: int) -> None:
     with pytest.raises(ConfigError, match=r"tool act: concurrency must be a whole number, at least 1"):
 
         @tool(concurrency=concurrency)
@@ -48,7 +48,7 @@ def test_a_tool_with_a_rate_of_another_kind_is_refused() -> None:
         async def act() -> None: ...
 
 
-def test_a_tool_says_what_was_set() -> None:
+def test_tool_exposes_the_set_limits() -> None:
     @tool(sequential=True, concurrency=2, rate=Rate(3, 60))
     async def act() -> None: ...
 
@@ -110,7 +110,7 @@ def test_no_stretch_of_time_sees_more_starts_than_the_rate(calls: int, per: floa
 
 
 @given(st.integers(1, 3), st.lists(st.floats(0.1, 5), max_size=10))
-def test_no_more_run_at_once_than_may(concurrency: int, seconds: Sequence[float]) -> None:
+def test_concurrent_calls_stay_within_the_limit(concurrency: int, seconds: Sequence[float]) -> None:
     running, most = 0, 0
 
     async def scene() -> None:
@@ -132,7 +132,7 @@ def test_no_more_run_at_once_than_may(concurrency: int, seconds: Sequence[float]
     assert most == min(concurrency, len(seconds))
 
 
-def test_first_come_first_served() -> None:
+def test_waiting_calls_are_served_in_order() -> None:
     order: list[int] = []
 
     async def scene() -> None:
@@ -153,7 +153,7 @@ def test_first_come_first_served() -> None:
     assert order == list(range(7))
 
 
-def test_the_time_counts_from_when_a_call_starts_and_not_from_when_it_might_have() -> None:
+def test_rate_counts_from_the_actual_start() -> None:
     """Between the two lies a write to the journal, however long it takes."""
     starts: list[float] = []
 
@@ -175,7 +175,7 @@ def test_the_time_counts_from_when_a_call_starts_and_not_from_when_it_might_have
     assert starts == [25, 35]
 
 
-def test_a_call_that_did_not_start_does_not_count() -> None:
+def test_unstarted_call_does_not_count() -> None:
     starts: list[float] = []
 
     async def scene() -> None:
@@ -195,7 +195,7 @@ def test_a_call_that_did_not_start_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("after", [0.5, 5])
-def test_who_is_cancelled_while_it_waits_leaves_no_trace(after: float) -> None:
+def test_cancelled_waiter_leaves_no_trace(after: float) -> None:
     """At the head of the queue as well as behind it."""
     starts: list[float] = []
 
@@ -215,7 +215,7 @@ def test_who_is_cancelled_while_it_waits_leaves_no_trace(after: float) -> None:
     assert starts == [0, 10]
 
 
-async def test_a_place_is_had_at_once_only_where_nobody_waits_for_one() -> None:
+async def test_take_now_gives_a_slot_only_without_waiters() -> None:
     pace = RateLimiter(1, None)
     first = pace.take_now()
     assert first is not None
@@ -232,7 +232,7 @@ async def test_a_place_is_had_at_once_only_where_nobody_waits_for_one() -> None:
     again.release()
 
 
-def test_each_event_loop_has_places_of_its_own() -> None:
+def test_each_event_loop_has_separate_slots() -> None:
     pace = RateLimiter(1, None)
 
     async def hold() -> None:
@@ -242,7 +242,7 @@ def test_each_event_loop_has_places_of_its_own() -> None:
         clock.run(hold)
 
 
-def test_the_rate_holds_from_one_event_loop_to_the_next() -> None:
+def test_rate_holds_across_event_loops() -> None:
     """Of one clock, as those of asyncio are."""
     pace = RateLimiter(None, Rate(2, 1000))
 
@@ -273,7 +273,7 @@ def test_a_loop_with_another_clock_blocks_nobody() -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_loops_of_two_threads_keep_one_rate(backend: str) -> None:
+def test_loops_of_two_threads_share_a_rate(backend: str) -> None:
     """A place that one of them gives back without a start is had by the other at once, and not after an hour."""
     pace = RateLimiter(None, Rate(1, 3600))
     held, awaited, order = threading.Event(), threading.Event(), list[str]()
@@ -303,7 +303,7 @@ def test_loops_of_two_threads_keep_one_rate(backend: str) -> None:
     assert order == ["first", "second"]
 
 
-def test_a_place_that_is_given_back_while_others_look_for_one_harms_nobody() -> None:
+def test_slot_returned_during_a_concurrent_search_harms_nobody() -> None:
     pace = RateLimiter(None, Rate(1, 0.0005))
     had: list[int] = []
 

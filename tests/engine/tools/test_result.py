@@ -47,11 +47,11 @@ NAMELESS = FilePart.of(b"pdf", "application/pdf")
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_what_a_tool_returns_becomes_a_result(returned: object, result: ToolResult) -> None:
+def test_return_value_of_a_tool_becomes_a_result(returned: object, result: ToolResult) -> None:
     assert to_result(returned) == result
 
 
-def test_a_file_whose_name_looks_like_more_stays_in_its_line() -> None:
+def test_file_name_with_a_fake_notice_stays_in_the_line() -> None:
     said = to_result(FilePart.of(b"x", "text/plain", "a\n[file: b" + "c" * 200)).text
     assert said.startswith(r"[file: a\n[file: bc")
     assert (said.count("\n"), len(said) < 120) == (0, True)
@@ -64,7 +64,7 @@ def test_a_file_whose_name_looks_like_more_stays_in_its_line() -> None:
         (lambda: ToolResult("x", None, ("a.png",)), "files must be FilePart, not str"),  # type: ignore[arg-type]
     ],
 )
-def test_a_result_of_something_else_is_refused_where_it_is_made(make: Callable[[], ToolResult], words: str) -> None:
+def test_result_with_wrong_parts_is_refused_at_creation(make: Callable[[], ToolResult], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         make()
 
@@ -103,7 +103,7 @@ NOT_JSON = {
 
 
 @pytest.mark.parametrize("structured", NOT_JSON.values(), ids=NOT_JSON.keys())
-def test_data_that_is_no_json_fails_the_call_and_says_so(structured: JsonValue) -> None:
+def test_non_json_data_fails_the_call_with_a_message(structured: JsonValue) -> None:
     @tool
     async def measure() -> ToolResult:
         return ToolResult("measured", structured)
@@ -121,7 +121,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_whatever_data_comes_through_is_read_back_from_the_journal_as_it_was(value: JsonValue) -> None:
+def test_accepted_data_is_read_back_from_the_journal_unchanged(value: JsonValue) -> None:
     try:
         result = bounded(to_result(ToolResult("text", value)))
     except NotJsonError:
@@ -134,14 +134,14 @@ def test_whatever_data_comes_through_is_read_back_from_the_journal_as_it_was(val
     assert json.loads(json.dumps(value)) == result.structured
 
 
-def test_what_the_tool_does_to_its_data_later_changes_nothing() -> None:
+def test_later_change_of_the_data_by_the_tool_has_no_effect() -> None:
     data: dict[str, JsonValue] = {"n": [1]}
     result = to_result(ToolResult("", data))
     data["n"] = 2
     assert result.structured == {"n": [1]}
 
 
-def test_a_result_within_bounds_is_left_as_it_is() -> None:
+def test_result_within_bounds_stays_unchanged() -> None:
     result = ToolResult("x" * RESULT_LIMIT, ["y" * (STRUCTURED_LIMIT - 4)], (PICTURE,) * MOST_FILES)
     assert bounded(result) == result
 
@@ -153,19 +153,19 @@ class Markup(str):
 
 
 @pytest.mark.parametrize("text", ["<b>", "é"])
-def test_a_text_of_another_class_becomes_a_plain_one(text: str) -> None:
+def test_text_of_a_str_subclass_becomes_plain(text: str) -> None:
     """No journal can hold it."""
     marked = Markup(text)
     for result in (to_result(marked), to_result(ToolResult(marked)), bounded(ToolResult(marked))):
         assert (type(result.text), result.text) == (str, text)
 
 
-def test_data_that_is_too_large_is_left_out_and_the_text_says_so() -> None:
+def test_oversized_data_is_left_out_with_a_notice() -> None:
     result = bounded(ToolResult("text", ["y" * (STRUCTURED_LIMIT - 3)]))
     assert result == ToolResult("[left out: the data of this result: 262,145 bytes of JSON; the limit: 262,144]\ntext")
 
 
-def test_files_that_do_not_fit_are_left_out_and_the_text_names_them() -> None:
+def test_excess_files_are_left_out_with_a_notice() -> None:
     """The others are kept, also those behind."""
     large = FilePart.of(bytes(FILES_LIMIT - 2), "image/png", "large.png")
     result = bounded(ToolResult("text", None, (PICTURE, large, NAMELESS)))

@@ -60,7 +60,7 @@ async def test_the_model_reads_why_and_tries_again() -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-async def test_beyond_its_retries_a_tool_is_not_called_again(retries: int) -> None:
+async def test_tool_without_retries_left_is_not_called_again(retries: int) -> None:
     """The turn continues, and other tools too. The model reads what to do."""
 
     @tool
@@ -81,7 +81,7 @@ async def test_beyond_its_retries_a_tool_is_not_called_again(retries: int) -> No
     )
 
 
-async def test_a_call_beyond_its_retries_keeps_its_loop_key() -> None:
+async def test_call_without_retries_left_keeps_the_loop_key() -> None:
     """So the third equal round is found, although its call is refused."""
 
     @tool(retries=0, loop_key=lambda _: "always the same")
@@ -141,7 +141,7 @@ async def test_a_direct_result_is_the_answer_and_the_model_is_not_called_again()
         assert [fact.final for fact in await settled(engine, turn.id)] == [True]
 
 
-async def test_a_direct_tool_that_fails_ends_nothing() -> None:
+async def test_failing_direct_tool_ends_nothing() -> None:
     @tool(return_direct=True)
     def report() -> str:
         raise ValueError("no report")
@@ -152,7 +152,7 @@ async def test_a_direct_tool_that_fails_ends_nothing() -> None:
     assert turn.text == "There is none."
 
 
-async def test_a_result_can_say_that_it_is_the_answer() -> None:
+async def test_result_may_declare_the_answer() -> None:
     """Call by call: the tool decides."""
 
     @tool
@@ -197,7 +197,7 @@ def test_a_final_result_says_true_or_false() -> None:
         ToolResult("x", final="yes")  # type: ignore[arg-type]
 
 
-async def test_calls_beside_a_direct_one_have_their_results() -> None:
+async def test_calls_beside_a_direct_call_have_results() -> None:
     @tool(return_direct=True)
     def report() -> str:
         return "All is well."

@@ -49,17 +49,17 @@ class Diary:
         return work
 
 
-async def test_all_begin_before_one_ends(run_jobs: InTasks) -> None:
+async def test_all_jobs_begin_before_the_first_ends(run_jobs: InTasks) -> None:
     diary = Diary()
     await run_jobs([diary.job("a"), diary.job("b")])
     assert diary.lines == ["a begins", "b begins", "a ends", "b ends"]
 
 
-async def test_no_jobs_are_done_at_once(run_jobs: InTasks) -> None:
+async def test_empty_list_of_jobs_finishes_at_once(run_jobs: InTasks) -> None:
     await run_jobs([])
 
 
-async def test_each_job_has_a_task_of_its_own(run_jobs: InTasks) -> None:
+async def test_each_job_has_a_separate_task(run_jobs: InTasks) -> None:
     tasks: list[int] = []
 
     async def work() -> None:
@@ -69,7 +69,7 @@ async def test_each_job_has_a_task_of_its_own(run_jobs: InTasks) -> None:
     assert len({*tasks, anyio.get_current_task().id}) == 3
 
 
-async def test_the_first_that_raises_cancels_the_others_and_is_raised(run_jobs: InTasks) -> None:
+async def test_first_raising_job_cancels_other_jobs_and_is_raised(run_jobs: InTasks) -> None:
     diary = Diary()
     wrong = ValueError("wrong")
     with pytest.raises(ValueError, match="wrong") as raised:
@@ -78,7 +78,7 @@ async def test_the_first_that_raises_cancels_the_others_and_is_raised(run_jobs: 
     assert diary.lines == ["a begins", "b begins", "a is canceled"]
 
 
-async def test_an_error_without_a_wait_cancels_a_job_whose_task_has_not_begun(run_jobs: InTasks) -> None:
+async def test_immediate_error_cancels_an_unstarted_job(run_jobs: InTasks) -> None:
     diary = Diary()
 
     async def work() -> None:
@@ -116,7 +116,7 @@ async def test_a_shield_in_a_job_holds_and_the_job_is_waited_for(run_jobs: InTas
 
 
 @pytest.mark.no_waiting(False)
-async def test_a_thread_that_a_job_waits_for_learns_of_the_cancellation(run_jobs: InTasks) -> None:
+async def test_thread_of_a_job_learns_of_the_cancellation(run_jobs: InTasks) -> None:
     """A scope around the job that is made only when it is canceled comes too late for the thread."""
     heard: list[bool] = []
     began = anyio.Event()
@@ -145,7 +145,7 @@ async def test_a_thread_that_a_job_waits_for_learns_of_the_cancellation(run_jobs
     assert heard == [True]
 
 
-async def test_a_job_that_swallows_its_cancellation_is_cancelled_again(run_jobs: InTasks) -> None:
+async def test_job_swallowing_the_cancellation_is_cancelled_again(run_jobs: InTasks) -> None:
     swallowed = 0
 
     async def work() -> None:
@@ -161,7 +161,7 @@ async def test_a_job_that_swallows_its_cancellation_is_cancelled_again(run_jobs:
     assert (swallowed, scope.cancel_called) == (3, True)
 
 
-async def test_a_job_that_cancels_its_own_task_leaves_the_others_no_mark(run_jobs: InTasks) -> None:
+async def test_job_cancelling_the_own_task_leaves_no_cancellation_mark(run_jobs: InTasks) -> None:
     async def work() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -176,7 +176,7 @@ async def test_a_job_that_cancels_its_own_task_leaves_the_others_no_mark(run_job
     assert task.cancelling() == 0
 
 
-async def test_whoever_cancels_the_task_twice_is_kept_waiting_for_the_jobs(run_jobs: InTasks) -> None:
+async def test_second_cancellation_still_waits_for_the_jobs(run_jobs: InTasks) -> None:
     lines: list[str] = []
 
     async def work() -> None:
@@ -197,7 +197,7 @@ async def test_whoever_cancels_the_task_twice_is_kept_waiting_for_the_jobs(run_j
     assert lines == ["ended", "ended"]
 
 
-async def test_what_a_job_sets_in_its_context_nobody_else_sees(run_jobs: InTasks) -> None:
+async def test_context_change_of_a_job_stays_in_the_job(run_jobs: InTasks) -> None:
     seen: list[str] = []
 
     async def work() -> None:
@@ -231,14 +231,14 @@ def settles(call: str, waits: float = 0.0) -> Job:
     return work
 
 
-async def test_outcomes_of_one_round_are_delivered_together() -> None:
+async def test_outcomes_of_the_same_round_are_delivered_together() -> None:
     delivered = Delivered()
     jobs = [settles("a"), settles("b", 1), settles("c"), settles("d", 1)]
     await in_tasks(jobs, deliver=delivered)
     assert delivered.together == [["a", "c"], ["b", "d"]]
 
 
-async def test_outcomes_that_came_are_delivered_if_another_job_fails() -> None:
+async def test_received_outcomes_are_delivered_if_another_job_fails() -> None:
     delivered = Delivered()
 
     async def fails() -> None:
@@ -250,14 +250,14 @@ async def test_outcomes_that_came_are_delivered_if_another_job_fails() -> None:
     assert not any("c" in together for together in delivered.together)
 
 
-async def test_a_delivery_that_fails_cancels_the_others_and_is_raised() -> None:
+async def test_failing_delivery_cancels_the_jobs_and_is_raised() -> None:
     delivered = Delivered(ValueError("full"))
     with anyio.fail_after(60), pytest.raises(ValueError, match="full"):
         await in_tasks([settles("a"), settles("b", 1e9)], deliver=delivered)
     assert delivered.together == [["a"]]
 
 
-async def test_outcomes_that_came_before_a_cancellation_are_delivered() -> None:
+async def test_outcomes_before_a_cancellation_are_delivered() -> None:
     delivered = Delivered()
     with anyio.CancelScope() as scope:
 
@@ -269,7 +269,7 @@ async def test_outcomes_that_came_before_a_cancellation_are_delivered() -> None:
     assert delivered.together == [["a", "b"]]
 
 
-async def test_the_last_outcome_is_delivered_though_its_job_has_canceled_its_own_task() -> None:
+async def test_last_outcome_is_delivered_despite_a_self_cancelled_task() -> None:
     delivered = Delivered()
 
     async def deliver(*outcomes: Outcome) -> None:
@@ -286,7 +286,7 @@ async def test_the_last_outcome_is_delivered_though_its_job_has_canceled_its_own
     assert delivered.together == [["a"]]
 
 
-def test_a_loop_that_closes_as_jobs_are_about_to_begin_does_not_wait_for_them() -> None:
+def test_closing_loop_does_not_wait_for_unstarted_jobs() -> None:
     """It cancels their tasks before they have begun."""
     running: list[asyncio.Task[None]] = []
 
@@ -297,13 +297,13 @@ def test_a_loop_that_closes_as_jobs_are_about_to_begin_does_not_wait_for_them() 
     assert running[0].cancelled()
 
 
-def test_on_trio_the_jobs_run_in_its_tasks() -> None:
+def test_jobs_under_trio_run_in_trio_tasks() -> None:
     diary = Diary()
     anyio.run(lambda: in_tasks([diary.job("a"), diary.job("b")]), backend="trio")
     assert sorted(diary.lines) == ["a begins", "a ends", "b begins", "b ends"]
 
 
-def test_on_trio_each_outcome_is_delivered_by_itself() -> None:
+def test_outcomes_under_trio_are_delivered_separately() -> None:
     delivered = Delivered()
     anyio.run(lambda: in_tasks([settles("a"), settles("b", 0.01)], deliver=delivered), backend="trio")
     assert delivered.together == [["a"], ["b"]]

@@ -142,7 +142,7 @@ def test_any_name_may_be_a_parameter() -> None:
     assert made.parse({"model_config": 1, "json": "j", "_under": 2})["_under"] == 2
 
 
-def test_what_is_left_out_stays_the_functions_own_default() -> None:
+def test_omitted_argument_keeps_the_default_of_the_function() -> None:
     missing = object()
 
     def act(a: object = missing, b: list[int] = []) -> bool:  # noqa: B006 (that is the point)
@@ -202,7 +202,7 @@ def test_an_unknown_argument_is_named() -> None:
     assert problem(act, {"pfad": 1}) == ("invalid arguments:\n- pfad: unknown argument\nExpected: no arguments.")
 
 
-def test_a_wrong_value_is_named_with_its_path_and_shown() -> None:
+def test_wrong_value_is_named_with_path_and_value() -> None:
     def act(place: Place, rows: list[dict[str, int]], size: Size, either: int | list[int]) -> None: ...
 
     text = problem(act, {"place": {"x": 1.5}, "rows": [{}, {"a": "b"}], "size": "big", "either": "z" * 500})
@@ -217,7 +217,7 @@ def test_a_wrong_value_is_named_with_its_path_and_shown() -> None:
     )
 
 
-def test_a_missing_field_of_a_model_is_named_with_its_path() -> None:
+def test_missing_field_of_a_model_is_named_with_the_path() -> None:
     def act(places: list[Place]) -> None: ...
 
     assert "- places[0].x: is missing\n" in problem(act, {"places": [{}]})
@@ -238,7 +238,7 @@ def test_a_boolean_is_not_taken_for_a_number(arguments: dict[str, JsonValue], wh
     assert f"- {where}: should be a number, not a boolean\n" in problem(act, arguments)
 
 
-def test_a_boolean_is_taken_where_one_may_be() -> None:
+def test_boolean_is_accepted_where_allowed() -> None:
     def act(a: bool, b: int | bool, c: JsonValue) -> None: ...
 
     assert tool(act).parse({"a": True, "b": True, "c": [True]}) == {"a": True, "b": True, "c": [True]}
@@ -252,13 +252,13 @@ def test_many_problems_are_counted_not_listed() -> None:
     assert "- and 12 more\n" in text
 
 
-def test_text_that_is_no_unicode_is_an_input_error() -> None:
+def test_invalid_unicode_is_an_input_error() -> None:
     def act(a: str, b: str) -> None: ...
 
     assert "- b: nested too deeply, or not valid Unicode\n" in problem(act, {"a": "x", "b": "\ud800"})
 
 
-def test_values_that_are_nested_too_deeply_are_an_input_error() -> None:
+def test_deeply_nested_values_are_an_input_error() -> None:
     def act(a: JsonValue) -> None: ...
 
     deep: JsonValue = 1
@@ -267,7 +267,7 @@ def test_values_that_are_nested_too_deeply_are_an_input_error() -> None:
     assert "invalid arguments" in problem(act, {"a": deep})
 
 
-def test_a_validator_that_breaks_is_an_input_error() -> None:
+def test_broken_validator_is_an_input_error() -> None:
     def act(it: Picky) -> None: ...
 
     with pytest.raises(ToolInputError, match="could not be validated: KeyError: 2"):
@@ -298,13 +298,13 @@ def takes_an_unknown_class(thing: Path, other: type["Unknown"]) -> None: ...  # 
         (takes_an_unknown_class, "takes_an_unknown_class: its annotations cannot be resolved.*Unknown"),
     ],
 )
-def test_a_function_that_a_model_cannot_call_is_refused(function: Callable[..., object], message: str) -> None:
+def test_function_unfit_for_models_is_refused(function: Callable[..., object], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         tool(function)
     assert "errors.pydantic.dev" not in str(caught.value)
 
 
-def test_a_method_is_a_tool_once_it_is_bound() -> None:
+def test_method_is_a_tool_once_bound() -> None:
     class Counter:
         def __init__(self) -> None:
             self.total = 0

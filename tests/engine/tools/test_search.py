@@ -54,7 +54,7 @@ def test_a_regular_expression_is_matched_on_demand(root: Path) -> None:
     assert find(root, "(?i)^IMPORT s", regex=True) == ["src/b.py:1: import sys"]
 
 
-def test_one_file_can_be_searched(root: Path) -> None:
+def test_single_file_can_be_searched(root: Path) -> None:
     assert find(root, "import", "src/b.py") == ["src/b.py:1: import sys"]
     assert find(root, "import", ".git") == [".git/config:1: import"]
 
@@ -74,14 +74,14 @@ def test_a_glob_picks_files(root: Path, glob: str, files: list[str]) -> None:
     assert [hit.partition(":")[0] for hit in find(root, "import", glob=glob)] == (files or ["(nothing found)"])
 
 
-def test_a_regular_expression_that_is_none_says_why(root: Path) -> None:
+def test_invalid_regular_expression_is_refused_with_the_reason(root: Path) -> None:
     with pytest.raises(
         ToolFailedError, match=r"'a\(b' is not a regular expression: missing \), unterminated subpattern"
     ):
         find(root, "a(b", regex=True)
 
 
-def test_a_regular_expression_that_explodes_is_killed(tmp_path: Path) -> None:
+def test_exploding_regular_expression_is_killed(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a" * 60 + "!")
     begin = time.monotonic()
     with pytest.raises(ToolFailedError, match=r"the regular expression took more than 0\.5 s"):
@@ -89,11 +89,11 @@ def test_a_regular_expression_that_explodes_is_killed(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 100
 
 
-def test_a_search_stops_when_its_time_is_over(root: Path) -> None:
+def test_search_stops_at_the_time_limit(root: Path) -> None:
     assert find(root, "import", seconds=1e-9)[-1] == "[stopped at the time limit: search a smaller folder]"
 
 
-def test_a_search_stops_also_where_it_meets_no_file(tmp_path: Path) -> None:
+def test_search_without_files_stops_at_the_time_limit(tmp_path: Path) -> None:
     """A tree of folders alone, or a folder of nothing but pipes, is not walked through to its end."""
     for number in range(3):
         (tmp_path / f"{number}" / "inner").mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_binary_and_large_files_are_passed_over_and_counted(tmp_path: Path) -> N
     ]
 
 
-def test_what_is_locked_is_passed_over_and_counted(tmp_path: Path) -> None:
+def test_locked_files_are_passed_over_and_counted(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("hit")
     (tmp_path / "file").write_text("hit")
     (tmp_path / "folder").mkdir()

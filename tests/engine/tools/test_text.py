@@ -109,7 +109,7 @@ def test_a_returned_value_becomes_text(value: object, text: str) -> None:
     assert to_text(value) == text
 
 
-def test_what_has_no_json_inside_a_list_is_shown_as_it_prints() -> None:
+def test_non_json_value_inside_a_list_is_shown_as_str() -> None:
     assert to_text([Odd()]) == '["odd"]'
 
 
@@ -124,7 +124,7 @@ def circle() -> list[object]:
     [Cursor(), [Cursor()], {"rows": {"a": Cursor()}}, {Cursor(): 1}, Pair(1, Cursor()), Crate(1, [Cursor()])],  # type: ignore[arg-type, list-item]
     ids=lambda one: type(one).__name__,
 )
-def test_an_object_without_a_text_of_its_own_is_refused_with_what_to_return(value: object) -> None:
+def test_object_without_a_text_is_refused_with_advice(value: object) -> None:
     """The model would read an address in memory."""
     with pytest.raises(
         NotJsonError, match=r"^its result has a Cursor, which is not JSON: return .* a dataclass or a"
@@ -139,13 +139,13 @@ def test_functions_and_generators_are_refused_as_well(value: object) -> None:
         to_text(value)
 
 
-def test_data_that_contains_itself_is_refused() -> None:
+def test_circular_data_is_refused() -> None:
     with pytest.raises(NotJsonError, match=r"^its result cannot be written as JSON: .*Circular"):
         to_text(circle())
 
 
 @pytest.mark.anyio
-async def test_the_error_of_the_call_names_the_tool_and_what_it_returned() -> None:
+async def test_error_of_the_call_names_the_tool_and_the_returned_type() -> None:
     @tool
     def query() -> object:
         return [Cursor()]
@@ -154,7 +154,7 @@ async def test_the_error_of_the_call_names_the_tool_and_what_it_returned() -> No
         await query.run({}, ToolContext(turn_id="t", call_id="c"))
 
 
-def test_lone_surrogates_are_replaced_since_nothing_could_store_them() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     assert to_text("a\ud800b") == "a?b"
     assert clean("\udcff") == "?"
     assert cap("a\ud800b") == "a?b"
@@ -165,7 +165,7 @@ def test_the_limit_is_64_kib() -> None:
     assert cap("x" * 65536) == "x" * 65536
 
 
-def test_a_longer_text_is_cut_and_says_how_long_it_was() -> None:
+def test_longer_text_is_cut_with_the_original_length() -> None:
     assert cap("x" * 1048576) == "x" * 65536 + "\n[cut: the first 65536 of 1048576 bytes; ask for less]"
 
 
@@ -175,7 +175,7 @@ def test_a_character_is_never_cut_through() -> None:
 
 
 @given(st.text(), st.integers(min_value=0, max_value=64))
-def test_a_capped_text_is_the_text_or_a_beginning_of_it_and_a_notice(text: str, limit: int) -> None:
+def test_capped_text_is_a_prefix_with_a_notice(text: str, limit: int) -> None:
     capped = cap(text, limit)
     if len(text.encode()) <= limit:
         assert capped == text

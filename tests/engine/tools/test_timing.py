@@ -8,7 +8,7 @@ from turnwright_testing import clock
 
 
 @pytest.mark.parametrize(("before", "waiting", "after", "ends"), [(4, 100, 4, 108), (4, 100, 7, 110), (11, 0, 0, 10)])
-def test_what_does_not_count_is_had_on_top(before: float, waiting: float, after: float, ends: float) -> None:
+def test_uncounted_time_is_added_to_the_limit(before: float, waiting: float, after: float, ends: float) -> None:
     """Of ten seconds."""
 
     async def scene() -> None:
@@ -22,7 +22,7 @@ def test_what_does_not_count_is_had_on_top(before: float, waiting: float, after:
     clock.run(scene)
 
 
-def test_outside_of_a_call_and_in_one_without_bound_nothing_is_counted() -> None:
+def test_time_outside_a_bounded_call_is_not_counted() -> None:
     async def scene() -> None:
         with clock_stopped():
             await anyio.sleep(1)
@@ -33,7 +33,7 @@ def test_outside_of_a_call_and_in_one_without_bound_nothing_is_counted() -> None
     clock.run(scene)
 
 
-def test_a_clock_that_stands_still_does_not_stop_a_cancellation() -> None:
+def test_stopped_clock_does_not_stop_a_cancellation() -> None:
     async def scene() -> None:
         with anyio.move_on_after(5), limited(10), clock_stopped():
             await anyio.sleep_forever()

@@ -101,7 +101,7 @@ def test_a_tool_without_return_value_says_so() -> None:
     assert run(act) == "(no output)"
 
 
-def test_the_context_is_given_to_the_parameter_that_is_annotated_so() -> None:
+def test_context_is_given_to_the_annotated_parameter() -> None:
     @tool
     async def act(here: ToolContext, n: int) -> str:
         return f"{here.idempotency_key} {here.attempt} {n}"
@@ -110,7 +110,7 @@ def test_the_context_is_given_to_the_parameter_that_is_annotated_so() -> None:
     assert run(act, {"n": 1}, context) == "t9:c7 2 1"
 
 
-def test_the_context_may_be_annotated_with_its_dependencies_or_as_the_turns() -> None:
+def test_context_annotation_may_name_dependencies_or_the_turn_context() -> None:
     @tool
     def act(
         ctx: ToolContext[str], again: Annotated[ToolContext[str], "the same"], turn: TurnContext[str] | None, n: int
@@ -123,13 +123,13 @@ def test_the_context_may_be_annotated_with_its_dependencies_or_as_the_turns() ->
     assert act.parameters["required"] == ["n"]
 
 
-def test_the_key_is_the_same_at_every_attempt() -> None:
+def test_idempotency_key_is_the_same_at_every_attempt() -> None:
     assert {ToolContext(turn_id="t1", call_id="c1", attempt=number).idempotency_key for number in (1, 2, 3)} == {
         "t1:c1"
     }
 
 
-def test_a_function_that_is_not_async_runs_in_a_thread() -> None:
+def test_synchronous_function_runs_in_a_thread() -> None:
     @tool
     def where() -> str:
         return threading.current_thread().name
@@ -137,7 +137,7 @@ def test_a_function_that_is_not_async_runs_in_a_thread() -> None:
     assert run(where) != threading.current_thread().name
 
 
-def test_a_function_that_gives_an_awaitable_is_awaited() -> None:
+def test_returned_awaitable_is_awaited() -> None:
     @tool
     def act() -> Coroutine[Any, Any, int]:
         return add(1)
@@ -189,7 +189,7 @@ def raises_in_a_thread(error: BaseException) -> Tool:
     ],
 )
 @pytest.mark.parametrize("made", [raises, raises_in_a_thread])
-def test_what_a_tool_raises_becomes_words_with_the_error_as_cause(
+def test_exception_of_a_tool_becomes_text_with_the_error_as_cause(
     made: Callable[[BaseException], Tool], error: BaseException, text: str
 ) -> None:
     with pytest.raises(ToolFailedError) as caught:
@@ -204,7 +204,7 @@ def test_a_long_error_is_shortened() -> None:
     assert len(str(caught.value)) == 2000
 
 
-def test_a_tool_may_choose_the_words_itself() -> None:
+def test_tool_may_choose_the_text_of_the_error() -> None:
     with pytest.raises(ToolFailedError, match=r"^the printer is out of paper$"):
         run(raises(ToolFailedError("the printer is out of paper")))
     with pytest.raises(ToolInputError, match=r"^page: there are only 3$"):
@@ -212,7 +212,7 @@ def test_a_tool_may_choose_the_words_itself() -> None:
 
 
 @pytest.mark.parametrize("made", [raises, raises_in_a_thread])
-def test_the_end_of_a_generator_is_words_too(made: Callable[[BaseException], Tool]) -> None:
+def test_stop_iteration_of_a_tool_becomes_text(made: Callable[[BaseException], Tool]) -> None:
     with pytest.raises(ToolFailedError, match=r"^GeneratorExit$"):
         run(made(GeneratorExit()))
 
@@ -243,7 +243,7 @@ def test_the_errors_of_a_call_are_of_this_package() -> None:
     assert all(issubclass(error, TurnwrightError) for error in (ToolInputError, ToolTimeoutError, ToolFailedError))
 
 
-def test_an_async_tool_is_stopped_when_its_time_is_over() -> None:
+def test_async_tool_is_stopped_at_the_timeout() -> None:
     stopped = []
 
     @tool(timeout=0.01)
@@ -258,7 +258,7 @@ def test_an_async_tool_is_stopped_when_its_time_is_over() -> None:
     assert stopped == [True]
 
 
-def test_a_thread_is_left_behind_when_its_time_is_over() -> None:
+def test_thread_is_left_behind_at_the_timeout() -> None:
     end = threading.Event()
 
     @tool(timeout=0.05)
@@ -293,7 +293,7 @@ def test_a_tool_asks_nobody_by_default() -> None:
     assert add.asks({"a": 1}, CONTEXT) is None
 
 
-def test_approval_is_asked_until_it_is_granted() -> None:
+def test_approval_is_asked_until_granted() -> None:
     @tool(needs_approval=True, expires_in=60)
     def remove(path: str) -> None: ...
 
@@ -301,7 +301,7 @@ def test_approval_is_asked_until_it_is_granted() -> None:
     assert remove.asks({"path": "a"}, GRANTED) is None
 
 
-def test_approval_is_not_asked_for_arguments_that_do_not_fit() -> None:
+def test_approval_is_not_asked_for_unfit_arguments() -> None:
     @tool(needs_approval=True)
     def remove(path: str) -> None: ...
 
@@ -319,7 +319,7 @@ def test_a_loop_key_stands_for_the_arguments() -> None:
     assert add.loop_key({"a": 1}) is None
 
 
-def test_a_loop_key_that_raises_is_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_loop_key_counts_as_none(caplog: pytest.LogCaptureFixture) -> None:
     @tool(loop_key=lambda arguments: str(arguments["typo"]))
     def look(path: str) -> None: ...
 
@@ -328,7 +328,7 @@ def test_a_loop_key_that_raises_is_none(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.messages == ["loop_key of tool look raised; its arguments are compared instead"]
 
 
-def test_an_idempotent_tool_is_run_again_after_a_crash_unless_it_says_otherwise() -> None:
+def test_idempotent_tool_is_rerun_after_a_crash_by_default() -> None:
     def act() -> None: ...
 
     assert tool(idempotent=True)(act).on_crash == "rerun"
@@ -336,7 +336,7 @@ def test_an_idempotent_tool_is_run_again_after_a_crash_unless_it_says_otherwise(
     assert tool(on_crash="ask")(act).on_crash == "ask"
 
 
-def test_a_read_only_tool_is_run_again_after_a_crash_unless_it_says_otherwise() -> None:
+def test_read_only_tool_is_rerun_after_a_crash_by_default() -> None:
     def act() -> None: ...
 
     assert tool(read_only=True)(act).on_crash == "rerun"
@@ -380,13 +380,13 @@ def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
         (lambda: tool(Echo), "@tool takes a function or a bound method, not <class"),
     ],
 )
-def test_a_tool_that_cannot_be_used_is_refused_where_it_is_made(make: Callable[[], object], message: str) -> None:
+def test_unusable_tool_is_refused_at_the_definition(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert message in str(caught.value)
 
 
-def test_an_option_that_does_not_exist_is_an_error() -> None:
+def test_unknown_option_is_an_error() -> None:
     with pytest.raises(TypeError, match="timout"):
         tool(timout=3)(do)  # type: ignore[call-overload]
 
@@ -405,7 +405,7 @@ def test_a_tool_need_not_be_a_function() -> None:
 
 
 @pytest.mark.parametrize("ref", ["https://example.com/a.json", "#/$defs/a"])
-def test_parameters_with_a_reference_that_leads_nowhere_are_refused(ref: str) -> None:
+def test_parameters_with_a_dangling_reference_are_refused(ref: str) -> None:
     parameters: dict[str, JsonValue] = {"type": "object", "properties": {"a": {"$ref": ref}}}
 
     with pytest.raises(ConfigError, match=rf"^tool look: parameters: properties\.a\.\$ref: '{re.escape(ref)}' "):

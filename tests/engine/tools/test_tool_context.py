@@ -69,7 +69,7 @@ async def facts_that_follow(engine: Engine, turn: str) -> list[f.Fact]:
 # Data and files.
 
 
-async def test_data_and_files_of_a_result_are_in_the_transcript_and_in_the_journal() -> None:
+async def test_data_and_files_of_a_result_are_in_transcript_and_journal() -> None:
     @tool
     async def draw() -> ToolResult:
         return ToolResult("drawn", {"points": [1, 2]}, (PICTURE,))
@@ -82,7 +82,7 @@ async def test_data_and_files_of_a_result_are_in_the_transcript_and_in_the_journ
     await facts_that_follow(engine, turn.id)
 
 
-async def test_a_picture_alone_is_a_result_that_names_it() -> None:
+async def test_picture_alone_is_a_result_with_the_file_name() -> None:
     @tool
     async def draw() -> FilePart:
         return PICTURE
@@ -91,7 +91,7 @@ async def test_a_picture_alone_is_a_result_that_names_it() -> None:
     assert results(turn) == [(CallStatus.OK, "[file: chart.png, image/png]")]
 
 
-async def test_data_that_is_no_json_does_not_end_the_turn() -> None:
+async def test_non_json_data_does_not_end_the_turn() -> None:
     @tool
     async def measure() -> ToolResult:
         return ToolResult("measured", {"a": "\ud83d"})
@@ -105,7 +105,7 @@ async def test_data_that_is_no_json_does_not_end_the_turn() -> None:
 # Progress.
 
 
-async def test_progress_is_heard_in_order_between_the_start_and_the_result_of_its_call() -> None:
+async def test_progress_is_heard_between_start_and_result_of_the_call() -> None:
     @tool
     async def count(context: ToolContext) -> str:
         for number in range(3):
@@ -177,7 +177,7 @@ async def test_bad_progress_is_the_tools_own_mistake() -> None:
     assert results(turn) == [(CallStatus.ERROR, "ValueError: progress must be a finite number, not nan")]
 
 
-async def test_a_thread_that_was_left_behind_is_not_heard_any_more() -> None:
+async def test_abandoned_thread_is_not_heard_any_more() -> None:
     """Its time was over: nobody waits for it, but it is still there."""
     contexts: list[ToolContext] = []
     go_on, gone = threading.Event(), threading.Event()
@@ -227,7 +227,7 @@ async def aborted(tools: Sequence[Tool], begun: Callable[[], Awaitable[object]],
     return turn
 
 
-async def test_an_abort_is_told_at_once_so_that_tools_can_finish_their_work() -> None:
+async def test_abort_is_signalled_at_once_to_running_tools() -> None:
     """Within the grace time: what they return then is kept."""
     begun, begun_too = threading.Event(), anyio.Event()
 
@@ -252,7 +252,7 @@ async def test_an_abort_is_told_at_once_so_that_tools_can_finish_their_work() ->
     assert results(turn) == [(CallStatus.OK, "saved: True"), (CallStatus.OK, "saved")]
 
 
-async def test_a_thread_that_must_be_left_behind_is_told_too() -> None:
+async def test_abandoned_thread_is_told_too() -> None:
     begun, told = threading.Event(), threading.Event()
 
     @tool
@@ -314,7 +314,7 @@ class Movers:
 MOVE, PUT = asks_for(("move", {})), asks_for(("put", {}))
 
 
-async def test_a_tool_asks_twice_and_goes_on_from_its_beginning_each_time() -> None:
+async def test_tool_asking_twice_restarts_each_time() -> None:
     movers = Movers()
     engine = movers.engine(MOVE, "Done.")
     paused = await engine.run(AGENT, "hi")
@@ -342,7 +342,7 @@ async def test_another_process_may_take_the_answer(tmp_path: object) -> None:
         await facts_that_follow(second, turn.id)
 
 
-async def test_who_turns_a_question_down_denies_the_call() -> None:
+async def test_rejected_question_denies_the_call() -> None:
     movers = Movers()
     engine = movers.engine(MOVE, "I see.")
     paused = await engine.run(AGENT, "hi")
@@ -352,7 +352,7 @@ async def test_who_turns_a_question_down_denies_the_call() -> None:
     await facts_that_follow(engine, turn.id)
 
 
-async def test_a_question_that_nobody_answers_in_time_denies_the_call() -> None:
+async def test_unanswered_question_denies_the_call_in_time() -> None:
     now = [1000.0]
 
     @tool
@@ -368,7 +368,7 @@ async def test_a_question_that_nobody_answers_in_time_denies_the_call() -> None:
 
 
 @pytest.mark.parametrize(("pauses", "begun"), [(0, 1), (1, 2)])
-async def test_where_no_pause_is_left_the_outcome_of_the_call_is_unknown(pauses: int, begun: int) -> None:
+async def test_question_without_a_pause_left_makes_the_outcome_unknown(pauses: int, begun: int) -> None:
     movers = Movers()
     engine = movers.engine(MOVE, "I see.", pauses=pauses)
     turn: TurnResult = await engine.run(AGENT, "hi")
@@ -381,7 +381,7 @@ async def test_where_no_pause_is_left_the_outcome_of_the_call_is_unknown(pauses:
     await facts_that_follow(engine, turn.id)
 
 
-async def test_an_answer_that_came_before_a_crash_is_there_after_it() -> None:
+async def test_answer_before_a_crash_survives() -> None:
     """It was posted or journaled, and the turn was not driven since."""
     movers = Movers()
     engine = movers.engine(PUT, "Done.")
@@ -395,7 +395,7 @@ async def test_an_answer_that_came_before_a_crash_is_there_after_it() -> None:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("first", [PUT, MOVE], ids=["idempotent", "not"])
-async def test_a_crash_while_it_runs_again_is_as_any_other(first: Line, at: int, after: bool) -> None:
+async def test_crash_during_a_repeated_call_is_like_any_crash(first: Line, at: int, after: bool) -> None:
     """At the append of the answer, of the second start, and of what comes of it: before and after it is written.
 
     The answer is posted before all of them, and never asked for again. Once it has started anew, what becomes of the
@@ -424,7 +424,7 @@ async def test_a_crash_while_it_runs_again_is_as_any_other(first: Line, at: int,
     await facts_that_follow(engine, turn.id)
 
 
-async def test_a_sub_agents_tool_asks_through_its_caller() -> None:
+async def test_sub_agents_tool_asks_through_the_caller() -> None:
     movers = Movers()
     reader = Agent(name="Reader", description="Reads.", model="reader", tools=("move",))
     script = {"lead": ScriptedModel(asks_for(("Reader", {"prompt": "go"})), "Done.", name="lead")}
@@ -442,7 +442,7 @@ async def test_a_sub_agents_tool_asks_through_its_caller() -> None:
         await facts_that_follow(engine, one.id)
 
 
-async def test_siblings_of_a_call_that_asks_keep_their_results() -> None:
+async def test_siblings_of_an_asking_call_keep_their_results() -> None:
     movers = Movers()
     engine = movers.engine(asks_for(("move", {}), ("put", {})), "Done.")
     paused = await engine.run(AGENT, "hi")
@@ -459,7 +459,7 @@ async def test_siblings_of_a_call_that_asks_keep_their_results() -> None:
 # The pace.
 
 
-async def test_a_sub_agent_and_its_caller_may_want_the_same_tool_with_one_place_each() -> None:
+async def test_sub_agent_and_caller_may_share_a_tool_with_a_single_slot() -> None:
     """A waiting call holds nothing. Otherwise the calls would wait for each other."""
     order: list[str] = []
 
@@ -482,7 +482,7 @@ async def test_a_sub_agent_and_its_caller_may_want_the_same_tool_with_one_place_
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_all_turns_keep_the_rate_and_the_places_of_a_tool_together(parallel: int) -> None:
+def test_all_turns_share_rate_and_slots_of_a_tool(parallel: int) -> None:
     """In an event loop that skips the time in which nothing happens."""
     starts: list[float] = []
     running, most = 0, 0
@@ -522,7 +522,7 @@ def test_all_turns_keep_the_rate_and_the_places_of_a_tool_together(parallel: int
     assert starts == sorted(starts)
 
 
-async def test_sequential_calls_are_done_in_the_order_in_which_the_model_asked() -> None:
+async def test_sequential_calls_run_in_the_order_of_the_reply() -> None:
     done: list[str] = []
 
     @tool(sequential=True)

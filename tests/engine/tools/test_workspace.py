@@ -60,7 +60,7 @@ def read(ground: Path, path: str, *grants: Path) -> bytes:
         "to_folder/../project/a.txt",
     ],
 )
-def test_what_lies_inside_is_read_by_any_path_to_it(ground: Path, path: str) -> None:
+def test_inside_file_is_readable_by_any_path(ground: Path, path: str) -> None:
     assert read(ground, path) == b"inside"
     assert read(ground, str(ground / "project" / path)) == b"inside"
 
@@ -84,7 +84,7 @@ def test_what_lies_inside_is_read_by_any_path_to_it(ground: Path, path: str) -> 
         "/",
     ],
 )
-def test_what_leads_outside_is_refused_with_the_way_to_ask(ground: Path, path: str) -> None:
+def test_outside_path_is_refused_with_advice(ground: Path, path: str) -> None:
     with pytest.raises(ToolFailedError, match=r"outside the folder that you may read\. Call request_read_access"):
         read(ground, path)
 
@@ -95,16 +95,16 @@ def test_an_absolute_path_outside_is_refused(ground: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["to_file", "../outside/secret.txt", "to_folder/secret.txt"])
-def test_a_granted_file_is_read_by_any_path_to_it(ground: Path, path: str) -> None:
+def test_granted_file_is_readable_by_any_path(ground: Path, path: str) -> None:
     assert read(ground, path, ground / "outside" / "secret.txt") == SECRET
 
 
-def test_a_granted_file_opens_nothing_beside_it(ground: Path) -> None:
+def test_granted_file_opens_no_neighbor(ground: Path) -> None:
     with pytest.raises(ToolFailedError, match="outside the folder"):
         read(ground, "../outside/deep/secret.txt", ground / "outside" / "secret.txt")
 
 
-def test_a_granted_folder_opens_what_is_below_it(ground: Path) -> None:
+def test_granted_folder_opens_everything_below(ground: Path) -> None:
     assert read(ground, "../outside/deep/secret.txt", ground / "outside") == SECRET
     with pytest.raises(ToolFailedError, match="outside the folder"):
         read(ground, "../project-2/secret.txt", ground / "outside")
@@ -131,13 +131,13 @@ def test_an_empty_grant_opens_nothing(ground: Path) -> None:
         ("\udcff", "does not exist"),
     ],
 )
-def test_a_path_that_cannot_be_read_says_why(ground: Path, path: str, message: str) -> None:
+def test_unreadable_path_is_refused_with_the_reason(ground: Path, path: str, message: str) -> None:
     with pytest.raises(ToolFailedError) as caught:
         read(ground, path)
     assert message in str(caught.value)
 
 
-def test_a_link_to_itself_is_refused(ground: Path) -> None:
+def test_circular_link_is_refused(ground: Path) -> None:
     with pytest.raises(ToolFailedError, match="round"):
         read(ground, "round")
 
@@ -162,13 +162,13 @@ def test_pipes_and_sockets_are_refused_without_waiting(pipe_and_socket: Path, na
         open_file(Workspace(pipe_and_socket).place(name))
 
 
-def test_a_device_is_refused_even_when_it_was_granted(pipe_and_socket: Path) -> None:
+def test_device_is_refused_even_when_granted(pipe_and_socket: Path) -> None:
     place = Workspace(pipe_and_socket).place("to_device", ("/dev",))
     with pytest.raises(ToolFailedError, match="is not a regular file"):
         open_file(place)
 
 
-def test_a_file_that_became_a_link_since_it_was_checked_is_refused(tmp_path: Path) -> None:
+def test_file_replaced_by_a_link_after_the_check_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "secret.txt").write_bytes(SECRET)
     (tmp_path / "root" / "a.txt").write_bytes(b"inside")
@@ -179,7 +179,7 @@ def test_a_file_that_became_a_link_since_it_was_checked_is_refused(tmp_path: Pat
         open_file(place)
 
 
-def test_a_folder_that_became_a_link_since_it_was_checked_is_refused(tmp_path: Path) -> None:
+def test_folder_replaced_by_a_link_after_the_check_is_refused(tmp_path: Path) -> None:
     for folder in ("root/a/b", "outside/b"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "f.txt").write_bytes(SECRET)
@@ -195,7 +195,7 @@ def test_a_folder_that_became_a_link_since_it_was_checked_is_refused(tmp_path: P
         is_folder(below)
 
 
-def test_a_grant_that_became_a_link_since_is_refused(tmp_path: Path) -> None:
+def test_grant_replaced_by_a_link_is_refused(tmp_path: Path) -> None:
     for name in ("root", "granted", "outside"):
         (tmp_path / name).mkdir()
     (tmp_path / "outside" / "f.txt").write_bytes(SECRET)
@@ -233,7 +233,7 @@ def test_a_root_may_be_reached_by_a_link(ground: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("root", ["none", "file.txt"])
-def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, root: str) -> None:
+def test_root_must_be_a_folder(tmp_path: Path, root: str) -> None:
     (tmp_path / "file.txt").touch()
     with pytest.raises(ConfigError, match=r"the root.*give a folder that exists"):
         Workspace(tmp_path / root)

@@ -26,7 +26,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, '\n{"mcpServers": ' + "[" * 999 + "]" * 999 + "}"])
-def test_a_file_that_is_nested_too_deep_is_told_with_its_line(tmp_path: Path, text: str) -> None:
+def test_deeply_nested_file_is_refused_with_the_line(tmp_path: Path, text: str) -> None:
     line = text.count("\n") + 1
     with pytest.raises(ConfigError, match=rf"mcp\.json, line {line}: nests lists and objects more than 50 deep"):
         read_mcp_config(written(tmp_path, text))
@@ -45,7 +45,7 @@ def test_brackets_in_texts_are_not_counted(tmp_path: Path) -> None:
     assert read_mcp_config(written(tmp_path, text))["one"].args == ('\\"' + "[" * 100,)
 
 
-def test_a_number_of_thousands_of_digits_is_no_json_that_is_read(tmp_path: Path) -> None:
+def test_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="invalid JSON"):
         read_mcp_config(written(tmp_path, "9" * 10_000))
 
@@ -73,7 +73,7 @@ def test_a_file_names_servers_under_the_key_of_either_kind_of_client(tmp_path: P
         ({"serverUrl": "https://x.example/sse"}, "http"),
     ],
 )
-def test_the_transport_is_what_the_entry_says_or_shows(entry: dict[str, JsonValue], kind: str) -> None:
+def test_transport_follows_the_type_or_the_keys_of_the_entry(entry: dict[str, JsonValue], kind: str) -> None:
     assert one(**entry).type == kind
 
 
@@ -100,14 +100,12 @@ def test_the_transport_is_what_the_entry_says_or_shows(entry: dict[str, JsonValu
         ({"gallery": True, "oauth": {"scopes": []}}, "approve", None),
     ],
 )
-def test_keys_of_several_clients_mean_what_they_mean_there(
-    entry: dict[str, JsonValue], field: str, value: object
-) -> None:
+def test_keys_of_other_clients_keep_their_meaning(entry: dict[str, JsonValue], field: str, value: object) -> None:
     assert getattr(one(command="node", **entry), field) == value
 
 
 @pytest.mark.parametrize("entry", [{"disabled": True}, {"enabled": False}])
-def test_a_server_that_is_switched_off_is_not_even_looked_at(entry: dict[str, JsonValue]) -> None:
+def test_disabled_server_is_not_read_at_all(entry: dict[str, JsonValue]) -> None:
     assert mcp_servers({"mcpServers": {"off": {"command": "${NOWHERE_TO_BE_FOUND}", **entry}}}) == {}
 
 
@@ -124,7 +122,7 @@ def test_variables_are_filled_in_everywhere(monkeypatch: pytest.MonkeyPatch) -> 
     assert one(url="https://${HOST:-x.example}/mcp", headers=headers).headers == {"Authorization": f"Bearer {SECRET}"}
 
 
-def test_the_variables_of_an_entry_come_before_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_an_entry_precede_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not in `env` itself: there a name means a variable of our environment."""
     monkeypatch.setenv("TOKEN", SECRET)
     monkeypatch.setenv("MODE", "ours")
@@ -190,12 +188,12 @@ def test_a_mistake_names_the_file_the_server_and_the_field(
         ('{"mcpServers": {"a": "node"}}', "server 'a': is not an object"),
     ],
 )
-def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_file_without_servers_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         read_mcp_config(written(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read: No such file"):
         read_mcp_config(tmp_path / "nowhere.json")
 
@@ -218,7 +216,7 @@ def test_no_mistake_shows_a_value(entry: Mapping[str, JsonValue]) -> None:
     assert SECRET not in str(direct.value)
 
 
-def test_a_server_can_be_printed_without_its_secrets() -> None:
+def test_printed_server_shows_no_secrets() -> None:
     stdio = McpServer(command="x", args=(f"--key={SECRET}",), env={"KEY": SECRET})
     http = McpServer(type="http", url=f"https://me:{SECRET}@x.example", headers={"Authorization": f"Bearer {SECRET}"})
     assert SECRET not in repr(stdio) + repr(http) + str(stdio) + str(http)
@@ -226,7 +224,7 @@ def test_a_server_can_be_printed_without_its_secrets() -> None:
     assert {SECRET, f"Bearer {SECRET}"} <= http.secrets
 
 
-def test_what_a_variable_held_is_a_secret_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_of_a_variable_is_a_secret_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", SECRET)
     server = one(command="x", args=["--key=${TOKEN}", "--mode=${MODE:-careful}"])
     assert server.secrets == {SECRET}

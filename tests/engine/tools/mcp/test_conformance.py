@@ -68,7 +68,7 @@ def conformance(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_scenarios_are_those_of_the_suite() -> None:
+def test_listed_scenarios_match_the_suite() -> None:
     listed = re.findall(r"^  - (\S+)", conformance("list", "--client").stdout, re.MULTILINE)
     assert sorted(listed) == sorted([*PASSING, *FAILING, *UNCHECKED])
 

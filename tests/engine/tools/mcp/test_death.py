@@ -85,7 +85,7 @@ def configured(entry: Entry, **fields: JsonValue) -> dict[str, McpServer]:
     return mcp_servers({"mcpServers": {"m": entry | fields}})
 
 
-async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(mortal: Entry) -> None:
+async def test_server_dying_in_a_call_is_restarted_for_the_next_call(mortal: Entry) -> None:
     model = ScriptedModel(asks_for(("m__die", {})), asks_for(("m__which", {})), "Done.")
     async with mcp_tools(configured(mortal)) as tools, Engine(model=model, tools=tools) as engine:
         turn = await engine.run(Agent(name="A"), "hi")
@@ -100,7 +100,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(mortal
 
 
 @pytest.mark.slow
-async def test_a_server_that_will_not_go_keeps_no_call_waiting(mortal: Entry) -> None:
+async def test_server_refusing_to_end_keeps_no_call_waiting(mortal: Entry) -> None:
     """It neither answers nor ends: the call fails, and the next one has a new server while the old one still lives."""
     mortal["args"] = [*arguments(mortal), "99", "go_deaf"]
     async with mcp_tools(configured(mortal)) as (which, *_, go_deaf):
@@ -112,7 +112,7 @@ async def test_a_server_that_will_not_go_keeps_no_call_waiting(mortal: Entry) ->
         os.kill(process, signal.SIGKILL)
 
 
-async def test_a_server_that_was_killed_meanwhile_is_started_again(mortal: Entry) -> None:
+async def test_server_killed_between_calls_is_restarted(mortal: Entry) -> None:
     """At once if its end was noticed. A call that was sent already fails."""
     async with mcp_tools(configured(mortal)) as (which, *_):
         first = await which.run({}, HERE)
@@ -125,7 +125,7 @@ async def test_a_server_that_was_killed_meanwhile_is_started_again(mortal: Entry
     assert again.text.startswith("life 2,")
 
 
-async def test_a_server_that_cannot_be_started_again_is_an_error_of_each_call(mortal: Entry) -> None:
+async def test_failed_restart_is_an_error_of_each_call(mortal: Entry) -> None:
     mortal["args"] = [*arguments(mortal), "2"]
     async with mcp_tools(configured(mortal)) as (which, die, *_):
         with pytest.raises(ToolError, match="server m has died"):
@@ -139,7 +139,7 @@ async def test_a_server_that_cannot_be_started_again_is_an_error_of_each_call(mo
             )
 
 
-async def test_calls_side_by_side_of_a_server_that_dies_all_learn_of_it(mortal: Entry) -> None:
+async def test_death_of_a_server_fails_all_parallel_calls(mortal: Entry) -> None:
     errors: list[str] = []
 
     async def fail(tool: Tool) -> None:
@@ -158,14 +158,14 @@ async def test_calls_side_by_side_of_a_server_that_dies_all_learn_of_it(mortal: 
 
 
 @pytest.mark.slow
-async def test_a_server_that_hangs_ends_the_call_and_not_the_server(mortal: Entry) -> None:
+async def test_hanging_server_ends_the_call_and_stays(mortal: Entry) -> None:
     async with mcp_tools(configured(mortal, timeout=2)) as (which, _die, hang, *_):
         with pytest.raises(ToolTimeoutError):
             await hang.run({}, HERE)
         assert (await which.run({}, HERE)).text.startswith("life 1,")
 
 
-async def test_a_server_that_dies_while_it_starts_is_told_with_its_last_words(mortal: Entry) -> None:
+async def test_server_dying_at_the_start_is_reported_with_the_last_output(mortal: Entry) -> None:
     mortal["args"] = [*arguments(mortal), "1"]
     with pytest.raises(ConfigError) as caught:
         async with mcp_tools(configured(mortal)):
@@ -175,7 +175,7 @@ async def test_a_server_that_dies_while_it_starts_is_told_with_its_last_words(mo
     )
 
 
-async def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
+async def test_server_without_a_ready_signal_is_given_up(tmp_path: Path) -> None:
     """And so are those that did start."""
     entry: Entry = {
         "command": sys.executable,
@@ -187,7 +187,7 @@ async def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> Non
             pass
 
 
-async def test_a_server_that_nobody_can_reach_is_told() -> None:
+async def test_unreachable_server_is_reported() -> None:
     server = McpServer(type="http", url="http://127.0.0.1:9/mcp", headers={"Authorization": f"Bearer {SECRET}"})
     with pytest.raises(ConfigError, match="MCP server 'm' does not start: ConnectError: ") as caught:
         async with mcp_tools({"m": server}):
@@ -250,7 +250,7 @@ async def test_an_error_of_a_server_shows_no_secret(stage: Stage, answer: str) -
         await session.close()
 
 
-async def test_what_a_server_writes_goes_to_a_log_and_not_to_the_terminal(
+async def test_server_output_goes_to_a_log_and_not_to_the_terminal(
     mortal: Entry, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO, logger="turnwright.tools.mcp.connect")
@@ -277,7 +277,7 @@ async def test_a_configuration_chooses_among_the_tools(mortal: Entry, fields: En
         assert [tool.name for tool in tools] == [f"m__{name}" for name in offered]
 
 
-async def test_a_configuration_says_whose_calls_need_no_approval(mortal: Entry) -> None:
+async def test_configuration_names_calls_without_need_for_approval(mortal: Entry) -> None:
     """Of each tool, or of each that the policy asks about."""
 
     async def asked(**fields: JsonValue) -> list[str]:
@@ -288,7 +288,7 @@ async def test_a_configuration_says_whose_calls_need_no_approval(mortal: Entry) 
     assert await asked(approve="always", alwaysAllow="*") == []
 
 
-async def test_a_connection_that_ends_is_a_death_too(stage: Stage) -> None:
+async def test_ended_connection_counts_as_a_death(stage: Stage) -> None:
     """With any transport that can be opened again."""
 
     @stage.tool("die")

@@ -87,7 +87,7 @@ async def told(target: Target, *answers: str, limits: Limits | None = None) -> l
     return made
 
 
-async def test_a_question_pauses_the_turn_and_its_answer_goes_to_the_server(stage: Stage, target: Target) -> None:
+async def test_question_of_a_server_pauses_the_turn_and_gets_the_answer(stage: Stage, target: Target) -> None:
     asks(stage, "ask", ("Your name?", NAME))
     paused, done = await told(target, "Ada")
     (open_,) = paused.interrupts
@@ -111,7 +111,7 @@ async def test_several_questions_are_a_pause_each(stage: Stage, target: Target) 
     assert results(done) == [(CallStatus.OK, "[{'name': 'Ada'}, {'sure': True}]")]
 
 
-async def test_an_answer_that_does_not_fit_is_asked_for_again(stage: Stage, target: Target) -> None:
+async def test_unfit_answer_is_asked_for_again(stage: Stage, target: Target) -> None:
     asks(stage, "ask", ("Sure?", SURE))
     _, again, done = await told(target, "perhaps", "no")
     assert again.interrupts[0].question == (
@@ -120,7 +120,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(stage: Stage, targ
     assert results(done) == [(CallStatus.OK, "[{'sure': False}]")]
 
 
-async def test_a_person_who_never_answers_rightly_is_not_asked_for_ever(stage: Stage, target: Target) -> None:
+async def test_endless_unfit_answers_use_up_the_pauses(stage: Stage, target: Target) -> None:
     """A server's questions count as pauses of the turn."""
     asks(stage, "ask", ("Sure?", SURE))
     *_, last = await told(target, "?", "?", limits=Limits(max_pauses=2))
@@ -146,7 +146,7 @@ async def test_several_fields_are_answered_together(stage: Stage, target: Target
     assert results(done) == [(CallStatus.OK, "[{'name': 'Ada', 'sure': True}]")]
 
 
-async def test_calls_that_ask_side_by_side_get_their_own_answers(stage: Stage, target: Target) -> None:
+async def test_parallel_asking_calls_get_matching_answers(stage: Stage, target: Target) -> None:
     """Over streams a question does not name its call: the calls are repeated, one after the other."""
     asks(stage, "ask", ("Your name?", NAME))
     asks(stage, "check", ("Sure?", SURE))
@@ -163,7 +163,7 @@ async def test_calls_that_ask_side_by_side_get_their_own_answers(stage: Stage, t
     assert [text for _, text in results(done)] == ["[{'name': 'Ada'}]", "[{'sure': True}]", "at once"]
 
 
-async def test_a_question_waits_until_it_is_clear_whose_it_is(stage: Stage) -> None:
+async def test_question_waits_until_the_asking_call_is_known(stage: Stage) -> None:
     """A call that only takes long is let finish, and is not made again."""
     asks(stage, "ask", ("Your name?", NAME))
     asked = anyio.Event()
@@ -187,7 +187,7 @@ async def test_a_question_waits_until_it_is_clear_whose_it_is(stage: Stage) -> N
     assert [call.name for call in stage.calls].count("long") == 1
 
 
-async def test_a_call_that_was_answered_waits_for_nobody_where_it_is_told_whose_question_it_is(stage: Stage) -> None:
+async def test_answered_call_runs_in_parallel_if_questions_name_the_call(stage: Stage) -> None:
     asks(stage, "ask", ("Your name?", NAME))
     over = anyio.Event()
 
@@ -204,7 +204,7 @@ async def test_a_call_that_was_answered_waits_for_nobody_where_it_is_told_whose_
         over.set()
 
 
-def test_the_time_of_a_call_that_waits_until_it_is_alone_stands_still(stage: Stage) -> None:
+def test_waiting_to_run_alone_uses_no_time_of_the_call(stage: Stage) -> None:
     """Over streams, where one that was answered runs alone. The event loop skips the time."""
 
     @stage.tool("ask", FREE)
@@ -226,7 +226,7 @@ def test_the_time_of_a_call_that_waits_until_it_is_alone_stands_still(stage: Sta
     clock.run(scene)
 
 
-async def test_calls_that_come_later_do_not_overtake_one_that_is_to_run_alone(stage: Stage) -> None:
+async def test_later_calls_do_not_overtake_a_call_waiting_to_run_alone(stage: Stage) -> None:
     asks(stage, "ask", ("Your name?", NAME))
     over = anyio.Event()
 
@@ -259,7 +259,7 @@ async def test_an_address_to_visit_is_shown(stage: Stage) -> None:
     assert results(done) == [(CallStatus.OK, "accept")]
 
 
-async def test_only_done_is_taken_for_consent_to_an_address(stage: Stage) -> None:
+async def test_only_the_answer_done_confirms_an_address(stage: Stage) -> None:
     """An answer that is not a consent is not sent as one."""
 
     @stage.tool("ask", FREE)
@@ -271,7 +271,7 @@ async def test_only_done_is_taken_for_consent_to_an_address(stage: Stage) -> Non
     assert results(done) == [(CallStatus.OK, "accept")]
 
 
-async def test_an_error_that_names_an_address_is_a_question_too(stage: Stage, target: Target) -> None:
+async def test_error_naming_an_address_becomes_a_question(stage: Stage, target: Target) -> None:
     """Once it is answered the call is made again at once; if that names an address again, so is the person."""
 
     @stage.tool("ask", FREE)

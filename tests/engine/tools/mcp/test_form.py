@@ -69,7 +69,7 @@ def test_several_fields_are_a_line_each() -> None:
         (TEXT | {"default": "Ada"}, "", "Ada"),
     ],
 )
-def test_one_field_is_answered_with_its_value(field: dict[str, Any], said: str, value: object) -> None:
+def test_single_field_is_answered_with_the_value(field: dict[str, Any], said: str, value: object) -> None:
     assert read_form(said, form(("x",), x=field)) == {"x": value}
 
 
@@ -101,14 +101,14 @@ def test_a_form_without_fields_is_agreed_to() -> None:
         (form(x={"allOf": [{"$ref": "#"}] * 2}), "a", "the server's form is broken"),
     ],
 )
-def test_what_does_not_fit_says_why(asked: dict[str, Any], said: str, words: str) -> None:
+def test_unfit_answer_is_refused_with_the_reason(asked: dict[str, Any], said: str, words: str) -> None:
     with pytest.raises(FormAnswerError) as caught:
         read_form(said, asked)
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("pattern", ["(", "(a+)+b"])
-def test_a_pattern_is_the_servers_to_check(pattern: str) -> None:
+def test_pattern_of_a_field_is_left_to_the_server(pattern: str) -> None:
     """The second one would take longer than anybody lives."""
     assert read_form("a" * 60, form(x=TEXT | {"pattern": pattern})) == {"x": "a" * 60}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from turnwright.tools.mcp import tool_names
 
 
-def test_a_name_is_that_of_the_server_and_that_of_the_tool() -> None:
+def test_tool_name_joins_server_and_tool() -> None:
     assert tool_names([("files", "read_file"), ("web", "read-file")]) == ["files__read_file", "web__read-file"]
 
 
@@ -22,12 +22,12 @@ def test_a_name_is_that_of_the_server_and_that_of_the_tool() -> None:
         (("Datei", "öffnen"), "Datei___ffnen_"),
     ],
 )
-def test_a_name_that_providers_refuse_is_changed_and_marked(pair: tuple[str, str], begins: str) -> None:
+def test_invalid_name_is_changed_and_marked(pair: tuple[str, str], begins: str) -> None:
     (name,) = tool_names([pair])
     assert re.fullmatch(re.escape(begins) + "[0-9a-f]{8}", name)
 
 
-def test_pairs_that_would_have_one_name_are_both_marked() -> None:
+def test_colliding_names_are_both_marked() -> None:
     names = tool_names([("a", "b__c"), ("a__b", "c"), ("a", "d")])
     assert names[2] == "a__d"
     assert all(name.startswith("a__b__c_") for name in names[:2])
@@ -35,7 +35,7 @@ def test_pairs_that_would_have_one_name_are_both_marked() -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=80)), unique=True, max_size=8))
-def test_names_are_always_taken_and_different(pairs: list[tuple[str, str]]) -> None:
+def test_names_are_always_valid_and_unique(pairs: list[tuple[str, str]]) -> None:
     names = tool_names(pairs)
     assert len(set(names)) == len(pairs)
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) for name in names)

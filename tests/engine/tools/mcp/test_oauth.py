@@ -57,7 +57,7 @@ async def greet(server: McpServer, folder: Path) -> str:
         return (await tools[0].run({}, HERE)).text
 
 
-async def test_saved_login_opens_the_server_and_only_its_owner_reads_it(
+async def test_saved_login_opens_the_server_and_is_private_to_the_owner(
     known: OAuthServer, server: McpServer, tmp_path: Path
 ) -> None:
     file = await log_in(server, tmp_path / "state" / "logins")
@@ -125,9 +125,7 @@ async def test_expired_token_is_refreshed_by_another_process(
     assert after.refresh_token in known.refresh
 
 
-async def test_token_that_is_refused_before_it_expires_is_refreshed(
-    known: OAuthServer, server: McpServer, tmp_path: Path
-) -> None:
+async def test_token_refused_before_expiry_is_refreshed(known: OAuthServer, server: McpServer, tmp_path: Path) -> None:
     known.lifetime = None
     await log_in(server, tmp_path)
     async with mcp_tools({"s": server}, logins=tmp_path) as tools:
@@ -137,7 +135,7 @@ async def test_token_that_is_refused_before_it_expires_is_refreshed(
     assert [request["grant_type"] for request in known.token_requests] == ["authorization_code"] + 3 * ["refresh_token"]
 
 
-async def test_refresh_token_that_another_process_replaced_is_read_again(
+async def test_refresh_token_replaced_by_another_process_is_read_again(
     known: OAuthServer, server: McpServer, tmp_path: Path
 ) -> None:
     await log_in(server, tmp_path)
@@ -148,7 +146,7 @@ async def test_refresh_token_that_another_process_replaced_is_read_again(
     assert len(known.logins) == 1
 
 
-async def test_login_that_ends_during_a_session_is_the_error_of_the_call(
+async def test_login_ending_during_a_session_is_the_error_of_the_call(
     known: OAuthServer, server: McpServer, tmp_path: Path
 ) -> None:
     """After a new login, the next call reaches the server again."""
@@ -193,7 +191,7 @@ async def test_configured_scope_and_client_are_used(known: OAuthServer, tmp_path
     assert len(known.basic) == 2
 
 
-async def test_denied_login_is_told_and_keeps_the_old_one(
+async def test_denied_login_is_reported_and_keeps_the_old_login(
     known: OAuthServer, server: McpServer, tmp_path: Path
 ) -> None:
     file = await log_in(server, tmp_path)
@@ -222,7 +220,7 @@ async def test_only_the_browser_of_this_login_is_heard(known: OAuthServer, serve
     assert known.codes == {}
 
 
-async def test_address_that_a_person_types_ends_the_login(server: McpServer, tmp_path: Path) -> None:
+async def test_typed_address_completes_the_login(server: McpServer, tmp_path: Path) -> None:
     """The browser runs on another machine, and does not reach this one."""
     shown: list[str] = []
     tries = iter(["nonsense", "http://127.0.0.1/callback?code=a&state=b"])
@@ -242,7 +240,7 @@ async def test_login_without_an_answer_ends_in_time(server: McpServer, tmp_path:
         await mcp_login(server, show=lambda _: None, logins=tmp_path, timeout=0.2)
 
 
-async def test_client_with_credentials_of_its_own_needs_no_login(known: OAuthServer, tmp_path: Path) -> None:
+async def test_client_with_configured_credentials_needs_no_login(known: OAuthServer, tmp_path: Path) -> None:
     oauth: dict[str, JsonValue] = {"grant": "client_credentials", "clientId": "job", "clientSecret": "secret-1234567"}
     entry: JsonValue = {"url": known.url, "oauth": {**oauth, "issuer": known.issuer, "scope": "x"}}
     server = mcp_servers({"mcpServers": {"s": entry}})["s"]
@@ -268,7 +266,7 @@ async def test_client_with_credentials_of_its_own_needs_no_login(known: OAuthSer
         {"headers": {"Authorization": "Bearer wrong-key-1234"}},
     ],
 )
-async def test_server_whose_logins_are_off_is_refused_by_its_status(
+async def test_server_with_logins_off_is_refused_by_status(
     known: OAuthServer, tmp_path: Path, entry: dict[str, JsonValue]
 ) -> None:
     server = mcp_servers({"mcpServers": {"s": {"url": known.url, **entry}}})["s"]
@@ -286,7 +284,7 @@ async def test_logout_deletes_the_login(server: McpServer, tmp_path: Path) -> No
         await greet(server, tmp_path)
 
 
-async def test_damaged_login_is_a_warning_and_a_new_login_mends_it(
+async def test_damaged_login_is_a_warning_and_a_new_login_repairs(
     server: McpServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = LoginFile(server, tmp_path)
@@ -299,7 +297,7 @@ async def test_damaged_login_is_a_warning_and_a_new_login_mends_it(
     assert await greet(server, tmp_path) == "hello"
 
 
-def test_login_is_replaced_in_one_step(server: McpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_is_replaced_atomically(server: McpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = LoginFile(server, tmp_path)
     file.write(SavedLogin(lacking="a"))
     file.path.chmod(0o644)
@@ -345,7 +343,7 @@ def test_mistake_in_oauth_names_the_field(oauth: JsonValue, words: str) -> None:
     assert words in str(caught.value)
 
 
-async def test_port_of_the_login_that_is_in_use_is_named(known: OAuthServer, tmp_path: Path) -> None:
+async def test_busy_port_of_the_login_is_named(known: OAuthServer, tmp_path: Path) -> None:
     async with await anyio.create_tcp_listener(local_host="localhost") as listener:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 (not Django's)
         server = mcp_servers({"mcpServers": {"s": {"url": known.url, "oauth": {"callbackPort": port}}}})["s"]

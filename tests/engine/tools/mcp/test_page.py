@@ -8,7 +8,7 @@ from pathlib import Path
 PAGE = Path(__file__).parents[4] / "docs" / "mcp.md"
 
 
-def test_the_example_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
+def test_example_prints_the_output_on_the_page(tmp_path: Path) -> None:
     blocks = re.findall(
         r"`(\w+\.\w+)`,[^`]*```json\n(.*?)```|^`(\w+\.py)`[,;].*?```python\n(.*?)```",
         PAGE.read_text(encoding="utf-8"),

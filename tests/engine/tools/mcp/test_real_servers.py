@@ -108,7 +108,7 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
     return [(part.status, part.text) for part in parts if isinstance(part, ToolResultPart)]
 
 
-async def test_its_tools_are_listed_and_called(everything: McpServer) -> None:
+async def test_tools_of_a_real_server_are_listed_and_called(everything: McpServer) -> None:
     async with mcp_tools({"e": everything}) as tools:
         offered = by_name(tools)
         assert {"e__echo", "e__get-sum", "e__get-tiny-image", "e__trigger-elicitation-request"} <= offered.keys()
@@ -126,7 +126,7 @@ async def test_its_tools_are_listed_and_called(everything: McpServer) -> None:
             await offered["e__echo"].run({"massage": "x"}, HERE)
 
 
-async def test_the_transport_of_before_is_spoken_too() -> None:
+async def test_deprecated_sse_transport_is_supported() -> None:
     server = Http("sse")
     server.start()
     try:
@@ -136,7 +136,7 @@ async def test_the_transport_of_before_is_spoken_too() -> None:
         server.kill()
 
 
-async def test_a_long_operation_tells_how_far_it_is(everything: McpServer) -> None:
+async def test_long_operation_reports_progress(everything: McpServer) -> None:
     said: list[tuple[float, float | None]] = []
 
     def hear(event: TurnEvent) -> None:
@@ -151,7 +151,7 @@ async def test_a_long_operation_tells_how_far_it_is(everything: McpServer) -> No
     assert said[:3] == [(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)], "the last may come after the result"
 
 
-async def test_aborting_the_turn_leaves_a_server_that_goes_on(everything: McpServer) -> None:
+async def test_abort_of_the_turn_leaves_the_server_running(everything: McpServer) -> None:
     async with mcp_tools({"e": everything}) as tools:
         engine = Engine(model=ScriptedModel(asks_for(LONG)), tools=tools, cancel_grace=0.01)
         async with engine, engine.stream(AGENT, "hi") as events:
@@ -163,13 +163,13 @@ async def test_aborting_the_turn_leaves_a_server_that_goes_on(everything: McpSer
         assert (await by_name(tools)["e__echo"].run({"message": "still here"}, HERE)).text == "Echo: still here"
 
 
-async def test_a_call_that_takes_too_long_ends(everything: McpServer) -> None:
+async def test_slow_call_times_out(everything: McpServer) -> None:
     async with mcp_tools({"e": everything}, timeout=0.3) as tools:
         with pytest.raises(ToolTimeoutError):
             await by_name(tools)[LONG[0]].run(LONG[1], HERE)
 
 
-async def test_what_it_asks_of_a_person_pauses_the_turn(everything: McpServer) -> None:
+async def test_question_of_a_real_server_pauses_the_turn(everything: McpServer) -> None:
     """And the answer is read as its form wants it, by a server that has just been started."""
     store, model = MemoryStore(), ScriptedModel(asks_for(("e__trigger-elicitation-request", {})), "Done.")
     async with mcp_tools({"e": everything}, approve="never") as tools:
@@ -187,7 +187,7 @@ async def test_what_it_asks_of_a_person_pauses_the_turn(everything: McpServer) -
     assert all(line in text for line in ("- Name: Ada", "- Agreed to terms: true", "- Favorite Integer: 7"))
 
 
-async def test_the_address_that_it_wants_visited_is_a_question(everything: McpServer) -> None:
+async def test_address_to_visit_is_a_question(everything: McpServer) -> None:
     """First for its error, and then, in a new session, for its request."""
     store = MemoryStore()
     arguments: dict[str, JsonValue] = {"url": "https://example.com/pay", "errorPath": True}
@@ -223,7 +223,7 @@ async def test_a_process_killed_in_a_call_is_started_again(tmp_path: Path) -> No
     assert (echo, turn.text) == ((CallStatus.OK, "Echo: back"), "Done.")
 
 
-async def test_a_server_that_is_gone_from_its_address_and_comes_back(http: Http) -> None:
+async def test_server_gone_from_the_address_is_reached_again_later(http: Http) -> None:
     model = ScriptedModel(
         asks_for(LONG), asks_for(("e__echo", {"message": "1"})), asks_for(("e__echo", {"message": "2"})), "Done."
     )
@@ -247,7 +247,7 @@ async def test_a_server_that_is_gone_from_its_address_and_comes_back(http: Http)
     assert echo == (CallStatus.OK, "Echo: 2")
 
 
-async def test_a_server_that_forgot_us_is_greeted_again(http: Http) -> None:
+async def test_server_without_our_session_is_initialized_again(http: Http) -> None:
     """It was started anew between two calls: it refuses the first of them, and nothing is lost."""
     async with mcp_tools({"e": McpServer(type="http", url=http.url)}) as tools:
         echo = by_name(tools)["e__echo"]

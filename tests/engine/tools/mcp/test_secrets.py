@@ -48,7 +48,7 @@ def test_a_secret_among_arguments_is_hidden(arguments: Sequence[str]) -> None:
         ["--mode=careful", "--folder=/srv/somewhere", "NODE_OPTIONS=--trace-warnings"],
     ],
 )
-def test_what_looks_like_none_is_shown(arguments: Sequence[str]) -> None:
+def test_ordinary_argument_is_shown(arguments: Sequence[str]) -> None:
     said = " ".join(arguments)
     assert Secrets(hidden_words(in_arguments(arguments))).hide(said) == said
 
@@ -66,17 +66,17 @@ def test_what_looks_like_none_is_shown(arguments: Sequence[str]) -> None:
         ("https://[x", "https://[x"),
     ],
 )
-def test_an_address_is_shown_without_who_asks_without_its_query_and_without_keys(address: str, shown: str) -> None:
+def test_address_is_shown_without_user_query_and_keys(address: str, shown: str) -> None:
     assert Secrets(hidden_words(in_address(address))).hide(address) == shown
 
 
-def test_a_key_of_an_address_is_hidden_by_itself_too() -> None:
+def test_key_of_an_address_is_hidden_alone_too() -> None:
     """As a server quotes it, which has read what the address says."""
     secrets = Secrets(hidden_words(in_address("https://me:pass%20word@x.example/mcp?mode=careful&key=hunter%2F2&to=x")))
     assert secrets.hide("'hunter/2' and hunter%2F2, pass word, careful") == "'***' and ***, ***, careful"
 
 
 @pytest.mark.parametrize("argument", ["x" * 200_000, "key" * 60_000, "key" + " " * 200_000, "api_key " * 20_000])
-def test_a_long_argument_is_looked_through_once(argument: str) -> None:
+def test_long_argument_is_scanned_once(argument: str) -> None:
     """It took time by the square of its length: a minute and more for these."""
     assert list(in_arguments([argument])) == []

@@ -32,7 +32,7 @@ def by_name(tools: list[Tool]) -> dict[str, Tool]:
     return {tool.name: tool for tool in tools}
 
 
-async def test_a_tool_is_offered_as_the_server_describes_it(stage: Stage, target: Target) -> None:
+async def test_tool_is_offered_as_described_by_the_server(stage: Stage, target: Target) -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     stage.says("read", description="Read a file.", input_schema=schema)
     stage.says("bare", title="Only a title")
@@ -43,7 +43,7 @@ async def test_a_tool_is_offered_as_the_server_describes_it(stage: Stage, target
         assert tools[0].timeout == 300
 
 
-async def test_a_reference_that_leads_nowhere_is_a_warning_and_takes_any_value(
+async def test_dangling_reference_is_a_warning_and_accepts_any_value(
     stage: Stage, target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}, "b": {"$ref": "#/$defs/b"}}}
@@ -73,13 +73,13 @@ async def test_tools_of_two_servers_have_names_of_their_own(stage: Stage) -> Non
         assert await by_name(tools)["a__c"].run({}, HERE) == ToolResult("done")
 
 
-async def test_two_servers_of_one_name_are_refused(stage: Stage) -> None:
+async def test_two_servers_with_the_same_name_are_refused(stage: Stage) -> None:
     with pytest.raises(ConfigError, match="two MCP servers with the name 'a'"):
         async with mcp_tools({"a": stage.server}, {"a": stage.old}):
             pass
 
 
-async def test_what_is_no_server_is_refused() -> None:
+async def test_wrong_server_object_is_refused() -> None:
     with pytest.raises(ConfigError, match="MCP server 'a': give an McpServer"):
         async with mcp_tools({"a": 7}):
             pass
@@ -137,7 +137,7 @@ async def test_a_policy_decides_instead_of_the_hints(stage: Stage) -> None:
         assert [(tool.read_only, tool.idempotent) for tool in tools] == [(None, False), (None, False)]
 
 
-async def test_a_call_that_needs_approval_pauses_the_turn(stage: Stage) -> None:
+async def test_call_needing_approval_pauses_the_turn(stage: Stage) -> None:
     stage.says("erase", "erased")
     model = ScriptedModel(asks_for(("s__erase", {"path": "x"})), "Done.")
     async with mcp_tools({"s": stage.server}) as tools, Engine(model=model, tools=tools) as engine:
@@ -198,7 +198,7 @@ async def test_a_result_always_has_a_text(stage: Stage, result: types.CallToolRe
         assert (await tool.run({}, HERE)).text == text
 
 
-async def test_an_error_of_the_tool_or_of_the_protocol_is_one_of_the_call(stage: Stage, target: Target) -> None:
+async def test_error_of_the_tool_or_the_protocol_fails_the_call(stage: Stage, target: Target) -> None:
     @stage.tool("fails")
     async def fails(_context: Context, _params: types.CallToolRequestParams) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(text="no such city")], is_error=True)
@@ -214,7 +214,7 @@ async def test_an_error_of_the_tool_or_of_the_protocol_is_one_of_the_call(stage:
             await tools[1].run({}, HERE)
 
 
-async def test_an_error_of_the_protocol_is_one_of_the_call(stage: Stage, target: Target) -> None:
+async def test_missing_tool_at_the_server_fails_the_call(stage: Stage, target: Target) -> None:
     stage.says("old")
     async with mcp_tools({"s": target}) as (tool,):
 
@@ -226,7 +226,7 @@ async def test_an_error_of_the_protocol_is_one_of_the_call(stage: Stage, target:
             await tool.run({}, HERE)
 
 
-async def test_the_server_is_told_which_call_it_is(stage: Stage, target: Target) -> None:
+async def test_server_is_told_the_id_of_the_call(stage: Stage, target: Target) -> None:
     """So that it can see that it has done this before; and that nobody samples for it or shows it roots."""
     stage.says("x")
     async with mcp_tools({"s": target}) as (tool,):
@@ -265,7 +265,7 @@ async def test_progress_is_heard_as_the_turns(stage: Stage, target: Target) -> N
     assert (turn.text, said) == ("Done.", [(1.0, 3.0, "began")])
 
 
-async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(stage: Stage, target: Target) -> None:
+async def test_cancelled_call_is_cancelled_at_the_server(stage: Stage, target: Target) -> None:
     runs, stopped = anyio.Event(), anyio.Event()
 
     @stage.tool("hangs")
@@ -308,7 +308,7 @@ async def test_aborting_the_turn_stops_the_servers_work(stage: Stage, target: Ta
 
 
 @pytest.mark.slow
-async def test_a_call_that_takes_too_long_ends(stage: Stage, target: Target) -> None:
+async def test_slow_call_times_out_and_the_server_continues(stage: Stage, target: Target) -> None:
     @stage.tool("hangs")
     async def hangs(_context: Context, _params: types.CallToolRequestParams) -> str:
         await anyio.sleep_forever()
@@ -321,9 +321,7 @@ async def test_a_call_that_takes_too_long_ends(stage: Stage, target: Target) -> 
         assert (await tools[1].run({}, HERE)).text == "done", "the server continues"
 
 
-async def test_a_list_that_changes_is_noted_and_offered_the_next_time(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_changed_list_is_noted_and_offered_next_time(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     @stage.tool("grow")
     async def grow(context: Context, _params: types.CallToolRequestParams) -> str:
         stage.says("more")
@@ -339,20 +337,20 @@ async def test_a_list_that_changes_is_noted_and_offered_the_next_time(
         assert [tool.name for tool in tools] == ["s__grow", "s__more"]
 
 
-async def test_a_tool_that_can_only_be_a_task_is_left_out(stage: Stage) -> None:
+async def test_task_only_tool_is_left_out(stage: Stage) -> None:
     stage.says("long", execution=types.ToolExecution(task_support="required"))
     stage.says("short", execution=types.ToolExecution(task_support="optional"))
     async with mcp_tools({"s": stage.old}) as tools:
         assert [tool.name for tool in tools] == ["s__short"]
 
 
-async def test_what_the_block_raises_comes_out_as_it_is(stage: Stage) -> None:
+async def test_exception_of_the_block_is_raised_unchanged(stage: Stage) -> None:
     with pytest.raises(LookupError, match=r"^mine$"):
         async with mcp_tools({"s": stage.old}):
             raise LookupError("mine")
 
 
-async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_missing_program_is_named(tmp_path: Path) -> None:
     """With every other server that does not start."""
     missing = McpServer(command=str(tmp_path / "no-such-program"))
     with pytest.raises(ConfigError) as caught:

@@ -78,7 +78,7 @@ def server(
 
 
 @pytest.mark.parametrize("first", [r"b'\xff\xfe\x00\x01'", r"b'\xff\n'", r"b'MZ\x90' * 100", r"b'hello\n\xe9t\xe9\n'"])
-async def test_a_server_that_writes_no_utf_8_fails_at_once(tmp_path: Path, first: str) -> None:
+async def test_server_writing_invalid_utf_8_fails_at_once(tmp_path: Path, first: str) -> None:
     """It would not be waited for: the time for its start never ends."""
     with pytest.raises(ConfigError, match="'s' does not start: it sent bytes that are not UTF-8"):
         async with mcp_tools(server(tmp_path, first=first), startup=100_000):
@@ -86,7 +86,7 @@ async def test_a_server_that_writes_no_utf_8_fails_at_once(tmp_path: Path, first
 
 
 @pytest.mark.parametrize("first", [r"b'\0'", r"b'\0' * 100_000", r"b'hello\n\0'"])
-async def test_a_server_that_writes_nul_bytes_fails_at_once(tmp_path: Path, first: str) -> None:
+async def test_server_writing_nul_bytes_fails_at_once(tmp_path: Path, first: str) -> None:
     """They are UTF-8, and no line of JSON holds them: what sends them may never end a line."""
     with pytest.raises(ConfigError, match="'s' does not start: it sent NUL bytes, so"):
         async with mcp_tools(server(tmp_path, first=first), startup=100_000):
@@ -105,7 +105,7 @@ async def test_lines_of_a_log_before_the_first_message_are_passed_over(tmp_path:
         (f"b'x' * {MAX_MESSAGE + 1}", "it sent a message of more than 16,777,216 bytes"),
     ],
 )
-async def test_a_call_of_such_a_server_fails_at_once_too_and_it_is_started_again(
+async def test_call_of_a_server_writing_garbage_fails_and_restarts_the_server(
     tmp_path: Path, result: str, said: str
 ) -> None:
     async with mcp_tools(server(tmp_path, result=result), timeout=100_000) as (tool,):
@@ -131,7 +131,7 @@ async def test_a_server_of_this_process_may_not_send_more_blocks_either(stage: S
         assert (await tool.run({}, HERE)).text.endswith("x\n[left out: 2 more blocks of the result]")
 
 
-async def test_data_of_too_many_values_is_left_out_and_the_model_told_that_the_call_was_made(tmp_path: Path) -> None:
+async def test_oversized_data_is_left_out_and_the_model_told_of_the_call(tmp_path: Path) -> None:
     result = '{"content": [], "structuredContent": {"n": list(range(200_000))}}'
     async with mcp_tools(server(tmp_path, result=result)) as (tool,):
         with pytest.raises(ToolError, match=r"The call was made, but its result is left out: .* Ask for less\."):
@@ -160,7 +160,7 @@ async def test_a_list_of_too_many_tools_or_too_large_schemas_is_not_taken(
             pass
 
 
-async def test_a_tool_that_no_model_can_be_shown_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_unfit_for_models_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     large = '{"name": "large", "inputSchema": {"type": "object"}, "description": "x" * 300_000}'
     async with mcp_tools(server(tmp_path, tools=f"{ONE_TOOL} + [{large}]")) as tools:
         assert [tool.name for tool in tools] == ["s__x"]
@@ -241,12 +241,12 @@ def response(**result: object) -> SessionMessage:
 @pytest.mark.parametrize(
     "deep", ["[" * 100_000, '{"jsonrpc":"2.0","id":1,"result":' + '{"a":' * 9_000 + "1" + "}" * 9_001]
 )
-def test_a_message_that_is_nested_too_deep_is_refused(deep: str) -> None:
+def test_deeply_nested_message_is_refused(deep: str) -> None:
     with pytest.raises(TooMuchError, match="nested more than 100 deep"):
         lighter(deep.encode())
 
 
-def test_a_result_that_is_nested_too_deep_is_left_out() -> None:
+def test_deeply_nested_result_is_left_out() -> None:
     deep = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -258,7 +258,7 @@ def test_a_result_that_is_nested_too_deep_is_left_out() -> None:
 @pytest.mark.parametrize(
     "line", [b"{" * 60 + b"}" * 60, b"1, " * 70_000, b'{"a": "\xff"}' * 10_000, b'{"a": [1]}' + b" " * 70_000]
 )
-def test_what_is_no_large_result_stays_as_it_is(line: bytes) -> None:
+def test_ordinary_message_stays_unchanged(line: bytes) -> None:
     assert lighter(line) == line
 
 
@@ -279,9 +279,7 @@ MANY: list[JsonValue] = [[1]] * MOST_VALUES
     ],
     ids=["error", "notification"],
 )
-def test_an_error_or_a_notification_loses_what_is_too_much(
-    message: dict[str, JsonValue], left: dict[str, JsonValue]
-) -> None:
+def test_error_or_notification_loses_oversized_parts(message: dict[str, JsonValue], left: dict[str, JsonValue]) -> None:
     """Whichever way it came, the SDK looks at no more of it than is left."""
     head: dict[str, JsonValue] = {"jsonrpc": "2.0"}
     assert json.loads(lighter(json.dumps(head | message).encode())) == head | left
@@ -299,12 +297,12 @@ def test_an_error_or_a_notification_loses_what_is_too_much(
     ],
     ids=["list", "error", "question", "field"],
 )
-def test_what_else_holds_too_much_is_refused_before_the_sdk_reads_it(message: JsonValue) -> None:
+def test_other_oversized_message_is_refused_before_the_sdk_reads(message: JsonValue) -> None:
     with pytest.raises(TooMuchError, match="it sent a message with more than 100,000 values"):
         lighter(json.dumps(message).encode())
 
 
-async def test_an_error_with_too_much_data_is_the_error_of_its_call(tmp_path: Path) -> None:
+async def test_error_with_oversized_data_is_the_error_of_the_call(tmp_path: Path) -> None:
     error = '{"code": 1, "message": "no paint", "data": [[1]] * 200_000}'
     result = f'(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "error": {error}}}) + "\\n").encode()'
     async with mcp_tools(server(tmp_path, result=result), timeout=100_000) as (tool,):
@@ -316,7 +314,7 @@ def request(**params: object) -> SessionMessage:
     return SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="elicitation/create", params=params))
 
 
-def test_what_is_within_the_bounds_stays_as_it_is() -> None:
+def test_message_within_the_bounds_stays_unchanged() -> None:
     result = {"content": [dict(TEXT) for _ in range(MOST_BLOCKS)], "structuredContent": {"n": [1] * 90_000}}
     assert within_bounds(response(**json.loads(json.dumps(result)))) == response(**result)
     asked = {"message": "m" * 1000, "requestedSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}
@@ -332,7 +330,7 @@ def test_what_is_within_the_bounds_stays_as_it_is() -> None:
         response(tools=[{"name": "x", "inputSchema": {"enum": [1] * MOST_VALUES}}]),
     ],
 )
-def test_a_question_or_a_list_that_holds_too_much_is_not_read(message: SessionMessage) -> None:
+def test_oversized_question_or_list_is_not_read(message: SessionMessage) -> None:
     with pytest.raises(TooMuchError):
         within_bounds(message)
 
@@ -346,14 +344,14 @@ def test_a_question_or_a_list_that_holds_too_much_is_not_read(message: SessionMe
         {"enum": list(range(2_000))},
     ],
 )
-def test_an_output_schema_that_may_be_slow_is_not_checked_by(schema: dict[str, JsonValue]) -> None:
+def test_slow_output_schema_is_not_validated(schema: dict[str, JsonValue]) -> None:
     assert not is_quick(schema)
     message = response(tools=[{"name": "x", "inputSchema": {}, "outputSchema": schema, "_meta": {OUTPUT_SCHEMA: 1}}])
     assert within_bounds(message) == response(tools=[{"name": "x", "inputSchema": {}, "_meta": {}}])
 
 
 @pytest.mark.parametrize("schema", [{"required": ["n"]}, {"properties": {"n": {"type": "integer"}}, "type": "object"}])
-async def test_an_output_schema_that_is_quick_is(tmp_path: Path, schema: dict[str, JsonValue]) -> None:
+async def test_fast_output_schema_is_validated(tmp_path: Path, schema: dict[str, JsonValue]) -> None:
     # The list is one of the messages that are parsed before the SDK does.
     about = "x" * 70_000
     tools = json.dumps([{"name": "x", "description": about, "inputSchema": {"type": "object"}, "outputSchema": schema}])
@@ -367,7 +365,7 @@ async def test_an_output_schema_that_is_quick_is(tmp_path: Path, schema: dict[st
 
 
 @pytest.mark.parametrize("cut", [1, 3, 1000])
-def test_lines_are_measured_wherever_they_are_cut(cut: int) -> None:
+def test_line_length_is_measured_across_chunks(cut: int) -> None:
     said: list[str] = []
     token = refused.set(said.append)
     try:
@@ -434,7 +432,7 @@ async def test_an_answer_over_http_is_bounded_too(head: dict[str, str], body: Ca
             pass
 
 
-async def test_a_key_that_a_server_echoes_in_a_header_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_key_echoed_in_a_header_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     """`httpcore2` logs the headers of each answer at level DEBUG."""
     key = "key-0123456789abcdef"
     basic = base64.b64encode(f"user:{key}".encode()).decode()
