@@ -70,6 +70,6 @@ def test_conditions_are_separated_by_commas() -> None:
         ("steps.p99>1%", "without %"),
     ],
 )
-def test_a_mistake_is_explained(text: str, why: str) -> None:
+def test_condition_mistake_is_explained(text: str, why: str) -> None:
     with pytest.raises(InvalidConditionError, match=why):
         parse_conditions(text)

@@ -104,7 +104,7 @@ def test_last_turn_of_a_stopped_run_is_undecided(cut: bool) -> None:
     assert numbers(found, TraceClaim.PAIRED) == (1, 0, 1)
 
 
-def test_a_system_prompt_is_no_turn() -> None:
+def test_system_prompt_is_no_turn() -> None:
     run = RunBuilder("atif", agent="clerk")
     run.system("You are a clerk.")
     run.user("Go.")

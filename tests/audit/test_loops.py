@@ -19,7 +19,7 @@ def loops(run: Trajectory) -> list[Loop]:
     return found(run).loops
 
 
-def test_the_same_call_and_result_three_times_is_a_loop() -> None:
+def test_same_call_and_result_three_times_is_a_loop() -> None:
     run = run_of(call("list"), *[call("read", "a", "old")] * 4, "Done.")
     assert loops(run) == [Loop("read", 2, 4, 200, LoopKind.SAME_RESULT)]
 
@@ -29,7 +29,7 @@ def test_results_differing_only_in_noise_are_equal() -> None:
     assert [one.kind for one in loops(run)] == [LoopKind.SAME_RESULT]
 
 
-def test_the_same_call_with_other_results_is_paging_or_polling() -> None:
+def test_same_call_with_other_results_is_paging_or_polling() -> None:
     run = run_of(*[call("scroll", "down", f"page {one}") for one in range(5)])
     assert loops(run) == [Loop("scroll", 1, 5, 200, LoopKind.RESULTS_DIFFER)]
     assert [name for name in found(run).acts if name.startswith("results")] == []
@@ -50,7 +50,7 @@ def test_denied_calls_are_a_separate_kind_of_loop() -> None:
     assert [one.kind for one in loops(other_arguments)] == [LoopKind.DENIED]
 
 
-def test_the_same_error_four_times_is_a_loop_whatever_the_arguments() -> None:
+def test_same_error_four_times_is_a_loop_for_any_arguments() -> None:
     rounds = [call("edit", str(one), "no match") for one in range(4)]
     assert loops(run_of(*rounds, statuses={"no match": "error"})) == [Loop("edit", 1, 4, 0, LoopKind.SAME_ERROR)]
     assert loops(run_of(*rounds)) == []
@@ -76,7 +76,7 @@ def test_six_rounds_without_new_results_are_a_loop() -> None:
     assert loops(changed) == []
 
 
-def test_a_loop_is_reported_once() -> None:
+def test_loop_is_reported_once() -> None:
     run = run_of(*[call("edit", "a", "no match")] * 8, statuses={"no match": "error"})
     assert loops(run) == [Loop("edit", 1, 8, 500, LoopKind.SAME_RESULT)]
 
@@ -89,7 +89,7 @@ def test_detectors_report_the_first_two_steps_of_action() -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=24), st.sampled_from(THRESHOLDS))
-def test_the_detector_acts_where_the_machine_s_does(tools: list[str], threshold: int) -> None:
+def test_detector_acts_at_the_step_of_the_machine(tools: list[str], threshold: int) -> None:
     run = run_of(*[call(tool) for tool in tools], "Done.")
     rounds = [make_round([(tool, tool)]) or b"" for tool in tools]
     expected = [

@@ -127,7 +127,7 @@ def test_ending_is_the_recorded_word_or_the_last_step() -> None:
     assert measure(RunBuilder("atif", agent="clerk").finish(), "-").ending == "empty"
 
 
-def test_a_message_to_a_running_turn_opens_no_turn() -> None:
+def test_message_to_a_running_turn_opens_no_turn() -> None:
     run = RunBuilder("turnwright", agent="clerk")
     run.user("Go.")
     run.reply("Going.")

@@ -43,7 +43,7 @@ def test_every_part_is_on_the_page() -> None:
     assert '<div class="run"><span>stuck<br><small>read, 31 steps, failed</small></span>' in found
 
 
-def test_the_runs_with_lost_results_are_named() -> None:
+def test_runs_with_lost_results_are_named() -> None:
     found = page([run_of(call("read", result=None), "Done.", name="lost"), run_of("Done.")])
     assert "<h2>Calls without a result</h2>" in found
     assert '<tr><td>lost</td><td>read</td><td class="n">1</td></tr>' in found
@@ -67,7 +67,7 @@ def test_texts_of_a_recording_are_escaped_and_redacted() -> None:
 
 
 @pytest.mark.parametrize("runs", [[], [run_of("Done.")], [run_of(call("read"))]])
-def test_few_runs_make_a_page(runs: Sequence[Trajectory]) -> None:
+def test_page_of_few_runs_is_complete(runs: Sequence[Trajectory]) -> None:
     assert "<p>No run has a loop.</p>" in page(runs)
 
 
@@ -111,13 +111,13 @@ def test_quantile_labels_in_a_row_do_not_overlap(most: list[int]) -> None:
     assert all(end <= begin for row in rows.values() for (_, end), (begin, _) in pairwise(sorted(row)))
 
 
-def test_the_share_of_successes_is_of_the_runs_with_a_label() -> None:
+def test_success_share_covers_only_labeled_runs() -> None:
     found = page([run_of("Done.", success=True), run_of("Done.", success=False), run_of("Done.")])
     assert "<b>50%</b><span>succeeded of the 2 with a label</span>" in found
     assert "<b>100%</b><span>succeeded</span>" in page([run_of("Done.", success=True)])
 
 
-def test_a_curve_has_a_point_for_each_value() -> None:
+def test_curve_has_a_point_for_each_value() -> None:
     picture = curves("Steps", ["10", "20"], [Line("saved", "steps saved", [0.4, 0.0])])
     assert re.findall(r"<title>(.*?)</title>", picture) == ["Steps 10: steps saved 40.0%", "Steps 20: steps saved 0.0%"]
     assert ">50%<" in picture

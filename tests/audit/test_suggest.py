@@ -87,7 +87,7 @@ def test_no_successful_run_gives_no_suggestion() -> None:
 
 
 @given(st.integers(0, 10**9))
-def test_a_number_is_rounded_up_by_a_tenth_at_most(number: int) -> None:
+def test_number_is_rounded_up_by_a_tenth_at_most(number: int) -> None:
     assert number <= rounded_up(number) <= max(number * 1.1 + 5, 5)
 
 

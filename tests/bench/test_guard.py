@@ -30,7 +30,7 @@ def test_limit_of_zero_is_exceeded_by_any_figure() -> None:
     assert "spread of bytes: 1, above the limit of 0 by 1\n" in text
 
 
-def test_a_figure_without_a_limit_is_wrong() -> None:
+def test_figure_without_a_limit_is_wrong() -> None:
     text, code = verdict([CALLS], {})
     assert code == 1
     assert "no limit; write [calls] into bench/guard.toml" in text

@@ -57,7 +57,7 @@ class Growing(Subject):
         return self.kept
 
 
-def test_growth_is_the_last_fifty_steps_over_the_first() -> None:
+def test_growth_is_the_ratio_of_the_last_to_the_first_fifty_steps() -> None:
     even = [step * 0.001 for step in range(200)]
     assert growth([even])["ratio"] == pytest.approx(1)
     # Each step costs one more than the one before: 149.5 to 198.5 over 0.5 to 49.5, about 174 over 25.
@@ -70,7 +70,7 @@ def test_growth_is_the_median_of_the_runs() -> None:
     assert growth([even, even, rising])["ratio"] == pytest.approx(1)
 
 
-def test_the_cost_of_each_ten_steps_is_in_microseconds() -> None:
+def test_cost_of_each_ten_steps_is_in_microseconds() -> None:
     tens = growth([[step * 0.001 for step in range(200)]])["by_ten_us"]
     assert tens == pytest.approx([1_000] * 20)
 
@@ -103,7 +103,7 @@ async def test_bytes_are_measured_for_the_first_and_last_steps() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_subject_without_a_store_has_no_bytes() -> None:
+async def test_subject_without_a_store_has_no_bytes() -> None:
     assert await stored(Bare()) == {"bytes": None}
 
 

@@ -17,7 +17,7 @@ from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_store_of_copies_has_turns_of_every_kind(tmp_path: Path) -> None:
+async def test_store_of_copies_has_turns_of_every_kind(tmp_path: Path) -> None:
     await write_turns(tmp_path / "turns.db", 2_000)
     store = SqliteStore(tmp_path / "turns.db")
 

@@ -31,19 +31,19 @@ def results(*subjects: Measured) -> Results:
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.5, "met"), (4.5, "met"), (4.6, "**missed**")])
-def test_a_target_is_met_or_missed(ratio: float, verdict: str) -> None:
+def test_target_is_met_or_missed(ratio: float, verdict: str) -> None:
     first = goals(results(subject(MEMORY, ratio)))[0]
     assert (first.now, first.verdict) == (f"{ratio} (in memory)", verdict)
 
 
-def test_a_row_of_several_targets_tells_how_many_are_met() -> None:
+def test_row_of_several_targets_shows_the_number_met() -> None:
     found = {**results(), "figures": {"start-version": 4.0, "start-help": 30.0, "start-import": 5.0}}
     (row,) = (goal for goal in goals(cast("Results", found)) if "python -c pass" in goal.label)
     assert row.now == "4 (`--version`), 30 (`--help`), 5 (`import turnwright`)"
     assert row.verdict == "2 of 3 met"
 
 
-def test_a_target_may_be_a_least_value() -> None:
+def test_target_may_be_a_least_value() -> None:
     found = {**results(), "figures": {"replay-facts-per-s": 249_999.0}}
     (row,) = (goal for goal in goals(cast("Results", found)) if "replay" in goal.label)
     assert (row.target, row.now, row.verdict) == ("at least 250,000", "249,999", "**missed**")
@@ -53,7 +53,7 @@ def test_unmeasured_target_is_neither_met_nor_missed() -> None:
     assert {(goal.now, goal.verdict) for goal in goals(empty())} == {("not measured", "not measured")}
 
 
-def test_a_lost_turn_misses_the_target() -> None:
+def test_lost_turn_misses_the_target() -> None:
     flight = {"turns": 10_000, "right": 9_999, "looks_missing": 0, "steps_per_cpu_s": 1.0, "cpu_s": 1.0, "wall_s": 1.0}
     found = subject(MEMORY, flight={"10000": {**flight, "kib_per_turn": 1.0, "rounds": 1}})
     (lost,) = (goal for goal in goals(results(found)) if "ended with the answer" in goal.label)
@@ -80,11 +80,11 @@ def test_session_is_shown_by_turns_and_growth() -> None:
     assert "| slow | 0.06 | 2.00 | 3.00 | 7.00 |  |  |  |  |  | 3.50 |" in text
 
 
-def test_columns_of_numbers_are_set_right() -> None:
+def test_columns_of_numbers_are_right_aligned() -> None:
     assert table(("name", "us"), [("a", "1.5"), ("b", "")]).splitlines()[1] == "| --- | ---: |"
 
 
-def test_labels_are_moved_apart_and_stay_within_the_plot() -> None:
+def test_labels_are_separated_and_stay_inside_the_plot() -> None:
     placed = spread([0.0, 0.01, 0.02, 0.9], 0.1, 0.0, 1.0)
     assert all(above - below > 0.098 for below, above in pairwise(placed))
     assert placed[0] >= 0

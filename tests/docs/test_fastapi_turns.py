@@ -75,7 +75,7 @@ def kinds(heard: list[Event]) -> list[str]:
     return [kind for _, kind, _ in heard if not kind.endswith("_delta")]
 
 
-def test_a_turn_is_streamed_paused_answered_and_ended(server: Server) -> None:
+def test_turn_is_streamed_paused_answered_and_ended(server: Server) -> None:
     heard = server.events("POST", "/turns", prompt="Delete old.log")
     turn = heard[0][2]["turn"]
     assert kinds(heard) == ["turn_started", "step_started", "model_replied", "call_waiting", "paused"]

@@ -35,7 +35,7 @@ def test_journal_equals_the_output_of_the_current_release_and_holds() -> None:
     assert replay(facts).check.verdict is Verdict.HOLDS
 
 
-def test_the_page_lists_the_facts_of_the_journal() -> None:
+def test_page_lists_the_facts_of_the_journal() -> None:
     journal = next(block.text for block in blocks(PAGE) if block.language == "text")
     stored = [json.loads(line) for line in JOURNAL]
     listed = [line.split()[:3] for line in journal.splitlines()]

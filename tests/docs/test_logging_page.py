@@ -25,7 +25,7 @@ def test_example_prints_the_output_of_the_page() -> None:
     assert run(EXAMPLE) == PAGE.split("```text\n")[1].split("```", 1)[0]
 
 
-def test_the_json_formatter_writes_the_record_of_the_page() -> None:
+def test_json_formatter_writes_the_record_of_the_page() -> None:
     formatter = "logging.Formatter(line, defaults=unknown)"
     assert formatter in EXAMPLE
     printed = run(EXAMPLE.replace(formatter, '__import__("turnwright.logs").logs.JsonFormatter()'))
@@ -34,7 +34,7 @@ def test_the_json_formatter_writes_the_record_of_the_page() -> None:
     assert record | {"time": "..."} == json.loads(PAGE.split("```json\n")[1].split("```", 1)[0])
 
 
-def test_every_field_is_in_the_table_in_the_same_words() -> None:
+def test_every_field_is_in_the_table_with_the_same_words() -> None:
     table = PAGE.split("## Fields\n")[1].split("\n## ")[0]
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, flags=re.MULTILINE)) == dict(FIELDS)
 

@@ -99,7 +99,7 @@ def test_bounds_of_a_result_equal_the_code() -> None:
     assert said in TEXTS["security.md"]
 
 
-def test_reports_are_named_by_repository_and_number_and_linked_there() -> None:
+def test_reports_are_named_by_repository_and_number_with_a_link() -> None:
     reports = re.findall(r"^> \[(\S+) #(\d+)\]\((\S+)\)", TEXTS["why.md"], re.MULTILINE)
     assert 6 <= len(reports) <= 12
     assert [url for _, _, url in reports] == [
@@ -107,7 +107,7 @@ def test_reports_are_named_by_repository_and_number_and_linked_there() -> None:
     ]
 
 
-def test_why_counts_the_rows_of_the_chart() -> None:
+def test_why_page_has_the_number_of_chart_rows() -> None:
     assert f"table of {len(ROWS)} rows" in TEXTS["why.md"]
 
 
@@ -125,7 +125,7 @@ def test_every_cell_about_others_has_a_source_or_needs_none(heading: str) -> Non
     assert [one for one in bare if not UNSOURCED.fullmatch(one[2])] == []
 
 
-def test_comparison_names_where_others_are_ahead_with_sources() -> None:
+def test_comparison_names_advantages_of_others_with_sources() -> None:
     ahead = section(TEXTS["comparison.md"], "Where the others are ahead today")
     entries = {entry.partition(".**")[0]: entry for entry in ahead.split("- **")[1:]}
     names = {"Budgets over many runs": "SpendLimits", "Background tools": "background_tools", "Editors": "ACP"}

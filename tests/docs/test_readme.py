@@ -69,7 +69,7 @@ def test_any_other_answer_to_the_example_rejects_the_call(tmp_path: Path) -> Non
     assert "old.log is deleted" not in journal(tmp_path)
 
 
-def test_the_readme_names_the_demo_and_is_short() -> None:
+def test_readme_names_the_demo_and_is_short() -> None:
     assert "`make demo`" in README
     assert len(README.split()) <= 900
 
@@ -90,13 +90,13 @@ def test_both_tables_of_limits_give_the_default_and_the_reason(limit: str) -> No
     assert full[1] == row[3]
 
 
-def test_the_tables_of_limits_are_complete() -> None:
+def test_tables_of_limits_are_complete() -> None:
     assert [row[0] for row in rows(README, "What stops a turn")] == list(REASON_OF)
     assert [row[0] for row in rows(LIMITS_PAGE, "At a limit")] == list(REASON_OF)
     assert f"{DEFAULTS['tool calls']}; {ToolCallLimits().writing} if a tool" in README
 
 
-def test_the_recording_is_a_finished_turn_and_names_no_machine() -> None:
+def test_recording_is_a_finished_turn_and_names_no_machine() -> None:
     shown = " ".join(re.sub(r"<[^>]+>|&#160;", " ", RECORDING).split())
     assert "The answer to your question is: 391" in shown
     assert "turn_ended" in shown

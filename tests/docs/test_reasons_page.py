@@ -27,7 +27,7 @@ def test_every_reason_has_an_anchor_with_the_name() -> None:
     assert set(map(str, EndReason)) <= anchors(PAGE)
 
 
-def test_a_first_fix_says_more_than_the_table() -> None:
+def test_first_fix_says_more_than_the_table() -> None:
     for fixes in SECTIONS.values():
         for reason, fix in fixes.items():
             assert len(fix) > len(REASONS[EndReason(reason)].next), reason

@@ -34,7 +34,7 @@ def rooms() -> set[str]:
     return {".".join(path.parent.relative_to(ROOT).parts[1:]) for path in exporting}
 
 
-def test_every_package_with_public_names_is_on_a_page_of_the_api() -> None:
+def test_every_package_with_public_names_has_an_api_page() -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
     assert {room for room in rooms() - OWN if f"::: {room}\n" not in pages} == set()
 
@@ -85,7 +85,7 @@ def test_every_decision_has_a_numbered_anchor_and_is_in_the_index() -> None:
     assert len({number for number, _ in links}) == len(links)
 
 
-def test_the_site_shows_the_help_of_every_command() -> None:
+def test_site_shows_the_help_of_every_command() -> None:
     shown = re.findall(r"^## `([a-z]+)`$", commands_as_markdown(), re.MULTILINE)
     assert sorted(shown) == sorted(app.PLACES)
     assert (DOCS / "cli.md").read_text(encoding="utf-8").count("\n<!-- commands: ") == 1

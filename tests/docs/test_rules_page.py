@@ -15,7 +15,7 @@ def cited(text: str) -> Iterator[str]:
     yield from re.findall(r"rules\.md#([\w-]+)", text)
 
 
-def test_links_are_found() -> None:
+def test_link_to_a_rule_is_found_in_a_source() -> None:
     text = "See docs/rules.md#pairing and `docs/rules.md#sub-agents`."
     assert list(cited(text)) == ["pairing", "sub-agents"]
 

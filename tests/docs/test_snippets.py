@@ -37,7 +37,7 @@ async def test_picture_is_sent_with_the_prompt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("example", python_of("how-to/choose-a-model.md"))
-async def test_an_engine_takes_the_model_of_an_example(example: str) -> None:
+async def test_engine_accepts_the_model_of_an_example(example: str) -> None:
     """Run the examples of a local server and of the Responses API, which send nothing."""
     names: dict[str, object] = {}
     exec(example, names)  # noqa: S102 (it is ours)

@@ -110,7 +110,7 @@ def test_every_command_prints_the_output_of_the_page(page: str, folder: Path, se
     assert ran >= 6
 
 
-def test_the_first_agent_asks_a_real_server(folder: Path) -> None:
+def test_first_agent_calls_a_real_server(folder: Path) -> None:
     files = {block.title: block.text for block in blocks_of(PAGES[0]) if block.title}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -127,7 +127,7 @@ def test_every_block_names_a_test_and_every_linked_file_exists(page: str) -> Non
     assert missing_links(page) == []
 
 
-def test_an_unknown_turn_of_the_chat_service_is_not_found(folder: Path, server: Server) -> None:
+def test_unknown_turn_of_the_chat_service_is_not_found(folder: Path, server: Server) -> None:
     pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'turnwright[examples]'")
     for block in blocks_of("tutorials/chat-service.md"):
         if block.language == "python":

@@ -231,7 +231,7 @@ async def test_running_calls_of_other_tools_are_unknown(at: int, after: bool, sq
 
 
 @pytest.mark.parametrize("at", [1, 4, 11, 13])  # the replies
-async def test_a_crash_during_a_model_call_costs_a_retry(at: int) -> None:
+async def test_crash_during_a_model_call_costs_a_retry(at: int) -> None:
     """The reply was not written, so the model is asked again, and that is written first (docs/rules.md#retries)."""
     memory, world = MemoryStore(), World(idempotent=False)
     store = FaultyStore(memory, at=at)

@@ -120,7 +120,7 @@ async def test_content_filter_ends_the_turn_and_keeps_the_text() -> None:
         assert turn.text == (reply.text if line is reply else "")
 
 
-async def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt() -> None:
+async def test_reply_with_neither_text_nor_calls_is_a_failed_attempt() -> None:
     turn = await Engine(model=ScriptedModel(ModelResponse(), ModelResponse(), "Hello."), backoff=AT_ONCE).run(
         AGENT, "hi"
     )

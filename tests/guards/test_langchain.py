@@ -149,7 +149,7 @@ def test_repeating_model_concludes() -> None:
     assert "several times" in chat.requests[3][-1].text
 
 
-def test_an_answer_ends_the_turn_and_each_invocation_is_a_turn() -> None:
+def test_answer_ends_the_turn_and_each_invocation_is_a_turn() -> None:
     agent = guarded(iter([asks(("c1", "read_page", {"number": 1})), AIMessage("Hello."), AIMessage("Bye.")]), steps=2)
     first = agent.invoke(ASKED)
     assert ended(first) == (Outcome.FINISHED, EndReason.ANSWERED, "Hello.")

@@ -93,7 +93,7 @@ def test_unguarded_loop_runs_away_and_guarded_loop_concludes(api: ClientApi) -> 
 
 
 @APIS
-def test_an_answer_ends_the_turn(api: ClientApi) -> None:
+def test_answer_ends_the_turn(api: ClientApi) -> None:
     client, loop = Client(api, iter([next(pages(api, 2)), WRITERS[api]("It says hello.")])), guarded(api)
     assert run(client, loop).reason is EndReason.ANSWERED
     assert loop.text == "It says hello."
@@ -140,7 +140,7 @@ def test_empty_conclusion_is_repeated_once_and_then_summarized(api: ClientApi) -
 
 
 @APIS
-def test_blank_replies_are_repeated_and_not_kept(api: ClientApi) -> None:
+def test_blank_replies_are_repeated_and_discarded(api: ClientApi) -> None:
     client, loop = Client(api, iter([WRITERS[api](), WRITERS[api]("Here.")])), guarded(api)
     assert run(client, loop).reason is EndReason.ANSWERED
     assert len(loop.messages) == 2
@@ -208,7 +208,7 @@ def test_failed_result_is_marked_as_an_error() -> None:
     assert [block["is_error"] for block in loop.messages[-1]["content"]] == [True, True]
 
 
-def test_an_exception_in_the_loop_fails_the_turn() -> None:
+def test_exception_in_the_loop_fails_the_turn() -> None:
     def fails(_: int) -> object:
         raise LookupError("no such page")
 
@@ -262,7 +262,7 @@ def test_unenforceable_limits_are_refused() -> None:
         (lambda: GuardedLoop([], api="openai"), "api must be 'chat', 'responses', 'anthropic', not 'openai'"),  # type: ignore[arg-type]
     ],
 )
-def test_an_argument_of_another_type_is_refused(make: Callable[[], GuardedLoop], why: str) -> None:
+def test_argument_of_another_type_is_refused(make: Callable[[], GuardedLoop], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         make()
 

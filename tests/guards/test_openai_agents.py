@@ -388,7 +388,7 @@ async def test_input_items_and_a_config_dictionary_are_accepted() -> None:
     assert (result.final_output, ending.reason) == ("Hello.", EndReason.ANSWERED)
 
 
-def test_the_code_of_the_page_bounds_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_of_the_page_bounds_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     set_tracing_disabled(disabled=True)
     run_block("bound-your-loop.md", "guarded_run", {"model": Script(pages()), "tools": [reader()]})
     assert capsys.readouterr().out == "I am not done. cap_hit: step_cap\n"

@@ -27,6 +27,6 @@ def test_code_for_a_client_bounds_the_client(
     assert (tmp_path / "turns.db").exists()
 
 
-def test_no_guard_takes_more_than_ten_lines() -> None:
+def test_guard_examples_take_at_most_ten_lines() -> None:
     guards = [block for block in blocks_of("bound-your-loop.md") if "turnwright_guards" in block]
     assert max(map(own_lines, guards)) <= 10

@@ -138,7 +138,7 @@ async def test_unguarded_run_raises_and_guarded_model_concludes() -> None:
     assert len(asked) == 1
 
 
-async def test_calls_beyond_the_budget_get_a_result_and_the_journal_has_the_turn(tmp_path: Path) -> None:
+async def test_calls_beyond_the_budget_get_results_and_the_turn_is_journaled(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     agent, guard = guarded(Script(pages(3)), address, tool_calls=7)
     result = await agent.run(PROMPT)
@@ -161,14 +161,14 @@ async def test_repeating_model_concludes() -> None:
     assert (ending.outcome, ending.reason) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
 
 
-async def test_an_answer_ends_the_turn_and_each_run_is_a_turn() -> None:
+async def test_answer_ends_the_turn_and_each_run_is_a_turn() -> None:
     agent, guard = guarded(Script(iter([next(pages()), says("Hello."), says("Bye.")])), steps=2)
     first, second = await agent.run(PROMPT), await agent.run(PROMPT)
     assert guard.ending_of(first).reason is EndReason.ANSWERED
     assert guard.ending_of(first).turn_id != guard.ending_of(second).turn_id
 
 
-async def test_blank_replies_are_repeated_and_a_blank_conclusion_is_summed_up() -> None:
+async def test_blank_replies_are_repeated_and_a_blank_conclusion_summarized() -> None:
     agent, guard = guarded(script := Script(iter([says(""), next(pages())]), says(""), says("")), steps=1)
     result = await agent.run(PROMPT)
     assert guard.ending_of(result).reason is EndReason.STEP_CAP
@@ -236,7 +236,7 @@ async def test_output_ends_the_turn_and_an_invalid_output_is_a_step() -> None:
     assert len(script.requests) == 2
 
 
-async def test_an_output_with_other_calls_ends_the_turn() -> None:
+async def test_output_with_other_calls_ends_the_turn() -> None:
     agent, guard = guarded(Script(iter([asks(("c1", "read_page", {"number": 1}), OUTPUT)])), output=Manual)
     assert guard.ending_of(await agent.run(PROMPT)).reason is EndReason.ANSWERED
 
@@ -374,7 +374,7 @@ def test_unenforceable_limits_are_refused() -> None:
         LoopGuardCapability(Limits(cost=1.0))
 
 
-def test_the_code_of_the_page_bounds_an_agent(
+def test_code_of_the_page_bounds_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

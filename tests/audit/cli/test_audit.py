@@ -80,7 +80,7 @@ def test_paths_without_a_readable_run_are_a_mistake(tmp_path: Path) -> None:
         audit([str(tmp_path)])
 
 
-def test_a_folder_without_files_is_a_mistake(tmp_path: Path) -> None:
+def test_folder_without_files_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run could be read; there is no file to read"):
         audit([str(tmp_path)], jobs=2)
 
@@ -95,7 +95,7 @@ def test_files_of_unknown_formats_are_counted(runs: Path) -> None:
     assert (as_json.stderr, lines(as_json)[-1]["files_skipped"]) == ("", 2)
 
 
-def test_the_report_has_every_part(runs: Path) -> None:
+def test_report_has_every_part(runs: Path) -> None:
     result = run(runs)
     assert result.exit_code == 0
     assert result.stdout.startswith(
@@ -147,7 +147,7 @@ def test_fail_on_condition_without_data_does_not_pass(runs: Path) -> None:
     assert run(runs, "--fail-on", "cost.max>3,loops>1%").exit_code == 1
 
 
-def test_mistakes_of_the_options_are_named(runs: Path) -> None:
+def test_option_mistakes_are_named(runs: Path) -> None:
     with pytest.raises(ConfigError, match=r"--format must be one of .*atif"):
         audit([str(runs)], format_="nonsense")
     with pytest.raises(ConfigError, match="No such file"):
@@ -156,7 +156,7 @@ def test_mistakes_of_the_options_are_named(runs: Path) -> None:
         audit([str(runs)], outcomes=runs / "one.json")
 
 
-def test_turns_of_sub_agents_are_checked_too(tmp_path: Path) -> None:
+def test_sub_agent_turns_are_checked_too(tmp_path: Path) -> None:
     outer, inner = run_of(call("ask"), "Done."), run_of("Found.")
     inner.trajectory_id = "inner"
     outer.subagent_trajectories = [inner]
@@ -189,13 +189,13 @@ def test_strict_distinguishes_holding_from_undecided_claims(tmp_path: Path) -> N
         assert [claim["claim"] for claim in found["claims"]] == list(TraceClaim)
 
 
-def test_a_trace_cannot_command_a_terminal(tmp_path: Path) -> None:
+def test_trace_text_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     trace = tmp_path / "turns.jsonl"
     trace.write_text("\n".join([SOUND[0], '{"event": "tool_result", "call": "a\\u001b[31m\\nb"}']))
     assert "a result for call a\\x1b[31m b, and no reply asked for it" in run(trace, "--strict").stdout
 
 
-def test_the_page_is_written_to_a_file(runs: Path) -> None:
+def test_page_is_written_to_a_file(runs: Path) -> None:
     page = runs.parent / "audit.html"
     assert run(runs, "--html", page).exit_code == 0
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")

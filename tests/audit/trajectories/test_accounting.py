@@ -52,7 +52,7 @@ def test_problem_names_the_format_and_the_mark(tmp_path: Path) -> None:
     )
 
 
-def test_runs_of_other_files_stay(tmp_path: Path) -> None:
+def test_runs_of_other_files_are_kept(tmp_path: Path) -> None:
     write(tmp_path / "a", FOREIGN["pi session"])
     write(
         tmp_path / "b", json.dumps([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]).encode()

@@ -129,7 +129,7 @@ def test_calls_without_texts_are_a_single_reply_until_a_result() -> None:
     assert [len(step.tool_calls or ()) for step in replies(run)] == [2, 1]
 
 
-def test_chunks_are_a_message_and_a_call() -> None:
+def test_chunks_form_a_message_and_a_call() -> None:
     run = one_run(
         started(ASKED),
         event("TEXT_MESSAGE_CHUNK", messageId="m", role="assistant", delta="Look"),
@@ -143,7 +143,7 @@ def test_chunks_are_a_message_and_a_call() -> None:
     assert (calls([run]), results([run])) == ({("read", '{"n": 1}'): 1}, 1)
 
 
-def test_a_call_of_another_message_is_another_reply() -> None:
+def test_call_of_another_message_is_another_reply() -> None:
     run = one_run(
         started(ASKED),
         *called("a", "read", "{}", parent="m-1"),
@@ -216,7 +216,7 @@ def test_each_thread_is_a_run_with_a_turn_for_each_of_the_runs() -> None:
     assert [run.run_notes.cut for run in runs] == [False, True]
 
 
-def test_an_error_ends_the_run() -> None:
+def test_error_ends_the_run() -> None:
     run = one_run(started(ASKED), event("RUN_ERROR", message="overloaded"))
     assert (run.run_notes.ending, run.run_notes.success) == ("error", False)
     assert run.steps[-1].message == "overloaded"
@@ -237,7 +237,7 @@ def test_no_cut_invents_a_call(form: str, data: st.DataObject) -> None:
 
 
 @given(number=st.integers(0, len(EVENTS) - 1), garbage=st.binary(max_size=40))
-def test_a_line_of_garbage_invents_no_call(number: int, garbage: bytes) -> None:
+def test_line_of_garbage_invents_no_call(number: int, garbage: bytes) -> None:
     lines = LINES.split(b"\n")
     lines[number] = b"{" + garbage.replace(b"\n", b" ")
     assert not calls(read(b"\n".join(lines), "ag-ui")) - calls(read(LINES, "ag-ui"))

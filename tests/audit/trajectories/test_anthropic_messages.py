@@ -93,7 +93,7 @@ def lines(values: list[Any]) -> bytes:
     ],
     ids=["list", "request", "records", "conversation a line", "message a line", "indented"],
 )
-def test_a_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
+def test_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert recognized(data) == FORMAT
     [run] = read(data, FORMAT)
     assert [step.source for step in run.steps] == ["user", "agent", "system", "agent"]
@@ -151,7 +151,7 @@ def test_failed_request_is_a_system_error() -> None:
     assert [step.source for step in run.steps] == ["user", "system", "agent"]
 
 
-def test_an_empty_reply_is_a_step() -> None:
+def test_empty_reply_is_a_step() -> None:
     last = request(3)
     last["response"]["content"] = []
     [run] = read(lines([request(1), last]), FORMAT)
@@ -195,7 +195,7 @@ def test_reminders_of_the_program_open_no_turn() -> None:
     assert [step.source for step in run.steps[-3:]] == ["system", "agent", "user"]
 
 
-def test_a_recording_without_a_message_is_unreadable() -> None:
+def test_recording_without_a_message_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(b'{"messages": []}', FORMAT)
 
@@ -253,10 +253,10 @@ def test_values_of_wrong_types_are_left_out(document: Any) -> None:  # noqa: ANN
 
 
 @pytest.mark.parametrize("at", range(len(MESSAGES)))
-def test_a_line_of_garbage_is_left_out(at: int) -> None:
+def test_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, MESSAGES)), at, FORMAT)
 
 
 @pytest.mark.parametrize("at", range(1, len(EVENTS)))
-def test_an_event_of_garbage_is_left_out(at: int) -> None:
+def test_event_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, EVENTS)), at, FORMAT)

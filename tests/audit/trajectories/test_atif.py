@@ -100,7 +100,7 @@ def test_result_at_a_later_step_belongs_to_the_matching_call() -> None:
     assert [call.text for call in turn[1].calls] == ["done"]
 
 
-def test_a_list_has_a_trajectory_in_each_item() -> None:
+def test_list_has_a_trajectory_in_each_item() -> None:
     data = b"[" + of_harbor(session_id="one") + b"," + of_harbor(session_id="two") + b"]"
     assert recognized(data) == "atif"
     assert [run.session_id for run in read(data, "atif")] == ["one", "two"]

@@ -73,7 +73,7 @@ def test_partners_of_unreadable_calls_and_results_are_marked() -> None:
     assert run.open_calls == ("b",)
 
 
-def test_a_result_without_an_id_answers_the_oldest_open_call() -> None:
+def test_result_without_an_id_answers_the_oldest_open_call() -> None:
     run = build()
     run.reply()
     first = run.call(None, "read")

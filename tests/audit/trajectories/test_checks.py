@@ -71,7 +71,7 @@ def turn_back(run: Trajectory) -> None:
     run.steps[2].timestamp = "2026-01-02T03:04:05.5Z"
 
 
-def test_a_sound_run_has_no_finding() -> None:
+def test_sound_run_has_no_finding() -> None:
     assert list(findings_of(sound())) == []
 
 

@@ -143,7 +143,7 @@ def test_error_result_tells_whether_the_call_was_denied(words: str, status: str)
     assert notes(run)[-1].status == status
 
 
-def test_a_session_without_marks_of_sidechains_is_recognized() -> None:
+def test_session_without_marks_of_sidechains_is_recognized() -> None:
     session = Session()
     session.user("Pay the invoices.")
     session.reply("msg_1", call("toolu_1", command="ls"))
@@ -201,7 +201,7 @@ def test_command_answered_by_a_model_opens_a_turn() -> None:
     assert len(turns(run)) == 2
 
 
-def test_a_compaction_is_an_event_of_the_system() -> None:
+def test_compaction_is_an_event_of_the_system() -> None:
     session = sample()
     session.add("system", subtype="compact_boundary", content="Conversation compacted")
     session.user("This session is being continued", isCompactSummary=True)
@@ -378,7 +378,7 @@ def test_server_tool_result_is_in_the_reply() -> None:
     assert (calls([run]).total(), results([run]), len(agent_steps(run))) == (1, 1, 1)
 
 
-def test_a_mark_of_an_interruption_may_stand_beside_a_result() -> None:
+def test_interruption_mark_may_stand_beside_a_result() -> None:
     session = Session()
     session.user("Clean up.")
     session.reply("m1", call("toolu_1"))
@@ -388,11 +388,11 @@ def test_a_mark_of_an_interruption_may_stand_beside_a_result() -> None:
     assert (run.run_notes.ending, len(turns(run)), results([run])) == ("interrupted", 1, 1)
 
 
-def test_the_result_of_an_earlier_turn_is_not_the_ending() -> None:
+def test_result_of_an_earlier_turn_is_not_the_ending() -> None:
     assert streamed(answer("m1"), ANSWERED, answer("m2")).run_notes.ending is None
 
 
-def test_a_session_without_messages_is_empty() -> None:
+def test_session_without_messages_is_empty() -> None:
     data = b"\n".join(SAMPLE.split(b"\n")[:2])
     assert recognized(data) == NAME
     with pytest.raises(EmptyRecordingError):

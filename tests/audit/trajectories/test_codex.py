@@ -217,14 +217,14 @@ def test_failed_request_is_a_system_error() -> None:
     assert (last.source, last.extra.turnwright.error) == ("system", True)
 
 
-def test_a_result_in_a_corrupt_line_is_unreadable_and_not_lost() -> None:
+def test_result_in_a_corrupt_line_is_unreadable_and_not_lost() -> None:
     data = lines(SESSION)
     [run] = read(data.replace(b'"call_id": "c1", "output": "', b'"call_id": "c1", "output": ""'), FORMAT)
     assert run.run_notes.unreadable_lines == 1
     assert [note.unreadable for note in notes(run)].count(True) == 1
 
 
-def test_a_session_without_messages_is_empty() -> None:
+def test_session_without_messages_is_empty() -> None:
     with pytest.raises(EmptyRecordingError):
         read(lines(SESSION[:1]), FORMAT)
 
@@ -249,5 +249,5 @@ def test_values_of_wrong_types_in_a_document_are_left_out(document: Any) -> None
 
 
 @pytest.mark.parametrize("at", range(2, len(SESSION)))
-def test_a_line_of_garbage_is_left_out(at: int) -> None:
+def test_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, SESSION)), at, FORMAT)

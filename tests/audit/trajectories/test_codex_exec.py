@@ -75,13 +75,13 @@ def test_incomplete_call_has_no_result_and_each_thread_is_a_run() -> None:
     assert (first.session_id, second.run_notes.ending) == ("t-1", "error")
 
 
-def test_a_declined_command_is_denied() -> None:
+def test_declined_command_is_denied() -> None:
     declined = json.dumps(command("completed", "item_9", "rm x", status="declined")).encode()
     [run] = read(b"\n".join([*LINES[:2], declined]), FORMAT)
     assert measure(run, "f").denied == 1
 
 
-def test_a_recording_without_a_turn_is_unreadable() -> None:
+def test_recording_without_a_turn_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(LINES[0], FORMAT)
 
@@ -107,5 +107,5 @@ def test_values_of_wrong_types_are_left_out(values: Any) -> None:  # noqa: ANN40
 
 
 @given(at=st.integers(0, len(LINES) - 1))
-def test_a_line_of_garbage_is_left_out(at: int) -> None:
+def test_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(LINES, at, FORMAT)

@@ -189,7 +189,7 @@ def test_folder_with_damaged_archives_is_read_to_the_end(tmp_path: Path) -> None
     assert len([problem for _, problem in found if problem]) == 2
 
 
-def test_a_member_without_a_name_is_a_problem() -> None:
+def test_member_without_a_name_is_a_problem() -> None:
     damaged = bytearray(packed_zip({"a": SAMPLE}))
     name = damaged.index(b"PK\x01\x02") + 28
     damaged[name] = 0
@@ -204,7 +204,7 @@ def test_overlong_line_yields_only_the_beginning(more: int) -> None:
     assert found == [(64 * 1024**2 + 1, b"\n"), (2, b"\n"), (64 * 1024**2, b"[")]
 
 
-def test_the_parser_gets_a_long_text_in_few_pieces() -> None:
+def test_parser_gets_a_long_text_in_few_pieces() -> None:
     pieces: list[int] = []
 
     class Stream(io.BytesIO):
@@ -219,7 +219,7 @@ def test_the_parser_gets_a_long_text_in_few_pieces() -> None:
 
 
 @pytest.mark.slow
-def test_a_named_pipe_without_a_writer_is_a_problem(tmp_path: Path) -> None:
+def test_named_pipe_without_a_writer_is_a_problem(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     assert seen(runs([tmp_path / "pipe.jsonl"])) == [(str(tmp_path / "pipe.jsonl"), "no program writes to this pipe")]
 

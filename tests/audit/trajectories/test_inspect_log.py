@@ -111,7 +111,7 @@ def test_tokens_come_from_the_events_and_the_sample() -> None:
     assert run.final_metrics.total_prompt_tokens == 40
 
 
-def test_the_samples_of_an_archive_are_found(tmp_path: Path) -> None:
+def test_samples_of_an_archive_are_found(tmp_path: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("samples/1_epoch_1.json", dumps(SAMPLE))
@@ -126,7 +126,7 @@ def test_the_samples_of_an_archive_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "success"), [("C", True), ("I", False), (True, True), (1, True), (0, False), ("text", None), ([1], None)]
 )
-def test_the_first_score_is_the_label(value: Any, success: bool | None) -> None:  # noqa: ANN401 (any JSON)
+def test_first_score_is_the_label(value: Any, success: bool | None) -> None:  # noqa: ANN401 (any JSON)
     [run] = read(dumps({**SAMPLE, "scores": {"match": {"value": value}, "other": {"value": "I"}}}), FORMAT)
     assert run.run_notes.success == success
 
@@ -157,7 +157,7 @@ def test_failed_sample_ends_in_an_error() -> None:
     assert (run.run_notes.ending, run.run_notes.success) == ("error", None)
 
 
-def test_a_log_without_samples_is_unreadable() -> None:
+def test_log_without_samples_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(dumps({**LOG, "samples": []}), FORMAT)
 

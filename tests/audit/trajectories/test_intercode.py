@@ -61,7 +61,7 @@ def test_each_action_is_a_reply_with_a_call(document: Any) -> None:  # noqa: ANN
     assert results_of(runs[3:]) == ["a", '["right"]']
 
 
-def test_the_reward_is_the_label_and_the_summary_says_how_a_run_ended() -> None:
+def test_reward_is_the_label_and_the_summary_the_ending() -> None:
     found = [(run.run_notes.success, run.run_notes.ending) for run in read(dumps(TASKS), FORMAT)]
     assert found == [(True, "reward 1"), (False, "cap"), (False, "blocked"), (True, "submitted")]
 
@@ -84,7 +84,7 @@ def test_calls_with_cut_observations_are_unreadable() -> None:
     assert [measure(run, "f").unpaired for run in (whole, cut)] == [0, 0]
 
 
-def test_a_recording_without_a_history_is_unreadable() -> None:
+def test_recording_without_a_history_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(b'{"0": {"environment": "ic_bash"}}', FORMAT)
 

@@ -118,7 +118,7 @@ async def test_journal_lines_give_the_same_run() -> None:
     assert list(map(without_events, read(data, "turnwright"))) == [run_of(facts)]
 
 
-async def test_a_store_is_a_run_for_each_turn_and_sub_agents_are_inside(tmp_path: Path) -> None:
+async def test_each_turn_of_a_store_is_a_run_containing_sub_agents(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "turns.db")
     asks = asks_for(("helper", {"prompt": "Find it."}))
     engine = engine_on(store, asks, "Found.", "Done.", asks_for(("erase", {"path": "a"})))
@@ -156,7 +156,7 @@ async def test_events_of_turns_and_sub_agents_reach_the_check(tmp_path: Path) ->
     assert (found.turns, found.verdict) == (2, Verdict.HOLDS)
 
 
-async def test_a_turn_with_a_damaged_fact_is_undecided() -> None:
+async def test_turn_with_a_damaged_fact_is_undecided() -> None:
     _, facts = await turn_of(*LINES)
     [run] = read(as_lines(facts).replace(b'"call_started"', b'"call_restarted"', 1), "turnwright")
     assert check_run(run, "f", "run").verdict is Verdict.INCONCLUSIVE
@@ -171,7 +171,7 @@ async def test_reply_withheld_by_a_guardrail_stays_withheld() -> None:
     assert run.run_notes.success is False
 
 
-async def test_a_conclusion_is_a_step_and_a_limit_is_named() -> None:
+async def test_conclusion_is_a_step_and_names_the_limit() -> None:
     _, facts = await turn_of(LINES[0], "I looked twice.", agent=Agent(name="Clerk", steps=1))
     run = run_of(facts)
     assert [step.message for step in replies(run)] == ["Looking.", "I looked twice."]
@@ -227,7 +227,7 @@ async def test_origin_of_a_turn_is_noted() -> None:
     assert run_of([fact for _, fact in await store.facts(second.id)]).notes == f"It continues turn {first.id}."
 
 
-def test_the_database_of_another_program_is_no_store(tmp_path: Path) -> None:
+def test_database_of_another_program_is_no_store(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE birds (name TEXT)")
@@ -269,7 +269,7 @@ def test_no_cut_invents_a_call(journal: bytes, data: st.DataObject) -> None:
 
 
 @given(garbage=st.binary(max_size=40), data=st.data())
-def test_a_line_of_garbage_invents_no_call(journal: bytes, garbage: bytes, data: st.DataObject) -> None:
+def test_line_of_garbage_invents_no_call(journal: bytes, garbage: bytes, data: st.DataObject) -> None:
     """Garbage that looks like the beginning of a database is refused as a whole."""
     lines = journal.split(b"\n")
     lines[data.draw(st.integers(0, len(lines) - 1))] = garbage.replace(b"\n", b" ")

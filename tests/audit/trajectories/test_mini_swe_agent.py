@@ -135,7 +135,7 @@ def test_tokens_times_and_costs_come_from_replies_and_run() -> None:
     assert run.final_metrics.total_cost_usd == 1.0
 
 
-def test_a_file_of_the_first_releases_names_no_version() -> None:
+def test_file_of_the_first_releases_has_no_version() -> None:
     info = {"exit_status": "Submitted", "submission": "diff", "model_stats": {"instance_cost": 1.0, "api_calls": 4}}
     assert recognized(dumps({"info": info, "messages": TEXT["messages"]})) == FORMAT
     assert recognized(dumps({"info": {"exit_status": "Submitted"}, "messages": TEXT["messages"]})) == "openai-chat"
@@ -193,7 +193,7 @@ def test_message_of_a_person_opens_a_turn() -> None:
     assert [step.source for step in run.steps].count("user") == 2
 
 
-def test_a_recording_without_messages_has_a_run_without_steps_of_the_agent() -> None:
+def test_recording_without_messages_has_no_agent_steps() -> None:
     assert not calls(read(b'{"info": {"mini_version": "1"}}', FORMAT))
     with pytest.raises(UnreadableRecordingError):
         read(b"nothing", FORMAT)

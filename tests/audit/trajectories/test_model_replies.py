@@ -37,7 +37,7 @@ def assert_same_reply(run: Trajectory, reply: ModelResponse) -> None:
 
 
 @pytest.mark.parametrize("provider", STREAMS)
-def test_chat_stream_reads_as_the_client_reads_it(provider: str) -> None:
+def test_chat_stream_reads_as_in_the_client(provider: str) -> None:
     data, reply = STREAMS[provider]
     assert recognized(data) == "openai-chat"
     [run] = read(data, "openai-chat")
@@ -60,7 +60,7 @@ def test_chunks_of_an_interrupted_reply_end_where_another_begins() -> None:
     assert [step.message for run in runs for step in run.steps] == ["a", "b"]
 
 
-def test_whole_chat_reply_reads_as_the_client_reads_it() -> None:
+def test_whole_chat_reply_reads_as_in_the_client() -> None:
     """Its calls may be objects, its content may have thinking, and its usage may be in words of another API."""
     message = {
         "role": "assistant",
@@ -145,7 +145,7 @@ MESSAGES: dict[str, list[Event]] = {
 
 
 @pytest.mark.parametrize("case", MESSAGES)
-def test_anthropic_stream_reads_as_the_client_reads_it(case: str) -> None:
+def test_anthropic_stream_reads_as_in_the_client(case: str) -> None:
     data = lines(MESSAGES[case])
     assert recognized(data) == "anthropic-messages"
     [run] = read(data, "anthropic-messages")
@@ -162,7 +162,7 @@ HOSTED: list[Event] = [
 ]
 
 
-def test_streamed_call_of_the_server_is_a_call_with_its_result() -> None:
+def test_streamed_server_call_is_a_call_with_a_result() -> None:
     [run] = read(lines(HOSTED), "anthropic-messages")
     assert calls([run]) == {("web_search", '{"query": "a"}'): 1, ("look", '{"n": 1}'): 1}
     assert results([run]) == 1

@@ -77,7 +77,7 @@ def lines(values: list[Any]) -> bytes:
     ],
     ids=["list", "object", "records", "conversation a line", "message a line", "indented"],
 )
-def test_a_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
+def test_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert recognized(data) == FORMAT
     [run] = read(data, FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", "agent", "agent"]
@@ -88,7 +88,7 @@ def test_a_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert run.steps[1].message == "To Vienna, bitte schön 🚂"
 
 
-def test_the_rewards_of_tau_bench_are_labels_of_success() -> None:
+def test_tau_bench_rewards_are_success_labels() -> None:
     assert recognized(dumps(TAU)) == FORMAT
     first, second = read(dumps(TAU), FORMAT)
     assert (first.run_notes.run, first.run_notes.success, first.run_notes.ending) == ("4.0", True, None)
@@ -227,7 +227,7 @@ def test_anthropic_messages_are_left_to_the_anthropic_reader() -> None:
     assert recognized(dumps([{"role": "assistant", "content": [block]}])) == "anthropic-messages"
 
 
-def test_a_recording_without_a_message_is_unreadable() -> None:
+def test_recording_without_a_message_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(b'{"messages": []}', FORMAT)
 
@@ -298,10 +298,10 @@ def test_values_of_wrong_types_are_left_out(document: Any) -> None:  # noqa: ANN
 
 
 @pytest.mark.parametrize("at", range(len(MESSAGES)))
-def test_a_line_of_garbage_is_left_out(at: int) -> None:
+def test_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, MESSAGES)), at, FORMAT)
 
 
 @pytest.mark.parametrize("at", range(len(CHUNKS)))
-def test_a_chunk_of_garbage_is_left_out(at: int) -> None:
+def test_chunk_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, CHUNKS)), at, FORMAT)

@@ -116,7 +116,7 @@ CHAINED = [
     ],
     ids=["items", "item per line", "request", "input and output", "list", "pair a line", "chain", "chain in lines"],
 )
-def test_a_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
+def test_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert recognized(data) == FORMAT
     [run] = read(data, FORMAT)
     assert [step.source for step in run.steps if step.source != "system"] == ["user", "agent", "agent"]
@@ -219,7 +219,7 @@ def test_call_with_an_unreadable_name_is_not_invented() -> None:
     assert not calls([run])
 
 
-def test_a_recording_without_an_item_is_unreadable() -> None:
+def test_recording_without_an_item_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(b"[]", FORMAT)
 
@@ -250,5 +250,5 @@ def test_values_of_wrong_types_are_left_out(document: Any) -> None:  # noqa: ANN
 
 
 @pytest.mark.parametrize("at", range(len(ITEMS)))
-def test_a_line_of_garbage_is_left_out(at: int) -> None:
+def test_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, ITEMS)), at, FORMAT)

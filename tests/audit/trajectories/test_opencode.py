@@ -76,7 +76,7 @@ def statuses(run: Trajectory) -> list[ResultStatus | None]:
     [dumps(SESSION), dumps(SESSION["messages"]), lines(SESSION["messages"]), lines(EVENTS)],
     ids=["export", "messages", "message a line", "events"],
 )
-def test_a_session_has_replies_calls_and_results(data: bytes) -> None:
+def test_session_has_replies_calls_and_results(data: bytes) -> None:
     assert recognized(data) == FORMAT
     [run] = read(data, FORMAT)
     assert [step.source for step in run.steps] == ["user", "agent", "agent"]
@@ -117,14 +117,14 @@ def test_errors_and_retries_are_errors_of_the_system() -> None:
     assert run.run_notes.ending == "MessageAbortedError"
 
 
-def test_an_aborted_call_is_canceled() -> None:
+def test_aborted_call_is_canceled() -> None:
     part = tool("a", "bash", {}, status="error", error="Tool execution aborted")
     [run] = read(dumps([{"info": ASSISTANT, "parts": [part]}]), FORMAT)
     assert statuses(run) == ["canceled"]
     assert results([run]) == 1
 
 
-def test_a_recording_without_messages_is_unreadable() -> None:
+def test_recording_without_messages_is_unreadable() -> None:
     with pytest.raises(UnreadableRecordingError):
         read(b"[]", FORMAT)
 

@@ -53,7 +53,7 @@ def ours(paths: list[Path]) -> dict[str, int]:
 
 
 @pytest.mark.skipif(not PYTHON.exists(), reason="make validators makes the environment of the other program")
-def test_agentpile_counts_the_same_in_sessions_of_claude_code(tmp_path: Path) -> None:
+def test_agentpile_counts_equal_ours_for_claude_code_sessions(tmp_path: Path) -> None:
     own = tmp_path / "s-1.jsonl"
     own.write_bytes(SAMPLE)
     paths = [own, *sorted(Path(RUNS).glob("claude-extra/**/*.jsonl") if RUNS else ())]

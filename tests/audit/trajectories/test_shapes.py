@@ -24,7 +24,7 @@ class Outer(Struct):
 SHAPE = Shape(Outer)
 
 
-def test_a_field_of_the_wrong_type_is_left_out() -> None:
+def test_field_of_the_wrong_type_is_left_out() -> None:
     data = b'{"name": 7, "share": "x", "done": 1, "parts": [{"n": 1}, 5, null, "a"], "any": [1],'
     data += b' "named": {"a": 1, "b": {}}}'
     assert SHAPE.decode(data) == Outer(name="7", parts=[Inner(1), "5", "a"], any=[1], named={"b": Inner()})

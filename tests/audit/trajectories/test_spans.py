@@ -247,7 +247,7 @@ def status_notes(run: Trajectory) -> list[ResultNotes]:
     return [result.extra.turnwright for result in found if result.extra and result.extra.turnwright]
 
 
-def test_a_failed_tool_is_an_error() -> None:
+def test_failed_tool_is_an_error() -> None:
     run = one_run(
         span(1, None, chat([call("c1", "look_up")])),
         span(2, None, {"gen_ai.tool.name": "look_up"}, status={"status_code": "ERROR", "description": "no such"}),
@@ -291,7 +291,7 @@ def test_failed_request_is_an_error_step_and_opens_no_turn() -> None:
     assert first.extra.turnwright.error
 
 
-def test_a_user_message_after_a_reply_opens_a_turn() -> None:
+def test_user_message_after_a_reply_opens_a_turn() -> None:
     answer: JsonValue = {"role": "assistant", "parts": [text("Done.")]}
     thanks: JsonValue = {"role": "user", "parts": [text("Thanks.")]}
     later = [*ASKED, answer, thanks]
@@ -299,7 +299,7 @@ def test_a_user_message_after_a_reply_opens_a_turn() -> None:
     assert [step.message for step in run.steps if step.source == "user"] == ["Pay the invoice.", "Thanks."]
 
 
-def test_an_agent_in_a_tool_is_a_sub_agent() -> None:
+def test_agent_in_a_tool_is_a_sub_agent() -> None:
     inner: list[JsonValue] = [{"role": "user", "parts": [text("Find it.")]}]
     run = one_run(
         span(1, None, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "boss"}),
@@ -512,7 +512,7 @@ def test_invalid_number_counts_nothing(number: JsonValue) -> None:
     assert [step.metrics and step.metrics.prompt_tokens for step in replies(run)] == [None]
 
 
-def test_counts_of_recorded_runs() -> None:
+def test_recorded_spans_have_the_expected_counts() -> None:
     """16 runs, 36 model calls, 22 tool spans; 13 of them are the only record of their call."""
     folder = os.environ.get("TURNWRIGHT_RUNS")
     if not folder:

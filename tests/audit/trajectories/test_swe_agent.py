@@ -96,7 +96,7 @@ def test_failed_request_or_limit_is_no_reply() -> None:
     assert run.run_notes.ending == "exit_cost"
 
 
-def test_a_history_alone_has_calls_of_tools_and_commands() -> None:
+def test_history_alone_has_calls_of_tools_and_commands() -> None:
     assert recognized(dumps(HISTORY)) == FORMAT
     [run] = read(dumps(HISTORY), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", "agent", "agent"]

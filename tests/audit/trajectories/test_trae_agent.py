@@ -93,7 +93,7 @@ def test_replies_have_calls_results_and_tokens() -> None:
     assert run.run_notes.terminal_tools == ["task_done"]
 
 
-def test_tokens_of_the_cache_are_part_of_the_input_with_other_providers() -> None:
+def test_cache_tokens_count_as_input_with_other_providers() -> None:
     [run] = read(dumps(DOCUMENT).replace(b'"anthropic"', b'"openai"'), FORMAT)
     assert run.steps[2].metrics is not None
     assert run.steps[2].metrics.prompt_tokens == 10

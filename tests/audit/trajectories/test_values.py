@@ -25,7 +25,7 @@ def test_each_line_is_a_value_and_corrupt_lines_are_counted() -> None:
     assert read(b'{"a": 1}\n{"b\n\n[2]\n') == ([{"a": 1}, [2]], False, 1)
 
 
-def test_a_corrupt_first_line_does_not_make_lines_a_document() -> None:
+def test_corrupt_first_line_does_not_make_the_lines_a_document() -> None:
     assert read(b'{"a": tru\n{"b": 2}\n{"c": 3}\n') == ([{"b": 2}, {"c": 3}], False, 1)
 
 

@@ -76,7 +76,7 @@ def test_request_with_an_unpaired_call_is_detected(sound: Observation) -> None:
     assert found(with_lines(sound, [*sound.lines, WitnessLine(7, ("asked", "unpaired"))])) == [UNPAIRED]
 
 
-def test_a_recovery_lasts_from_the_death_to_the_next_fact_of_another(sound: Observation) -> None:
+def test_recovery_lasts_from_the_death_to_the_next_fact(sound: Observation) -> None:
     """Two workers held the turn: the first from second 101 on, and the second wrote fact 6, at second 106."""
     (turn,) = sound.submitted
     lines = [

@@ -71,7 +71,7 @@ def test_temporal_bounds_nothing_if_unused() -> None:
     assert capacity(Fleet(50), WORK, costs).bounds["Temporal"] == float("inf")
 
 
-def test_a_cost_is_a_line_through_turns_of_few_steps_and_of_many() -> None:
+def test_cost_is_a_line_through_short_and_long_turns() -> None:
     line = Cost.through((1, 3.0), (9, 19.0))
     assert line == Cost(turn=1.0, step=2.0)
     assert line.of(4) == 9.0

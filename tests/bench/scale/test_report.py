@@ -39,6 +39,6 @@ def test_recoveries_of_the_last_run_took_two_patiences_at_most() -> None:
     assert REPORT.recovery.p90 < 20
 
 
-def test_a_page_without_marks_is_refused() -> None:
+def test_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="<!-- measured -->"):
         put_into("# A page", REPORT)

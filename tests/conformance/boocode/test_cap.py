@@ -69,7 +69,7 @@ async def test_step_is_a_reply_with_all_requested_calls(play: "Play") -> None:
     assert (turn.ended[0], turn.result.steps, turn.result.tool_calls, len(turn.sent)) == ("finished", 3, 8, 3)
 
 
-async def test_the_calls_of_the_last_step_still_run(play: "Play") -> None:
+async def test_calls_of_the_last_step_still_run(play: "Play") -> None:
     turn = await play(play.endless(3), agent=Agent(name="Tidier", steps=1))
     assert (turn.ended, play.done) == (("cap_hit", "step_cap"), ["note 3", "note 4", "note 5"])
 

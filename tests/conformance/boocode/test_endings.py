@@ -95,7 +95,7 @@ async def test_identical_calls_in_a_round_are_a_single_round(play: "Play") -> No
     assert (turn.ended, turn.result.tool_calls) == (("doom_loop", "doom_loop"), 9)
 
 
-async def test_the_tool_budget_ends_the_loop(play: "Play") -> None:
+async def test_tool_budget_ends_the_loop(play: "Play") -> None:
     turn = await play(play.endless(10))
     ends(turn, "cap_hit", "budget")
     assert turn.sentinels == [("cap_hit", "budget", "Stopped at the tool-call limit (50 of 50 calls)")]
@@ -103,7 +103,7 @@ async def test_the_tool_budget_ends_the_loop(play: "Play") -> None:
     assert shape(turn)[-1] == ["text", "sentinel"]
 
 
-async def test_an_abort_ends_the_loop(play: "Play") -> None:
+async def test_abort_ends_the_loop(play: "Play") -> None:
     """Finished calls keep their results, and the open call has a result too."""
     turn = await play(asks_for(("note", {"n": 1}), ("hang", {})))
     ends(turn, "aborted", "aborted")
@@ -121,7 +121,7 @@ async def test_abort_ends_a_paused_turn(play: "Play") -> None:
     assert shape(turn) == [["step_start", "tool_call", "step_finish"], ["sentinel"]]
 
 
-async def test_a_stream_error_ends_the_loop(play: "Play") -> None:
+async def test_stream_error_ends_the_loop(play: "Play") -> None:
     """The steps before the failure stay."""
     turn = await play(NOTE, ModelError("the key is not valid", cause=Cause.AUTHENTICATION))
     ends(turn, "failed", "model_error")
@@ -131,7 +131,7 @@ async def test_a_stream_error_ends_the_loop(play: "Play") -> None:
     assert (turn.result.steps, turn.result.tool_calls) == (2, 1)
 
 
-async def test_a_question_to_the_user_pauses_the_loop(play: "Play") -> None:
+async def test_question_to_the_user_pauses_the_loop(play: "Play") -> None:
     """It rests without a sentinel, and continues in the same step with the answer."""
     turn = await play(ASK, "Spaces, then.")
     assert (turn.result.paused, turn.result.outcome, turn.sentinels) == (True, None, [])
@@ -151,7 +151,7 @@ async def test_a_question_to_the_user_pauses_the_loop(play: "Play") -> None:
     assert (turn.result.text, turn.result.steps) == ("Spaces, then.", 2)
 
 
-async def test_a_read_grant_pauses_the_loop(play: "Play", tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_read_grant_pauses_the_loop(play: "Play", tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside") / "notes.txt"
     outside.write_text("Spaces!")
     ask = asks_for(("request_read_access", {"path": str(outside), "reason": "the style"}))
@@ -175,7 +175,7 @@ async def test_successful_synthesis_ends_the_loop(play: "Play") -> None:
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3])
-async def test_a_pause_on_the_last_step_is_a_pause(play: "Play", cap: int) -> None:
+async def test_pause_on_the_last_step_pauses_the_turn(play: "Play", cap: int) -> None:
     """One sentinel, and only after the answer: the cap is looked at when the step is over."""
     before = [asks_for(("note", {"n": n})) for n in range(cap - 1)]
     turn = await play(*before, ASK, "Enough.", agent=Agent(name="Tidier", steps=cap))
@@ -185,7 +185,7 @@ async def test_a_pause_on_the_last_step_is_a_pause(play: "Play", cap: int) -> No
     assert turn.sentinels == [("cap_hit", "step_cap", f"Stopped at the step limit ({cap} of {cap})")]
 
 
-async def test_a_synthesis_on_the_last_step_is_a_synthesis(play: "Play") -> None:
+async def test_synthesis_on_the_last_step_ends_the_turn(play: "Play") -> None:
     turn = await play(NOTE, agent=Agent(name="Tidier", steps=1), synthesize=joined)
     ends(turn, "synthesis_done", "synthesized")
     assert (turn.sentinels, turn.said("stopping"), turn.result.also_reached) == ([], [], ())

@@ -106,7 +106,7 @@ async def test_max_tokens_is_unset_without_a_token_budget(play: "Play") -> None:
     assert [request.max_tokens for request in turn.sent] == [None] * 3
 
 
-async def test_a_text_only_call_is_clamped_too(play: "Play") -> None:
+async def test_text_only_call_is_clamped_too(play: "Play") -> None:
     turn = await play("Tidy.", agent=Agent(name="T", steps=0, budget=Limits(tokens=100)))
     assert [request.max_tokens for request in turn.sent] == [100]
 
@@ -118,7 +118,7 @@ async def test_conclusion_may_overshoot_tokens_and_cost_with_a_notice(play: "Pla
     assert (turn.ended, turn.result.usage.tokens) == (("cap_hit", "tokens"), 220)
 
 
-async def test_a_cost_budget_without_a_price_is_an_error_of_configuration(play: "Play") -> None:
+async def test_cost_budget_without_a_price_is_an_error_of_configuration(play: "Play") -> None:
     with pytest.raises(ConfigError, match="cost: a cost budget needs the price of model 'scripted'"):
         await play("Tidy.", agent=Agent(name="T", budget=Limits(cost=0.5)))
 

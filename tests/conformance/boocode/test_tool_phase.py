@@ -54,7 +54,7 @@ async def test_continue_names_the_calls_and_the_message_of_the_next_step(play: "
     assert message_of(turn, following) == ["step_start", "text", "step_finish"]
 
 
-async def test_at_the_cap_the_next_message_is_the_conclusion(play: "Play") -> None:
+async def test_next_message_at_the_cap_is_the_conclusion(play: "Play") -> None:
     turn = await play(TWO, "Enough.", agent=Agent(name="Tidier", steps=1))
     ((_, told),) = phases(turn)
     assert isinstance(told, dict)

@@ -72,7 +72,7 @@ def test_invalid_number_of_steps_is_a_mistake(steps: object) -> None:
         Limits.preset("glm-cli", steps=steps)
 
 
-async def test_the_last_call_disables_the_tools_and_asks_for_a_summary(play: "Play") -> None:
+async def test_last_call_disables_the_tools_and_asks_for_a_summary(play: "Play") -> None:
     """The definitions stay, and the request is the user's: GLM-CLI's own emptied list is refused by some providers."""
     ran = await play(play.endless(last="a.py is tidy, b.py is not."), steps=3)
     last = ran.sent[-1]
@@ -105,7 +105,7 @@ async def test_missing_summary_is_replaced_by_a_fixed_summary(
     assert "Tools used: note (2)" in ran.turn.text
 
 
-async def test_the_prompt_can_be_replaced(play: "Play") -> None:
+async def test_prompt_can_be_replaced(play: "Play") -> None:
     agent = Agent(name="glm", conclude_prompt="Stop: {limit}. Say what you did.")
     ran = await play(play.endless(), agent, steps=2)
     assert ran.sent[-1].messages[-1].text == "Stop: Stopped at the step limit (2 of 2). Say what you did."
@@ -130,6 +130,6 @@ async def test_step_limit_precedes_the_doom_loop_in_the_last_round(play: "Play",
     assert ran.ended[1] == ended
 
 
-async def test_the_doom_loop_can_be_off_and_the_limit_holds(play: "Play") -> None:
+async def test_step_limit_holds_with_doom_detection_off(play: "Play") -> None:
     ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * 24, "Half is done."), doom_threshold=None)
     assert (ran.ended, len(ran.sent)) == (("cap_hit", "step_cap"), 25)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_from_step_20_of_25_on_each_step_says_how_many_remain(play: "Play") -> None:
+async def test_steps_from_20_of_25_name_the_remaining_steps(play: "Play") -> None:
     """While `step < max`: the 25th is the summary, and nobody reads that 0 steps remain."""
     ran = await play(play.endless())
     assert [notice_text(notice, ran.engine.setup.limits) for notice in await ran.notices()] == [

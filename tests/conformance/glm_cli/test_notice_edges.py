@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
         (201, "Step 160/200 - 40 steps remaining"),
     ],
 )
-async def test_the_notice_counts_the_cap(play: "Play", steps: int, said: str | None) -> None:
+async def test_notice_counts_the_cap(play: "Play", steps: int, said: str | None) -> None:
     """Of 4 steps the fourth is the summary, so that no step with tools is at 80 %."""
     ran = await play(play.endless(), steps=steps, tool_calls=None)
     notices = await ran.notices()

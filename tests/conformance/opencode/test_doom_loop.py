@@ -47,7 +47,7 @@ async def test_rounds_of_the_whole_turn_are_compared(play: "Play") -> None:
     assert ran.turn.paused
 
 
-async def test_other_arguments_or_another_tool_in_between_are_no_loop(play: "Play") -> None:
+async def test_loop_is_broken_by_other_arguments_or_another_tool(play: "Play") -> None:
     ran = await play(ScriptedModel(SAME, SAME, OTHER, SAME, SAME, asks_for(("note", {"n": 2})), "Done."))
     assert ran.ended == ("finished", "answered")
 

@@ -99,7 +99,7 @@ async def test_max_steps_instruction_is_sent_once_and_not_stored(play: "Play") -
     assert not any("Step limit" in m.text for request in ran.sent[:-1] for m in request.messages)
 
 
-async def test_the_instruction_can_be_replaced_per_agent(play: "Play") -> None:
+async def test_instruction_can_be_replaced_per_agent(play: "Play") -> None:
     """opencode's is fixed, and a parent that expects data gets prose from its sub-agent."""
     agent = Agent(name="build", steps=2, conclude_prompt="{limit}. Answer in JSON.")
     ran = await play(play.endless(), agent)
