@@ -242,7 +242,7 @@ def test_function_as_a_tool_name_is_refused_with_advice() -> None:
 
 
 @pytest.mark.parametrize(("values", "message"), WRONG)
-def test_a_wrong_value_names_the_agent_the_field_and_the_value(values: dict[str, object], message: str) -> None:
+def test_wrong_value_names_the_agent_the_field_and_the_value(values: dict[str, object], message: str) -> None:
     text = problem({"name": "Refactorer", **values})
     assert f"agent 'Refactorer': {message}" in text
     assert next(iter(values)) in text
@@ -264,7 +264,7 @@ def test_invalid_name_is_refused(name: object, message: str) -> None:
     assert message in problem({"name": name})
 
 
-def test_an_agent_without_a_name_is_refused() -> None:
+def test_agent_without_a_name_is_refused() -> None:
     assert "name\n  is missing" in problem({"steps": 5})
 
 
@@ -274,7 +274,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         assert f"\n{field}\n" in text
 
 
-def test_an_agent_cannot_be_changed() -> None:
+def test_agent_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Agent(name="Explorer").steps = 5  # type: ignore[misc]
 

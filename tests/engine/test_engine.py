@@ -73,7 +73,7 @@ async def test_immediate_answer_takes_a_single_step() -> None:
 
 
 @pytest.mark.parametrize("concluding", [False, True])
-async def test_a_reply_with_more_calls_than_a_journal_keeps_is_a_failed_attempt(concluding: bool) -> None:
+async def test_reply_with_more_calls_than_a_journal_holds_is_a_failed_attempt(concluding: bool) -> None:
     """For any model. Its usage is counted; 512 calls are accepted, and as many run as the limits allow."""
     many, too_many = asks_for(*notes("a") * 512), asks_for(*notes("a") * 513)
     model = ScriptedModel(many, too_many)
@@ -84,7 +84,7 @@ async def test_a_reply_with_more_calls_than_a_journal_keeps_is_a_failed_attempt(
     assert (len(results(turn)), turn.tool_calls, turn.usage) == (512, 32, ONE + ONE)
 
 
-async def test_the_first_request_holds_instructions_prompt_and_tools() -> None:
+async def test_first_request_holds_instructions_prompt_and_tools() -> None:
     model = ScriptedModel("Hello.")
     await Engine(model=model, tools=[note]).run(AGENT, "Tidy utils.py")
     (request,) = model.requests
@@ -116,7 +116,7 @@ async def test_agent_sees_only_the_named_tools() -> None:
     assert results(turn) == [(CallStatus.ERROR, "there is no tool 'other'; the tools are: note")]
 
 
-async def test_the_path_goes_through_check_and_continue() -> None:
+async def test_path_passes_through_check_and_continue() -> None:
     turn = await Engine(model=ScriptedModel(asks_for(*notes("a")), "Done."), tools=[note]).run(AGENT, "hi")
     assert turn.path == (
         State.CHECK,
@@ -233,7 +233,7 @@ async def test_calls_with_equal_provider_ids_are_distinct() -> None:
     assert "call_0" not in ids
 
 
-async def test_a_result_is_cut_at_64_kib_with_a_notice() -> None:
+async def test_result_is_cut_at_64_kib_with_a_notice() -> None:
     @tool
     async def read() -> str:
         return "é" * 40_000
@@ -256,7 +256,7 @@ async def test_tool_error_is_cut_at_the_result_limit() -> None:
     assert len(text.encode()) <= 64 * 1024 + 200
 
 
-async def test_a_bug_in_a_tool_class_fails_the_turn_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_in_a_tool_class_fails_the_turn_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """An embedder's code outside a call's own errors ends the turn as engine_error; its traceback is in the log."""
 
     class Broken(Tool):
@@ -311,7 +311,7 @@ async def test_invented_tool_name_is_quoted_in_part() -> None:
     assert results(turn) == [(CallStatus.ERROR, f"there is no tool '{'x' * 99}…'; the tools are: note")]
 
 
-async def test_an_agent_with_an_unknown_tool_does_not_start() -> None:
+async def test_agent_with_an_unknown_tool_does_not_start() -> None:
     engine = Engine(model=ScriptedModel("hi"), tools=[note])
     more = r"--tools or Engine\(tools=...\) offers more$"
     for name, hint in (("nota", rf"did you mean 'note'\? {more}"), ("pay", more)):
@@ -325,7 +325,7 @@ def test_duplicate_tool_names_are_refused() -> None:
         Engine(model=ScriptedModel(), tools=[note, note])
 
 
-async def test_a_cost_budget_needs_a_price() -> None:
+async def test_cost_budget_needs_a_price() -> None:
     engine = Engine(model=ScriptedModel("hi", name="dear"), limits=Limits(cost=1.0))
     with pytest.raises(ConfigError, match="the price of model 'dear'"):
         await engine.run(AGENT, "hi")
@@ -370,13 +370,13 @@ async def test_agent_may_name_a_model() -> None:
     assert [row.model for row in await engine.store.turns()] == ["small", "large"]
 
 
-async def test_the_ceiling_of_the_engine_binds_every_agent() -> None:
+async def test_ceiling_of_the_engine_applies_to_every_agent() -> None:
     engine = Engine(model=ScriptedModel(asks_for(*notes("a")), repeat=True), tools=[note], limits=Limits(ceiling=2))
     turn = await engine.run(Agent(name="Tidier", steps=100), "hi")
     assert (turn.reason, turn.steps) == (EndReason.STEP_CAP, 2)
 
 
-async def test_a_turn_can_be_looked_up() -> None:
+async def test_turn_can_be_looked_up() -> None:
     engine = Engine(model=ScriptedModel("Done."))
     turn = await engine.run(AGENT, "hi", metadata={"ticket": 7})
     assert await engine.get(turn.id) == turn
@@ -406,7 +406,7 @@ async def test_aborted_queued_turn_has_ended() -> None:
 
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite:///{folder}/turns.db"])
-async def test_an_unknown_turn_has_no_events(store: str, tmp_path: Path) -> None:
+async def test_unknown_turn_has_no_events(store: str, tmp_path: Path) -> None:
     """The call raises that, even with `wait`."""
     async with Engine(model=ScriptedModel(), store=store.format(folder=tmp_path)) as engine:
         for wait in (False, True):

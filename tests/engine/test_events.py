@@ -164,7 +164,7 @@ async def test_call_events_carry_the_tool_name() -> None:
         assert [one for event in heard if (one := told(event))] == [(kind, name, name) for kind, name in wanted]
 
 
-def test_pieces_and_restarts_have_lines_too() -> None:
+def test_pieces_and_restarts_are_written_as_lines() -> None:
     assert TextDeltaEvent("t1", 2, 0, "a").to_json() == {
         "type": "text_delta",
         "turn": "t1",

@@ -59,7 +59,7 @@ def asks(arguments: JsonValue, **other: JsonValue) -> Chat:
         ({"role": "tool", "content": None}, Message.result("", "", "")),
     ],
 )
-def test_a_message_of_the_chat_format_is_read(chat: Chat, message: Message) -> None:
+def test_message_of_the_chat_format_is_read(chat: Chat, message: Message) -> None:
     assert Message.from_chat(chat) == message
 
 
@@ -257,7 +257,7 @@ def test_invalid_message_json_is_refused_by_field(fields: Chat, why: str) -> Non
     assert str(error.value).startswith(why)
 
 
-def test_a_pydantic_model_may_hold_messages() -> None:
+def test_pydantic_model_may_hold_messages() -> None:
     """As an embedder's own models do, which go over its own wires."""
     holder = TypeAdapter(dict[str, Message])
     message = Message.of_json(WHOLE)

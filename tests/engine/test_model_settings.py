@@ -32,7 +32,7 @@ def test_settings_survive_the_journal(settings: ModelSettings) -> None:
 
 
 @given(SETTINGS, SETTINGS)
-def test_each_given_field_of_the_later_layer_counts(base: ModelSettings, over: ModelSettings) -> None:
+def test_each_set_field_of_the_later_layer_wins(base: ModelSettings, over: ModelSettings) -> None:
     merged = over.over(base)
     assert merged.extra_body == {**base.extra_body, **over.extra_body}
     for name, value in merged:
@@ -70,7 +70,7 @@ def test_equal_settings_have_equal_hashes(settings: ModelSettings) -> None:
         {"tempratur": 1},
     ],
 )
-def test_a_value_out_of_range_is_refused(given: dict[str, object]) -> None:
+def test_value_out_of_range_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ModelSettings.model_validate(given)
 

@@ -69,7 +69,7 @@ DECIDED: Mapping[str, type[f.Fact | TurnEvent]] = {
 
 
 @pytest.mark.parametrize("kind", DECIDED)
-def test_every_field_of_every_fact_and_event_is_decided(kind: str) -> None:
+def test_every_field_of_facts_and_events_is_classified(kind: str) -> None:
     one = DECIDED[kind]
     assert names_of(one) <= set(one.public_fields) | one.private_fields | EVERYWHERE
     assert not set(one.public_fields) & one.private_fields
@@ -92,7 +92,7 @@ def kinds_of(base: type[TurnEvent]) -> set[type[TurnEvent]]:
         ("paused.interrupt", f.InterruptRecord, set[str]()),
     ],
 )
-def test_every_field_in_a_field_is_decided(place: str, kind: type, private: set[str]) -> None:
+def test_every_nested_field_is_classified(place: str, kind: type, private: set[str]) -> None:
     line, name = place.split(".")
     rule = f.KINDS[line].public_fields[name]
     assert rule is not None

@@ -49,7 +49,7 @@ async def test_new_messages_exclude_instructions_and_history() -> None:
     ]
 
 
-async def test_a_chat_form_has_calls_results_and_files_and_no_reasoning() -> None:
+async def test_chat_form_has_calls_results_and_files_without_reasoning() -> None:
     reply = asks_for(("look", {"name": "a"}), ("look", {"name": "b"}), text="Let me see.")
     thinking = ModelResponse(text=reply.text, reasoning="Hm.", calls=reply.calls, finish=reply.finish)
     result = await turn(thinking, "Done.")
@@ -68,7 +68,7 @@ async def test_a_chat_form_has_calls_results_and_files_and_no_reasoning() -> Non
     assert last == {"role": "assistant", "content": "Done."}
 
 
-async def test_an_open_call_gets_a_result_in_both_forms() -> None:
+async def test_open_call_gets_a_result_in_both_forms() -> None:
     """`messages` stays the record: it has the call alone."""
     result = await turn(asks_for(("erase", {})))
     assert roles(result.messages) == ["user", "assistant"]
@@ -89,7 +89,7 @@ async def test_both_forms_are_a_history_for_another_turn() -> None:
     assert [one for one in sent[1] if not one[1].startswith("From the result")] == sent[0]
 
 
-async def test_another_form_is_refused() -> None:
+async def test_unknown_form_is_refused() -> None:
     result = await turn("Done.")
     with pytest.raises(ConfigError, match="must be \"chat\", or left out, not 'openai'"):
         result.new_messages("openai")  # type: ignore[call-overload]

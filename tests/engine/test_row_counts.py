@@ -71,7 +71,7 @@ def test_untaken_rows_are_named_with_numbers() -> None:
     assert counts.covered == len(ROWS) - 2
 
 
-def test_another_number_of_counts_is_refused() -> None:
+def test_wrong_number_of_counts_is_refused() -> None:
     with pytest.raises(ValueError, match=f"1 counts for the {len(ROWS)} rows"):
         RowCounts((1,))
 
@@ -96,20 +96,20 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         RowCounts.read(_file(tmp_path / "rows.json", schema="turnwright/rows/2"))
 
 
-def test_a_file_of_another_chart_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_chart_is_refused(tmp_path: Path) -> None:
     path = _file(tmp_path / "rows.json", chart=VERSION + 1)
     with pytest.raises(ConfigError, match=f"written under chart {VERSION + 1}, and this release has chart {VERSION}"):
         RowCounts.read(path)
 
 
-def test_a_file_with_another_row_is_refused_with_both_rows(tmp_path: Path) -> None:
+def test_file_with_another_row_is_refused_with_both_rows(tmp_path: Path) -> None:
     path = _file(tmp_path / "rows.json", rows=_rows(row="CHECK --proceed--> FAILED"))
     with pytest.raises(ConfigError) as caught:
         RowCounts.read(path)
     assert f"row 3 is CHECK --proceed--> FAILED, where the chart has 3: {ROWS[2].name}" in str(caught.value)
 
 
-def test_a_file_with_fewer_rows_is_refused(tmp_path: Path) -> None:
+def test_file_with_fewer_rows_is_refused(tmp_path: Path) -> None:
     path = _file(tmp_path / "rows.json", rows=_rows()[:-1])
     with pytest.raises(ConfigError, match=f"has {len(ROWS) - 1} rows, and the chart has {len(ROWS)}"):
         RowCounts.read(path)

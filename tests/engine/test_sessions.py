@@ -95,7 +95,7 @@ async def test_request_messages_equal_the_session_messages() -> None:
         assert said([*model.requests[1].messages]) == [*said(messages), ("user", "two")]
 
 
-async def test_an_unknown_session_is_reported() -> None:
+async def test_unknown_session_is_reported() -> None:
     async with Engine(model=ScriptedModel("Hi.")) as engine:
         for call in (engine.messages("s"), engine.set_title("s", "Title"), engine.delete_session("s")):
             with pytest.raises(SessionNotFoundError, match=r"no session 's' in this store: `Engine.sessions\(\)`"):
@@ -105,7 +105,7 @@ async def test_an_unknown_session_is_reported() -> None:
             await engine.set_title("s", " ")
 
 
-async def test_a_damaged_turn_is_named(tmp_path: Path) -> None:
+async def test_damaged_turn_is_named(tmp_path: Path) -> None:
     """Its messages are not left out in silence."""
     store = SqliteStore(tmp_path / "turns.db")
     async with Engine(model=ScriptedModel("Hi."), store=store) as engine:
@@ -131,7 +131,7 @@ async def test_session_is_deleted_with_sub_agent_turns(durable: bool, tmp_path: 
         assert [one.title for one in await engine.sessions()] == ["anew", "other"]
 
 
-async def test_a_session_is_not_deleted_while_a_turn_runs() -> None:
+async def test_session_is_not_deleted_while_a_turn_runs() -> None:
     asked, may = anyio.Event(), anyio.Event()
 
     async def wait(_: ModelRequest) -> str:

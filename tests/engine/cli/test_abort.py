@@ -217,7 +217,7 @@ def test_ctrl_c_aborts_a_resumed_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     assert done.last["text"] == "Once more"
 
 
-def test_a_running_turn_is_aborted_from_another_process(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_running_turn_is_aborted_from_another_process(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = start(cli)
     turn = child.until("text_delta")["turn"]

@@ -26,7 +26,7 @@ def row(agent: Agent) -> str:
     return " ".join(plain([agent]).splitlines()[1].split())
 
 
-def test_the_example_is_listed_in_aligned_columns() -> None:
+def test_example_is_listed_in_aligned_columns() -> None:
     result = run(str(EXAMPLE))
     assert (result.exit_code, result.stderr) == (0, "")
     head, *rows = result.stdout.splitlines()
@@ -92,7 +92,7 @@ def test_table_on_a_terminal_fits_the_width_and_has_no_markup() -> None:
     assert out.getvalue().count("word") == 40
 
 
-def test_only_a_terminal_gets_the_table() -> None:
+def test_table_is_printed_only_on_a_terminal() -> None:
     """Rich takes FORCE_COLOR for a terminal."""
     shown = run(str(EXAMPLE), env={"FORCE_COLOR": "1", "COLUMNS": "100"})
     assert shown.exit_code == 0
@@ -112,7 +112,7 @@ def test_mistakes_go_to_stderr_with_exit_code_2(tmp_path: Path) -> None:
         ]
 
 
-def test_a_missing_file_is_a_usage_error_without_a_traceback(tmp_path: Path) -> None:
+def test_missing_file_is_a_usage_error_without_a_traceback(tmp_path: Path) -> None:
     result = run(str(tmp_path / "none.md"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"{tmp_path / 'none.md'}: there is no such file: name an agent file, or create this one\n"

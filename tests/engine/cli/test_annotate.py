@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli, Endpoint
 
 
-def test_a_turn_is_annotated_and_audited(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_is_annotated_and_audited(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     turn = cli.run("run", "Tidy up", "--json").turn
     none = cli.run("annotate", turn)

@@ -68,7 +68,7 @@ def test_agent_is_shown_with_the_front_matter_settings(cli: "Cli") -> None:
     assert "min(steps, ceiling) = min(300, 50)" in text.out
 
 
-def test_agents_are_looked_for_in_the_configured_files(cli: "Cli") -> None:
+def test_agents_are_read_from_the_configured_files(cli: "Cli") -> None:
     cli.write("turnwright.toml", "agents = ['one.md', 'two.md']")
     for name in ("one", "two"):
         cli.write(f"{name}.md", f"---\nname: {name}\nsteps: 3\n---\nWork.\n")
@@ -87,7 +87,9 @@ def test_agents_are_looked_for_in_the_configured_files(cli: "Cli") -> None:
         ("preset = 'opencode'", ["--agent", "Tester"], "agent 'Tester': steps: must be at least 1 under the preset"),
     ],
 )
-def test_a_mistake_is_a_line_and_exit_code_2(cli: "Cli", text: str, arguments: list[str], said: str) -> None:
+def test_configuration_mistake_is_a_line_and_exit_code_2(
+    cli: "Cli", text: str, arguments: list[str], said: str
+) -> None:
     cli.write("turnwright.toml", text)
     if "Tester" in arguments:
         cli.agent("steps: 0")

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli, Endpoint
 
 
-def test_the_file_gives_steps_model_and_store(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_file_sets_steps_model_and_store(cli: "Cli", endpoint: "Endpoint") -> None:
     """And a subfolder uses the same store; the front matter goes before the file, the flag before both."""
     endpoint.calls(("list_files", {}))
     (cli.folder / ".git").mkdir()
@@ -27,13 +27,13 @@ def test_the_file_gives_steps_model_and_store(cli: "Cli", endpoint: "Endpoint") 
     assert len(cli.run("turns", "--json", folder=cli.folder / "sub").events) == 3
 
 
-def test_explain_reads_the_configuration_too(cli: "Cli") -> None:
+def test_explain_reads_the_configuration(cli: "Cli") -> None:
     cli.write("turnwright.toml", "[limits]\nsteps = 7\n")
     said = cli.run("explain", "--json").last["bounds"][0]
     assert (said["value"], said["set_by"]) == (7, "configuration")
 
 
-def test_a_mistake_in_the_file_stops_every_command(cli: "Cli") -> None:
+def test_mistake_in_the_file_stops_every_command(cli: "Cli") -> None:
     cli.write("turnwright.toml", "stroe = 'memory:'")
     for command in (["run", "go"], ["turns"], ["explain"]):
         done = cli.run(*command)

@@ -105,7 +105,7 @@ def test_every_api_is_decoded_to_the_same_fields() -> None:
         assert list(lines(result)[0]) == ["file", *DECODED]
 
 
-def test_a_response_is_decoded_to_the_same_fields() -> None:
+def test_response_is_decoded_to_the_same_fields() -> None:
     result = run("--api", "openai-responses", "-", stdin=RESPONSE)
     assert result.exit_code == 0
     assert lines(result) == [{"file": "-", **DECODED}]
@@ -128,12 +128,12 @@ def test_each_file_is_a_json_object_on_a_line(whole: Path) -> None:
     assert list(lines(result)[0]) == ["file", *DECODED]
 
 
-def test_a_dash_reads_standard_input() -> None:
+def test_dash_reads_standard_input() -> None:
     result = run("--api", "openai-chat", "-", stdin=WHOLE)
     assert lines(result) == [{"file": "-", **DECODED}]
 
 
-def test_a_broken_stream_is_no_error_of_the_command() -> None:
+def test_broken_stream_is_no_error_of_the_command() -> None:
     result = run("--api", "openai-chat", "-", stdin=b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
     (line,) = lines(result)
     assert result.exit_code == 0

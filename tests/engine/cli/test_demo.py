@@ -27,7 +27,7 @@ def test_four_risky_turns_end_with_clear_messages(cli: "Cli") -> None:
     assert list(cli.folder.iterdir()) == []
 
 
-def test_an_audit_of_recorded_runs_shows_every_kind_of_loop(cli: "Cli") -> None:
+def test_audit_of_recorded_runs_shows_every_kind_of_loop(cli: "Cli") -> None:
     done = cli.run("demo", "audit", "--json")
     assert (done.code, done.err) == (0, "")
     *runs, summary = map(json.loads, done.out.splitlines())
@@ -38,5 +38,5 @@ def test_an_audit_of_recorded_runs_shows_every_kind_of_loop(cli: "Cli") -> None:
     assert effect["succeeded"] == defaults["succeeded"] == 0
 
 
-def test_the_recorded_runs_are_small() -> None:
+def test_recorded_runs_are_small() -> None:
     assert DEMO_RUNS.stat().st_size < 100_000

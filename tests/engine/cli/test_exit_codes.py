@@ -228,7 +228,7 @@ def test_misspelled_command_shows_examples(cli: "Cli", words: tuple[str, ...]) -
     assert "\n\nExamples:\n  turnwright answer 4f2c --approve approval-1\n  turnwright answer 4f2c " in refused.err
 
 
-def test_a_wrong_value_and_a_wrong_command_have_no_examples(cli: "Cli") -> None:
+def test_wrong_value_and_a_wrong_command_have_no_examples(cli: "Cli") -> None:
     assert "Examples:" not in cli.run("turns", "--limit", "x").err
     assert "Examples:" not in cli.run("turn").err
 

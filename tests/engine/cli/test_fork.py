@@ -168,7 +168,7 @@ def test_help_of_replay_and_fork_names_the_executing_command(cli: "Cli") -> None
     assert "the model is called and tools run" in " ".join(fork.out.split())
 
 
-def test_a_fork_runs_with_another_prompt_model_setting_limit_and_result(
+def test_fork_runs_with_another_prompt_model_setting_limit_and_result(
     cli: "Cli", endpoint: "Endpoint", turn: "Done"
 ) -> None:
     endpoint.says("Green it is.")

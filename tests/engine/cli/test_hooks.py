@@ -138,7 +138,7 @@ def test_worker_skips_a_turn_with_missing_hooks(cli: "Cli", endpoint: "Endpoint"
     assert "paid 50 to Ann" in str(endpoint.requests[-1].messages[-1]["content"])
 
 
-def test_the_configuration_names_hooks_for_every_turn(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_configured_hooks_apply_to_every_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     """A file starts at the folder of the configuration."""
     cli.write("turnwright.toml", 'hooks = ["policy.py:on_topic"]\n')
     below = cli.folder / "below"
@@ -167,7 +167,7 @@ def test_continued_turn_has_the_engine_hooks_of_the_previous_turn(cli: "Cli", en
         ("nowhere", "there is no module 'nowhere'"),
     ],
 )
-def test_a_wrong_name_is_a_usage_error(cli: "Cli", spec: str, problem: str) -> None:
+def test_wrong_hook_name_is_a_usage_error(cli: "Cli", spec: str, problem: str) -> None:
     done = cli.run("run", "hi", "--hooks", spec)
     assert done.code == 2
     assert problem in done.err

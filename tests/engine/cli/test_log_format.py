@@ -83,13 +83,13 @@ def test_user_messages_are_json_too(cli: "Cli") -> None:
     "arguments",
     [("turns", "--log-format", "xml"), ("--log-format", "xml", "turns"), ("turns", "--log-level", "loud")],
 )
-def test_a_wrong_value_is_a_mistake_and_the_choices_are_named(cli: "Cli", arguments: tuple[str, ...]) -> None:
+def test_wrong_value_is_a_mistake_listing_the_choices(cli: "Cli", arguments: tuple[str, ...]) -> None:
     done = cli.run(*arguments)
     assert done.code == 2
     assert all(f"'{choice}'" in done.err for choice in (("text", "json") if "xml" in arguments else ("debug", "info")))
 
 
-def test_a_wrong_value_in_the_environment_names_the_variable(cli: "Cli") -> None:
+def test_wrong_value_in_the_environment_names_the_variable(cli: "Cli") -> None:
     done = cli.run("turns", env={"TURNWRIGHT_LOG_FORMAT": "yaml"})
     assert done.code == 2
     assert "TURNWRIGHT_LOG_FORMAT" in done.err
@@ -112,7 +112,7 @@ def test_every_command_accepts_both_log_options(cli: "Cli", name: str) -> None:
     assert "--log-level" in said
 
 
-def test_no_key_is_in_the_log(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_log_contains_no_key(cli: "Cli", endpoint: "Endpoint") -> None:
     """The fixture fails the run if it is; here the error of a server contains the key."""
     endpoint.plays(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 34\r\n\r\nbad key sk-secret-0123456789abcdef\n")
     done = cli.run("run", "--base-url", endpoint.url, "Hi", "--log-format", "json", "--log-level", "debug")

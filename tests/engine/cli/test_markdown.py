@@ -14,7 +14,7 @@ def rendered(text: str, width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def test_marks_become_styles() -> None:
+def test_markdown_marks_become_styles() -> None:
     shown = rendered("Use **bold** and `code`:\n\n- one\n- two\n\n```python\nprint(1)\n```")
     assert "Use bold and code:" in shown
     assert " • one\n • two" in shown
@@ -36,11 +36,11 @@ def test_text_without_markdown_is_unchanged(text: str) -> None:
     assert rendered(text).strip() == text
 
 
-def test_addresses_are_shown_and_hide_behind_no_text() -> None:
+def test_link_addresses_are_shown_beside_the_text() -> None:
     shown = rendered("See [the bank](http://evil.example) and ![a cat](http://cat.example).")
     assert shown.strip() == "See the bank (http://evil.example) and !a cat (http://cat.example)."
     assert "\x1b]8" not in rendered("[x](http://y.example)")
 
 
-def test_an_escape_sequence_of_the_model_is_shown() -> None:
+def test_escape_sequence_of_the_model_is_shown() -> None:
     assert rendered("**\x1b]0;owned\x07**").strip() == r"\x1b]0;owned\x07"

@@ -79,7 +79,7 @@ def test_turn_calls_the_tools_of_a_server(cli: "Cli", endpoint: "Endpoint", serv
     assert results(endpoint) == ["red+blue"]
 
 
-def test_the_configuration_may_name_the_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
+def test_configuration_may_name_the_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
     cli.write("turnwright.toml", f'mcp = "{servers.name}"')
     endpoint.calls(("paint__mix", {"first": "red", "second": "blue"})).says("Violet.")
     assert cli.run("run", "mix").code == 0
@@ -115,7 +115,7 @@ def test_continued_turn_has_the_servers(cli: "Cli", endpoint: "Endpoint", server
     assert results(endpoint)[-1] == "c+d"
 
 
-def test_resume_takes_other_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
+def test_resume_accepts_other_servers(cli: "Cli", endpoint: "Endpoint", servers: Path) -> None:
     endpoint.calls(("paint__erase", {"path": "x"})).says("Done.")
     paused = cli.run("run", "erase", "--mcp", servers.name, "--json")
     moved = servers.rename(cli.folder / "moved.json")
@@ -163,7 +163,7 @@ def test_missing_server_tool_of_an_agent_is_reported_with_the_flag(
     assert [tool["function"]["name"] for tool in endpoint.requests[0].body["tools"]] == ["paint__mix"]
 
 
-def test_explain_does_not_need_the_servers(cli: "Cli") -> None:
+def test_explain_starts_no_servers(cli: "Cli") -> None:
     assert cli.run("explain", "--agents", cli.agent("tools: [paint__mix]").name).code == 0
 
 

@@ -142,7 +142,7 @@ def test_turn_of_the_responses_api_sends_reasoning_back_after_a_pause(cli: "Cli"
     assert done.last["usage"]["input_tokens"] == 10
 
 
-def test_a_model_of_pydantic_ai_drives_a_turn(cli: "Cli") -> None:
+def test_model_of_pydantic_ai_drives_a_turn(cli: "Cli") -> None:
     """Its own test model calls every tool that it is offered, and then it says what came of that."""
     pytest.importorskip("pydantic_ai")
     (cli.folder / "agents.md").write_text("---\nname: One\ntools: [list_files]\n---\n")

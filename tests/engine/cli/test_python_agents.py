@@ -81,7 +81,7 @@ def test_wrong_code_is_a_usage_error(cli: "Cli", source: str, problem: str) -> N
         assert (done.code, problem in done.err) == (2, True), done.err
 
 
-def test_an_agent_of_code_is_explained_and_drawn(cli: "Cli") -> None:
+def test_agent_from_code_is_explained_and_drawn(cli: "Cli") -> None:
     """The remedy for unknown tools works as typed. A sub-agent that is a tool of the module is not added again."""
     unknown = cli.run("explain", "--agents", "desk:DESK")
     assert "unknown tools: close, Reader: name their module with --tools" in unknown.err
@@ -97,7 +97,7 @@ def test_an_agent_of_code_is_explained_and_drawn(cli: "Cli") -> None:
         assert "Desk" in done.out
 
 
-def test_several_agents_of_code_are_told_apart_by_name(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_several_agents_from_code_are_chosen_by_name(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Good night.")
     several = cli.run("run", "hi", "--agents", "desk.py")
     assert "desk.py has several agents: choose one with --agent: Desk, Night" in several.err
@@ -105,7 +105,7 @@ def test_several_agents_of_code_are_told_apart_by_name(cli: "Cli", endpoint: "En
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_turn_of_an_agent_of_code_is_run_and_resumed(cli: "Cli", endpoint: "Endpoint", source: str) -> None:
+def test_turn_of_an_agent_from_code_is_run_and_resumed(cli: "Cli", endpoint: "Endpoint", source: str) -> None:
     """Its functions and guardrails are loaded again, from any folder if it is a file."""
     endpoint.calls(("close", {"ticket": 7})).says("Closed.")
     flags = ("--agents", source, "--agent", "Desk", "--tools", "desk.py")
@@ -155,7 +155,7 @@ def test_turn_of_a_program_is_continued_as_each_error_advises(cli: "Cli", endpoi
     assert (done.code, done.last["text"]) == (0, "Go on.")
 
 
-def test_a_worker_drives_turns_of_agents_of_code(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_worker_drives_turns_of_agents_from_code(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Closed.")
     turn = paused_turn(cli)
     cli.run("answer", turn, "--approve", "approval-1")
@@ -190,7 +190,7 @@ def test_call_of_a_sub_agent_from_code_is_answered_and_resumed(cli: "Cli", endpo
     assert endpoint.requests[0].messages[-1]["content"] == "read 8"
 
 
-def test_the_configuration_names_agents_of_code(cli: "Cli") -> None:
+def test_configuration_names_agents_from_code(cli: "Cli") -> None:
     """A file starts at the folder of the configuration, and a module where the command runs."""
     cli.write("turnwright.toml", 'agents = ["desk.py:DESK", "desk:NIGHT"]\n')
     done = cli.run("agents", "--json")
@@ -216,7 +216,7 @@ def test_turn_with_a_missing_source_is_resumed_with_another(cli: "Cli", endpoint
 
 
 @pytest.mark.slow
-def test_an_agent_of_code_is_fuzzed(cli: "Cli") -> None:
+def test_agent_from_code_is_fuzzed(cli: "Cli") -> None:
     for flags in (("--examples", "5"), ("--simulate", "--schedules", "2")):
         done = cli.run("fuzz", "--agents", "desk.py", "--tools", "desk.py", *flags)
         assert (done.code, "with Reader, Desk, Night" in done.out) == (0, True), done.err

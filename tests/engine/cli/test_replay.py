@@ -41,7 +41,7 @@ def write(cli: "Cli", lines: "list[Json]") -> str:
     return cli.write("turn.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines)).name
 
 
-def test_a_turn_of_the_store_holds(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
+def test_turn_of_the_store_holds(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
     done = cli.run("replay", capped.turn)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
@@ -118,7 +118,7 @@ def test_forged_file_is_refused_at_the_first_wrong_fact(cli: "Cli", lines: "list
     assert (found["verdict"], found["fault"], found["facts"]) == ("violated", place + 1, place - 1)
 
 
-def test_a_forged_store_is_refused(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
+def test_forged_store_is_refused(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
     """A changed file may also skip a number. A fact that cannot be read is named as well."""
     place = next(line["seq"] for line in lines if line["kind"] == "call_started" and line["call"] == "call00002")
     with sqlite3.connect(cli.folder / "turns.db") as database:
@@ -191,7 +191,7 @@ def test_deeply_nested_line_is_a_mistake_at_any_depth(cli: "Cli", lines: "list[J
 
 @pytest.mark.usefixtures("capped")
 @pytest.mark.parametrize("twice", ["state", "seq", "kind", "v", "limits.steps"])
-def test_a_line_with_a_name_twice_is_refused(cli: "Cli", lines: "list[Json]", twice: str) -> None:
+def test_line_with_a_duplicate_name_is_refused(cli: "Cli", lines: "list[Json]", twice: str) -> None:
     """Both values may be the same, and the name may stand inside: which of the two is meant, nobody can say."""
     outer, _, inner = twice.partition(".")
     name, value = inner or outer, json.dumps(lines[0][outer][inner] if inner else lines[0][outer])
@@ -237,7 +237,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("column", CHANGES)
-def test_a_changed_column_beside_the_facts_is_a_fault(cli: "Cli", capped: "Done", column: str) -> None:
+def test_changed_column_of_a_fact_is_a_fault(cli: "Cli", capped: "Done", column: str) -> None:
     """Queries read the columns, so each must say what the facts say, in every append."""
     with closing(sqlite3.connect(cli.folder / "turns.db", isolation_level=None)) as store:
         rows = [row for (row,) in store.execute("SELECT rowid FROM facts ORDER BY seq")]
@@ -253,7 +253,7 @@ def test_a_changed_column_beside_the_facts_is_a_fault(cli: "Cli", capped: "Done"
 
 
 @pytest.mark.parametrize("change", ["live = 1 - live", "epoch = 0", "epoch = 'x'", "created_at = created_at + 1"])
-def test_a_changed_column_of_the_turn_is_a_fault(cli: "Cli", capped: "Done", change: str) -> None:
+def test_changed_column_of_the_turn_is_a_fault(cli: "Cli", capped: "Done", change: str) -> None:
     with closing(sqlite3.connect(cli.folder / "turns.db")) as store:
         store.execute(f"UPDATE turns SET {change}")  # noqa: S608 (constant)
         store.commit()

@@ -159,7 +159,7 @@ def test_json_object_approves_a_call_with_other_arguments(cli: "Cli", endpoint: 
     assert result_told(endpoint).endswith("new.log is gone")
 
 
-def test_the_tools_file_makes_the_dependencies_in_each_process(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_tools_file_makes_the_dependencies_in_each_process(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", DEPS)
     endpoint.calls(("sign", {})).says("Signed.")
     paused = cli.run("run", "Sign", "--tools", "mine.py", "--json")
@@ -169,7 +169,7 @@ def test_the_tools_file_makes_the_dependencies_in_each_process(cli: "Cli", endpo
     assert endpoint.requests[-1].messages[-1]["content"] == "signed by the assistant, resumed: True"
 
 
-def test_a_grant_lets_a_file_outside_be_read(
+def test_grant_allows_reading_a_file_outside_the_root(
     cli: "Cli", endpoint: "Endpoint", tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside") / "notes.txt"
@@ -185,7 +185,7 @@ def test_a_grant_lets_a_file_outside_be_read(
     assert "buy milk" in result_told(endpoint)
 
 
-def test_a_turn_stays_paused_until_each_interrupt_is_answered(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_turn_stays_paused_until_each_interrupt_is_answered(cli: "Cli", endpoint: "Endpoint") -> None:
     """The last line says what is left, also where nothing was answered; what needs nobody has run."""
     endpoint.calls(ASK, DELETE, ("quick", {})).says("All done.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
@@ -202,7 +202,7 @@ def test_a_turn_stays_paused_until_each_interrupt_is_answered(cli: "Cli", endpoi
     assert (rest.code, rest.last["text"], rest.last["tool_calls"]) == (0, "All done.", 2)
 
 
-def test_a_doom_loop_is_answered_in_three_ways(
+def test_doom_loop_is_answered_in_three_ways(
     cli: "Cli", endpoint: "Endpoint", resume_each: "Callable[[str, Sequence[tuple[str, ...]]], list[Done]]"
 ) -> None:
     look: tuple[str, Json] = ("list_files", {})
@@ -232,7 +232,7 @@ def test_live_screen_keeps_the_events_before_the_pause(cli: "Cli", endpoint: "En
     assert "Paused: the turn waits for 1 answer." in kept
 
 
-def test_the_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None:
     """Also where the store is not the usual one."""
     endpoint.calls(DELETE).says("Gone.")
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--store", "sqlite:///my turns.db")
@@ -281,7 +281,7 @@ def test_flag_wins_over_the_current_and_the_original_environment(
     assert named.last["text"] == "the newest one"
 
 
-def test_an_address_with_a_secret_is_not_kept(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_address_with_a_secret_is_not_kept(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(ASK).says("done")
     address = endpoint.url.replace("http://", "http://me:sk-other-secret@")
     paused = cli.run("run", "hi", "--base-url", address, "--json", env={"OPENAI_BASE_URL": None})

@@ -48,7 +48,7 @@ def test_every_command_is_in_the_listed_module(name: str) -> None:
     assert getattr(command(name), "__name__", "") == name
 
 
-def test_the_help_lists_every_command_in_order(cli: "Cli") -> None:
+def test_help_lists_every_command_in_order(cli: "Cli") -> None:
     lines = cli.run("--help").out.partition("Run:")[2].splitlines()
     assert [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()][: len(PLACES)] == list(PLACES)
 
@@ -91,7 +91,7 @@ def test_serving_a_store_loads_no_reader_of_recorded_runs() -> None:
     assert ran.stdout == "False\n"
 
 
-def test_the_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> None:
+def test_help_has_groups_and_a_whole_line_for_each_command(cli: "Cli") -> None:
     out = cli.run("--help").out
     assert re.findall(r"^(\w+):$", out, re.MULTILINE) == ["Options", "Run", "Inspect", "Check", "Operate"]
     assert "..." not in out.partition("Run:")[2]
@@ -105,7 +105,7 @@ def test_missing_command_shows_five_commands_and_loads_none(cli: "Cli") -> None:
     assert max(map(len, done.err.splitlines())) <= 80
 
 
-def test_on_a_narrow_terminal_the_first_commands_are_broken_between_words() -> None:
+def test_first_commands_wrap_between_words_on_a_narrow_terminal() -> None:
     words = set(first_steps(80).split())
     for columns in (20, 30, 40, 64):
         narrow = first_steps(columns)
@@ -139,7 +139,7 @@ def test_unknown_command_is_a_usage_mistake(cli: "Cli") -> None:
 @pytest.mark.parametrize(
     ("line", "words"), [("turnwright ch", "chat"), ("turnwright run --verb", "--verbose"), ("turnwright nope x", "")]
 )
-def test_a_shell_completes_commands_and_options(cli: "Cli", line: str, words: str) -> None:
+def test_shell_completes_commands_and_options(cli: "Cli", line: str, words: str) -> None:
     variables = {"_TURNWRIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     done = cli.run(env=variables, fresh=True)
     assert (done.code, done.out.strip(), done.err) == (0, words, "")

@@ -134,7 +134,7 @@ def test_event_line_stays_a_single_line_for_any_text(cli: "Cli", endpoint: "Endp
     assert done.out.count("\n") == len(done.events) == len(done.out.splitlines())
 
 
-def test_a_person_reads_the_answer_and_a_summary(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_person_reads_the_answer_and_a_summary(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("Nothing here.\nReally.")
     done = cli.run("run", "What is here?")
     lines = done.out.splitlines()
@@ -193,7 +193,7 @@ def test_model_settings_come_from_configuration_agent_and_flags(cli: "Cli", endp
         ("seed", "--setting seed: write it as NAME=VALUE, such as temperature=0"),
     ],
 )
-def test_a_wrong_setting_is_named(cli: "Cli", flag: str, said: str) -> None:
+def test_wrong_setting_is_named(cli: "Cli", flag: str, said: str) -> None:
     done = cli.run("run", "hi", "--setting", flag)
     assert (done.code, done.err.strip()) == (2, f"turnwright: {said}")
 
@@ -208,7 +208,7 @@ def test_unsupported_setting_is_reported_once_or_refused(cli: "Cli", endpoint: "
     assert "cannot use these settings: thinking: 4096 tokens" in strict.err
 
 
-def test_a_prompt_can_be_piped_in(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_prompt_can_be_piped_in(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("done")
     cli.run("run", stdin="Tidy é\nup.\n")
     assert endpoint.requests[0].messages[-1] == {"role": "user", "content": "Tidy é\nup."}
@@ -284,13 +284,13 @@ def test_tool_output_does_not_mix_with_event_lines(cli: "Cli", endpoint: "Endpoi
         assert f"hello from the {where}\n" in done.err
 
 
-def test_a_module_of_tools_is_found_in_the_working_folder(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_module_of_tools_is_found_in_the_working_folder(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", TOOLS)
     endpoint.calls(("raw", {})).says("done")
     assert cli.run("run", "Work", "--tools", "mine", "--json").last["tool_calls"] == 1
 
 
-def test_the_built_in_tools_stay_below_the_root(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_built_in_tools_stay_below_the_root(cli: "Cli", endpoint: "Endpoint") -> None:
     (cli.folder / "project").mkdir()
     cli.write("secret.txt", "a private word")
     cli.write("project/open.txt", "a public word")
@@ -326,7 +326,7 @@ def test_live_screen_keeps_finished_lines(cli: "Cli", endpoint: "Endpoint") -> N
         assert words in kept
 
 
-def test_the_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Only words.")
     done = cli.run("run", "Talk", "--steps", "0", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
     assert "Only words." in done.out.rpartition("Done in 0 steps")[0]

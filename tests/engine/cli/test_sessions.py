@@ -46,7 +46,7 @@ def test_title_is_set_by_a_session_prefix(cli: "Cli", endpoint: "Endpoint") -> N
     assert "there is no session 'bob' in this store: `turnwright sessions`" in cli.run("title", "bob", "Title").err
 
 
-def test_a_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") -> None:
+def test_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
     turns = [cli.run("run", prompt, "--session", "s1", "--json").turn for prompt in ("First", "Second")]
     done = cli.run("show", "--session", "s1")

@@ -223,7 +223,7 @@ def test_progress_is_a_line_of_json(cli: "Cli", endpoint: "Endpoint") -> None:
     assert (told["tool"], told["progress"], told["total"], told["message"]) == ("draw", 1, 2, "half")
 
 
-def test_a_journal_shows_the_epoch_and_the_time_of_each_later_claim() -> None:
+def test_journal_shows_the_epoch_and_the_time_of_each_later_claim() -> None:
     """Each resumption and recovery is dated, for active seconds say nothing of the time that passed."""
     facts: list[tuple[int, Fact]] = [(seq, StepStarted(float(seq), State.STREAM, number=seq)) for seq in (1, 2, 3)]
     claims = [ClaimSpan(1, 1, "one", 0.0, 1.0), ClaimSpan(3, 4, "two", 1_764_360_725.0, 1_764_360_726.0)]

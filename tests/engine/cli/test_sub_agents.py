@@ -341,7 +341,7 @@ def test_turn_shows_child_turns_and_child_turns_show_the_caller(cli: "Cli", paus
     assert below_json.last["sub_turns"] == []
 
 
-def test_a_sub_agent_is_steered_and_aborted_alone(cli: "Cli", endpoint: "Endpoint", paused: "Done") -> None:
+def test_sub_agent_is_steered_and_aborted_alone(cli: "Cli", endpoint: "Endpoint", paused: "Done") -> None:
     """Its caller continues without it."""
     turn, writer = paused.turn, f"{paused.turn}:call00001:call00001"
     steered = cli.run("steer", writer, "Hurry.")

@@ -159,9 +159,7 @@ def test_turn_stopped_by_sigterm_is_sent(cli: "Cli", endpoint: "Endpoint", sink:
     assert (values["turnwright.released"], values["turnwright.state"]) == ("canceled", "STREAM")
 
 
-def test_turn_is_sent_when_a_thread_keeps_exit_handlers_from_running(
-    cli: "Cli", endpoint: "Endpoint", sink: Sink
-) -> None:
+def test_turn_is_sent_even_if_a_thread_blocks_exit_handlers(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     """The process then ends without the handlers in which the SDK sends the rest."""
     endpoint.calls(("leave_thread", {})).says("Done.")
     done = cli.run(*RUN, instrumented=True, env=sent_to(sink.url))

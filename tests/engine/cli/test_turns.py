@@ -23,7 +23,7 @@ def capped(cli: "Cli", endpoint: "Endpoint") -> "Done":
     return cli.run("run", "Work", "--agents", "AGENTS.md", "--session", "s1", "--json")
 
 
-def test_turns_are_listed_whole_and_the_newest_first(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
+def test_turns_are_listed_newest_first_with_full_ids(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
     endpoint.says("Done.")
     newer = cli.run("run", "Work", "--model", "a-model-with-a-name", "--json")
     listed = cli.run("turns")
@@ -70,7 +70,7 @@ def test_turn_list_fits_the_terminal_width(cli: "Cli", capped: "Done") -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_a_session_without_turns_is_not_an_empty_store(cli: "Cli", capped: "Done") -> None:
+def test_session_without_turns_is_not_an_empty_store(cli: "Cli", capped: "Done") -> None:
     assert capped.turn in cli.run("turns", "--session", "s1").out
     done = cli.run("turns", "--session", "nope")
     assert (done.code, done.out, done.err) == (0, "", "no turns in session 'nope'\n")

@@ -36,7 +36,7 @@ def test_failed_call_shows_the_first_line_of_the_error(result: str, shown: str) 
         ("ok", "okay", "ok: okay"),
     ],
 )
-def test_a_status_is_shown_once(status: str, result: str, shown: str) -> None:
+def test_call_status_is_shown_once(status: str, result: str, shown: str) -> None:
     assert with_status(status, result) == shown
 
 

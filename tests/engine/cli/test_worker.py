@@ -155,7 +155,7 @@ def test_slow_turn_is_released_to_another_worker(cli: "Cli", endpoint: "Endpoint
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
-def test_a_second_signal_leaves_at_once(
+def test_second_signal_exits_at_once(
     cli: "Cli", endpoint: "Endpoint", sqlite: str, number: signal.Signals, code: int
 ) -> None:
     endpoint.calls(("meet", {}))

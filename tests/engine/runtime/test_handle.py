@@ -251,7 +251,7 @@ async def test_events_after_an_answer_end_at_the_next_pause() -> None:
             assert sum(isinstance(event, TurnPausedEvent) for event in events) == pauses
 
 
-async def test_some_answers_end_all_events_with_a_pause() -> None:
+async def test_partial_answer_ends_all_events_with_a_pause() -> None:
     """The last event names what is still open, also for a follower of the whole journal."""
     lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
     async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
@@ -263,7 +263,7 @@ async def test_some_answers_end_all_events_with_a_pause() -> None:
         assert [interrupt.id for interrupt in last.interrupts] == [open_one]
 
 
-async def test_some_answers_end_the_events_with_a_pause() -> None:
+async def test_partial_answer_ends_the_later_events_with_a_pause() -> None:
     lines = asks_for(("erase", {"name": "a"}), ("erase", {"name": "b"})), "Done."
     async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
         handle = await engine.start(CLERK, "erase them")
@@ -297,7 +297,7 @@ async def test_answer_during_the_release_of_the_driver_is_not_lost() -> None:
         assert result.outcome is Outcome.FINISHED
 
 
-async def test_a_running_turn_is_steered_and_aborted() -> None:
+async def test_running_turn_is_steered_and_aborted() -> None:
     held = Held()
     async with Engine(model=held.line()) as engine:
         steered = await engine.start(CLERK, "hi")
@@ -428,7 +428,7 @@ async def test_failing_store_ends_the_events_and_raises_in_the_result() -> None:
         assert (await handle.result()).text == "Done again."
 
 
-async def test_a_bug_is_logged_and_raised(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_is_logged_and_raised(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FaultyStore):
         async def release(self, claim: Claim, *, crashed: bool = False) -> None:
             raise RuntimeError(f"broken: {claim.turn}, {crashed}")

@@ -123,7 +123,7 @@ def paying(store: str) -> Engine:
     return Engine(model=ScriptedModel(reply, repeat=True), tools=[pay], store=store)
 
 
-def test_a_paused_turn_is_resumed(store: str) -> None:
+def test_paused_turn_is_resumed(store: str) -> None:
     with paying(store) as engine:
         first, second = (engine.run_sync(CLERK, "Pay.") for _ in range(2))
         assert engine.resume_sync(first.id, {"approval-1": True}, agent=CLERK).text == "Paid."
@@ -133,7 +133,7 @@ def test_a_paused_turn_is_resumed(store: str) -> None:
             engine.resume_sync(first.id)
 
 
-def test_an_answered_turn_is_recovered(store: str) -> None:
+def test_answered_turn_is_recovered(store: str) -> None:
     with paying(store) as engine:
         turn = engine.run_sync(CLERK, "Pay.")
         engine.answer_sync(turn.id, {"approval-1": True})
@@ -209,7 +209,7 @@ def test_sync_call_inside_an_event_loop_raises_advice(backend: str) -> None:
     anyio.run(inside, backend=backend)
 
 
-def test_a_second_thread_is_refused() -> None:
+def test_second_thread_is_refused() -> None:
     errors: list[str] = []
     engines: list[Engine] = []
 
@@ -228,7 +228,7 @@ def test_a_second_thread_is_refused() -> None:
     assert errors == ["the engine is used by another thread: give each thread its own engine"]
 
 
-def test_any_thread_may_have_an_engine() -> None:
+def test_engine_may_belong_to_any_thread() -> None:
     texts: list[str] = []
 
     def work() -> None:
@@ -281,7 +281,7 @@ class SoftTimeLimitExceeded(Exception):  # noqa: N818 (as Celery calls it)
 @pytest.mark.parametrize("kind", [SoftTimeLimitExceeded, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("threaded", [False, True])
-def test_an_exception_from_a_signal_releases_the_turn(
+def test_exception_from_a_signal_releases_the_turn(
     kind: type[BaseException], streamed: bool, threaded: bool, store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is thrown into the loop while a tool waits: nothing is logged, and the next process resumes the turn."""

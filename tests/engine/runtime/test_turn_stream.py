@@ -68,7 +68,7 @@ async def test_stream_has_an_id_and_a_result_after_the_events() -> None:
         assert events.result == await engine.get(events.turn_id)
 
 
-async def test_the_last_event_is_enough_for_a_result() -> None:
+async def test_last_event_suffices_for_a_result() -> None:
     """A reader that stops at it has the result after the block."""
     async with Engine(model=asks_and_says(), tools=[look]) as engine:
         async with engine.stream(CLERK, "hi") as events:
@@ -95,7 +95,7 @@ async def test_text_has_the_deltas_of_all_replies() -> None:
         assert stream.result.text == "Nothing there."
 
 
-async def test_text_can_be_left_and_the_events_read_on() -> None:
+async def test_text_may_be_abandoned_for_the_remaining_events() -> None:
     async with Engine(model=asks_and_says(), tools=[look]) as engine, engine.stream(CLERK, "hi") as stream:
         async for part in stream.text():
             assert part == "I"
@@ -104,7 +104,7 @@ async def test_text_can_be_left_and_the_events_read_on() -> None:
         assert stream.result.text == "Nothing there."
 
 
-async def test_text_has_a_fixed_summary() -> None:
+async def test_text_equals_the_fixed_summary_of_an_empty_conclusion() -> None:
     """No reply had it: the concluding call returned nothing."""
     model = ScriptedModel(asks_for(("look", {})), "", "")
     async with Engine(model=model, tools=[look]) as engine, engine.stream(Agent(name="A", steps=1), "hi") as stream:
@@ -313,7 +313,7 @@ async def test_sub_agents_are_in_the_stream_on_request() -> None:
             assert {event.turn async for event in events} == {events.turn_id}
 
 
-async def test_text_has_no_text_of_sub_agents() -> None:
+async def test_text_excludes_sub_agents() -> None:
     async with team() as engine, engine.stream(LEAD, "Read.", subagents=True) as stream:
         assert "".join([part async for part in stream.text()]) == "All is read."
 

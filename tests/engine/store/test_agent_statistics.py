@@ -9,7 +9,7 @@ MEASURES = "2,10,0,1000,29000000,0,4,30,500000,3000,29000001,7"
 
 
 @pytest.mark.parametrize("nameless", [None, ""])
-def test_turns_without_names_are_no_agent(nameless: str | None) -> None:
+def test_turns_without_names_count_as_no_agent(nameless: str | None) -> None:
     rows = [(*names, "finished", "answered", 1.0, MEASURES) for names in ((nameless, nameless), ("Tidier", "scripted"))]
     groups = AgentGroups(rows)
     assert groups.failing == "7"

@@ -157,7 +157,7 @@ async def test_job_submitted_repeatedly_is_a_single_activity(fleet: Fleet) -> No
     assert kinds.count(EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1
 
 
-async def test_a_pause_ends_the_job_and_the_answer_begins_another(fleet: Fleet) -> None:
+async def test_pause_ends_the_job_and_the_answer_begins_another(fleet: Fleet) -> None:
     async with fleet.worker(), fleet.engine() as client:
         turn: TurnResult = await client.run(CLERK, "erase")
         await until(lambda: _is(fleet, turn.id, WorkflowExecutionStatus.COMPLETED))

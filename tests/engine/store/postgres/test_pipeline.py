@@ -40,7 +40,7 @@ async def test_null_arrives_as_null(connection: Connection) -> None:
     assert found == [[(None, "[]", None)]]
 
 
-async def test_a_text_with_nul_is_refused(connection: Connection) -> None:
+async def test_text_with_nul_is_refused(connection: Connection) -> None:
     with pytest.raises(psycopg.DataError, match="0x00"):
         await run_together(connection, (ECHO, {"text": "cut\x00off", "texts": [], "number": 1}))
 

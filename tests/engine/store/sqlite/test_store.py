@@ -54,7 +54,7 @@ async def test_sqlite_store_is_shared(bench: SqliteBench) -> None:
     assert (await bench.open()).shared
 
 
-async def test_a_closed_store_leaves_no_lock_behind(bench: SqliteBench) -> None:
+async def test_closed_store_leaves_no_lock_behind(bench: SqliteBench) -> None:
     store = await bench.open()
     await Written().create(store)
     assert list(bench.path.parent.glob("*-owner-*"))
@@ -203,7 +203,7 @@ async def test_locked_file_blocks_no_other_task(bench: SqliteBench, kind: str, c
     assert finished.is_set()
 
 
-async def test_a_canceled_append_to_a_locked_file_is_written(bench: SqliteBench) -> None:
+async def test_canceled_append_to_a_locked_file_is_written(bench: SqliteBench) -> None:
     """An append that runs inline cannot be canceled, also where it has to wait after all; `inline` is false then."""
     store = await bench.open()
     assert isinstance(store, SqliteStore)
@@ -330,7 +330,7 @@ async def test_deleted_text_is_removed_from_the_file(bench: SqliteBench) -> None
     assert b"XYZZY" not in bench.path.read_bytes()
 
 
-async def test_a_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
+async def test_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
     """Also for the locks: a process that uses the link sees the driver."""
     (bench.path.parent / "elsewhere").mkdir()
     link = bench.path.parent / "elsewhere" / "link.db"

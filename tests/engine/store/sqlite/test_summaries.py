@@ -60,7 +60,7 @@ async def test_search_without_a_full_text_index_reads_the_texts(store: SqliteSto
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_texts_alone_are_searched_with_and_without_an_index(indexed: bool) -> None:
+def test_text_search_works_with_and_without_an_index(indexed: bool) -> None:
     with closing(sqlite3.connect("")) as db:
         if indexed:
             create_search(db)
