@@ -74,7 +74,7 @@ async def test_mounted_inspector_keeps_all_addresses_below_the_mount(
         assert (done.status_code, done.headers["location"]) == (303, f"/ops/turns/turns/{turn}")
 
 
-async def test_an_error_of_the_inspector_is_a_page_without_the_error() -> None:
+async def test_inspector_error_page_hides_the_error() -> None:
     """Also one of the count that every page has. The server gets the error, for its log."""
 
     class Broken(MemoryStore):
@@ -197,7 +197,7 @@ async def test_unknown_path_is_a_not_found_page(engine: Engine) -> None:
         assert "<h1>Page not found</h1>" in (await person.client.get("/nowhere")).text
 
 
-async def test_no_page_names_another_server(engine: Engine) -> None:
+async def test_no_page_references_another_server(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         for path in ("/", f"/turns/{turn}"):
@@ -213,7 +213,7 @@ async def test_pages_comply_with_the_content_policy(engine: Engine) -> None:
             assert re.findall(r'<script(?![^>]* src=)[^>]*>|<style|\sstyle="|\son\w+="|javascript:', page) == []
 
 
-async def test_the_first_page_is_the_list(engine: Engine) -> None:
+async def test_first_page_is_the_list(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         assert f"/turns/{turn}" in (await enter(person.client)).text

@@ -41,7 +41,7 @@ def test_token_is_entered_on_the_requested_page(browser: Browser, stage: Stage) 
     context.close()
 
 
-def test_the_token_leaves_the_address_and_no_script_can_read_the_cookie(page: Page, stage: Stage) -> None:
+def test_token_leaves_the_address_and_the_cookie_is_hidden_from_scripts(page: Page, stage: Stage) -> None:
     page.goto(f"{stage.address}/?token={TOKEN}")
     expect(page).to_have_url(f"{stage.address}/")
     assert page.evaluate("document.cookie") == ""
@@ -50,7 +50,7 @@ def test_the_token_leaves_the_address_and_no_script_can_read_the_cookie(page: Pa
     assert TOKEN not in cookie.get("value", "")
 
 
-def test_a_link_from_another_site_leads_to_the_page(browser: Browser, stage: Stage) -> None:
+def test_link_from_another_site_opens_the_page(browser: Browser, stage: Stage) -> None:
     """The browser keeps the cookie back at first: the page that says so loads itself again."""
     turn = stage.play("Hello.")
     with visiting(browser, stage) as page:

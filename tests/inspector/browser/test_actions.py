@@ -11,7 +11,7 @@ from .stage import DONE, PHONE, TOKEN, Stage, searching, visiting
 ASKS = asks_for(("delete_file", {"path": "old.log"}))
 
 
-def test_a_turn_is_watched_live_paused_answered_and_finished(page: Page, stage: Stage) -> None:
+def test_turn_is_watched_live_paused_answered_and_finished(page: Page, stage: Stage) -> None:
     """Another process drives it to its pause; what it does is seen without loading the page again."""
     wait = asks_for(("wait_here", {"word": "a"}), text="First I wait.")
     with stage.playing(wait, ASKS) as turn:
@@ -65,7 +65,7 @@ def test_fork_is_driven_independently_of_the_original(page: Page, stage: Stage) 
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
-def test_a_second_click_starts_no_second_turn(page: Page, stage: Stage) -> None:
+def test_second_click_starts_no_second_turn(page: Page, stage: Stage) -> None:
     page.goto(stage.url(stage.play("Done.")))
     sent = sent_by(page)
     page.route("**/fork", lambda route: route.fulfill(status=204))  # the page stays

@@ -102,7 +102,7 @@ def test_turn_stays_visible_while_the_store_fails_and_then_continues(page: Page,
         expect(page.locator("#step-3")).to_be_visible()
 
 
-def test_the_wait_to_try_again_grows_and_need_not_be_waited_for(page: Page, stage: Stage) -> None:
+def test_wait_to_try_again_grows_and_need_not_be_waited_for(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
         asked: list[float] = []
@@ -121,7 +121,7 @@ def test_the_wait_to_try_again_grows_and_need_not_be_waited_for(page: Page, stag
         assert asked[2] - asked[1] > 1.3 * (asked[1] - asked[0])
 
 
-def test_the_list_stays_in_view_while_the_store_cannot_be_read(page: Page, stage: Stage) -> None:
+def test_list_stays_visible_while_the_store_fails(page: Page, stage: Stage) -> None:
     stage.play("Done.", prompt="The first of them.")
     page.goto(f"{stage.address}/")
     expect(page.locator("#turns")).to_contain_text("The first of them.")

@@ -36,7 +36,7 @@ def test_slider_stays_in_place_at_every_fact_of_the_turn(
             assert slider.bounding_box() == before
 
 
-def test_on_a_phone_the_content_begins_on_the_first_screen(browser: Browser, stage: Stage, mixed: str) -> None:
+def test_content_on_a_phone_begins_on_the_first_screen(browser: Browser, stage: Stage, mixed: str) -> None:
     with visiting(browser, stage, PHONE) as page:
         page.goto(stage.url(mixed))
         box = page.locator("#tab").bounding_box()
@@ -81,7 +81,7 @@ def below(page: Page, upper: str, lower: str) -> None:
 
 
 @pytest.mark.usefixtures("mixed")
-def test_on_a_phone_the_list_begins_on_the_first_screen_and_filters_unfold(browser: Browser, stage: Stage) -> None:
+def test_list_on_a_phone_begins_on_the_first_screen(browser: Browser, stage: Stage) -> None:
     with visiting(browser, stage, PHONE) as page:
         page.goto(f"{stage.address}/")
         box = page.locator("a.cover").first.bounding_box()

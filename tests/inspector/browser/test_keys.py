@@ -38,7 +38,7 @@ def test_j_walks_open_turns_and_the_turns_of_a_session(page: Page, stage: Stage)
             expect(page.locator(links).nth(row)).to_be_focused()
 
 
-def test_the_palette_goes_to_steps_tabs_and_pages(page: Page, stage: Stage, answered: str) -> None:
+def test_palette_leads_to_steps_tabs_and_pages(page: Page, stage: Stage, answered: str) -> None:
     page.goto(stage.url(answered))
     for words, kind, shown in (
         ("journ", "tab", re.compile("tab=journal")),
@@ -65,7 +65,7 @@ def test_palette_leads_to_a_view_of_a_list(page: Page, stage: Stage) -> None:
     expect(page).to_have_url(re.compile("sort=success"))
 
 
-def test_the_palette_searches_turns_and_is_accessible(page: Page, stage: Stage, answered: str) -> None:
+def test_palette_searches_turns_and_is_accessible(page: Page, stage: Stage, answered: str) -> None:
     page.goto(stage.url(answered))
     page.get_by_role("button", name="Commands").click()
     page.get_by_role("combobox").fill("something")

@@ -51,7 +51,7 @@ def test_views_and_back_button_follow_the_filters(page: Page, stage: Stage) -> N
     expect(page.get_by_role("link", name="Clear")).to_have_count(0)
 
 
-def test_no_row_moves_below_the_pointer_and_the_list_catches_up_afterwards(page: Page, stage: Stage) -> None:
+def test_no_row_moves_below_the_pointer_until_the_pointer_leaves(page: Page, stage: Stage) -> None:
     stage.play("Done.", name="Pointed")
     page.goto(f"{stage.address}/?agent=pointed")
     rows = page.locator("#turns tbody tr")
@@ -122,9 +122,7 @@ def test_rejecting_several_turns_leaves_unselected_turns_open(page: Page, stage:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
-def test_the_buttons_for_several_turns_stay_below_the_head_of_the_page(
-    browser: Browser, stage: Stage, size: ViewportSize
-) -> None:
+def test_bulk_buttons_stay_below_the_page_header(browser: Browser, stage: Stage, size: ViewportSize) -> None:
     for number in range(3):
         stage.play(ASKS, prompt=f"Delete file {number}.")
     with visiting(browser, stage, size) as page:
@@ -149,7 +147,7 @@ def test_checkbox_of_a_question_does_not_answer_another(browser: Browser, stage:
         assert stage.asked(turn) == ["approval-2"]
 
 
-def test_a_notification_is_offered_and_remembered(browser: Browser, stage: Stage) -> None:
+def test_notification_is_offered_and_remembered(browser: Browser, stage: Stage) -> None:
     with visiting(browser, stage) as page:
         page.context.grant_permissions(["notifications"])
         page.goto(f"{stage.address}/needs-you")
@@ -172,7 +170,7 @@ def test_session_is_opened_from_the_list_of_sessions(page: Page, stage: Stage) -
     expect(page.get_by_label("Totals of the session")).to_contain_text(re.compile(r"Turns\s*2\b"))
 
 
-def test_no_long_name_pushes_a_column_out_of_the_table_of_agents(browser: Browser, stage: Stage) -> None:
+def test_long_agent_name_pushes_no_column_out_of_the_table(browser: Browser, stage: Stage) -> None:
     long = "a_very_long_tool_name_" * 8
     usage = Usage(input_tokens=1_000, output_tokens=50, cost=1.25)
     failing = ModelResponse(calls=asks_for((long, {"word": "a"})).calls, usage=usage)

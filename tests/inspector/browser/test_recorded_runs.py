@@ -52,7 +52,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_a_run_is_read_step_by_step(browser: Browser, recorded: Stage, size: ViewportSize) -> None:
+def test_run_is_read_step_by_step(browser: Browser, recorded: Stage, size: ViewportSize) -> None:
     with visiting(browser, recorded, size) as page:
         page.goto(f"{recorded.address}/runs")
         assert violations(page) == []

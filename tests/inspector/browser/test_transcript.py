@@ -57,7 +57,7 @@ def long(stage: Stage) -> str:
     return stage.play(looking_up(23), repeat=True)
 
 
-def test_a_turn_of_twenty_three_steps_fits_on_two_screens(page: Page, stage: Stage, long: str) -> None:
+def test_turn_of_23_steps_fits_on_two_screens(page: Page, stage: Stage, long: str) -> None:
     page.goto(stage.url(long))
     box = page.locator("#lines").bounding_box()
     assert box is not None
@@ -77,7 +77,7 @@ def test_call_row_opens_to_the_full_call(page: Page, stage: Stage, long: str) ->
     expect(call.get_by_role("group", name="Result of look_up")).to_be_visible()
 
 
-def test_a_chosen_step_is_scrolled_to(page: Page, stage: Stage, long: str) -> None:
+def test_chosen_step_is_scrolled_to(page: Page, stage: Stage, long: str) -> None:
     page.goto(stage.url(long))
     assert page.evaluate("scrollY") == 0
     last = page.locator(".line[data-step='21']")

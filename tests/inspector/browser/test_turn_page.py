@@ -24,7 +24,7 @@ def current_tab(page: Page, title: str) -> None:
     expect(page.locator("#tabs [aria-current]")).to_have_text(title)
 
 
-def test_the_arrow_keys_walk_the_steps_and_the_tabs(page: Page, stage: Stage, capped: str) -> None:
+def test_arrow_keys_walk_the_steps_and_the_tabs(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped))
     current_step(page, "Whole turn")
     for key, title in (

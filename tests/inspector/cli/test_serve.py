@@ -80,7 +80,7 @@ def test_first_line_for_people_is_the_address_alone(cli: "Cli") -> None:
     assert second == "inspector of sqlite:///turns.db; Ctrl-C stops it"
 
 
-def test_no_address_and_no_token_is_logged(cli: "Cli") -> None:
+def test_address_and_token_are_not_logged(cli: "Cli") -> None:
     child = cli.start(*SERVE, "--token", TOKEN, "--log-level", "debug")
     with person(child):
         pass
@@ -155,7 +155,7 @@ def test_recorded_runs_and_exported_turns_are_served_without_a_store(cli: "Cli",
 
 
 @pytest.mark.parametrize("flags", [("--drive",), ("--store", "sqlite:///other.db"), ("--runs", "nowhere")])
-def test_runs_are_served_alone_and_exist(cli: "Cli", flags: tuple[str, ...]) -> None:
+def test_runs_are_served_alone_and_must_exist(cli: "Cli", flags: tuple[str, ...]) -> None:
     cli.write("run.json", "[]")
     done = cli.run(*SERVE, "--runs", "run.json", *flags)
     assert done.code == 2
@@ -163,7 +163,7 @@ def test_runs_are_served_alone_and_exist(cli: "Cli", flags: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("flags", [("--tools", "x.py"), ("--model", "x"), ("--base-url", "http://x/v1")])
-def test_flags_for_driving_need_drive(cli: "Cli", flags: tuple[str, ...]) -> None:
+def test_driving_flags_need_drive(cli: "Cli", flags: tuple[str, ...]) -> None:
     done = cli.run(*SERVE, *flags)
     assert (done.code, f"{flags[0]}: needs --drive" in done.err) == (2, True)
 
@@ -225,7 +225,7 @@ def test_root_path_prefixes_all_paths_behind_a_proxy(cli: "Cli") -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_serves_turns_of_every_kind_without_a_key(cli: "Cli") -> None:
+def test_demo_serves_turns_of_every_kind_without_a_key(cli: "Cli") -> None:
     nothing = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TMPDIR": str(cli.folder)}
     child = cli.start("demo", "--serve", "--port", "0", "--json", env=nothing)
     with person(child) as client:

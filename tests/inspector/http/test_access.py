@@ -101,7 +101,7 @@ async def test_cookie_is_secure_over_https(app: Inspector) -> None:
         assert "Secure" in (await client.get("/", params={"token": TOKEN})).headers["set-cookie"]
 
 
-async def test_a_redirect_never_leads_to_another_server(app: Inspector) -> None:
+async def test_redirect_never_leads_to_another_server(app: Inspector) -> None:
     async with browser(app) as client:
         response = await client.get(f"{ADDRESS}//evil.example/x", params={"token": TOKEN})
         assert response.headers["location"] == "/evil.example/x"

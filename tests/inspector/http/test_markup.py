@@ -134,7 +134,7 @@ def test_nested_blocks_have_a_text_direction() -> None:
     assert 'aria-label="Table" dir="auto"><table class="table">' in loose
 
 
-def test_html_is_text_and_a_picture_of_another_server_is_a_link() -> None:
+def test_html_becomes_text_and_remote_pictures_become_links() -> None:
     assert rendered("<b onclick=x>hi</b>").text == "<b onclick=x>hi</b>"
     found = rendered("![a cat](https://a.example/cat.png) ![x](data:image/png;base64,AA) [y](javascript:alert(1))")
     assert found.links == ["https://a.example/cat.png"]
@@ -180,14 +180,14 @@ NESTED: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 @given(NESTED, st.integers(0, 400))
-def test_json_is_folded_and_reads_the_same(value: JsonValue, length: int) -> None:
+def test_folded_json_keeps_the_text(value: JsonValue, length: int) -> None:
     """Whole, and cut off anywhere."""
     text = json_text(value)
     assert json.loads(read(highlighted(text, "json")).text) == value
     assert read(highlighted(text[:length], "json")).text == text[:length]
 
 
-def test_parts_of_json_over_several_lines_fold() -> None:
+def test_multi_line_parts_of_json_are_folded() -> None:
     found = highlighted(json_text({"a": {"b": [1, 2, 3, 4, 5]}, "c": [1]}), "json")
     assert re.findall(r'data-lines="(\d+)"', found) == ["7", "5"]
     assert '<span class="hl-f">&#34;c&#34;: </span>' in found
@@ -231,6 +231,6 @@ def test_pages_of_hostile_code_take_bounded_time(language: str) -> None:
     assert time.process_time() - began < 5
 
 
-def test_long_code_is_shown_without_colors() -> None:
+def test_very_long_code_is_shown_without_colors() -> None:
     assert "<span" in highlighted("# a\n" * 1_000, "python")
     assert "<span" not in highlighted("# a\n" * 1_001, "python")

@@ -31,7 +31,7 @@ def asking(arguments: dict[str, JsonValue] | None, kind: InterruptKind = Interru
         ({"text": "x" * 100}, f': "{"x" * 60}…"'),
     ],
 )
-def test_an_approval_is_a_sentence(arguments: dict[str, JsonValue], said: str) -> None:
+def test_approval_is_a_sentence(arguments: dict[str, JsonValue], said: str) -> None:
     assert question_text(HIDER, asking(arguments), "Clerk").sentence == f"Clerk wants to run act{said}"
 
 

@@ -70,7 +70,7 @@ async def test_unaddressable_turn_id_has_no_address(name: str) -> None:
     assert await addressed(name) == ("", "")
 
 
-def test_a_turn_without_an_address_is_text() -> None:
+def test_turn_without_an_address_is_text() -> None:
     assert link("/turns/a", "a") == '<a class="x" href="/turns/a">a</a>'
     assert link("/turns/a", "a", "Anna", 7) == '<a class="x" href="/turns/a?at=7">Anna</a>'
     assert link("", "a/<b>") == '<span class="x">a/&lt;b&gt;</span>'

@@ -87,7 +87,7 @@ async def test_denial_message_reaches_the_model(engine: Engine) -> None:
     assert words in said_to_model(engine)
 
 
-async def test_an_approval_may_change_the_arguments_on_the_page(engine: Engine) -> None:
+async def test_approval_may_change_the_arguments_on_the_page(engine: Engine) -> None:
     """They are on the page as JSON. What does not fit is refused, and stays typed."""
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
@@ -135,7 +135,7 @@ async def test_invalid_answer_is_reported_on_the_page(
     assert (await engine.get(turn)).paused
 
 
-async def test_a_question_is_answered_by_a_choice_or_in_words(file: Path) -> None:
+async def test_question_is_answered_by_a_choice_or_in_words(file: Path) -> None:
     asks = asks_for(("ask_user_input", {"question": "Which <one>?", "choices": ["the old", "the new"]}))
     async with engine_on(file, asks, "Fine.", asks, "Well.") as engine:
         app = inspector_app(engine, access=Token(TOKEN))
@@ -320,7 +320,7 @@ async def test_forged_page_field_is_ignored(engine: Engine, headers: dict[str, s
         assert response.status_code == httpx.codes.UNPROCESSABLE_ENTITY
 
 
-async def test_an_approval_shows_all_arguments_in_the_words_of_the_command_line(file: Path) -> None:
+async def test_approval_arguments_have_the_wording_of_the_command_line(file: Path) -> None:
     path = "old.log" + " " * 600 + "".join(f"{number}\n" for number in range(9_000)) + "; evil\u202e\x1b[2J <b>"
     async with engine_on(file, asks_for(("delete_file", {"path": path})), "It is gone.") as engine:
         paused = await engine.run(Agent(name="Cleaner"), "Delete")

@@ -13,7 +13,7 @@ from turnwright_inspector import Open, inspector_app
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_turn_is_judged_tagged_and_noted(file: Path) -> None:
+async def test_turn_is_judged_tagged_and_noted(file: Path) -> None:
     async with engine_on(file, "Done.") as engine:
         turn = await engine.run(Agent(name="Cleaner"), "Clean")
         facts = await engine.store.facts(turn.id)
@@ -84,5 +84,5 @@ async def test_unknown_turn_takes_no_annotation(file: Path) -> None:
     assert response.status_code == 404
 
 
-def test_an_annotation_is_checked() -> None:
+def test_annotation_is_validated() -> None:
     assert Annotation("t", AnnotationKind.SCORE, "x", value=0).value == 0

@@ -22,7 +22,7 @@ CLEANER = Agent(name="Cleaner", description="Cleans <up>")
 READER = Agent(name="Reader", mode="subagent", description="Reads")
 
 
-async def test_a_turn_is_started_and_shown(file: Path) -> None:
+async def test_turn_is_started_and_shown(file: Path) -> None:
     async with (
         engine_on(file, "Done.") as engine,
         person_at(inspector_app(engine, access=Open(), drives=True, agents=[CLEANER, READER])) as person,

@@ -270,7 +270,7 @@ async def test_timeline_has_the_recorded_times(tmp_path: Path) -> None:
     assert "Times were not recorded." in untimed.text
 
 
-async def test_a_run_with_very_many_steps_is_shown_and_compared_in_parts(tmp_path: Path) -> None:
+async def test_very_long_run_is_shown_and_compared_in_parts(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(atif("long", *({"source": "agent", "message": f"Reply {n}"} for n in range(700))))
     (tmp_path / "b.json").write_text(atif("other", *({"source": "agent", "message": f"Word {n}"} for n in range(1500))))
     asked = ("/runs/1", "/runs/1?step=400", "/runs/compare?left=1&right=2", "/runs/compare?left=1&right=2&pair=1400")

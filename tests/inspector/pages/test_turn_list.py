@@ -192,7 +192,7 @@ async def test_turns_are_listed_before_the_background_summary() -> None:
     assert (await list_turns(summaries, Query())).current
 
 
-async def test_without_searches_no_text_is_kept_and_names_are_found() -> None:
+async def test_disabled_search_keeps_no_text_but_finds_names() -> None:
     async with (
         Engine(model=ScriptedModel("done"), tools=TOOLS, store=MemoryStore()) as engine,
         browser(inspector_app(engine, access=Open(), search=False)) as client,
@@ -444,7 +444,7 @@ def test_quantile_is_a_value_not_exceeded_by_the_share(values: Sequence[float], 
     assert quantile(values, share) == found
 
 
-def test_more_steps_than_a_turn_can_have_are_the_last_group() -> None:
+def test_impossible_step_counts_are_in_the_last_group() -> None:
     """A recorded run may have them."""
     assert [(one.label, one.count) for one in grouped([150, 201, 9_000])] == [("101-200", 1), ("over 200", 2)]
 

@@ -242,7 +242,7 @@ async def test_thinking_is_shown_with_a_note_about_signatures() -> None:
         assert len(unsigned) == len(shown)
 
 
-async def test_after_a_crash_the_request_of_the_dead_process_is_shown_too(tmp_path: Path) -> None:
+async def test_request_of_a_crashed_process_is_shown_too(tmp_path: Path) -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), "never kept", "done")
     file = tmp_path / "turns.db"
     dying = FaultyStore(SqliteStore(file), at=3)
@@ -281,7 +281,7 @@ async def seen_without_tools(file: Path, agent: Agent) -> tuple[tab.RequestView,
         return tab.view(await look(other, turn.id)), page.text
 
 
-async def test_the_names_of_tools_are_read_from_the_journal(tmp_path: Path) -> None:
+async def test_names_of_tools_are_read_from_the_journal(tmp_path: Path) -> None:
     view, page = await seen_without_tools(tmp_path / "turns.db", Agent(name="A", tools=("ok", "again")))
     assert (view.tool_names, view.tools) == (("ok", "again"), ())
     assert '<li class="mono wrap">again</li>' in page
@@ -335,7 +335,7 @@ def test_picture_is_titled_by_the_file_name() -> None:
     assert tab.title_of(Message(role="user", parts=(picture,))) == "shot.png"
 
 
-async def test_a_request_can_be_sent_by_a_command() -> None:
+async def test_request_can_be_sent_by_a_command() -> None:
     """The shell sends the text as it is, whatever is in it."""
     said = "It's $HOME, `id` and \"all\"\nJSON\n'"
     engine = Engine(model=ScriptedModel("Hello."))

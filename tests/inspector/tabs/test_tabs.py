@@ -49,7 +49,7 @@ NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
 
 @settings(max_examples=percent_of_examples(30))
 @given(scenarios(TOOLS))
-def test_the_tabs_agree_with_the_journal_of_any_turn(scenario: Scenario) -> None:
+def test_tabs_agree_with_the_journal_of_any_turn(scenario: Scenario) -> None:
     driven = play(scenario, agent=AGENT, tools=TOOLS)
     anyio.run(partial(_check_all, driven))
 
@@ -403,7 +403,7 @@ async def test_chosen_step_of_a_long_turn_is_shown_and_kept_by_links(tab: str, f
 
 
 @given(st.integers(1, 400), st.integers(1, 60))
-def test_windows_cover_all_rows_and_are_full(total: int, size: int) -> None:
+def test_windows_are_full_and_cover_all_rows(total: int, size: int) -> None:
     window = Window.of(total, size, None)
     assert window.last == total
     seen = set(range(window.first, window.last + 1))
@@ -488,7 +488,7 @@ async def test_beginning_of_a_long_text_contains_no_partial_secret() -> None:
 
 
 @pytest.mark.parametrize(("calls", "warned"), [(8, False), (9, True)])
-async def test_a_limit_warns_from_ninety_percent_on(calls: int, warned: bool) -> None:
+async def test_limit_warns_from_90_percent(calls: int, warned: bool) -> None:
     numbers = iter(range(calls))
     model = ScriptedModel(asks_for(*[("ok", {"n": number}) for number in numbers]), "done")
     async with Engine(model=model, tools=TOOLS, limits=Limits(tool_calls=10)) as engine:

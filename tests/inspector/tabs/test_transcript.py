@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(("driven", "status"), [(True, "running"), (False, "interrupted")])
-async def test_a_call_without_a_driver_is_interrupted(driven: bool, status: str) -> None:
+async def test_call_without_a_driver_is_interrupted(driven: bool, status: str) -> None:
     async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Done."), tools=TOOLS, store=MemoryStore()) as engine:
         facts = [fact for _, fact in await engine.store.facts((await engine.run(Agent(name="Reader"), "Look")).id)]
         started = next(place for place, fact in enumerate(facts, start=1) if isinstance(fact, CallStarted))

@@ -29,7 +29,7 @@ def test_long_texts_are_cut_and_excess_arguments_are_omitted() -> None:
     assert row.gave == f"{'y' * 200}…"
 
 
-def test_a_call_without_a_result_is_open() -> None:
+def test_call_without_a_result_is_open() -> None:
     row = call_row(ToolCallPart(id="call1", name="act"), None, None, {})
     assert (row.made, row.gave, row.status, row.result) == ("act()", "", "open", None)
 

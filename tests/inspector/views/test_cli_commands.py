@@ -38,7 +38,7 @@ def test_foreign_turn_is_resumed_with_model_and_tools_flags() -> None:
     assert resume_command("a", "", elsewhere=True) == "turnwright resume a --base-url URL --tools FILE"
 
 
-def test_a_store_without_an_address_has_no_flag() -> None:
+def test_store_without_an_address_has_no_flag() -> None:
     assert store_flag("") == ""
     assert store_flag("sqlite:///turns.db") == " --store sqlite:///turns.db"
 
@@ -88,7 +88,7 @@ async def test_command_line_turn_is_rerun_unchanged() -> None:
         assert resume_command(left, "sqlite:///turns.db", elsewhere=False) in lines
 
 
-async def test_no_command_reads_a_turn_in_memory() -> None:
+async def test_memory_turn_has_no_reading_command() -> None:
     async with Engine(model=ScriptedModel("done"), store=MemoryStore()) as engine:
         looked = await look(engine, (await engine.run(AGENT, "hi")).id)
         for store in ("", "memory:"):

@@ -52,7 +52,7 @@ def test_zero_series_is_omitted_and_an_empty_plot_is_none() -> None:
         (0.05, False, [0, 0.01, 0.02, 0.03, 0.04, 0.05]),
     ],
 )
-def test_the_marks_of_values_are_round_and_end_above_the_highest(value: float, whole: bool, marks: list[float]) -> None:
+def test_value_marks_are_round_and_end_above_the_highest_value(value: float, whole: bool, marks: list[float]) -> None:
     plot = drawn((NOON, value), whole=whole)
     assert [mark for _, mark in plot.value_marks] == pytest.approx(marks)
     assert (plot.value_marks[0][0], plot.value_marks[-1][0]) == (100, 0)
@@ -76,7 +76,7 @@ def test_time_marks_name_the_day_at_each_change() -> None:
 
 
 @pytest.mark.parametrize("span", [0.0, 1.0, 47 * 60.0, 47 * 60.0 + 1, DAY, 4e7, 1e9])
-def test_no_more_columns_than_fit_and_few_enough_marks(span: float) -> None:
+def test_columns_and_marks_fit_the_plot(span: float) -> None:
     times = [NOON, NOON + span]
     width = width_of(times)
     assert times[1] // width - times[0] // width < 48

@@ -70,7 +70,7 @@ def keys(turn: TurnRecord) -> list[str]:
     return [step.key for step in turn.steps]
 
 
-async def test_an_answer_is_a_step() -> None:
+async def test_answer_is_a_step() -> None:
     turn = await told("Forty-two.")
     (step,) = turn.steps
     assert (step.key, step.title, step.text, step.state) == ("1", "Step 1", "Forty-two.", State.FINISHED)
@@ -96,7 +96,7 @@ async def test_step_begins_with_the_check_of_the_limits() -> None:
     assert conclusion.text == "Nothing was found."
 
 
-async def test_the_steps_take_each_row_of_the_replay_once() -> None:
+async def test_steps_take_each_row_of_the_replay_once() -> None:
     for turn in (
         await told(searching(), repeat=True, steps=3),
         await told(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"}))),
@@ -107,7 +107,7 @@ async def test_the_steps_take_each_row_of_the_replay_once() -> None:
         assert taken == turn.replayed.rows
 
 
-async def test_the_steps_cover_the_journal_without_a_gap() -> None:
+async def test_steps_cover_the_journal_without_a_gap() -> None:
     turn = await told(searching(), repeat=True, steps=3)
     ends = [(step.first, step.last) for step in turn.steps]
     assert ends[0][0] == 1

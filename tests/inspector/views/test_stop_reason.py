@@ -116,7 +116,7 @@ async def test_answer_shows_totals_and_no_advice() -> None:
 
 
 @pytest.mark.parametrize(("steps", "limit"), [(3, ""), (2, "The nearest limit is the step limit (2 of 2).")])
-async def test_a_limit_is_told_from_seventy_percent_on(steps: int, limit: str) -> None:
+async def test_limit_is_shown_from_70_percent(steps: int, limit: str) -> None:
     stop = await explained([asks_for(("look_up", {"word": "a"})), "Forty-two."], steps=steps)
     assert (stop.limit, stop.limit_share) == (limit, 1.0 if limit else 0.0)
 

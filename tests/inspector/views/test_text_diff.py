@@ -44,6 +44,6 @@ def test_overlong_diff_is_cut_with_a_notice() -> None:
     assert diff[-1] == DiffLine("gap", "200 more lines are not compared")
 
 
-def test_a_secret_of_several_lines_is_hidden() -> None:
+def test_secret_of_several_lines_is_hidden() -> None:
     diff = text_diff('password: "one\ntwo\nthree" and a', 'password: "one\ntwo\nthree" and b')
     assert not any("two" in line.text for line in diff)
