@@ -100,14 +100,14 @@ class _Responses:
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
         output = data.get("output") or []
-        asked = [item for item in output if item.get("type") in {"function_call", "custom_tool_call"}]
+        call_items = [item for item in output if item.get("type") in {"function_call", "custom_tool_call"}]
         calls = [
             tool_call(
                 str(item.get("name")),
                 {"input": item["input"]} if "input" in item else item.get("arguments"),
                 str(item.get("call_id") or ""),
             )
-            for item in asked
+            for item in call_items
         ]
         text = "".join(text_of(item.get("content")) for item in output if item.get("type") == "message")
         usage = data.get("usage") or {}
@@ -118,7 +118,7 @@ class _Responses:
             text,
             tuple(calls),
             [_without_nulls(item) for item in output],
-            [_without_nulls(item) for item in (bare if asked else output)],
+            [_without_nulls(item) for item in (bare if call_items else output)],
             finish_of(str(why or data.get("status"))),
             _usage(
                 usage,
@@ -130,8 +130,8 @@ class _Responses:
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:  # noqa: ARG002
-        asked = (one for one in reversed(messages) if one.get("call_id") == provider_id)
-        custom = next(asked, {}).get("type") == "custom_tool_call"
+        outputs = (message for message in reversed(messages) if message.get("call_id") == provider_id)
+        custom = next(outputs, {}).get("type") == "custom_tool_call"
         kind = "custom_tool_call_output" if custom else "function_call_output"
         messages.append({"type": kind, "call_id": provider_id, "output": text})
 
@@ -158,12 +158,12 @@ class _Anthropic:
         usage = _usage(counts, read, counts.get("output_tokens"), {"cached_tokens": cached}, None)
         if finish is Finish.LENGTH and blocks[-1:] and blocks[-1].get("type") == "tool_use":
             calls[-1] = maybe_cut_off(calls[-1], usage)
-        kept = [_without_nulls(block) for block in blocks]
+        cleaned_blocks = [_without_nulls(block) for block in blocks]
         return ClientReply(
             text_of(blocks),
             tuple(calls),
-            [{"role": "assistant", "content": kept}],
-            [{"role": "assistant", "content": [block for block in kept if block.get("type") != "tool_use"]}],
+            [{"role": "assistant", "content": cleaned_blocks}],
+            [{"role": "assistant", "content": [block for block in cleaned_blocks if block.get("type") != "tool_use"]}],
             finish,
             usage,
             paused=reason == _PAUSED,
@@ -208,15 +208,17 @@ def text_of(content: object) -> str:
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in content if isinstance(part, dict))
 
 
-def _usage(given: Json, read: Any, written: Any, read_details: object, written_details: object) -> Usage | None:  # noqa: ANN401 (of a reply)
+def _usage(
+    counts: Json, input_tokens: object, output_tokens: object, input_details: object, output_details: object
+) -> Usage | None:
     def detail(details: object, name: str) -> int:
         return read_count(details.get(name)) or 0 if isinstance(details, dict) else 0
 
-    if not given:
+    if not counts:
         return None
     return Usage(
-        input_tokens=read_count(read) or 0,
-        output_tokens=read_count(written) or 0,
-        cached_tokens=detail(read_details, "cached_tokens"),
-        reasoning_tokens=detail(written_details, "reasoning_tokens"),
+        input_tokens=read_count(input_tokens) or 0,
+        output_tokens=read_count(output_tokens) or 0,
+        cached_tokens=detail(input_details, "cached_tokens"),
+        reasoning_tokens=detail(output_details, "reasoning_tokens"),
     )

@@ -83,9 +83,9 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
                 response = handler(_guarded(request, call))
             except Exception as error:  # noqa: BLE001 (`_failed` raises it)
                 return self._failed(turn, call, error)
-            kept = _taken(turn, response)
-            if kept is not None:
-                return kept
+            kept_message = _taken(turn, response)
+            if kept_message is not None:
+                return kept_message
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -98,9 +98,9 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
                 response = await handler(_guarded(request, call))
             except Exception as error:  # noqa: BLE001 (`_failed` raises it)
                 return await turn.in_thread(self._failed, turn, call, error)
-            kept = await turn.in_thread(_taken, turn, response)
-            if kept is not None:
-                return kept
+            kept_message = await turn.in_thread(_taken, turn, response)
+            if kept_message is not None:
+                return kept_message
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
@@ -159,7 +159,7 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         return turn
 
     def _drop(self, turn: GuardedTurn) -> None:
-        for name in [name for name, one in self._turns.items() if one is turn]:
+        for name in [name for name, guarded_turn in self._turns.items() if guarded_turn is turn]:
             del self._turns[name]
 
     def _turn_of(self, state: GuardState) -> GuardedTurn:
@@ -188,8 +188,8 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
 
 def _prompt(state: GuardState) -> str:
     """Return the text of the last user message."""
-    asked = [message for message in state["messages"] if isinstance(message, HumanMessage)]
-    return str(asked[-1].text) if asked else ""
+    prompts = [message for message in state["messages"] if isinstance(message, HumanMessage)]
+    return str(prompts[-1].text) if prompts else ""
 
 
 def _guarded(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:
@@ -207,35 +207,35 @@ def _guarded(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:
 
 def _taken(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any] | None:
     """Record a reply. Return what of it the agent receives, or None if the model is called again."""
-    message = next(one for one in response.result if isinstance(one, AIMessage))
+    message = next(message for message in response.result if isinstance(message, AIMessage))
     text = str(message.text)
     finish, usage = _finish(message), _usage(message)
     if response.structured_response is not None:
         turn.replied(text or repr(response.structured_response), finish=finish, usage=usage, review=True)
         return response
-    calls = [tool_call(one["name"], one["args"], one["id"] or "") for one in message.tool_calls]
+    calls = [tool_call(call["name"], call["args"], call["id"] or "") for call in message.tool_calls]
     if calls and finish is Finish.LENGTH:
         calls[-1] = maybe_cut_off(calls[-1], usage)
     decisions = turn.replied(text, calls, finish=finish, usage=usage, review=True)
     if turn.over:
-        said = turn.summary if is_blank(text) else text
-        kept = AIMessage(
-            content=said,
+        answer_text = turn.summary if is_blank(text) else text
+        answer = AIMessage(
+            content=answer_text,
             id=message.id,
             name=message.name,
             usage_metadata=message.usage_metadata,
             response_metadata=message.response_metadata,
         )
-        return ModelResponse(result=[kept])
+        return ModelResponse(result=[answer])
     if not decisions and turn.model_is_next:
         return None
-    answered = {one.tool_call_id: one for one in response.result if isinstance(one, ToolMessage)}
+    answered = {answer.tool_call_id: answer for answer in response.result if isinstance(answer, ToolMessage)}
     refusals = []
-    for asked, decision in zip(message.tool_calls, decisions, strict=False):
+    for call, decision in zip(message.tool_calls, decisions, strict=False):
         if decision.runs and decision.provider_id in answered:  # a call for structured output that does not fit
             turn.settled(decision.id, str(answered[decision.provider_id].text), CallStatus.ERROR)
         elif not decision.runs and decision.provider_id not in answered:
-            refusals.append(_refusal(decision, asked))
+            refusals.append(_refusal(decision, call))
     return ModelResponse(result=[*response.result, *refusals])
 
 
@@ -248,7 +248,11 @@ def _settle(
 ) -> None:
     update = result.update if isinstance(result, Command) else {"messages": [result]}
     messages: list[Any] = (update.get("messages") or []) if isinstance(update, Mapping) else []
-    answers = (one for one in messages if isinstance(one, ToolMessage) and one.tool_call_id == decision.provider_id)
+    answers = (
+        message
+        for message in messages
+        if isinstance(message, ToolMessage) and message.tool_call_id == decision.provider_id
+    )
     answer = next(answers, None)
     status = CallStatus.ERROR if answer is not None and answer.status == "error" else CallStatus.OK
     direct = request.tool is not None and request.tool.return_direct and turn.has_one_call
@@ -261,12 +265,12 @@ def _finish(message: AIMessage) -> Finish:
 
 
 def _usage(message: AIMessage) -> Usage | None:
-    given = message.usage_metadata
-    if given is None:
+    counts = message.usage_metadata
+    if counts is None:
         return None
     return Usage(
-        input_tokens=given["input_tokens"],
-        output_tokens=given["output_tokens"],
-        cached_tokens=given.get("input_token_details", {}).get("cache_read", 0),
-        reasoning_tokens=given.get("output_token_details", {}).get("reasoning", 0),
+        input_tokens=counts["input_tokens"],
+        output_tokens=counts["output_tokens"],
+        cached_tokens=counts.get("input_token_details", {}).get("cache_read", 0),
+        reasoning_tokens=counts.get("output_token_details", {}).get("reasoning", 0),
     )

@@ -80,8 +80,8 @@ class GuardedLoop:
         for open_call in tuple(self._open.values()):
             self._settle(open_call, NO_RESULT, CallStatus.UNKNOWN)
         call = self._turn.next_call()
-        added = [{"role": "user", "content": call.hint}] if call.hint else []
-        request: dict[str, Any] = {**options, self._format.messages: [*self.messages, *added]}
+        hint_messages = [{"role": "user", "content": call.hint}] if call.hint else []
+        request: dict[str, Any] = {**options, self._format.messages: [*self.messages, *hint_messages]}
         if not call.tools and options.get("tools"):
             request["tool_choice"] = self._format.no_tools
         return request
@@ -105,11 +105,13 @@ class GuardedLoop:
         elif not concluding and (read.calls or read.paused or not blank):
             self.text = read.text
             self.messages += read.messages
-            for call, made in zip(read.calls, decisions, strict=True):
-                if made.runs:
-                    self._open[made.id] = LoopCall(made.id, made.name, call.arguments or {}, made.provider_id)
+            for call, decision in zip(read.calls, decisions, strict=True):
+                if decision.runs:
+                    self._open[decision.id] = LoopCall(
+                        decision.id, decision.name, call.arguments or {}, decision.provider_id
+                    )
                 else:
-                    self._format.add_result(self.messages, made.provider_id, made.refusal, error=True)
+                    self._format.add_result(self.messages, decision.provider_id, decision.refusal, error=True)
         return self._starting(tuple(self._open.values()))
 
     def result(self, call: LoopCall, result: object, *, error: bool = False) -> None:
@@ -158,5 +160,5 @@ class GuardedLoop:
 
 def _prompt(messages: Sequence[Json]) -> str:
     """Return the text of the last user message."""
-    asked = (text_of(one.get("content")) for one in reversed(messages) if one.get("role") == "user")
-    return next(filter(None, asked), "")
+    prompts = (text_of(message.get("content")) for message in reversed(messages) if message.get("role") == "user")
+    return next(filter(None, prompts), "")

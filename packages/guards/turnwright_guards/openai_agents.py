@@ -133,16 +133,16 @@ class GuardedStream:
 
 
 async def _begin(prompt: str | list[Item] | RunState[Any], limits: Limits | None, journal: str | None) -> GuardedTurn:
-    given: str | list[Item] = getattr(prompt, "_original_input", prompt)  # that of a state
-    asked = given if isinstance(given, str) else _last_user_text(given)
+    original_input: str | list[Item] = getattr(prompt, "_original_input", prompt)  # that of a state
+    prompt_text = original_input if isinstance(original_input, str) else _last_user_text(original_input)
     options = GuardOptions(limits or Limits(), journal).checked()
-    return await GuardedTurn.begin(options, app="openai-agents", prompt=asked)
+    return await GuardedTurn.begin(options, app="openai-agents", prompt=prompt_text)
 
 
 def _config(options: dict[str, Any]) -> RunConfig:
     """Return the configuration of a run, taken out of its options."""
-    given = options.pop("run_config", None)
-    return RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
+    config = options.pop("run_config", None)
+    return RunConfig(**config) if isinstance(config, dict) else config or RunConfig()
 
 
 class _GuardedModel(Model):  # type: ignore[misc]
@@ -164,9 +164,9 @@ class _GuardedModel(Model):  # type: ignore[misc]
         """The configuration of the run, with this model."""
         return replace(self._config, model=self, call_model_input_filter=self.see(self._config.call_model_input_filter))
 
-    def options(self, given: dict[str, Any]) -> dict[str, Any]:
+    def options(self, run_options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of the run, with hooks that announce its model calls."""
-        return {"max_turns": None, **given, "hooks": _AnnouncingHooks(self.announce, given.get("hooks"))}
+        return {"max_turns": None, **run_options, "hooks": _AnnouncingHooks(self.announce, run_options.get("hooks"))}
 
     def announce(self) -> None:
         """Note that the next model call is one of the guarded run."""
@@ -215,13 +215,13 @@ class _GuardedModel(Model):  # type: ignore[misc]
                 conversation_id=conversation_id,
                 **rest,
             )
-        turn, used = self._turn, Usage()
-        given = ItemHelpers.input_to_new_input_list(input)
-        await turn.in_thread(self._settle, given)
+        turn, usage = self._turn, Usage()
+        items = ItemHelpers.input_to_new_input_list(input)
+        await turn.in_thread(self._settle, items)
         while True:
             call = await turn.in_thread(turn.next_call)
             stored = previous_response_id is not None or conversation_id is not None
-            items = [*given, *self._unsent] if stored else self._with_refused(given)
+            items = [*items, *self._unsent] if stored else self._with_refused(items)
             try:
                 response = await self._model().get_response(
                     system_instructions,
@@ -241,26 +241,26 @@ class _GuardedModel(Model):  # type: ignore[misc]
                     raise
                 await turn.in_thread(turn.model_failed, error)
                 self._is_next = False
-                return _said(ModelResponse(output=[], usage=used, response_id=None), turn.summary)
+                return _said(ModelResponse(output=[], usage=usage, response_id=None), turn.summary)
             self._unsent = []
-            used.add(response.usage)
-            kept = await turn.in_thread(self._reply, call, response, len(given))
-            if kept is not None:
+            usage.add(response.usage)
+            kept_items = await turn.in_thread(self._reply, call, response, len(items))
+            if kept_items is not None:
                 self._is_next = False  # until then the SDK may try again
-                return replace(kept, usage=used)
+                return replace(kept_items, usage=usage)
             if stored:  # the server has the reply
-                given, previous_response_id = [], previous_response_id and response.response_id
+                items, previous_response_id = [], previous_response_id and response.response_id
 
     async def stream_response(self, *request: Any, **options: Any) -> AsyncIterator[Any]:  # noqa: ANN401 (the SDK's)
         """Yield the reply in one event; that of a run inside a tool as it streams."""
         if not self._is_next:
-            instructions, given, settings, *others = request
-            request = (instructions, given, self._resolved(settings), *others)
+            instructions, items, settings, *rest = request
+            request = (instructions, items, self._resolved(settings), *rest)
             async for event in self._model().stream_response(*request, **options):
                 yield event
             return
         reply = await self.get_response(*request, **options)
-        used = reply.usage
+        usage = reply.usage
         response = Response(
             id=reply.response_id or "resp_turnwright",
             created_at=time.time(),
@@ -271,11 +271,11 @@ class _GuardedModel(Model):  # type: ignore[misc]
             tools=[],
             parallel_tool_calls=True,
             usage=ResponseUsage(
-                input_tokens=used.input_tokens,
-                input_tokens_details=used.input_tokens_details,
-                output_tokens=used.output_tokens,
-                output_tokens_details=used.output_tokens_details,
-                total_tokens=used.total_tokens,
+                input_tokens=usage.input_tokens,
+                input_tokens_details=usage.input_tokens_details,
+                output_tokens=usage.output_tokens,
+                output_tokens_details=usage.output_tokens_details,
+                total_tokens=usage.total_tokens,
             ),
         )
         yield ResponseCompletedEvent(type="response.completed", sequence_number=0, response=response)
@@ -302,13 +302,13 @@ class _GuardedModel(Model):  # type: ignore[misc]
 
     def _model(self) -> Model:
         """Return the model of the agent that runs."""
-        named = self._agent.model if self._config.model is None else self._config.model
-        if isinstance(named, Model):
-            self._models[id(named)] = named
-            return named
-        if named not in self._models:
-            self._models[named] = self._config.model_provider.get_model(named)
-        return self._models[named]
+        model = self._agent.model if self._config.model is None else self._config.model
+        if isinstance(model, Model):
+            self._models[id(model)] = model
+            return model
+        if model not in self._models:
+            self._models[model] = self._config.model_provider.get_model(model)
+        return self._models[model]
 
     def _settings(self, settings: ModelSettings, call: NextCall) -> ModelSettings:
         """Return the settings with the defaults of the agent's model and the ban."""
@@ -317,9 +317,9 @@ class _GuardedModel(Model):  # type: ignore[misc]
 
     def _resolved(self, settings: ModelSettings) -> ModelSettings:
         """Return the settings with the defaults of the agent's model, which the SDK did not know."""
-        named = self._agent.model
-        if self._config.model is None and not isinstance(named, Model):
-            defaults = get_default_model_settings() if named is None else get_default_model_settings(named)
+        model = self._agent.model
+        if self._config.model is None and not isinstance(model, Model):
+            defaults = get_default_model_settings() if model is None else get_default_model_settings(model)
             if self._agent.model_settings == defaults:
                 return defaults.resolve(settings)
         return settings
@@ -327,24 +327,24 @@ class _GuardedModel(Model):  # type: ignore[misc]
     def _reply(self, call: NextCall, response: ModelResponse, place: int) -> ModelResponse | None:
         """Record a reply. Return what of it the run receives, or None if the model is called again."""
         turn, output = self._turn, response.output
-        text = "".join(text_of(one["content"]) for one in map(_plain, output) if one.get("type") == "message")
-        asked = [one for one in output if _call_id(one)]
-        made = [tool_call(_name(one), _arguments(one), _call_id(one)) for one in asked]
+        text = "".join(text_of(item["content"]) for item in map(_plain, output) if item.get("type") == "message")
+        call_items = [item for item in output if _call_id(item)]
+        calls = [tool_call(_name(item), _arguments(item), _call_id(item)) for item in call_items]
         # The SDK does not pass the reason on for which a reply ended, but the status of an item that was cut off.
-        cut_off = any(_plain(one).get("status") == "incomplete" for one in output)
+        cut_off = any(_plain(item).get("status") == "incomplete" for item in output)
         finish = states.Finish.LENGTH if cut_off else states.Finish.STOP
-        decisions = turn.replied(text, made, finish=finish, usage=_usage(response), review=True)
+        decisions = turn.replied(text, calls, finish=finish, usage=_usage(response), review=True)
         if turn.over:
-            bare = replace(response, output=[one for one in output if one not in asked])
+            bare = replace(response, output=[item for item in output if item not in call_items])
             return _said(bare, turn.summary) if is_blank(text) else bare
-        if call.conclude or not asked:
+        if call.conclude or not call_items:
             return None if turn.model_is_next else response
-        refused = {one.provider_id: one for one in decisions if not one.runs}
-        runs = frozenset(one.provider_id for one in decisions if one.runs)
+        refused = {decision.provider_id: decision for decision in decisions if not decision.runs}
+        runs = frozenset(decision.provider_id for decision in decisions if decision.runs)
         for own in runs:
             turn.started(own)
         self._refuse(response, refused, runs, place)
-        return replace(response, output=[one for one in output if _call_id(one) not in refused]) if runs else None
+        return replace(response, output=[item for item in output if _call_id(item) not in refused]) if runs else None
 
     def _refuse(
         self, response: ModelResponse, refused: dict[str, CallDecision], runs: frozenset[str], place: int
@@ -362,9 +362,9 @@ class _GuardedModel(Model):  # type: ignore[misc]
             self._refused.append((place, runs, [*items, *results]))
             self._unsent = results
 
-    def _with_refused(self, given: Sequence[Item]) -> list[Item]:
+    def _with_refused(self, request_items: Sequence[Item]) -> list[Item]:
         """Return the input with the refused calls and their results at their places."""
-        items = list(given)
+        items = list(request_items)
         for place, runs, pairs in reversed(self._refused):
             after = [at for at, item in enumerate(items) if item.get("call_id") in runs]
             at = after[-1] + 1 if after else min(place, len(items))
@@ -374,7 +374,10 @@ class _GuardedModel(Model):  # type: ignore[misc]
     def _settle(self, items: Sequence[Item], *, final: bool = False) -> None:
         """Record the results that the SDK puts into the input of the next request."""
         results = {item["call_id"]: item["output"] for item in items if "output" in item and "call_id" in item}
-        texts = {own: one if isinstance(one, str) else json.dumps(one, default=str) for own, one in results.items()}
+        texts = {
+            own: result if isinstance(result, str) else json.dumps(result, default=str)
+            for own, result in results.items()
+        }
         self._turn.settle_rest({own: (text, CallStatus.OK) for own, text in texts.items()}, final=final)
 
 
@@ -387,10 +390,10 @@ class _AnnouncingHooks(RunHooks[Any]):  # type: ignore[misc]
             if name.startswith("on_") and name != "on_llm_start":
                 setattr(self, name, getattr(self._own, name))
 
-    async def on_llm_start(self, *about: Any, **named: Any) -> None:  # noqa: ANN401 (the SDK's)
+    async def on_llm_start(self, *about: Any, **values: Any) -> None:  # noqa: ANN401 (the SDK's)
         """Announce the call, and call the hook of the app."""
         self._announce()
-        await self._own.on_llm_start(*about, **named)
+        await self._own.on_llm_start(*about, **values)
 
 
 def _said(response: ModelResponse, text: str) -> ModelResponse:
@@ -421,20 +424,20 @@ def _name(item: Any) -> str:  # noqa: ANN401
 def _arguments(item: Any) -> object:  # noqa: ANN401
     """Return the arguments of a call. A call of the SDK's other tools has an action, or an input."""
     plain = _plain(item)
-    other = {name: plain[name] for name in ("input", "action", "operation") if plain.get(name) is not None}
-    return plain["arguments"] if "arguments" in plain else json.loads(json.dumps(other, default=str))
+    fields = {name: plain[name] for name in ("input", "action", "operation") if plain.get(name) is not None}
+    return plain["arguments"] if "arguments" in plain else json.loads(json.dumps(fields, default=str))
 
 
 def _usage(response: ModelResponse) -> states.Usage:
-    used = response.usage
+    counts = response.usage
     return states.Usage(
-        input_tokens=used.input_tokens,
-        output_tokens=used.output_tokens,
-        cached_tokens=used.input_tokens_details.cached_tokens or 0,
-        reasoning_tokens=used.output_tokens_details.reasoning_tokens or 0,
+        input_tokens=counts.input_tokens,
+        output_tokens=counts.output_tokens,
+        cached_tokens=counts.input_tokens_details.cached_tokens or 0,
+        reasoning_tokens=counts.output_tokens_details.reasoning_tokens or 0,
     )
 
 
 def _last_user_text(items: Sequence[Item]) -> str:
-    asked = (text_of(item.get("content")) for item in reversed(items) if item.get("role") == "user")
-    return next(filter(None, asked), "")
+    prompts = (text_of(item.get("content")) for item in reversed(items) if item.get("role") == "user")
+    return next(filter(None, prompts), "")

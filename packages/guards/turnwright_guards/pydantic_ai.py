@@ -108,9 +108,9 @@ class LoopGuardCapability(AbstractCapability[Any]):
         if run.turn.over:  # the conclusion failed
             return response
         outputs = {tool.name for tool in request_context.model_request_parameters.output_tools}
-        kept = await run.turn.in_thread(run.reply, response, outputs)
-        if kept is not None:
-            return kept
+        kept_response = await run.turn.in_thread(run.reply, response, outputs)
+        if kept_response is not None:
+            return kept_response
         if request_context.streaming:  # the consumer has it already, and the agent asks again by itself
             return response
         raise RetryModelRequest
@@ -201,19 +201,19 @@ class _Run:
     def reply(self, response: ModelResponse, outputs: set[str]) -> ModelResponse | None:
         """Record a reply. Return what of it the agent receives, or None if the model is called again."""
         self.has_reply = True
-        asked = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        calls = [part for part in asked if part.tool_name not in outputs]
-        typed = next((part.args_as_json_str() for part in asked if part.tool_name in outputs), "")
+        call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        calls = [part for part in call_parts if part.tool_name not in outputs]
+        typed = next((part.args_as_json_str() for part in call_parts if part.tool_name in outputs), "")
         self._output = typed if calls else ""
         text = response.text or ("" if calls else typed)
-        made = [tool_call(part.tool_name, part.args, part.tool_call_id) for part in calls]
+        tool_calls = [tool_call(part.tool_name, part.args, part.tool_call_id) for part in calls]
         finish = finish_of(str(response.finish_reason))
-        self.turn.replied(text, made, finish=finish, usage=_usage(response), review=True)
+        self.turn.replied(text, tool_calls, finish=finish, usage=_usage(response), review=True)
         if not self.turn.over:
             return None if self.turn.model_is_next and (self.call.conclude or not calls) else response
-        said = [TextPart(self.turn.summary)] if is_blank(text) else []
+        text_parts = [TextPart(self.turn.summary)] if is_blank(text) else []
         rest = [part for part in response.parts if part not in calls]
-        return replace(response, parts=[*rest, *said]) if calls or said else response
+        return replace(response, parts=[*rest, *text_parts]) if calls or text_parts else response
 
     def finish(self) -> None:
         """Accept the last reply as the answer. A typed output that came with other calls counts as a reply."""
@@ -233,10 +233,10 @@ def _as_text(result: object) -> str:
 
 
 def _usage(response: ModelResponse) -> Usage:
-    used = response.usage
+    counts = response.usage
     return Usage(
-        input_tokens=used.input_tokens,
-        output_tokens=used.output_tokens,
-        cached_tokens=used.cache_read_tokens,
-        reasoning_tokens=used.details.get("reasoning_tokens", 0),
+        input_tokens=counts.input_tokens,
+        output_tokens=counts.output_tokens,
+        cached_tokens=counts.cache_read_tokens,
+        reasoning_tokens=counts.details.get("reasoning_tokens", 0),
     )

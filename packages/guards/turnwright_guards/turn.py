@@ -104,7 +104,7 @@ class GuardedTurn:
 
     def __init__(self, options: GuardOptions, *, app: str, prompt: str = "", model: str = "") -> None:
         self.id = new_id()
-        self._clock, self._began = options.clock, options.clock()
+        self._clock, self._start = options.clock, options.clock()
         self._lock = RLock()
         self._guard = LoopGuard(options.limits, prompt=prompt, session=options.session, model=model)
         #: The calls of the last reply by the provider's ids, which may repeat.
@@ -218,16 +218,16 @@ class GuardedTurn:
     def refusal(self, provider_id: str) -> str:
         """Return why a call of the last reply does not run; empty if it may."""
         with self._lock:
-            return next((one.refusal for one in self._calls.get(provider_id, ())), "")
+            return next((decision.refusal for decision in self._calls.get(provider_id, ())), "")
 
     def settle_rest(self, results: Mapping[str, tuple[str, CallStatus]], *, final: bool = False) -> None:
         """Record results of open calls by the provider's ids. `final`: the last one is the turn's answer."""
         with self._lock:
             may = self._guard.may_call_model()
             calls = may.calls if isinstance(may, ResultsMissing) else ()
-            known = [call for call in calls if call.provider_id in results]
-            for call in known:
-                self.settled(call.id, *results[call.provider_id], final=final and call is known[-1])
+            answered_calls = [call for call in calls if call.provider_id in results]
+            for call in answered_calls:
+                self.settled(call.id, *results[call.provider_id], final=final and call is answered_calls[-1])
 
     def started(self, provider_id: str) -> CallDecision:
         """Record that a call is about to run, and return the decision: a refused one must not run.
@@ -294,7 +294,7 @@ class GuardedTurn:
                 journal.close()
 
     def _elapsed(self) -> float:
-        return max(self._clock() - self._began, 0.0)
+        return max(self._clock() - self._start, 0.0)
 
     def _save(self) -> None:
         facts = self._guard.take_facts()
@@ -316,8 +316,8 @@ def tool_call(name: str, arguments: object, provider_id: str) -> ToolCall:
     if isinstance(arguments, Mapping):
         return ToolCall(name=name, arguments=dict(arguments), provider_id=provider_id)
     text = str(arguments or "")
-    found = whole_object(text)
-    return ToolCall(name=name, arguments=found, raw=text if found is None else "", provider_id=provider_id)
+    decoded = whole_object(text)
+    return ToolCall(name=name, arguments=decoded, raw=text if decoded is None else "", provider_id=provider_id)
 
 
 def maybe_cut_off(call: ToolCall, usage: Usage | None) -> ToolCall:

@@ -60,8 +60,8 @@ def close_call(identifier: str, call: CallDraft, draft: MessageDraft) -> Iterato
 
 def close(identifier: str, draft: MessageDraft) -> Iterator[BaseEvent]:
     """Send the end of the message, and of its calls, if they are open."""
-    for one, call in draft.calls.items():
-        yield from close_call(one, call, draft)
+    for call_id, call in draft.calls.items():
+        yield from close_call(call_id, call, draft)
     yield from close_text(identifier, draft)
 
 

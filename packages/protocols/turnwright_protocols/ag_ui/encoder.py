@@ -125,7 +125,7 @@ class AgUiEncoder:
         if isinstance(event, TurnPausedEvent | TurnEndedEvent):
             self._rests = event
         elif isinstance(event, FactEvent) and isinstance(self._rests, TurnPausedEvent):
-            self._rests = left_open(self._rests, event, lane.asked)
+            self._rests = left_open(self._rests, event, lane.asking_calls)
 
     def _absorb(self, lane: TurnEncoder, event: TurnEvent) -> None:
         """Read an event that the client already has, without sending anything."""
@@ -173,15 +173,18 @@ class AgUiEncoder:
     def _finish(self, event: TurnPausedEvent | TurnEndedEvent) -> Iterator[BaseEvent]:
         pending = event.interrupts if isinstance(event, TurnPausedEvent) else ()
         for turn in sorted(self._announced, reverse=True):  # a sub-agent's own ones first
-            yield from self._close_subagent(turn, [interrupt_id(self._turn, one.id) for one in pending])
+            yield from self._close_subagent(turn, [interrupt_id(self._turn, interrupt.id) for interrupt in pending])
         root = self._lane(self._turn)
         yield from root.suspend()
         self._open = False
         self._announced.clear()
         thread, run = self._run.thread_id, self._run_id
         if isinstance(event, TurnPausedEvent):
-            asked = [interrupt_of(self._turn, one, root.asked.get(one.id, "")) for one in event.interrupts]
-            waits = RunFinishedInterruptOutcome(interrupts=asked)
+            interrupts = [
+                interrupt_of(self._turn, interrupt, root.asking_calls.get(interrupt.id, ""))
+                for interrupt in event.interrupts
+            ]
+            waits = RunFinishedInterruptOutcome(interrupts=interrupts)
             yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=self._usage.told())
             self._usage.begin()
             return
@@ -246,11 +249,13 @@ class AgUiEncoder:
         else:  # AG-UI has no state between success and failure
             yield SubagentErrorEvent(subagent_run_id=lane.turn, message=_why(event), code=str(event.reason))
 
-    def _close_subagent(self, turn: str, asked: list[str]) -> Iterator[BaseEvent]:
+    def _close_subagent(self, turn: str, interrupt_ids: list[str]) -> Iterator[BaseEvent]:
         """End the invocation of a sub-agent that is still open: it waits, or its end was not received."""
         yield from self._lanes[turn].suspend()
-        if asked:
-            raised = [one for one in asked if one.rpartition("/")[0] == turn.replace(":", "/")]
+        if interrupt_ids:
+            raised = [
+                raised_id for raised_id in interrupt_ids if raised_id.rpartition("/")[0] == turn.replace(":", "/")
+            ]
             outcome = SubagentFinishedSuspendedOutcome(interrupt_ids=raised or None)
             yield SubagentFinishedEvent(subagent_run_id=turn, outcome=outcome)
         else:
@@ -261,10 +266,10 @@ class AgUiEncoder:
 async def encode_events(events: AsyncIterable[TurnEvent], encoder: AgUiEncoder) -> AsyncIterator[BaseEvent]:
     """Encode the events of a turn as they come, and the end: `engine.stream(...)` or `engine.events(turn)`."""
     async for event in events:
-        for told in encoder.encode(event):
-            yield told
-    for told in encoder.close():
-        yield told
+        for encoded_event in encoder.encode(event):
+            yield encoded_event
+    for encoded_event in encoder.close():
+        yield encoded_event
 
 
 def to_sse(event: BaseEvent) -> str:

@@ -61,24 +61,24 @@ def read_interrupt_id(identifier: str) -> tuple[str, str]:
     return (turn, interrupt) if slash else ("", "")
 
 
-def interrupt_of(turn: str, asked: Interrupt, call: str) -> AgUiInterrupt:
+def interrupt_of(turn: str, interrupt: Interrupt, call: str) -> AgUiInterrupt:
     """Translate an open interrupt. `call` is the id of its call with us; empty for a doom loop."""
-    *path, _ = asked.id.split("/")
+    *path, _ = interrupt.id.split("/")
     return AgUiInterrupt(
-        id=interrupt_id(turn, asked.id),
-        reason=_REASONS[asked.kind],
-        message=clean(words(asked, choices=False)),
+        id=interrupt_id(turn, interrupt.id),
+        reason=_REASONS[interrupt.kind],
+        message=clean(words(interrupt, choices=False)),
         tool_call_id=call_id(turn, call) if call else None,
-        response_schema=_schema(asked),
-        expires_at=None if asked.expires_at is None else _date(asked.expires_at),
+        response_schema=_schema(interrupt),
+        expires_at=None if interrupt.expires_at is None else _date(interrupt.expires_at),
         # A forwarded interrupt is a sub-agent's, and its id names the calls that lead there.
         subagent_run_id=":".join([turn, *path]) if path else None,
         metadata=metadata(
-            kind=str(asked.kind),
-            tool=asked.tool or None,
-            arguments=asked.arguments,
-            choices=list(asked.choices) or None,
-            grant=asked.grant,
+            kind=str(interrupt.kind),
+            tool=interrupt.tool or None,
+            arguments=interrupt.arguments,
+            choices=list(interrupt.choices) or None,
+            grant=interrupt.grant,
         ),
     )
 
@@ -90,9 +90,9 @@ def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str
     """
     match event.fact:
         case f.Answered(interrupt=answered):
-            pending = tuple(one for one in paused.interrupts if one.id != answered)
+            pending = tuple(interrupt for interrupt in paused.interrupts if interrupt.id != answered)
         case f.CallSettled(call=call):
-            pending = tuple(one for one in paused.interrupts if calls.get(one.id) != call)
+            pending = tuple(interrupt for interrupt in paused.interrupts if calls.get(interrupt.id) != call)
         case _:
             pending = paused.interrupts
     return replace(paused, seq=event.seq, interrupts=pending) if pending else None
@@ -105,46 +105,48 @@ def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry])
     warning. Raises `InvalidAnswerError` for an interrupt without an entry, and for a payload that does not match its
     `responseSchema`.
     """
-    ids = [one.id for one in pending]
+    ids = [interrupt.id for interrupt in pending]
     for name in entries.keys() - set(ids):
         _LOG.warning("the resume answers %r, which is not open: ignored", name)
     answers: dict[str, str | bool | Answer] = {}
-    for asked in pending:
-        entry = entries.get(asked.id)
+    for interrupt in pending:
+        entry = entries.get(interrupt.id)
         if entry is None:
             raise InvalidAnswerError(
-                asked.id, "the resume has no entry for it, and every open interrupt needs one", ids
+                interrupt.id, "the resume has no entry for it, and every open interrupt needs one", ids
             )
         if entry.status == "cancelled":
-            answers[asked.id] = Answer(unanswered(asked.kind), _ABANDONED)
+            answers[interrupt.id] = Answer(unanswered(interrupt.kind), _ABANDONED)
         else:
-            answers[asked.id] = _answer(asked, entry.payload, ids)
+            answers[interrupt.id] = _answer(interrupt, entry.payload, ids)
     return answers
 
 
-def _answer(asked: Interrupt, payload: object, ids: Sequence[str]) -> str | bool | Answer:
+def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | bool | Answer:
     if isinstance(payload, str | bool):
         return payload
-    approves = asked.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
+    approves = interrupt.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
     if approves and isinstance(payload, Mapping):
         approved, reason, edited = payload.get("approved"), payload.get("reason", ""), payload.get("editedArgs")
         if isinstance(approved, bool) and isinstance(reason, str) and (edited is None or isinstance(edited, dict)):
             return Answer(Decision.APPROVE if approved else Decision.REJECT, reason, edited if approved else None)
-    wanted = json.dumps(_schema(asked))
-    raise InvalidAnswerError(asked.id, f"its payload does not fit its responseSchema, {wanted}", ids)
+    schema = json.dumps(_schema(interrupt))
+    raise InvalidAnswerError(interrupt.id, f"its payload does not fit its responseSchema, {schema}", ids)
 
 
-def _schema(asked: Interrupt) -> dict[str, JsonValue]:
-    match asked.kind:
+def _schema(interrupt: Interrupt) -> dict[str, JsonValue]:
+    match interrupt.kind:
         case InterruptKind.APPROVAL:
             return _EDITABLE
         case InterruptKind.GRANT:
             return _APPROVAL
         case InterruptKind.QUESTION:
             # Any text is accepted, not only the offered choices.
-            return clean_json({"type": "string", **({"examples": list(asked.choices)} if asked.choices else {})})
+            return clean_json(
+                {"type": "string", **({"examples": list(interrupt.choices)} if interrupt.choices else {})}
+            )
         case _:
-            return {"type": "string", "enum": [str(decision) for decision in DECISIONS[asked.kind]]}
+            return {"type": "string", "enum": [str(decision) for decision in DECISIONS[interrupt.kind]]}
 
 
 def _date(seconds: float) -> str | None:

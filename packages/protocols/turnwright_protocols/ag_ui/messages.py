@@ -43,8 +43,8 @@ def clean(text: str) -> str:
 
 def metadata(**fields: JsonValue) -> Metadata | None:
     """Return our metadata under our key; None if there is none."""
-    told = {name: value for name, value in fields.items() if value is not None}
-    return {METADATA_KEY: clean_json(told)} if told else None
+    set_fields = {name: value for name, value in fields.items() if value is not None}
+    return {METADATA_KEY: clean_json(set_fields)} if set_fields else None
 
 
 def clean_json(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -70,8 +70,8 @@ def content_of(text: str, files: Sequence[FilePart] = ()) -> Content:
     """
     if not files:
         return clean(text)
-    said = [TextPart(text=clean(text))] if text else []
-    return [*said, *map(_file_part, files)]
+    parts = [TextPart(text=clean(text))] if text else []
+    return [*parts, *map(_file_part, files)]
 
 
 def result_metadata(status: CallStatus, structured: JsonValue) -> Metadata | None:
@@ -103,7 +103,7 @@ def messages_of(turn: str, messages: Sequence[Message]) -> list[AgUiMessage]:
 
     Empty messages, sentinels, the bounds of steps, refused replies and the feedback to them are left out.
     """
-    told: list[AgUiMessage] = []
+    encoded_messages: list[AgUiMessage] = []
     feedback = False
     for identifier, message in zip(message_ids(turn, messages), messages, strict=True):
         if feedback and message.role == "user":
@@ -112,14 +112,14 @@ def messages_of(turn: str, messages: Sequence[Message]) -> list[AgUiMessage]:
         refused = any(isinstance(part, StepFinishPart) and part.refused for part in message.parts)
         calls = any(isinstance(part, ToolCallPart) for part in message.parts)
         feedback = refused and not calls  # else the results of the calls have it
-        told += _told(turn, identifier, _calls_of(message) if refused else message)
-    return told
+        encoded_messages += _told(turn, identifier, _calls_of(message) if refused else message)
+    return encoded_messages
 
 
 def _calls_of(message: Message) -> Message:
     """Return a refused reply without its text and its typed answers, as followers receive it."""
-    kept = [part for part in message.parts if isinstance(part, ToolCallPart)]
-    return replace(message, parts=tuple(replace(p, arguments={}) if p.name == OUTPUT_TOOL else p for p in kept))
+    call_parts = [part for part in message.parts if isinstance(part, ToolCallPart)]
+    return replace(message, parts=tuple(replace(p, arguments={}) if p.name == OUTPUT_TOOL else p for p in call_parts))
 
 
 def _told(turn: str, identifier: str, message: Message) -> Iterable[AgUiMessage]:
@@ -147,12 +147,12 @@ def _told(turn: str, identifier: str, message: Message) -> Iterable[AgUiMessage]
 
 
 def _file_part(file: FilePart) -> TextPart:
-    known: dict[str, JsonValue] = {"name": file.name} if file.name else {}
-    known["media_type"] = file.media_type
+    file_metadata: dict[str, JsonValue] = {"name": file.name} if file.name else {}
+    file_metadata["media_type"] = file.media_type
     if file.data:
-        known["size"] = content_size(file.data)
-    words = ", ".join(f"{value:,} bytes" if name == "size" else str(value) for name, value in known.items())
-    return TextPart(text=clean(f"[file: {words}]"), metadata=metadata(file=known))
+        file_metadata["size"] = content_size(file.data)
+    words = ", ".join(f"{value:,} bytes" if name == "size" else str(value) for name, value in file_metadata.items())
+    return TextPart(text=clean(f"[file: {words}]"), metadata=metadata(file=file_metadata))
 
 
 Kind = Literal["text", "reasoning"]
@@ -241,16 +241,16 @@ class AgUiConversation:
         Clients keep reasoning unless the snapshot has other reasoning, so dropped reasoning is sent as empty.
         """
         streaming = {identifier: draft_message(identifier, draft) for identifier, draft in self.drafts.items()}
-        held = self._messages | streaming
-        return MessagesSnapshotEvent(messages=[held[identifier] for identifier in self._places])
+        shown_messages = self._messages | streaming
+        return MessagesSnapshotEvent(messages=[shown_messages[identifier] for identifier in self._places])
 
 
 def draft_message(identifier: str, draft: MessageDraft) -> AgUiMessage:
     """Return the sent part of a streamed message."""
     if draft.kind == "text":
         calls = [
-            ToolCall(id=one, function=FunctionCall(name=call.name, arguments=call.arguments), type="function")
-            for one, call in draft.calls.items()
+            ToolCall(id=identifier, function=FunctionCall(name=call.name, arguments=call.arguments), type="function")
+            for identifier, call in draft.calls.items()
         ]
         return AssistantMessage(
             id=identifier, content=draft.text, tool_calls=calls or None, subagent_run_id=draft.owner

@@ -39,8 +39,10 @@ class OwnEvents:
         value = {name: field for name, field in event.public().items() if name not in left_out}
         if "call" in value:
             value["call"] = call_id(self._turn, str(value["call"]))
-        if asked := value.get("interrupt"):
-            value["interrupt"] = interrupt_id(self._turn, str(asked["id"] if isinstance(asked, dict) else asked))
+        if interrupt := value.get("interrupt"):
+            value["interrupt"] = interrupt_id(
+                self._turn, str(interrupt["id"] if isinstance(interrupt, dict) else interrupt)
+            )
         return self.named(event.type, value)
 
     def progress(self, event: ToolProgressEvent) -> ActivitySnapshotEvent:

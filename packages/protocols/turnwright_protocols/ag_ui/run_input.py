@@ -87,18 +87,18 @@ def read_input(run: RunAgentInput) -> RunRequest:
             left_out.append(f"resume: {entry.interrupt_id!r} is not an interrupt of a turn")
     if len(entries) > 1:
         raise ConfigError(f"the resume answers {len(entries)} turns at once: {', '.join(entries)}: answer one per run")
-    context = "\n".join(f"{one.description}: {one.value}" for one in run.context or ())
+    context = "\n".join(f"{item.description}: {item.value}" for item in run.context or ())
     if entries:
         ((turn, answers),) = entries.items()
         return RunRequest(
             run.thread_id, run.run_id, turn=turn, context=context, left_out=tuple(left_out), entries=answers
         )
-    said = [message for message in run.messages if not isinstance(message, ActivityMessage | ReasoningMessage)]
-    if not said or not isinstance(said[-1], UserMessage):
-        last = f"the last message is of the role {said[-1].role}" if said else "there are no messages"
+    messages = [message for message in run.messages if not isinstance(message, ActivityMessage | ReasoningMessage)]
+    if not messages or not isinstance(messages[-1], UserMessage):
+        last = f"the last message is of the role {messages[-1].role}" if messages else "there are no messages"
         raise ConfigError(f"the input has no message to answer: {last}, without a resume. End with a user's message")
-    history = tuple(_history(said[:-1], left_out))
-    prompt, files = _content(said[-1].content, left_out, f"message {said[-1].id}")
+    history = tuple(_history(messages[:-1], left_out))
+    prompt, files = _content(messages[-1].content, left_out, f"message {messages[-1].id}")
     return RunRequest(
         run.thread_id,
         run.run_id,
@@ -112,7 +112,7 @@ def read_input(run: RunAgentInput) -> RunRequest:
 
 def _unused(run: RunAgentInput) -> Iterator[str]:
     if run.tools:
-        names = ", ".join(one.name for one in run.tools)
+        names = ", ".join(tool.name for tool in run.tools)
         yield f"tools: the application's tools are not called here: {names}"
     if run.state:
         yield "state: a turn has no state of the application"
@@ -162,8 +162,8 @@ def _file(part: ImagePart | AudioPart | VideoPart | DocumentPart) -> FilePart | 
     if isinstance(source, FileSource):
         return "it is a provider's file handle, which only that provider can read"
     media_type = (source.mime_type or _TYPES[part.type]).lower().partition(";")[0].strip()
-    named = part.metadata.get("filename") if isinstance(part.metadata, Mapping) else None
-    name = named if isinstance(named, str) else ""
+    file_name = part.metadata.get("filename") if isinstance(part.metadata, Mapping) else None
+    name = file_name if isinstance(file_name, str) else ""
     data, url = (source.value, "") if source.type == "data" else ("", source.value)
     try:
         return FilePart(media_type=media_type, data=data, url=url, name=name)

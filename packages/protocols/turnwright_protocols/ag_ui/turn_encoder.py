@@ -76,7 +76,7 @@ class TurnEncoder:
         #: The step that is open; empty between steps.
         self.step = ""
         #: The calls that interrupts are about, by the interrupt's id.
-        self.asked: dict[str, str] = {}
+        self.asking_calls: dict[str, str] = {}
         #: The arguments that a person approved instead of a call's own, by call.
         self._changed: dict[str, JsonObject] = {}
         self.own = OwnEvents(turn, owner)
@@ -175,8 +175,8 @@ class TurnEncoder:
                 yield from self._end_step()
                 self._messages, self._message_open, self._index = number, True, 0
                 self.step = f"step-{number}"
-                told = metadata(nudge=nudge or None, stall=stall)
-                yield StepStartedEvent(step_name=self.step, subagent_run_id=self.owner, metadata=told)
+                details = metadata(nudge=nudge or None, stall=stall)
+                yield StepStartedEvent(step_name=self.step, subagent_run_id=self.owner, metadata=details)
             case f.ModelReplied() as fact:
                 yield from self._reply(fact)
             case f.CallSettled() as fact:
@@ -195,10 +195,10 @@ class TurnEncoder:
                 self._message_open = False
                 yield self.own.fact(event)
             case f.CallWaiting(call=call, interrupt=interrupt):
-                self.asked[interrupt.id] = call
+                self.asking_calls[interrupt.id] = call
                 yield self.own.fact(event)
             case f.Answered(arguments=dict() as arguments) if "/" not in event.fact.interrupt:
-                self._changed[self.asked.get(event.fact.interrupt, "")] = arguments
+                self._changed[self.asking_calls.get(event.fact.interrupt, "")] = arguments
                 yield self.own.fact(event)
             case _:
                 yield self.own.fact(event)
@@ -214,29 +214,29 @@ class TurnEncoder:
         ]
         if self._calls is not None:
             self._calls += len(calls)
-        sent = yield from self._finish_calls(message, calls)
-        yield from self._settle(fact.reasoning, fact.text, sent)
+        calls_sent = yield from self._finish_calls(message, calls)
+        yield from self._settle(fact.reasoning, fact.text, calls_sent)
         if not is_blank(fact.text):
             self._text = clean(fact.text)
         for call in calls:
-            if call not in sent:
+            if call not in calls_sent:
                 draft, function = MessageDraft("text", self.owner), call.function
                 begun = CallDraft(function.name)
                 yield from write_call(call.id, begun, message, draft, function.arguments)
                 yield from close_call(call.id, begun, draft)
         if calls:
-            said = AssistantMessage(
+            assistant_message = AssistantMessage(
                 id=message, content=clean(fact.text) or None, tool_calls=calls, subagent_run_id=self.owner
             )
-            self._conversation.tell(said)
+            self._conversation.tell(assistant_message)
         self._unsettled = {call.id for call in fact.calls}
 
     def _finish_calls(self, message: str, calls: Sequence[ToolCall]) -> Generator[BaseEvent, None, list[ToolCall]]:
         """Complete the streamed calls. Returns those that the client has; any others are dropped with the message."""
-        sent: list[ToolCall] = []
+        calls_sent: list[ToolCall] = []
         draft = self._conversation.drafts.get(message)
         if draft is None:
-            return sent
+            return calls_sent
         for call in calls:
             begun = draft.calls.get(call.id)
             rest = None if begun is None else begun.rest(call.function)
@@ -246,8 +246,8 @@ class TurnEncoder:
                 yield from write_call(call.id, begun, message, draft, rest)
                 yield from close_call(call.id, begun, draft)
             del draft.calls[call.id]
-            sent.append(call)
-        return sent
+            calls_sent.append(call)
+        return calls_sent
 
     def _settle_call(self, fact: f.CallSettled) -> Events:
         identifier = call_id(self.turn, fact.call)
@@ -311,7 +311,11 @@ class TurnEncoder:
 
     def _drafts(self) -> Sequence[tuple[str, MessageDraft]]:
         drafts = self._conversation.drafts
-        return [(one, drafts[one]) for one in (reasoning_id(self._message), self._message) if one in drafts]
+        return [
+            (identifier, drafts[identifier])
+            for identifier in (reasoning_id(self._message), self._message)
+            if identifier in drafts
+        ]
 
     def _hear(self, piece: DeltaEvent) -> Events:
         if isinstance(piece, OutputDeltaEvent):
@@ -374,9 +378,9 @@ class TurnEncoder:
         dropped = yield from settle(talk, reasoning_id(message), "reasoning", self.owner, clean(reasoning))
         dropped |= yield from settle(talk, message, "text", self.owner, clean(text))
         if calls:
-            said = clean(text) or None
+            cleaned_text = clean(text) or None
             self._conversation.tell(
-                AssistantMessage(id=message, content=said, tool_calls=list(calls), subagent_run_id=self.owner)
+                AssistantMessage(id=message, content=cleaned_text, tool_calls=list(calls), subagent_run_id=self.owner)
             )
         if dropped:
             yield self._conversation.snapshot()

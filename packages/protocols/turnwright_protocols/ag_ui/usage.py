@@ -12,7 +12,7 @@ class RunUsage:
     def __init__(self) -> None:
         self._model = ""
         #: Whether all facts from the first one on were added; otherwise the usage of this run is unknown.
-        self._known = False
+        self._is_known = False
         #: Of the whole turn so far, sub-agents included.
         self._turn = Usage()
         #: Of this run: the turn's own model calls, and the tokens of its sub-agents, of whatever model.
@@ -27,7 +27,7 @@ class RunUsage:
         """Add a fact."""
         match fact:
             case f.TurnStarted(model=model):
-                self._model, self._known = model, True
+                self._model, self._is_known = model, True
             case f.CallSettled(spent=spent) if spent is not None:
                 self._delegated += spent.tokens
                 self._turn += Usage(input_tokens=spent.tokens)
@@ -50,7 +50,7 @@ class RunUsage:
     def told(self) -> list[TokenUsage] | None:
         """Return one entry for the turn's model and one for its sub-agents; None if no provider reported usage."""
         own, entries = self._own, list[TokenUsage]()
-        if not self._known:
+        if not self._is_known:
             return None
         if own.tokens:
             entries.append(
