@@ -36,7 +36,7 @@ def test_each_field_refuses_an_invalid_amount(kind: type[Usage] | type[Spent], w
 
 
 @KINDS
-def test_a_cost_is_no_larger_than_a_float(kind: type[Usage] | type[Spent]) -> None:
+def test_cost_is_no_larger_than_a_float(kind: type[Usage] | type[Spent]) -> None:
     assert kind(cost=10**308).cost == 1e308
     assert kind(cost=LARGEST_FLOAT).cost == LARGEST_FLOAT
     with pytest.raises(ValueError, match=r"^cost: it is larger than every float$"):
@@ -67,7 +67,7 @@ def test_common_usage_is_accepted_without_the_full_check() -> None:
 
 
 @given(USAGES)
-def test_a_journal_and_a_model_keep_a_usage(usage: Usage) -> None:
+def test_usage_survives_a_journal_and_a_pydantic_model(usage: Usage) -> None:
     fact = f.ModelReplied(1.0, State.STREAM, text="x", usage=usage)
     assert parse_fact("model_replied", fact.payload()) == fact
     replied = ModelRepliedInput(text="x", usage=usage)
@@ -76,7 +76,7 @@ def test_a_journal_and_a_model_keep_a_usage(usage: Usage) -> None:
     assert TypeAdapter(Usage).validate_python(usage) is usage
 
 
-def test_the_journal_omits_zeros() -> None:
+def test_journal_omits_zeros() -> None:
     assert msgspec.json.encode(Usage(cost=-0.0, output_tokens=0)) == b"{}"
     assert msgspec.json.encode(Usage(output_tokens=1) + Usage(output_tokens=2)) == b'{"output_tokens":3}'
     assert Usage(cost=0.5, cached_tokens=1).to_json() == {
@@ -102,9 +102,7 @@ def test_pydantic_names_the_field() -> None:
 
 @KINDS
 @pytest.mark.parametrize("mode", ["validation", "serialization"])
-def test_a_field_has_a_json_schema(
-    kind: type[Usage] | type[Spent], mode: Literal["validation", "serialization"]
-) -> None:
+def test_field_has_a_json_schema(kind: type[Usage] | type[Spent], mode: Literal["validation", "serialization"]) -> None:
     fields = TypeAdapter(dict[str, kind]).json_schema(mode=mode)["additionalProperties"]  # type: ignore[valid-type]
     assert list(fields["properties"]) == list(kind.__struct_fields__)
     assert fields["properties"]["cost"]["type"] == "number"
@@ -112,7 +110,7 @@ def test_a_field_has_a_json_schema(
 
 
 @given(USAGES, USAGES)
-def test_a_sum_without_a_part_is_the_rest(one: Usage, other: Usage) -> None:
+def test_sum_minus_a_part_is_the_rest(one: Usage, other: Usage) -> None:
     assert (one + other).tokens == one.tokens + other.tokens
     if other.input_tokens > one.input_tokens:
         with pytest.raises(ValueError, match="input_tokens"):

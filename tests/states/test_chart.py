@@ -153,7 +153,7 @@ def test_rows_of_a_state_and_trigger_are_adjacent() -> None:
     assert len(runs) == len(set(runs))
 
 
-def test_final_states_have_no_rows_and_all_others_have() -> None:
+def test_only_final_states_have_no_rows() -> None:
     assert {row.source for row in ROWS} == set(State) - FINAL
     assert {row.dest for row in ROWS} == set(State)
 
@@ -182,7 +182,7 @@ class Model:
         self.state = state
 
 
-def test_a_transitions_machine_executes_the_chart() -> None:
+def test_transitions_machine_executes_the_chart() -> None:
     """One for all turns: it holds no model, makes no triggers of its own, and passes on what it is given."""
     for chart in (CHART, Chart(ROWS)):
         assert isinstance(chart.machine, transitions.Machine)
@@ -205,7 +205,7 @@ def test_row_without_a_guard_has_no_condition() -> None:
         assert conditions == [bool(row.guard.text) for row in rows]
 
 
-def test_a_chart_counts_how_often_each_row_was_taken() -> None:
+def test_chart_counts_how_often_each_row_was_taken() -> None:
     chart = Chart(ROWS)
     assert chart.taken == [0] * len(ROWS)
     chart.fire(Model(State.STREAM), Trigger.ABORT, Counters(Limits()))

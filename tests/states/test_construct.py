@@ -97,7 +97,7 @@ def test_checked_and_unchecked_construction_give_equal_inputs(checked: Checked) 
 
 
 @EACH
-def test_an_input_is_frozen(checked: Checked) -> None:
+def test_input_is_frozen(checked: Checked) -> None:
     with pytest.raises(AttributeError, match="immutable"):
         setattr(checked, type(checked).__struct_fields__[0], None)
 
@@ -153,7 +153,7 @@ def test_each_field_of_json_is_known(checked: Checked) -> None:
         (AbortInput, {"reason": "answered"}, "reason: nobody aborts a turn for answered"),
     ],
 )
-def test_a_wrong_value_is_refused_in_words(kind: type[Checked], fields: dict[str, object], why: str) -> None:
+def test_wrong_value_is_refused_with_an_explanation(kind: type[Checked], fields: dict[str, object], why: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         kind(**fields)
     assert str(caught.value).startswith(f"{kind.__name__}: {why}")

@@ -198,7 +198,7 @@ def test_cached_and_reasoning_tokens_change_the_hash_only_if_present(begin: "Beg
         assert (folded.digest(), folded.usage) == (one.machine.turn.digest(), one.machine.turn.usage)
 
 
-def test_a_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
+def test_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
     """Any usage that a provider reports, any number of times."""
     turn = begin()
     turn.step("a", usage=Usage(input_tokens=2**63))

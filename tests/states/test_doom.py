@@ -64,7 +64,7 @@ def test_cycle_is_detected_at_the_last_round_and_not_before(period: int, thresho
     assert looping(tuple(rounds[:-1]), threshold) == ()
 
 
-def test_no_rounds_are_no_loop() -> None:
+def test_empty_rounds_are_no_loop() -> None:
     assert looping((), 2) == ()
 
 
@@ -101,7 +101,7 @@ def test_arguments_are_compared_as_canonical_json(arguments: dict[str, JsonValue
 
 
 @given(ARGUMENTS, ARGUMENTS)
-def test_other_arguments_have_another_key(one: dict[str, JsonValue], two: dict[str, JsonValue]) -> None:
+def test_different_arguments_have_different_keys(one: dict[str, JsonValue], two: dict[str, JsonValue]) -> None:
     same = json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
     assert (call_key("read", one, "", None) == call_key("read", two, "", None)) is same
 
@@ -122,7 +122,7 @@ def test_call_key_separates_name_arguments_raw_text_and_loop_key() -> None:
     assert all(len(key) == 12 for key in keys)
 
 
-def test_a_loop_key_stands_for_the_arguments() -> None:
+def test_loop_key_replaces_the_arguments() -> None:
     assert call_key("fetch", {"n": 1}, "", "x") == call_key("fetch", {"n": 2}, "", "x")
     assert call_key("fetch", {"n": 1}, "", "x") != call_key("fetch", {"n": 1}, "", "y")
     assert call_key("fetch", {"n": 1}, "", "x") != call_key("get", {"n": 1}, "", "x")

@@ -73,7 +73,7 @@ def test_rank_agrees_with_the_rank_texts(kept: dict[str, int]) -> None:
         assert rank_of(counters, state) == tuple(evaluate(text, known) for text in RANK.values())
 
 
-def test_retries_are_filled_where_a_phase_begins() -> None:
+def test_retries_are_restored_at_the_beginning_of_a_phase() -> None:
     """Docs/rules.md#retries and #compaction: a compaction shares the retries of its model call."""
     for before, after in product(State, State):
         shared = {before, after} == {State.STREAM, State.COMPACT} or after is State.COMPACT
@@ -83,6 +83,6 @@ def test_retries_are_filled_where_a_phase_begins() -> None:
 @pytest.mark.parametrize(
     "text", ["steps +", "len(steps)", "steps < calls < budget", "'steps'", "steps / 2", "-steps", "1.5", "[steps]"]
 )
-def test_a_text_outside_the_language_is_refused(text: str) -> None:
+def test_text_outside_the_language_is_refused(text: str) -> None:
     with pytest.raises(GuardError, match="effect "):
         parsed(text)

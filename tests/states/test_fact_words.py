@@ -279,7 +279,7 @@ def test_approval_summary_mentions_changed_arguments() -> None:
     assert answered.summary() == "approval-1: approve, with other arguments"
 
 
-def test_a_tripped_guardrail_is_named_at_the_end() -> None:
+def test_tripped_guardrail_is_named_at_the_end() -> None:
     tripped = facts.TrippedGuardrail(name="polite", message="It is rude.", metadata={})
     ended = facts.TurnEnded(0.0, State.FAILED, outcome=Outcome.FAILED, reason=EndReason.GUARDRAIL, guardrail=tripped)
     assert ended.summary().endswith(" (polite: It is rude.)")
@@ -303,7 +303,7 @@ def test_files_and_settings_are_both_written() -> None:
     assert ('"files":[{"name":"a"}]' in started.payload(), '"seed":1' in started.payload()) == (True, True)
 
 
-def test_usage_is_told_once() -> None:
+def test_usage_is_shown_once() -> None:
     """The end of a step adds up the usage of its model calls."""
     assert facts.ModelReplied(0.0, State.FINISHED, usage=_USED).new_usage == _USED
     assert facts.StepFinished(0.0, State.CHECK, number=1, usage=_USED, seconds=0.1).new_usage is None

@@ -249,7 +249,7 @@ def test_payload_is_a_single_json_object_with_a_version(fact: Fact) -> None:
 
 
 @given(LIMITS)
-def test_turn_started_writes_the_limits_whole(limits: Limits) -> None:
+def test_turn_started_contains_all_limits(limits: Limits) -> None:
     """A later release may have other defaults, and must not change what this turn was allowed."""
     started = facts.TurnStarted(elapsed=0, state=State.CHECK, prompt="x", limits=limits, chart=1)
     assert set(json.loads(started.payload())["limits"]) == set(Limits.model_fields)
@@ -377,7 +377,7 @@ def test_fact_as_data_equals_the_payload(fact: Fact) -> None:
 
 
 @given(FACTS)
-def test_a_fact_cannot_be_changed(fact: Fact) -> None:
+def test_fact_cannot_be_changed(fact: Fact) -> None:
     for name in fact.__struct_fields__:
         with pytest.raises(AttributeError, match="immutable"):
             setattr(fact, name, None)
@@ -402,7 +402,7 @@ def test_long_unknown_kind_is_cut_in_the_message(length: int, shown: str) -> Non
     assert f"its kind {shown} is unknown" in str(caught.value)
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_unknown_kind_is_refused() -> None:
     with pytest.raises(
         InvalidJournalError, match="fact 7 of the journal: its kind 'steps_started' is unknown"
     ) as caught:
@@ -419,7 +419,7 @@ def test_another_version_is_refused(version: str) -> None:
         parse_fact("step_started", payload, 3)
 
 
-def test_a_payload_without_a_version_is_refused() -> None:
+def test_payload_without_a_version_is_refused() -> None:
     with pytest.raises(InvalidJournalError, match="version None"):
         parse_fact("step_started", '{"elapsed":0,"state":"STREAM","number":1}', 3)
 
@@ -503,7 +503,7 @@ def test_payload_other_than_an_object_is_refused(payload: str) -> None:
         ("step_started", {"a\nb": 1}, "a\nb"),
     ],
 )
-def test_a_payload_of_another_shape_is_refused(kind: str, changed: dict[str, object], field: str) -> None:
+def test_payload_of_another_shape_is_refused(kind: str, changed: dict[str, object], field: str) -> None:
     """The message names the fact and the field."""
     fields: dict[str, object] = {"v": 1, "elapsed": 0, "state": "STREAM"}
     if kind in {"step_started", "step_finished"}:

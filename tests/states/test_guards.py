@@ -168,7 +168,7 @@ def test_every_atom_with_words_is_used_by_the_chart() -> None:
         ("spent >= budget", "spent >= budget"),
     ],
 )
-def test_an_unknown_name_is_refused(text: str, blamed: str) -> None:
+def test_unknown_name_is_refused(text: str, blamed: str) -> None:
     with pytest.raises(GuardError) as caught:
         Guard(text)
     assert f"guard {text!r}: {blamed!r}" in str(caught.value)
@@ -214,7 +214,7 @@ def test_invalid_expression_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["not len(steps)", "doom and not (go_on or steps)", "not steps"])
-def test_the_whole_guard_is_named_however_deep_the_fault_is(text: str) -> None:
+def test_guard_error_contains_the_whole_guard_at_any_depth(text: str) -> None:
     with pytest.raises(GuardError, match=re.escape(f"guard {text!r}: ")):
         Guard(text)
 
@@ -222,7 +222,7 @@ def test_the_whole_guard_is_named_however_deep_the_fault_is(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["steps", "steps >= 3", "allowance == steps", "calls == 0", "nudges_left >= 1", "steps < allowance"]
 )
-def test_an_atom_without_words_is_refused(text: str) -> None:
+def test_atom_without_words_is_refused(text: str) -> None:
     """It could be run, but not drawn."""
     with pytest.raises(GuardError, match=re.escape(text)):
         Guard(text)

@@ -55,7 +55,7 @@ def test_every_row_fact_supplies_the_values_read_by_the_effect() -> None:
 @given(
     st.none() | st.integers(0, 400), st.integers(0, MAX_STEPS), st.sampled_from(["after", "within"]), st.integers(0, 9)
 )
-def test_the_texts_agree_with_the_limits(steps: int | None, ceiling: int, concluding: str, few: int) -> None:
+def test_texts_agree_with_the_limits(steps: int | None, ceiling: int, concluding: str, few: int) -> None:
     """The allowance, the formula of model calls, and the configuration that begins."""
     limits = Limits.model_validate(
         {"steps": steps, "ceiling": ceiling, "concluding": concluding, "max_retries": few, "max_compactions": few}
@@ -72,7 +72,7 @@ def test_the_texts_agree_with_the_limits(steps: int | None, ceiling: int, conclu
     assert evaluate(potential(State.CHECK), begun) == evaluate(EVENTS, begun)
 
 
-def test_the_promised_steps_are_written_out() -> None:
+def test_promised_steps_are_written_out() -> None:
     """The proof of the allowance compares with this number, and not with the constant of the limits."""
     assert PROMISED_STEPS == 200 == MAX_STEPS
 

@@ -34,7 +34,7 @@ def test_default_limits_equal_the_design() -> None:
 
 @pytest.mark.parametrize("field", COUNTS)
 @pytest.mark.parametrize("value", [-1, True, False, 0.5, 2.0, math.nan, "3", [1]])
-def test_a_count_is_a_whole_number_of_at_least_0(field: str, value: object) -> None:
+def test_count_is_a_whole_number_of_at_least_0(field: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         Limits.model_validate({field: value})
     assert field in str(caught.value)
@@ -52,7 +52,7 @@ def test_tokens_and_calls_a_step_are_at_least_1(field: str, value: object) -> No
 
 @pytest.mark.parametrize("field", AMOUNTS)
 @pytest.mark.parametrize("value", [0, 0.0, -1, -0.5, True, math.nan, math.inf, "1"])
-def test_an_amount_is_a_finite_number_above_0(field: str, value: object) -> None:
+def test_amount_is_a_finite_number_above_0(field: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         Limits.model_validate({field: value})
     assert field in str(caught.value)
@@ -68,7 +68,7 @@ def test_required_limits_refuse_none(field: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, -3])
-def test_a_threshold_below_2_is_refused(value: int) -> None:
+def test_threshold_below_2_is_refused(value: int) -> None:
     """One round is not a repetition."""
     with pytest.raises(ValidationError, match="doom_threshold"):
         Limits(doom_threshold=value)
@@ -80,7 +80,7 @@ def test_ceiling_cannot_be_raised() -> None:
         Limits(ceiling=201)
 
 
-def test_a_step_runs_at_most_32_calls() -> None:
+def test_step_runs_at_most_32_calls() -> None:
     assert Limits(max_calls_per_step=MAX_CALLS_PER_STEP).max_calls_per_step == 32
     with pytest.raises(ValidationError, match="max_calls_per_step must be at most 32, not 33"):
         Limits(max_calls_per_step=MAX_CALLS_PER_STEP + 1)
@@ -112,7 +112,7 @@ def test_unknown_fields_and_changes_are_refused() -> None:
         ("ceilling", "ceiling"),
     ],
 )
-def test_a_limit_by_another_name_is_recognized(name: str, ours: str) -> None:
+def test_limit_by_another_name_is_recognized(name: str, ours: str) -> None:
     def preset(fields: dict[str, int]) -> Limits:
         return Limits.preset("opencode", **fields)
 
@@ -132,11 +132,11 @@ def test_unknown_limit_without_a_similar_name_lists_all_limits() -> None:
 @pytest.mark.parametrize(
     ("steps", "cap"), [(None, 200), (0, 0), (1, 1), (199, 199), (200, 200), (201, 200), (10**6, 200)]
 )
-def test_the_cap_is_the_smaller_of_steps_and_ceiling(steps: int | None, cap: int) -> None:
+def test_cap_is_the_smaller_of_steps_and_ceiling(steps: int | None, cap: int) -> None:
     assert Limits(steps=steps).cap == cap
 
 
-def test_an_engine_may_lower_the_ceiling() -> None:
+def test_engine_may_lower_the_ceiling() -> None:
     assert Limits(ceiling=7).cap == 7
     assert Limits(steps=9, ceiling=7).cap == 7
     assert Limits(steps=5, ceiling=7).cap == 5
@@ -186,7 +186,7 @@ def test_preset_distinguishes_set_fields_from_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "coding", "boocode", "glm-cli"])
-def test_the_other_presets_take_0(name: PresetName) -> None:
+def test_other_presets_take_0(name: PresetName) -> None:
     assert Limits.preset(name, steps=0).allowance == 0
 
 
@@ -250,12 +250,12 @@ def test_invalid_number_of_calls_is_refused_with_field_and_value(value: object) 
     assert str(value) in error["msg"]
 
 
-def test_another_class_is_refused() -> None:
+def test_unknown_class_is_refused() -> None:
     with pytest.raises(ValidationError, match="reading"):
         Limits.model_validate({"tool_calls": {"reading": 5}})
 
 
-def test_a_mapping_is_short_for_limits_by_class() -> None:
+def test_mapping_is_shorthand_for_limits_by_class() -> None:
     """An omitted class keeps its default, so setting all defaults equals setting none."""
     limits = Limits.model_validate({"tool_calls": {"writing": 3}})
     assert limits == Limits(tool_calls=ToolCallLimits(writing=3))

@@ -100,7 +100,7 @@ def test_conclusion_ends_the_turn_and_refuses_the_calls() -> None:
     assert (turn_ended.kind, turn_ended.elapsed) == ("turn_ended", 2.0)
 
 
-def test_an_answer_ends_the_turn() -> None:
+def test_answer_ends_the_turn() -> None:
     guarded = guard()
     assert guarded.replied("Done.", usage=Usage(output_tokens=3), elapsed=1.5) == ()
     assert guarded.may_call_model() == Stopped(EndReason.ANSWERED, (), Outcome.FINISHED)
@@ -250,7 +250,7 @@ def test_stall_gives_a_hint_in_each_step_and_stops_nothing() -> None:
     assert journaled == [*stalls, nothing]
 
 
-def test_a_person_may_be_asked_about_a_doom_loop() -> None:
+def test_person_may_be_asked_about_a_doom_loop() -> None:
     guarded = guard(doom_response="ask", doom_threshold=2)
     step(guarded)
     step(guarded)
@@ -263,7 +263,7 @@ def test_a_person_may_be_asked_about_a_doom_loop() -> None:
     assert (answered.text, answered.elapsed) == ("let it", 4.0)
 
 
-def test_a_call_may_wait_for_a_person() -> None:
+def test_call_may_wait_for_a_person() -> None:
     guarded = guard()
     (permit,) = guarded.replied("", [READ])
     ask = guarded.waits(permit.id, InterruptKind.APPROVAL, "May it?", elapsed=1.0)
@@ -319,7 +319,7 @@ def test_deadline_during_a_tool_closes_the_call() -> None:
     assert (stopping.partial, stopping.usage) == ("I", Usage(input_tokens=1))
 
 
-def test_an_aborted_turn_is_over() -> None:
+def test_aborted_turn_is_over() -> None:
     guarded = guard()
     assert guarded.aborted(partial="I was", elapsed=3.0) == Stopped(EndReason.ABORTED, (), Outcome.ABORTED)
     turn_ended = guarded.take_facts()[-1]
@@ -335,7 +335,7 @@ def test_broken_loop_ends_the_turn() -> None:
     assert (turn_ended.error, turn_ended.elapsed) == ("KeyError: 'x'", 3.0)
 
 
-def test_a_turn_without_a_step_is_answered_in_text() -> None:
+def test_turn_without_steps_is_answered_in_text() -> None:
     guarded = guard(steps=0)
     assert guarded.may_call_model() == Proceed(tools=False)
     (permit,) = guarded.replied("I cannot.", [READ])
@@ -343,7 +343,7 @@ def test_a_turn_without_a_step_is_answered_in_text() -> None:
     assert guarded.may_call_model() == Stopped(EndReason.TEXT_ONLY, (), Outcome.FINISHED)
 
 
-def test_without_limits_the_defaults_hold() -> None:
+def test_default_limits_apply_if_unset() -> None:
     assert LoopGuard().machine.turn.limits == Limits().for_tools("default")
 
 
@@ -503,7 +503,7 @@ def test_guard_with_concluding_never_stops_at_once() -> None:
     assert (stopped.outcome, stopped.reason, stopped.conclude) == (Outcome.CAP_HIT, EndReason.STEP_CAP, False)
 
 
-def test_a_final_result_ends_the_guarded_turn() -> None:
+def test_final_result_ends_the_guarded_turn() -> None:
     guarded = guard()
     (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
     guarded.started(call.id)
@@ -512,7 +512,7 @@ def test_a_final_result_ends_the_guarded_turn() -> None:
     assert (stopped.outcome, stopped.reason) == (Outcome.FINISHED, EndReason.ANSWERED)
 
 
-def test_a_failed_result_is_never_final() -> None:
+def test_failed_result_is_never_final() -> None:
     guarded = guard()
     (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
     guarded.started(call.id)

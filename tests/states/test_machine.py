@@ -234,7 +234,7 @@ def test_step_records_usage_and_duration(begin: "Begin") -> None:
     assert (second.number, second.seconds, second.usage) == (2, 1.0, Usage(input_tokens=1))
 
 
-def test_the_parts_of_tokens_add_up(begin: "Begin") -> None:
+def test_parts_of_the_tokens_add_up(begin: "Begin") -> None:
     turn, used = begin(), Usage(input_tokens=30, output_tokens=20, cost=0.5, cached_tokens=10, reasoning_tokens=5)
     turn.step("a", usage=used)
     turn.step("b", usage=used)
@@ -248,7 +248,7 @@ def test_input_of_a_subclass_is_fed_as_the_parent_kind(begin: "Begin") -> None:
     assert [fact.kind for fact in begin().feed(Marked(text="And src/?"))] == ["message_added"]
 
 
-def test_a_copy_can_be_fed_without_changing_the_turn(begin: "Begin") -> None:
+def test_feeding_a_copy_does_not_change_the_turn(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look", "write")
     turn.wait("call00002")
@@ -315,7 +315,7 @@ def test_journal_without_turn_started_at_the_beginning_is_refused(begin: "Begin"
     assert caught.value.seq == 1
 
 
-def test_an_empty_journal_is_refused() -> None:
+def test_empty_journal_is_refused() -> None:
     with pytest.raises(InvalidJournalError):
         TurnMachine.resume([])
 
@@ -386,7 +386,7 @@ def test_fact_of_a_subclass_is_folded_as_the_parent_kind() -> None:
     assert fold([Marked(elapsed=0, state=State.CHECK, limit="steps")]).noticed == ("steps",)
 
 
-def test_a_conclusion_survives_a_crash(begin: "Begin") -> None:
+def test_conclusion_survives_a_crash(begin: "Begin") -> None:
     turn = begin(steps=1, tool_calls=1)
     turn.step("look")
     resumed = TurnMachine.resume(turn.facts)

@@ -94,7 +94,7 @@ def expected(c: Counters) -> tuple[State, EndReason | None]:
 
 
 @given(counters())
-def test_the_first_limit_of_the_design_wins(seen: Counters) -> None:
+def test_first_limit_of_the_design_wins(seen: Counters) -> None:
     place = Place()
     row = CHART.fire(place, Trigger.PROCEED, seen)
     assert (place.state, row.reason) == expected(seen)
@@ -141,7 +141,7 @@ def test_step_may_write_exactly_the_remaining_tokens(tokens: int, used: list[tup
         left -= read + written
 
 
-def test_without_a_token_budget_the_provider_decides(begin: Begin) -> None:
+def test_provider_decides_max_tokens_without_a_token_budget(begin: Begin) -> None:
     assert begin().action == CallModel(tools=True, max_tokens=None)
 
 

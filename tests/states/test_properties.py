@@ -358,7 +358,7 @@ def test_every_turn_ends_within_the_limits(setting: Setting) -> None:
 
 
 @given(ANY)
-def test_the_first_fact_of_each_input_has_a_hash(setting: Setting) -> None:
+def test_first_fact_of_each_input_has_a_hash(setting: Setting) -> None:
     """It has values of the input, which nothing else binds to the state."""
     assert all(transaction[0].hash for transaction in play(setting).transactions)
 
@@ -374,7 +374,7 @@ def test_each_call_has_exactly_one_result_and_only_allowed_calls_run(setting: Se
 
 
 @given(ANY)
-def test_a_result_comes_before_the_next_model_call(setting: Setting) -> None:
+def test_result_comes_before_the_next_model_call(setting: Setting) -> None:
     """At every quiescent point: when a step starts, or the turn concludes, no call is open."""
     open_calls: set[str] = set()
     for fact in play(setting).journal:
@@ -516,7 +516,7 @@ def shown(action: Action) -> object:
 
 
 @given(SHORT)
-def test_a_turn_resumed_after_any_feed_continues_identically(setting: Setting) -> None:
+def test_turn_resumed_after_any_feed_continues_identically(setting: Setting) -> None:
     """A crash between two transactions, at each place where one can be: the same facts follow, to the end."""
     played = play(setting)
     prefix: list[Fact] = []

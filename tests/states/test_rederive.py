@@ -74,7 +74,7 @@ def test_first_row_of_a_turn_without_steps_is_chosen_by_the_limits() -> None:
     assert rederive(first, groups_of(first), started) == first
 
 
-def test_a_beginning_of_the_groups_gives_a_beginning_of_the_journal(journal: list[facts.Fact]) -> None:
+def test_prefix_of_the_groups_gives_a_prefix_of_the_journal(journal: list[facts.Fact]) -> None:
     for count in range(1, len(groups_of(journal)) + 1):
         groups = groups_of(journal)[:count]
         assert rederive(journal, groups, BEGINNING) == journal[: groups[-1].last]

@@ -109,7 +109,7 @@ def test_every_turn_replays_with_the_transactions_as_groups(setting: Setting) ->
 
 
 @given(SHORT)
-def test_the_events_are_read_back_out_of_the_facts(setting: Setting) -> None:
+def test_events_are_inferred_from_the_facts(setting: Setting) -> None:
     """Only a call without a pause left is inferred as a settled one, because no fact has its question."""
     played = play(setting)
     for group, fed in zip(checked(played.journal).groups[1:], played.events, strict=True):
@@ -118,7 +118,7 @@ def test_the_events_are_read_back_out_of_the_facts(setting: Setting) -> None:
 
 
 @given(SHORT)
-def test_the_events_lead_to_the_same_journal(setting: Setting) -> None:
+def test_inferred_events_give_the_same_journal(setting: Setting) -> None:
     """They are not mere explanation: fed to a new machine, they give the facts again."""
     played = play(setting)
     groups = checked(played.journal).groups
@@ -163,7 +163,7 @@ def test_journal_ending_inside_an_event_lacks_the_next_fact(setting: Setting, at
 
 
 @pytest.mark.parametrize("name", JOURNALS)
-def test_the_journals_of_all_kinds_hold(name: str) -> None:
+def test_journals_of_all_kinds_hold(name: str) -> None:
     replayed = checked(JOURNALS[name])
     assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
     assert replayed.check.claim == CLAIM
@@ -195,7 +195,7 @@ def test_late_messages_are_inferred_with_the_calls_of_the_reply(begin: Begin) ->
     assert checked(turn.facts).groups[-1].event == reply
 
 
-def test_an_empty_journal_is_inconclusive() -> None:
+def test_empty_journal_is_inconclusive() -> None:
     replayed = checked([])
     assert replayed.check == Check(CLAIM, Verdict.INCONCLUSIVE, "the journal is empty")
     assert (replayed.machine, replayed.facts) == (None, 0)
@@ -585,7 +585,7 @@ def test_dependent_fact_begins_no_event(begin: Begin) -> None:
     )
 
 
-def test_a_step_after_the_cap_is_refused_whatever_the_hash(begin: Begin) -> None:
+def test_step_after_the_cap_is_refused_for_any_hash(begin: Begin) -> None:
     turn = begin(steps=1)
     turn.step("a")
     *before, stopping = turn.facts
@@ -687,7 +687,7 @@ def test_facts_must_be_numbered_without_gaps_from_1(begin: Begin, numbers: list[
     assert replayed.check.detail == f"fact {named} of the journal: {words}"
 
 
-def test_a_fault_before_a_gap_comes_first(begin: Begin) -> None:
+def test_fault_before_a_gap_comes_first(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
     turn.facts[1] = replace(turn.facts[1], number=2)
@@ -913,7 +913,7 @@ def test_enumeration_value_is_quoted_as_written() -> None:
 @pytest.mark.parametrize(
     ("length", "quoted"), [(QUOTED - 2, f"'{'x' * (QUOTED - 2)}'"), (QUOTED - 1, f"'{'x' * (QUOTED - 4)}...")]
 )
-def test_a_long_value_is_cut(begin: Begin, length: int, quoted: str) -> None:
+def test_long_value_is_cut(begin: Begin, length: int, quoted: str) -> None:
     """Its quotation marks count."""
     turn = begin()
     turn.facts[-1] = replace(turn.facts[-1], hash="x" * length)
@@ -1026,7 +1026,7 @@ def test_invalid_call_key_is_refused(begin: Begin, call: ToolCall, change: dict[
 
 
 @pytest.mark.parametrize("calls", [512, 513, 100_000])
-def test_a_reply_asks_for_512_calls_at_most(begin: Begin, calls: int) -> None:
+def test_reply_asks_for_512_calls_at_most(begin: Begin, calls: int) -> None:
     """A larger journal is refused before its parts are read, so that no journal takes minutes."""
     turn = begin()
     made = tuple(f.CallMade(id=f"call{place:05}", name="a", arguments={}) for place in range(1, calls + 1))

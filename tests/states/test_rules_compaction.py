@@ -97,7 +97,7 @@ def test_compaction_shares_the_retries_of_the_step(begin: "Begin", retries: int)
 
 @pytest.mark.parametrize("compactions", [0, 1, 2])
 @pytest.mark.parametrize("retries", [0, 1])
-def test_the_formula_of_model_calls_is_reached_with_compactions(begin: "Begin", retries: int, compactions: int) -> None:
+def test_compactions_reach_the_formula_of_model_calls(begin: "Begin", retries: int, compactions: int) -> None:
     """A compaction adds two: its own call, and the one that overflowed."""
     turn = begin(steps=1, max_retries=retries, max_compactions=compactions, doom_threshold=None)
     made = 0
@@ -138,7 +138,7 @@ def test_summary_spending_a_budget_concludes_the_turn(
     assert len(turn.of(facts.StepFinished)) == 1
 
 
-def test_a_deadline_concludes_and_an_abort_or_a_failure_ends_a_compaction(begin: "Begin") -> None:
+def test_deadline_abort_and_failure_end_a_compaction(begin: "Begin") -> None:
     for stop, state in (
         (ExpireInput(), State.CONCLUDE),
         (AbortInput(), State.ABORTED),
@@ -194,7 +194,7 @@ def test_turn_without_steps_prepares_requests_but_a_conclusion_does_not(begin: "
         turn.feed(PREPARED)
 
 
-def test_a_message_is_accepted_after_a_request_was_prepared(begin: "Begin") -> None:
+def test_message_is_accepted_after_a_prepared_request(begin: "Begin") -> None:
     turn = begin()
     turn.feed(PREPARED)
     turn.feed(SteeredInput(text="x"))

@@ -78,7 +78,7 @@ def test_ceiling_holds_for_any_requested_steps(begin: "Begin", steps: int | None
     assert isinstance(turn.action, Conclude)
 
 
-def test_steps_are_the_step_started_facts(begin: "Begin") -> None:
+def test_steps_equal_the_step_started_facts(begin: "Begin") -> None:
     """1 for an immediate answer, 0 for TEXT_ONLY; they are numbered from 1."""
     answered, text_only, three = begin(), begin(steps=0), begin()
     answered.reply(text="42")
@@ -107,7 +107,7 @@ def test_only_entering_stream_from_check_counts_a_step(begin: "Begin") -> None:
 @pytest.mark.parametrize("concluding", ["after", "within"])
 @pytest.mark.parametrize("retries", [0, 1, 3])
 @pytest.mark.parametrize("cap", [0, 1, 2, 4])
-def test_the_formula_of_model_calls_is_reached_and_not_passed(
+def test_formula_of_model_calls_is_reached_and_not_exceeded(
     begin: "Begin", cap: int, retries: int, concluding: str
 ) -> None:
     """Model calls <= (allowance + 1) x (1 + max_retries): the worst turn fails all attempts but the last of each."""
@@ -182,7 +182,7 @@ def test_unlimited_calls_are_never_reached(begin: "Begin", calls: int) -> None:
 
 @pytest.mark.parametrize("left", [0, 1])
 @pytest.mark.parametrize("budget", [1000, 2**31 - 2])
-def test_a_large_budget_is_exact(begin: "Begin", budget: int, left: int) -> None:
+def test_large_budget_is_exact(begin: "Begin", budget: int, left: int) -> None:
     """One call fewer than the budget is not the budget."""
     turn = begin(tool_calls=budget, doom_threshold=None)
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
@@ -209,7 +209,7 @@ def test_none_switches_a_limit_off_unlike_zero(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("concluding", ["after", "within"])
-def test_an_answer_on_the_last_allowed_step_is_finished(begin: "Begin", concluding: str) -> None:
+def test_answer_on_the_last_allowed_step_is_finished(begin: "Begin", concluding: str) -> None:
     turn = begin(steps=3, concluding=concluding)
     for _ in range(turn.machine.turn.limits.allowance - 1):
         turn.step("look")
@@ -217,7 +217,7 @@ def test_an_answer_on_the_last_allowed_step_is_finished(begin: "Begin", concludi
     assert turn.end == Halt(Outcome.FINISHED, EndReason.ANSWERED)
 
 
-def test_the_tools_of_the_last_permitted_reply_still_run(begin: "Begin") -> None:
+def test_tools_of_the_last_allowed_reply_still_run(begin: "Begin") -> None:
     turn = begin(steps=1)
     turn.reply("look", "list")
     assert isinstance(turn.action, RunTools)
@@ -226,7 +226,7 @@ def test_the_tools_of_the_last_permitted_reply_still_run(begin: "Begin") -> None
     assert isinstance(turn.action, Conclude)
 
 
-def test_a_pause_on_the_last_step_is_paused(begin: "Begin") -> None:
+def test_pause_on_the_last_step_is_paused(begin: "Begin") -> None:
     turn = begin(steps=1)
     turn.reply("write")
     turn.wait("call00001")
@@ -236,7 +236,7 @@ def test_a_pause_on_the_last_step_is_paused(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_a_synthesis_on_the_last_step_is_synthesis_done(begin: "Begin") -> None:
+def test_synthesis_on_the_last_step_is_synthesis_done(begin: "Begin") -> None:
     turn = begin(StartedInput(prompt="x", synthesis=True), steps=1)
     turn.step("search")
     assert isinstance(turn.action, Synthesize)
@@ -271,7 +271,7 @@ def test_batch_of_10_with_49_of_50_calls_used_runs_a_single_call(begin: "Begin")
 
 
 @pytest.mark.parametrize(("asked", "run", "concludes"), [(2, 2, False), (3, 3, True), (4, 3, True)])
-def test_a_budget_of_3_runs_3_calls(begin: "Begin", asked: int, run: int, concludes: bool) -> None:
+def test_budget_of_3_runs_3_calls(begin: "Begin", asked: int, run: int, concludes: bool) -> None:
     turn = begin(tool_calls=3)
     turn.reply(*["look"] * asked)
     assert len(turn.ready) == run
@@ -293,7 +293,7 @@ def test_unknown_and_invalid_calls_use_no_budget(begin: "Begin") -> None:
     assert turn.calls == 2
 
 
-def test_a_denied_call_does_not_count(begin: "Begin") -> None:
+def test_denied_call_does_not_count(begin: "Begin") -> None:
     turn = begin(tool_calls=1)
     turn.reply("write")
     turn.wait("call00001")
@@ -395,7 +395,7 @@ def test_max_tokens_is_clamped_to_the_remaining_budget(begin: "Begin") -> None:
     assert begin().action == CallModel(tools=True, max_tokens=None)
 
 
-def test_a_part_of_the_usage_can_be_taken_from_the_sum() -> None:
+def test_part_of_the_usage_can_be_subtracted_from_the_sum() -> None:
     """Each number by itself; a part that is larger than the sum is refused."""
     part = Usage(input_tokens=1, output_tokens=2, cost=0.25, cached_tokens=3, reasoning_tokens=4)
     rest = Usage(input_tokens=10, output_tokens=20, cost=0.5, cached_tokens=30, reasoning_tokens=40)
@@ -405,7 +405,7 @@ def test_a_part_of_the_usage_can_be_taken_from_the_sum() -> None:
             _ = Usage() - replace(Usage(), **{name: 1})
 
 
-def test_a_single_reply_of_only_calls_is_asked_for_once_more(begin: "Begin") -> None:
+def test_single_reply_of_only_calls_is_requested_once_more(begin: "Begin") -> None:
     """The last step under a cap of 1 concludes, and a conclusion without text has a second try."""
     turn = begin(steps=1, concluding="within")
     turn.reply("a")
@@ -415,7 +415,7 @@ def test_a_single_reply_of_only_calls_is_asked_for_once_more(begin: "Begin") -> 
     assert (turn.end.outcome, turn.end.reason) == (Outcome.FINISHED, EndReason.TEXT_ONLY)
 
 
-def test_without_a_retry_a_single_reply_is_not_asked_for_again(begin: "Begin") -> None:
+def test_single_reply_without_a_retry_left_is_not_requested_again(begin: "Begin") -> None:
     turn = begin(steps=0, max_retries=0)
     turn.reply("a")
     assert turn.end is not None

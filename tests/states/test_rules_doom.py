@@ -74,7 +74,7 @@ def test_cycle_of_period_5_is_no_loop(begin: "Begin") -> None:
     assert rounds_until_it_stops(begin(doom_threshold=2), *"abcde") == 20
 
 
-def test_a_different_round_breaks_the_run(begin: "Begin") -> None:
+def test_different_round_breaks_the_run(begin: "Begin") -> None:
     turn = begin()
     for name in ("look", "look", "list", "look", "look"):
         turn.step(name)
@@ -87,7 +87,7 @@ def test_identical_calls_in_a_batch_do_not_trip_the_detector(begin: "Begin") -> 
     assert turn.action == CallModel(tools=True)
 
 
-def test_a_round_is_a_multiset(begin: "Begin") -> None:
+def test_round_is_a_multiset(begin: "Begin") -> None:
     """The order of the calls does not count, how often each occurs does."""
     turn = begin(doom_threshold=2)
     turn.step("look", "list", "look")
@@ -97,7 +97,7 @@ def test_a_round_is_a_multiset(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_the_order_of_keys_does_not_count(begin: "Begin") -> None:
+def test_order_of_keys_does_not_count(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.step(ToolCall(name="read", arguments={"path": "a.py", "lines": {"from": 1, "to": 9}}))
     turn.step(ToolCall(name="read", arguments={"lines": {"to": 9, "from": 1}, "path": "a.py"}))
@@ -111,14 +111,14 @@ def test_other_arguments_are_another_call(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True)
 
 
-def test_a_loop_key_stands_for_the_arguments(begin: "Begin") -> None:
+def test_loop_key_replaces_the_arguments(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.step(ToolCall(name="fetch", arguments={"url": "/a?nonce=1"}, loop_key="/a"))
     turn.step(ToolCall(name="fetch", arguments={"url": "/a?nonce=2"}, loop_key="/a"))
     assert isinstance(turn.action, Conclude)
 
 
-def test_raw_text_is_compared_where_the_json_is_invalid(begin: "Begin") -> None:
+def test_invalid_json_is_compared_as_raw_text(begin: "Begin") -> None:
     turn = begin(doom_threshold=2)
     turn.step(ToolCall(name="read", raw="{path: a.py"))
     turn.step(ToolCall(name="read", raw="{path: b.py"))
@@ -138,7 +138,7 @@ def results(turn: "Script", *texts: str) -> bool:
 
 
 @pytest.mark.parametrize("compare", ["results", "calls"])
-def test_calls_with_other_results_are_a_loop_only_if_calls_are_compared(begin: "Begin", compare: str) -> None:
+def test_calls_with_other_results_are_a_loop_only_by_calls(begin: "Begin", compare: str) -> None:
     turn = begin(doom_compare=compare)
     assert results(turn, "page 1", "page 2", "page 3", "page 4") is (compare == "results")
 
@@ -147,7 +147,7 @@ def test_results_differing_only_in_noise_are_equal(begin: "Begin") -> None:
     assert not results(begin(), "ok in 0.25s", "ok in 1.5s", "ok in 0.3s")
 
 
-def test_a_cycle_of_results_is_a_loop(begin: "Begin") -> None:
+def test_cycle_of_results_is_a_loop(begin: "Begin") -> None:
     assert results(begin(), *"ababa")
     assert not results(begin(), *"ababab")
 
@@ -270,7 +270,7 @@ def test_calls_of_exempt_tools_are_left_out(begin: "Begin") -> None:
     assert isinstance(turn.action, Conclude)
 
 
-def test_an_empty_round_neither_counts_nor_breaks_a_run(begin: "Begin") -> None:
+def test_empty_round_neither_counts_nor_breaks_a_run(begin: "Begin") -> None:
     poll = ToolCall(name="poll", arguments={}, ignore_in_loop_detection=True)
     turn = begin()
     for call in ("look", poll, "look", poll, poll):
@@ -341,9 +341,7 @@ def test_each_nudge_is_used_once(begin: "Begin") -> None:
     ],
     ids=str,
 )
-def test_a_nudge_never_runs_past_a_spent_budget(
-    begin: "Begin", limits: dict[str, object], also: EndReason | None
-) -> None:
+def test_nudge_never_exceeds_a_spent_budget(begin: "Begin", limits: dict[str, object], also: EndReason | None) -> None:
     turn = begin(nudges=1, **limits)
     for _ in range(2):
         turn.step("look")
@@ -356,7 +354,7 @@ def test_a_nudge_never_runs_past_a_spent_budget(
         assert (stopping.reason, stopping.also_reached) == (EndReason.DOOM_LOOP, (also,))
 
 
-def test_the_step_cap_comes_before_a_nudge(begin: "Begin") -> None:
+def test_step_cap_precedes_a_nudge(begin: "Begin") -> None:
     turn = begin(steps=3, nudges=1)
     for _ in range(3):
         turn.step("look")
@@ -386,7 +384,7 @@ def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin", compare: str) -> N
     assert asked.question == "The model keeps asking for the same calls (list, look). Go on?"
 
 
-def test_no_message_comes_before_the_answer_to_a_doom_loop(begin: "Begin") -> None:
+def test_no_message_precedes_the_answer_to_a_doom_loop(begin: "Begin") -> None:
     """It has no batch that the answer could settle."""
     turn = looping(begin)
     assert not turn.machine.takes_messages_before(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
@@ -403,7 +401,7 @@ def test_go_on_clears_the_rounds(begin: "Begin") -> None:
     assert turn.interrupts == ["doom-2"]
 
 
-def test_always_leaves_the_tools_of_the_loop_out_for_the_rest_of_the_turn(begin: "Begin") -> None:
+def test_always_removes_the_tools_of_the_loop_for_the_turn(begin: "Begin") -> None:
     turn = looping(begin, "list", "look")
     turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.ALWAYS))
     assert turn.of(facts.Answered)[0].always_for == ("list", "look")
@@ -451,14 +449,14 @@ def test_exhausted_pauses_prevent_the_question(begin: "Begin", pauses: int, asks
     assert isinstance(turn.action, Conclude) is not asks
 
 
-def test_a_nudge_comes_before_the_question(begin: "Begin") -> None:
+def test_nudge_precedes_the_question(begin: "Begin") -> None:
     turn = looping(begin, nudges=1)
     assert turn.action == CallModel(tools=True, nudge=True)
     turn.step("look")
     assert turn.interrupts == ["doom-1"]
 
 
-def test_going_on_meets_the_other_limits(begin: "Begin") -> None:
+def test_other_limits_apply_after_go_on(begin: "Begin") -> None:
     """The answer leads to CHECK, which may find that the time is up by now."""
     turn = looping(begin, seconds=60)
     turn.clock = 60.0
@@ -466,7 +464,7 @@ def test_going_on_meets_the_other_limits(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
 
 
-def test_a_message_to_the_turn_forgets_the_rounds(begin: "Begin") -> None:
+def test_message_to_the_turn_clears_the_rounds(begin: "Begin") -> None:
     turn = begin()
     turn.step("look")
     turn.step("look")

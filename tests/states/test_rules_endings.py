@@ -91,7 +91,7 @@ def test_no_limit_is_reached_just_below_all(begin: "Begin") -> None:
     assert isinstance(turn.action, CallModel)
 
 
-def test_an_answer_names_no_limit(begin: "Begin") -> None:
+def test_answer_names_no_limit(begin: "Begin") -> None:
     turn = begin(steps=1, tokens=5)
     turn.reply(text="42", usage=Usage(input_tokens=9))
     assert turn.end == Halt(Outcome.FINISHED, EndReason.ANSWERED)
@@ -100,7 +100,7 @@ def test_an_answer_names_no_limit(begin: "Begin") -> None:
 # The deadline, during I/O.
 
 
-def test_the_deadline_during_a_model_call_concludes(begin: "Begin") -> None:
+def test_deadline_during_a_model_call_concludes(begin: "Begin") -> None:
     turn = begin(seconds=10)
     turn.clock = 10.0
     new = turn.feed(ExpireInput(partial="I was about to"))
@@ -109,7 +109,7 @@ def test_the_deadline_during_a_model_call_concludes(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
 
 
-def test_the_time_of_the_conclusion_is_not_counted_against_the_limit(begin: "Begin") -> None:
+def test_time_of_the_conclusion_does_not_count(begin: "Begin") -> None:
     turn = begin(seconds=10)
     known = turn.machine.turn
     turn.clock = 4.0
@@ -123,7 +123,7 @@ def test_the_time_of_the_conclusion_is_not_counted_against_the_limit(begin: "Beg
     assert ("seconds", 10.0, 10.0) in list(known.use())
 
 
-def test_the_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None:
+def test_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None:
     """Started, waiting and unstarted ones; what finished keeps its result."""
     turn = begin(seconds=10)
     turn.reply("look", "write", "list", "find")
@@ -289,7 +289,7 @@ def test_closed_call_tells_whether_execution_had_begun(
     assert paused or turn.result(ready).result == why
 
 
-def test_an_abort_wins_over_a_cap(begin: "Begin") -> None:
+def test_abort_wins_over_a_cap(begin: "Begin") -> None:
     """The carried reason goes to `also_reached`, before the others that it was found with."""
     turn = concluding(begin)
     turn.feed(AbortInput())
@@ -315,7 +315,7 @@ def test_abort_reason_is_only_aborted_or_superseded() -> None:
 
 
 @pytest.mark.parametrize("live", [streaming, running, concluding, text_only])
-def test_a_failure_of_the_engine_fails_the_turn(begin: "Begin", live: "Live") -> None:
+def test_failure_of_the_engine_fails_the_turn(begin: "Begin", live: "Live") -> None:
     turn = live(begin)
     turn.feed(FailInput(error="KeyError: 'x'", partial="I was"))
     turn_ended = turn.of(facts.TurnEnded)[0]
@@ -332,7 +332,7 @@ def test_engine_failure_names_the_limit_being_concluded(begin: "Begin") -> None:
     assert turn.end == Halt(Outcome.FAILED, EndReason.ENGINE_ERROR, (EndReason.STEP_CAP, EndReason.BUDGET))
 
 
-def test_a_paused_turn_neither_expires_nor_fails(begin: "Begin") -> None:
+def test_paused_turn_neither_expires_nor_fails(begin: "Begin") -> None:
     turn = paused(begin)
     for event in (ExpireInput(), FailInput(error="x")):
         with pytest.raises(IllegalInputError):

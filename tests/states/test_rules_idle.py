@@ -81,7 +81,7 @@ def test_call_settled_before_the_start_did_not_run(begin: "Begin", status: CallS
     assert turn.machine.turn.carried is EndReason.NO_CALL_RAN
 
 
-def test_a_persons_rejection_restarts_the_count(begin: "Begin") -> None:
+def test_rejection_by_a_person_restarts_the_count(begin: "Begin") -> None:
     """Someone watches the turn, who can abort it."""
     turn = begin(idle_steps=2, **LOOSE)
     for number in range(1, 4):
@@ -91,7 +91,7 @@ def test_a_persons_rejection_restarts_the_count(begin: "Begin") -> None:
         assert turn.state is State.STREAM
 
 
-def test_a_message_restarts_the_count(begin: "Begin") -> None:
+def test_message_restarts_the_count(begin: "Begin") -> None:
     turn = begin(idle_steps=2, **LOOSE)
     for _ in range(4):
         turn.reply(BAD)
@@ -99,7 +99,7 @@ def test_a_message_restarts_the_count(begin: "Begin") -> None:
     assert turn.state is State.STREAM
 
 
-def test_a_refused_reply_is_not_idle(begin: "Begin") -> None:
+def test_refused_reply_is_not_idle(begin: "Begin") -> None:
     """It has a limit of its own."""
     turn = begin(idle_steps=1, output_retries=3, **LOOSE)
     for _ in range(3):
@@ -108,14 +108,14 @@ def test_a_refused_reply_is_not_idle(begin: "Begin") -> None:
         assert turn.state is State.STREAM
 
 
-def test_without_the_limit_the_steps_bound_the_turn(begin: "Begin") -> None:
+def test_steps_bound_the_turn_without_the_idle_limit(begin: "Begin") -> None:
     turn = begin(idle_steps=None, steps=50, **LOOSE)
     while turn.state is State.STREAM:
         turn.reply(BAD)
     assert (turn.steps, turn.machine.turn.carried) == (50, EndReason.STEP_CAP)
 
 
-def test_an_idle_limit_is_not_reached_while_a_step_is_open(begin: "Begin") -> None:
+def test_idle_limit_is_not_reached_while_a_step_is_open(begin: "Begin") -> None:
     """A deadline in the last idle step reports no other limit."""
     turn = begin(idle_steps=1, seconds=9.0, **LOOSE)
     turn.reply("a")

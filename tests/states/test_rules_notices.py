@@ -69,7 +69,7 @@ def test_resumed_turn_continues_the_step_notices(begin: "Begin") -> None:
     assert notices(turn.of(facts.Notice), "tokens") == [(80.0, 100.0)]
 
 
-def test_a_limit_is_noticed_once_in_a_turn_without_steps(begin: "Begin") -> None:
+def test_limit_is_noticed_once_in_a_turn_without_steps(begin: "Begin") -> None:
     turn = begin(steps=0, tokens=10)
     for used in (8, 1):
         turn.feed(AttemptFailedInput(cause=Cause.CONNECTION, usage=Usage(input_tokens=used)))

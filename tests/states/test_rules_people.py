@@ -142,7 +142,7 @@ def test_result_beside_a_call_without_another_run_also_counts(begin: "Begin") ->
     assert turn.machine.takes_messages_before(result, second)
 
 
-def test_no_message_comes_before_an_answer_while_calls_run(begin: "Begin") -> None:
+def test_no_message_precedes_an_answer_during_calls(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write", "look")
     turn.wait("call00001")
@@ -209,7 +209,7 @@ def test_no_call_runs_until_the_last_answer(begin: "Begin") -> None:
     assert turn.ready == ["call00001", "call00003"]
 
 
-def test_a_partial_answer_costs_no_pause(begin: "Begin") -> None:
+def test_partial_answer_costs_no_pause(begin: "Begin") -> None:
     turn = two_waiting(begin, max_pauses=1)
     assert turn.machine.turn.counters.pauses_left == 0
     turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
@@ -247,7 +247,7 @@ def test_answer_stays_with_the_call(begin: "Begin") -> None:
     assert [(answer.decision, answer.text) for answer in call.answers] == [(Decision.REPLY, "The second")]
 
 
-def test_a_grant_is_remembered_and_a_denial_is_not(begin: "Begin") -> None:
+def test_grant_is_remembered_and_a_denial_is_not(begin: "Begin") -> None:
     turn = begin()
     turn.reply("read", "read")
     for call, path in (("call00001", "/etc"), ("call00002", "/srv")):
@@ -278,7 +278,7 @@ def test_duplicate_answer_is_refused_with_the_open_interrupts(begin: "Begin") ->
     assert turn.machine.turn.digest() == before
 
 
-def test_a_late_answer_is_refused(begin: "Begin") -> None:
+def test_late_answer_is_refused(begin: "Begin") -> None:
     """After the last one was answered, and after the turn ended, nobody is asked any more."""
     turn = two_waiting(begin)
     for name in ("approval-1", "approval-2"):
@@ -309,7 +309,7 @@ def test_each_interrupt_kind_accepts_only_matching_decisions(
 
 
 @pytest.mark.parametrize("decision", list(Decision))
-def test_a_doom_loop_takes_go_on_always_or_stop(begin: "Begin", decision: Decision) -> None:
+def test_doom_loop_takes_go_on_always_or_stop(begin: "Begin", decision: Decision) -> None:
     turn = begin(doom_response="ask", doom_threshold=2)
     turn.step("look")
     turn.step("look")
@@ -350,7 +350,7 @@ def test_waiting_call_without_a_pause_left_is_refused_at_once(begin: "Begin", pa
     assert turn.action == CallModel(tools=True)
 
 
-def test_a_waiting_call_cannot_start_settle_or_wait(begin: "Begin") -> None:
+def test_waiting_call_cannot_start_settle_or_wait(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write", "look")
     turn.wait("call00001")
@@ -371,7 +371,7 @@ def test_new_message_denies_pending_calls_and_supersedes_the_turn(begin: "Begin"
 # Rule 15. Steering.
 
 
-def test_a_message_is_taken_in_while_the_batch_is_open(begin: "Begin") -> None:
+def test_message_is_accepted_during_an_open_batch(begin: "Begin") -> None:
     """The model reads it after the results. Its fact precedes the batch's last one and the next step."""
     turn = begin()
     turn.reply("look")
@@ -407,7 +407,7 @@ def test_message_is_accepted_before_a_model_call_with_tools(begin: "Begin") -> N
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
 
 
-def test_a_message_is_taken_in_while_a_call_waits_for_a_person(begin: "Begin") -> None:
+def test_message_is_accepted_during_a_waiting_call(begin: "Begin") -> None:
     """'No, do something else': the rounds before it are forgotten, whatever becomes of the calls."""
     turn = two_waiting(begin)
     before = turn.machine.turn.rank

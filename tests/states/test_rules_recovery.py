@@ -107,7 +107,7 @@ def test_each_further_crash_costs_a_retry(begin: "Begin") -> None:
     assert turn.ready == ["call00001"]
 
 
-def test_a_crash_among_reruns_leaves_the_rest_paid(begin: "Begin") -> None:
+def test_crash_among_reruns_keeps_the_retry_of_other_calls(begin: "Begin") -> None:
     """The second process died while the first call ran again. The other call was not interrupted a second time."""
     turn = crashed(begin, "fetch", "fetch", max_retries=1)
     turn.feed(CallStartedInput(call="call00001"))
@@ -117,7 +117,7 @@ def test_a_crash_among_reruns_leaves_the_rest_paid(begin: "Begin") -> None:
     assert turn.ready == ["call00002"]
 
 
-def test_a_crash_without_a_retry_leaves_each_outcome_unknown(begin: "Begin") -> None:
+def test_crash_without_a_retry_leaves_each_outcome_unknown(begin: "Begin") -> None:
     turn = crashed(begin, "fetch", "fetch", max_retries=0)
     for call in ("call00001", "call00002"):
         turn.feed(CallStartedInput(call=call))
@@ -134,7 +134,7 @@ def test_driver_may_settle_a_started_call_as_unknown(begin: "Begin") -> None:
     assert turn.calls == 1
 
 
-def test_a_driver_may_ask_about_a_started_call(begin: "Begin") -> None:
+def test_driver_may_ask_about_a_started_call(begin: "Begin") -> None:
     """`on_crash = "ask"`: a rerun counts no second place, and no retry."""
     turn = begin(max_retries=0)
     turn.reply("write")
@@ -147,7 +147,7 @@ def test_a_driver_may_ask_about_a_started_call(begin: "Begin") -> None:
     assert turn.calls == 1
 
 
-def test_a_person_may_leave_the_outcome_unknown(begin: "Begin") -> None:
+def test_person_may_leave_the_outcome_unknown(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write")
     turn.feed(CallStartedInput(call="call00001"))
@@ -176,7 +176,7 @@ def test_each_of_k_children_leases_an_equal_share_of_the_calls(begin: "Begin", c
     assert leases(turn) == [None, *[facts.Lease(calls=share)] * children]
 
 
-def test_tokens_and_cost_are_leased_likewise(begin: "Begin") -> None:
+def test_tokens_and_cost_are_leased_in_equal_shares(begin: "Begin") -> None:
     turn = begin(tokens=1000, cost=1.0)
     turn.step("look", usage=Usage(input_tokens=300, cost=0.25))
     turn.reply(AGENT, AGENT)
@@ -197,7 +197,7 @@ def test_unset_budgets_stay_unset(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize(("budget", "refused"), [(2, True), (3, True), (4, False)])
-def test_a_lease_of_0_is_refused(begin: "Begin", budget: int, refused: bool) -> None:
+def test_lease_of_0_is_refused(begin: "Begin", budget: int, refused: bool) -> None:
     turn = begin(tool_calls=budget)
     turn.reply(AGENT, AGENT)
     if refused:
@@ -207,7 +207,7 @@ def test_a_lease_of_0_is_refused(begin: "Begin", budget: int, refused: bool) -> 
         assert leases(turn) == [facts.Lease(calls=1)] * 2
 
 
-def test_a_lease_of_0_tokens_or_of_no_money_is_refused(begin: "Begin") -> None:
+def test_lease_of_0_tokens_or_no_money_is_refused(begin: "Begin") -> None:
     for limits, usage in (({"tokens": 10}, Usage(input_tokens=10)), ({"cost": 0.5}, Usage(cost=0.5))):
         turn = begin(None, **limits)
         turn.reply(AGENT, usage=usage)
@@ -359,7 +359,7 @@ def test_only_a_child_interrupt_has_own_arguments(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
-def test_the_answer_to_a_childs_interrupt_is_handed_down(begin: "Begin", decision: Decision) -> None:
+def test_answer_to_a_child_interrupt_reaches_the_child(begin: "Begin", decision: Decision) -> None:
     """A denial is the child's to take: its own call has not failed, and continues."""
     turn = forwarded(begin, InterruptKind.APPROVAL, "approval-1")
     turn.feed(AnsweredInput(interrupt="call00001/approval-1", decision=decision))
@@ -368,7 +368,7 @@ def test_the_answer_to_a_childs_interrupt_is_handed_down(begin: "Begin", decisio
 
 
 @pytest.mark.parametrize("decision", [Decision.GO_ON, Decision.ALWAYS, Decision.STOP])
-def test_a_childs_doom_loop_is_forwarded_too(begin: "Begin", decision: Decision) -> None:
+def test_doom_loop_of_a_child_is_forwarded(begin: "Begin", decision: Decision) -> None:
     """The answer is for the child: its call continues, and the parent neither stops nor forgets its own rounds."""
     turn = begin()
     turn.step(AGENT)
@@ -384,7 +384,7 @@ def test_a_childs_doom_loop_is_forwarded_too(begin: "Begin", decision: Decision)
     assert turn.machine.turn.always_for == frozenset()
 
 
-def test_a_childs_doom_loop_leaves_the_name_of_the_parents_own(begin: "Begin") -> None:
+def test_doom_loop_of_a_child_keeps_the_parent_name_free(begin: "Begin") -> None:
     """`doom-1` for a doom loop."""
     turn = begin(doom_response="ask", doom_threshold=2)
     turn.reply(AGENT)

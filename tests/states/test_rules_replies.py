@@ -80,7 +80,7 @@ def test_concluding_call_has_separate_bounds(begin: "Begin") -> None:
     assert changed.action == Conclude(EndReason.STEP_CAP, 5.0, 256)
 
 
-def test_the_deadline_does_not_bind_the_concluding_call(begin: "Begin") -> None:
+def test_deadline_does_not_apply_to_the_concluding_call(begin: "Begin") -> None:
     turn = concluding(begin, seconds=10)
     turn.clock = 1000.0
     with pytest.raises(IllegalInputError, match="not accepted in state CONCLUDE"):
@@ -91,7 +91,7 @@ def test_the_deadline_does_not_bind_the_concluding_call(begin: "Begin") -> None:
 
 @pytest.mark.parametrize("text", [*BLANK, None])
 @pytest.mark.parametrize("names", [(), ("look", "write")])
-def test_a_conclusion_without_text_is_asked_for_once_more(
+def test_conclusion_without_text_is_requested_once_more(
     begin: "Begin", text: str | None, names: tuple[str, ...]
 ) -> None:
     """No text, with or without calls. A second reply without text ends the turn, whatever retries are left."""
@@ -111,7 +111,7 @@ def test_a_conclusion_without_text_is_asked_for_once_more(
     ("reason", "outcome"),
     [(EndReason.STEP_CAP, Outcome.CAP_HIT), (EndReason.DOOM_LOOP, Outcome.DOOM_LOOP)],
 )
-def test_the_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason, outcome: Outcome) -> None:
+def test_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason, outcome: Outcome) -> None:
     turn = concluding(begin, reason)
     turn.feed(ConcludedInput())
     turn.feed(ConcludedInput(text="Half of it is done."))
@@ -119,14 +119,14 @@ def test_the_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason,
     assert turn.end == Halt(outcome, reason)
 
 
-def test_a_text_beside_calls_concludes_at_once(begin: "Begin") -> None:
+def test_text_beside_calls_concludes_at_once(begin: "Begin") -> None:
     """The calls are refused, and the user gets the text."""
     turn = concluding(begin)
     turn.feed(ConcludedInput(text="Half of it is done.", calls=(ToolCall(name="write", arguments={}),)))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
-def test_without_retries_there_is_no_second_try(begin: "Begin") -> None:
+def test_second_try_needs_a_retry(begin: "Begin") -> None:
     turn = concluding(begin, max_retries=0)
     turn.feed(ConcludedInput())
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
@@ -200,7 +200,7 @@ def test_calls_in_a_text_only_turn_are_refused_and_never_run(begin: "Begin") -> 
 )
 @pytest.mark.parametrize("cause", list(Cause))
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_a_failure_while_concluding_is_never_failed(
+def test_failure_during_the_conclusion_is_never_failed(
     begin: "Begin", reason: EndReason, outcome: Outcome, cause: Cause, retries: int
 ) -> None:
     """After the retries that the cause allows, the fixed summary is used."""
@@ -217,7 +217,7 @@ def test_a_failure_while_concluding_is_never_failed(
 # Rule 8. Pairing.
 
 
-def test_ids_are_ours_and_unique_in_the_turn(begin: "Begin") -> None:
+def test_ids_are_generated_and_unique_in_the_turn(begin: "Begin") -> None:
     """Provider ids are not unique: two calls with one id are two calls, in the order in which they were asked for."""
     twin = ToolCall(name="look", arguments={}, provider_id="call_0")
     turn = begin()
@@ -232,7 +232,7 @@ def test_ids_are_ours_and_unique_in_the_turn(begin: "Begin") -> None:
     ]
 
 
-def test_an_id_is_nine_letters_and_digits(begin: "Begin") -> None:
+def test_id_has_nine_letters_and_digits(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")
     assert turn.ready[0].isalnum()
@@ -268,14 +268,14 @@ def test_batch_without_a_runnable_call_is_settled_at_once(begin: "Begin") -> Non
 
 
 @pytest.mark.parametrize("finish", [Finish.STOP, Finish.LENGTH])
-def test_calls_run_whatever_the_finish_reason_says(begin: "Begin", finish: Finish) -> None:
+def test_calls_run_for_any_finish_reason(begin: "Begin", finish: Finish) -> None:
     turn = begin()
     turn.reply("look", text="Let me look.", finish=finish)
     assert turn.state is State.TOOL_EXEC
     assert turn.ready == ["call00001"]
 
 
-def test_with_length_only_whole_arguments_run(begin: "Begin") -> None:
+def test_only_complete_arguments_run_after_length(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look", ToolCall(name="write", raw='{"path": "a.py", "text": "def'), finish=Finish.LENGTH)
     assert turn.ready == ["call00001"]
@@ -304,7 +304,7 @@ def test_content_filter_fails_the_turn_and_runs_no_call(
 @pytest.mark.parametrize("text", BLANK)
 @pytest.mark.parametrize("reasoning", ["", "The user wants ..."])
 @pytest.mark.parametrize("finish", [Finish.STOP, Finish.LENGTH])
-def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
+def test_reply_with_neither_text_nor_calls_is_a_failed_attempt(
     begin: "Begin", finish: Finish, reasoning: str, text: str, limits: dict[str, object]
 ) -> None:
     """It is retried as `empty_reply`; reasoning alone is not an answer, nor are characters that nobody sees."""
@@ -374,7 +374,7 @@ def test_each_phase_has_separate_retries(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize(("retries", "cause"), [(0, Cause.CRASH), (2, Cause.CRASH), (2, Cause.BAD_REQUEST)])
-def test_a_synthesis_without_retries_left_is_null(begin: "Begin", retries: int, cause: Cause) -> None:
+def test_synthesis_without_retries_left_is_null(begin: "Begin", retries: int, cause: Cause) -> None:
     """So is one whose failure will not pass: the turn continues without it."""
     turn = begin(StartedInput(prompt="x", synthesis=True), max_retries=retries)
     turn.step("look")

@@ -118,7 +118,7 @@ def test_output_retries_are_shared_by_the_turn_before_failure(begin: "Begin", al
     assert settled(turn)[f"call{2 * allowed + 1:05}"] is CallStatus.ABORTED
 
 
-def test_a_refusal_at_the_last_step_concludes(begin: "Begin") -> None:
+def test_refusal_at_the_last_step_concludes(begin: "Begin") -> None:
     """The retry is a step like any other, behind every limit."""
     for limits, usage, reason in (
         ({"steps": 1}, Usage(), EndReason.STEP_CAP),
@@ -133,7 +133,7 @@ def test_a_refusal_at_the_last_step_concludes(begin: "Begin") -> None:
         assert turn.end == Halt(Outcome.CAP_HIT, reason)
 
 
-def test_a_refused_batch_is_not_offered_to_the_synthesis(begin: "Begin") -> None:
+def test_refused_batch_is_not_offered_to_the_synthesis(begin: "Begin") -> None:
     turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.reply("a", review=True)
     turn.feed(REFUSED)
@@ -229,7 +229,7 @@ def test_only_the_chosen_typed_answer_is_accepted(begin: "Begin") -> None:
     assert turn.end == Halt(Outcome.FINISHED, EndReason.ANSWERED)
 
 
-def test_a_typed_answer_without_a_review_is_refused(begin: "Begin") -> None:
+def test_typed_answer_without_a_review_is_refused(begin: "Begin") -> None:
     """Else it would run as a call without a place in the budget."""
     turn = begin()
     with pytest.raises(InvalidCallError, match="ModelReplied for call 'answer': a typed answer is accepted or refused"):
@@ -288,7 +288,7 @@ def test_final_result_ends_the_turn_after_the_batch(begin: "Begin") -> None:
     assert len(turn.of(facts.ModelReplied)) == 1
 
 
-def test_a_question_to_a_person_stays_open_beside_an_answer(begin: "Begin") -> None:
+def test_question_to_a_person_stays_open_beside_an_answer(begin: "Begin") -> None:
     turn = begin()
     turn.reply("report", "mail")
     turn.wait("call00002")
@@ -301,7 +301,7 @@ def test_a_question_to_a_person_stays_open_beside_an_answer(begin: "Begin") -> N
 
 
 @pytest.mark.parametrize("status", [status for status in CallStatus if status is not CallStatus.OK])
-def test_only_a_success_is_an_answer(begin: "Begin", status: CallStatus) -> None:
+def test_only_a_successful_result_is_an_answer(begin: "Begin", status: CallStatus) -> None:
     turn = begin()
     turn.reply("report")
     turn.feed(CallStartedInput(call="call00001"))
@@ -309,7 +309,7 @@ def test_only_a_success_is_an_answer(begin: "Begin", status: CallStatus) -> None
     assert isinstance(turn.action, CallModel)
 
 
-def test_an_answer_beats_a_deadline_and_an_abort_beats_both(begin: "Begin") -> None:
+def test_answer_precedes_a_deadline_and_an_abort_precedes_both(begin: "Begin") -> None:
     for stop, end in (
         (ExpireInput(), Halt(Outcome.FINISHED, EndReason.ANSWERED)),
         (AbortInput(), Halt(Outcome.ABORTED, EndReason.ABORTED)),
@@ -329,7 +329,7 @@ def test_synthesis_is_skipped_if_a_call_gave_the_answer(begin: "Begin") -> None:
     assert turn.end == Halt(Outcome.FINISHED, EndReason.ANSWERED)
 
 
-def test_a_message_is_too_late_once_a_call_gave_the_answer(begin: "Begin") -> None:
+def test_message_is_too_late_after_a_final_result(begin: "Begin") -> None:
     """It is kept with the end, which the machine announces before it comes."""
     turn = direct(begin, "log")
     turn.feed(CallStartedInput(call="call00002"))
@@ -404,7 +404,7 @@ def test_next_reply_discards_an_earlier_typed_answer(begin: "Begin") -> None:
     assert not turn.machine.turn.counters.final
 
 
-def test_a_turn_in_review_is_resumed_there(begin: "Begin") -> None:
+def test_turn_in_review_is_resumed_in_review(begin: "Begin") -> None:
     turn = begin()
     turn.reply("a", ANSWER, review=True)
     resumed = TurnMachine.resume(turn.facts)

@@ -109,7 +109,7 @@ def test_six_rounds_without_news_give_a_hint(begin: "Begin") -> None:
     assert hints == [None] * 10 + [NOTHING] * 5
 
 
-def test_a_new_call_and_a_new_result_are_news(begin: "Begin") -> None:
+def test_new_call_or_new_result_counts_as_news(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_rounds": 2})
     assert [go(turn, *"ab"), go(turn, *"ba"), go(turn, "b")] == [None, None, NOTHING]
     assert [go(turn, *"bc"), go(turn, "c"), go(turn, "a")] == [None, None, NOTHING]
@@ -194,7 +194,7 @@ def test_both_stall_limits_can_be_switched_off(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize("compare", ["results", "calls"])
-def test_a_doom_loop_comes_before_a_stall(begin: "Begin", compare: str) -> None:
+def test_doom_loop_precedes_a_stall(begin: "Begin", compare: str) -> None:
     turn = begin(doom_compare=compare, nudges=9)
     for _ in range(4):
         turn.reply("a")
@@ -375,7 +375,7 @@ def test_stalls_agree_with_the_rules_and_the_replay(
 
 
 @pytest.mark.parametrize("compare", ["results", "calls"])
-def test_a_hint_changes_no_path(compare: str) -> None:
+def test_hint_changes_no_path(compare: str) -> None:
     """The walk has the same rows, ends and edges as without it."""
     doom: dict[str, object] = {"doom_threshold": 2, "doom_compare": compare, "max_retries": 0, "max_pauses": 1}
     stalls: tuple[dict[str, object], ...] = ({"stall_errors": 2, "stall_rounds": 2}, {})

@@ -138,7 +138,7 @@ def test_markdown_has_a_table_for_a_pull_request() -> None:
     assert "steps ▲" in wider
 
 
-def test_a_mistake_in_a_file_is_named() -> None:
+def test_mistake_in_a_file_is_named() -> None:
     Path("new.md").write_text(REFACTORER.replace("steps: 5", "steps: many"), encoding="utf-8")
     Path("bytes.md").write_bytes(b"\xff\xfe")
     os.mkfifo("pipe.md")

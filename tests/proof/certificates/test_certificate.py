@@ -266,7 +266,7 @@ def test_sub_agents_are_certified_with_the_lease_rule() -> None:
     assert Certificate.from_json(data) == certified
 
 
-def test_a_cycle_of_sub_agents_is_shown_once() -> None:
+def test_cycle_of_sub_agents_is_shown_once() -> None:
     certified = certificate(Agent(name="Lead"), subagent_tools=calling(Lead=("Lead", "A"), A=("B",), B=("A", "Lead")))
     assert below(certified) == {"lead": (1, ("lead", "a")), "a": (1, ("b",)), "b": (2, ("a", "lead"))}
 
@@ -325,7 +325,7 @@ def test_printed_certificate_has_a_line_for_each_bound() -> None:
     assert len(rest) == len(explained.bounds) + 1
 
 
-def test_an_engine_explains_agents_only() -> None:
+def test_engine_explains_only_agents() -> None:
     with pytest.raises(ConfigError, match="is not an agent"):
         explain(Engine(model=ScriptedModel("Done.")), "Tester")  # type: ignore[arg-type]
 
@@ -362,7 +362,7 @@ def is_valid(value: Any, schema: Values = FROZEN) -> bool:  # noqa: ANN401 (any 
     return all(ASKS[keyword](says, value, schema) for keyword, says in schema.items())
 
 
-def test_the_schema_is_frozen() -> None:
+def test_schema_is_frozen() -> None:
     """A change of the format needs another version. `turnwright explain --schema` writes the file."""
     assert Certificate.model_json_schema() == FROZEN
     assert FROZEN["properties"]["schema"]["const"] == SCHEMA == "turnwright/certificate/2"

@@ -67,7 +67,7 @@ teams = st.tuples(
 
 
 @given(teams, st.integers(0, 3))
-def test_no_spending_of_calls_exceeds_the_bound(team: tuple[Caller, dict[str, Caller]], deep: int) -> None:
+def test_spending_of_calls_never_exceeds_the_bound(team: tuple[Caller, dict[str, Caller]], deep: int) -> None:
     """A tree in which each turn spends its calls on one sub-agent, to the last of a lease."""
     first, below = team
     bounds = tree_bounds(first, below, 3)

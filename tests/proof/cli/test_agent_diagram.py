@@ -103,7 +103,7 @@ def test_rows_unreachable_by_an_agent_are_left_out() -> None:
     assert 4 not in reader, "a loop of three rounds does not fit into three steps"
 
 
-def test_guards_carry_the_numbers_of_the_agent() -> None:
+def test_guards_contain_the_numbers_of_the_agent() -> None:
     lead = table("--agent", "Lead")
     assert lead[2][2] == "steps ≥ 12"
     assert lead[5][2] == "30 calls spent"
@@ -155,7 +155,7 @@ def test_synthesis_of_an_app_has_a_row() -> None:
     assert 46 in table("--agent", "Reader", "--synthesis")
 
 
-def test_the_page_has_the_chart_the_team_and_the_bounds() -> None:
+def test_page_has_the_chart_the_team_and_the_bounds() -> None:
     said = run("--agents", "AGENTS.md", "--agent", "lead")
     assert (said.exit_code, said.stderr) == (0, "")
     chart, flow = re.findall(r"```mermaid\n(.*?)```", said.stdout, re.DOTALL)
@@ -215,7 +215,7 @@ def test_names_in_any_script_have_separate_pages(team: Path) -> None:
     "options",
     [("--view", "overview"), ("--view", "full"), ("--turn", "x"), ("--coverage", "x")],
 )
-def test_an_agent_has_no_overlay(options: tuple[str, ...]) -> None:
+def test_agent_has_no_overlay(options: tuple[str, ...]) -> None:
     refused = run("--agents", "AGENTS.md", *options)
     assert (refused.exit_code, refused.stdout) == (2, "")
 

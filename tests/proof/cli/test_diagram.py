@@ -85,13 +85,13 @@ def test_svg_without_graphviz_is_an_error_without_a_traceback() -> None:
     )
 
 
-def test_the_committed_files_pass_the_check_without_graphviz() -> None:
+def test_committed_files_pass_the_check_without_graphviz() -> None:
     result = run("--check", str(COMMITTED), env={"PATH": ""})
     assert (result.exit_code, result.output) == (0, "")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_check_names_a_stale_file_and_exits_with_1(tmp_path: Path, name: str) -> None:
+def test_check_names_a_stale_file_and_exits_with_1(tmp_path: Path, name: str) -> None:
     copy = Path(shutil.copytree(COMMITTED, tmp_path / "diagrams"))
     with (copy / name).open("a", encoding="utf-8") as file:
         file.write("one line more\n")
@@ -224,7 +224,7 @@ def test_recorded_turn_is_drawn_with_the_rows_taken(recorded: Recorded) -> None:
     assert path == "path: (CHECK > STREAM > TOOL_EXEC > CONTINUE) x2 > CHECK > CONCLUDE > CAP_HIT"
 
 
-def test_drawing_a_turn_takes_no_rows(recorded: Recorded) -> None:
+def test_drawing_a_turn_counts_no_rows(recorded: Recorded) -> None:
     """Else `--turn` in a test would be counted as coverage."""
     before = RowCounts.now()
     assert run("--turn", recorded.id, "--store", recorded.store).exit_code == 0
@@ -239,7 +239,7 @@ def test_drawing_a_turn_takes_no_rows(recorded: Recorded) -> None:
         ("mermaid", "class CAP_HIT here"),
     ],
 )
-def test_a_recorded_turn_is_drawn_in_every_format(recorded: Recorded, form: str, marked: str) -> None:
+def test_recorded_turn_is_drawn_in_every_format(recorded: Recorded, form: str, marked: str) -> None:
     result = run("--turn", recorded.id, "--store", recorded.store, "--format", form)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.count(marked) == 1

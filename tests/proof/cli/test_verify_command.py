@@ -31,7 +31,7 @@ REST: Final = Walk(
 )
 
 
-def test_counts_are_added_up_and_everything_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_are_added_up_and_every_claim_holds(capsys: pytest.CaptureFixture[str]) -> None:
     report, small = VerifyReport(), walk(SMALL)
     report.add_walks("the machine", [small, REST])
     assert report.close() == 0
@@ -186,7 +186,7 @@ def test_json_path_names_each_event_and_row(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_no_way_within_the_bound_is_inconclusive(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+def test_path_beyond_the_bound_is_inconclusive(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
     """The bound was hit: nothing is claimed beyond it."""
     found = reach([SMALL], read_goal("cap_hit/cost", ())[0])
     assert answer("cap_hit/cost", found, "the 1 cases of bound 0", as_json=as_json) == 6
@@ -219,7 +219,7 @@ def test_end_is_an_outcome_a_reason_or_both(asked: str, ends: set[str]) -> None:
     assert read_goal(asked, ())[0] == Goal(frozenset(ends))
 
 
-def test_conditions_are_states_events_and_values() -> None:
+def test_goal_conditions_are_states_events_and_values() -> None:
     goal, values = read_goal(
         "finished",
         ["PAUSED", "abort", "call_waiting", "steps=3", "tokens=none", "synthesis = true", "concluding=within"],
@@ -312,7 +312,7 @@ def test_proof_queries_are_written_and_the_walk_can_be_skipped(cli: "Cli") -> No
 
 
 @pytest.mark.slow
-def test_the_proof_for_all_limits_names_both_solvers(cli: "Cli") -> None:
+def test_proof_for_all_limits_names_both_solvers(cli: "Cli") -> None:
     (done,) = cli.each(["verify", "--smt", "--no-walk"])
     assert (done.code, done.err) == (0, "")
     assert done.out.count("both agree") == 12

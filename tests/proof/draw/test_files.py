@@ -27,20 +27,20 @@ def no_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
 
-def test_the_committed_files_are_fresh() -> None:
+def test_committed_files_are_fresh() -> None:
     """If this fails, run `turnwright diagram --write diagrams` and look at what changed."""
     assert stale(COMMITTED) == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_edited_file_is_found(copy: Path, name: str) -> None:
+def test_edited_file_is_reported(copy: Path, name: str) -> None:
     text = (copy / name).read_text(encoding="utf-8")
     (copy / name).write_text(text.replace("CONTINUE", "CONTINUED", 1), encoding="utf-8")
     assert stale(copy) == {name: "stale"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_found(copy: Path, name: str) -> None:
+def test_missing_file_is_reported(copy: Path, name: str) -> None:
     (copy / name).unlink()
     assert stale(copy) == {name: "missing"}
 
@@ -50,18 +50,18 @@ def test_non_text_file_is_stale(copy: Path) -> None:
     assert stale(copy) == {"turn.svg": "stale"}
 
 
-def test_a_change_of_the_chart_makes_every_file_stale() -> None:
+def test_change_of_the_chart_makes_every_file_stale() -> None:
     assert stale(COMMITTED, Chart(ROWS[:-1])) == dict.fromkeys(NAMES, "stale")
 
 
-def test_a_checkout_with_other_line_ends_is_fresh(copy: Path) -> None:
+def test_checkout_with_other_line_endings_is_fresh(copy: Path) -> None:
     for name in NAMES:
         (copy / name).write_bytes((copy / name).read_bytes().replace(b"\n", b"\r\n"))
     assert stale(copy) == {}
 
 
 @needs_graphviz
-def test_writing_makes_the_directory_and_fresh_files(tmp_path: Path) -> None:
+def test_writing_creates_the_directory_and_fresh_files(tmp_path: Path) -> None:
     made = tmp_path / "some" / "where"
     assert sorted(write(made)) == sorted(NAMES)
     assert stale(made) == {}
@@ -78,7 +78,7 @@ def test_fresh_svg_is_not_redrawn(copy: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_graphviz")
-def test_without_graphviz_everything_but_the_drawings_is_written(tmp_path: Path) -> None:
+def test_only_the_drawings_need_graphviz(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"turn\.svg was not written, the text files were: .*not on PATH"):
         write(tmp_path / "made")
     assert stale(tmp_path / "made") == {"turn.svg": "missing", "turn-full.svg": "missing"}

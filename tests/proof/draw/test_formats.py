@@ -115,7 +115,7 @@ def test_mermaid_has_the_folded_rows_of_the_review_in_a_note(picture: Picture) -
     assert "note" not in to_mermaid(picture)
 
 
-def test_dot_shows_the_kinds_apart(picture: Picture) -> None:
+def test_dot_distinguishes_the_kinds_of_states(picture: Picture) -> None:
     text = to_dot(picture)
     looks = {
         node.kind: {
@@ -138,7 +138,7 @@ def test_dot_without_hints_is_complete(picture: Picture) -> None:
     assert numbers == set(range(1, len(ROWS) + 1))
 
 
-def test_the_table_is_the_chart_row_by_row(picture: Picture) -> None:
+def test_table_equals_the_chart_row_by_row(picture: Picture) -> None:
     lines = to_table(picture).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     assert cells[0] == ["#", "from", "event", "guard", "to", "reason"]
@@ -149,7 +149,7 @@ def test_the_table_is_the_chart_row_by_row(picture: Picture) -> None:
         assert shown[4:] == [row.dest, row.reason or ""]
 
 
-def test_the_page_holds_both_views_the_rows_and_every_reason(picture: Picture) -> None:
+def test_page_has_both_views_the_rows_and_every_reason(picture: Picture) -> None:
     page = to_page(picture)
     assert f"```mermaid\n{to_mermaid(fold_common_rows(picture))}```\n" in page
     assert f"```mermaid\n{to_mermaid(picture)}```\n" in page
@@ -160,12 +160,12 @@ def test_the_page_holds_both_views_the_rows_and_every_reason(picture: Picture) -
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_change_of_the_chart_shows_in_every_format(form: Callable[[Picture], str]) -> None:
+def test_change_of_the_chart_changes_every_format(form: Callable[[Picture], str]) -> None:
     assert form(extract(Chart(ROWS[:-1]))) != form(extract())
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
-def test_the_texts_do_not_depend_on_the_order_of_sets(picture: Picture, seed: str) -> None:
+def test_texts_are_independent_of_the_order_of_sets(picture: Picture, seed: str) -> None:
     program = "from turnwright_proof.draw import *; p = extract(); print(to_mermaid(p), to_dot(p), to_page(p))"
     done = subprocess.run(
         [sys.executable, "-c", program],

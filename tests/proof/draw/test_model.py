@@ -22,11 +22,11 @@ _DESIGNED = {
 }
 
 
-def test_the_nodes_are_the_states(picture: Picture) -> None:
+def test_nodes_are_the_states(picture: Picture) -> None:
     assert [node.state for node in picture.nodes] == list(State)
 
 
-def test_the_lines_are_the_rows(picture: Picture) -> None:
+def test_lines_are_the_rows(picture: Picture) -> None:
     lines = {line.number: (arrow, line) for arrow in picture.arrows for line in arrow.lines}
     assert sorted(lines) == list(range(1, len(ROWS) + 1))
     for number, row in enumerate(ROWS, start=1):
@@ -58,7 +58,7 @@ def test_single_arrow_joins_two_states_and_keeps_the_row_order(picture: Picture)
         assert numbers == sorted(numbers)
 
 
-def test_the_picture_starts_where_the_machine_does(picture: Picture) -> None:
+def test_picture_and_machine_start_in_the_same_state(picture: Picture) -> None:
     assert picture.initial is State.CHECK
     assert picture.initial.name == CHART.machine.initial
 
@@ -67,17 +67,17 @@ def test_the_picture_starts_where_the_machine_does(picture: Picture) -> None:
     ("kind", "states"),
     [(NodeKind.TRANSIENT, TRANSIENT), (NodeKind.LIVE, LIVE), (NodeKind.RESTING, RESTING), (NodeKind.FINAL, FINAL)],
 )
-def test_the_kinds_are_the_sets_of_the_states(picture: Picture, kind: NodeKind, states: frozenset[State]) -> None:
+def test_kinds_are_the_sets_of_the_states(picture: Picture, kind: NodeKind, states: frozenset[State]) -> None:
     assert {node.state for node in picture.nodes if node.kind is kind} == states
 
 
-def test_the_ends_have_the_reasons_of_the_design(picture: Picture) -> None:
+def test_ends_have_the_reasons_of_the_design(picture: Picture) -> None:
     for node in picture.nodes:
         reasons = _DESIGNED[node.state.outcome].split() if node.state.outcome else []
         assert sorted(node.reasons) == sorted(reasons)
 
 
-def test_every_reason_ends_somewhere_and_has_a_meaning(picture: Picture) -> None:
+def test_every_reason_has_an_end_and_a_meaning(picture: Picture) -> None:
     found = endings(picture)
     assert list(found) == list(EndReason)
     assert set(found) == set(REASONS)

@@ -67,7 +67,7 @@ def _rows_of_dot(dot: str) -> dict[int, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_format_says_the_count_of_every_row(picture: Picture, form: Callable[[Picture, Overlay], str]) -> None:
+def test_every_format_shows_the_count_of_every_row(picture: Picture, form: Callable[[Picture, Overlay], str]) -> None:
     text = form(picture, COVERAGE)
     for count in filter(None, COUNTS):
         assert re.search(rf"\b{count}x?\b", text)
@@ -101,7 +101,7 @@ def test_caption_of_an_open_turn_names_the_state() -> None:
     assert overlay.here == "now here"
 
 
-def test_a_row_of_another_chart_is_no_row_of_the_picture() -> None:
+def test_row_of_another_chart_is_no_row_of_the_picture() -> None:
     with pytest.raises(ValueError, match=re.escape("CHECK --proceed--> FAILED is not a row of this chart")):
         turn_overlay("t3", Turn(), [ROWS[10]._replace(dest=State.FAILED)], path="CHECK > FAILED")
 
@@ -170,7 +170,7 @@ def test_mermaid_marks_the_path_and_the_final_state_of_a_turn(picture: Picture, 
     assert to_mermaid(picture, COVERAGE).count("(NEVER TAKEN)") == 2
 
 
-def test_the_table_has_a_column_of_counts(picture: Picture, turn: Overlay) -> None:
+def test_table_has_a_column_of_counts(picture: Picture, turn: Overlay) -> None:
     def column(overlay: Overlay) -> list[str]:
         lines = [line for line in to_table(picture, overlay).splitlines() if re.match(r"\| \d", line)]
         return [line.split(" | ")[1].strip() for line in lines]
@@ -198,7 +198,7 @@ def test_overlay_svg_fits_a_page_and_has_a_description(picture: Picture, turn: O
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
-def test_a_larger_count_never_has_a_lighter_shade(one: int, other: int) -> None:
+def test_larger_count_never_has_a_lighter_shade(one: int, other: int) -> None:
     assert (level(one) <= level(other)) or one > other
     assert (level(one) == 0) == (one == 0)
 

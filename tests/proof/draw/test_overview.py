@@ -71,7 +71,7 @@ def test_each_row_belongs_to_a_single_arrow_between_the_states(picture: Picture)
             assert forth or (back and arrow.rule.back)
 
 
-def test_the_overview_has_at_most_12_boxes_and_16_arrows(root: ET.Element) -> None:
+def test_overview_has_at_most_12_boxes_and_16_arrows(root: ET.Element) -> None:
     assert len(_boxes(root)) <= 12
     assert len(_paths(root)) == len(RULES) + 1 <= 16
 
@@ -80,7 +80,7 @@ def test_each_arrow_of_the_overview_has_rows(picture: Picture) -> None:
     assert [arrow.rule for arrow in extract_overview(picture).arrows] == list(RULES)
 
 
-def test_an_arrow_without_rows_is_not_drawn() -> None:
+def test_arrow_without_rows_is_not_drawn() -> None:
     rows = tuple(row for row in ROWS if row.source is not State.REVIEW and row.dest is not State.REVIEW)
     overview = extract_overview(extract(Chart(rows)))
     assert not [arrow for arrow in overview.arrows if "REVIEW" in arrow.rule.ends]
@@ -121,7 +121,7 @@ def test_states_of_a_box_have_the_same_kind(picture: Picture) -> None:
     assert extract_overview(picture).kinds == {box: kinds[box.states[0]] for box in BOXES}
 
 
-def test_the_overview_shows_every_state_and_words(root: ET.Element) -> None:
+def test_overview_shows_every_state_and_label(root: ET.Element) -> None:
     texts = ["".join(element.itertext()) for element in root.iter(f"{_SVG}text")]
     assert set(State) <= {name for text in texts for name in text.split(", ")}
     said = " ".join(texts)
@@ -130,7 +130,7 @@ def test_the_overview_shows_every_state_and_words(root: ET.Element) -> None:
     assert all(area.words in texts for area in (*BOXES, STEPS, TURN))
 
 
-def test_the_overview_text_has_13_pixels_at_700(root: ET.Element) -> None:
+def test_overview_text_has_13_pixels_at_700(root: ET.Element) -> None:
     assert root.get("width") == (root.get("viewBox") or "").split()[2] == "700"
     assert all(float(one.get("font-size") or 13) >= 13 for one in root.iter() if one.get("font-size"))
 

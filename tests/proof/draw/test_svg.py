@@ -54,7 +54,7 @@ def test_committed_svg_is_well_formed_and_complete(committed: str) -> None:
     assert set(EndReason) <= words
 
 
-def test_the_committed_svg_is_readable_to_a_screen_reader(committed: str) -> None:
+def test_committed_svg_is_readable_to_a_screen_reader(committed: str) -> None:
     root = _root(committed)
     assert root.get("role") == "img"
     named = {element.get("id"): element.text for element in root}
@@ -74,7 +74,7 @@ def test_text_has_11_pixels_and_row_numbers_10_at_page_width(committed: str) -> 
         )
 
 
-def test_the_committed_svg_names_no_version_of_graphviz(committed: str) -> None:
+def test_committed_svg_names_no_version_of_graphviz(committed: str) -> None:
     assert len(re.findall(r"<!--", committed)) == 1
     assert "graphviz" not in committed.lower()
 

@@ -106,7 +106,7 @@ OF_ROWS: Final = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_ROWS)
-def test_a_planted_fault_in_a_row_is_refused(name: str, z3: Remembers) -> None:
+def test_planted_fault_in_a_row_is_refused(name: str, z3: Remembers) -> None:
     assert refused(System(rows=OF_ROWS[name]), z3).verdict is Verdict.VIOLATED
 
 
@@ -130,7 +130,7 @@ EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in e
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), EFFECTS)
-def test_an_effect_without_an_assignment_is_refused(kind: str, name: str, z3: Remembers) -> None:
+def test_effect_without_an_assignment_is_refused(kind: str, name: str, z3: Remembers) -> None:
     effect = APPLIED[kind]
     less = Effect({one: text for one, text in effect.sets.items() if one != name}, effect.reads)
     checks = each_smt_check(System(effects={**APPLIED, kind: less}), solvers=[z3])
@@ -154,7 +154,7 @@ def test_stop_with_a_wrong_reason_of_the_same_outcome_is_refused(z3: Remembers) 
     assert check.detail.startswith("a stop has its reason: ")
 
 
-def test_a_counterexample_is_a_configuration_in_words() -> None:
+def test_counterexample_is_a_configuration_in_words() -> None:
     """With small numbers, and with the word that no turn need reach it."""
     rows = with_guard("STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM", "may_pass")
     (check,) = each_smt_check(System(rows=rows), only=("keeps",), solvers=both()[:1])
@@ -205,7 +205,7 @@ class Says:
         (("unsat", "sat"), "a turn begins in CHECK: one says unsat, two says sat"),
     ],
 )
-def test_no_answer_and_two_answers_are_inconclusive(said: tuple[str, ...], detail: str) -> None:
+def test_missing_and_contradicting_answers_are_inconclusive(said: tuple[str, ...], detail: str) -> None:
     solvers = [Says(name, one) for name, one in zip(("one", "two"), said, strict=False)]
     (check,) = each_smt_check(only=("start",), solvers=solvers)
     assert (check.verdict, check.detail) == (Verdict.INCONCLUSIVE, detail)
@@ -217,13 +217,13 @@ HARD: Final = """(set-logic QF_NIA)
 """
 
 
-def test_a_solver_without_time_does_not_know() -> None:
+def test_solver_without_time_returns_unknown() -> None:
     for solver in (Z3(import_module("z3"), 0.05), Cvc5(import_module("cvc5"), 0.05)):
         assert solver.solve(HARD).said == "unknown"
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_solver_gives_values(place: int) -> None:
+def test_solver_returns_values(place: int) -> None:
     script = "(set-logic QF_LIA)(declare-const x Int)(declare-const b Bool)(assert (and b (= x (- 3))))(check-sat)\n"
     assert both()[place].solve(script, ("x", "b")).values == {"x": -3, "b": 1}
 
@@ -263,7 +263,7 @@ TEXTS: Final = (
 
 @given(st.fixed_dictionaries({name: st.booleans() if name in ALL_FLAGS else st.integers(-2, 9) for name in NAMES}))
 @settings(max_examples=5)
-def test_the_translation_agrees_with_python(values: dict[str, int]) -> None:
+def test_translation_agrees_with_python(values: dict[str, int]) -> None:
     terms = variables(NAMES)
     lines = [declared(name) for name in NAMES]
     lines += [f"(assert (= {name} {smt(value)}))" for name, value in values.items()]

@@ -420,7 +420,7 @@ def test_planted_fault_is_refused_by_the_matching_claim(name: str) -> None:
     assert fault.says in refused.detail
 
 
-def test_no_claim_only_repeats_the_others() -> None:
+def test_every_claim_refuses_a_fault_accepted_by_the_others() -> None:
     """Each refuses two faults or more, and one of them nobody else sees; but a trap always has another fault."""
     alone = dict.fromkeys(range(1, 10), 0)
     faults = dict.fromkeys(range(1, 10), 0)
@@ -440,13 +440,13 @@ def test_answer_leading_to_check_passes_the_lint() -> None:
     assert worst(lint(changed(ANSWERED, dest=S.CHECK))) is Verdict.HOLDS
 
 
-def test_an_endless_cycle_is_shown_from_the_beginning() -> None:
+def test_endless_cycle_is_shown_from_the_beginning() -> None:
     rows = changed(CONTINUES, dest=S.STREAM)
     witness = lint(rows)[CYCLES_END - 1].witness
     assert witness == (NUDGES, CALLS, SETTLES, "CONTINUE --proceed--> STREAM")
 
 
-def test_a_fault_inside_an_endless_part_hides_no_other() -> None:
+def test_fault_inside_an_endless_part_hides_no_other() -> None:
     """A state may have one loop that ends and one that does not; each part of the chart is judged by itself."""
     rows = changed(CALLS, "CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY", dest=S.STREAM)
     rows += (Row(S.TEXT_ONLY, T.EXPIRE, Guard(""), S.TEXT_ONLY),)

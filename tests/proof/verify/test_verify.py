@@ -48,7 +48,7 @@ SMALL: Final = Case(Limits(steps=1, tool_calls=1, max_pauses=1, max_retries=0, d
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_whole_campaign_passes_takes_every_row_and_reaches_every_end() -> None:
+def test_whole_campaign_passes_and_covers_every_row_and_end() -> None:
     """On every edge, the machine does what the moves as data say. With the profile `deep` the bound is 2.
 
     Two processes share it, in pieces small enough that both are busy to the end.
@@ -133,7 +133,7 @@ def test_truncated_walk_is_reported() -> None:
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2, BOUND])
-def test_the_grid_has_every_cap_and_every_budget_with_every_other(bound: int) -> None:
+def test_grid_combines_every_cap_and_every_budget(bound: int) -> None:
     """Caps 0 to the bound, budgets 0 to one more and none, batches of up to half of the bound and one."""
     cases = list(grid(bound))
     others = [case for case in cases if case.delegates or case.hooked]
@@ -177,7 +177,7 @@ def test_command_grid_has_the_documented_range() -> None:
         (Case(plain(), widest=2, delegates=True), {0, 1, 2}, {"a", "agent"}),
     ],
 )
-def test_the_model_asks_for_batches_of_every_size(case: Case, sizes: set[int], tools: set[str]) -> None:
+def test_model_requests_batches_of_every_size(case: Case, sizes: set[int], tools: set[str]) -> None:
     machine, _ = WalkedMachine.start(case.started)
     events = Environment(case, reduced=False).moves(machine.turn, machine.action)
     replies = [event for event in events if isinstance(event, ModelRepliedInput)]
@@ -265,13 +265,13 @@ def test_fault_violates_a_claim_and_leaves_the_others_open() -> None:
     assert found[0].detail.startswith("the rank did not fall; steps=1, ")
 
 
-def test_the_ends_are_every_reason_of_every_outcome() -> None:
+def test_ends_are_every_reason_of_every_outcome() -> None:
     assert len(ENDS) == len(set(ENDS)) == 21
     assert {end.split("/")[1] for end in ENDS} == set(EndReason)
 
 
 @pytest.mark.parametrize(("budget", "refused"), [(4, {"call00001", "nobody"}), (None, {"nobody"})])
-def test_a_false_account_is_more_calls_than_the_lease(budget: int | None, refused: set[str]) -> None:
+def test_false_account_has_more_calls_than_the_lease(budget: int | None, refused: set[str]) -> None:
     """A lease without a budget of calls allows any number, so only the usage of an unknown call is impossible."""
     case = Case(plain(tool_calls=budget, tokens=9), widest=1, delegates=True)
     machine, _ = WalkedMachine.start(case.started)
