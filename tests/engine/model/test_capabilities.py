@@ -17,6 +17,6 @@ MODELS: dict[str, Callable[..., Model]] = {
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_a_mapping_is_refused_with_what_to_write(make: Callable[..., Model]) -> None:
+def test_mapping_is_refused_with_the_correct_code(make: Callable[..., Model]) -> None:
     with pytest.raises(ConfigError, match=r"capabilities must be Capabilities\(strict_alternation=True, \.\.\.\), not"):
         make(capabilities={"strict_alternation": True})

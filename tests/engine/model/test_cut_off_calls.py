@@ -76,14 +76,14 @@ def test_a_chat_call_without_arguments_is_incomplete_in_a_body() -> None:
     assert chat(chunks.chunk(legacy)) == [None]
 
 
-def test_a_complete_chat_call_runs_and_the_one_that_was_cut_off_does_not() -> None:
+def test_complete_chat_call_runs_and_a_cut_off_chat_call_does_not() -> None:
     whole, empty = named('{"scope": "tmp"}'), named("", 1)
     assert chat(whole, empty) == [{"scope": "tmp"}, None]
     assert chat(whole, empty, went_on('{"sco', 1)) == [{"scope": "tmp"}, None]
     assert chat(named(""), went_on("{}")) == [{}]
 
 
-def test_the_empty_input_with_which_a_gateway_begins_a_call_is_not_complete() -> None:
+def test_empty_input_beginning_a_gateways_call_is_incomplete() -> None:
     """Its arguments would have followed. Before another call, they are complete."""
     assert chat(named("{}")) == [None]
     assert chat(named("{}"), named('{"scope": "tmp"}', 1)) == [{}, {"scope": "tmp"}]
@@ -116,7 +116,7 @@ def test_an_anthropic_call_before_another_block_is_complete() -> None:
     assert anthropic(begun(), begun(1), messages.stop(1)) == [None, None]
 
 
-def test_anthropic_arguments_are_complete_if_their_text_is() -> None:
+def test_anthropic_arguments_are_complete_with_a_complete_text() -> None:
     """The input of a block is an object, which a gateway may have completed itself."""
     assert anthropic(begun(), messages.arguments(0, '{"scope": "tmp"}')) == [{"scope": "tmp"}]
     assert anthropic(begun(), messages.arguments(0, '{"scope": "t')) == [None]
@@ -124,7 +124,7 @@ def test_anthropic_arguments_are_complete_if_their_text_is() -> None:
     assert anthropic(begun(given={"scope": "tmp"}), messages.stop(0), begun(1)) == [{"scope": "tmp"}, None]
 
 
-def test_a_pause_of_the_providers_tools_cuts_off_no_call() -> None:
+def test_pause_of_hosted_tools_cuts_off_no_call() -> None:
     assert anthropic(begun(), messages.stop(0), reason="pause_turn") == [{}]
 
 
@@ -139,14 +139,14 @@ def test_a_responses_call_without_arguments_is_incomplete(status: JsonValue, rea
     assert arguments_in(last) == [None]
 
 
-def test_a_responses_call_that_the_provider_calls_complete_is() -> None:
+def test_responses_call_marked_complete_is_complete() -> None:
     first, last = events.call("cleanup", ""), events.call("cleanup", "", "call_2", "fc_2", status="incomplete")
     assert responses(events.done(0, first), events.done(1, last)) == [{}, None]
     cut = events.call("cleanup", '{"scope": "tmp"}', status="incomplete")
     assert responses(events.done(0, cut)) == [{"scope": "tmp"}]
 
 
-def test_a_responses_call_that_is_incomplete_in_a_complete_response_has_no_arguments() -> None:
+def test_incomplete_call_of_a_complete_response_has_no_arguments() -> None:
     for raw in ("", "{}"):
         item = events.call("cleanup", raw, status="incomplete")
         assert arguments_in(events.reply(events.done(0, item))) == [None]

@@ -102,13 +102,13 @@ def quick_in(*pieces: bytes, max_event: int = MAX_EVENT) -> list[bytes]:
 
 
 class TestTheBytes:
-    def test_data_is_cut_out_where_it_stands(self) -> None:
+    def test_data_is_taken_out_in_place(self) -> None:
         assert quick_in(b'data: {"a": 1}\n\ndata: {"b": 2}\n\n') == [b'{"a": 1}', b'{"b": 2}']
 
-    def test_an_event_that_is_cut_goes_the_plain_way_and_those_behind_it_the_quick_one_again(self) -> None:
+    def test_truncated_event_takes_the_plain_path_and_later_events_the_fast(self) -> None:
         assert quick_in(b"data: {}\n\ndata: {", b"}\n\n", b'data: {"b": 2}\n\n') == [b"{}", b'{"b": 2}']
 
-    def test_the_first_event_goes_the_plain_way(self) -> None:
+    def test_first_event_takes_the_plain_path(self) -> None:
         """The first event shows the kind of stream, and a byte order mark."""
         stream = Stream()
         stream.feed(b"data: {}\n\n")
@@ -129,11 +129,11 @@ class TestTheBytes:
             b"data: {}\r\n\r\n",
         ],
     )
-    def test_an_event_of_another_form_goes_the_plain_way(self, event: bytes) -> None:
+    def test_event_of_another_form_takes_the_plain_path(self, event: bytes) -> None:
         assert quick_in(event) == []
         assert quick_in(b"data: {}\n\n" + event) == ([] if b"\r" in event else [b"{}"])
 
-    def test_a_long_one_does_too(self) -> None:
+    def test_long_event_takes_the_plain_path(self) -> None:
         most = b'data: {"a": "%s"}\n\n' % (b"x" * (MAX_QUICK - 17))
         assert len(most) == MAX_QUICK
         assert quick_in(most) != []
@@ -141,7 +141,7 @@ class TestTheBytes:
         assert quick_in(most, max_event=MAX_QUICK) != []
         assert quick_in(most, max_event=MAX_QUICK - 1) == []
 
-    def test_and_so_does_what_might_be_nested_too_deep(self) -> None:
+    def test_deeply_nested_event_takes_the_plain_path(self) -> None:
         def nested(levels: int) -> bytes:
             return b'data: {"a": %s%s}\n\n' % (b"[" * levels, b"]" * levels)
 
@@ -149,12 +149,12 @@ class TestTheBytes:
         assert quick_in(nested(MAX_DEPTH)) == []
 
     @given(lists=st.lists(st.booleans(), min_size=MAX_DEPTH + 1, max_size=2 * MAX_DEPTH))
-    def test_whatever_is_nested_too_deep_is_not_flat(self, lists: list[bool]) -> None:
+    def test_deeply_nested_data_is_not_flat(self, lists: list[bool]) -> None:
         opened = b"".join(b"[" if each else b'{"":' for each in lists)
         closed = b"".join(b"]" if each else b"}" for each in reversed(lists))
         assert not is_flat(opened + b"1" + closed)
 
-    def test_nothing_is_taken_behind_the_end(self) -> None:
+    def test_events_after_the_end_are_not_read(self) -> None:
         assert quick_in(b"data: {}\n\ndata: [DONE]\n\n", b'data: {"b": 2}\n\n') == [b"{}"]
 
 
@@ -175,7 +175,7 @@ class TestTheBytes:
         {"choices": [{"delta": {"content": "Hello"}, "finish_reason": ""}]},
     ],
 )
-def test_a_chunk_that_adds_to_what_has_begun_is_quick(sent: JsonValue) -> None:
+def test_chunk_extending_open_parts_is_fast(sent: JsonValue) -> None:
     assert read_chunk(json.dumps(sent).encode())
 
 
@@ -194,12 +194,12 @@ def test_a_chunk_that_adds_to_what_has_begun_is_quick(sent: JsonValue) -> None:
         {},
     ],
 )
-def test_a_chunk_that_says_anything_else_is_not(sent: JsonValue) -> None:
+def test_chunk_with_other_fields_is_not_fast(sent: JsonValue) -> None:
     with pytest.raises(NOT_QUICK):
         read_chunk(json.dumps(sent).encode())
 
 
-def test_what_is_not_json_as_the_standard_has_it_is_not_quick() -> None:
+def test_non_standard_json_is_not_fast() -> None:
     for data in (b'{"choices": [{"delta": {"content": "a\tb"}}]}', b'{"choices": [{"delta": {"content": "\xff"}}]}'):
         with pytest.raises(NOT_QUICK):
             read_chunk(data)
@@ -208,7 +208,7 @@ def test_what_is_not_json_as_the_standard_has_it_is_not_quick() -> None:
 
 
 class TestChatCompletions:
-    def test_the_deltas_are_those_of_the_plain_way_in_the_same_order(self) -> None:
+    def test_deltas_equal_the_plain_path_in_order(self) -> None:
         both = chunk({"content": "a", "reasoning_content": "b", "reasoning": "c"})
         for pieces in (
             [sse(chunk({}), both, both, done=False)],
@@ -218,16 +218,16 @@ class TestChatCompletions:
             deltas = [delta for piece in pieces for delta in stream.feed(piece)]
             assert deltas == [ReasoningDelta("b"), TextDelta("a")] * 2
 
-    def test_half_a_pair_before_a_quick_chunk_stands_alone(self) -> None:
+    def test_half_a_surrogate_pair_before_a_fast_chunk_is_replaced(self) -> None:
         data = sse(chunk({"content": "a\ud83d"}), chunk({"content": "b"}))
         assert run(ChatStream, *events_in(data)) == run(ChatStream, data)
         assert run(ChatStream, *events_in(data))[0] == "a\ufffdb"
 
-    def test_of_two_choices_the_first_is_not_taken_for_the_one_of_index_0(self) -> None:
+    def test_choice_of_index_0_is_taken_over_the_first_choice(self) -> None:
         data = sse({"choices": [{"index": 1, "delta": {"content": "no"}}]}, chunk({"content": "yes"}))
         assert run(ChatStream, *events_in(data))[2].text == "yes"
 
-    def test_a_bound_that_a_quick_chunk_passes_ends_the_stream(self) -> None:
+    def test_bound_exceeded_by_a_fast_chunk_ends_the_stream(self) -> None:
         """The text stays, the reply is none, and it is not complete, though a finish reason had come."""
         stream = ChatStream(max_reply=1100)
         stream.feed(sse(chunk({"content": "a"}, "stop"), done=False))
@@ -237,20 +237,20 @@ class TestChatCompletions:
         assert "1,100 characters" in str(stream.error)
         assert stream.feed(sse(chunk({"content": "d"}))) == []
 
-    def test_an_event_may_not_be_longer_than_its_bound(self) -> None:
+    def test_event_length_is_bounded(self) -> None:
         data = sse(chunk({"content": "a"}), chunk({"content": "b" * 300}))
         seen = run(lambda: ChatStream(max_event=300), *events_in(data))
         assert seen == run(lambda: ChatStream(max_event=300), data)
         assert "longer than 300 bytes" in str(seen[5])
 
-    def test_another_line_end_is_left_to_the_plain_way(self) -> None:
+    def test_other_line_end_takes_the_plain_path(self) -> None:
         """A CR ends a line: what would be blank to JSON makes two lines of an event, and the second is none of ours."""
         data = sse(chunk({"content": "a"}), done=False)
         data += b'data: {"created":\r1, "choices": [{"delta": {"content": "b"}}]}\n\n'
         assert run(ChatStream, *events_in(data)) == run(ChatStream, data)
         assert run(ChatStream, data)[0] == "a"
 
-    def test_the_call_that_a_quick_chunk_goes_on_with_is_the_last_one(self) -> None:
+    def test_fast_chunk_continues_the_last_call(self) -> None:
         """A chunk without an index belongs to the last call."""
 
         def begun(index: int) -> JsonValue:
@@ -262,7 +262,7 @@ class TestChatCompletions:
         data = sse(begun(0), begun(1), more, chunk({"tool_calls": [{"function": {"arguments": "}"}}]}))
         assert [call.raw for call in run(ChatStream, *events_in(data))[2].calls] == ["{}", ""]
 
-    def test_a_stream_that_breaks_off_behind_a_quick_chunk_is_told_by_its_last_words(self) -> None:
+    def test_stream_broken_after_a_fast_chunk_quotes_the_last_data(self) -> None:
         data = sse(chunk({"content": "a"}), chunk({"content": "b"}, message="the worker was stopped"), done=False)
         error = run(ChatStream, *events_in(data))[5]
         assert error == run(ChatStream, data)[5]
@@ -270,7 +270,7 @@ class TestChatCompletions:
 
 
 class TestMessages:
-    def test_each_kind_of_delta_goes_on_with_its_block(self) -> None:
+    def test_each_kind_of_delta_continues_the_block(self) -> None:
         stream = MessagesStream()
         stream.feed(begun("text", "thinking", "tool_use"))
         assert stream.feed(delta(0, type="text_delta", text="a") + delta(0, type="text_delta", text="")) == [
@@ -281,12 +281,12 @@ class TestMessages:
         assert [call.raw for call in stream.partial.calls] == ["{}"]
 
     @pytest.mark.parametrize("kind", ["tool_use", "server_tool_use", "web_search_tool_result"])
-    def test_what_does_not_fit_its_block_goes_the_plain_way(self, kind: str) -> None:
+    def test_mismatched_delta_takes_the_plain_path(self, kind: str) -> None:
         data = begun(kind, "text") + delta(0, type="text_delta", text="a") + delta(5, type="text_delta", text="b")
         data += delta(1, type="input_json_delta", partial_json="{}")
         assert run(MessagesStream, *events_in(data)) == run(MessagesStream, data)
 
-    def test_arguments_that_do_not_fit_their_block_belong_to_the_open_call(self) -> None:
+    def test_mismatched_arguments_belong_to_the_open_call(self) -> None:
         data = begun("text", "tool_use") + delta(0, type="input_json_delta", partial_json="{}")
         assert [call.raw for call in run(MessagesStream, *events_in(data))[2].calls] == ["{}"]
 
@@ -300,7 +300,7 @@ class TestMessages:
     ],
     ids=["chat completions", "messages", "responses"],
 )
-def test_a_quick_event_costs_few_calls(stream: ReplyStream, first: bytes, more: bytes) -> None:
+def test_fast_event_costs_few_calls(stream: ReplyStream, first: bytes, more: bytes) -> None:
     """The plain way takes more than a hundred; no other test would notice a chunk that takes it by mistake."""
     stream.feed(first)
     profile = cProfile.Profile()

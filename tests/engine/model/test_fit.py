@@ -67,7 +67,7 @@ def _said(message: Message) -> str:
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
-def test_a_request_that_fits_is_the_same_object(choice: ToolChoice) -> None:
+def test_fitting_request_is_the_same_object(choice: ToolChoice) -> None:
     request = ModelRequest((Message.system("be brief"), *BATCH, STOP), tools=(NOTE,), tool_choice=choice)
     assert fit(request, DEFAULT) is request
 
@@ -75,12 +75,12 @@ def test_a_request_that_fits_is_the_same_object(choice: ToolChoice) -> None:
 # Tools that may not be used.
 
 
-def test_where_none_is_unknown_the_tools_are_left_out() -> None:
+def test_tools_are_left_out_if_choice_none_is_unsupported() -> None:
     request = ModelRequest((*BATCH, STOP), tools=(NOTE,), tool_choice="none")
     assert fit(request, NO_NONE) == structs.replace(request, tools=())
 
 
-def test_where_the_tools_cannot_be_left_out_the_model_is_told_not_to_call_them() -> None:
+def test_model_with_required_tools_is_told_not_to_call() -> None:
     fitted = fit(ModelRequest((*BATCH, STOP), tools=(NOTE,), tool_choice="none"), BEDROCK)
     assert (fitted.tools, fitted.tool_choice) == ((NOTE,), "auto")
     assert fitted.messages[:-1] == (*BATCH, STOP)
@@ -88,7 +88,7 @@ def test_where_the_tools_cannot_be_left_out_the_model_is_told_not_to_call_them()
     assert "do not call any" in fitted.messages[-1].text
 
 
-def test_where_nothing_was_called_they_can_be_left_out_everywhere() -> None:
+def test_tools_without_earlier_calls_can_be_left_out() -> None:
     assert fit(ModelRequest((HI,), tools=(NOTE,), tool_choice="none"), BEDROCK) == ModelRequest(
         (HI,), tool_choice="none"
     )
@@ -107,7 +107,7 @@ def test_calls_of_a_conversation_get_their_tools_defined() -> None:
     assert "do not call any" in fit(request, BEDROCK).messages[-1].text
 
 
-def test_tools_that_may_be_used_stay() -> None:
+def test_usable_tools_stay() -> None:
     request = ModelRequest(BATCH, tools=(NOTE,))
     assert fit(request, BEDROCK) is request
 
@@ -115,7 +115,7 @@ def test_tools_that_may_be_used_stay() -> None:
 # Taking turns.
 
 
-def test_what_one_side_says_in_a_row_is_one_message() -> None:
+def test_consecutive_messages_of_a_side_are_merged() -> None:
     messages = (
         Message.system("be brief"),
         Message.system("be kind"),
@@ -141,7 +141,7 @@ def test_the_assistant_speaks_between_results_and_the_user() -> None:
     assert said(fitted)[2:] == [("tool", "a"), ("assistant", "OK."), ("user", "Stop here.")]
 
 
-def test_later_instructions_become_the_users() -> None:
+def test_later_instructions_become_user_messages() -> None:
     messages = (Message.system("be brief"), HI, Message.system("be kind"), Message.system(""))
     assert said(fit(ModelRequest(messages), STRICT)) == [("system", "be brief"), ("user", "hi\n\nbe kind")]
 
@@ -152,7 +152,7 @@ def test_the_user_speaks_first() -> None:
     assert [role for role, _ in said(fit(ModelRequest(BATCH[1:]), STRICT))] == ["user", "assistant", "tool"]
 
 
-def test_what_is_not_sent_does_not_come_between() -> None:
+def test_unsent_message_does_not_separate_messages() -> None:
     """An assistant's message of reasoning alone is not a turn: else two user messages would follow each other."""
     silent = Message(role="assistant", parts=(StepStartPart(step_number=1), ReasoningPart(text="hm")))
     assert said(fit(ModelRequest((HI, silent, STOP)), STRICT)) == [("user", "hi\n\nStop here.")]
@@ -161,7 +161,7 @@ def test_what_is_not_sent_does_not_come_between() -> None:
 # The last word.
 
 
-def test_behind_an_assistants_last_word_the_user_says_go_on() -> None:
+def test_conversation_ending_with_the_assistant_gets_go_on() -> None:
     silent = Message(role="assistant", parts=(ReasoningPart(text="hm"),))
     request = ModelRequest((HI, Message.assistant("I think"), silent))
     assert said(fit(request, DEFAULT))[-1] == ("user", "Go on.")
@@ -171,7 +171,7 @@ def test_behind_an_assistants_last_word_the_user_says_go_on() -> None:
 # One call at a time.
 
 
-def test_several_calls_are_told_one_after_the_other() -> None:
+def test_several_calls_are_told_in_sequence() -> None:
     """Each has its result right behind it; what was said with them stays with the first."""
     thought = ReasoningPart(text="hm", details=({"type": "reasoning.encrypted", "data": "x"},))
     batch = asking("a", "b", "c", text="So.")
@@ -326,7 +326,7 @@ def obeys(fitted: ModelRequest, request: ModelRequest, capabilities: Capabilitie
 
 
 @given(REQUESTS)
-def test_what_is_fitted_needs_no_more_fitting(request: ModelRequest) -> None:
+def test_fitted_request_needs_no_more_fitting(request: ModelRequest) -> None:
     for capabilities in ALL:
         fitted = fit(request, capabilities)
         assert fit(fitted, capabilities) is fitted
@@ -343,7 +343,7 @@ def test_the_same_messages_always_give_the_same_objects(request: ModelRequest) -
 
 
 @pytest.mark.parametrize("capabilities", [STRICT, SINGLE, STRICT_AND_SINGLE])
-def test_a_step_adds_to_what_was_made_and_changes_nothing_before_it(capabilities: Capabilities) -> None:
+def test_step_extends_the_fitted_messages_without_changes(capabilities: Capabilities) -> None:
     messages: tuple[Message, ...] = (HI, Message.user("there"))
     before: tuple[Message, ...] = ()
     for number in range(5):
@@ -354,7 +354,7 @@ def test_a_step_adds_to_what_was_made_and_changes_nothing_before_it(capabilities
         before = ended
 
 
-def test_what_was_made_goes_when_the_messages_go() -> None:
+def test_fitted_messages_are_freed_with_the_messages() -> None:
     batch = (asking("a", "b"), result("a"), result("b"), Message.user("x"), Message.user("y"))
     made = [weakref.ref(message) for message in fit(ModelRequest(batch), STRICT_AND_SINGLE).messages]
     results = [weakref.ref(message) for message in batch]

@@ -51,13 +51,13 @@ def test_chat_arguments_right_after_the_only_call_without_any_are_joined() -> No
     assert chat(named(0), arguments(1, '{"a": 1}', "c0")) == [("cleanup", {"a": 1})]
 
 
-def test_chat_arguments_of_each_call_are_joined_one_by_one() -> None:
+def test_chat_arguments_of_each_call_are_joined() -> None:
     assert chat(
         named(0), arguments(1, '{"a": 1}'), named(2, "g"), arguments(3, '{"a": 2}'), named(4, "h", '{"a": 3}')
     ) == [("cleanup", {"a": 1}), ("g", {"a": 2}), ("h", {"a": 3})]
 
 
-def test_chat_arguments_do_not_become_those_of_the_next_name_at_their_index() -> None:
+def test_chat_arguments_do_not_go_to_the_next_name_at_the_index() -> None:
     """A gateway that counts from another number has the arguments of a call at the index of the next one."""
     assert chat(named(0), arguments(1, '{"a": 1}'), named(1, "g"), arguments(2, '{"a": 2}')) == [
         ("cleanup", {"a": 1}),
@@ -77,18 +77,18 @@ def test_chat_arguments_do_not_become_those_of_the_next_name_at_their_index() ->
         [named(0), arguments(1, '{"a": 1}'), named(2, "g")],
     ],
 )
-def test_no_call_runs_where_chat_arguments_may_be_those_of_another(deltas: list[JsonValue]) -> None:
+def test_ambiguous_chat_arguments_run_no_call(deltas: list[JsonValue]) -> None:
     calls = chat(*deltas)
     assert calls
     assert all(given is None or not name for name, given in calls)
 
 
-def test_a_chat_call_with_arguments_of_its_own_runs_beside_lost_ones() -> None:
+def test_chat_call_with_arguments_runs_beside_lost_arguments() -> None:
     calls = chat(named(0, raw='{"a": 1}'), named(1, "g"), named(2, "h"), arguments(3, '{"a": 2}'))
     assert calls == [("cleanup", {"a": 1}), ("g", None), ("h", None), ("", {"a": 2})]
 
 
-def test_details_of_a_call_behind_joined_ones_name_its_place() -> None:
+def test_details_of_a_call_behind_joined_calls_name_the_place() -> None:
     function: JsonValue = {"name": "g", "arguments": '{"a": 2}'}
     signed: JsonValue = {"index": 2, "id": "c2", "function": function, "extra_content": {"x": 1}}
     reply = chunks.reply(named(0), arguments(1, '{"a": 1}'), chunks.chunk({"tool_calls": [signed]}), chunks.STOP)
@@ -96,7 +96,7 @@ def test_details_of_a_call_behind_joined_ones_name_its_place() -> None:
     assert [detail["call"] for detail in reply.reasoning_details] == [1]
 
 
-def test_anthropic_arguments_at_an_unknown_index_are_those_of_the_only_open_call() -> None:
+def test_anthropic_arguments_at_an_unknown_index_join_the_open_call() -> None:
     assert anthropic(begun(0), messages.arguments(7, '{"a": 1}'), messages.stop(0)) == [("f0", {"a": 1})]
     assert anthropic(begun(0), messages.stop(0), begun(1), messages.arguments(7, '{"a": 1}')) == [
         ("f0", {}),
@@ -112,11 +112,11 @@ def test_anthropic_arguments_at_an_unknown_index_are_those_of_the_only_open_call
         [begun(0), messages.begin(1, "text"), messages.arguments(1, '{"a": 1}')],
     ],
 )
-def test_no_call_runs_where_anthropic_arguments_may_be_those_of_another(given: list[messages.Event]) -> None:
+def test_ambiguous_anthropic_arguments_run_no_call(given: list[messages.Event]) -> None:
     assert all(arguments is None for _, arguments in anthropic(*given))
 
 
-def test_no_call_runs_where_responses_arguments_may_be_those_of_another() -> None:
+def test_ambiguous_responses_arguments_run_no_call() -> None:
     reply = events.reply(
         events.added(0, events.call("f", "")), events.arguments(7, '{"a": 1}'), events.done(0, events.call("f", ""))
     )
@@ -124,7 +124,7 @@ def test_no_call_runs_where_responses_arguments_may_be_those_of_another() -> Non
 
 
 @pytest.mark.anyio
-async def test_no_call_of_pydantic_ai_runs_whose_arguments_it_left_out() -> None:
+async def test_pydantic_ai_call_with_lost_arguments_does_not_run() -> None:
     async def reply(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
         yield {0: DeltaToolCall("g", '{"a": 1}', tool_call_id="g")}
         yield {1: DeltaToolCall("cleanup", tool_call_id="c")}
@@ -137,7 +137,7 @@ async def test_no_call_of_pydantic_ai_runs_whose_arguments_it_left_out() -> None
 
 
 @pytest.mark.anyio
-async def test_no_model_runs_a_call_whose_arguments_came_without_its_name() -> None:
+async def test_no_model_runs_a_call_with_lost_arguments() -> None:
     ran: list[str] = []
 
     @tool

@@ -38,7 +38,7 @@ def conversation(*says: str) -> Messages:
     return tuple((Message.user, Message.assistant)[number % 2](text) for number, text in enumerate(says))
 
 
-def test_a_beginning_ends_before_the_last_reply() -> None:
+def test_prefix_ends_before_the_last_reply() -> None:
     """Messages behind the last reply may be for one call only."""
     taken = Taken()
     assert taken.of(*conversation("a", "b", "c", "d", "e")) == (["a", "b", "c"], ["d", "e"])
@@ -46,12 +46,12 @@ def test_a_beginning_ends_before_the_last_reply() -> None:
     assert taken.of() == ([], [])
 
 
-def test_it_may_end_some_replies_earlier() -> None:
+def test_prefix_may_end_some_replies_earlier() -> None:
     assert Taken(steps=2).of(*conversation("a", "b", "c", "d", "e")) == (["a"], ["b", "c", "d", "e"])
     assert Taken(steps=2).of(*conversation("a", "b", "c")) == ([], ["a", "b", "c"])
 
 
-def test_a_reply_that_is_not_sent_is_none() -> None:
+def test_unsent_reply_does_not_count_as_a_reply() -> None:
     assert Taken().of(*conversation("a", "b", "c", "", "e")) == (["a"], ["b", "c", "", "e"])
 
 
@@ -72,7 +72,7 @@ def test_the_same_request_again_adds_nothing() -> None:
     assert taken.added == [["a", "b", "c"]]
 
 
-def test_conversations_go_on_beside_each_other() -> None:
+def test_parallel_conversations_have_separate_prefixes() -> None:
     """One model serves many turns, some of which have the same history."""
     taken = Taken()
     history = conversation("a", "b")
@@ -95,7 +95,7 @@ def test_conversations_go_on_beside_each_other() -> None:
         (*conversation("a", "b", "c"), Message.user("c2")),
     ],
 )
-def test_where_a_hook_changed_what_was_said_before_it_is_made_anew(changed: Messages) -> None:
+def test_changed_earlier_messages_rebuild_the_prefix(changed: Messages) -> None:
     taken = Taken()
     end = conversation("", "d", "e", "f")[1:]
     taken.of(*conversation("a", "b", "c"), *end)
@@ -105,7 +105,7 @@ def test_where_a_hook_changed_what_was_said_before_it_is_made_anew(changed: Mess
     assert len(taken.beginnings) == 1
 
 
-def test_messages_that_are_equal_may_not_be_the_same_on_the_wire() -> None:
+def test_equal_messages_may_differ_on_the_wire() -> None:
     one, true = (Message.assistant("x", [ToolCallPart(id="c", name="f", arguments={"a": each})]) for each in (1, True))
     assert one == true
     taken = Taken()
@@ -115,7 +115,7 @@ def test_messages_that_are_equal_may_not_be_the_same_on_the_wire() -> None:
     assert (begun[1] is one, again[1] is true) == (True, True)
 
 
-def test_a_window_that_moves_along_leaves_nothing_behind() -> None:
+def test_moving_window_leaves_no_prefix_behind() -> None:
     taken = Taken()
     messages = conversation(*map(str, range(30)))
     for begin in range(20):
@@ -124,7 +124,7 @@ def test_a_window_that_moves_along_leaves_nothing_behind() -> None:
 
 
 @given(st.data())
-def test_what_is_begun_and_the_rest_are_always_the_messages(data: st.DataObject) -> None:
+def test_prefix_and_rest_together_are_the_messages(data: st.DataObject) -> None:
     """Messages may come in any order, also the same one twice."""
     known = conversation(*"abcdefgh")
     taken = Taken(steps=data.draw(st.integers(1, 2)))
@@ -135,7 +135,7 @@ def test_what_is_begun_and_the_rest_are_always_the_messages(data: st.DataObject)
 # Nothing outlives its turn.
 
 
-def test_a_beginning_goes_with_its_messages() -> None:
+def test_prefix_is_freed_with_the_messages() -> None:
     taken = Taken()
     messages = conversation(*map(str, range(20)))
     seen = [weakref.ref(message) for message in messages]
@@ -146,7 +146,7 @@ def test_a_beginning_goes_with_its_messages() -> None:
     assert len(taken.beginnings) == 0
 
 
-def test_a_beginning_with_the_reply_in_it_that_stands_behind_it_is_not_kept() -> None:
+def test_prefix_containing_the_next_reply_is_not_kept() -> None:
     """It would hold what it is to go with."""
     taken = Taken()
     agreed = Message.assistant("OK")

@@ -80,7 +80,7 @@ RESPONSES = events(
     ],
 )
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_each_beginning_of_a_stream_is_interrupted_or_the_whole_reply(
+def test_stream_prefix_is_interrupted_or_the_whole_reply(
     make: Callable[[], ReplyStream], data: bytes, last: bytes, end: bytes
 ) -> None:
     data = data.replace(b"\n", end)

@@ -38,7 +38,7 @@ def cost(price: Price, usage: Usage, cache_writes: int = 0) -> float:
     return price.of(usage, cache_writes).cost * 1e6
 
 
-def test_cached_tokens_cost_as_much_as_others_unless_the_price_says_so() -> None:
+def test_cached_tokens_have_the_full_price_by_default() -> None:
     assert cost(Price(2, 5), READ, 100) == pytest.approx(1000 * 2 + 10 * 5)
     assert cost(Price(2, 5, cached=0.2), READ, 100) == pytest.approx(600 * 2 + 400 * 0.2 + 10 * 5)
     assert cost(Price(2, 5, cached=0.2, cache_write=2.5), READ, 100) == pytest.approx(
@@ -47,14 +47,14 @@ def test_cached_tokens_cost_as_much_as_others_unless_the_price_says_so() -> None
 
 
 @given(COUNT, COUNT, COUNT, COUNT)
-def test_no_token_is_paid_twice_whatever_is_counted(read: int, written: int, cached: int, writes: int) -> None:
+def test_no_token_is_paid_twice(read: int, written: int, cached: int, writes: int) -> None:
     usage = Usage(input_tokens=read, output_tokens=written, cached_tokens=cached)
     found = Price(1, 1, cached=0, cache_write=1).of(usage, writes)
     assert found.cost * 1e6 == pytest.approx(max(read - cached, 0) + written)
     assert replace(found, cost=0.0) == usage
 
 
-def test_a_reply_is_priced_with_what_was_written_to_a_cache() -> None:
+def test_reply_is_priced_with_cache_writes() -> None:
     price = Price(2, 5, cached=0.2, cache_write=2.5)
     reply = ModelResponse(usage=READ, response=ResponseInfo(cache_creation_input_tokens=100))
     assert priced(price, reply) == price.of(READ, 100)
@@ -67,13 +67,13 @@ class TestPublished:
     @pytest.mark.parametrize(
         "model", [CLAUDE, pydantic_ai_model(Served(model_name="claude-sonnet-4-5"))], ids=["http", "pydantic-ai"]
     )
-    def test_a_model_is_found_by_its_server_and_its_name(self, model: AnthropicMessages) -> None:
+    def test_price_is_found_by_server_and_model_name(self, model: AnthropicMessages) -> None:
         price = published_price(model)
         assert price is not None
         assert price.is_known
         assert price.of(READ, 100).cost == pytest.approx(CLAUDES)
 
-    def test_what_is_kept_in_a_cache_for_an_hour_costs_more(self) -> None:
+    def test_hourly_cache_write_costs_more(self) -> None:
         price = published_price(CLAUDE)
         assert price is not None
         dearer = price.of(READ, 100, 40).cost - price.of(READ, 100).cost
@@ -82,7 +82,7 @@ class TestPublished:
         assert priced(price, ModelResponse(usage=READ, response=info)) == price.of(READ, 100, 40)
 
     @pytest.mark.parametrize("url", ["http://localhost:8080/v1", "http://10.0.0.1/v1", "http://[::1]:11434/v1"])
-    def test_a_server_of_ones_own_costs_nothing(self, url: str) -> None:
+    def test_self_hosted_server_costs_nothing(self, url: str) -> None:
         assert published_price(OpenAIChat("gpt-5-mini", base_url=url)) is None
         assert published_price(ScriptedModel(name="gpt-5-mini")) is None
 
@@ -119,7 +119,7 @@ class TestTurns:
         assert turn.usage.cost == pytest.approx(CLAUDES)
         assert (turn.usage.cached_tokens, turn.usage.reasoning_tokens) == (400, 0)
 
-    async def test_a_price_of_ones_own_precedes_it(self) -> None:
+    async def test_configured_price_precedes_the_published_price(self) -> None:
         prices = {"claude-sonnet-4-5": Price(1, 1)}
         turn = await Engine(model=Claude(self.reply, name="claude-sonnet-4-5"), prices=prices).run(
             Agent(name="A"), "Hi"

@@ -169,9 +169,7 @@ PARTS = pytest.mark.parametrize(
 
 
 @NOISE
-def test_what_is_no_part_of_a_reply_is_no_progress_however_often_it_comes(
-    make: Callable[[], ReplyStream], noise: bytes
-) -> None:
+def test_noise_is_no_progress(make: Callable[[], ReplyStream], noise: bytes) -> None:
     stream = make()
     # The first one may hold a usage or begin a call.
     stream.feed(noise)
@@ -198,9 +196,7 @@ def test_text_reasoning_calls_and_usage_are_progress(make: Callable[[], ReplyStr
         (MessagesStream, [block(type="server_tool_use", id="a"), spent(0), block(type="server_tool_use", id="b")]),
     ],
 )
-def test_more_than_ever_came_is_progress_whatever_came_between(
-    make: Callable[[], ReplyStream], parts: list[bytes]
-) -> None:
+def test_part_beyond_all_earlier_parts_is_progress(make: Callable[[], ReplyStream], parts: list[bytes]) -> None:
     stream = make()
     first, between, last = parts
     stream.feed(first + between)
@@ -209,13 +205,13 @@ def test_more_than_ever_came_is_progress_whatever_came_between(
     assert stream.progress > before
 
 
-def test_the_usage_of_a_reply_is_what_was_told_last() -> None:
+def test_last_reported_usage_counts() -> None:
     stream = ChatStream()
     stream.feed(delta(content="a") + usage(completion_tokens=9) + usage(completion_tokens=4))
     assert stream.partial.usage == Usage(output_tokens=4)
 
 
-def test_bytes_that_never_end_a_line_or_a_body_are_no_progress() -> None:
+def test_bytes_without_an_end_are_no_progress() -> None:
     for beginning in (b'data: {"choices": ', b'{"choices": [', b"<html>", b": "):
         stream = ChatStream()
         for _ in range(50):
@@ -228,7 +224,7 @@ def chunks(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("cut", [1, 7, 1000])
-def test_a_response_is_bounded_in_bytes_and_in_chunks_wherever_it_was_cut(cut: int) -> None:
+def test_response_is_bounded_in_bytes_and_chunks_at_any_cuts(cut: int) -> None:
     whole = chunks(9)
     for stream, said in (
         (ChatStream(max_chunks=3), "more than 3 chunks"),
@@ -242,7 +238,7 @@ def test_a_response_is_bounded_in_bytes_and_in_chunks_wherever_it_was_cut(cut: i
 
 
 @pytest.mark.parametrize("stream", [ChatStream(max_chunks=2), ChatStream(max_bytes=200)])
-def test_a_reply_that_is_complete_stays_when_the_response_goes_on_beyond_a_bound(stream: ChatStream) -> None:
+def test_complete_reply_stays_if_the_response_exceeds_a_bound(stream: ChatStream) -> None:
     stream.feed(delta(content="a") + event({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + delta() * 20)
     assert stream.done
     assert stream.reply().text == "a"
@@ -317,9 +313,7 @@ async def ends_with_a_timeout(model: OpenAIChat | AnthropicMessages) -> None:
         (messages, more(type="text_delta", text="a"), spent(1)),
     ],
 )
-async def test_a_turn_without_a_deadline_ends_when_its_server_only_keeps_the_connection_open(
-    client: Client, first: bytes, noise: bytes
-) -> None:
+async def test_server_only_keeping_the_connection_open_times_out(client: Client, first: bytes, noise: bytes) -> None:
     head = {"content-type": "text/event-stream"}
     transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=head, stream=Repeating(first, noise)))
     async with client("http://host", transport) as model:
@@ -335,6 +329,6 @@ async def test_a_turn_without_a_deadline_ends_when_its_server_only_keeps_the_con
         (messages, b"", event({"type": "ping"})),
     ],
 )
-async def test_such_a_turn_ends_on_a_real_connection_too(client: Client, first: bytes, noise: bytes) -> None:
+async def test_real_connection_only_kept_open_times_out(client: Client, first: bytes, noise: bytes) -> None:
     async with repeating(first, noise) as address, client(address, None) as model:
         await ends_with_a_timeout(model)

@@ -58,7 +58,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8080/v1")
 
 
-def test_a_model_of_a_package_is_made_by_its_whole_name_with_the_options_that_are_set() -> None:
+def test_package_model_is_made_by_full_name_with_the_set_options() -> None:
     model = open_model("other:x:y", base_url="http://there", timeout=2.5)
     assert (model.name, vars(model)["options"]) == ("x:y", ("http://there", 2.5))
     assert vars(open_model("other:x"))["options"] == (None, None)
@@ -81,13 +81,13 @@ def test_telemetry_asks_the_class_of_a_model() -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3:8b", "gpt-5-mini", "other", "local:x", "anthropic"])
-def test_a_name_that_begins_with_no_provider_is_an_id_of_chat_completions(name: str) -> None:
+def test_name_without_a_provider_is_a_chat_completions_id(name: str) -> None:
     provider, model = split_name(name)
     assert (provider.name, model) == ("openai-chat", name)
     assert isinstance(open_model(name), OpenAIChat)
 
 
-def test_openai_is_not_asked_for_a_model_of_a_provider_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_id_of_an_unknown_provider_is_not_sent_to_openai(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id of another library, such as `google:gemini`. The error of OpenAI would be about a key or an unknown id."""
     monkeypatch.delenv("OPENAI_BASE_URL")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
@@ -101,7 +101,7 @@ def test_openai_is_not_asked_for_a_model_of_a_provider_that_is_none(monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["gpt-5-mini", "openai-responses:gpt-5-mini", "claude-sonnet-4-5"])
-def test_a_model_without_a_key_that_is_named_needs_a_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_model_without_a_key_needs_a_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(ConfigError, match=r": set (OPENAI|ANTHROPIC)_API_KEY, or name another server in "):
@@ -128,7 +128,7 @@ def test_a_built_in_provider_cannot_be_taken() -> None:
         ("wrong:x", "provider wrong: other_models:nothing cannot be used .*install what its package needs"),
     ],
 )
-def test_a_broken_entry_point_is_named_with_its_package_and_breaks_no_other(name: str, words: str) -> None:
+def test_broken_entry_point_is_named_and_breaks_no_other_package(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         open_model(name)
     assert open_model("other:x").name == "x"
@@ -144,7 +144,7 @@ def test_the_streams_of_a_package_are_decoded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("api", ["telepathy", "wrong", "local"])
-def test_an_api_that_cannot_be_decoded_is_refused_with_all_that_there_are(api: str) -> None:
+def test_unknown_api_is_refused_with_the_known_apis(api: str) -> None:
     with pytest.raises(
         ConfigError, match="use openai-chat, openai-responses, anthropic-messages, gone, number, other, twice, wrong"
     ):

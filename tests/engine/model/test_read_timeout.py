@@ -27,7 +27,7 @@ async def read(bell: ReadTimeout, seconds: float, *, at_most: float) -> bool:
     return True
 
 
-def test_asyncio_has_an_alarm_of_its_own_and_others_have_the_plain_one() -> None:
+def test_asyncio_has_a_special_alarm_and_trio_the_plain_alarm() -> None:
     async def made() -> ReadTimeout:
         return read_timeout()
 
@@ -37,7 +37,7 @@ def test_asyncio_has_an_alarm_of_its_own_and_others_have_the_plain_one() -> None
 
 @LOOPS
 class TestAlarm:
-    def test_each_read_has_its_own_time_longer_or_shorter_than_that_of_the_one_before(self, loop: Loop) -> None:
+    def test_each_read_has_an_independent_timeout(self, loop: Loop) -> None:
         async def reads() -> list[bool]:
             bell = read_timeout()
             times = [(1, 5), (8, 10), (4, 3), (1, 300), (59, 60), (61, 60), (1, 2), (3, 2), (299, 300), (301, 300)]
@@ -45,7 +45,7 @@ class TestAlarm:
 
         assert run(loop, reads) == [True, True, False, True, True, False, True, False, True, False]
 
-    def test_what_comes_without_waiting_comes_in_time(self, loop: Loop) -> None:
+    def test_read_without_a_wait_is_in_time(self, loop: Loop) -> None:
         async def at_once() -> str:
             bell = read_timeout()
             with bell.until(bell.now()):
@@ -53,13 +53,13 @@ class TestAlarm:
 
         assert run(loop, at_once) == "came"
 
-    def test_no_time_at_all_is_over_at_once(self, loop: Loop) -> None:
+    def test_zero_timeout_is_over_at_once(self, loop: Loop) -> None:
         async def reads() -> tuple[bool, bool]:
             return await waited(1, at_most=0), await waited(1, at_most=1)
 
         assert run(loop, reads)[0] is False
 
-    def test_the_time_between_two_reads_is_nobodys(self, loop: Loop) -> None:
+    def test_time_between_two_reads_is_not_counted(self, loop: Loop) -> None:
         async def reads() -> list[bool]:
             bell = read_timeout()
             came = [await read(bell, 1, at_most=5)]
@@ -76,7 +76,7 @@ class TestAlarm:
 
         assert run(loop, reads)
 
-    def test_an_alarm_that_is_off_does_not_ring(self, loop: Loop) -> None:
+    def test_disabled_alarm_does_not_ring(self, loop: Loop) -> None:
         async def off() -> None:
             bell = read_timeout()
             assert await read(bell, 1, at_most=5)
@@ -86,7 +86,7 @@ class TestAlarm:
         run(loop, off)
 
     @pytest.mark.parametrize("after", [1, 5, 5.000001])
-    def test_a_cancellation_from_outside_is_not_taken_for_its_own(self, loop: Loop, after: float) -> None:
+    def test_outside_cancellation_is_not_mistaken_for_a_timeout(self, loop: Loop, after: float) -> None:
         """The outer scope ends too, in any order of the two, and when both come at once."""
 
         async def outer() -> tuple[bool, float]:
@@ -100,7 +100,7 @@ class TestAlarm:
         assert caught
         assert seconds == pytest.approx(after)
 
-    def test_what_the_read_itself_raises_is_raised(self, loop: Loop) -> None:
+    def test_error_of_the_read_is_raised(self, loop: Loop) -> None:
         async def broken() -> None:
             bell = read_timeout()
             with bell.until(bell.now() + 5):
@@ -110,7 +110,7 @@ class TestAlarm:
         with pytest.raises(OSError, match="broken"):
             run(loop, broken)
 
-    def test_what_ends_by_itself_when_it_is_cancelled_still_takes_too_long(self, loop: Loop) -> None:
+    def test_read_ending_on_cancellation_still_times_out(self, loop: Loop) -> None:
         """A library that closes the connection before it gives the cancellation on, which may take a moment."""
 
         async def closing() -> None:
@@ -127,7 +127,7 @@ class TestAlarm:
 
 
 @pytest.mark.parametrize("seconds", [1, 9])
-def test_each_read_may_be_another_tasks(seconds: float) -> None:
+def test_alarm_works_across_tasks(seconds: float) -> None:
     """`asyncio.wait_for` asked a generator for each of its items in a task of its own until Python 3.12."""
 
     async def reads() -> list[bool]:
@@ -138,7 +138,7 @@ def test_each_read_may_be_another_tasks(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("after", [4, 5])
-def test_a_task_that_others_cancel_stays_cancelled_also_at_the_same_moment(after: float) -> None:
+def test_task_cancelled_elsewhere_stays_cancelled_at_a_timeout(after: float) -> None:
     async def outer() -> bool:
         task = asyncio.create_task(waited(100, at_most=5))
         asyncio.get_running_loop().call_later(after, task.cancel)

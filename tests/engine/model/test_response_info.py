@@ -68,7 +68,7 @@ async def replied(model: WrapperModel | PlayedWhole | FunctionModel) -> ModelRes
     return last
 
 
-def test_two_replies_are_equal_that_differ_in_what_else_was_told() -> None:
+def test_replies_differing_only_in_info_are_equal() -> None:
     one, other = (
         ModelResponse(text="Hi", response=ResponseInfo(id="1")),
         ModelResponse(text="Hi", response=ResponseInfo(id="2")),
@@ -86,11 +86,11 @@ class TestMessages:
         "output_tokens": 1,
     }
 
-    def test_a_message_begins_with_its_id_and_its_model(self) -> None:
+    def test_message_begins_with_id_and_model(self) -> None:
         info = message(id="msg_1", model="claude-sonnet-4-5-20250929")
         assert (info.id, info.model) == ("msg_1", "claude-sonnet-4-5-20250929")
 
-    def test_the_usage_counts_the_whole_prompt_and_what_a_cache_held_of_it(self) -> None:
+    def test_usage_counts_the_whole_prompt_and_the_cached_part(self) -> None:
         builder = MessageBuilder()
         builder.add({"type": "message_start", "message": {"usage": self.USAGE}})
         given = builder.reply()
@@ -99,7 +99,7 @@ class TestMessages:
         info = told(given)
         assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (1000, 200)
 
-    def test_what_goes_into_a_cache_for_an_hour_is_told_by_itself(self) -> None:
+    def test_hourly_cache_tokens_are_counted_separately(self) -> None:
         created: JsonValue = {"ephemeral_5m_input_tokens": 50, "ephemeral_1h_input_tokens": 150}
         usage: JsonValue = {"input_tokens": 3, "cache_creation_input_tokens": 200, "cache_creation": created}
         info = message(usage=usage)
@@ -112,17 +112,17 @@ class TestMessages:
         builder.add({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage})
         assert builder.reply().usage == Usage(input_tokens=3, output_tokens=90, reasoning_tokens=70)
 
-    def test_a_cache_that_nobody_speaks_of_is_not_told(self) -> None:
+    def test_unreported_cache_is_none(self) -> None:
         info = message(usage={"input_tokens": 3, "cache_read_input_tokens": None})
         assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (None, None)
 
-    def test_a_later_count_takes_the_place_of_an_earlier_one(self) -> None:
+    def test_later_count_replaces_an_earlier_count(self) -> None:
         builder = MessageBuilder()
         builder.add({"type": "message_start", "message": {"usage": self.USAGE}})
         builder.add({"type": "message_delta", "delta": {}, "usage": {"cache_read_input_tokens": 1100}})
         assert builder.reply().usage == Usage(input_tokens=1303, output_tokens=1, cached_tokens=1100)
 
-    def test_what_a_cache_held_is_no_usage_by_itself(self) -> None:
+    def test_cache_count_alone_is_no_usage(self) -> None:
         builder = MessageBuilder()
         builder.add({"type": "message_start", "message": {"usage": {"cache_read_input_tokens": 5}}})
         assert builder.reply().usage is None
@@ -146,7 +146,7 @@ class TestMessages:
         assert told(builder.reply()).time_to_first_chunk == first
 
     @given(JSON, JSON, JSON, JSON)
-    def test_what_is_of_another_type_is_left_out(
+    def test_value_of_another_type_is_left_out(
         self, name: JsonValue, model: JsonValue, read: JsonValue, made: JsonValue
     ) -> None:
         usage: JsonValue = {"cache_read_input_tokens": read, "cache_creation_input_tokens": made}
@@ -158,13 +158,13 @@ class TestMessages:
 
 
 class TestChatCompletions:
-    def test_the_first_chunk_that_has_them_gives_the_id_and_the_model(self) -> None:
+    def test_first_chunk_with_both_gives_id_and_model(self) -> None:
         filtered: Chunk = {"id": "", "model": "", "choices": [], "prompt_filter_results": []}
         parts = [chunk({"content": part}, id=f"c{number}", model="gpt-x-0613") for number, part in enumerate("ab")]
         info = told(reply(filtered, *parts, STOP))
         assert (info.id, info.model) == ("c0", "gpt-x-0613")
 
-    def test_what_came_from_a_cache_is_told_by_itself(self) -> None:
+    def test_cached_tokens_are_counted_separately(self) -> None:
         usage: JsonValue = {
             "prompt_tokens": 30,
             "completion_tokens": 4,
@@ -234,14 +234,14 @@ class TestChatCompletions:
         builder.add(chunk({"content": "a"}))
         assert told(builder.reply()).time_to_first_chunk == first
 
-    def test_a_reply_that_breaks_off_has_told_as_much(self) -> None:
+    def test_broken_reply_keeps_the_received_info(self) -> None:
         with pytest.raises(ModelError) as caught:
             decode(sse(chunk({"content": "a"}, id="c1"), {"error": {"message": "no"}}, done=False)).reply()
         assert caught.value.partial is not None
         assert told(caught.value.partial).id == "c1"
 
     @given(JSON, JSON, JSON)
-    def test_what_is_of_another_type_is_left_out(self, name: JsonValue, model: JsonValue, details: JsonValue) -> None:
+    def test_value_of_another_type_is_left_out(self, name: JsonValue, model: JsonValue, details: JsonValue) -> None:
         usage: JsonValue = {"prompt_tokens_details": details, "input_tokens_details": {"cached_tokens": details}}
         builder = ReplyBuilder()
         builder.add(chunk({"content": "a"}, id=name, model=model, usage=usage))
@@ -252,7 +252,7 @@ class TestChatCompletions:
 @pytest.mark.parametrize(
     ("name", "read"), [("x" * 256, "x" * 256), ("x" * 257, ""), ("\ud800", "?"), (7, ""), ({}, "")]
 )
-def test_a_name_can_be_sent_on_and_is_not_long(name: JsonValue, read: str) -> None:
+def test_model_name_can_be_sent_on_and_is_bounded(name: JsonValue, read: str) -> None:
     assert message(id=name).id == read
     assert told(reply(chunk({"content": "a"}, "stop", id=name))).id == read
 
@@ -260,7 +260,7 @@ def test_a_name_can_be_sent_on_and_is_not_long(name: JsonValue, read: str) -> No
 class TestPydanticAI:
     pytestmark = pytest.mark.anyio
 
-    async def test_a_response_tells_what_the_provider_did(self) -> None:
+    async def test_response_info_comes_from_the_pydantic_ai_response(self) -> None:
         usage = RequestUsage(input_tokens=30, output_tokens=4, cache_read_tokens=20, cache_write_tokens=5)
         parts = [TextPart("Hi")]
         said = PydanticResponse(parts, usage=usage, model_name="gemini-x-001", provider_response_id="r1")
@@ -282,12 +282,12 @@ class TestPydanticAI:
         assert first is not None
         assert first >= 0.02
 
-    async def test_the_provider_knows_a_model_by_another_name_than_people(self) -> None:
+    async def test_provider_name_of_a_model_differs_from_the_display_name(self) -> None:
         model = pydantic_ai_model(Served("gpt-x"), name="house")
         assert (model.name, model.model_name, model.provider_name) == ("house", "gpt-x", "openai")
         assert pydantic_ai_model(Served("gpt-x")).name == "openai:gpt-x"
 
-    async def test_the_server_is_that_of_the_model_where_there_is_one(self) -> None:
+    async def test_server_is_the_server_of_the_model(self) -> None:
         one, other = Served("gpt-x", "one.example:8443"), Served("gpt-y", "other.example")
         assert pydantic_ai_model(one).server == ("one.example", 8443)
         assert pydantic_ai_model(WrapperModel(other)).server == ("other.example", 443)
@@ -295,7 +295,7 @@ class TestPydanticAI:
         assert pydantic_ai_model(FallbackModel(one, other)).server is None
         assert pydantic_ai_model("test").server is None
 
-    async def test_an_address_that_is_none_is_no_server(self) -> None:
+    async def test_invalid_address_is_no_server(self) -> None:
         class Odd(WrapperModel):
             @property
             def base_url(self) -> str:

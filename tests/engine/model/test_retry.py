@@ -49,6 +49,6 @@ def test_a_senseless_retry_after_does_no_harm(asked: float, wait: float) -> None
 
 @pytest.mark.parametrize("field", ["initial", "maximum", "max_retry_after"])
 @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf])
-def test_a_number_that_is_no_time_is_refused(field: str, seconds: float) -> None:
+def test_invalid_number_of_seconds_is_refused(field: str, seconds: float) -> None:
     with pytest.raises(ConfigError, match=rf"Backoff\.{field} is {seconds}"):
         Backoff(**{field: seconds})

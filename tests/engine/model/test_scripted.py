@@ -40,7 +40,7 @@ async def test_followers_get_the_deltas_of_calls_and_of_typed_answers() -> None:
 
 
 @pytest.mark.parametrize("calls", [("pay", {"a": 1}), (("pay",),), (("pay", "now"),)])
-def test_a_call_that_is_no_pair_is_refused_where_it_is_written(calls: tuple[object, ...]) -> None:
+def test_malformed_call_is_refused_at_the_definition(calls: tuple[object, ...]) -> None:
     with pytest.raises(
         ConfigError, match=r"is not a call: write each as a pair of a name and a dict: asks_for\(\(\"read"
     ):

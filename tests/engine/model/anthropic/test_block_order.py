@@ -87,7 +87,7 @@ ANY_BLOCK = st.one_of(
 @given(st.lists(ANY_BLOCK, max_size=7).filter(lambda row: any("thinking" in block["type"] for block in row)))
 @example([thinking("1"), text("Hello."), thinking("2"), call()])
 @example([thinking("1"), call("a"), text("b "), redacted("3"), call("c"), thinking("4")])
-def test_blocks_come_back_in_their_order_however_they_are_interleaved(blocks: list[Block]) -> None:
+def test_interleaved_blocks_come_back_in_order(blocks: list[Block]) -> None:
     assert back(*blocks) == ours(blocks)
 
 
@@ -101,11 +101,11 @@ def test_blocks_come_back_in_their_order_however_they_are_interleaved(blocks: li
         (thinking("1"), text(""), redacted("2"), call("x")),
     ],
 )
-def test_the_usual_order_is_not_written_down(blocks: tuple[Block, ...]) -> None:
+def test_usual_order_is_not_recorded(blocks: tuple[Block, ...]) -> None:
     assert all(detail["type"] != ORDER for detail in reply(blocks).reasoning_details)
 
 
-def test_the_blocks_themselves_stay_as_they_came() -> None:
+def test_blocks_stay_unchanged_beside_the_order() -> None:
     first = {**redacted("data"), "later": [1]}
     details = reply([first, text("Hello."), thinking("2"), call()]).reasoning_details
     order = {"type": ORDER, "blocks": ["thinking", 6, "thinking", "call"]}
@@ -135,14 +135,14 @@ def message(order: JsonValue, *, said: str = "ab", calls: int = 1) -> Message:
         message(None),
     ],
 )
-def test_where_the_order_is_not_that_of_the_message_what_was_thought_stands_first(changed: Message) -> None:
+def test_mismatched_order_puts_thinking_first(changed: Message) -> None:
     """A hook changed the text, or another program the journal."""
     assert [block["type"] for block in in_order(message(ROW))] == ["thinking", "text", "thinking", "tool_use"]
     kinds = [block["type"] for block in in_order(changed)]
     assert kinds == ["thinking", "thinking", "text", *["tool_use"] * len(changed.calls)]
 
 
-def test_merged_messages_are_told_one_after_the_other() -> None:
+def test_merged_messages_are_read_in_sequence() -> None:
     """Messages of one role in a row are sent as one."""
     parts = [
         part
@@ -153,6 +153,6 @@ def test_merged_messages_are_told_one_after_the_other() -> None:
     assert [block.get("text") or block.get("thinking") for block in row] == ["1", "a", "b", "2", "c", None]
 
 
-def test_an_order_needs_thinking() -> None:
+def test_order_is_recorded_only_with_thinking() -> None:
     assert order_of([CALL, 3]) == ()
     assert order_of([1, 0, 2, THINKING]) == ({"type": ORDER, "blocks": [3, THINKING]},)

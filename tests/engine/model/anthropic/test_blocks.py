@@ -63,7 +63,7 @@ def test_blank_texts_are_never_sent(blank: str) -> None:
     assert content(Message.result("c1", "f", blank)) == [{"type": "tool_result", "tool_use_id": "c1"}]
 
 
-def test_what_the_assistant_says_ends_in_no_blank() -> None:
+def test_assistant_text_loses_trailing_blanks() -> None:
     assert content(Message.assistant(" a \n")) == [{"type": "text", "text": " a"}]
 
 
@@ -86,14 +86,14 @@ def test_names_and_ids_of_an_older_history_are_made_valid_alike() -> None:
 
 
 @pytest.mark.parametrize("status", CallStatus)
-def test_a_result_that_is_not_ok_is_an_error(status: CallStatus) -> None:
+def test_result_other_than_ok_is_an_error(status: CallStatus) -> None:
     (wire,) = content(Message.result("c1", "f", "words", status))
     assert wire == {"type": "tool_result", "tool_use_id": "c1", "content": "words"} | (
         {} if status is CallStatus.OK else {"is_error": True}
     )
 
 
-def test_an_error_without_words_says_what_became_of_the_call() -> None:
+def test_error_without_text_gets_a_text() -> None:
     """The API refuses an error that has no content."""
     assert content(Message.result("c1", "f", " ", CallStatus.REJECTED))[0]["content"] == "rejected"
 
@@ -103,7 +103,7 @@ def test_each_result_is_a_block() -> None:
     assert [block["tool_use_id"] for block in content(Message(role="tool", parts=parts))] == ["c1", "c2"]
 
 
-def test_signed_thinking_stays_as_it_came() -> None:
+def test_signed_thinking_stays_unchanged() -> None:
     omitted: dict[str, JsonValue] = {"type": "thinking", "thinking": "", "signature": "s", "later": [1]}
     assert thinking(thought(THINKING, REDACTED, omitted)) == [THINKING, REDACTED, omitted]
 
@@ -119,11 +119,11 @@ def test_signed_thinking_stays_as_it_came() -> None:
         {"data": "x"},
     ],
 )
-def test_thinking_that_is_not_signed_or_not_the_apis_own_is_left_out(detail: dict[str, JsonValue]) -> None:
+def test_unsigned_or_foreign_thinking_is_left_out(detail: dict[str, JsonValue]) -> None:
     assert thinking(thought(detail)) == []
 
 
-def test_what_was_thought_last_leads_to_nothing_and_is_left_out() -> None:
+def test_trailing_thinking_is_left_out() -> None:
     """The API refuses a message that ends with it."""
     order: dict[str, JsonValue] = {"type": "block_order", "blocks": [1, "thinking"]}
     encoded = encode_blocks(thought(THINKING, order))
@@ -131,7 +131,7 @@ def test_what_was_thought_last_leads_to_nothing_and_is_left_out() -> None:
     assert not encoded.begins_with_thinking
 
 
-def test_it_is_known_whether_a_message_begins_with_thinking() -> None:
+def test_encoded_message_knows_leading_thinking() -> None:
     order: dict[str, JsonValue] = {"type": "block_order", "blocks": [1, "thinking", 1]}
     assert encode_blocks(thought(THINKING, text="ab")).begins_with_thinking
     later = encode_blocks(thought(THINKING, order, text="ab"))
@@ -140,7 +140,7 @@ def test_it_is_known_whether_a_message_begins_with_thinking() -> None:
     assert [block["text"] for block in json.loads(b"[" + later.content + b"]")] == ["a", "b"]
 
 
-def test_what_a_provider_does_not_know_is_left_out() -> None:
+def test_parts_unknown_to_providers_are_left_out() -> None:
     parts = (
         StepStartPart(step_number=1),
         ReasoningPart(text="hm"),
@@ -162,7 +162,7 @@ class TestFiles:
             source = {"type": "url", "url": "https://host/a"}
             assert content(Message.user("", [part])) == [{"type": "image", "source": source}]
 
-    def test_a_pdf_is_a_document_with_its_name(self) -> None:
+    def test_pdf_is_a_document_with_a_name(self) -> None:
         source: dict[str, str] = {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}
         part = FilePart.of(b"%PDF", "application/pdf", "a.pdf")
         assert content(Message.user("", [part])) == [{"type": "document", "source": source, "title": "a.pdf"}]
@@ -187,10 +187,10 @@ class TestFiles:
             (FilePart(media_type="image/png", url="http://h/a"), "A file, (image/png), is at http://h/a"),
         ],
     )
-    def test_what_the_api_does_not_take_is_named_in_words(self, part: FilePart, words: str) -> None:
+    def test_unsupported_file_is_named_in_text(self, part: FilePart, words: str) -> None:
         assert content(Message.user("", [part])) == [{"type": "text", "text": words}]
 
-    def test_a_result_shows_its_files_behind_its_text(self) -> None:
+    def test_result_shows_files_behind_the_text(self) -> None:
         (wire,) = content(Message.result("c1", "shot", "done", files=[FilePart.of(b"pix", "image/png")]))
         source = {"type": "base64", "media_type": "image/png", "data": "cGl4"}
         assert wire["content"] == [{"type": "text", "text": "done"}, {"type": "image", "source": source}]
@@ -204,9 +204,7 @@ class TestFiles:
             assert content(message) == [{"type": "text", "text": "a"}]
 
     @given(st.binary(min_size=1), st.sampled_from(["text/plain", "image/png", "application/pdf", "video/mp4"]))
-    def test_every_file_is_one_block_that_holds_it_whole_or_says_that_it_does_not(
-        self, data: bytes, media_type: str
-    ) -> None:
+    def test_every_file_is_a_block_with_the_content_or_a_notice(self, data: bytes, media_type: str) -> None:
         (wire,) = content(Message.user("", [FilePart.of(data, media_type)]))
         if wire["type"] == "text":
             assert media_type in wire["text"]

@@ -128,7 +128,7 @@ def accepts(model: Model) -> Model:
     return model
 
 
-async def test_it_is_a_model() -> None:
+async def test_client_is_a_model() -> None:
     assert accepts(model(Body())).name == "m"
 
 
@@ -163,7 +163,7 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
     ]
 
 
-async def test_a_request_goes_to_the_endpoint_with_key_version_and_the_callers_headers() -> None:
+async def test_request_goes_to_the_endpoint_with_key_version_and_headers() -> None:
     seen: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -206,7 +206,7 @@ class TestCapabilities:
         body = await bodies(ModelRequest((*HELLO.messages, Message.assistant("a"))))
         assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
 
-    async def test_they_can_be_given(self) -> None:
+    async def test_capabilities_can_be_given(self) -> None:
         mine = Capabilities(parallel_tool_calls=False)
         assert model(Body(), capabilities=mine).capabilities == mine
         tools = (ToolSpec("f", "Do it.", {"type": "object"}),)
@@ -214,7 +214,7 @@ class TestCapabilities:
         assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
 
 
-async def test_a_server_that_does_not_stream_is_understood() -> None:
+async def test_reply_without_a_stream_is_understood() -> None:
     body = {
         "type": "message",
         "content": [{"type": "text", "text": "hi"}],
@@ -224,7 +224,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
     assert await ask(model(httpx.Response(200, json=body))) == [TextDelta("hi"), ModelResponse(text="hi", usage=USED)]
 
 
-async def test_a_refusal_is_a_content_filters() -> None:
+async def test_refusal_finishes_as_content_filter() -> None:
     (reply,) = await ask(model(Body(sse(START, stop("refusal"), STOP))))
     assert isinstance(reply, ModelResponse)
     assert reply.finish is Finish.CONTENT_FILTER
@@ -249,13 +249,13 @@ class TestFailures:
             (529, "overloaded_error", "Overloaded", Cause.OVERLOADED),
         ],
     )
-    async def test_each_error_has_its_cause(self, status: int, kind: str, words: str, cause: Cause) -> None:
+    async def test_each_status_has_a_cause(self, status: int, kind: str, words: str, cause: Cause) -> None:
         body = {"type": "error", "error": {"type": kind, "message": words}, "request_id": "req_1"}
         error = await failure(model(httpx.Response(status, json=body)))
         assert (error.cause, error.status, error.partial) == (cause, status, None)
         assert f"http://host answered {status}: {words}" in str(error)
 
-    async def test_a_key_that_is_refused_names_where_it_is_set(self) -> None:
+    async def test_refused_key_names_the_variable(self) -> None:
         error = await failure(model(httpx.Response(401, json={"error": {"message": "invalid x-api-key"}})))
         assert "set ANTHROPIC_API_KEY, or pass api_key" in str(error)
 
@@ -268,7 +268,7 @@ class TestFailures:
             ("timeout_error", Cause.TIMEOUT),
         ],
     )
-    async def test_an_error_inside_the_reply_has_its_cause_and_what_had_arrived(self, kind: str, cause: Cause) -> None:
+    async def test_error_inside_the_reply_has_a_cause_and_the_partial_reply(self, kind: str, cause: Cause) -> None:
         lost: JsonValue = {"type": "error", "error": {"type": kind, "message": "the words"}}
         error = await failure(model(Body(sse(START), text("a"), sse(lost))))
         assert (error.cause, error.status) == (cause, None)
@@ -276,7 +276,7 @@ class TestFailures:
         assert error.partial.text == "a"
         assert "the words" in str(error)
 
-    async def test_how_long_to_wait_is_told(self) -> None:
+    async def test_requested_wait_is_passed_on(self) -> None:
         error = await failure(model(httpx.Response(429, headers={"Retry-After": "7"})))
         assert error.retry_after == 7
         spent = {
@@ -285,7 +285,7 @@ class TestFailures:
         }
         assert (await failure(model(httpx.Response(429, headers=spent)))).retry_after == 0
 
-    async def test_a_connection_that_breaks_is_an_interruption_with_what_had_arrived(self) -> None:
+    async def test_broken_connection_is_an_interruption_with_the_partial_reply(self) -> None:
         body = Body(sse(START), text("a"), httpx.ReadError("reset"))
         error = await failure(model(body))
         assert error.cause is Cause.INTERRUPTED
@@ -293,7 +293,7 @@ class TestFailures:
         assert error.partial.text == "a"
         assert body.closed
 
-    async def test_a_connection_that_breaks_after_the_stop_reason_loses_nothing(self) -> None:
+    async def test_broken_connection_after_the_stop_reason_loses_nothing(self) -> None:
         body = Body(sse(START), text("a"), sse(stop()), httpx.ReadError("reset"))
         assert await ask(model(body)) == [TextDelta("a"), ModelResponse(text="a", usage=USED)]
 
@@ -332,7 +332,7 @@ async def test_cancellation_closes_the_connection() -> None:
     assert body.closed
 
 
-def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
+def test_model_outlives_the_event_loop() -> None:
     used = model(lambda _: httpx.Response(200, content=sse(START) + text("a") + sse(stop(), STOP)))
 
     async def once() -> list[Delta | ModelResponse]:
@@ -342,7 +342,7 @@ def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
 
 
 class TestConstruction:
-    async def test_its_repr_shows_no_secret(self) -> None:
+    async def test_repr_shows_no_secret(self) -> None:
         made = AnthropicMessages(
             "m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY
         )
@@ -364,7 +364,7 @@ class TestConstruction:
             ({"connect_timeout": 0}, "connect timeout is 0"),
         ],
     )
-    async def test_what_cannot_be_used_is_refused_at_once(self, options: dict[str, Any], fault: str) -> None:
+    async def test_unusable_option_is_refused_at_once(self, options: dict[str, Any], fault: str) -> None:
         with pytest.raises(ConfigError, match=fault):
             model(Body(), **options)
 

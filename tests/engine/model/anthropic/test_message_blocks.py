@@ -72,7 +72,7 @@ async def test_blocks_are_read_as_messages() -> None:
     assert last.text == "It is a picture."
 
 
-def test_blocks_come_back_as_they_were() -> None:
+def test_blocks_come_back_unchanged() -> None:
     """With signed thinking, also between texts and calls, and with blocks of the provider's own tools."""
     content: list[JsonValue] = [
         {"type": "text", "text": "First."},

@@ -69,7 +69,7 @@ class Provider:
         return reply
 
 
-async def test_a_paused_reply_continues_until_it_is_complete() -> None:
+async def test_paused_reply_continues_to_the_end() -> None:
     provider = Provider(
         response("pause_turn", THOUGHT, text("Let me look."), USE),
         response("pause_turn", FOUND, text(" Still looking. ")),
@@ -89,7 +89,7 @@ async def test_a_paused_reply_continues_until_it_is_complete() -> None:
     assert {**provider.bodies[2], "messages": asked} == provider.bodies[0]
 
 
-async def test_a_turn_counts_it_as_one_call_of_the_model() -> None:
+async def test_paused_reply_counts_as_a_single_model_call() -> None:
     provider = Provider(response("pause_turn", USE), response("end_turn", FOUND, text("Found.")))
     engine = Engine(model=provider.model)
     turn = await engine.run(Agent(name="a", steps=1), "hello")
@@ -97,14 +97,14 @@ async def test_a_turn_counts_it_as_one_call_of_the_model() -> None:
     assert (turn.reason, len(provider.bodies)) == (EndReason.ANSWERED, 2)
 
 
-async def test_a_reply_that_pauses_for_ever_is_cut_off() -> None:
+async def test_endlessly_pausing_reply_is_cut_off() -> None:
     provider = Provider(response("pause_turn", text("a"), USE))
     reply = await provider.reply()
     assert (reply.finish, reply.finish_reason, reply.text) == (Finish.LENGTH, "pause_turn", "a" * MOST_RESPONSES)
     assert len(provider.bodies) == MOST_RESPONSES
 
 
-async def test_a_server_that_refuses_to_continue_leaves_the_paused_reply(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_continuation_leaves_the_paused_reply(caplog: pytest.LogCaptureFixture) -> None:
     provider = Provider(response("pause_turn", text("a"), USE), refused(400))
     reply = await provider.reply()
     assert (reply.finish, reply.finish_reason, reply.text) == (Finish.LENGTH, "pause_turn", "a")
@@ -112,7 +112,7 @@ async def test_a_server_that_refuses_to_continue_leaves_the_paused_reply(caplog:
     assert "because http://host answered 400: No." in caplog.text
 
 
-async def test_a_server_that_fails_to_continue_is_asked_again_from_the_beginning() -> None:
+async def test_failed_continuation_restarts_the_reply() -> None:
     provider = Provider(
         response("pause_turn", text("a"), USE),
         refused(529),
@@ -131,13 +131,13 @@ async def test_a_server_that_fails_to_continue_is_asked_again_from_the_beginning
 
 
 @pytest.mark.parametrize("blocks", [[], [text(" ")], [THOUGHT], [USE, {"type": "tool_use", "id": "t", "name": "f"}]])
-async def test_nothing_to_send_back_and_a_call_of_ours_end_it(blocks: list[Block]) -> None:
+async def test_pause_without_blocks_or_with_a_call_ends_the_reply(blocks: list[Block]) -> None:
     provider = Provider(response("pause_turn", *blocks))
     reply = await provider.reply()
     assert (reply.finish, len(provider.bodies)) == (Finish.LENGTH, 1)
 
 
-async def test_another_reason_ends_it() -> None:
+async def test_final_stop_reason_ends_the_reply() -> None:
     provider = Provider(response("max_tokens", text("a"), USE))
     assert (await provider.reply()).finish is Finish.LENGTH
     assert len(provider.bodies) == 1

@@ -83,20 +83,20 @@ class TestMessages:
     def test_later_instructions_are_the_users_words(self) -> None:
         assert sent(HELLO, Message.system("be brief")) == [said("user", "hello", "be brief")]
 
-    def test_all_results_of_a_message_are_in_one_message_before_what_the_user_says(self) -> None:
+    def test_all_results_of_a_message_precede_the_users_text(self) -> None:
         wire = sent(HELLO, asks("c1", "c2"), result("c1"), result("c2"), Message.user("And now?"))
         assert [message["role"] for message in wire] == ["user", "assistant", "user"]
         assert [block["type"] for block in wire[2]["content"]] == ["tool_result", "tool_result", "text"]
         assert [block.get("tool_use_id") for block in wire[2]["content"]] == ["c1", "c2", None]
 
-    def test_blank_messages_are_left_out_and_no_side_is_interrupted_by_them(self) -> None:
+    def test_blank_messages_are_left_out_without_splitting_a_side(self) -> None:
         assert sent(Message.user("a"), Message.assistant(" "), Message.user("b")) == [said("user", "a", "b")]
 
     @pytest.mark.parametrize("messages", [(), (Message.user(" "),), (Message.system("be brief"),)])
-    def test_the_user_says_something_even_if_nobody_has(self, messages: tuple[Message, ...]) -> None:
+    def test_request_without_user_text_gets_a_user_message(self, messages: tuple[Message, ...]) -> None:
         assert sent(*messages) == [said("user", "Go on.")]
 
-    def test_a_conversation_that_begins_with_the_assistant_is_begun_by_the_user(self) -> None:
+    def test_conversation_beginning_with_the_assistant_gets_a_user_message(self) -> None:
         assert sent(Message.assistant("a"), HELLO) == [
             said("user", "Go on."),
             said("assistant", "a"),
@@ -104,7 +104,7 @@ class TestMessages:
         ]
 
     @pytest.mark.parametrize("blank", [Message.user(" "), Message.user(""), Message.system("\n")])
-    def test_a_conversation_whose_last_word_is_a_blank_ends_with_the_user_all_the_same(self, blank: Message) -> None:
+    def test_conversation_ending_with_a_blank_ends_with_the_user(self, blank: Message) -> None:
         """The API refuses a blank, and a conversation that ends with the assistant."""
         begun = (HELLO, Message.assistant("a"), blank)
         assert sent(*begun)[2:] == [said("user", "Go on.")]
@@ -113,7 +113,7 @@ class TestMessages:
         )
         assert prefilled[2:] == ([said("user", "Go on.")] if blank.role == "user" else [])
 
-    def test_a_blank_of_the_users_stays_what_it_was_with_the_next_step(self) -> None:
+    def test_blank_user_message_keeps_the_prefix_stable(self) -> None:
         """Else what was said before and after it would be one message, and nothing of it could be kept."""
         begun = (HELLO, Message.assistant("a"), Message.user(" "))
         after = sent(*begun, asks("c1", thought=True), result("c1"))
@@ -124,9 +124,7 @@ class TestMessages:
         assert sent(Message.user("a\ud83d")) == [said("user", "a\ufffd")]
 
     @given(st.data())
-    def test_whatever_a_paired_conversation_holds_sides_take_turns_and_results_come_first(
-        self, data: st.DataObject
-    ) -> None:
+    def test_sides_alternate_and_results_come_first_for_any_conversation(self, data: st.DataObject) -> None:
         texts = st.sampled_from(["", " ", "a", "b\n"])
         roles: st.SearchStrategy[Role] = st.sampled_from(("system", "user", "assistant"))
         messages: list[Message] = []
@@ -167,7 +165,7 @@ class TestTools:
         assert encode(ModelRequest((HELLO,), tools=(READ,), tool_choice=choice))["tool_choice"] == wire
         assert "tool_choice" not in encode(ModelRequest((HELLO,), tool_choice=choice))
 
-    def test_the_first_call_of_a_turn_may_have_a_choice_of_its_own(self) -> None:
+    def test_first_call_of_a_turn_may_have_a_special_choice(self) -> None:
         encoder = AnthropicEncoder("m", tool_choice_first="required")
         assert encode(ModelRequest((HELLO,), tools=(READ,), first=True), encoder)["tool_choice"] == {"type": "any"}
         assert "tool_choice" not in encode(ModelRequest((HELLO,), tools=(READ,)), encoder)
@@ -180,9 +178,7 @@ class TestTools:
             ("none", {"type": "none"}),
         ],
     )
-    def test_a_model_that_may_ask_for_one_call_only_is_told_so(
-        self, choice: ToolChoice, wire: dict[str, JsonValue]
-    ) -> None:
+    def test_model_limited_to_a_single_call_is_told(self, choice: ToolChoice, wire: dict[str, JsonValue]) -> None:
         encoder = AnthropicEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
         assert encode(ModelRequest((HELLO,), tools=(READ,), tool_choice=choice), encoder)["tool_choice"] == wire
 
@@ -215,9 +211,7 @@ class TestThinking:
         assert (body["max_tokens"], body["thinking"]) == (bound, {"type": "enabled", "budget_tokens": budget})
 
     @pytest.mark.parametrize("thinking", [MANUAL, ADAPTIVE])
-    def test_a_call_without_room_for_it_does_without_and_without_what_was_thought(
-        self, thinking: dict[str, JsonValue]
-    ) -> None:
+    def test_call_without_room_for_thinking_sends_none(self, thinking: dict[str, JsonValue]) -> None:
         """A conclusion, say. A turn that continues without thinking must not hold any."""
         messages = (HELLO, asks("c1", thought=True), result("c1"))
         encoder = AnthropicEncoder("m", thinking=thinking)
@@ -227,14 +221,14 @@ class TestThinking:
         body = encode(ModelRequest(messages), encoder)
         assert body["messages"][1]["content"][0] == THINKING
 
-    def test_adaptive_thinking_has_no_budget_and_goes_as_it_is(self) -> None:
+    def test_adaptive_thinking_has_no_budget_and_is_sent_unchanged(self) -> None:
         body = encode(ModelRequest((HELLO,), max_tokens=2 * MIN_BUDGET), AnthropicEncoder("m", thinking=ADAPTIVE))
         assert (body["max_tokens"], body["thinking"]) == (2 * MIN_BUDGET, ADAPTIVE)
 
     @pytest.mark.parametrize(
         ("thinking", "kept"), [(None, True), (ADAPTIVE, True), (MANUAL, True), ({"type": "disabled"}, False)]
     )
-    def test_what_was_thought_goes_back_first_unless_thinking_is_off(
+    def test_thinking_goes_back_first_unless_switched_off(
         self, thinking: dict[str, JsonValue] | None, *, kept: bool
     ) -> None:
         """Models that think by themselves want it too."""
@@ -255,7 +249,7 @@ class TestThinking:
             ([], True),
         ],
     )
-    def test_a_turn_that_was_begun_without_thinking_goes_on_without(
+    def test_turn_begun_without_thinking_goes_on_without_thinking(
         self, messages: list[Message], *, thinks: bool
     ) -> None:
         """The API refuses a change in between. Adaptive thinking may begin at any time."""
@@ -267,23 +261,23 @@ class TestThinking:
         ("thinking", "choice"),
         [(MANUAL, None), (ADAPTIVE, None), ({"type": "disabled"}, {"type": "any"}), (None, {"type": "any"})],
     )
-    def test_a_model_that_thinks_is_not_made_to_use_a_tool(
+    def test_thinking_model_is_not_forced_to_a_tool(
         self, thinking: dict[str, JsonValue] | None, choice: JsonValue
     ) -> None:
         body = encode(ModelRequest((HELLO,), (READ,), tool_choice="required"), AnthropicEncoder("m", thinking=thinking))
         assert body.get("tool_choice") == choice
 
-    def test_a_call_that_does_without_thinking_may_be_made_to_use_a_tool(self) -> None:
+    def test_call_without_thinking_may_be_forced_to_a_tool(self) -> None:
         request = ModelRequest((HELLO,), (READ,), tool_choice="required", max_tokens=100)
         assert encode(request, AnthropicEncoder("m", thinking=MANUAL))["tool_choice"] == {"type": "any"}
 
 
 class TestCache:
-    def test_tools_instructions_and_the_last_message_may_be_kept(self) -> None:
+    def test_tools_instructions_and_last_message_may_be_cached(self) -> None:
         request = ModelRequest((Message.system("a"), Message.system("b"), HELLO), tools=(READ, LIST))
         assert marked(encode(request, AnthropicEncoder("m"))) == ["list", "b", "hello"]
 
-    def test_the_end_of_the_step_before_may_be_kept_too(self) -> None:
+    def test_end_of_the_previous_step_may_be_cached(self) -> None:
         """A batch may be longer than the provider looks back."""
         steps = (HELLO, asks("c1", "c2"), result("c1"), result("c2"), asks("c3"), result("c3"))
         encoder = AnthropicEncoder("m")
@@ -294,20 +288,20 @@ class TestCache:
     @pytest.mark.parametrize(
         "behind", [[], [asks("c1"), result("c1")], [asks("c1"), result("c1"), asks("c2"), result("c2")]]
     )
-    def test_what_is_said_for_one_call_only_is_not_kept(self, behind: list[Message]) -> None:
+    def test_text_for_a_single_call_is_not_cached(self, behind: list[Message]) -> None:
         """The next request does not hold it: what was kept up to there would never be found again."""
         encoder = AnthropicEncoder("m")
         lasting = marked(encode(ModelRequest((HELLO, *behind)), encoder))
         hints = (Message.user("Two steps are left."), Message.user("Stop now."))
         assert marked(encode(ModelRequest((HELLO, *behind, *hints)), encoder)) == lasting
 
-    def test_it_can_be_left(self) -> None:
+    def test_caching_can_be_switched_off(self) -> None:
         body = encode(ModelRequest((Message.system("a"), HELLO), tools=(READ,)), AnthropicEncoder("m", cache=False))
         assert marked(body) == []
 
 
 class TestExtraBody:
-    def test_it_adds_replaces_and_removes(self) -> None:
+    def test_extra_body_adds_replaces_and_removes(self) -> None:
         encoder = AnthropicEncoder("m", extra_body={"temperature": 0, "tool_choice": {"type": "tool", "name": "read"}})
         body = encode(ModelRequest((HELLO,), (READ,)), encoder)
         assert (body["temperature"], body["tool_choice"]) == (0, {"type": "tool", "name": "read"})
@@ -331,7 +325,7 @@ class TestExtraBody:
             ({"max_tokens": 0}, "max_tokens is 0: it must be at least 1"),
         ],
     )
-    def test_an_option_that_cannot_be_used_is_refused(self, options: dict[str, Any], fault: str) -> None:
+    def test_unusable_option_is_refused(self, options: dict[str, Any], fault: str) -> None:
         with pytest.raises(ConfigError, match=fault):
             AnthropicEncoder("m", **options)
 
@@ -359,18 +353,18 @@ SEARCHED: tuple[dict[str, JsonValue], ...] = (
 class TestHostedTools:
     """The provider runs them, and their calls and results go back at their places."""
 
-    def test_they_follow_the_tools_of_a_request(self) -> None:
+    def test_hosted_tools_follow_the_tools_of_a_request(self) -> None:
         encoder = AnthropicEncoder("m", hosted_tools=[SEARCH])
         body = encode(ModelRequest((HELLO,), tools=(READ,)), encoder)
         assert [tool["name"] for tool in body["tools"]] == ["read", "web_search"]
         assert body["tools"][1] == {**SEARCH, "cache_control": CACHE}
         assert encode(ModelRequest((HELLO,)), encoder)["tools"] == [{**SEARCH, "cache_control": CACHE}]
 
-    def test_a_request_without_calls_forbids_them_too(self) -> None:
+    def test_request_without_calls_forbids_hosted_tools(self) -> None:
         encoder = AnthropicEncoder("m", hosted_tools=[SEARCH])
         assert encode(ModelRequest((HELLO,), tool_choice="none"), encoder)["tool_choice"] == {"type": "none"}
 
-    def test_settings_of_a_request_have_more_of_them(self) -> None:
+    def test_request_settings_add_hosted_tools(self) -> None:
         settings = ModelSettings(extra_body={"tools": [SEARCH]})
         body = encode(ModelRequest((HELLO,), tools=(READ,), settings=settings))
         assert body["tools"][1:] == [SEARCH]
@@ -383,14 +377,14 @@ class TestHostedTools:
             ({"type": "bash_20250124", "name": "bash"}, "whose calls the provider does not answer"),
         ],
     )
-    def test_a_tool_that_the_provider_does_not_run_is_refused(self, tool: dict[str, JsonValue], why: str) -> None:
+    def test_tool_not_run_by_the_provider_is_refused(self, tool: dict[str, JsonValue], why: str) -> None:
         with pytest.raises(ConfigError, match=why):
             AnthropicEncoder("m", hosted_tools=[tool])
         with pytest.raises(ConfigError, match=why):
             AnthropicEncoder("m").map_settings(ModelSettings(extra_body={"tools": [tool]}))
 
     @pytest.mark.parametrize("thinks", [True, False])
-    def test_their_calls_and_results_go_back_at_their_places(self, thinks: bool) -> None:
+    def test_hosted_calls_and_results_go_back_in_place(self, thinks: bool) -> None:
         order: dict[str, JsonValue] = {"type": "block_order", "blocks": [6, "thinking", "thinking", 4, "call"]}
         reply = Message(
             role="assistant",

@@ -55,7 +55,7 @@ def test_each_setting_is_a_field_of_the_request() -> None:
     assert unsupported(settings) == []
 
 
-def test_there_is_no_seed() -> None:
+def test_seed_is_unsupported() -> None:
     assert "seed" not in body(ModelSettings(seed=1))
     assert unsupported(ModelSettings(seed=1)) == ["seed"]
 
@@ -77,7 +77,7 @@ class TestCache:
         assert marks(body(settings)) == [control] * 3
         assert unsupported(settings) == []
 
-    def test_without_a_policy_the_models_own_choice_counts(self) -> None:
+    def test_without_a_policy_the_setting_of_the_model_counts(self) -> None:
         assert marks(body(ModelSettings(), encoder(cache=False))) == [None] * 3
         assert marks(body(ModelSettings(), encoder())) == [{"type": "ephemeral"}] * 3
         assert marks(body(ModelSettings(cache="1h"), encoder(cache=False))) == [{"type": "ephemeral", "ttl": "1h"}] * 3
@@ -115,12 +115,12 @@ class TestThinking:
             ("claude-fable-5", None),
         ],
     )
-    def test_it_is_switched_off_where_it_can_be(self, model: str, sent: dict[str, str] | None) -> None:
+    def test_thinking_is_switched_off_where_possible(self, model: str, sent: dict[str, str] | None) -> None:
         settings = ModelSettings(thinking=False)
         assert body(settings, encoder(model)).get("thinking") == sent
         assert unsupported(settings, encoder(model)) == ([] if sent else ["thinking"])
 
-    def test_a_budget_leaves_room_for_the_answer_in_what_the_turn_allows(self) -> None:
+    def test_budget_leaves_room_for_the_answer_within_the_turn(self) -> None:
         settings = ModelSettings(thinking=6000)
         assert body(settings, max_tokens=4000)["thinking"]["budget_tokens"] == 4000 - 1024
         assert "thinking" not in body(settings, max_tokens=1500)  # a conclusion
@@ -130,7 +130,7 @@ class TestThinking:
         [ModelSettings(thinking=1000), ModelSettings(thinking="low", max_tokens=2047)],
         ids=["small", "room"],
     )
-    def test_a_budget_that_never_fits_is_not_supported(self, settings: ModelSettings) -> None:
+    def test_budget_never_fitting_is_unsupported(self, settings: ModelSettings) -> None:
         assert unsupported(settings) == ["thinking"]
         assert "thinking" not in body(settings)
 
@@ -142,13 +142,13 @@ class TestThinking:
 
 
 class TestSampling:
-    def test_a_model_that_thinks_accepts_no_temperature(self) -> None:
+    def test_thinking_model_accepts_no_temperature(self) -> None:
         settings = ModelSettings(temperature=0.2, thinking="low")
         assert "temperature" not in body(settings)
         assert unsupported(settings) == ["temperature"]
         assert body(ModelSettings(temperature=1, thinking="low"))["temperature"] == 1
 
-    def test_it_is_the_same_if_the_model_was_made_to_think(self) -> None:
+    def test_model_configured_to_think_accepts_no_temperature(self) -> None:
         own = encoder(thinking={"type": "enabled", "budget_tokens": 4096})
         assert unsupported(ModelSettings(temperature=0.2, top_p=0.5), own) == ["temperature", "top_p"]
         assert unsupported(ModelSettings(top_p=0.96), own) == []
@@ -159,7 +159,7 @@ class TestSampling:
         assert unsupported(ModelSettings(temperature=0.2, top_p=0.9)) == ["top_p"]
         assert body(ModelSettings(top_p=0.9))["top_p"] == 0.9
 
-    def test_a_newer_model_accepts_neither(self) -> None:
+    def test_newer_model_accepts_neither_temperature_nor_top_p(self) -> None:
         settings = ModelSettings(temperature=0.2, top_p=0.9)
         assert unsupported(settings, encoder(NEWER)) == ["temperature", "top_p"]
 
@@ -168,14 +168,14 @@ class TestMaxTokens:
     def test_a_setting_may_be_larger_than_the_default(self) -> None:
         assert body(ModelSettings(max_tokens=20_000))["max_tokens"] == 20_000
 
-    def test_what_is_left_of_the_turn_counts_if_it_is_smaller(self) -> None:
+    def test_smaller_rest_of_the_turn_limits_max_tokens(self) -> None:
         assert body(ModelSettings(max_tokens=20_000), max_tokens=300)["max_tokens"] == 300
 
     def test_the_models_own_limit_is_never_exceeded(self) -> None:
         assert body(ModelSettings(max_tokens=20_000), encoder(max_tokens=5000))["max_tokens"] == 5000
 
 
-def test_a_field_that_the_request_sets_is_refused() -> None:
+def test_field_set_by_the_request_is_refused() -> None:
     model = AnthropicMessages(OLDER, base_url="http://models.example")
     with pytest.raises(ConfigError, match=r"model_settings.extra_body must not contain system"):
         model.unsupported_settings(ModelSettings(extra_body={"system": "x"}))

@@ -115,7 +115,7 @@ def called(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, call_
 class TestStreams:
     """Whole streams, as the API sends them."""
 
-    def test_text(self) -> None:
+    def test_text_streams_in_deltas(self) -> None:
         stream = MessagesStream()
         assert stream.feed(sse(start(), begin(0, "text", text=""), PING)) == []
         assert stream.feed(sse(text(0, "Hello"), text(0, "!"))) == [TextDelta("Hello"), TextDelta("!")]
@@ -127,7 +127,7 @@ class TestStreams:
         assert stream.reply() == ModelResponse(text="Hello!", usage=Usage(input_tokens=25, output_tokens=15))
         assert stream.reply().finish_reason == "end_turn"
 
-    def test_a_tool_call_after_text(self) -> None:
+    def test_tool_call_after_text_is_read(self) -> None:
         pieces = ("", '{"location":', ' "San', ' Francisco, CA"', "}")
         given = decode(sse(start(), *HI, *tool(1, "get_weather", "toolu_01", *pieces), end("tool_use"), STOP)).reply()
         assert given.text == "Hi"
@@ -142,7 +142,7 @@ class TestStreams:
             called("f", {"x": 2}, '{"x": 2}', "c"),
         )
 
-    def test_thinking_with_a_signature(self) -> None:
+    def test_thinking_with_a_signature_is_read(self) -> None:
         stream = MessagesStream()
         deltas = stream.feed(
             sse(
@@ -166,7 +166,7 @@ class TestStreams:
             {"type": "thinking", "thinking": "Let me see.", "signature": "EqQBCgIYAhIM"},
         )
 
-    def test_a_web_search_is_the_providers_own_affair_and_is_kept(self) -> None:
+    def test_web_search_is_no_call_and_is_kept(self) -> None:
         result: Event = {"type": "web_search_result", "title": "T", "url": "https://example.com", "page_age": None}
         citation: Event = {"type": "web_search_result_location", "cited_text": "sunny"}
         given = reply(
@@ -190,19 +190,19 @@ class TestStreams:
         assert (given.text, given.calls) == ("I'll check. It is sunny.", ())
         assert given.reasoning_details == (call, found, order)
 
-    def test_a_call_of_the_provider_without_its_result_is_not_kept(self) -> None:
+    def test_hosted_call_without_a_result_is_not_kept(self) -> None:
         """The API rejects it when it is sent back: a reply may be cut off in between, and a result may come alone."""
         used = begin(0, "server_tool_use", id="a", name="web_search", input={})
         found = begin(1, "web_search_tool_result", tool_use_id="b", content=[])
         assert reply(used, stop(0), found, stop(1), text(2, "Hi.")).reasoning_details == ()
 
-    def test_a_refusal(self) -> None:
+    def test_refusal_finishes_as_content_filter(self) -> None:
         details: Event = {"type": "refusal", "category": "cyber", "explanation": None}
         last: Event = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}}
         given = decode(sse(start(), *HI, last, STOP)).reply()
         assert (given.text, given.finish, given.finish_reason) == ("Hi", Finish.CONTENT_FILTER, "refusal")
 
-    def test_an_error_in_the_middle(self) -> None:
+    def test_error_in_the_middle_has_the_partial_reply(self) -> None:
         overloaded: Event = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
         error = failure(sse(start(), *HI, *tool(1, "f", "a", '{"x'), overloaded))
         assert error.cause is Cause.OVERLOADED
@@ -228,14 +228,14 @@ class TestUsage:
             ({"input_tokens": "25", "output_tokens": 1.0}, [{"output_tokens": True}], (25, 1)),
         ],
     )
-    def test_each_number_is_the_last_that_came_and_nothing_is_summed(
+    def test_last_count_wins_and_counts_are_not_summed(
         self, first: JsonValue, later: list[JsonValue], expected: tuple[int, int]
     ) -> None:
         ends = [end(usage=usage) for usage in later]
         given = decode(sse(start(usage=first), *HI, *ends, STOP)).reply().usage
         assert given == Usage(input_tokens=expected[0], output_tokens=expected[1])
 
-    def test_input_tokens_include_those_of_the_cache(self) -> None:
+    def test_input_tokens_include_cached_tokens(self) -> None:
         usage: Event = {
             "input_tokens": 3,
             "cache_creation_input_tokens": 200,
@@ -245,15 +245,15 @@ class TestUsage:
         expected = Usage(input_tokens=1203, output_tokens=1, cached_tokens=1000)
         assert decode(sse(start(usage=usage), *HI, end(), STOP)).reply().usage == expected
 
-    def test_it_may_stand_inside_the_delta(self) -> None:
+    def test_usage_may_stand_inside_the_delta(self) -> None:
         last: Event = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "usage": {"output_tokens": 15}}}
         assert decode(sse(start(), last, STOP)).reply().usage == Usage(input_tokens=25, output_tokens=15)
 
-    def test_without_any_number_it_is_none(self) -> None:
+    def test_usage_without_any_number_is_none(self) -> None:
         assert decode(sse({"type": "message_start", "message": {}}, *HI, end(), STOP)).reply().usage is None
 
     @pytest.mark.parametrize("kind", ["ping", "content_block_stop", "x", ["message_delta"]])
-    def test_what_other_events_count_is_not_that_of_the_reply(self, kind: JsonValue) -> None:
+    def test_usage_in_other_events_is_ignored(self, kind: JsonValue) -> None:
         wrong: Event = {"usage": {"input_tokens": 99, "output_tokens": 99}, "stop_reason": "refusal"}
         other: Event = {"type": kind, "delta": wrong, "message": wrong, **wrong}
         given = decode(sse(start(), other, *HI, end(), other, STOP)).reply()
@@ -270,7 +270,7 @@ class TestCalls:
         (call,) = reply(*tool(0, "f", "a", *pieces)).calls
         assert call.arguments == {}
 
-    def test_an_input_that_came_whole_counts_where_no_pieces_come(self) -> None:
+    def test_complete_input_counts_without_pieces(self) -> None:
         for pieces in ((), ("",)):
             (call,) = reply(*tool(0, "f", "a", *pieces, given={"x": "é"})).calls
             assert (call.arguments, call.raw) == ({"x": "é"}, '{"x": "é"}')
@@ -279,14 +279,14 @@ class TestCalls:
         (call,) = reply(*tool(0, "f", "a", '{"x": 2}', given={"x": 1})).calls
         assert (call.arguments, call.raw) == ({"x": 2}, '{"x": 2}')
 
-    def test_arguments_may_be_an_object_or_a_text_where_they_should_not(self) -> None:
+    def test_misplaced_objects_and_texts_are_read_as_arguments(self) -> None:
         (call,) = reply(begin(0, "tool_use", id="a", name="f", input={}), arguments(0, {"x": 1})).calls
         assert call.arguments == {"x": 1}
         (call,) = reply(*tool(0, "f", "a", given='{"x": 1}')).calls
         assert call.arguments == {"x": 1}
 
     @pytest.mark.parametrize("raw", ['{"x": "y', "{", "[1]", "null", '{"x": NaN}', '{"x": 1}}'])
-    def test_arguments_that_are_no_whole_object_do_not_run(self, raw: str) -> None:
+    def test_incomplete_arguments_do_not_run(self, raw: str) -> None:
         given = decode(sse(start(), *tool(0, "f", "a", raw), end("max_tokens"), STOP)).reply()
         assert given.calls == (called("f", None, raw, "a"),)
         assert given.finish is Finish.LENGTH
@@ -306,7 +306,7 @@ class TestCalls:
 
     @pytest.mark.parametrize("index", [None, 0, 7, "x", -1, 1.5, True])
     @pytest.mark.parametrize("stopped", [True, False])
-    def test_blocks_that_share_an_index_or_have_none_are_kept_apart(self, index: JsonValue, stopped: bool) -> None:
+    def test_blocks_with_the_same_or_no_index_are_kept_apart(self, index: JsonValue, stopped: bool) -> None:
         events = [*tool(index, "f", "a", '{"x"', ": 1}"), *tool(index, "g", "b", "{}"), *tool(index, "g", "c")]
         given = reply(*(each for each in events if stopped or each != stop(index)))
         assert given.calls == (
@@ -326,14 +326,14 @@ class TestCalls:
         )
         assert (given.text, given.calls) == ("Hi!", (called("f", {}, "{}", "a"),))
 
-    def test_a_block_that_begins_twice_is_one_call(self) -> None:
+    def test_block_begun_twice_is_a_single_call(self) -> None:
         begun = begin(0, "tool_use", id="a", name="f", input={})
         assert reply(begun, begun, arguments(0, "{}"), stop(0)).calls == (called("f", {}, "{}", "a"),)
 
     def test_calls_without_an_id_are_all_kept(self) -> None:
         assert len(reply(*tool(0, "f", "", "{}"), *tool(0, "f", "", "{}")).calls) == 2
 
-    def test_a_call_that_is_only_opened_is_none(self) -> None:
+    def test_call_without_id_name_and_input_is_dropped(self) -> None:
         assert reply(begin(0, "tool_use", id=None, name=None, input=None), stop(0)).calls == ()
 
     @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ class TestCalls:
         ["server_tool_use", "mcp_tool_use", "web_search_tool_result", "code_execution_tool_result", "new_next_year"],
     )
     @pytest.mark.parametrize("index", [1, None, 0])
-    def test_a_block_that_is_not_ours_leaves_nothing_in_the_reply(self, kind: str, index: JsonValue) -> None:
+    def test_foreign_block_leaves_nothing_in_the_reply(self, kind: str, index: JsonValue) -> None:
         given = reply(
             *tool(0, "f", "a", "{}"),
             begin(index, kind, id="b", name="g", input={"q": 1}, text="x", thinking="x", signature="x"),
@@ -354,7 +354,7 @@ class TestCalls:
         assert given.calls == (called("f", {}, "{}", "a"), called("f", {}, "{}", "c"))
         assert (given.text, given.reasoning, given.reasoning_details) == ("", "", ())
 
-    def test_arguments_under_a_wrong_index_belong_to_the_call_that_is_open(self) -> None:
+    def test_arguments_under_a_wrong_index_belong_to_the_open_call(self) -> None:
         given = reply(*HI, begin(1, "tool_use", id="a", name="f", input={}), arguments(0, "{"), arguments(9, "}"))
         assert given.calls == (called("f", {}, "{}", "a"),)
 
@@ -373,16 +373,16 @@ class TestThinking:
             detail = {"type": "thinking", "thinking": "hm", "signature": "abcd"}
             assert reply(*events).reasoning_details == (detail,)
 
-    def test_without_a_signature_there_is_nothing_to_send_back(self) -> None:
+    def test_thinking_without_a_signature_is_not_sent_back(self) -> None:
         given = reply(begin(0, "thinking", thinking="", signature=""), thinking(0, "hm"), stop(0))
         assert (given.reasoning, given.reasoning_details) == ("hm", ())
 
-    def test_thinking_that_is_not_shown_keeps_its_signature(self) -> None:
+    def test_hidden_thinking_keeps_the_signature(self) -> None:
         given = reply(begin(0, "thinking", thinking="", signature=""), signature(0, "sig"), stop(0))
         assert given.reasoning == ""
         assert given.reasoning_details == ({"type": "thinking", "thinking": "", "signature": "sig"},)
 
-    def test_details_stand_in_their_order_and_encrypted_ones_whole(self) -> None:
+    def test_details_keep_their_order_and_encrypted_details_are_whole(self) -> None:
         given = reply(
             begin(0, "redacted_thinking", data="EmwKAhgB", extra=1),
             stop(0),
@@ -404,7 +404,7 @@ class TestThinking:
             {"type": "block_order", "blocks": ["thinking", "thinking", "thinking", "call", "thinking"]},
         )
 
-    def test_a_signature_of_something_else_is_no_thinking(self) -> None:
+    def test_signature_of_another_block_is_no_thinking(self) -> None:
         assert reply(begin(0, "text", text="a", signature="x"), signature(0, "y")).reasoning_details == ()
 
 
@@ -426,20 +426,20 @@ class TestBlocks:
         assert given.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "sig"},)
         assert given.finish_reason == "tool_use"
 
-    def test_a_block_that_repeats_one_of_the_beginning_is_the_same_call(self) -> None:
+    def test_block_repeated_from_the_beginning_is_the_same_call(self) -> None:
         content: list[JsonValue] = [{"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}}]
         given = decode(sse(start(content), *tool(0, "f", "a", '{"x": 1}'), end("tool_use"), STOP)).reply()
         assert given.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)
 
-    def test_a_block_may_begin_with_all_of_its_text(self) -> None:
+    def test_block_may_begin_with_the_whole_text(self) -> None:
         stream = MessagesStream()
         assert stream.feed(sse(start(), begin(0, "text", text="Hi"), text(0, "!"))) == [TextDelta("Hi"), TextDelta("!")]
 
-    def test_texts_that_are_interleaved_are_put_together_by_block(self) -> None:
+    def test_interleaved_texts_are_joined_by_block(self) -> None:
         given = reply(begin(0, "text"), begin(1, "text"), text(0, "a"), text(1, "c"), text(0, "b"), text(1, "d"))
         assert given.text == "abcd"
 
-    def test_a_delta_counts_though_its_block_never_began(self) -> None:
+    def test_delta_without_a_block_start_counts(self) -> None:
         given = reply(thinking(0, "h"), thinking(0, "m"), signature(0, "s"), text(1, "a"), text(None, "b"))
         assert (given.reasoning, given.text) == ("hm", "ab")
         assert given.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "s"},)
@@ -451,11 +451,11 @@ class TestBlocks:
         assert (given.reasoning, given.text) == ("hm", "ab")
         assert given.calls == (called("f", {}, "{}", "a"),)
 
-    def test_a_delta_after_a_block_that_is_not_ours_counts(self) -> None:
+    def test_delta_after_a_foreign_block_counts(self) -> None:
         for index in (0, None):
             assert reply(begin(index, "server_tool_use"), stop(index), text(index, "a")).text == "a"
 
-    def test_a_delta_without_a_type_is_known_by_its_field(self) -> None:
+    def test_delta_without_a_type_is_known_by_the_field(self) -> None:
         begun = begin(0, "tool_use", id="a", name="f")
         pieces: list[JsonValue] = [{"thinking": "hm"}, {"type": None, "text": "a"}, {"partial_json": "{}"}]
         given = reply(begun, *({"type": "content_block_delta", "index": 0, "delta": piece} for piece in pieces))
@@ -499,7 +499,7 @@ class TestBlocks:
         given = reply(odd, begin(4, "text", text=None), text(4, "Hi"), odd, stop(4), odd)
         assert given == ModelResponse(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
 
-    def test_the_name_of_an_event_counts_where_its_json_has_no_type(self) -> None:
+    def test_event_name_counts_if_the_json_has_no_type(self) -> None:
         data = b"".join(
             f"event: {each.pop('type')}\ndata: {json.dumps(each)}\n\n".encode()
             for each in [start(), begin(0, "text"), text(0, "Hi"), PING | {}, end("max_tokens"), STOP | {}]
@@ -516,7 +516,7 @@ class TestBlocks:
             b"".join(b"data: " + line[6:] + b"\n\n" for line in data.split(b"\n") if line[:1] == b"d")
         ).complete
 
-    def test_an_event_needs_no_data_if_its_name_says_all(self) -> None:
+    def test_event_name_alone_may_end_the_message(self) -> None:
         assert decode(sse(start(), *HI) + b"event: message_stop\n\n").reply().text == "Hi"
 
 
@@ -547,11 +547,11 @@ class TestFraming:
         assert stream.feed(sse(text(0, "\ude00"), end(), STOP)) == [TextDelta("😀")]
         assert stream.reply().text == "a😀"
 
-    def test_data_that_was_never_json_is_skipped(self) -> None:
+    def test_non_json_data_is_skipped(self) -> None:
         odd = b"event: content_block_delta\ndata: PROCESSING\n\ndata:\n\ndata: " + b"[" * 100_000 + b"\n\n"
         assert decode(sse(start()) + odd + sse(*HI, end(), STOP)).reply().text == "Hi"
 
-    def test_an_event_that_is_no_whole_json_breaks_the_reply(self) -> None:
+    def test_truncated_json_event_breaks_the_reply(self) -> None:
         """A reply without it is another reply."""
         stream = decode(sse(start()) + b'event: content_block_delta\ndata: {"type\n\n' + sse(*HI, end(), STOP))
         assert (stream.complete, stream.error and stream.error.cause) == (False, Cause.INTERRUPTED)
@@ -576,7 +576,7 @@ class TestEnds:
         given = decode(sse(start(), *HI, end(word), STOP)).reply()
         assert (given.finish, given.finish_reason) == (finish, word)
 
-    def test_the_last_that_is_not_null_wins(self) -> None:
+    def test_last_non_null_stop_reason_wins(self) -> None:
         ends = [end(word) for word in ("end_turn", "max_tokens", None, "", 5)]
         assert decode(sse(start(), *HI, *ends, STOP)).reply().finish_reason == "max_tokens"
 
@@ -590,22 +590,24 @@ class TestEnds:
         stream = decode(sse(start(), *HI, end(), STOP, text(0, "x"), {"type": "error", "error": "late"}))
         assert stream.reply().text == "Hi"
 
-    def test_what_comes_after_the_stop_reason_counts(self) -> None:
+    def test_events_after_the_stop_reason_count(self) -> None:
         assert decode(sse(start(), end(), *HI)).reply().text == "Hi"
 
     @pytest.mark.parametrize("last", [[], [end(None)], [PING], [stop(0)]])
     @pytest.mark.parametrize("done", [b"", b"data: [DONE]\n\n"])
-    def test_an_end_with_neither_is_an_interruption(self, last: list[JsonValue], done: bytes) -> None:
+    def test_end_without_stop_reason_and_message_stop_is_an_interruption(
+        self, last: list[JsonValue], done: bytes
+    ) -> None:
         error = failure(sse(start(), *HI, *last) + done)
         assert error.cause is Cause.INTERRUPTED
         assert error.partial == ModelResponse(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
         assert "no stop reason" in str(error)
 
     @pytest.mark.parametrize("nothing", [b"", b"\n\n", b": hello\n\n", sse(PING), b"data: [DONE]\n\n", b"data: {"])
-    def test_a_stream_of_nothing_is_an_interruption(self, nothing: bytes) -> None:
+    def test_empty_stream_is_an_interruption(self, nothing: bytes) -> None:
         assert failure(nothing).cause is Cause.INTERRUPTED
 
-    def test_done_ends_a_reply_that_has_a_stop_reason(self) -> None:
+    def test_done_ends_a_reply_with_a_stop_reason(self) -> None:
         stream = MessagesStream()
         stream.feed(sse(start(), *HI) + b"data: [DONE]\n\n")
         assert not stream.done
@@ -651,7 +653,7 @@ class TestErrors:
     def test_the_cause_is_read_from_the_error(self, kind: str, cause: Cause) -> None:
         assert failure(sse({"type": "error", "error": {"type": kind, "message": "boom"}})).cause is cause
 
-    def test_an_error_of_the_providers_own_tool_is_none(self) -> None:
+    def test_error_of_a_hosted_tool_is_no_error_of_the_reply(self) -> None:
         content: Event = {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}
         assert reply(begin(0, "web_search_tool_result", tool_use_id="b", content=content), stop(0)).text == ""
 
@@ -691,7 +693,7 @@ class TestBodies:
     def test_a_whole_message_may_come_as_an_event(self) -> None:
         assert decode(b"data: " + json.dumps(self.BODY).encode()).reply().text == "Hi"
 
-    def test_a_whole_message_that_repeats_the_events_is_left_out(self) -> None:
+    def test_whole_message_repeating_the_events_is_left_out(self) -> None:
         assert decode(sse(start(), *HI, self.BODY)).reply() == ModelResponse(
             text="Hi", usage=Usage(input_tokens=25, output_tokens=15)
         )
@@ -699,7 +701,7 @@ class TestBodies:
     def test_content_may_be_a_text(self) -> None:
         assert decode(json.dumps(self.BODY | {"content": "Hi"}).encode()).reply().text == "Hi"
 
-    def test_a_message_that_was_cut_off_is_interrupted(self) -> None:
+    def test_truncated_message_is_interrupted(self) -> None:
         assert failure(json.dumps(self.BODY).encode()[:-1]).cause is Cause.INTERRUPTED
 
     def test_events_without_the_data_prefix_are_understood(self) -> None:
@@ -770,7 +772,7 @@ class TestBounds:
             lambda number: start([{"type": "server_tool_use"}], usage={"input_tokens": number}),
         ],
     )
-    def test_what_is_kept_of_a_reply_is_bounded(self, event: Callable[[int], Event]) -> None:
+    def test_kept_reply_is_bounded(self, event: Callable[[int], Event]) -> None:
         stream = MessagesStream(max_reply=20_000)
         for number in range(200):
             stream.feed(sse(event(number)))
@@ -788,7 +790,7 @@ class TestBounds:
             stream.reply()
         assert (caught.value.cause, len(stream.partial.calls)) == (Cause.REJECTED, MAX_CALLS)
 
-    def test_a_reply_in_one_body_is_bounded(self) -> None:
+    def test_reply_in_a_single_body_is_bounded(self) -> None:
         stream = MessagesStream(max_reply=2000)
         stream.feed(json.dumps({"type": "message", "content": [{"type": "text", "text": "x" * 2000}]}).encode())
         with pytest.raises(ModelError, match="longer than 2,000 characters"):

@@ -213,7 +213,7 @@ def test_the_result_does_not_depend_on_the_cuts(data: bytes, cuts: list[int]) ->
 
 
 @pytest.mark.parametrize("name", WATCHED)
-def test_the_quick_way_sees_whatever_the_plain_way_sees_in_an_event(name: str) -> None:
+def test_fast_path_sees_every_field_of_the_plain_path(name: str) -> None:
     """In each object of an event that is quick, each field that means something anywhere, with each such value."""
     deltas: list[tuple[int, Event]] = [
         (0, {"type": "text_delta", "text": "a"}),
@@ -234,7 +234,7 @@ def test_the_quick_way_sees_whatever_the_plain_way_sees_in_an_event(name: str) -
     ascii_only=st.booleans(),
     small=st.booleans(),
 )
-def test_the_quick_way_reads_what_the_plain_way_reads(
+def test_fast_and_plain_path_read_alike(
     events: list[Event],
     others: list[tuple[int, str, JsonValue]],
     edits: list[tuple[int, int]],
@@ -257,7 +257,7 @@ def test_the_quick_way_reads_what_the_plain_way_reads(
 
 
 @given(blocks=BLOCKS, cuts=CUTS, end=st.sampled_from(["\n", "\r\n", "\r"]))
-def test_a_reply_is_read_as_it_was_sent(blocks: list[Block], cuts: list[int], end: str) -> None:
+def test_reply_is_read_as_sent(blocks: list[Block], cuts: list[int], end: str) -> None:
     data = sse(list(events_of(blocks)), end)
     expected = reply_of(blocks)
     for pieces in ([data], cut(data, cuts), events_in(data), [bytes([byte]) for byte in data]):
@@ -299,7 +299,7 @@ def test_every_field_may_hold_a_value_of_another_type(other: JsonValue, whole: b
 
 
 @given(data=STREAM)
-def test_what_is_kept_is_bounded_and_can_be_encoded(data: bytes) -> None:
+def test_kept_data_is_bounded_and_encodable(data: bytes) -> None:
     seen = run(bounded, data)
     texts = kept(seen)
     "".join(texts).encode()

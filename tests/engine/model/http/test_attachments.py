@@ -20,7 +20,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("media_type", TEXTS)
-def test_a_file_of_text_is_told_with_its_name(media_type: str) -> None:
+def test_text_file_is_quoted_with_the_name(media_type: str) -> None:
     part = FilePart.of("\ufeffé\n".encode(), media_type, "a.x")
     assert text_in(part) == "é\n"
     assert in_words(part) == f"A file, a.x ({media_type}), holds:\n\né\n"
@@ -36,12 +36,12 @@ def test_a_file_of_text_is_told_with_its_name(media_type: str) -> None:
         FilePart.of(b" \n", "text/plain", "a.x"),
     ],
 )
-def test_of_any_other_it_is_told_that_it_cannot_be_shown(part: FilePart) -> None:
+def test_other_file_is_named_as_not_shown(part: FilePart) -> None:
     assert text_in(part) == ""
     assert in_words(part) == f"A file, a.x ({part.media_type}), cannot be shown here."
 
 
-def test_of_one_that_is_elsewhere_it_is_told_where() -> None:
+def test_linked_file_is_named_with_the_address() -> None:
     part = FilePart(media_type="text/csv", url="https://host/a.csv")
     assert text_in(part) == ""
     assert in_words(part) == "A file, (text/csv), is at https://host/a.csv"

@@ -43,14 +43,14 @@ THINKING: tuple[dict[str, JsonValue] | None, ...] = (
 
 
 @given(conversations())
-def test_what_is_made_to_fit_is_what_is_made_of_nothing(made: list[ModelRequest]) -> None:
+def test_incremental_fit_equals_a_fresh_fit(made: list[ModelRequest]) -> None:
     for capabilities in ALL:
         for request in made:
             assert fit(request, capabilities) == fitted(request, capabilities)
 
 
 @given(conversations())
-def test_bodies_of_chat_completions_are_those_that_are_made_of_nothing(made: list[ModelRequest]) -> None:
+def test_incremental_chat_body_equals_a_fresh_body(made: list[ModelRequest]) -> None:
     for capabilities in PUT_TOGETHER:
         encoder = openai_wire.OpenAIEncoder("m", capabilities=capabilities)
         for request in made:
@@ -59,7 +59,7 @@ def test_bodies_of_chat_completions_are_those_that_are_made_of_nothing(made: lis
 
 
 @given(conversations(), st.sampled_from(THINKING), st.booleans())
-def test_bodies_of_the_messages_api_are_those_that_are_made_of_nothing(
+def test_incremental_messages_body_equals_a_fresh_body(
     made: list[ModelRequest], thinking: dict[str, JsonValue] | None, cache: bool
 ) -> None:
     for capabilities in PUT_TOGETHER:
@@ -71,7 +71,7 @@ def test_bodies_of_the_messages_api_are_those_that_are_made_of_nothing(
 
 
 @given(conversations())
-def test_bodies_of_the_responses_api_are_those_that_are_made_of_nothing(made: list[ModelRequest]) -> None:
+def test_incremental_responses_body_equals_a_fresh_body(made: list[ModelRequest]) -> None:
     for capabilities in PUT_TOGETHER:
         encoder = responses_wire.ResponsesEncoder("m", capabilities=capabilities)
         for request in made:
@@ -121,7 +121,7 @@ def _no_garbage() -> Iterator[None]:
 @pytest.mark.parametrize("hinted", [False, True])
 @WIRES
 @SETTINGS
-def test_the_body_of_a_late_step_takes_no_more_than_that_of_an_early_one(
+def test_body_of_a_late_step_costs_no_more_than_an_early_body(
     wire: Callable[[Capabilities], Build], capabilities: Capabilities, *, hinted: bool
 ) -> None:
     build, calls = wire(capabilities), list[int]()
@@ -134,7 +134,7 @@ def test_the_body_of_a_late_step_takes_no_more_than_that_of_an_early_one(
 
 @WIRES
 @SETTINGS
-def test_nothing_outlives_its_turn(wire: Callable[[Capabilities], Build], capabilities: Capabilities) -> None:
+def test_no_cached_data_outlives_the_turn(wire: Callable[[Capabilities], Build], capabilities: Capabilities) -> None:
     """Without the help of the garbage collector: a turn may hold pictures."""
     build, made = wire(capabilities), turn(10)
     seen = [weakref.ref(message) for message in made[-1].messages]

@@ -47,7 +47,7 @@ def made_from(error: Exception, *roots: Exception) -> Exception:
         (OSError("no route"), Cause.CONNECTION, "Check that a server is running"),
     ],
 )
-def test_what_was_in_the_way_says_what_to_do(error: Exception, cause: Cause, hint: str) -> None:
+def test_connection_error_gives_a_hint(error: Exception, cause: Cause, hint: str) -> None:
     failure = unreachable(error, "http://host")
     assert failure.cause is cause
     assert str(failure).startswith("no connection to http://host: ")

@@ -35,13 +35,13 @@ def unpacked(encoding: str, *pieces: bytes) -> bytes:
 
 
 @given(encoding=st.sampled_from(sorted(PACKERS)), data=st.binary(max_size=500), size=st.integers(1, 100))
-def test_what_was_packed_comes_back_wherever_it_was_cut(encoding: str, data: bytes, size: int) -> None:
+def test_compressed_data_is_unpacked_at_any_cuts(encoding: str, data: bytes, size: int) -> None:
     packed = PACKERS[encoding](data)
     assert unpacked(encoding, *(packed[at : at + size] for at in range(0, len(packed), size))) == data
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_however_much_comes_out_of_little_it_comes_in_small_pieces(encoding: str) -> None:
+def test_large_output_is_unpacked_in_small_pieces(encoding: str) -> None:
     packed = PACKERS[encoding](bytes(20_000_000))
     sizes = [len(piece) for piece in Unpacker(encoding).feed(packed)]
     assert (sum(sizes), max(sizes)) == (20_000_000, 64 * 1024)
@@ -55,13 +55,13 @@ def test_other_encodings_and_several_are_refused_by_name(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 @pytest.mark.parametrize("left", [1, 5, 15])
-def test_what_ends_too_early_is_no_whole_body(encoding: str, left: int) -> None:
+def test_truncated_compressed_body_is_an_error(encoding: str, left: int) -> None:
     with pytest.raises(UnpackError, match="too early"):
         unpacked(encoding, PACKERS[encoding](bytes(range(100)))[:left])
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_what_is_damaged_is_said_to_be(encoding: str) -> None:
+def test_damaged_compressed_body_is_reported(encoding: str) -> None:
     packed = bytearray(PACKERS[encoding](b"0123456789" * 9))
     packed[-3] ^= 255
     for broken in (bytes(packed), b"data: nothing of the kind\n\n"):
@@ -70,6 +70,6 @@ def test_what_is_damaged_is_said_to_be(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_no_body_is_no_damage_and_what_follows_the_end_is_dropped(encoding: str) -> None:
+def test_empty_body_is_fine_and_trailing_data_is_dropped(encoding: str) -> None:
     assert unpacked(encoding) == b""
     assert unpacked(encoding, PACKERS[encoding](b"a") + b"rest", b"more") == b"a"

@@ -14,7 +14,7 @@ from turnwright.model.settings import checked_extra
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 
 
-def test_a_message_is_encoded_once_for_as_long_as_it_lives() -> None:
+def test_message_is_encoded_once_during_the_message_lifetime() -> None:
     seen: list[str] = []
 
     def encode(message: Message) -> str:
@@ -53,16 +53,16 @@ NESTED = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st
 
 
 @given(st.fixed_dictionaries({"a": NESTED}))
-def test_json_is_what_the_standard_library_makes_of_it(value: dict[str, JsonValue]) -> None:
+def test_json_equals_the_output_of_the_standard_library(value: dict[str, JsonValue]) -> None:
     assert json.loads(dump(value)) == json.loads(json.dumps(value))
 
 
-def test_what_is_no_json_is_not_sent() -> None:
+def test_non_json_object_is_not_sent() -> None:
     with pytest.raises(TypeError):
         dump({"a": object()})  # type: ignore[dict-item]
 
 
-def test_short_pieces_become_one_chunk() -> None:
+def test_short_pieces_become_a_single_chunk() -> None:
     assert lengthened((), []) == ()
     assert lengthened((), [b"a", b"b"]) == (b"ab",)
     assert lengthened((b"a",), [b"b", b"c"]) == (b"abc",)
@@ -78,20 +78,20 @@ def test_a_long_piece_is_not_copied() -> None:
     assert lengthened(lengthened((), [long]), [b"b"]) == (long, b"b")
 
 
-def test_what_a_caller_adds_is_copied() -> None:
+def test_extra_body_is_copied() -> None:
     given = {"a": 1}
     checked = checked_extra(given, {"b"})
     assert (checked, checked is given) == ({"a": 1}, False)
     assert checked_extra(None, ()) == {}
 
 
-def test_what_cannot_be_added_is_refused_under_its_options_name() -> None:
+def test_unusable_extra_body_is_refused_with_the_option_name() -> None:
     with pytest.raises(ConfigError, match="mine must not contain a, b: "):
         checked_extra({"b": 1, "a": 1, "c": 1}, {"a", "b"}, "mine")
     with pytest.raises(ConfigError, match="mine cannot be written as JSON"):
         checked_extra({"b": float("inf")}, (), "mine")
 
 
-def test_what_is_added_is_a_mapping() -> None:
+def test_extra_body_must_be_a_mapping() -> None:
     with pytest.raises(ConfigError, match="thinking must be a mapping of fields to values, not True"):
         checked_extra(True, (), "thinking")  # type: ignore[arg-type]

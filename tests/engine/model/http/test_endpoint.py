@@ -40,7 +40,7 @@ class TestOpenAI:
             ("http://host/v1/chat/completions/", "http://host/v1/chat/completions"),
         ],
     )
-    def test_the_path_is_put_behind_the_address_unless_it_stands_there(self, base_url: str, url: str) -> None:
+    def test_path_is_appended_to_the_address_unless_present(self, base_url: str, url: str) -> None:
         assert str(Endpoint.of(OPENAI_API, base_url=base_url).url) == url
 
     def test_the_environment_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ class TestAnthropic:
             ("http://host/api/messages", "http://host/api/messages"),
         ],
     )
-    def test_version_and_path_are_put_behind_the_address_unless_they_stand_there(self, base_url: str, url: str) -> None:
+    def test_version_and_path_are_appended_unless_present(self, base_url: str, url: str) -> None:
         assert str(Endpoint.of(ANTHROPIC_API, base_url=base_url).url) == url
 
     def test_the_environment_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,7 @@ class TestAnthropic:
         assert str(endpoint.url) == "https://host/v1/messages"
         assert key_of(endpoint) == {"x-api-key": "sk-secret"}
 
-    def test_a_token_of_the_environment_is_a_bearers_and_the_key_is_not_sent_beside_it(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_token_of_the_environment_is_sent_without_the_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It means a gateway, which the provider's own key is none of the business of."""
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
         monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "tok-secret")
@@ -101,7 +99,7 @@ class TestAnthropic:
         endpoint = Endpoint.of(ANTHROPIC_API, base_url="http://host", headers={"Anthropic-Version": "2030-01-01"})
         assert endpoint.headers == {"anthropic-version": "2030-01-01"}
 
-    def test_a_token_that_cannot_be_sent_names_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unsendable_token_error_names_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "tok\n234")
         with pytest.raises(ConfigError, match="set ANTHROPIC_AUTH_TOKEN") as caught:
             Endpoint.of(ANTHROPIC_API)
@@ -120,7 +118,7 @@ class TestEveryApi:
         )
 
     @pytest.mark.parametrize(("host", "own"), [("eu.{}", True), ("{}.evil.example", False), ("evil-{}", False)])
-    def test_only_its_providers_hosts_are_its_own(self, api: Api, host: str, *, own: bool) -> None:
+    def test_only_hosts_of_the_provider_count_as_own(self, api: Api, host: str, *, own: bool) -> None:
         assert Endpoint.of(api, base_url=f"https://{host.format(api.host)}", api_key="sk-secret").own is own
 
     def test_an_argument_goes_before_the_environment(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +128,7 @@ class TestEveryApi:
         assert (mine.shown, mine.secrets) == ("http://host", frozenset({"sk-mine"}))
         assert key_of(Endpoint.of(api, base_url="http://host", api_key="")) == {}
 
-    def test_an_empty_variable_is_an_unset_one(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_empty_variable_counts_as_unset(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(api.key_variable, "")
         monkeypatch.setenv(api.address_variable, " ")
         with pytest.raises(ConfigError, match="no API key"):
@@ -174,7 +172,7 @@ class TestEveryApi:
         ("http://host/#v1", "fragment"),
     ],
 )
-def test_an_address_that_is_none_is_refused(base_url: str, fault: str) -> None:
+def test_invalid_address_is_refused(base_url: str, fault: str) -> None:
     with pytest.raises(ConfigError, match=fault) as caught:
         Endpoint.of(OPENAI_API, base_url=base_url)
     assert "write it like http://localhost:8080/v1" in str(caught.value)
@@ -189,9 +187,7 @@ def test_a_refused_address_with_a_password_is_not_quoted() -> None:
 
 @APIS
 @pytest.mark.parametrize("key", ["sk-\n1234", "sk-1234\n", " sk-1234", "sk-ü234"])
-def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(
-    api: Api, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsendable_key_is_refused_and_not_quoted(api: Api, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names where the key came from."""
     with pytest.raises(ConfigError, match=r"API key has a character.*: pass as api_key the key alone$") as caught:
         Endpoint.of(api, base_url="http://host", api_key=key)
@@ -202,7 +198,7 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(
 
 
 @APIS
-def test_a_model_that_is_opened_by_name_is_given_its_key_by_the_environment(api: Api) -> None:
+def test_model_opened_by_name_takes_the_key_from_the_environment(api: Api) -> None:
     """Nobody can pass an argument on the command line."""
     with opened_by_name():
         with pytest.raises(ConfigError, match=f": set {api.key_variable}, or name another server in "):
@@ -213,6 +209,6 @@ def test_a_model_that_is_opened_by_name_is_given_its_key_by_the_environment(api:
 
 
 @pytest.mark.parametrize("headers", [{"x y": "1"}, {"": "1"}, {"x": "a\r\nb: c"}, {"x": "ü"}, {"x:": "1"}])
-def test_a_header_that_cannot_be_sent_is_refused(headers: dict[str, str]) -> None:
+def test_unsendable_header_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="header"):
         Endpoint.of(OPENAI_API, base_url="http://host", headers=headers)

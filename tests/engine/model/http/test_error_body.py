@@ -31,7 +31,7 @@ JSON_VALUES: st.SearchStrategy[JsonValue] = st.recursive(
         ({"success": False, "errors": [{"message": "Words", "code": 3040}]}, ErrorBody("Words")),
     ],
 )
-def test_words_names_and_status_are_found_wherever_they_are(body: JsonValue, said: ErrorBody) -> None:
+def test_message_names_and_status_are_read_in_any_shape(body: JsonValue, said: ErrorBody) -> None:
     assert understand(body) == said
 
 
@@ -54,7 +54,7 @@ def test_a_body_may_say_how_long_to_wait(error: JsonValue, seconds: float | None
     assert understand({"error": error}).wait == seconds
 
 
-def test_the_words_of_the_provider_behind_a_gateway_are_the_ones_that_help() -> None:
+def test_message_of_the_provider_behind_a_gateway_is_shown() -> None:
     behind = json.dumps({"error": {"message": "Too much. Please try again in 2s.", "code": "rate_limit_exceeded"}})
     metadata: JsonValue = {"provider_name": "X", "raw": behind}
     error: dict[str, JsonValue] = {"message": "Provider returned error", "code": 429, "metadata": metadata}
@@ -65,7 +65,7 @@ def test_the_words_of_the_provider_behind_a_gateway_are_the_ones_that_help() -> 
     assert understand({"error": {**error, "metadata": {"raw": None}}}).words == "Provider returned error"
 
 
-def test_headers_that_a_gateway_passes_on_are_kept() -> None:
+def test_headers_passed_on_by_a_gateway_are_kept() -> None:
     error: JsonValue = {"metadata": {"headers": {"X-RateLimit-Reset": "1741305600000", "x": 1}}}
     assert understand({"error": error}).headers == {"x-ratelimit-reset": "1741305600000"}
 
@@ -74,7 +74,7 @@ def test_headers_that_a_gateway_passes_on_are_kept() -> None:
     "name",
     ["ThrottlingException", "com.amazon.coral#ThrottlingException", "ThrottlingException:http://internal.amazon.com/"],
 )
-def test_a_name_is_plain_without_what_stands_around_it(name: str) -> None:
+def test_plain_name_drops_namespace_and_address(name: str) -> None:
     assert plain_name(name) == "throttlingexception"
 
 
@@ -83,7 +83,7 @@ def test_any_body_is_understood(body: JsonValue) -> None:
     assert isinstance(understand(body).words, str)
 
 
-def test_no_more_is_read_of_it_than_anybody_writes() -> None:
+def test_parsing_of_an_error_body_is_bounded() -> None:
     """Looking for what the words mean costs time for each of them."""
     endless = "x" * 1_000_000
     bodies: list[JsonValue] = [endless, {"error": endless}, {"error": {"message": endless}}]

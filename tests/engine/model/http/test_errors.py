@@ -175,17 +175,17 @@ def test_the_body_may_say_more_than_the_status(status: int, error: JsonValue, ca
         "Token limit exceeded",
     ],
 )
-def test_a_conversation_that_does_not_fit_is_known_by_the_words_of_each_server(words: str) -> None:
+def test_context_overflow_is_known_by_the_message(words: str) -> None:
     assert failed(400, {"error": {"message": words}}).cause is Cause.CONTEXT_OVERFLOW
     assert failed(429, {"error": {"message": words}}).cause is Cause.RATE_LIMITED
 
 
 @pytest.mark.parametrize("code", ["model_max_prompt_tokens_exceeded", "tokens_limit_reached", "tokens_too_long"])
-def test_a_conversation_that_does_not_fit_is_known_by_the_code_of_each_server(code: str) -> None:
+def test_context_overflow_is_known_by_the_code(code: str) -> None:
     assert failed(400, {"error": {"message": "No.", "code": code}}).cause is Cause.CONTEXT_OVERFLOW
 
 
-def test_an_error_in_events_is_read_like_one_in_a_body() -> None:
+def test_error_in_events_is_read_like_an_error_body() -> None:
     """Some gateways answer a request for a stream with events, whatever the status is."""
     event = json.dumps({"error": {"message": "Boom.", "code": "insufficient_quota"}})
     for body in (f"data: {event}\n\ndata: [DONE]\n\n", f"id: 1\nevent: error\ndata:{event}", f"Oh no\n{event}\n"):
@@ -195,7 +195,7 @@ def test_an_error_in_events_is_read_like_one_in_a_body() -> None:
     assert "answered 500: Oh no {}. Try" in str(failed(500, b"Oh no\n{}\n"))
 
 
-def test_a_provider_that_says_so_is_not_asked_again() -> None:
+def test_should_retry_false_prevents_a_retry() -> None:
     error = failed(429, {"error": {"message": "No extra usage."}}, **{"x-should-retry": "False"})
     assert (error.cause, error.status) == (Cause.REJECTED, 429)
     assert "No extra usage. Check the base URL and the account. The" in str(error)
@@ -252,7 +252,7 @@ def test_an_error_inside_a_stream_is_understood_without_a_status(error: JsonValu
         b"\xef\xbb\xbf <p>Words</p>",
     ],
 )
-def test_the_providers_words_are_found_wherever_they_are(body: JsonValue | bytes) -> None:
+def test_provider_message_is_found_in_any_shape(body: JsonValue | bytes) -> None:
     assert str(failed(418, body)).startswith("http://host/v1 answered 418: Words. ")
 
 
@@ -261,7 +261,7 @@ def test_a_body_without_words_is_still_an_error(body: JsonValue | bytes) -> None
     assert str(failed(500, body)).startswith("http://host/v1 answered 500")
 
 
-def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
+def test_redirect_is_not_followed_and_the_target_named() -> None:
     error = failed(308, b"", location="https://elsewhere/sk-secret")
     assert error.cause is Cause.REJECTED
     assert "It redirects to https://elsewhere/[hidden]" in str(error)
@@ -269,13 +269,13 @@ def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"location": ""}])
 @pytest.mark.parametrize("status", [300, 302, 304, 399])
-def test_a_redirect_to_nowhere_does_not_claim_that_it_leads_somewhere(status: int, headers: dict[str, str]) -> None:
+def test_redirect_without_a_target_is_reported_as_such(status: int, headers: dict[str, str]) -> None:
     error = failed(status, b"", **headers)
     assert error.cause is Cause.REJECTED
     assert str(error).startswith(f"http://host/v1 answered {status}. That is not a reply, and it names no other")
 
 
-def test_a_304_redirects_nowhere_whatever_its_headers_say() -> None:
+def test_status_304_never_counts_as_a_redirect() -> None:
     assert "redirects to" not in str(failed(304, b"", location="https://elsewhere"))
 
 
@@ -298,7 +298,7 @@ def test_noise_does_not_turn_a_body_into_another_form_of_unicode(noise: bytes) -
         "You're speaking plain HTTP to an SSL-enabled server port.",
     ],
 )
-def test_a_server_that_wants_tls_has_its_words_and_a_look_at_the_address(words: str) -> None:
+def test_tls_server_error_mentions_the_address(words: str) -> None:
     error = failed(400, words.encode())
     assert error.cause is Cause.REJECTED
     assert "base URL" in str(error)
@@ -308,21 +308,21 @@ class TestExcerpt:
     def test_control_characters_and_line_ends_become_spaces(self) -> None:
         assert excerpt("a\r\n\x1b[31mb\u202e\u2028 c\t") == "a [31mb c"
 
-    def test_it_is_shortened(self) -> None:
+    def test_excerpt_is_shortened(self) -> None:
         assert excerpt("x" * 500) == "x" * (MAX_EXCERPT - 1) + "…"
 
-    def test_secrets_are_hidden_before_it_is_cut(self) -> None:
+    def test_secrets_are_hidden_before_the_cut(self) -> None:
         """Cutting first would leave the half of a key that no longer looks like one."""
         assert "sk-" not in excerpt("x" * (MAX_EXCERPT - 5) + "sk-secret", ["sk-secret"])
 
-    def test_a_secret_that_holds_another_is_hidden_whole(self) -> None:
+    def test_secret_containing_another_secret_is_hidden_whole(self) -> None:
         assert excerpt("got Basic abcd", ["abcd", "Basic abcd"]) == "got [hidden]"
 
     def test_a_placeholder_is_no_secret(self) -> None:
         assert excerpt("maximum", ["x"]) == "maximum"
 
     @given(st.text(st.characters(exclude_categories=())))
-    def test_any_text_becomes_one_printable_line(self, text: str) -> None:
+    def test_any_text_becomes_a_single_printable_line(self, text: str) -> None:
         assert excerpt(text).isprintable()
 
 
@@ -330,7 +330,7 @@ class TestExcerpt:
 @pytest.mark.parametrize(
     "template", [b'{"error": {"message": "bad key KEY"}}', b"<p>KEY", b"KEY", b'{"detail": ["KEY"]}']
 )
-def test_a_key_that_the_server_echoes_is_hidden(status: int, template: bytes) -> None:
+def test_key_echoed_by_the_server_is_hidden(status: int, template: bytes) -> None:
     assert "sk-secret" not in str(failed(status, template.replace(b"KEY", b"sk-secret")))
 
 
@@ -339,14 +339,14 @@ def test_a_key_that_the_server_echoes_is_hidden(status: int, template: bytes) ->
 )
 @pytest.mark.parametrize("template", ["bad KEY", "<p>bad KEY</p>", '{"error": {"message": "bad KEY"}}'])
 @pytest.mark.parametrize("form", ["utf-8", "utf-16"])
-def test_a_key_that_is_interrupted_by_what_is_not_seen_is_hidden(between: str, template: str, form: str) -> None:
+def test_key_interrupted_by_invisible_characters_is_hidden(between: str, template: str, form: str) -> None:
     for key in (f"sk-s{between}ecret", between.join("sk-secret")):
         said = str(failed(401, template.replace("KEY", key).encode(form)))
         assert "bad [hidden]" in said
         assert "ecret" not in said
 
 
-def test_what_only_looks_like_a_secret_is_left() -> None:
+def test_text_similar_to_a_secret_is_left() -> None:
     assert excerpt("sk-, sk-sec.ret, a < b > c", ["sk-secret"]) == "sk-, sk-sec.ret, a < b > c"
 
 
@@ -367,10 +367,10 @@ def test_aws_names_the_fault_in_a_header(status: int, name: str, cause: Cause) -
 
 
 class TestRetryAfter:
-    def test_a_header_says_it(self) -> None:
+    def test_retry_after_header_gives_the_wait(self) -> None:
         assert failed(429, b"", **{"retry-after": "9"}).retry_after == 9
 
-    def test_the_body_says_it(self) -> None:
+    def test_error_body_may_give_the_wait(self) -> None:
         assert failed(429, {"error": {"message": "Please try again in 20s."}}).retry_after == 20
         assert failed(503, {"error": "Model is loading", "estimated_time": 12.5}).retry_after == 12.5
 
@@ -378,10 +378,10 @@ class TestRetryAfter:
         headers: JsonValue = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1000000020000"}
         assert failed(429, {"error": {"metadata": {"headers": headers}}}).retry_after == 20
 
-    def test_a_dates_distance_is_counted_from_now(self) -> None:
+    def test_retry_date_is_counted_from_now(self) -> None:
         assert failed(429, b"", **{"retry-after": "Sun, 09 Sep 2001 01:46:50 GMT"}).retry_after == 10
 
-    def test_an_error_inside_a_stream_may_say_it_too(self) -> None:
+    def test_error_inside_a_stream_may_give_the_wait(self) -> None:
         failure = stream_failure({"error": {"message": "Please try again in 1.5s."}}, partial=ModelResponse())
         assert failure.retry_after == 1.5
 
@@ -393,5 +393,5 @@ def test_an_error_inside_a_stream_names_no_variable() -> None:
 
 
 @given(status=st.none() | st.integers(300, 999), words=st.text(), names=st.frozensets(st.text()))
-def test_everything_has_a_cause(status: int | None, words: str, names: frozenset[str]) -> None:
+def test_every_status_and_body_has_a_cause(status: int | None, words: str, names: frozenset[str]) -> None:
     assert isinstance(classify(status, ErrorBody(words, names)), Cause)

@@ -103,16 +103,16 @@ SERVERS = pytest.mark.parametrize(
 
 @SERVERS
 class TestBeforeTheReply:
-    def test_signs_of_life_do_not_extend_the_time_for_its_first_part(self, server: Server) -> None:
+    def test_signs_of_life_do_not_extend_the_wait_for_the_first_part(self, server: Server) -> None:
         message, partial, seconds = server.timed_out(then=("alive", 10.0))
         assert "no part of a reply for 300 s" in message
         assert (partial, seconds) == (False, 300)
 
-    def test_silence_behind_a_sign_of_life_is_no_other_silence(self, server: Server) -> None:
+    def test_silence_after_a_sign_of_life_has_the_same_timeout(self, server: Server) -> None:
         reply, _ = server.ask("alive", 250.0, "begin", "stop", "end")
         assert isinstance(reply, ModelResponse)
 
-    def test_silence_has_that_time_too(self, server: Server) -> None:
+    def test_silence_before_the_reply_has_the_same_timeout(self, server: Server) -> None:
         message, partial, seconds = server.timed_out(1000.0)
         assert "did not begin to answer within 300 s" in message
         assert (partial, seconds) == (False, 300)
@@ -120,19 +120,19 @@ class TestBeforeTheReply:
 
 @SERVERS
 class TestInsideTheReply:
-    def test_silence_ends_it_after_the_shorter_time(self, server: Server) -> None:
+    def test_silence_inside_the_reply_has_the_shorter_timeout(self, server: Server) -> None:
         message, partial, seconds = server.timed_out(200.0, "begin", 1000.0)
         assert "silent for 60 s" in message
         assert (partial, seconds) == (True, 260)
 
-    def test_signs_of_life_extend_it_to_the_longer_time(self, server: Server) -> None:
+    def test_signs_of_life_extend_the_silence_to_the_longer_timeout(self, server: Server) -> None:
         reply, _ = server.ask("begin", *("alive", 50.0) * 5, "begin", "stop", "end")
         assert isinstance(reply, ModelResponse)
         message, partial, seconds = server.timed_out(200.0, "begin", then=("alive", 50.0))
         assert "no part of a reply for 300 s" in message
         assert (partial, seconds) == (True, 500)
 
-    def test_a_reply_that_keeps_coming_has_hours(self, server: Server) -> None:
+    def test_reply_in_progress_may_take_hours(self, server: Server) -> None:
         reply, seconds = server.ask("begin", *("more", 50.0) * 400, "stop", "end")
         assert (isinstance(reply, ModelResponse), round(seconds)) == (True, 20_000)
         message, partial, seconds = server.timed_out("begin", then=("more", 50.0))
@@ -147,21 +147,21 @@ class TestInsideTheReply:
 @SERVERS
 class TestAfterTheFinishReason:
     @pytest.mark.parametrize("then", [(1000.0,), ("alive", 0.1), ("usage", 0.1)])
-    def test_whatever_comes_the_reply_is_soon_given(self, server: Server, then: tuple[Piece, ...]) -> None:
+    def test_reply_is_soon_returned_after_the_finish_reason(self, server: Server, then: tuple[Piece, ...]) -> None:
         reply, seconds = server.ask("begin", "stop", then=then)
         assert isinstance(reply, ModelResponse)
         assert (reply.text, round(seconds)) == ("a", 2)
 
-    def test_the_usage_that_follows_is_taken(self, server: Server) -> None:
+    def test_usage_after_the_finish_reason_is_read(self, server: Server) -> None:
         reply, _ = server.ask("begin", "stop", "alive", 1.0, "usage", 1000.0)
         assert isinstance(reply, ModelResponse)
         assert reply.usage == Usage(input_tokens=1, output_tokens=2)
 
-    def test_it_is_taken_also_where_the_reader_is_slow(self, server: Server) -> None:
+    def test_usage_after_the_finish_reason_is_read_by_a_slow_reader(self, server: Server) -> None:
         reply, _ = server.ask("begin", "stop", 1.0, "usage", "end", slow=50)
         assert isinstance(reply, ModelResponse)
         assert reply.usage == Usage(input_tokens=1, output_tokens=2)
 
-    def test_an_end_that_is_left_open_is_hardly_waited_for(self, server: Server) -> None:
+    def test_open_end_is_hardly_waited_for(self, server: Server) -> None:
         reply, seconds = server.ask("begin", "stop", "end", then=("alive", 0.01))
         assert (isinstance(reply, ModelResponse), round(seconds, 1)) == (True, 0.1)

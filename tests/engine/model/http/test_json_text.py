@@ -46,7 +46,7 @@ def test_blank_arguments_are_none_at_all(raw: str) -> None:
         '{"a": ' + "9" * 5000 + "}",
     ],
 )
-def test_what_is_not_one_whole_json_object_is_not_read(raw: str) -> None:
+def test_incomplete_json_object_is_not_read(raw: str) -> None:
     assert whole_object(raw) is None
 
 
@@ -54,7 +54,7 @@ def test_arguments_may_be_deep_up_to_the_bound() -> None:
     assert whole_object('{"a":' * MAX_DEPTH + "1" + "}" * MAX_DEPTH) is not None
 
 
-def test_what_has_too_many_parts_is_not_read() -> None:
+def test_json_with_too_many_parts_is_not_read() -> None:
     for part in ("1", "{}", "[]"):
         most = MAX_PARTS // (1 if part == "1" else 2)
         assert whole_object(f'{{"a": [{part}{f",{part}" * (most - 3)}]}}') is not None
@@ -69,12 +69,12 @@ def test_half_a_surrogate_pair_does_not_get_into_arguments() -> None:
 
 
 @given(value=st.dictionaries(st.text(), JSON))
-def test_every_json_object_is_read_as_json_reads_it(value: dict[str, JsonValue]) -> None:
+def test_every_json_object_is_read_as_by_json(value: dict[str, JsonValue]) -> None:
     assert whole_object(json.dumps(value)) == value
 
 
 @given(raw=st.text(st.characters(exclude_categories=())))
-def test_no_text_raises(raw: str) -> None:
+def test_no_text_makes_the_reader_raise(raw: str) -> None:
     assert whole_object(raw) is None or isinstance(whole_object(raw), dict)
 
 
@@ -85,7 +85,7 @@ def test_a_chunk_is_read_leniently() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[" * 101 + "]" * 101])
-def test_what_cannot_be_read_is_a_value_error(text: str) -> None:
+def test_unreadable_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_json(text)
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_a_value_error(text: str) -> None:
         ([7], None),
     ],
 )
-def test_a_count_is_read_however_it_is_written(value: JsonValue, expected: int | None) -> None:
+def test_count_is_read_in_any_form(value: JsonValue, expected: int | None) -> None:
     assert read_count(value) == expected
 
 
@@ -129,7 +129,7 @@ def test_a_count_is_read_however_it_is_written(value: JsonValue, expected: int |
         ({}, None),
     ],
 )
-def test_an_index_is_read_however_it_is_written(value: JsonValue, expected: int | None) -> None:
+def test_index_is_read_in_any_form(value: JsonValue, expected: int | None) -> None:
     assert read_index(value) == expected
 
 

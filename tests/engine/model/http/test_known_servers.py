@@ -78,9 +78,9 @@ REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=Fa
         ("api.minimax.io", "MiniMax-M2", NO_NONE),
     ],
 )
-def test_what_is_known_of(host: str, model: str, known: Capabilities) -> None:
+def test_known_capabilities_match_host_and_model(host: str, model: str, known: Capabilities) -> None:
     assert known_capabilities(host, model) == known
 
 
-def test_a_port_does_not_hide_a_server_nor_its_case() -> None:
+def test_server_is_known_with_a_port_and_in_any_case() -> None:
     assert known_capabilities("API.DeepSeek.com:443", "DeepSeek-V4") == OWED

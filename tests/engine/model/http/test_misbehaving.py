@@ -128,7 +128,7 @@ async def turn(client: Client, *answers: bytes, retries: int = 1) -> tuple[TurnR
         "deflate",
     ],
 )
-async def test_a_reply_that_is_whole_is_taken_whatever_carried_it(
+async def test_whole_reply_is_accepted_from_any_transport(
     client: Client, good: bytes, around: Callable[[bytes], bytes]
 ) -> None:
     result, causes = await turn(client, around(good))
@@ -165,7 +165,7 @@ async def test_a_reply_that_is_whole_is_taken_whatever_carried_it(
         "half a gzip",
     ],
 )
-async def test_what_is_no_http_is_tried_again_and_then_ends_the_turn(
+async def test_broken_http_is_retried_and_finally_ends_the_turn(
     client: Client, good: bytes, broken: bytes, cause: Cause
 ) -> None:
     result, causes = await turn(client, broken, broken)
@@ -176,13 +176,13 @@ async def test_what_is_no_http_is_tried_again_and_then_ends_the_turn(
 
 @CLIENTS
 @pytest.mark.parametrize("length", [1, 3, 7, 40])
-async def test_a_reply_that_is_cut_anywhere_is_tried_again(client: Client, good: bytes, length: int) -> None:
+async def test_reply_cut_at_any_byte_is_retried(client: Client, good: bytes, length: int) -> None:
     result, causes = await turn(client, OK + b"\r\n" + good[:length], OK + b"\r\n" + good)
     assert (result.text, causes) == ("hi", [Cause.INTERRUPTED])
 
 
 @CLIENTS
-async def test_what_the_provider_says_not_to_repeat_is_not_tried_again(client: Client, good: bytes) -> None:  # noqa: ARG001
+async def test_error_marked_as_final_by_the_provider_is_not_retried(client: Client, good: bytes) -> None:  # noqa: ARG001
     words = b'data: {"error": {"message": "Ask for more usage."}}\n\n'
     head = b"HTTP/1.1 429 No\r\nx-should-retry: false\r\nretry-after: 60\r\n\r\n"
     result, causes = await turn(client, head + words)
@@ -191,7 +191,7 @@ async def test_what_the_provider_says_not_to_repeat_is_not_tried_again(client: C
 
 
 @CLIENTS
-async def test_a_key_that_a_broken_answer_repeats_is_not_told(client: Client, good: bytes) -> None:  # noqa: ARG001
+async def test_key_repeated_by_a_broken_answer_is_hidden(client: Client, good: bytes) -> None:  # noqa: ARG001
     """The line is quoted, and `turn` looks for the key in all that was written down."""
     result, _ = await turn(client, b"your key is " + KEY.encode() + b"\r\n\r\n" + b"x" * 9, retries=0)
     assert "[hidden]" in result.error
@@ -199,9 +199,7 @@ async def test_a_key_that_a_broken_answer_repeats_is_not_told(client: Client, go
 
 @CLIENTS
 @pytest.mark.parametrize("encoding", [b"br", b"zstd", b"gzip, gzip"])
-async def test_an_encoding_that_nobody_asked_for_is_named_and_not_tried_again(
-    client: Client, good: bytes, encoding: bytes
-) -> None:
+async def test_unrequested_encoding_is_named_and_not_retried(client: Client, good: bytes, encoding: bytes) -> None:
     """Unpacked by a library, a few hundred bytes under two layers may fill the memory."""
     packed = gzip.compress(gzip.compress(good, mtime=0), mtime=0)
     result, causes = await turn(client, OK + b"content-encoding: " + encoding + b"\r\n\r\n" + packed)
@@ -214,7 +212,7 @@ async def test_an_encoding_that_nobody_asked_for_is_named_and_not_tried_again(
 
 
 @CLIENTS
-async def test_of_an_error_that_unpacks_to_far_too_much_only_the_beginning_is_read(client: Client, good: bytes) -> None:
+async def test_error_body_of_a_zip_bomb_is_read_at_the_beginning_only(client: Client, good: bytes) -> None:
     words = gzip.compress(b"boom" + b" " * 50_000_000, mtime=0)
     result, causes = await turn(
         client, b"HTTP/1.1 500 Oh\r\ncontent-encoding: gzip\r\n\r\n" + words, OK + b"\r\n" + good
@@ -224,7 +222,7 @@ async def test_of_an_error_that_unpacks_to_far_too_much_only_the_beginning_is_re
 
 @CLIENTS
 @pytest.mark.parametrize("location", [b"http://[", b"\xff\xfe javascript:alert(1)", b"http://x:99999999/"])
-async def test_a_redirect_that_leads_nowhere_is_not_tried_again(client: Client, good: bytes, location: bytes) -> None:  # noqa: ARG001
+async def test_redirect_without_a_target_is_not_retried(client: Client, good: bytes, location: bytes) -> None:  # noqa: ARG001
     redirect = b"HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: " + location + b"\r\n\r\n"
     result, causes = await turn(client, redirect)
     assert causes == [Cause.REJECTED]
@@ -232,7 +230,7 @@ async def test_a_redirect_that_leads_nowhere_is_not_tried_again(client: Client, 
 
 
 @CLIENTS
-async def test_what_is_left_behind_an_answer_is_not_the_next_answer(client: Client, good: bytes) -> None:
+async def test_data_after_an_answer_is_not_the_next_answer(client: Client, good: bytes) -> None:
     whole = CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(good), good)
     wrong = good.replace(b"hi", b"no")
     left = OK + b"content-length: %d\r\n\r\n%s" % (len(wrong), wrong)
@@ -250,7 +248,7 @@ async def test_what_is_left_behind_an_answer_is_not_the_next_answer(client: Clie
 @pytest.mark.parametrize(
     "shape", [str, lambda key: key[2:], lambda key: base64.b64encode(f"user:{key}".encode()).decode()]
 )
-async def test_a_key_that_an_answer_echoes_is_in_no_log(
+async def test_key_echoed_by_an_answer_is_in_no_log(
     client: Client, good: bytes, shape: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """httpcore logs the headers of each answer at level DEBUG, while it reads them and while it closes."""

@@ -192,20 +192,20 @@ async def run(server: Server, capabilities: Capabilities) -> TurnResult:
 
 
 @pytest.mark.parametrize(("server", "capabilities"), PICKY)
-async def test_a_turn_at_its_cap_concludes_in_the_models_own_words(server: Server, capabilities: Capabilities) -> None:
+async def test_turn_at_the_cap_concludes_in_the_models_words(server: Server, capabilities: Capabilities) -> None:
     turn = await run(server, capabilities)
     assert (turn.outcome, turn.text, turn.error) == (Outcome.CAP_HIT, OWN_WORDS, "")
     assert turn.steps == 2
 
 
 @pytest.mark.parametrize(("server", "capabilities"), PICKY)
-async def test_without_its_flag_it_does_not(server: Server, capabilities: Capabilities) -> None:
+async def test_turn_at_the_cap_without_the_flag_gets_no_conclusion(server: Server, capabilities: Capabilities) -> None:
     assert capabilities != Capabilities()
     turn = await run(server, Capabilities())
     assert turn.text != OWN_WORDS
 
 
-async def test_where_tools_stay_callable_what_is_called_while_concluding_is_refused() -> None:
+async def test_call_in_a_conclusion_with_callable_tools_is_refused() -> None:
     """A server that needs the tools and knows no `none`, and a model that does not listen: it never runs."""
     server = Server(bedrock, deaf=True)
     turn = await run(server, BEDROCK)
@@ -215,7 +215,7 @@ async def test_where_tools_stay_callable_what_is_called_while_concluding_is_refu
 
 
 @pytest.mark.parametrize("refuses", [bedrock, litellm])
-async def test_an_agent_without_tools_goes_on_where_another_used_some(refuses: Callable[[Body], str | None]) -> None:
+async def test_agent_without_tools_continues_a_session_with_tool_calls(refuses: Callable[[Body], str | None]) -> None:
     server = Server(refuses)
     async with server.model(BEDROCK) as model:
         engine = Engine(model=model, tools=[note])
@@ -237,7 +237,7 @@ async def test_whatever_is_said_in_a_row_user_and_assistant_take_turns(refuses: 
     assert [turn.text for turn in (first, second)] == [OWN_WORDS, OWN_WORDS]
 
 
-async def test_a_conversation_that_ends_with_the_assistant_is_not_sent_as_one() -> None:
+async def test_conversation_ending_with_the_assistant_gets_a_user_message() -> None:
     async def prepare(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         return (*messages, Message.assistant("So far so good."))
 
@@ -259,7 +259,7 @@ async def record() -> tuple[FilePart, ...]:
     return tuple(FilePart.of(b"file", media_type) for media_type in kinds)
 
 
-async def test_a_file_of_any_kind_spoils_neither_its_turn_nor_those_after_it() -> None:
+async def test_file_of_any_kind_spoils_no_turn() -> None:
     server = Server(openai, calls=("record",))
     async with server.model(Capabilities()) as model:
         engine = Engine(model=model, tools=[record])
@@ -282,7 +282,7 @@ class Sealing(Server):
 
 
 @pytest.mark.parametrize(("capabilities", "taken"), [(Capabilities(reasoning_details=False), True), (None, False)])
-async def test_a_session_may_go_on_at_a_server_that_knows_no_details(
+async def test_session_may_continue_at_a_server_without_details(
     capabilities: Capabilities | None, *, taken: bool
 ) -> None:
     """The model has the same name at both. Where it was begun, what was sealed goes back."""
@@ -336,7 +336,7 @@ def interleaved(request: httpx.Request) -> httpx.Response:
     )
 
 
-async def test_what_was_thought_between_calls_goes_back_between_them() -> None:
+async def test_reasoning_between_calls_goes_back_in_place() -> None:
     model = AnthropicMessages(
         "claude-m", base_url="http://host", api_key="k", transport=httpx.MockTransport(interleaved)
     )

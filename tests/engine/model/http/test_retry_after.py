@@ -103,16 +103,16 @@ def test_an_explicit_wait_is_read_as_seconds_whatever_the_failure_is(
         ({"x-ratelimit-reset-requests": "0s", "x-ratelimit-reset-tokens": "4s"}, 4),
     ],
 )
-def test_limits_that_are_full_again_later_say_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+def test_limits_with_a_reset_time_give_the_wait(headers: dict[str, str], seconds: float | None) -> None:
     assert wait(headers) == (seconds if seconds is None else pytest.approx(seconds))
 
 
 @pytest.mark.parametrize("status", [400, 408, 500, 502])
-def test_when_a_limit_is_full_again_says_nothing_of_other_failures(status: int) -> None:
+def test_reset_time_of_a_limit_is_ignored_for_other_failures(status: int) -> None:
     assert wait({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "12"}, status) is None
 
 
-def test_an_explicit_wait_goes_before_what_the_body_says_and_that_before_limits() -> None:
+def test_explicit_wait_precedes_body_and_body_precedes_limits() -> None:
     limits = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}
     assert wait({**limits, "retry-after": "2"}, told=5.0) == 2
     assert wait(limits, told=5.0) == 5
@@ -175,6 +175,6 @@ def test_a_sentence_may_say_how_long_to_wait(words: str, seconds: float | None) 
     ),
     st.text(),
 )
-def test_whatever_they_hold_a_wait_is_nothing_or_a_number_from_0(headers: dict[str, str], words: str) -> None:
+def test_wait_is_none_or_a_number_of_at_least_0(headers: dict[str, str], words: str) -> None:
     for seconds in (wait(headers), wait_in_words(words), length_of(words)):
         assert seconds is None or 0 <= seconds < float("inf")

@@ -42,7 +42,7 @@ def test_every_line_end_of_the_format_ends_a_line(end: bytes) -> None:
     ]
 
 
-def test_an_event_is_given_as_soon_as_its_empty_line_is_there() -> None:
+def test_event_is_given_at_the_empty_line() -> None:
     reader = EventReader()
     assert list(reader.feed(b"data: 1\r\n\r")) != []
     assert list(reader.feed(b"\ndata: 2\r\n")) == []
@@ -65,7 +65,7 @@ def test_the_last_event_needs_no_empty_line() -> None:
     assert read(b"data: 1\n\ndata: 2") == [("message", "1"), ("message", "2")]
 
 
-def test_a_character_that_is_cut_in_two_is_whole() -> None:
+def test_character_cut_in_two_is_whole() -> None:
     assert read(b"data: \xc3", b"\xa9\n\n") == [("message", "é")]
 
 
@@ -86,7 +86,7 @@ def test_an_error_field_is_taken_for_an_error_event() -> None:
     assert read(b'error: {"code": 500}\n\n') == [("error", '{"code": 500}')]
 
 
-def test_an_event_that_is_too_long_ends_the_reading_and_keeps_those_before_it() -> None:
+def test_oversized_event_ends_the_read_and_keeps_earlier_events() -> None:
     for pieces in ([b"data: 1\n\ndata: " + b"x" * 50 + b"\n\n"], [b"data: 1\n\n", b"data: ", b"x" * 50]):
         reader = EventReader(max_event=40)
         seen: list[str] = []
@@ -100,7 +100,7 @@ def test_an_event_of_exactly_the_bound_is_taken() -> None:
     assert read(b"data: 12\n\n", max_event=10) == [("message", "12")]
 
 
-def test_the_lines_of_an_event_are_bounded_and_those_of_several_are_not() -> None:
+def test_lines_are_bounded_per_event() -> None:
     assert len(read(b"data: 1\n\n" * (MAX_LINES + 1), max_event=100)) == MAX_LINES + 1
     assert read(b":\n" * (MAX_LINES - 1) + b"data: 1\n", max_event=4 * MAX_LINES) == [("message", "1")]
     with pytest.raises(EventTooLongError, match="more than 50,000 lines"):
@@ -116,7 +116,7 @@ def test_events_do_not_depend_on_the_cuts(lines: list[tuple[str, str]], cuts: li
 
 
 @given(lines=st.lists(st.tuples(LINE, st.booleans())), end=END)
-def test_what_httpx_sse_understands_it_understands_alike(lines: list[tuple[str, bool]], end: str) -> None:
+def test_events_are_read_as_by_httpx_sse(lines: list[tuple[str, bool]], end: str) -> None:
     whole = "".join(line + end + (end if gap else "") for line, gap in lines) + end
     response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=whole.encode())
     events = [(event.event, event.data) for event in EventSource(response).iter_sse()]

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from turnwright.model.http.text_buffer import Meter, Pieces, TooLargeError, mend
 
 
-def test_a_surrogate_pair_that_comes_in_two_pieces_is_one_character() -> None:
+def test_surrogate_pair_in_two_pieces_is_a_single_character() -> None:
     text = Pieces(Meter())
     assert [text.add(piece) for piece in ("a\ud83d", "\ude00b")] == ["a", "😀b"]
     assert str(text) == "a😀b"
 
 
-def test_half_a_pair_that_stays_alone_is_replaced() -> None:
+def test_lone_half_of_a_surrogate_pair_is_replaced() -> None:
     text = Pieces(Meter())
     text.add("a\ud83d")
     assert str(text) == "a\ufffd"
@@ -19,13 +19,13 @@ def test_half_a_pair_that_stays_alone_is_replaced() -> None:
     assert str(text) == "a\ufffdb\ufffd"
 
 
-def test_line_ends_are_kept_as_they_came() -> None:
+def test_line_ends_are_kept_unchanged() -> None:
     text = Pieces(Meter())
     text.add("a\r\nb\rc\n")
     assert str(text) == "a\r\nb\rc\n"
 
 
-def test_the_meter_counts_all_that_share_it() -> None:
+def test_meter_counts_all_texts_together() -> None:
     meter = Meter(10)
     first, second = Pieces(meter), Pieces(meter)
     first.add("12345")

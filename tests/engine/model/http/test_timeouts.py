@@ -13,7 +13,7 @@ def waiting(patience: Timeouts = PATIENCE) -> Waiting:
     return Waiting(patience, "http://host", now=1000)
 
 
-def test_the_first_part_has_its_time_from_the_request_on_whatever_comes_before() -> None:
+def test_wait_for_the_first_part_counts_from_the_request() -> None:
     wait = waiting()
     assert wait.limit(1000, came=0, whole=False) == 300
     wait.heard(1100)
@@ -22,7 +22,7 @@ def test_the_first_part_has_its_time_from_the_request_on_whatever_comes_before()
     assert "sent no part of a reply for 300 s" in str(wait.over())
 
 
-def test_inside_the_reply_silence_is_bounded_and_so_are_signs_of_life() -> None:
+def test_silence_and_signs_of_life_inside_the_reply_are_bounded() -> None:
     wait = waiting()
     wait.heard(1001)
     assert wait.limit(1001, came=1, whole=False) == 60
@@ -36,14 +36,14 @@ def test_inside_the_reply_silence_is_bounded_and_so_are_signs_of_life() -> None:
     assert wait.limit(1290, came=2, whole=False) == 60
 
 
-def test_signs_of_life_never_shorten_the_time_that_silence_has() -> None:
+def test_signs_of_life_never_shorten_the_silence_timeout() -> None:
     wait = waiting(replace(PATIENCE, first_byte=5, idle=60))
     wait.limit(1001, came=1, whole=False)
     wait.heard(1031)
     assert wait.limit(1031, came=1, whole=False) == 30
 
 
-def test_a_reply_that_makes_progress_for_ever_ends_too() -> None:
+def test_endless_progress_ends_at_the_reply_timeout() -> None:
     wait = waiting(replace(PATIENCE, reply=100))
     assert wait.limit(1030, came=1, whole=False) == 60
     wait.heard(1085)
@@ -53,12 +53,12 @@ def test_a_reply_that_makes_progress_for_ever_ends_too() -> None:
     assert wait.limit(1200, came=3, whole=False) == 0
 
 
-def test_the_end_of_a_whole_reply_is_read_also_when_its_time_is_up() -> None:
+def test_end_of_a_whole_reply_is_read_after_the_timeout() -> None:
     wait = waiting(replace(PATIENCE, reply=100))
     assert wait.limit(1101, came=1, whole=True) == 2
 
 
-def test_what_follows_the_finish_reason_has_one_short_time_whatever_comes() -> None:
+def test_data_after_the_finish_reason_has_a_single_short_timeout() -> None:
     wait = waiting()
     assert wait.limit(1010, came=3, whole=True) == 2
     wait.heard(1011)
@@ -68,7 +68,7 @@ def test_what_follows_the_finish_reason_has_one_short_time_whatever_comes() -> N
     assert wait.limit(1020, came=4, whole=True) == 0
 
 
-def test_who_takes_what_has_come_slowly_takes_no_time_from_the_server() -> None:
+def test_slow_reader_takes_no_time_from_the_server() -> None:
     wait = waiting()
     wait.limit(1000, came=0, whole=False)
     wait.heard(1010)
@@ -79,7 +79,7 @@ def test_who_takes_what_has_come_slowly_takes_no_time_from_the_server() -> None:
     assert wait.limit(7000, came=3, whole=True) == 1
 
 
-def test_a_wait_that_was_too_long_says_which_one_it_was_and_may_pass() -> None:
+def test_timeout_names_the_option_and_may_be_retried() -> None:
     wait = waiting()
     assert wait.over().cause is Cause.TIMEOUT
     assert "http://host did not begin to answer within 300 s" in str(wait.over())
@@ -90,6 +90,6 @@ def test_a_wait_that_was_too_long_says_which_one_it_was_and_may_pass() -> None:
 
 @pytest.mark.parametrize("name", ["connect", "first_byte", "idle", "reply", "after"])
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-def test_no_time_at_all_is_refused(name: str, seconds: float) -> None:
+def test_zero_timeout_is_refused(name: str, seconds: float) -> None:
     with pytest.raises(ConfigError, match=f"the {name} timeout is"):
         replace(PATIENCE, **{name: seconds})

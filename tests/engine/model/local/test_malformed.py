@@ -23,7 +23,7 @@ def failed(*deltas: dict[str, JsonValue]) -> ModelError:
 
 
 @pytest.mark.parametrize("raw", ['{"amount": 5', '{"amount": 5}'])
-def test_its_last_call_is_malformed_even_if_what_arrived_of_it_is_whole(raw: str) -> None:
+def test_last_call_is_malformed_even_with_whole_arguments(raw: str) -> None:
     function: dict[str, JsonValue] = {"name": "pay", "arguments": raw}
     reply = malformed_reply(failed({"tool_calls": [{"index": 0, "id": "a", "function": function}]}))
     assert [(call.name, call.arguments, call.raw) for call in reply.calls] == [("pay", None, raw)]

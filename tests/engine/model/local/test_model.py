@@ -18,7 +18,7 @@ from turnwright_states import Finish
 
 @needs_model
 @pytest.mark.anyio
-async def test_it_calls_a_tool_first_and_answers_when_it_has_the_result() -> None:
+async def test_local_model_calls_a_tool_and_answers_with_the_result() -> None:
     model = LocalModel()
     try:
         _, reply = await ask(model, ModelRequest((PRODUCT,), (MULTIPLY,), first=True))
@@ -62,7 +62,7 @@ async def test_settings_reach_the_server() -> None:
 
 @needs_model
 @pytest.mark.anyio
-async def test_models_share_one_server_which_the_last_of_them_stops_and_which_comes_back_after_a_crash() -> None:
+async def test_models_share_a_server_and_restart_after_a_crash() -> None:
     one, other = LocalModel(), LocalModel()
     request = ModelRequest((Message.user("Say hello."),), max_tokens=4)
 
@@ -86,7 +86,7 @@ async def test_models_share_one_server_which_the_last_of_them_stops_and_which_co
 
 
 @needs_model
-def test_one_model_serves_several_event_loops_one_after_another() -> None:
+def test_model_serves_several_event_loops_in_turn() -> None:
     model = LocalModel()
     request = ModelRequest((Message.user("Say hello."),), max_tokens=4)
     anyio.run(ask, model, request)
@@ -97,7 +97,7 @@ def test_one_model_serves_several_event_loops_one_after_another() -> None:
 
 @needs_model
 @pytest.mark.anyio
-async def test_a_proxy_of_the_environment_is_not_asked_for_the_way_to_our_own_child(
+async def test_proxy_of_the_environment_is_not_used_for_the_child_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -110,7 +110,7 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_the_way_to_our_own_ch
 
 
 @needs_model
-def test_what_a_local_model_takes_is_known_by_its_name(tmp_path: Path) -> None:
+def test_capabilities_of_a_local_model_follow_the_file_name(tmp_path: Path) -> None:
     assert LocalModel().capabilities == Capabilities()
     weights = tmp_path / "Ministral-3B-Q4_K_M.gguf"
     weights.write_bytes(b"GGUF")

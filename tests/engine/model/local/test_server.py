@@ -18,7 +18,7 @@ from turnwright_states import Cause
 
 
 @needs_model
-def test_it_starts_once_stops_at_once_and_starts_again() -> None:
+def test_server_starts_once_stops_at_once_and_starts_again() -> None:
     server = LocalServer()
     assert not server.running
     try:
@@ -36,7 +36,7 @@ def test_it_starts_once_stops_at_once_and_starts_again() -> None:
 
 
 @needs_model
-def test_stop_ends_a_server_that_ignores_sigterm() -> None:
+def test_stop_kills_a_server_ignoring_sigterm() -> None:
     server = LocalServer()
     server.start()
     pid = server.pid
@@ -61,7 +61,7 @@ print(server.pid, flush=True)
 
 @needs_model
 @pytest.mark.parametrize("end", ["time.sleep(60)", "os.fork(); time.sleep(6)"], ids=["alone", "survived by a fork"])
-def test_it_dies_with_a_parent_that_is_killed(end: str) -> None:
+def test_server_dies_with_a_killed_parent(end: str) -> None:
     """A fork of the parent inherits the pipe by which the child knows that the parent lives."""
     program = [sys.executable, "-W", "error", "-c", PARENT.format(end=end)]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as parent:
@@ -74,7 +74,7 @@ def test_it_dies_with_a_parent_that_is_killed(end: str) -> None:
 
 
 @needs_model
-def test_it_dies_with_a_parent_that_merely_ends_and_says_nothing_on_its_output() -> None:
+def test_server_dies_silently_with_an_ending_parent() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PARENT.format(end="")], capture_output=True, text=True, check=True
     )
@@ -83,7 +83,7 @@ def test_it_dies_with_a_parent_that_merely_ends_and_says_nothing_on_its_output()
 
 
 @needs_model
-def test_it_is_given_no_key_of_any_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_gets_no_provider_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-real-secret")
     server = LocalServer()
     try:
@@ -99,7 +99,7 @@ def test_it_is_given_no_key_of_any_provider(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @needs_model
-def test_weights_that_llama_cpp_cannot_load_are_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_unloadable_weights_are_an_error_with_the_end_of_the_log(tmp_path: Path) -> None:
     weights = tmp_path / "broken.gguf"
     weights.write_bytes(b"GGUF and then nothing that makes sense")
     server = LocalServer(weights)
@@ -122,9 +122,7 @@ def test_weights_that_llama_cpp_cannot_load_are_an_error_with_the_end_of_its_log
         ([], True, ""),
     ],
 )
-def test_a_child_that_never_ends_its_line_is_not_waited_for(
-    pieces: list[bytes], closed: bool, line: str | None
-) -> None:
+def test_child_never_ending_a_line_is_not_waited_for(pieces: list[bytes], closed: bool, line: str | None) -> None:
     reads, writes = os.pipe()
     with os.fdopen(reads, "rb", buffering=0) as stream:
         for piece in pieces:
@@ -137,7 +135,7 @@ def test_a_child_that_never_ends_its_line_is_not_waited_for(
 
 
 @needs_model
-def test_a_start_that_takes_too_long_is_given_up() -> None:
+def test_slow_start_is_given_up() -> None:
     server = LocalServer(start_timeout=0.001)
     with pytest.raises(ModelError, match=r"not ready after 0\.001 s") as caught:
         server.start()
@@ -147,7 +145,7 @@ def test_a_start_that_takes_too_long_is_given_up() -> None:
 
 @needs_model
 @pytest.mark.anyio
-async def test_a_start_that_is_cancelled_leaves_no_child_behind() -> None:
+async def test_cancelled_start_leaves_no_child_behind() -> None:
     before = children()
     server = LocalServer()
     with anyio.move_on_after(0.1) as scope:

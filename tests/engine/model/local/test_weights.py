@@ -10,7 +10,7 @@ from turnwright.model.local.model import LocalModel
 from turnwright.model.local.weights import WEIGHTS_VARIABLE, missing_message
 
 
-def test_the_message_for_people_without_a_model_names_every_way_to_get_one() -> None:
+def test_missing_model_message_lists_every_way_to_get_a_model() -> None:
     message = missing_message()
     for way in (
         "OPENAI_API_KEY",
@@ -23,21 +23,19 @@ def test_the_message_for_people_without_a_model_names_every_way_to_get_one() -> 
         assert way in message
 
 
-def test_who_named_the_local_model_is_not_told_that_none_is_configured() -> None:
+def test_named_local_model_is_reported_as_not_installed() -> None:
     assert missing_message(named=True).startswith("the local model is not installed (")
 
 
 @needs_model
-def test_weights_that_are_missing_are_named_with_the_variable_that_named_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_weights_error_names_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(WEIGHTS_VARIABLE, str(tmp_path / "absent.gguf"))
     with pytest.raises(ConfigError, match=rf"{WEIGHTS_VARIABLE}: .*absent.gguf cannot be read"):
         LocalModel()
 
 
 @needs_model
-def test_a_file_that_is_no_gguf_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_non_gguf_file_is_refused_before_a_start(tmp_path: Path) -> None:
     weights = tmp_path / "weights.bin"
     weights.write_bytes(b"PK\x03\x04")
     with pytest.raises(ConfigError, match="is not a GGUF file"):

@@ -44,7 +44,7 @@ def test_arguments_come_in_pieces() -> None:
     )
 
 
-def test_id_and_name_are_set_once_by_the_first_that_is_not_empty() -> None:
+def test_first_non_empty_id_and_name_count() -> None:
     assert assemble(
         entry(0, "", None, ""), entry(0, "x", "f", "{"), entry(0, "x", "f", "}"), entry(0, None, "", None)
     ) == (call("f", {}, "{}", "x"),)
@@ -56,7 +56,7 @@ def test_a_new_id_on_the_same_index_is_a_new_call() -> None:
     ) == (call("f", {"a": 1}, '{"a":1}', "x"), call("f", {}, "{}", "y"))
 
 
-def test_an_id_that_changes_in_the_middle_of_the_arguments_is_no_new_call() -> None:
+def test_id_changing_inside_the_arguments_begins_no_call() -> None:
     """Some servers make up an id for every delta. A call cannot begin without a name, inside another's arguments."""
     assert assemble(
         entry(0, "x", "f", ""), entry(0, "y", None, '{"a"'), entry(0, "z", None, ": 1}"), entry(0, "w", None, "")
@@ -72,7 +72,7 @@ def test_a_name_behind_whole_arguments_on_the_same_index_is_a_new_call() -> None
     ) == (call("f", {"a": 1}, '{"a": 1} '), call("f", {"a": 2}, '{"a": 2}'), call("g", {}, ""))
 
 
-def test_another_name_behind_whole_arguments_is_a_new_call_though_all_have_one_id() -> None:
+def test_new_name_behind_whole_arguments_is_a_new_call_with_any_id() -> None:
     assert assemble(entry(0, "x", "f", '{"a": 1}'), entry(0, "x", "g", '{"a"'), entry(0, "x", "g", ": 2}")) == (
         call("f", {"a": 1}, '{"a": 1}', "x"),
         call("g", {"a": 2}, '{"a": 2}', "x"),
@@ -89,20 +89,18 @@ def test_another_name_behind_whole_arguments_is_a_new_call_though_all_have_one_i
         [("get_time", "{"), ("get_time", "}")],
     ],
 )
-def test_a_name_may_come_in_pieces_or_as_far_as_it_has_come(
-    call_id: str | None, pieces: list[tuple[str | None, str]]
-) -> None:
+def test_name_may_come_in_pieces_or_cumulatively(call_id: str | None, pieces: list[tuple[str | None, str]]) -> None:
     """Gemini sends pieces, MiniMax repeats the name."""
     assert assemble(*(entry(0, call_id, *piece) for piece in pieces)) == (call("get_time", {}, "{}", call_id or ""),)
 
 
-def test_pieces_behind_a_name_that_no_tool_has_are_dropped() -> None:
+def test_pieces_behind_an_overlong_name_are_dropped() -> None:
     (given,) = assemble(*(entry(0, "x", f"{number:04}", "") for number in range(1000)), entry(0, None, None, "{}"))
     assert (len(given.name), given.arguments) == (260, {})
     assert assemble(entry(0, "x", "f" * 300, "{}"))[0].name == "f" * 300
 
 
-def test_a_name_that_is_repeated_with_new_ids_goes_on_inside_the_arguments() -> None:
+def test_name_repeated_with_new_ids_continues_the_arguments() -> None:
     pieces = ['{"a": ', '"{', '"}']
     given = assemble(*(entry(0, f"id{number}", "f", piece) for number, piece in enumerate(pieces)))
     assert given == (call("f", {"a": "{"}, '{"a": "{"}', "id0"),)
@@ -110,7 +108,7 @@ def test_a_name_that_is_repeated_with_new_ids_goes_on_inside_the_arguments() -> 
 
 @pytest.mark.parametrize("name", ["f", None])
 @pytest.mark.parametrize("index", [0, 1])
-def test_arguments_that_are_repeated_whole_count_once(name: str | None, index: int) -> None:
+def test_arguments_repeated_whole_count_once(name: str | None, index: int) -> None:
     """Some servers repeat them in their last chunk."""
     whole = '{"a": 1}'
     first = [entry(index, "x", "f", ""), entry(index, None, None, '{"a"'), entry(index, None, None, ": 1}")]
@@ -119,21 +117,21 @@ def test_arguments_that_are_repeated_whole_count_once(name: str | None, index: i
     assert other.arguments is None
 
 
-def test_an_empty_input_before_the_arguments_is_none() -> None:
+def test_empty_input_before_the_arguments_is_ignored() -> None:
     assert assemble(entry(0, "x", "f", "{}"), entry(0, None, None, '{"a"'), entry(0, None, None, ": 1}")) == (
         call("f", {"a": 1}, '{"a": 1}', "x"),
     )
     assert assemble(entry(0, "x", "f", "{}")) == (call("f", {}, "{}", "x"),)
 
 
-def test_a_name_that_is_repeated_with_every_piece_begins_nothing() -> None:
+def test_name_repeated_with_every_piece_begins_no_call() -> None:
     for index in (0, None):
         assert assemble(
             entry(index, None, "f", '{"a": '), entry(index, None, "f", '"}"'), entry(index, None, "f", "}")
         ) == (call("f", {"a": "}"}, '{"a": "}"}'),)
 
 
-def test_all_calls_may_come_in_one_delta() -> None:
+def test_all_calls_may_come_in_a_single_delta() -> None:
     assert assemble([entry(0, "x", "f", "{}"), entry(1, "y", "g", '{"b": 2}')]) == (
         call("f", {}, "{}", "x"),
         call("g", {"b": 2}, '{"b": 2}', "y"),
@@ -141,7 +139,7 @@ def test_all_calls_may_come_in_one_delta() -> None:
 
 
 @pytest.mark.parametrize("indices", [(1, 2), (-1, 0), (0, 7), (5, 3), ("0", "1")])
-def test_an_index_is_a_name_and_no_position(indices: tuple[JsonValue, JsonValue]) -> None:
+def test_index_is_an_identifier_and_no_position(indices: tuple[JsonValue, JsonValue]) -> None:
     first, second = indices
     assert assemble(
         entry(first, "x", "f", "{"),
@@ -160,7 +158,7 @@ def test_without_an_index_each_entry_with_a_name_is_a_call() -> None:
     ) == (call("f", {}, "{}", "x"), call("f", {}, "{}", "x"), call("g", {}, "{}"), call("g", {}, "{}"))
 
 
-def test_without_an_index_name_and_new_id_an_entry_goes_on_with_the_last_call() -> None:
+def test_entry_without_index_name_and_new_id_continues_the_last_call() -> None:
     assert assemble(
         entry(None, "x", "f", '{"a"'),
         entry(None, "x", None, ": "),
@@ -169,14 +167,14 @@ def test_without_an_index_name_and_new_id_an_entry_goes_on_with_the_last_call() 
     ) == (call("f", {"a": 1}, '{"a": 1}', "x"), call("g", {}, "{}", "y"))
 
 
-def test_without_an_index_and_a_name_the_id_tells_which_call_goes_on() -> None:
+def test_id_selects_the_call_without_an_index_and_a_name() -> None:
     assert assemble(
         [entry(None, "x", "f", "{"), entry(None, "y", "g", "{")],
         [entry(None, "x", None, "}"), entry(None, "y", None, "}")],
     ) == (call("f", {}, "{}", "x"), call("g", {}, "{}", "y"))
 
 
-def test_without_an_index_a_repeated_name_goes_on_while_the_arguments_are_open() -> None:
+def test_repeated_name_without_an_index_continues_open_arguments() -> None:
     assert assemble(entry(None, "x", "f", '{"a"'), entry(None, "x", "f", ": 1}"), entry(None, "x", "f", "{}")) == (
         call("f", {"a": 1}, '{"a": 1}', "x"),
         call("f", {}, "{}", "x"),
@@ -193,9 +191,7 @@ def test_without_an_index_a_repeated_name_goes_on_while_the_arguments_are_open()
     ],
 )
 @pytest.mark.parametrize("index", [0, None])
-def test_an_id_and_a_name_that_are_repeated_begin_nothing(
-    first: list[JsonValue], then: list[JsonValue], index: JsonValue
-) -> None:
+def test_repeated_id_and_name_begin_no_call(first: list[JsonValue], then: list[JsonValue], index: JsonValue) -> None:
     """Also before the arguments and behind them; only arguments behind whole ones are another call's."""
     (given,) = assemble(*(entry(index, "x", "f", arguments) for arguments in [*first, *then]))
     assert (given.id, given.name, given.arguments) == ("x", "f", {"a": 1})
@@ -203,7 +199,7 @@ def test_an_id_and_a_name_that_are_repeated_begin_nothing(
 
 @pytest.mark.parametrize("index", [0, None])
 @pytest.mark.parametrize("named", [True, False])
-def test_the_id_tells_which_of_two_calls_goes_on(index: JsonValue, *, named: bool) -> None:
+def test_id_selects_the_continued_call_of_two(index: JsonValue, *, named: bool) -> None:
     """Whether or not the name comes with every piece, and though both calls have the same index."""
     ids = [("x", "f"), ("y", "g")]
     begun = [entry(index, call_id, name, "") for call_id, name in ids]
@@ -264,11 +260,11 @@ def test_arguments_may_be_an_object() -> None:
     assert assemble(entry(0, "x", "f", {"a": ["é"]})) == (call("f", {"a": ["é"]}, '{"a": ["é"]}', "x"),)
 
 
-def test_arguments_that_were_cut_off_are_kept_as_text_only() -> None:
+def test_cut_off_arguments_are_kept_as_text_only() -> None:
     assert assemble(entry(0, "x", "f", '{"a": "b')) == (call("f", None, '{"a": "b', "x"),)
 
 
-def test_what_is_no_call_is_skipped() -> None:
+def test_malformed_entry_is_skipped() -> None:
     odd: list[JsonValue] = [None, 1, "x", [], {}, {"function": "f"}, {"index": 3, "id": "", "function": None}]
     assert (
         assemble([*odd, {"index": [], "id": {}, "function": {"name": []}}, {"id": "x", "extra_content": {"a": 1}}])
@@ -286,19 +282,19 @@ class TestExtraContent:
         assert all(extra["type"] == "extra_content" for extra in assembler.extras())
         return [(extra["call"], extra["extra_content"]) for extra in assembler.extras()]
 
-    def test_it_is_kept_with_the_number_of_its_call(self) -> None:
+    def test_extra_content_is_kept_with_the_call_number(self) -> None:
         empty = entry(3, "gone", "", "")
         second = entry(None, "y", "g", "{}", extra_content=self.SIGNED)
         assert self.extras(empty, entry(None, "x", "f", "{}"), second) == [(1, self.SIGNED)]
 
-    def test_the_first_that_is_not_empty_stays(self) -> None:
+    def test_first_non_empty_extra_content_stays(self) -> None:
         odd: list[JsonValue] = [None, {}, "x", self.SIGNED, {"google": {"thought_signature": "other"}}]
         assert self.extras(*(entry(0, "x", "f", extra_content=extra) for extra in odd)) == [(0, self.SIGNED)]
 
-    def test_it_may_come_alone_behind_its_call(self) -> None:
+    def test_extra_content_may_come_alone_behind_the_call(self) -> None:
         assert self.extras(entry(None, "x", "f", "{}"), {"extra_content": self.SIGNED}) == [(0, self.SIGNED)]
 
-    def test_it_is_counted(self) -> None:
+    def test_extra_content_is_counted(self) -> None:
         with pytest.raises(TooLargeError):
             CallAssembler(Meter(1000)).add([entry(0, "x", "f", extra_content={"a": "x" * 1000})])
 
@@ -310,7 +306,7 @@ def test_the_deprecated_function_call_is_understood() -> None:
     assert assembler.calls() == (call("f", {}, "{}"),)
 
 
-def test_a_function_call_beside_tool_calls_repeats_them() -> None:
+def test_function_call_repeated_in_tool_calls_counts_once() -> None:
     assembler = CallAssembler(Meter())
     assembler.add_function_call({"name": "f", "arguments": "{}"})
     assembler.add([entry(0, "x", "f", "{}")])
@@ -334,13 +330,13 @@ def test_a_reply_asks_for_a_bounded_number_of_calls(index: str | None) -> None:
     assert len(assembler.calls()) == MAX_CALLS
 
 
-def test_the_memory_that_calls_take_is_bounded() -> None:
+def test_memory_of_calls_is_bounded() -> None:
     assembler = CallAssembler(Meter(10_000))
     with pytest.raises(TooLargeError, match="longer than 10,000 characters"):
         assembler.add([entry(None, None, "f", None)] * 1000)
 
 
-def test_ids_that_are_not_kept_are_not_remembered_either() -> None:
+def test_dropped_ids_are_not_remembered() -> None:
     assembler = CallAssembler(Meter(10_000))
     assembler.add([entry(0, "x", "f", "{")])
     assembler.add([entry(0, f"{number}" * 1000, None, " ") for number in range(1000)])

@@ -97,7 +97,7 @@ def accepts(model: Model) -> Model:
     return model
 
 
-async def test_a_key_in_the_address_is_in_no_line_that_the_http_library_logs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_key_in_the_address_is_in_no_http_log(caplog: pytest.LogCaptureFixture) -> None:
     """The library passes the full address of each request to its log handlers."""
     caplog.set_level("INFO")
     answers = httpx.MockTransport(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}, "stop"))))
@@ -107,7 +107,7 @@ async def test_a_key_in_the_address_is_in_no_line_that_the_http_library_logs(cap
     assert KEY not in caplog.text
 
 
-async def test_it_is_a_model() -> None:
+async def test_client_is_a_model() -> None:
     assert accepts(model(Body())).name == "m"
 
 
@@ -140,7 +140,7 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
     assert [(each.id, each.name, each.arguments) for each in reply.calls] == [("id0", "f", {"a": 1}), ("id1", "g", {})]
 
 
-async def test_a_request_goes_to_the_endpoint_with_the_key_and_the_callers_headers() -> None:
+async def test_request_goes_to_the_endpoint_with_key_and_headers() -> None:
     seen: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -169,9 +169,7 @@ async def test_a_request_goes_to_the_endpoint_with_the_key_and_the_callers_heade
         ("http://host/v1", {"max_tokens_field": "max_completion_tokens"}, "max_completion_tokens"),
     ],
 )
-async def test_max_tokens_has_the_name_that_the_server_knows(
-    base_url: str, options: dict[str, Any], field: str
-) -> None:
+async def test_max_tokens_has_the_name_known_to_the_server(base_url: str, options: dict[str, Any], field: str) -> None:
     seen: list[dict[str, JsonValue]] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -241,7 +239,7 @@ async def test_calls_at_the_same_time_all_use_the_other_name() -> None:
         ({}, REFUSED, 2),
     ],
 )
-async def test_a_refusal_that_another_name_does_not_mend_is_an_error(
+async def test_refusal_unrelated_to_the_limit_name_is_an_error(
     options: dict[str, Any], words: str, requests: int
 ) -> None:
     server = Renaming("neither", words)
@@ -267,12 +265,12 @@ async def test_the_first_call_may_require_a_tool() -> None:
     assert seen == ["required", None]
 
 
-async def test_a_server_that_does_not_stream_is_understood() -> None:
+async def test_reply_without_a_stream_is_understood() -> None:
     body = {"object": "chat.completion", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
     assert await ask(model(httpx.Response(200, json=body))) == [TextDelta("hi"), ModelResponse(text="hi")]
 
 
-async def test_a_refusal_is_the_answer_if_there_is_no_other() -> None:
+async def test_refusal_without_text_is_the_answer() -> None:
     """Else the chart would see an empty reply, and ask again and again."""
     assert await ask(model(Body(sse(chunk({"refusal": "No."}, "stop"))))) == [
         TextDelta("No."),
@@ -299,7 +297,7 @@ class TestFailures:
             (529, Cause.OVERLOADED),
         ],
     )
-    async def test_each_status_has_its_cause(self, status: int, cause: Cause) -> None:
+    async def test_each_status_has_a_cause(self, status: int, cause: Cause) -> None:
         error = await failure(model(httpx.Response(status, json={"error": {"message": "the words"}})))
         assert (error.cause, error.status, error.partial) == (cause, status, None)
         assert f"http://host/v1 answered {status}: the words" in str(error)
@@ -327,7 +325,7 @@ class TestFailures:
             (httpx.UnsupportedProtocol("odd"), Cause.REJECTED, "cannot be sent"),
         ],
     )
-    async def test_a_server_that_is_not_reached(self, lost: Exception, cause: Cause, words: str) -> None:
+    async def test_unreachable_server_is_an_error_with_a_cause(self, lost: Exception, cause: Cause, words: str) -> None:
         error = await failure(model(lost))
         assert (error.cause, error.status) == (cause, None)
         assert words in str(error)
@@ -344,7 +342,7 @@ class TestFailures:
         assert (await failure(model(body, first_byte_timeout=0.01))).cause is Cause.TIMEOUT
         assert body.closed
 
-    async def test_silence_inside_the_reply_is_a_time_out_with_what_had_arrived(self) -> None:
+    async def test_silence_inside_the_reply_is_a_timeout_with_the_partial_reply(self) -> None:
         body = Body(sse(chunk({"content": "a"}), done=False), 5.0, sse(chunk({"content": "b"})))
         error = await failure(model(body, idle_timeout=0.01))
         assert (error.cause, error.partial) == (Cause.TIMEOUT, ModelResponse(text="a"))
@@ -354,22 +352,22 @@ class TestFailures:
     @pytest.mark.parametrize(
         "lost", [httpx.RemoteProtocolError("peer closed connection"), httpx.ReadError("reset"), OSError()]
     )
-    async def test_a_connection_that_breaks_is_an_interruption_with_what_had_arrived(self, lost: Exception) -> None:
+    async def test_broken_connection_is_an_interruption_with_the_partial_reply(self, lost: Exception) -> None:
         body = Body(sse(chunk({"content": "a"}), done=False), lost)
         error = await failure(model(body))
         assert (error.cause, error.partial) == (Cause.INTERRUPTED, ModelResponse(text="a"))
         assert body.closed
 
-    async def test_a_stream_that_just_ends_is_an_interruption(self) -> None:
+    async def test_stream_without_an_end_is_an_interruption(self) -> None:
         error = await failure(model(Body(sse(chunk({"content": "a"}), done=False) + b"data: {")))
         assert (error.cause, error.partial) == (Cause.INTERRUPTED, ModelResponse(text="a"))
 
-    async def test_a_connection_that_breaks_after_the_finish_reason_loses_nothing(self) -> None:
+    async def test_broken_connection_after_the_finish_reason_loses_nothing(self) -> None:
         for lost in (httpx.ReadError("reset"), 5.0):
             body = Body(sse(chunk({"content": "a"}, "stop"), done=False), lost)
             assert await ask(model(body, idle_timeout=0.01)) == [TextDelta("a"), ModelResponse(text="a")]
 
-    async def test_an_error_inside_the_reply_has_what_had_arrived(self) -> None:
+    async def test_error_inside_the_reply_has_the_partial_reply(self) -> None:
         error = await failure(model(Body(sse(chunk({"content": "a"}), {"error": {"code": 503, "message": "busy"}}))))
         assert (error.cause, error.partial) == (Cause.OVERLOADED, ModelResponse(text="a"))
         assert "busy" in str(error)
@@ -391,13 +389,13 @@ class TestFailures:
         assert (error.cause, error.status) == (Cause.REJECTED, 307)
         assert "https://elsewhere/v1" in str(error)
 
-    async def test_an_error_whose_body_hangs_or_breaks_is_still_told(self) -> None:
+    async def test_error_with_a_hanging_or_broken_body_is_still_reported(self) -> None:
         for rest in (5.0, httpx.ReadError("reset")):
             response = httpx.Response(500, stream=Body(b"the words", rest))
             error = await failure(model(response, idle_timeout=0.01))
             assert "answered 500: the words" in str(error)
 
-    async def test_nobody_is_asked_to_compress_and_who_does_is_understood(self) -> None:
+    async def test_compression_is_not_requested_but_understood(self) -> None:
         seen: list[str] = []
 
         def handle(request: httpx.Request) -> httpx.Response:
@@ -408,7 +406,7 @@ class TestFailures:
         assert await ask(model(handle)) == [TextDelta("a"), ModelResponse(text="a")]
         assert seen == ["identity"]
 
-    async def test_a_compressed_body_that_ends_too_early_is_an_interruption_with_what_had_arrived(self) -> None:
+    async def test_truncated_compressed_body_is_an_interruption(self) -> None:
         packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
         body = Body(packer.compress(sse(chunk({"content": "a"}), done=False)) + packer.flush(zlib.Z_SYNC_FLUSH))
         error = await failure(model(httpx.Response(200, headers={"content-encoding": "gzip"}, stream=body)))
@@ -416,14 +414,14 @@ class TestFailures:
         assert "ended too early" in str(error)
         assert body.closed
 
-    async def test_an_encoding_that_nobody_asked_for_is_named(self) -> None:
+    async def test_unrequested_encoding_is_named(self) -> None:
         body = Body(b"packed")
         error = await failure(model(httpx.Response(200, headers={"content-encoding": "br"}, stream=body)))
         assert error.cause is Cause.REJECTED
         assert "its answer is encoded as 'br', which was not asked for" in str(error)
         assert (body.closed, body.read) == (True, 0)
 
-    async def test_a_body_that_cannot_be_unpacked_is_an_interruption(self) -> None:
+    async def test_damaged_compressed_body_is_an_interruption(self) -> None:
         response = httpx.Response(200, headers={"content-encoding": "gzip"}, stream=Body(b"no gzip"))
         assert (await failure(model(response))).cause is Cause.INTERRUPTED
 
@@ -474,14 +472,14 @@ class TestConnections:
         async for item in model(body).stream(HELLO):
             assert body.closed is isinstance(item, ModelResponse)
 
-    async def test_a_model_can_be_used_again_after_it_was_closed(self) -> None:
+    async def test_model_can_be_used_again_after_closing(self) -> None:
         used = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
         assert await ask(used) == await ask(used)
         await used.aclose()
         await used.aclose()
 
 
-def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
+def test_model_outlives_the_event_loop() -> None:
     used = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
 
     async def once() -> list[Delta | ModelResponse]:
@@ -500,7 +498,7 @@ class TestCapabilities:
             ({"base_url": "https://api.mistral.ai/v1", "capabilities": Capabilities()}, Capabilities()),
         ],
     )
-    async def test_they_are_what_is_known_of_the_server_unless_told(
+    async def test_capabilities_follow_the_server_unless_given(
         self, options: dict[str, Any], known: Capabilities
     ) -> None:
         assert model(Body(), **options).capabilities == known
@@ -526,7 +524,7 @@ class TestCapabilities:
 
 
 class TestConstruction:
-    async def test_its_repr_shows_no_secret(self) -> None:
+    async def test_repr_shows_no_secret(self) -> None:
         made = OpenAIChat("m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY)
         assert repr(made) == "OpenAIChat('m', base_url='http://host/v1')"
 
@@ -542,7 +540,7 @@ class TestConstruction:
             ({"idle_timeout": float("nan")}, "idle timeout is nan"),
         ],
     )
-    async def test_what_cannot_be_used_is_refused_at_once(self, options: dict[str, Any], fault: str) -> None:
+    async def test_unusable_option_is_refused_at_once(self, options: dict[str, Any], fault: str) -> None:
         with pytest.raises(ConfigError, match=fault):
             model(Body(), **options)
 

@@ -58,14 +58,14 @@ class TestErrors:
             ({"status_code": 400, "detail": [{"msg": "boom"}]}, Cause.BAD_REQUEST),
         ],
     )
-    def test_an_error_in_a_shape_of_the_providers_own_is_one(self, broken: Chunk, cause: Cause) -> None:
+    def test_error_in_a_provider_specific_shape_is_an_error(self, broken: Chunk, cause: Cause) -> None:
         """Groq, OpenRouter, MiniMax, and gateways that answer as they do to any request."""
         for data in (sse(chunk({"content": "a"}), broken), sse(broken, done=False), json.dumps(broken).encode()):
             error = failure(data)
             assert "boom" in str(error)
             assert error.cause is cause
 
-    def test_an_error_of_a_provider_without_words_is_one(self) -> None:
+    def test_error_without_a_message_is_an_error(self) -> None:
         assert failure(sse({"base_resp": {"status_code": 2013, "status_msg": ""}})).cause is Cause.BAD_REQUEST
         assert failure(sse({"base_resp": {"status_code": 9, "status_msg": None}})).cause is Cause.SERVER_ERROR
 
@@ -79,17 +79,17 @@ class TestErrors:
         ],
     )
     @pytest.mark.parametrize("done", [True, False])
-    def test_a_finish_reason_may_say_that_the_reply_broke_off(self, word: str, cause: Cause, *, done: bool) -> None:
+    def test_finish_reason_may_report_a_broken_reply(self, word: str, cause: Cause, *, done: bool) -> None:
         stream = decode(sse(chunk({"content": "a"}), chunk({}, word), done=done))
         assert not stream.complete
         with pytest.raises(ModelError, match=word) as caught:
             stream.reply()
         assert (caught.value.cause, caught.value.partial) == (cause, ModelResponse(text="a"))
 
-    def test_an_empty_event_says_nothing(self) -> None:
+    def test_empty_event_is_ignored(self) -> None:
         assert reply({}, chunk({"content": "a"}), {}, STOP).text == "a"
 
-    def test_an_error_beside_such_a_finish_reason_says_more(self) -> None:
+    def test_error_beside_a_failing_finish_reason_adds_the_message(self) -> None:
         choice: Chunk = {"delta": {}, "finish_reason": "error", "error": {"code": 429, "message": "boom"}}
         inside: Chunk = {"choices": [choice]}
         for broken in (inside, chunk({}, "error", error={"code": 429, "message": "boom"})):
@@ -107,7 +107,7 @@ class TestErrors:
             {"usage": {"prompt_tokens": 429}, "message": "counted"},
         ],
     )
-    def test_what_only_looks_like_an_error_is_none(self, harmless: Chunk) -> None:
+    def test_text_similar_to_an_error_is_none(self, harmless: Chunk) -> None:
         assert reply(harmless, chunk({"content": "a"}), harmless, STOP, harmless).text == "a"
 
     def test_the_cause_is_read_from_the_error(self) -> None:
@@ -140,7 +140,7 @@ class TestBodies:
     def test_a_completion_without_a_finish_reason_is_whole(self) -> None:
         assert decode(b'{"choices": [{"message": {"content": "hi"}}]}').complete
 
-    def test_a_completion_that_was_cut_off_is_interrupted(self) -> None:
+    def test_truncated_completion_is_interrupted(self) -> None:
         assert failure(b'{"choices": [{"message": {"content": "hi').cause is Cause.INTERRUPTED
 
     def test_chunks_without_the_data_prefix_are_understood(self) -> None:

@@ -13,7 +13,7 @@ from turnwright_states import Cause, Finish, Usage
     ["SAFETY", "RECITATION", "BLOCKLIST", "SPII", "IMAGE_SAFETY", "PROHIBITED_CONTENT", "content_filter: OTHER"],
 )
 @pytest.mark.parametrize("text", ["a", ""])
-def test_a_reply_that_gemini_filtered_is_filtered(reason: str, text: str) -> None:
+def test_reply_filtered_by_gemini_is_filtered(reason: str, text: str) -> None:
     given = reply(chunk({"content": text}), chunk({}, reason))
     assert (given.finish, given.finish_reason, given.text) == (Finish.CONTENT_FILTER, reason, text)
 
@@ -22,7 +22,7 @@ def test_a_reply_that_gemini_filtered_is_filtered(reason: str, text: str) -> Non
     "reason",
     ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL"],
 )
-def test_a_reply_whose_call_gemini_dropped_is_no_answer(reason: str) -> None:
+def test_reply_with_a_call_dropped_by_gemini_is_no_answer(reason: str) -> None:
     error = failure(sse(chunk({"content": "Let me look."}), chunk({}, reason)))
     assert error.cause is Cause.SERVER_ERROR
     assert f"the finish reason was {reason!r}" in str(error)
@@ -31,7 +31,7 @@ def test_a_reply_whose_call_gemini_dropped_is_no_answer(reason: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["null", "None"])
-def test_a_word_for_null_finishes_nothing(word: str) -> None:
+def test_word_for_null_is_no_finish_reason(word: str) -> None:
     stream = ChatStream()
     stream.feed(sse(chunk({"content": "a"}, word), done=False))
     assert not stream.complete
@@ -55,13 +55,13 @@ def test_a_word_for_null_finishes_nothing(word: str) -> None:
         ({"total_tokens": None}, 3),
     ],
 )
-def test_tokens_that_only_the_total_has_are_output(counts: dict[str, JsonValue], output: int) -> None:
+def test_tokens_missing_from_the_parts_count_as_output(counts: dict[str, JsonValue], output: int) -> None:
     usage = reply(chunk({"content": "a"}, "stop", usage={"prompt_tokens": 10, "completion_tokens": 3, **counts})).usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens) == (10, output)
 
 
-def test_a_zero_behind_a_count_is_none() -> None:
+def test_zero_after_a_count_is_ignored() -> None:
     counted: Chunk = {"prompt_tokens": 7, "completion_tokens": 3}
     zeros: Chunk = {"prompt_tokens": 0, "completion_tokens": 0}
     expected = Usage(input_tokens=7, output_tokens=3)

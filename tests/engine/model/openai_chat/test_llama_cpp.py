@@ -41,7 +41,7 @@ def client(server: LocalServer, extra: Mapping[str, JsonValue] | None = None) ->
 
 @needs_model
 @pytest.mark.anyio
-async def test_text_streams_in_pieces_that_make_up_the_reply(server: LocalServer) -> None:
+async def test_streamed_pieces_make_up_the_reply(server: LocalServer) -> None:
     async with client(server) as model:
         deltas, reply = await ask(model, ModelRequest((Message.user("Say hello."),), max_tokens=32))
     assert len(deltas) > 1
@@ -79,7 +79,7 @@ async def test_parallel_calls_each_have_an_id_and_whole_arguments(server: LocalS
 
 @needs_model
 @pytest.mark.anyio
-async def test_what_the_server_really_sends_says_the_same_however_it_is_cut(server: LocalServer) -> None:
+async def test_server_stream_is_read_alike_at_any_cuts(server: LocalServer) -> None:
     """With two calls in it, which it streams in pieces one after the other."""
     body = {
         "messages": [{"role": "user", "content": "What is the weather in Paris and in Rome?"}],
@@ -116,7 +116,7 @@ async def test_what_the_server_really_sends_says_the_same_however_it_is_cut(serv
 
 @needs_model
 @pytest.mark.anyio
-async def test_a_history_with_a_call_and_its_result_is_answered_in_text(server: LocalServer) -> None:
+async def test_history_with_a_call_and_a_result_is_answered_in_text(server: LocalServer) -> None:
     history = (
         PRODUCT,
         Message.assistant(calls=[ToolCallPart(id="t1", name="multiply", arguments={"a": 17, "b": 23})]),
@@ -171,7 +171,7 @@ async def test_more_than_the_context_holds_is_an_overflow(server: LocalServer) -
 
 @needs_model
 @pytest.mark.anyio
-async def test_who_does_not_know_the_key_is_refused(server: LocalServer) -> None:
+async def test_wrong_key_is_refused(server: LocalServer) -> None:
     async with OpenAIChat(server.model, base_url=server.base_url, api_key="a-wrong-key") as model:
         error = await failure(model, ModelRequest((Message.user("Hello."),), max_tokens=4))
     assert (error.cause, error.status) == (Cause.AUTHENTICATION, 401)
@@ -179,7 +179,7 @@ async def test_who_does_not_know_the_key_is_refused(server: LocalServer) -> None
 
 @needs_model
 @pytest.mark.anyio
-async def test_a_call_cancelled_in_mid_stream_leaves_the_server_free_for_the_next(server: LocalServer) -> None:
+async def test_call_cancelled_midstream_frees_the_server(server: LocalServer) -> None:
     """It has one slot: were the first call not given up, the second would wait until it has its 4,000 tokens."""
     async with client(server, {"ignore_eos": True}) as endless, client(server) as model:
         with anyio.CancelScope() as scope:

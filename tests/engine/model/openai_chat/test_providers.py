@@ -16,14 +16,14 @@ each_provider = pytest.mark.parametrize(
 
 
 @each_provider
-def test_the_reply_is_what_the_provider_said(data: bytes, expected: ModelResponse) -> None:
+def test_stream_of_each_provider_is_read(data: bytes, expected: ModelResponse) -> None:
     stream = decode(data)
     assert stream.reply() == expected
     assert stream.complete
 
 
 @each_provider
-def test_it_is_the_same_byte_by_byte_and_with_other_line_ends(data: bytes, expected: ModelResponse) -> None:
+def test_stream_is_read_alike_by_byte_and_with_other_line_ends(data: bytes, expected: ModelResponse) -> None:
     assert decode(bytes([byte]) for byte in data).reply() == expected
     if not data.startswith(b"{"):
         plain = data.replace(b"\r\n", b"\n")
@@ -33,7 +33,7 @@ def test_it_is_the_same_byte_by_byte_and_with_other_line_ends(data: bytes, expec
 
 
 @each_provider
-def test_it_is_the_same_as_bare_json_lines(data: bytes, expected: ModelResponse) -> None:
+def test_stream_is_read_alike_as_bare_json_lines(data: bytes, expected: ModelResponse) -> None:
     """Some servers forget the format, and write the chunks a line each."""
     lines = [line.removeprefix(b"data: ") for line in data.splitlines() if line and not line.startswith(b":")]
     assert all(line == b"[DONE]" or json.loads(line) for line in lines)
@@ -56,7 +56,7 @@ def test_it_is_the_same_as_bare_json_lines(data: bytes, expected: ModelResponse)
         ({"cost": 0.25, "is_byok": True, "cost_details": "none"}, 0.25),
     ],
 )
-def test_cost_of_a_reply_is_what_the_server_reports(fields: dict[str, JsonValue], cost: float) -> None:
+def test_cost_of_a_reply_is_the_cost_reported_by_the_server(fields: dict[str, JsonValue], cost: float) -> None:
     usage = {"prompt_tokens": 5, "completion_tokens": 7, **fields}
     assert decode(sse(chunk({"content": "Hi"}, "stop", usage=usage))).reply().usage == Usage(
         input_tokens=5, output_tokens=7, cost=cost

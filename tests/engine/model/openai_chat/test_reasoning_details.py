@@ -19,7 +19,7 @@ def merged(*deltas: list[JsonValue]) -> list[JsonValue]:
     return [dict(entry) for entry in details.entries()]
 
 
-def test_the_pieces_of_an_entry_are_one_entry_again_with_the_signature_that_comes_last() -> None:
+def test_pieces_of_an_entry_are_joined_with_the_last_signature() -> None:
     assert merged(
         [text("Let", format="anthropic-claude-v1", signature=None)],
         [text(" me", format="anthropic-claude-v1", signature="")],
@@ -27,20 +27,20 @@ def test_the_pieces_of_an_entry_are_one_entry_again_with_the_signature_that_come
     ) == [text("Let me", format="anthropic-claude-v1", signature="sig")]
 
 
-def test_entries_keep_their_order_by_where_they_began() -> None:
+def test_entries_are_ordered_by_their_first_piece() -> None:
     assert merged([text("a", 0), text("b", 1)], [text("c", 1, signature="2")], [text("d", 0, signature="1")]) == [
         text("ad", 0, signature="1"),
         text("bc", 1, signature="2"),
     ]
 
 
-def test_entries_of_one_index_and_different_types_are_different_entries() -> None:
+def test_entries_of_different_types_at_an_index_stay_separate() -> None:
     summary: Chunk = {"type": "reasoning.summary", "summary": "**S", "index": 0, "format": "openai-responses-v1"}
     hidden: Chunk = {"type": "reasoning.encrypted", "data": "blob", "id": "rs_1", "index": 0}
     assert merged([summary], [{**summary, "summary": "um**"}], [hidden]) == [{**summary, "summary": "**Sum**"}, hidden]
 
 
-def test_without_an_index_a_piece_goes_on_with_the_entry_before_it() -> None:
+def test_piece_without_an_index_continues_the_previous_entry() -> None:
     assert merged(
         [{"type": "reasoning.text", "text": "Let"}],
         [{"type": "reasoning.text", "text": " me"}],
@@ -52,7 +52,7 @@ def test_without_an_index_a_piece_goes_on_with_the_entry_before_it() -> None:
     ]
 
 
-def test_what_is_sealed_is_whole() -> None:
+def test_sealed_entry_is_complete() -> None:
     """Some count from 0 again, and encrypted entries may share an index, as Gemini's do behind OpenRouter."""
     first: Chunk = {"type": "reasoning.encrypted", "data": "b1", "id": "call_1", "index": 0}
     second: Chunk = {"type": "reasoning.encrypted", "data": "b2", "id": "call_2", "index": 0}
@@ -63,11 +63,11 @@ def test_what_is_sealed_is_whole() -> None:
     ]
 
 
-def test_a_signature_that_is_repeated_seals_nothing_else() -> None:
+def test_repeated_signature_seals_nothing_else() -> None:
     assert merged([text("a", signature="1")], [text(signature="1", id="r")]) == [text("a", signature="1", id="r")]
 
 
-def test_text_that_nobody_signed_need_not_go_back_and_a_summary_only_beside_what_is_sealed() -> None:
+def test_unsigned_text_is_dropped_and_a_summary_needs_a_sealed_entry() -> None:
     summary: Chunk = {"type": "reasoning.summary", "summary": "S"}
     hidden: Chunk = {"type": "reasoning.encrypted", "encrypted_content": "blob"}
     assert merged([text("a"), summary]) == []
@@ -75,13 +75,13 @@ def test_text_that_nobody_signed_need_not_go_back_and_a_summary_only_beside_what
 
 
 @pytest.mark.parametrize("odd", [None, "x", {}, [None, 1, "x", [], {}], [{"type": {}, "index": [], "text": 5}]])
-def test_what_is_no_detail_is_skipped(odd: JsonValue) -> None:
+def test_malformed_detail_is_skipped(odd: JsonValue) -> None:
     details = Details(Meter())
     details.add(odd)
     assert details.entries() == ()
 
 
-def test_half_a_surrogate_pair_does_not_get_into_them() -> None:
+def test_half_a_surrogate_pair_is_replaced_in_details() -> None:
     assert merged([text("\ud83d", signature="s\ud83d")], [{"type": "\udc00", "data": {"a": "\ud83d\ude00"}}]) == [
         text("\ufffd", signature="s\ufffd"),
         {"type": "\ufffd", "data": {"a": "😀"}},
@@ -91,7 +91,7 @@ def test_half_a_surrogate_pair_does_not_get_into_them() -> None:
 @pytest.mark.parametrize(
     "piece", [{"index": 0, "text": "x"}, {"text": "x", "signature": "s"}, {"data": "x"}, {"index": None, "type": "x"}]
 )
-def test_they_are_counted(piece: Chunk) -> None:
+def test_details_are_counted(piece: Chunk) -> None:
     """Each of a thousand, but for what repeats itself."""
     texts = {name: value for name, value in piece.items() if isinstance(value, str)}
     pieces = [{**piece, **{name: f"{text}{number}" * 10 for name, text in texts.items()}} for number in range(1000)]
@@ -99,14 +99,14 @@ def test_they_are_counted(piece: Chunk) -> None:
         Details(Meter(10_000)).add(cast("JsonValue", pieces))
 
 
-def test_what_says_nothing_again_and_again_costs_nothing() -> None:
+def test_repeated_empty_detail_costs_nothing() -> None:
     details = Details(Meter(10_000))
     for _ in range(10_000):
         details.add([{"type": "reasoning.text", "index": 0, "signature": None, "id": None, "text": ""}])
     assert details.entries() == ()
 
 
-def test_they_stand_in_the_reply_together_with_what_belongs_to_calls() -> None:
+def test_details_of_reply_and_calls_are_combined() -> None:
     call: Chunk = {"id": "x", "function": {"name": "f"}, "extra_content": {"google": {"thought_signature": "s"}}}
     given = reply(
         chunk({"reasoning_details": [text("a")]}),

@@ -40,7 +40,7 @@ def encode(request: ModelRequest, encoder: OpenAIEncoder | None = None) -> dict[
     return body
 
 
-def test_a_request_asks_for_a_stream_with_its_usage() -> None:
+def test_request_asks_for_a_stream_with_usage() -> None:
     assert encode(ModelRequest((HELLO,))) == {
         "model": "m",
         "stream": True,
@@ -76,7 +76,7 @@ def test_an_assistant_without_text_has_null_for_content() -> None:
     assert wire["content"] is None
 
 
-def test_what_a_provider_does_not_know_is_left_out() -> None:
+def test_parts_unknown_to_providers_are_left_out() -> None:
     parts = (
         StepStartPart(step_number=1),
         ReasoningPart(text="hm"),
@@ -88,7 +88,7 @@ def test_what_a_provider_does_not_know_is_left_out() -> None:
     ]
 
 
-def test_each_result_is_a_message_of_its_own() -> None:
+def test_each_result_is_a_separate_message() -> None:
     parts = tuple(ToolResultPart(call=f"c{number}", name="f", text=str(number)) for number in (1, 2))
     assert [wire["tool_call_id"] for wire in to_wire(Message(role="tool", parts=parts))] == ["c1", "c2"]
 
@@ -107,7 +107,7 @@ def test_a_choice_is_sent_with_tools_only(choice: ToolChoice) -> None:
     assert "tool_choice" not in encode(ModelRequest((HELLO,), tool_choice=choice))
 
 
-def test_the_first_call_of_a_turn_may_have_a_choice_of_its_own() -> None:
+def test_first_call_of_a_turn_may_have_a_special_choice() -> None:
     encoder = OpenAIEncoder("m", tool_choice_first="required")
     assert encode(ModelRequest((HELLO,), tools=(TOOL,), first=True), encoder)["tool_choice"] == "required"
     assert (
@@ -117,7 +117,7 @@ def test_the_first_call_of_a_turn_may_have_a_choice_of_its_own() -> None:
     assert "tool_choice" not in encode(ModelRequest((HELLO,), first=True), encoder)
 
 
-def test_max_tokens_is_sent_under_the_name_that_the_server_knows() -> None:
+def test_max_tokens_is_sent_under_the_name_known_to_the_server() -> None:
     assert encode(ModelRequest((HELLO,), max_tokens=5))["max_tokens"] == 5
     encoder = OpenAIEncoder("m", max_tokens_field="max_completion_tokens")
     assert encode(ModelRequest((HELLO,), max_tokens=0), encoder)["max_completion_tokens"] == 0
@@ -137,7 +137,7 @@ def test_an_extra_body_adds_replaces_and_removes() -> None:
         ({"a": float("nan")}, "JSON"),
     ],
 )
-def test_an_extra_body_that_cannot_be_used_is_refused(extra: dict[str, JsonValue], fault: str) -> None:
+def test_unusable_extra_body_is_refused(extra: dict[str, JsonValue], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         OpenAIEncoder("m", extra_body=extra)
 
@@ -159,7 +159,7 @@ def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
     assert encode(ModelRequest((kept, Message.user("new"))), encoder)["messages"][1]["content"] == "new"
 
 
-def test_replies_of_which_nothing_is_sent_may_come_last() -> None:
+def test_unsent_replies_may_come_last() -> None:
     silent = Message(role="assistant", parts=(ReasoningPart(text="hm"),))
     encoder = OpenAIEncoder("m")
     for messages in ((HELLO, silent), (HELLO, silent, silent), (HELLO, silent, silent, silent)):
@@ -195,13 +195,13 @@ def test_text_alone_stays_a_string() -> None:
     assert wire["content"] == "ab"
 
 
-def test_a_file_without_a_name_is_named_after_its_type() -> None:
+def test_unnamed_file_is_named_after_the_type() -> None:
     (wire,) = to_wire(Message.user("", [FilePart(media_type="application/pdf", data="cGRm")]))
     content: Any = wire["content"]
     assert content[0]["file"]["filename"] == "file.pdf"
 
 
-def test_of_a_file_that_is_only_linked_the_model_is_told_where_it_is() -> None:
+def test_linked_file_is_named_with_the_address() -> None:
     """Chat completions knows an address for pictures only."""
     linked = FilePart(media_type="application/pdf", url="https://host/x", name="x.pdf")
     (wire,) = to_wire(Message.user("", [linked]))
@@ -209,7 +209,7 @@ def test_of_a_file_that_is_only_linked_the_model_is_told_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("media_type", ["image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"])
-def test_pictures_of_the_kinds_that_models_read_are_shown(media_type: str) -> None:
+def test_pictures_of_supported_types_are_shown(media_type: str) -> None:
     url = f"data:{media_type.replace('jpg', 'jpeg')};base64,cGl4"
     assert shown(FilePart.of(b"pix", media_type)) == {"type": "image_url", "image_url": {"url": url}}
 
@@ -228,7 +228,7 @@ def test_pictures_of_the_kinds_that_models_read_are_shown(media_type: str) -> No
         FilePart.of(b"{}", "application/json", "x"),
     ],
 )
-def test_a_file_that_the_api_has_no_form_for_is_put_in_words(file: FilePart) -> None:
+def test_unsupported_file_is_put_in_text(file: FilePart) -> None:
     """Anything else is refused, and the file stays in the conversation."""
     assert shown(file) == {"type": "text", "text": in_words(file)}
 
@@ -245,7 +245,7 @@ def calling(*ids: str) -> Message:
     return Message.assistant(calls=[ToolCallPart(id=each, name="read") for each in ids])
 
 
-def test_files_of_results_follow_the_batch_and_say_whose_they_are() -> None:
+def test_files_of_results_follow_the_batch_with_their_origin() -> None:
     """Never between a call and its results: that is refused by all."""
     messages = (
         HELLO,
@@ -273,7 +273,7 @@ def test_files_of_the_last_batch_are_sent_too() -> None:
     assert encode(ModelRequest(messages))["messages"][-1]["role"] == "user"
 
 
-def test_where_the_assistant_speaks_after_results_it_speaks_before_their_files() -> None:
+def test_assistant_after_results_speaks_before_their_files() -> None:
     messages = (HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE]))
     sent = encode(ModelRequest(messages), OpenAIEncoder("m", capabilities=Capabilities(strict_alternation=True)))[
         "messages"
@@ -321,13 +321,13 @@ def test_details_of_pydantic_ai_are_not_for_chat_completions() -> None:
     assert wire == {"role": "assistant", "content": "So."}
 
 
-def test_details_do_not_go_to_a_server_that_sends_none() -> None:
+def test_details_are_not_sent_to_a_server_without_details() -> None:
     """A session that was begun at another server of the same model."""
     (wire,) = to_wire(thinking({"type": "reasoning.encrypted", "data": "x"}), Capabilities(reasoning_details=False))
     assert wire == {"role": "assistant", "content": "So."}
 
 
-def test_what_belongs_to_a_call_goes_back_on_that_call() -> None:
+def test_extra_content_of_a_call_goes_back_on_the_call() -> None:
     """Gemini's thought signature. One of a call that is not there goes nowhere."""
     google: JsonValue = {"google": {"thought_signature": "x"}}
     extras: list[dict[str, JsonValue]] = [
@@ -349,7 +349,7 @@ def test_what_belongs_to_a_call_goes_back_on_that_call() -> None:
         ("reasoning_content", True, "", {"reasoning_content": ""}),
     ],
 )
-def test_reasoning_goes_back_to_those_who_want_it(
+def test_reasoning_goes_back_to_servers_expecting_reasoning(
     field: ReasoningField | None, required: bool, text: str, sent: dict[str, str]
 ) -> None:
     capabilities = Capabilities(reasoning_field=field, reasoning_required=required)
@@ -357,7 +357,7 @@ def test_reasoning_goes_back_to_those_who_want_it(
     assert wire == {"role": "assistant", "content": "So.", **sent}
 
 
-def test_where_reasoning_is_required_it_goes_back_beside_the_details_too() -> None:
+def test_required_reasoning_goes_back_beside_the_details() -> None:
     detail: dict[str, JsonValue] = {"type": "reasoning.encrypted", "data": "x"}
     capabilities = Capabilities(reasoning_field="reasoning_content", reasoning_required=True)
     (wire,) = to_wire(thinking(detail), capabilities)
@@ -368,7 +368,7 @@ def test_where_reasoning_is_required_it_goes_back_beside_the_details_too() -> No
 
 
 @pytest.mark.parametrize(("choice", "sent"), [("auto", True), ("required", True), ("none", False)])
-def test_a_model_that_may_ask_for_one_call_is_told_so(choice: ToolChoice, sent: bool) -> None:
+def test_model_limited_to_a_single_call_is_told(choice: ToolChoice, sent: bool) -> None:
     encoder = OpenAIEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
     body = encode(ModelRequest((HELLO,), tools=(TOOL,), tool_choice=choice), encoder)
     assert body.get("parallel_tool_calls", True) is not sent
@@ -386,7 +386,7 @@ def test_a_model_that_may_ask_for_one_call_is_told_so(choice: ToolChoice, sent: 
         ("read_file", "read_file"),
     ],
 )
-def test_a_name_that_a_model_made_up_goes_back_as_one_that_providers_take(name: str, sent: str) -> None:
+def test_invalid_name_made_up_by_a_model_goes_back_valid(name: str, sent: str) -> None:
     """Else one slip of the model would have every later request of the session refused."""
     (wire,) = to_wire(Message.assistant(calls=[ToolCallPart(id="c", name=name)]))
     assert wire["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": sent, "arguments": "{}"}}]

@@ -61,7 +61,7 @@ def test_a_request_without_tools_says_nothing_of_parallel_calls() -> None:
     assert added(ModelSettings(parallel_tool_calls=False)) == {}
 
 
-def test_settings_override_the_models_own_fields_and_extra_body_overrides_them() -> None:
+def test_settings_override_model_fields_and_extra_body_overrides_both() -> None:
     encoder = OpenAIEncoder("m", extra_body={"temperature": 0, "seed": 1, "top_k": 5})
     settings = ModelSettings(temperature=0.5, seed=2, extra_body={"seed": 3, "top_k": None, "stream_options": None})
     made = body(settings, encoder=encoder)
@@ -88,7 +88,7 @@ def test_settings_override_the_models_own_fields_and_extra_body_overrides_them()
         (None, "low", None),
     ],
 )
-def test_thinking_is_set_as_the_server_has_it_or_not_at_all(
+def test_thinking_is_set_in_the_servers_form_or_unsupported(
     control: ThinkingControl | None, thinking: bool | str | int, expected: dict[str, Any] | None
 ) -> None:
     settings = ModelSettings.model_validate({"thinking": thinking})
@@ -103,7 +103,7 @@ def test_the_cache_cannot_be_chosen(cache: str) -> None:
     assert mapped == ({}, {"cache": f"{cache!r} cannot be requested: the provider caches by itself"})
 
 
-def test_what_the_server_does_not_support_is_left_out_and_named() -> None:
+def test_unsupported_setting_is_left_out_and_named() -> None:
     known = Capabilities(unsupported_settings=frozenset({"temperature", "seed"}), thinking=None)
     mapped = map_chat_settings(ALL, known, RESERVED)
     assert list(mapped.unsupported) == ["seed", "temperature", "thinking"]
@@ -111,26 +111,26 @@ def test_what_the_server_does_not_support_is_left_out_and_named() -> None:
     assert mapped.body["top_p"] == 0.9
 
 
-def test_a_model_of_single_calls_stays_one() -> None:
+def test_model_of_single_calls_ignores_parallel_calls() -> None:
     encoder = OpenAIEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
     settings = ModelSettings(parallel_tool_calls=True)
     assert body(settings, tools=True, encoder=encoder)["parallel_tool_calls"] is False
     assert list(encoder.map_settings(settings).unsupported) == ["parallel_tool_calls"]
 
 
-def test_a_field_that_the_request_sets_is_refused() -> None:
+def test_field_set_by_the_request_is_refused() -> None:
     model = OpenAIChat("m", base_url="http://models.example/v1")
     with pytest.raises(ConfigError, match=r"model_settings.extra_body must not contain messages"):
         model.unsupported_settings(ModelSettings(extra_body={"messages": []}))
 
 
-def test_a_known_model_says_what_it_does_not_take() -> None:
+def test_known_model_names_unsupported_settings() -> None:
     model = OpenAIChat("gpt-5-mini", api_key="k", base_url="https://api.openai.com/v1")
     assert list(model.unsupported_settings(ModelSettings(temperature=0, thinking="low"))) == ["temperature"]
 
 
 @pytest.mark.anyio
-async def test_the_request_that_is_sent_has_them() -> None:
+async def test_sent_request_has_the_settings() -> None:
     bodies: list[dict[str, Any]] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -14,7 +14,7 @@ from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta,
 from turnwright_states import Cause, Finish, Usage
 
 
-def test_text_and_reasoning_are_given_as_they_come() -> None:
+def test_text_and_reasoning_are_given_on_arrival() -> None:
     stream = ChatStream()
     assert stream.feed(sse(chunk({"role": "assistant", "content": ""}), done=False)) == []
     assert stream.feed(sse(chunk({"reasoning_content": "hm"}), done=False)) == [ReasoningDelta("hm")]
@@ -36,20 +36,20 @@ def test_the_last_event_may_be_unterminated() -> None:
 
 
 class TestUsage:
-    def test_it_may_come_with_choices(self) -> None:
+    def test_usage_may_come_with_choices(self) -> None:
         usage: Chunk = {"prompt_tokens": 3, "completion_tokens": 4}
         assert reply(chunk({"content": "a"}, "stop", usage=usage)).usage == Usage(input_tokens=3, output_tokens=4)
 
-    def test_it_may_come_without_choices(self) -> None:
+    def test_usage_may_come_without_choices(self) -> None:
         usage: Chunk = {"prompt_tokens": 3, "completion_tokens": 4}
         assert reply(STOP, {"choices": [], "usage": usage}).usage == Usage(input_tokens=3, output_tokens=4)
         assert reply(STOP, {"usage": usage}).usage == Usage(input_tokens=3, output_tokens=4)
 
-    def test_groq_puts_it_elsewhere(self) -> None:
+    def test_usage_of_groq_is_read(self) -> None:
         groq: Chunk = {"id": "r", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
         assert reply(chunk({}, "stop", x_groq=groq)).usage == Usage(input_tokens=3, output_tokens=4)
 
-    def test_moonshot_puts_it_into_the_choice(self) -> None:
+    def test_usage_of_moonshot_is_read_from_the_choice(self) -> None:
         def choice(index: int, count: int) -> JsonValue:
             counted: Chunk = {"prompt_tokens": 3, "completion_tokens": count}
             return {"index": index, "delta": {}, "finish_reason": "stop", "usage": counted}
@@ -57,25 +57,25 @@ class TestUsage:
         assert reply({"choices": [choice(0, 4)]}).usage == Usage(input_tokens=3, output_tokens=4)
         assert reply({"choices": [choice(0, 4), choice(1, 9)]}).usage == Usage(input_tokens=3, output_tokens=4)
 
-    def test_it_may_come_after_the_finish_reason_and_after_an_empty_one(self) -> None:
+    def test_usage_may_follow_the_finish_reason_and_an_empty_usage(self) -> None:
         usage: Chunk = {"prompt_tokens": 3, "completion_tokens": 4}
         assert reply(STOP, {"choices": [], "usage": {}}, chunk({}, usage=usage), {"choices": []}).usage == Usage(
             input_tokens=3, output_tokens=4
         )
 
-    def test_a_later_one_may_leave_out_what_an_earlier_one_counted(self) -> None:
+    def test_later_usage_may_omit_earlier_counts(self) -> None:
         first: Chunk = {"prompt_tokens": 3, "completion_tokens": 1}
         assert reply(chunk({}, usage=first), chunk({}, "stop", usage={"completion_tokens": 4})).usage == Usage(
             input_tokens=3, output_tokens=4
         )
 
-    def test_the_last_one_counts_and_nothing_is_summed(self) -> None:
+    def test_last_usage_counts_and_usages_are_not_summed(self) -> None:
         parts: list[Chunk] = [{"prompt_tokens": 3, "completion_tokens": count} for count in (0, 1, 2)]
         given = reply(*(chunk({"content": "a"}, usage=part) for part in parts), chunk({}, "stop", usage=None))
         assert given.usage == Usage(input_tokens=3, output_tokens=2)
 
     @pytest.mark.parametrize("usage", [None, {}, [], "3", {"prompt_tokens": None, "completion_tokens": None}])
-    def test_one_that_counts_nothing_is_none(self, usage: JsonValue) -> None:
+    def test_usage_without_counts_is_none(self, usage: JsonValue) -> None:
         assert reply(chunk({}, "stop", usage=usage)).usage is None
 
     @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ class TestChunks:
         data = json.dumps(chunk({"content": "a\u2028b\x85c"}, "stop"), ensure_ascii=False)
         assert decode(f"data: {data}\n\n".encode()).reply().text == "a\u2028b\x85c"
 
-    def test_data_that_was_never_json_is_skipped(self) -> None:
+    def test_non_json_data_is_skipped(self) -> None:
         data = b"data: PROCESSING\n\ndata:\n\ndata: " + b"[" * 100_000 + b"\n\n" + sse(chunk({"content": "a"}), STOP)
         assert decode(data).reply().text == "a"
 
-    def test_a_chunk_that_is_no_whole_json_breaks_the_reply(self) -> None:
+    def test_truncated_json_chunk_breaks_the_reply(self) -> None:
         """Without the chunk the reply is another one: its arguments would parse, with a tenth of the amount."""
         begun, rest = (
             sse(chunk({"tool_calls": [{"index": 0, "function": {"name": "pay", "arguments": text}}]}), done=False)
@@ -172,7 +172,7 @@ class TestChunks:
         data = sse(chunk({"content": "a"}), STOP, done=False) + b'data: {"usage": {"prom\n\n' + b"data: [DONE]\n\n"
         assert decode(data).reply().text == "a"
 
-    def test_chunks_without_empty_lines_between_them_are_read(self) -> None:
+    def test_chunks_without_empty_lines_between_are_read(self) -> None:
         data = sse(chunk({"content": "a"}), chunk({"content": "b"}), STOP).replace(b"\n\n", b"\n")
         assert decode(data).reply().text == "ab"
 
@@ -200,24 +200,24 @@ class TestChunks:
         other: Chunk = {"choices": [{"index": 1, "delta": {"content": "x"}, "finish_reason": "stop"}]}
         assert reply(first, other).text == "a"
 
-    def test_a_closing_message_that_repeats_the_deltas_is_left_out(self) -> None:
+    def test_closing_message_repeating_the_deltas_is_left_out(self) -> None:
         whole: Chunk = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "ab"}}]}
         assert reply(chunk({"content": "a"}), chunk({"content": "b"}), whole).text == "ab"
         assert reply(whole).text == "ab"
 
-    def test_a_message_fills_in_what_the_deltas_left_out(self) -> None:
+    def test_message_fills_in_parts_missing_from_the_deltas(self) -> None:
         call: Chunk = {"id": "x", "function": {"name": "f", "arguments": "{}"}}
         message: Chunk = {"content": "ab", "reasoning_content": "hm", "tool_calls": [call], "refusal": None}
         given = reply(chunk({"content": "ab"}), {"choices": [{"message": message, "finish_reason": "stop"}]})
         assert (given.text, given.reasoning, [each.name for each in given.calls]) == ("ab", "hm", ["f"])
 
-    def test_a_message_beside_each_delta_repeats_it(self) -> None:
+    def test_message_beside_each_delta_is_a_repetition(self) -> None:
         def both(text: str, so_far: str) -> JsonValue:
             return {"choices": [{"index": 0, "delta": {"content": text}, "message": {"content": so_far}}]}
 
         assert reply(both("", ""), both("a", "a"), both("b", "ab"), STOP).text == "ab"
 
-    def test_a_choice_may_be_numbered_in_words(self) -> None:
+    def test_choice_index_may_be_a_string(self) -> None:
         first: Chunk = {"index": "0", "delta": {"content": "0"}}
         second: Chunk = {"index": "1", "delta": {"content": "1"}}
         assert reply({"choices": [second, first]}, STOP).text == "0"
@@ -238,7 +238,7 @@ class TestChunks:
     def test_a_refusal_beside_an_answer_is_left_out(self, answer: Chunk) -> None:
         assert decode(sse(chunk({"refusal": "No."}), chunk(answer), STOP)).reply() == reply(chunk(answer), STOP)
 
-    def test_a_refusal_that_broke_off_is_the_partial_text(self) -> None:
+    def test_truncated_refusal_is_the_partial_text(self) -> None:
         assert failure(sse(chunk({"refusal": "I can"}), done=False)).partial == ModelResponse(text="I can")
 
 
@@ -260,14 +260,14 @@ class TestReasoning:
             {"reasoning_content": None, "reasoning": None, "thinking": "hm"},
         ],
     )
-    def test_every_name_for_it_is_known(self, delta: Chunk) -> None:
+    def test_every_field_of_reasoning_is_known(self, delta: Chunk) -> None:
         assert reply(chunk(delta), STOP).reasoning == "hm"
 
-    def test_of_several_in_a_chunk_one_is_taken(self) -> None:
+    def test_repeated_reasoning_in_a_chunk_counts_once(self) -> None:
         delta: Chunk = {"reasoning_content": "hm", "reasoning": "hm", "reasoning_details": [{"text": "hm"}]}
         assert reply(chunk(delta), chunk(delta), STOP).reasoning == "hmhm"
 
-    def test_details_that_must_go_back_are_kept(self) -> None:
+    def test_signed_and_encrypted_details_are_kept(self) -> None:
         signed: Chunk = {"type": "reasoning.text", "text": "hm", "signature": "sig", "index": 0}
         hidden: Chunk = {"type": "reasoning.encrypted", "data": "blob"}
         plain: Chunk = {"type": "reasoning.text", "text": "hm", "signature": None}
@@ -289,11 +289,11 @@ class TestFinish:
             ("sensitive", Finish.CONTENT_FILTER),
         ],
     )
-    def test_it_is_reduced_and_the_providers_word_is_kept(self, word: str, finish: Finish) -> None:
+    def test_finish_reason_is_reduced_and_the_providers_word_kept(self, word: str, finish: Finish) -> None:
         given = reply(chunk({"content": "a"}, word))
         assert (given.finish, given.finish_reason) == (finish, word)
 
-    def test_the_last_that_is_not_null_wins(self) -> None:
+    def test_last_non_null_finish_reason_wins(self) -> None:
         given = reply(chunk({}, "stop"), chunk({}, "length"), chunk({}, None), chunk({}, ""))
         assert given.finish_reason == "length"
 
@@ -322,10 +322,10 @@ class TestFinish:
     @pytest.mark.parametrize(
         "done", [b"data:[DONE]", b"data: [DONE] ", b'data: "[DONE]"', b"event: done\ndata: [DONE]"]
     )
-    def test_done_is_recognised_however_it_is_spelt(self, done: bytes) -> None:
+    def test_done_is_recognised_in_any_spelling(self, done: bytes) -> None:
         assert decode(sse(chunk({"content": "a"}), done=False) + done).complete
 
-    def test_an_end_with_neither_is_an_interruption(self) -> None:
+    def test_end_without_finish_reason_and_done_is_an_interruption(self) -> None:
         error = failure(sse(chunk({"content": "a"}), done=False))
         assert error.cause is Cause.INTERRUPTED
         assert error.partial == ModelResponse(text="a")
@@ -340,7 +340,7 @@ class TestFinish:
             stream.reply()
 
     @pytest.mark.parametrize("nothing", [b"", b"\n\n", b"\xef\xbb\xbf", b": PROCESSING\n\n", b"data: {"])
-    def test_a_stream_of_nothing_is_an_interruption(self, nothing: bytes) -> None:
+    def test_empty_stream_is_an_interruption(self, nothing: bytes) -> None:
         assert failure(nothing).cause is Cause.INTERRUPTED
 
 
@@ -360,7 +360,7 @@ class TestBounds:
         with pytest.raises(ModelError, match="longer than 1,000 bytes"):
             stream.reply()
 
-    def test_a_reply_in_one_body_is_bounded(self) -> None:
+    def test_reply_in_a_single_body_is_bounded(self) -> None:
         stream = ChatStream(max_reply=2000)
         stream.feed(json.dumps({"choices": [{"message": {"content": "x" * 2000}}]}).encode())
         with pytest.raises(ModelError, match="longer than 2,000 characters"):
@@ -395,19 +395,19 @@ class TestBounds:
             ('{"choices": [' + "{}," * (MAX_PARTS // 2) + "{}]}", "600,000 parts"),
         ],
     )
-    def test_what_an_event_holds_is_bounded(self, event: str, bound: str) -> None:
+    def test_parts_of_an_event_are_bounded(self, event: str, bound: str) -> None:
         """A million nearly empty parts would keep all other turns waiting."""
         for data in (f"data: {event}\n\n", event):
             error = failure(sse(chunk({"content": "a"}), done=False) + data.encode())
             assert (error.cause, error.partial) == (Cause.REJECTED, ModelResponse(text="a"))
             assert bound in str(error)
 
-    def test_lines_that_are_no_json_are_given_up(self) -> None:
+    def test_endless_non_json_lines_are_given_up(self) -> None:
         said = json.dumps(chunk({"content": "a"}, "stop"))
         few, many = (f"data: {said}\n" + "data: [[\n" * number + f"data: {said}\n" for number in (16, 17))
         assert (decode(few.encode()).reply().text, decode(many.encode()).reply().text) == ("aa", "a")
 
-    def test_the_longest_arguments_fit_into_one_event(self) -> None:
+    def test_longest_arguments_fit_into_an_event(self) -> None:
         for letter, times in (("\u20ac", MAX_ARGUMENTS), ('"', MAX_ARGUMENTS // 2)):
             raw = json.dumps({"a": letter * (times - 20)}, ensure_ascii=False)
             call: Chunk = {"index": 0, "function": {"name": "f", "arguments": raw}}

@@ -160,7 +160,7 @@ def with_others(chunks: list[JsonValue], others: list[tuple[int, str, JsonValue]
     ascii_only=st.booleans(),
     make=st.sampled_from([bounded, small]),
 )
-def test_the_quick_way_reads_what_the_plain_way_reads(
+def test_fast_and_plain_path_read_alike(
     chunks: list[JsonValue],
     others: list[tuple[int, str, JsonValue]],
     edits: list[tuple[int, int]],
@@ -175,7 +175,7 @@ def test_the_quick_way_reads_what_the_plain_way_reads(
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_the_quick_way_sees_whatever_the_plain_way_sees_in_a_chunk(name: str) -> None:
+def test_fast_path_sees_every_field_of_the_plain_path(name: str) -> None:
     """In each object of a chunk that is quick, each field that means something anywhere, with each such value."""
     call: Chunk = {"index": 0, "function": {"arguments": "}"}}
     begun: Chunk = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
@@ -191,7 +191,7 @@ def test_the_quick_way_sees_whatever_the_plain_way_sees_in_a_chunk(name: str) ->
 
 
 @given(name=st.sampled_from(sorted(STREAMS)), edits=EDITS)
-def test_what_a_provider_sends_is_read_alike_event_by_event(name: str, edits: list[tuple[int, int]]) -> None:
+def test_edited_provider_stream_is_read_alike_by_event(name: str, edits: list[tuple[int, int]]) -> None:
     data = edited(STREAMS[name][0], edits)
     assert run(small, *events_in(data)) == run(small, data)
 
@@ -213,7 +213,7 @@ def test_nothing_but_a_model_error_is_raised(data: bytes) -> None:
 
 
 @given(data=STREAM)
-def test_what_is_kept_can_be_encoded(data: bytes) -> None:
+def test_kept_data_is_encodable(data: bytes) -> None:
     "".join(kept(run(bounded, data))).encode()
 
 
@@ -261,7 +261,7 @@ def nothing_worse_than_the_documented_error(data: bytes) -> None:
     done=st.booleans(),
     cuts=CUTS,
 )
-def test_any_value_in_any_field_of_events_that_are_lost_doubled_or_out_of_order(
+def test_odd_values_in_shuffled_events_raise_only_model_errors(
     name: str, others: list[tuple[int, JsonValue]], order: list[int], done: bool, cuts: list[int]
 ) -> None:
     chunks = copy.deepcopy(chunks_of(STREAMS[name][0]))
@@ -287,9 +287,7 @@ def test_every_field_of_every_provider_may_hold_a_value_of_another_type(name: st
     numbered=st.booleans(),
     apart=st.booleans(),
 )
-def test_details_go_back_whole_however_they_were_cut(
-    entries: list[tuple[list[str], str]], numbered: bool, apart: bool
-) -> None:
+def test_details_go_back_whole_at_any_cuts(entries: list[tuple[list[str], str]], numbered: bool, apart: bool) -> None:
     pieces: list[JsonValue] = []
     expected: list[Chunk] = []
     for index, (texts, signature) in enumerate(entries):

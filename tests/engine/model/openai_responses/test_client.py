@@ -75,11 +75,11 @@ def accepts(model: Model) -> Model:
     return model
 
 
-async def test_it_is_a_model() -> None:
+async def test_client_is_a_model() -> None:
     assert accepts(Server().model()).name == "gpt-5-mini"
 
 
-async def test_a_request_goes_to_the_endpoint_with_the_key_and_the_callers_headers() -> None:
+async def test_request_goes_to_the_endpoint_with_key_and_headers() -> None:
     server = Server(says(message("Hi")))
     given = await ask(server.model(headers={"openai-project": "p"}, extra_body={"prompt_cache_key": "a"}))
     assert given[0] == TextDelta("Hi")
@@ -94,7 +94,7 @@ async def test_a_request_goes_to_the_endpoint_with_the_key_and_the_callers_heade
     ("name", "reasons"),
     [("gpt-5-mini", True), ("o4-mini", True), ("grok-4", True), ("gpt-4.1", False), ("openai/gpt-4o", False)],
 )
-async def test_encrypted_reasoning_is_requested_of_models_that_reason(name: str, reasons: bool) -> None:
+async def test_encrypted_reasoning_is_requested_of_reasoning_models(name: str, reasons: bool) -> None:
     """Others answer 400: "Encrypted content is not supported with this model"."""
     server = Server(says(message("Hi")))
     model = server.model(name)
@@ -119,7 +119,7 @@ async def look(place: int) -> str:
     return f"nothing at {place}"
 
 
-async def test_the_items_of_a_reply_go_back_in_the_turn_and_in_its_session() -> None:
+async def test_reply_items_go_back_in_the_turn_and_the_session() -> None:
     sealed, other = reasoning("Hm."), reasoning(item_id="rs_2", sealed="gBBBB")
     calls = [call("look", '{"place": 1}'), call("look", '{"place": 2}', "call_2", "fc_2")]
     first = says(sealed, message("I look.", phase="commentary"), SEARCH, *calls)
@@ -155,7 +155,7 @@ class Weather(BaseModel):
     degrees: int
 
 
-async def test_a_typed_answer_is_held_to_its_schema() -> None:
+async def test_typed_answer_is_held_to_the_schema() -> None:
     server = Server(says(message('{"city": "Paris", "degrees": 20}')))
     model = server.model(capabilities=Capabilities(json_schema_output=True))
     async with Engine(model=model) as engine:
@@ -166,7 +166,7 @@ async def test_a_typed_answer_is_held_to_its_schema() -> None:
     assert wire["schema"]["required"] == ["city", "degrees"]
 
 
-async def test_a_failed_response_is_tried_again_and_a_refused_prompt_is_not() -> None:
+async def test_failed_response_is_retried_and_a_refused_prompt_is_not() -> None:
     limited: Event = failed({"code": "rate_limit_exceeded", "message": "Please try again in 0.001s."})
     server = Server(sse(created(), limited), says(message("Hi")))
     async with Engine(model=server.model()) as engine:
@@ -193,13 +193,13 @@ class TestFailures:
             (503, "server_is_overloaded", "Slow down", Cause.OVERLOADED),
         ],
     )
-    async def test_each_error_has_its_cause(self, status: int, code: str | None, words: str, cause: Cause) -> None:
+    async def test_each_error_has_a_cause(self, status: int, code: str | None, words: str, cause: Cause) -> None:
         body: JsonValue = {"error": {"message": words, "type": "invalid_request_error", "code": code}}
         error = await failure(httpx.Response(status, json=body))
         assert (error.cause, error.status) == (cause, status)
         assert f"http://host/v1 answered {status}: {words.rstrip('.')}" in str(error)
 
-    async def test_a_connection_that_breaks_is_an_interruption_with_the_partial_reply(self) -> None:
+    async def test_broken_connection_is_an_interruption_with_the_partial_reply(self) -> None:
         error = await failure(sse(created(), text(0, "Hi")))
         assert error.cause is Cause.INTERRUPTED
         assert error.partial is not None
@@ -223,7 +223,7 @@ class TestFailures:
         assert (error.cause, "Log in" in str(error)) == (Cause.REJECTED, True)
 
 
-def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
+def test_model_outlives_the_event_loop() -> None:
     used = Server(says(message("Hi")), says(message("Hi"))).model()
 
     async def once() -> list[Delta | ModelResponse]:
@@ -242,7 +242,7 @@ class TestConstruction:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         assert repr(OpenAIResponses("m")) == "OpenAIResponses('m', base_url='http://there/v1')"
 
-    def test_its_repr_shows_no_secret(self) -> None:
+    def test_repr_and_vars_show_no_secret(self) -> None:
         made = OpenAIResponses("m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY)
         assert "hush" not in repr(made) + repr(vars(made))
         assert KEY not in repr(made) + repr(vars(made))
@@ -257,6 +257,6 @@ class TestConstruction:
             lambda: OpenAIResponses("m", api_key=KEY, hosted_tools=[{"type": "function"}]),
         ],
     )
-    def test_what_cannot_work_is_refused(self, make: Callable[[], OpenAIResponses]) -> None:
+    def test_unusable_option_is_refused(self, make: Callable[[], OpenAIResponses]) -> None:
         with pytest.raises(ConfigError):
             make()

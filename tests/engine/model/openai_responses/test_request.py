@@ -48,7 +48,7 @@ def answered(*details: Item, text: str = "", calls: tuple[str, ...] = ()) -> Mes
     return Message(role="assistant", parts=(thought, *words, *(ToolCallPart(id=each, name="read") for each in calls)))
 
 
-def test_a_request_asks_for_a_stream_that_is_not_stored() -> None:
+def test_request_asks_for_an_unstored_stream() -> None:
     assert encode(ModelRequest((HELLO,))) == {
         "model": "m",
         "stream": True,
@@ -59,7 +59,7 @@ def test_a_request_asks_for_a_stream_that_is_not_stored() -> None:
 
 
 class TestMessages:
-    def test_instructions_keep_their_place_and_their_role(self) -> None:
+    def test_instructions_keep_place_and_role(self) -> None:
         assert sent(Message.system("Be short."), HELLO, Message.system("Shorter.")) == [
             {"role": "system", "content": "Be short."},
             ASKED,
@@ -100,11 +100,11 @@ class TestMessages:
 
 
 class TestKeptItems:
-    def test_reasoning_goes_back_before_what_it_belongs_to(self) -> None:
+    def test_reasoning_goes_back_before_the_related_item(self) -> None:
         assert sent(HELLO, answered(kept(SEALED), text="Done."))[1:] == [SEALED, said("Done.")]
         assert sent(HELLO, answered(kept(SEALED), calls=("c1",)))[1:] == [SEALED, called("c1")]
 
-    def test_every_item_is_at_its_place_and_texts_have_their_phase(self) -> None:
+    def test_every_item_is_in_place_and_texts_have_a_phase(self) -> None:
         order = ordered("item", {"text": 7, "phase": "commentary"}, "item", "call", "item", "call", 3)
         other = reasoning(item_id="rs_2")
         message = answered(kept(SEALED), kept(SEARCH), kept(other), order, text="I look.\n\nYes", calls=("c1", "c2"))
@@ -119,21 +119,21 @@ class TestKeptItems:
         ]
 
     @pytest.mark.parametrize("text", ["I looked.", "I look.", ""])
-    def test_a_reply_that_was_changed_is_sent_in_the_usual_order(self, text: str) -> None:
+    def test_changed_reply_is_sent_in_the_usual_order(self, text: str) -> None:
         order = ordered("call", 7, "item", "call")
         message = answered(kept(SEALED), order, text=text, calls=("c1",))
         assert sent(HELLO, message)[1:] == [SEALED, *([said(text)] if text else []), called("c1")]
 
     @pytest.mark.parametrize("order", [5, ["item", None, -1], [{"text": True}], ["item", "item"], [{"text": 3}, "x"]])
-    def test_an_order_that_does_not_fit_is_ignored(self, order: JsonValue) -> None:
+    def test_mismatched_order_is_ignored(self, order: JsonValue) -> None:
         message = answered(kept(SEALED), {"type": "openai_response", "order": order}, text="Done.")
         assert sent(HELLO, message)[1:] == [SEALED, said("Done.")]
 
-    def test_reasoning_without_an_item_behind_it_is_left_out(self) -> None:
+    def test_reasoning_without_a_following_item_is_left_out(self) -> None:
         message = answered(kept(SEALED), ordered(5, "item"), text="Done.")
         assert sent(HELLO, message)[1:] == [said("Done.")]
 
-    def test_items_that_are_only_shown_are_left_out(self) -> None:
+    def test_display_only_items_are_left_out(self) -> None:
         message = answered({"type": "openai_response", "shown": SEARCH}, text="Done.")
         assert sent(HELLO, message)[1:] == [said("Done.")]
 
@@ -141,7 +141,7 @@ class TestKeptItems:
         message = answered({"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "reasoning"}, text="a")
         assert sent(HELLO, message)[1:] == [said("a")]
 
-    def test_fields_that_the_server_rejects_are_left_out(self) -> None:
+    def test_fields_rejected_by_the_server_are_left_out(self) -> None:
         item: Item = {**SEALED, "summary": None, "content": [], "status": "completed"}
         assert sent(HELLO, answered(kept(item), text="a"))[1] == {**SEALED, "summary": []}
 
@@ -150,7 +150,7 @@ class TestKeptItems:
         assert [item.get("id") for item in sent(HELLO, message)] == [None, "rs_1", "ws_1", None]
         assert [item.get("id") for item in sent(HELLO, message, send_item_ids=False)] == [None] * 4
 
-    def test_a_model_without_reasoning_is_sent_none_and_its_own_items_only(self) -> None:
+    def test_model_without_reasoning_is_sent_only_non_reasoning_items(self) -> None:
         plain = Capabilities(reasoning_details=False)
         both = answered(kept(SEALED), kept(SEARCH), text="a")
         assert sent(HELLO, both, capabilities=plain)[1:] == [said("a")]
@@ -209,12 +209,12 @@ class TestTools:
             ({"type": "web_search", "filters": {1, 2}}, "JSON"),
         ],
     )
-    def test_a_hosted_tool_that_cannot_work_is_refused(self, tool: Any, why: str) -> None:  # noqa: ANN401 (a mistake)
+    def test_unworkable_hosted_tool_is_refused(self, tool: Any, why: str) -> None:  # noqa: ANN401 (a mistake)
         with pytest.raises(ConfigError, match=why):
             ResponsesEncoder("m", hosted_tools=[tool])
 
     @pytest.mark.parametrize("choice", ["none", "required"])
-    def test_a_choice_is_sent_unless_it_is_the_default(self, choice: ToolChoice) -> None:
+    def test_choice_is_sent_unless_default(self, choice: ToolChoice) -> None:
         assert encode(ModelRequest((HELLO,), (READ,), choice))["tool_choice"] == choice
         assert "tool_choice" not in encode(ModelRequest((HELLO,), (READ,)))
         assert "tool_choice" not in encode(ModelRequest((HELLO,), (), choice))
@@ -223,14 +223,14 @@ class TestTools:
         first = ModelRequest((HELLO,), (READ,), first=True)
         assert encode(first, tool_choice_first="required")["tool_choice"] == "required"
 
-    def test_one_call_at_a_time_can_be_requested(self) -> None:
+    def test_single_calls_can_be_requested(self) -> None:
         single = Capabilities(parallel_tool_calls=False)
         assert encode(ModelRequest((HELLO,), (READ,)), capabilities=single)["parallel_tool_calls"] is False
         assert "parallel_tool_calls" not in encode(ModelRequest((HELLO,)), capabilities=single)
 
 
 class TestOptions:
-    def test_a_limit_below_the_smallest_is_raised_to_it(self) -> None:
+    def test_too_small_limit_is_raised_to_the_minimum(self) -> None:
         assert encode(ModelRequest((HELLO,), max_tokens=900))["max_output_tokens"] == 900
         assert encode(ModelRequest((HELLO,), max_tokens=1))["max_output_tokens"] == MIN_TOKENS
 
@@ -298,7 +298,7 @@ class TestSettings:
         settings = ModelSettings.model_validate({"thinking": thinking})
         assert encode(ModelRequest((HELLO,), settings=settings))["reasoning"] == {"effort": effort}
 
-    def test_what_the_api_does_not_have_is_not_sent(self) -> None:
+    def test_settings_missing_from_the_api_are_not_sent(self) -> None:
         settings = ModelSettings(seed=1, stop_sequences=("END",), thinking=4096, cache="1h", temperature=0)
         mapped = ResponsesEncoder("m").map_settings(settings)
         assert mapped.body == {"temperature": 0}
@@ -308,7 +308,7 @@ class TestSettings:
         assert (mapped.body, set(mapped.unsupported)) == ({}, {"parallel_tool_calls", "thinking"})
 
 
-def test_nothing_is_kept_longer_than_its_messages() -> None:
+def test_nothing_outlives_the_messages() -> None:
     encoder = ResponsesEncoder("m")
     messages = [HELLO, *(Message.assistant(str(number)) for number in range(4))]
     encoder.encode(ModelRequest(tuple(messages)))

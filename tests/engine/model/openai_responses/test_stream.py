@@ -69,13 +69,13 @@ class TestReplies:
         assert given == ModelResponse(text="Hello", usage=USED)
         assert (given.finish_reason, given.finish) == ("completed", Finish.STOP)
 
-    def test_a_response_says_who_answered_and_what_was_cached(self) -> None:
+    def test_response_info_has_id_model_and_cached_tokens(self) -> None:
         told = decode(*whole(message("Hi"))).reply().response
         assert told is not None
         assert (told.id, told.model, told.cache_read_input_tokens) == ("resp_1", "gpt-5-mini", 5)
         assert told.time_to_first_chunk is not None
 
-    def test_parallel_calls_keep_their_order_and_their_arguments_stream(self) -> None:
+    def test_parallel_calls_keep_their_order_and_stream_arguments(self) -> None:
         stream = ResponsesStream()
         first, second = call("f", '{"a": 1}'), call("g", "{}", "call_2", "fc_2")
         events = [*streamed(0, first, ['{"a"', ": 1}"]), *streamed(1, second)]
@@ -89,7 +89,7 @@ class TestReplies:
         ]
         assert stream.reply().calls == (called("f", '{"a": 1}'), called("g", call_id="call_2"))
 
-    def test_reasoning_is_shown_by_its_summary_and_kept_whole(self) -> None:
+    def test_reasoning_is_shown_by_the_summary_and_kept_whole(self) -> None:
         item = reasoning("Hm.", "So.", status="completed")
         given = decode(*whole(item, message("Hi"))).reply()
         assert (given.text, given.reasoning) == ("Hi", "Hm.\n\nSo.")
@@ -99,20 +99,20 @@ class TestReplies:
         given = decode(*whole(reasoning(), call("f", "{}"))).reply()
         assert (given.reasoning, given.reasoning_details) == ("", (kept(reasoning()),))
 
-    def test_the_item_that_was_announced_is_not_the_one_that_is_kept(self) -> None:
+    def test_kept_item_is_the_completed_item(self) -> None:
         """Its encrypted content has only begun."""
         begun = reasoning(sealed="begun")
         assert decode(created(), added(0, begun), more=b"").partial.reasoning_details == ()
         assert reply(added(0, begun), done(0, reasoning())).reasoning_details == (kept(reasoning()),)
 
     @pytest.mark.parametrize("content", ["", None, 5])
-    def test_reasoning_that_is_not_encrypted_cannot_go_back(self, content: JsonValue) -> None:
+    def test_unencrypted_reasoning_does_not_go_back(self, content: JsonValue) -> None:
         item = {**reasoning("Hm."), "encrypted_content": content}
         given = decode(*whole(item, SEARCH, message("Hi"))).reply()
         assert given.reasoning == "Hm."
         assert given.reasoning_details == ({"type": "openai_response", "shown": SEARCH},)
 
-    def test_items_of_hosted_tools_are_kept_at_their_place(self) -> None:
+    def test_items_of_hosted_tools_are_kept_in_place(self) -> None:
         two = message("Rain.", item_id="msg_2")
         given = decode(*whole(message("I look."), SEARCH, two)).reply()
         assert (given.text, given.calls) == ("I look.\n\nRain.", ())
@@ -131,7 +131,7 @@ class TestReplies:
         seen = run(ResponsesStream, sse(*whole(message("One."), message("Two.", item_id="msg_2"))))
         assert seen[0] == given.text
 
-    def test_a_message_keeps_its_phase(self) -> None:
+    def test_message_keeps_the_phase(self) -> None:
         given = decode(*whole(message("I look.", phase="commentary"), call("f", "{}"))).reply()
         assert given.reasoning_details == (ordered({"text": 7, "phase": "commentary"}, "call"),)
 
@@ -150,14 +150,14 @@ class TestReplies:
             seen = run(ResponsesStream, sse(created(), *events, completed()))
             assert (seen[1], seen[2].reasoning, seen[2].reasoning_details) == ("Hm.", "Hm.", ())
 
-    def test_a_summary_and_the_reasoning_itself_are_not_shown_twice(self) -> None:
+    def test_reasoning_with_a_summary_is_shown_once(self) -> None:
         item: Item = {**reasoning("Short."), "content": [{"type": "reasoning_text", "text": "Long."}]}
         assert reply(added(0, item), summary(0, "Short."), done(0, item)).reasoning == "Short."
         assert reply(done(0, item)).reasoning == "Long."
 
 
 class TestGateways:
-    def test_every_event_may_have_another_id(self) -> None:
+    def test_event_ids_may_change(self) -> None:
         """The index says where it belongs."""
         first, second = message("Hello"), call("f", "{}")
         events = [
@@ -172,7 +172,7 @@ class TestGateways:
         given = decode(created(), *events, completed({**first, "id": "h"}, {**second, "id": "i"})).reply()
         assert (given.text, given.calls) == ("Hello", (called("f"),))
 
-    def test_every_item_may_have_the_same_index(self) -> None:
+    def test_all_items_may_have_the_same_index(self) -> None:
         """The id says which one is meant."""
         items = [message("Hi"), call("f", '{"a": 1}'), call("f", '{"a": 2}', "call_2", "fc_2")]
         events = [{**event, "output_index": 0} for item in items for event in streamed(0, item)]
@@ -195,11 +195,11 @@ class TestGateways:
             assert (given.text, given.calls) == ("Hi", (called("f"),))
             assert given.reasoning_details == (kept(reasoning()),)
 
-    def test_a_delta_counts_though_its_item_was_never_announced(self) -> None:
+    def test_delta_of_an_unannounced_item_counts(self) -> None:
         given = reply(summary(0, "Hm."), text(1, "He"), text(1, "y"), arguments(2, "{}"), done(2, call("f", "{}")))
         assert (given.reasoning, given.text, given.calls) == ("Hm.", "Hey", (called("f"),))
 
-    def test_an_item_that_only_deltas_had_is_known_by_their_id(self) -> None:
+    def test_item_known_from_deltas_only_is_matched_by_id(self) -> None:
         """The last event lists another message before it, which had no event."""
         last = completed(message(item_id="msg_0"), message("Hi"))
         assert decode(created(), text(1, "Hi", item_id="msg_1"), last).reply().text == "Hi"
@@ -220,7 +220,7 @@ class TestGateways:
         given = reply(*begun, *calls)
         assert (given.text, given.calls) == ("Hi", (called("f"), called("g", call_id="call_2")))
 
-    def test_a_complete_item_that_goes_on_from_its_deltas_adds_the_rest(self) -> None:
+    def test_complete_item_continuing_the_deltas_adds_the_rest(self) -> None:
         seen = run(ResponsesStream, sse(created(), text(0, "Hel"), done(0, message("Hello")), completed()))
         assert seen[0] == seen[2].text == "Hello"
         item = call("f", '{"a": 1}')
@@ -230,7 +230,7 @@ class TestGateways:
         )
         assert (seen[2].calls, seen[8]) == ((called("f", '{"a": 1}'),), {0: ("f", '{"a": 1}')})
 
-    def test_a_complete_item_that_differs_from_its_deltas_wins(self) -> None:
+    def test_complete_item_differing_from_the_deltas_wins(self) -> None:
         """A delta was lost: no tool runs with what is left."""
         seen = run(ResponsesStream, sse(created(), text(0, "Hlo"), done(0, message("Hello")), completed()))
         assert (seen[0], seen[2].text) == ("Hlo", "Hello")
@@ -238,13 +238,13 @@ class TestGateways:
         given = reply(added(0, {**item, "arguments": ""}), arguments(0, '{"n": 1'), arguments(0, "}"), done(0, item))
         assert given.calls == (called("f", '{"n": 1000}'),)
 
-    def test_a_complete_item_that_is_empty_does_not_win(self) -> None:
+    def test_empty_complete_item_does_not_win(self) -> None:
         given = reply(
             text(0, "Hi"), done(0, message()), added(1, call("f", "")), arguments(1, "{}"), done(1, call("f", ""))
         )
         assert (given.text, given.calls) == ("Hi", (called("f"),))
 
-    def test_a_part_may_be_numbered_otherwise_than_in_the_complete_item(self) -> None:
+    def test_part_index_may_differ_in_the_complete_item(self) -> None:
         assert reply(text(0, "He", 1), text(0, "y", 1), done(0, message("Hey"))).text == "Hey"
         assert reply(text(0, "a", 0), text(0, "b", 1), done(0, message("a", "b"))).text == "ab"
 
@@ -254,7 +254,7 @@ class TestGateways:
         repeated = done(0, call("f", "{}"))
         assert reply(repeated, arguments(0, "{}", "fc_1"), repeated, added(0, call("f", "{}"))).calls == (called("f"),)
 
-    def test_an_event_that_is_repeated_begins_nothing(self) -> None:
+    def test_repeated_event_begins_nothing(self) -> None:
         begun = added(0, call("f", ""))
         assert reply(begun, begun, arguments(0, "{}"), begun, done(0, call("f", "{}"))).calls == (called("f"),)
         assert reply(added(0, message()), added(0, message()), text(0, "Hi")).text == "Hi"
@@ -299,17 +299,17 @@ class TestGateways:
             "text",
         ],
     )
-    def test_events_that_nobody_knows_are_skipped(self, odd: JsonValue) -> None:
+    def test_unknown_events_are_skipped(self, odd: JsonValue) -> None:
         line = f"data: {json.dumps(odd)}\n\n".encode()
         data = sse(created()) + line + sse(added(0, message())) + line + sse(text(0, "Hi")) + line
         assert run(ResponsesStream, data + sse(completed()))[2] == ModelResponse(text="Hi", usage=USED)
 
-    def test_an_item_that_nobody_knows_is_kept(self) -> None:
+    def test_unknown_item_is_kept(self) -> None:
         item: Item = {"type": "heard_of_next_year", "id": "x_1", "secret": [1]}
         assert reply(added(0, item), done(0, item)).reasoning_details == (kept(item),)
 
     @pytest.mark.parametrize("kind", ["custom_tool_call", "computer_call", "mcp_approval_request"])
-    def test_an_item_that_waits_for_its_output_is_only_shown(self, kind: str) -> None:
+    def test_item_waiting_for_output_is_only_shown(self, kind: str) -> None:
         item: Item = {"type": kind, "id": "x_1", "input": "x"}
         assert reply(done(0, item)).reasoning_details == ({"type": "openai_response", "shown": item},)
 
@@ -335,7 +335,7 @@ class TestFraming:
     def test_every_spelling_of_the_events_is_read(self, spelt: Callable[[bytes], bytes]) -> None:
         assert run(ResponsesStream, spelt(self.WHOLE))[2] == run(ResponsesStream, self.WHOLE)[2]
 
-    def test_the_name_of_an_event_counts_if_its_json_has_no_type(self) -> None:
+    def test_event_name_counts_if_the_json_has_no_type(self) -> None:
         events = whole(message("Hi"))
         data = b"".join(f"event: {event.pop('type')}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
         assert run(ResponsesStream, data)[2] == ModelResponse(text="Hi", usage=USED)
@@ -359,12 +359,12 @@ class TestEnds:
             ("", Finish.LENGTH),
         ],
     )
-    def test_an_incomplete_response_is_a_reply_that_was_cut_off(self, reason: str, finish: Finish) -> None:
+    def test_incomplete_response_is_a_cut_off_reply(self, reason: str, finish: Finish) -> None:
         given = decode(created(), text(0, "Hi"), incomplete(reason, message("Hi", status="incomplete"))).reply()
         assert (given.text, given.finish, given.usage) == ("Hi", finish, USED)
         assert given.finish_reason == (reason or "incomplete")
 
-    def test_a_call_that_was_cut_off_before_its_arguments_has_none(self) -> None:
+    def test_call_cut_off_before_the_arguments_has_none(self) -> None:
         """Not even the empty ones, with which a tool would run."""
         begun, cut = added(0, call("f", "")), call("f", "", status="incomplete")
         for last in (incomplete("max_output_tokens"), incomplete("max_output_tokens", cut)):
@@ -379,7 +379,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("more", [b"", b"data: [DONE]\n\n", b"event: response.completed\ndata: {\n\n"])
     @pytest.mark.parametrize("last", [text(0, "Hi"), done(0, message("Hi"))])
-    def test_a_stream_without_its_last_event_is_an_interruption(self, last: Event, more: bytes) -> None:
+    def test_stream_without_the_last_event_is_an_interruption(self, last: Event, more: bytes) -> None:
         error = failure(created(), last, more=more)
         assert error.cause is Cause.INTERRUPTED
         assert error.partial is not None
@@ -388,7 +388,7 @@ class TestEnds:
     def test_the_missing_event_is_named(self) -> None:
         assert "there was no response.completed event" in str(failure(created(), text(0, "Hi")))
 
-    def test_a_stream_of_nothing_is_an_interruption(self) -> None:
+    def test_empty_stream_is_an_interruption(self) -> None:
         for nothing in (b"", b": hello\n\n", b"data: [DONE]\n\n"):
             stream = ResponsesStream()
             stream.feed(nothing)
@@ -421,7 +421,7 @@ class TestErrors:
             ("heard_of_next_year", "It failed.", Cause.SERVER_ERROR),
         ],
     )
-    def test_a_failure_has_its_cause_wherever_it_is(self, code: str, words: str, cause: Cause) -> None:
+    def test_failure_has_a_cause_in_any_place(self, code: str, words: str, cause: Cause) -> None:
         error: Event = {"code": code, "message": words}
         flat: Event = {"type": "error", **error, "param": None, "sequence_number": 2}
         nested: Event = {"type": "error", "error": {"type": "x", **error}}
@@ -432,25 +432,25 @@ class TestErrors:
             assert found.partial is not None
             assert found.partial.text == "Hi"
 
-    def test_the_wait_that_the_provider_asks_for_is_kept(self) -> None:
+    def test_wait_requested_by_the_provider_is_kept(self) -> None:
         error = failure(failed({"code": "rate_limit_exceeded", "message": "Please try again in 11.054s."}))
         assert error.retry_after == pytest.approx(11.054)
 
     @pytest.mark.parametrize("error", [None, {}, ""])
-    def test_a_failed_response_without_an_error_is_a_failure_all_the_same(self, error: JsonValue) -> None:
+    def test_failed_response_without_an_error_is_a_failure(self, error: JsonValue) -> None:
         assert failure(created(), failed(error)).cause is Cause.SERVER_ERROR
         assert "cancelled" in str(failure({**completed(status="cancelled"), "type": "response.cancelled"}))
 
 
 class TestBodies:
-    def test_one_body_is_read_like_a_stream(self) -> None:
+    def test_single_body_is_read_like_a_stream(self) -> None:
         items = (reasoning("Hm."), message("Hi"), call("f", "{}"))
         stream = ResponsesStream()
         stream.feed(json.dumps(completed(*items)["response"], indent=1).encode())
         assert stream.end() == [ReasoningDelta("Hm."), TextDelta("Hi"), ToolCallDelta(0, "f", "{}")]
         assert stream.reply() == decode(*whole(*items)).reply()
 
-    def test_a_body_that_failed_has_its_cause(self) -> None:
+    def test_failed_body_has_a_cause(self) -> None:
         stream = ResponsesStream()
         stream.feed(json.dumps(failed({"code": "rate_limit_exceeded", "message": "Wait."})["response"]).encode())
         stream.end()

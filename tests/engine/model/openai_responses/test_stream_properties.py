@@ -270,7 +270,7 @@ def test_the_result_does_not_depend_on_the_cuts(data: bytes, cuts: list[int]) ->
 
 
 @pytest.mark.parametrize("name", WATCHED)
-def test_the_quick_path_sees_every_field_that_the_plain_path_sees(name: str) -> None:
+def test_fast_path_sees_every_field_of_the_plain_path(name: str) -> None:
     for index, value in product((0, 2), TELLING):
         quick: Event = {
             "type": "response.output_text.delta",
@@ -289,7 +289,7 @@ def test_the_quick_path_sees_every_field_that_the_plain_path_sees(name: str) -> 
     ascii_only=st.booleans(),
     small=st.booleans(),
 )
-def test_the_quick_path_reads_what_the_plain_path_reads(
+def test_fast_and_plain_path_read_alike(
     events: list[Event],
     others: list[tuple[int, str, JsonValue]],
     edits: list[tuple[int, int]],
@@ -313,7 +313,7 @@ def test_the_quick_path_reads_what_the_plain_path_reads(
 
 
 @given(rows=ROWS, cuts=CUTS, end=st.sampled_from(["\n", "\r\n", "\r"]))
-def test_a_reply_is_read_as_it_was_sent(rows: list[Row], cuts: list[int], end: str) -> None:
+def test_reply_is_read_as_sent(rows: list[Row], cuts: list[int], end: str) -> None:
     data = sse(*events_of(rows), end=end)
     expected = reply_of(rows)
     for pieces in ([data], cut(data, cuts), events_in(data), [bytes([byte]) for byte in data]):
@@ -323,7 +323,7 @@ def test_a_reply_is_read_as_it_was_sent(rows: list[Row], cuts: list[int], end: s
 
 
 @given(rows=ROWS)
-def test_one_body_is_read_like_a_stream(rows: list[Row]) -> None:
+def test_any_single_body_is_read_like_a_stream(rows: list[Row]) -> None:
     """So is a stream that has only its last event, or only complete items."""
     events = list(events_of(rows))
     items = [item_of(number, row) for number, row in enumerate(rows)]
@@ -341,7 +341,7 @@ def test_one_body_is_read_like_a_stream(rows: list[Row]) -> None:
 
 
 @given(rows=ROWS, place=st.integers(0))
-def test_a_stream_that_is_cut_is_no_reply(rows: list[Row], place: int) -> None:
+def test_truncated_stream_is_no_reply(rows: list[Row], place: int) -> None:
     """The partial reply is the beginning of the reply, and no call is invented."""
     data = sse(*events_of(rows))
     end = data.index(b"event: response.completed")
@@ -353,7 +353,7 @@ def test_a_stream_that_is_cut_is_no_reply(rows: list[Row], place: int) -> None:
 
 
 @given(rows=ROWS, leave=st.sets(st.sampled_from(NAMES[2:-3])), turned=st.booleans())
-def test_events_that_are_missing_cost_nothing(rows: list[Row], leave: set[str], turned: bool) -> None:
+def test_missing_events_cost_nothing(rows: list[Row], leave: set[str], turned: bool) -> None:
     """The last event has all items. Nor does it matter if items come in another order."""
     events = [event for event in events_of(rows) if event["type"] not in leave]
     if turned:
@@ -395,7 +395,7 @@ def test_every_field_may_have_a_value_of_another_type(other: JsonValue, at_once:
 
 
 @given(data=STREAM)
-def test_what_is_kept_is_bounded_and_can_be_encoded(data: bytes) -> None:
+def test_kept_data_is_bounded_and_encodable(data: bytes) -> None:
     seen = run(bounded, data)
     texts = kept(seen)
     "".join(texts).encode()

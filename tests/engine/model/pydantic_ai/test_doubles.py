@@ -65,7 +65,7 @@ async def test_test_model_makes_up_a_typed_answer() -> None:
     assert await turn_output(TestModel(), Offer) == (await plain.run("A wheel, please.")).output
 
 
-async def test_test_model_calls_the_tools_and_gives_its_text() -> None:
+async def test_test_model_calls_the_tools_and_gives_a_text() -> None:
     model = TestModel(custom_output_text="20 dollars.")
     async with Engine(model=pydantic_ai_model(model), tools=[tool(price_of)]) as engine:
         turn = await engine.run(Agent(name="Seller", instructions=INSTRUCTIONS), "A wheel, please.")
@@ -102,7 +102,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("output_type", [Offer, int, str])
-async def test_function_model_sees_what_it_sees_under_pydantic_ai(output_type: Any) -> None:  # noqa: ANN401
+async def test_function_model_gets_the_same_input_as_under_pydantic_ai(output_type: Any) -> None:  # noqa: ANN401
     ours, theirs = Watched(), Watched()
     own = {} if output_type is str else {"output_type": output_type}
     agent = Agent(name="Seller", instructions=INSTRUCTIONS, **own)

@@ -117,14 +117,14 @@ OVERLOADED = exceptions.ModelOverloadedError
     ],
     ids=lambda value: value.value if isinstance(value, Cause) else type(value).__name__,
 )
-def test_an_error_has_its_cause(error: Exception, cause: Cause) -> None:
+def test_each_error_has_a_cause(error: Exception, cause: Cause) -> None:
     made = failure(error, where="model m")
     assert made.cause is cause
     assert str(made).startswith("model m")
     assert made.partial is None
 
 
-def test_the_status_and_the_words_of_the_provider_are_told() -> None:
+def test_status_and_message_of_the_provider_are_told() -> None:
     made = failure(http(500, {"error": {"message": "the fan is broken"}}), where="model m")
     assert made.status == 500
     assert "answered 500: the fan is broken." in str(made)
@@ -141,16 +141,16 @@ def test_the_status_and_the_words_of_the_provider_are_told() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_how_long_to_wait_is_told(error: Exception) -> None:
+def test_requested_wait_is_passed_on(error: Exception) -> None:
     assert failure(error, where="m").retry_after == pytest.approx(7.0)
 
 
-def test_what_pydantic_ai_would_do_about_it_is_told() -> None:
+def test_advice_of_pydantic_ai_is_told() -> None:
     made = failure(http(404, "no", suggested_model_id="m-2", hint="Enable it in the console."), where="m")
     assert str(made).endswith("Enable it in the console. Did you mean 'm-2'?")
 
 
-def test_a_reply_that_had_begun_was_interrupted() -> None:
+def test_begun_reply_was_interrupted() -> None:
     """The error carries the partial reply; the same error before any data is one of the connection."""
     half = ModelResponse(text="half")
     for error in (exceptions.ModelConnectionError("m", "gone"), httpx.ReadError("gone")):
@@ -160,20 +160,20 @@ def test_a_reply_that_had_begun_was_interrupted() -> None:
     assert failure(ended, where="m", partial=half).cause is Cause.INTERRUPTED
 
 
-def test_an_error_inside_a_stream_has_what_had_come() -> None:
+def test_error_inside_a_stream_has_the_partial_reply() -> None:
     error = http(529, {"type": "error", "error": {"type": "overloaded_error"}}, in_stream=True)
     made = failure(error, where="m", partial=ModelResponse(text="half"))
     assert (made.cause, made.partial) == (Cause.OVERLOADED, ModelResponse(text="half"))
 
 
-def test_of_several_models_one_that_may_answer_later_counts() -> None:
+def test_transient_error_among_several_models_counts() -> None:
     group = exceptions.FallbackExceptionGroup("all failed", [http(401), http(503), http(400)])
     assert failure(group, where="m").cause is Cause.OVERLOADED
     none_will = exceptions.FallbackExceptionGroup("all failed", [http(401), http(400)])
     assert failure(none_will, where="m").cause is Cause.BAD_REQUEST
 
 
-def test_an_error_of_ours_stays_what_it_is() -> None:
+def test_own_model_error_stays_unchanged() -> None:
     error = ModelError("no", cause=Cause.CONFLICT)
     assert failure(error, where="m") is error
 

@@ -132,13 +132,13 @@ def test_a_name_is_made_into_a_model_by_pydantic_ai() -> None:
     assert (model.name, repr(model)) == ("test", "PydanticAIModel('test')")
 
 
-def test_a_model_is_called_by_its_id_unless_a_name_is_given() -> None:
+def test_model_is_named_by_the_id_unless_a_name_is_given() -> None:
     assert pydantic_ai_model(TestModel(model_name="t")).name == "test:t"
     assert pydantic_ai_model(TestModel(), name="mine").name == "mine"
 
 
 @pytest.mark.parametrize("name", ["gpt-5", "nobody:gpt-5", ""])
-def test_a_name_that_pydantic_ai_does_not_know_is_refused(name: str) -> None:
+def test_name_unknown_to_pydantic_ai_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="Unknown model"):
         pydantic_ai_model(name)
 
@@ -158,7 +158,7 @@ def test_a_missing_key_or_a_missing_client_is_refused_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_the_function_keeps_its_name_once_it_was_called() -> None:
+def test_function_is_not_shadowed_by_a_submodule() -> None:
     """In a process of its own: a submodule of the same name would have taken its place in the package."""
     code = (
         "from turnwright.model import pydantic_ai_model\n"
@@ -170,18 +170,18 @@ def test_the_function_keeps_its_name_once_it_was_called() -> None:
     assert ran.stdout == "True\n"
 
 
-def test_what_is_no_model_is_refused() -> None:
+def test_wrong_model_object_is_refused() -> None:
     with pytest.raises(ConfigError, match="not int"):
         pydantic_ai_model(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [{"tool_choice": "none"}, {"max_retries": 2}])
-def test_settings_that_are_not_the_callers_to_make_are_refused(settings: dict[str, object]) -> None:
+def test_settings_controlled_by_the_engine_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         pydantic_ai_model("test", settings=settings)
 
 
-def test_without_pydantic_ai_it_is_said_how_to_install_it() -> None:
+def test_missing_pydantic_ai_error_tells_the_package_to_install() -> None:
     code = (
         "import sys; sys.modules['pydantic_ai'] = None\n"
         "from turnwright.model import pydantic_ai_model\n"
@@ -215,7 +215,7 @@ async def test_settings_are_sent_and_retries_are_switched_off() -> None:
 
 
 @pytest.mark.parametrize(("own", "asked", "sent"), [(None, 17, 17), (100, 17, 17), (10, 17, 10), (10, None, 10)])
-async def test_the_smaller_bound_on_what_may_be_written_holds(own: int | None, asked: int | None, sent: int) -> None:
+async def test_smaller_bound_on_max_tokens_holds(own: int | None, asked: int | None, sent: int) -> None:
     script = Script(("hi",))
     model = pydantic_ai_model(script.model(), settings={} if own is None else {"max_tokens": own})
     await reply(model, ModelRequest(HELLO.messages, max_tokens=asked))
@@ -232,7 +232,7 @@ async def test_a_choice_between_no_tools_is_not_sent() -> None:
     assert settings.get("tool_choice") == "auto"
 
 
-async def test_a_tool_is_defined_as_it_is() -> None:
+async def test_tool_definition_is_sent_unchanged() -> None:
     script = Script(("hi",))
     await reply(
         pydantic_ai_model(script.model()), ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="required")
@@ -244,7 +244,7 @@ async def test_a_tool_is_defined_as_it_is() -> None:
     assert settings.get("tool_choice") == "required"
 
 
-async def test_a_request_is_made_to_fit_what_the_model_takes() -> None:
+async def test_request_is_fitted_to_the_capabilities() -> None:
     script = Script(("hi",))
     model = pydantic_ai_model(script.model(), capabilities=Capabilities(supports_tool_choice_none=False))
     await reply(model, ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="none"))
@@ -253,9 +253,7 @@ async def test_a_request_is_made_to_fit_what_the_model_takes() -> None:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-async def test_a_client_that_cannot_be_told_not_to_retry_is_warned_of(
-    caplog: pytest.LogCaptureFixture, wrapped: bool
-) -> None:
+async def test_client_with_unstoppable_retries_is_warned_of(caplog: pytest.LogCaptureFixture, wrapped: bool) -> None:
     """Once, wherever it stands; and the setting is not sent, of which pydantic-ai would warn with each request."""
     inner = Stubborn()
     outer = FallbackModel(TestModel(), WrapperModel(inner)) if wrapped else inner
@@ -281,7 +279,7 @@ async def test_thinking_text_and_the_arguments_of_calls_stream() -> None:
     assert last.calls == (ResponseToolCall("search", {"q": "a"}, '{"q": "a"}', "theirs-1"),)
 
 
-async def test_a_model_that_cannot_stream_is_asked_once_for_its_whole_reply() -> None:
+async def test_model_without_streams_is_asked_once_for_a_whole_reply() -> None:
     response = PydanticResponse(
         parts=[ThinkingPart("hm"), TextPart("hi"), ToolCallPart("search", {"q": "é"}, tool_call_id="c")],
         usage=RequestUsage(input_tokens=3, output_tokens=2),
@@ -315,7 +313,7 @@ async def test_arguments_may_be_an_object_a_text_or_nothing(
     assert (await reply(pydantic_ai_model(model))).calls == (ResponseToolCall("search", read, raw, "c"),)
 
 
-async def test_tools_that_run_at_the_providers_side_are_no_calls_of_ours() -> None:
+async def test_hosted_tools_are_no_calls_of_ours() -> None:
     model = PlayedWhole(PydanticResponse(parts=[NativeToolCallPart("web_search", {"query": "x"}), TextPart("found")]))
     last = await reply(pydantic_ai_model(model))
     assert (last.text, last.calls) == ("found", ())
@@ -329,9 +327,7 @@ async def test_tools_that_run_at_the_providers_side_are_no_calls_of_ours() -> No
         (PydanticResponse(parts=[TextPart("half")], finish_reason="error"), Cause.SERVER_ERROR),
     ],
 )
-async def test_a_reply_that_is_not_whole_is_a_failure_with_what_there_is(
-    response: PydanticResponse, cause: Cause
-) -> None:
+async def test_incomplete_reply_is_a_failure_with_the_partial_reply(response: PydanticResponse, cause: Cause) -> None:
     error = await failure(pydantic_ai_model(PlayedWhole(response)))
     assert error.cause is cause
     assert error.partial is not None
@@ -354,7 +350,7 @@ async def test_half_an_emoji_never_comes_out() -> None:
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) in {"a😀b", "a😀b\ufffd"}
 
 
-async def test_a_reply_that_never_ends_is_cut_off() -> None:
+async def test_endless_reply_is_cut_off() -> None:
     """Before it fills the memory."""
 
     async def endless(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[str]:
@@ -365,14 +361,14 @@ async def test_a_reply_that_never_ends_is_cut_off() -> None:
     assert (error.cause, "longer than" in str(error)) == (Cause.REJECTED, True)
 
 
-async def test_arguments_that_never_end_are_cut_off() -> None:
+async def test_endless_arguments_are_cut_off() -> None:
     piece = '{"q": "' + "x" * MAX_ARGUMENTS
     script = Script(({0: DeltaToolCall("search", piece[:9], tool_call_id="c")}, {0: DeltaToolCall(None, piece[9:])}))
     error = await failure(pydantic_ai_model(script.model()))
     assert (error.cause, "arguments of a call are longer than" in str(error)) == (Cause.REJECTED, True)
 
 
-async def test_a_reply_that_never_ends_to_ask_for_calls_is_cut_off() -> None:
+async def test_endless_calls_are_cut_off() -> None:
     """At the call at which those of our own clients are, and not after the million chunks that a response may have."""
     asked = 0
 
@@ -398,7 +394,7 @@ async def test_a_whole_reply_may_ask_for_as_many_calls_as_any(calls: int, refuse
         assert len((await reply(model)).calls) == calls
 
 
-def test_a_part_that_begins_again_at_its_index_is_no_progress() -> None:
+def test_part_restarted_at_the_same_index_is_no_progress() -> None:
     hearing = Hearing()
     search = PartStartEvent(index=0, part=NativeToolCallPart("web_search", {}, tool_call_id="a"))
     list(hearing.take(search))
@@ -423,7 +419,7 @@ async def _stuck(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterat
 
 @pytest.mark.parametrize(("script", "heard"), [(_silent, None), (_stuck, "ha")])
 @LOOPS
-def test_a_reply_that_does_not_come_on_is_a_time_out_with_what_there_is(
+def test_stalled_reply_is_a_timeout_with_the_partial_reply(
     loop: Loop, script: Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Said]], heard: str | None
 ) -> None:
     async def asked() -> tuple[ModelError, float]:
@@ -435,19 +431,19 @@ def test_a_reply_that_does_not_come_on_is_a_time_out_with_what_there_is(
     assert (error.partial and error.partial.text, now % 1000 // 100) == (heard, 1)
 
 
-def test_a_time_out_of_nothing_is_refused() -> None:
+def test_zero_timeout_is_refused() -> None:
     with pytest.raises(ConfigError, match="must be above 0 seconds"):
         pydantic_ai_model(TestModel(), idle_timeout=0)
 
 
-async def test_headers_that_are_sent_are_not_quoted() -> None:
+async def test_sent_headers_are_not_quoted() -> None:
     """They may hold a key."""
     model = PlayedWhole(RuntimeError("the gateway refused Bearer s3cret"))
     error = await failure(pydantic_ai_model(model, settings={"extra_headers": {"Authorization": "Bearer s3cret"}}))
     assert "s3cret" not in str(error)
 
 
-async def test_a_stream_that_nobody_reads_on_is_closed() -> None:
+async def test_abandoned_stream_is_closed() -> None:
     played = PlayedModel(Says(("first", "second"), then="hangs"))
     stream = pydantic_ai_model(played).stream(HELLO)
     assert await anext(stream) == TextDelta("first")
@@ -456,18 +452,18 @@ async def test_a_stream_that_nobody_reads_on_is_closed() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"], indirect=False)
-def test_it_runs_on_trio_too(anyio_backend: str) -> None:
+def test_model_runs_on_trio(anyio_backend: str) -> None:
     """As far as the client does: pydantic-ai itself is anyio's."""
     said = anyio.run(reply, pydantic_ai_model(Script(("hi",)).model()), HELLO, backend=anyio_backend)
     assert said.text == "hi"
 
 
-def test_a_model_outlives_its_event_loop() -> None:
+def test_model_outlives_the_event_loop() -> None:
     model = pydantic_ai_model("test")
     assert anyio.run(reply, model).text == anyio.run(reply, model).text
 
 
-async def test_it_can_be_entered_and_left() -> None:
+async def test_model_can_be_entered_and_left() -> None:
     async with pydantic_ai_model("test") as model:
         assert (await reply(model)).text == "success (no tool calls)"
 
@@ -488,7 +484,7 @@ class Connected(WrapperModel):
         self.left += self.inside == 0
 
 
-async def test_the_engine_closes_the_connections_of_its_models() -> None:
+async def test_engine_closes_the_connections_of_opened_models() -> None:
     model = Connected(TestModel())
     async with Engine(model=pydantic_ai_model(model)) as engine:
         await engine.run(Agent(name="Caller"), "hi")
@@ -536,7 +532,7 @@ async def test_a_test_model_calls_the_tools_and_answers() -> None:
     assert turn.text == '{"look":"a is empty"}'
 
 
-async def test_a_cap_ends_with_a_conclusion_that_may_call_nothing() -> None:
+async def test_cap_ends_with_a_conclusion_without_calls() -> None:
     """The tools stay defined: some providers refuse a conversation with calls whose tools are missing."""
     script = Script((called("look", '{"path": "a"}'),), (called("look", '{"path": "b"}'),), ("Looked at two files.",))
     turn = await engine(script, steps=2).run(Agent(name="A"), "Look.")
@@ -553,7 +549,7 @@ async def test_a_doom_loop_is_noticed() -> None:
     assert (turn.outcome, turn.text, turn.steps) == (Outcome.DOOM_LOOP, "I was going in circles.", 3)
 
 
-async def test_one_failure_is_one_attempt_of_the_turns() -> None:
+async def test_model_failure_without_retries_makes_a_single_request() -> None:
     played = PlayedModel(Says(("half",), then="breaks"))
     limits = Limits(max_retries=0)
     turn = await Engine(model=pydantic_ai_model(played), limits=limits).run(Agent(name="A"), "Go.")
@@ -589,7 +585,7 @@ async def test_signatures_go_back_at_their_place_after_a_restart(tmp_path: Path)
     assert call.tool_call_id != "theirs-1"
 
 
-async def test_ids_that_are_not_unique_are_sent_as_ours() -> None:
+async def test_repeated_ids_are_sent_as_our_ids() -> None:
     """And each result stands with its own call."""
     script = Script(
         (

@@ -74,17 +74,17 @@ def test_a_text_and_calls_need_no_details() -> None:
     assert back(*parts) == ours(*parts)
 
 
-def test_a_thinking_goes_back_with_its_signature() -> None:
+def test_thinking_goes_back_with_the_signature() -> None:
     thinking = ThinkingPart("hm", id="rs_1", signature="s", provider_name="openai", provider_details={"a": [1, None]})
     assert back(thinking, TextPart("hi"), provider="openai") == [thinking, TextPart("hi")]
 
 
-def test_a_signature_without_words_goes_back_too() -> None:
+def test_signature_without_text_goes_back() -> None:
     redacted = ThinkingPart("", id="redacted_thinking", signature="s", provider_name="anthropic")
     assert back(redacted, ToolCallPart("look", {})) == [redacted, *ours(ToolCallPart("look", {}))]
 
 
-def test_what_was_thought_between_calls_stays_between_them() -> None:
+def test_thinking_between_calls_stays_in_place() -> None:
     """And the signatures that Gemini gives to calls and texts stay with these."""
     parts = (
         ThinkingPart("one", signature="1", provider_name="google"),
@@ -105,7 +105,7 @@ def test_item_ids_of_texts_and_calls_do_not_go_back() -> None:
     assert back(text, call) == ours(text, call)
 
 
-def test_a_compaction_goes_back_as_it_is() -> None:
+def test_compaction_goes_back_unchanged() -> None:
     part = CompactionPart("so far", id="c", provider_name="anthropic", provider_details={"encrypted_content": "x"})
     assert back(part, TextPart("hi")) == [part, TextPart("hi")]
 
@@ -117,7 +117,7 @@ def test_calls_of_tools_at_the_providers_side_do_not_go_back() -> None:
     ]
 
 
-def test_details_that_are_no_json_are_left_out() -> None:
+def test_non_json_details_are_left_out() -> None:
     part = TextPart("hi", provider_name="p", provider_details={"x": object()})
     assert back(part) == [TextPart("hi")]
 
@@ -136,7 +136,7 @@ def entry() -> dict[str, JsonValue]:
     return dict(made)
 
 
-def test_a_text_that_was_changed_goes_back_without_the_old_ones_details() -> None:
+def test_changed_text_goes_back_without_the_old_details() -> None:
     response = response_of(message([entry()], OurText(text="hello!"), OurCall(id="c", name="look")))
     assert response is not None
     assert response.parts == [
@@ -146,14 +146,14 @@ def test_a_text_that_was_changed_goes_back_without_the_old_ones_details() -> Non
     ]
 
 
-def test_reasoning_that_was_changed_does_not_go_back() -> None:
+def test_changed_reasoning_does_not_go_back() -> None:
     """Its signature would be wrong, and the provider refuse it."""
     response = response_of(message([entry()], OurText(text="hi"), reasoning="hm, well"))
     assert response is not None
     assert [part.part_kind for part in response.parts] == ["text"]
 
 
-def test_a_call_of_another_tool_has_no_details_of_the_one_that_was_there() -> None:
+def test_call_of_another_tool_loses_the_old_details() -> None:
     response = response_of(message([entry()], OurCall(id="c", name="other")))
     assert response is not None
     assert response.parts[-1] == ToolCallPart("other", {}, "c")
@@ -166,7 +166,7 @@ def test_reasoning_of_another_origin_is_left_out() -> None:
     assert response_of(message([])) is None
 
 
-def test_an_entry_that_cannot_be_read_is_left_out() -> None:
+def test_unreadable_entry_is_left_out() -> None:
     """Somebody else's, or a later release's."""
     broken: list[dict[str, JsonValue]] = [
         {"type": "pydantic_ai"},
@@ -180,7 +180,7 @@ def test_an_entry_that_cannot_be_read_is_left_out() -> None:
         assert response.parts == [TextPart("hi"), ToolCallPart("look", {}, "c")]
 
 
-def test_replies_that_were_merged_each_keep_their_own() -> None:
+def test_merged_replies_keep_their_details() -> None:
     first = ReasoningPart(text="hm", details=(entry(),))
     second = ReasoningPart(text="hm", details=(entry(),))
     merged = Message(role="assistant", parts=(first, OurText(text="hi"), second, OurText(text="hi")))
@@ -207,7 +207,7 @@ PARTS: st.SearchStrategy[list[ModelResponsePart]] = st.lists(
 
 
 @given(PARTS)
-def test_any_row_of_parts_comes_back(parts: list[ModelResponsePart]) -> None:
+def test_any_sequence_of_parts_comes_back(parts: list[ModelResponsePart]) -> None:
     """Through the journal, in its order; one that needs no details as its text and its calls."""
     response = PydanticResponse(parts=parts, provider_name="p")
     if details_of(response):

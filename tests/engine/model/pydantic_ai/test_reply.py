@@ -33,7 +33,7 @@ def response(known: FinishReason | None, said: str | None) -> PydanticResponse:
         (None, "eos", Finish.STOP),
     ],
 )
-def test_the_finish_reason_of_pydantic_ai_counts_and_else_the_providers_own(
+def test_finish_reason_of_pydantic_ai_precedes_the_providers_word(
     known: FinishReason | None, said: str | None, finish: Finish
 ) -> None:
     reply = whole_reply(response(known, said))
@@ -49,7 +49,7 @@ def test_the_finish_reason_of_pydantic_ai_counts_and_else_the_providers_own(
         (None, "insufficient_system_resource", Cause.OVERLOADED),
     ],
 )
-def test_a_reply_that_the_provider_broke_off_is_no_answer(known: FinishReason | None, said: str, cause: Cause) -> None:
+def test_reply_broken_off_by_the_provider_is_no_answer(known: FinishReason | None, said: str, cause: Cause) -> None:
     with pytest.raises(ModelError, match="could not finish its reply") as error:
         whole_reply(response(known, said))
     assert said in str(error.value)

@@ -42,7 +42,7 @@ def only(message: Message) -> object:
     return part
 
 
-def test_what_stands_between_two_replies_is_one_request() -> None:
+def test_messages_between_two_replies_are_a_single_request() -> None:
     calls = [OurCall(id="c1", name="look", arguments={"n": 1}), OurCall(id="c2", name="look")]
     first, asked, results, said = messages_of(
         [
@@ -82,7 +82,7 @@ def test_bookkeeping_is_not_sent() -> None:
         (CallStatus.UNKNOWN, "interrupted"),
     ],
 )
-def test_how_a_call_was_settled_is_told(status: CallStatus, outcome: str) -> None:
+def test_settlement_of_a_call_is_told(status: CallStatus, outcome: str) -> None:
     part = only(Message.result("c", "look", "words", status))
     assert isinstance(part, ToolReturnPart)
     assert (part.tool_name, part.tool_call_id, part.content, part.outcome) == ("look", "c", "words", outcome)
@@ -104,7 +104,7 @@ def test_every_status_is_told() -> None:
         ("https://x/a", "video/mp4", VideoUrl, "video/mp4"),
     ],
 )
-def test_a_file_with_an_address_is_sent_by_it(
+def test_file_with_an_address_is_sent_by_address(
     url: str, media_type: str, kind: type[ImageUrl | DocumentUrl | AudioUrl | VideoUrl], told: str
 ) -> None:
     part = only(Message.user("See.", [FilePart(media_type=media_type, url=url)]))
@@ -115,7 +115,7 @@ def test_a_file_with_an_address_is_sent_by_it(
     assert (file.url, file.media_type) == (url, told)
 
 
-def test_a_file_is_sent_with_its_content() -> None:
+def test_embedded_file_is_sent_with_the_content() -> None:
     """Without an empty text beside it, which some providers refuse."""
     part = only(Message.user("", [PNG]))
     assert isinstance(part, UserPromptPart)
@@ -124,7 +124,7 @@ def test_a_file_is_sent_with_its_content() -> None:
     assert (file.data, file.media_type, file.identifier) == (base64.b64decode(PNG.data), "image/png", "a.png")
 
 
-def test_a_result_shows_its_files() -> None:
+def test_result_shows_the_files() -> None:
     part = only(Message.result("c", "look", "a picture", files=[PNG]))
     assert isinstance(part, ToolReturnPart)
     assert isinstance(part.content, list)
@@ -169,7 +169,7 @@ def test_no_tools_are_none() -> None:
 
 
 @given(conversations())
-def test_what_goes_on_is_translated_as_its_messages_are_one_by_one(made: list[ModelRequest]) -> None:
+def test_continued_conversation_is_translated_by_message(made: list[ModelRequest]) -> None:
     for request in made:
         parts: list[ModelRequestPart] = []
         plain: list[ModelMessage] = []

@@ -42,7 +42,7 @@ def unsupported(settings: ModelSettings, model: Any) -> list[str]:  # noqa: ANN4
     return list(map_pydantic_settings(settings, model, ANY).unsupported)
 
 
-def test_settings_have_its_names() -> None:
+def test_settings_have_the_names_of_pydantic_ai() -> None:
     settings = ModelSettings(
         temperature=0.2,
         top_p=0.9,
@@ -68,7 +68,7 @@ def test_settings_have_its_names() -> None:
     assert list(mapped.unsupported) == ["seed"]
 
 
-def test_what_its_adapter_does_not_send_is_left_out() -> None:
+def test_setting_unsent_by_the_adapter_is_left_out() -> None:
     settings = ModelSettings(seed=1, temperature=0, extra_body={"a": 1})
     assert unsupported(settings, Deaf()) == ["extra_body", "seed"]
     assert unsupported(settings, FallbackModel(TestModel(), Deaf())) == ["extra_body", "seed"]
@@ -90,12 +90,12 @@ def test_what_its_adapter_does_not_send_is_left_out() -> None:
         (ModelSettings(cache="off"), GPT, ["cache"]),
     ],
 )
-def test_what_cannot_be_requested_is_named(settings: ModelSettings, model: object, expected: list[str]) -> None:
+def test_unsupported_setting_is_named(settings: ModelSettings, model: object, expected: list[str]) -> None:
     assert unsupported(settings, model) == expected
 
 
 @pytest.mark.anyio
-async def test_a_request_sends_them_over_the_models_own() -> None:
+async def test_request_settings_override_the_models_settings() -> None:
     seen: list[Any] = []
 
     async def answer(_: object, info: AgentInfo) -> AsyncIterator[str]:
