@@ -185,7 +185,7 @@ def test_message_in_the_last_batch_is_late_with_an_input_guardrail(
     steps=st.none() | st.sampled_from([198, 199, 200, 201, 250]),
     concluding=st.sampled_from(["after", "within", "never"]),
 )
-def test_no_turn_takes_more_than_two_hundred_steps(steps: int | None, concluding: str) -> None:
+def test_turn_takes_at_most_200_steps(steps: int | None, concluding: str) -> None:
     """A model that never stops by itself, with no other limit."""
     polling = ScriptedReply(calls=(ScriptedCall("polls"),))
     bounds = Limits.model_validate({"steps": steps, "concluding": concluding, "tool_calls": None})

@@ -84,7 +84,7 @@ def test_fault_without_exactly_one_match_is_an_error(script: Script, text: str, 
     ("instead", "verdict"),
     [("LONGEST_PERIOD = 4", "survived"), ("LONGEST_PERIOD: Final = 0", "caught"), ("import nothing", "inconclusive")],
 )
-def test_a_fault_is_caught_only_if_a_test_fails(script: Script, tmp_path: Path, instead: str, verdict: str) -> None:
+def test_fault_is_caught_only_if_a_test_fails(script: Script, tmp_path: Path, instead: str, verdict: str) -> None:
     """A change without an effect survives, and a module that cannot be imported proves nothing."""
     fault = script.Fault(
         "One", "doom loop", "states/turnwright_states/doom.py", "LONGEST_PERIOD: Final = 4", instead, (QUICK,)

@@ -59,27 +59,27 @@ def metadata() -> Message:
     return found
 
 
-def test_whole_metadata_pass(script: Script, metadata: Message) -> None:
+def test_complete_metadata_pass(script: Script, metadata: Message) -> None:
     script.check_metadata(metadata, tag=None)
 
 
-def test_a_tag_of_another_version_is_refused(script: Script, metadata: Message) -> None:
+def test_tag_of_another_version_is_refused(script: Script, metadata: Message) -> None:
     with pytest.raises(script.UnfitError, match=r"the tag is v1\.0\.0, and the version of the package is 9\.9\.9"):
         script.check_metadata(metadata, tag="v1.0.0")
 
 
-def test_a_version_without_a_heading_in_the_changelog_is_refused(script: Script, metadata: Message) -> None:
+def test_version_without_a_heading_in_the_changelog_is_refused(script: Script, metadata: Message) -> None:
     with pytest.raises(script.UnfitError, match=r"CHANGELOG\.md has no heading for 9\.9\.9"):
         script.check_metadata(metadata, tag="v9.9.9")
 
 
-def test_a_missing_field_is_named(script: Script, metadata: Message) -> None:
+def test_missing_field_is_named(script: Script, metadata: Message) -> None:
     del metadata["Summary"]
     with pytest.raises(script.UnfitError, match="the metadata lack Summary"):
         script.check_metadata(metadata, tag=None)
 
 
-def test_a_requirement_by_address_is_refused(script: Script, metadata: Message) -> None:
+def test_requirement_by_address_is_refused(script: Script, metadata: Message) -> None:
     metadata["Requires-Dist"] = "thing @ https://host.example/thing.whl"
     with pytest.raises(script.UnfitError, match="requirements by address"):
         script.check_metadata(metadata, tag=None)

@@ -52,7 +52,7 @@ def test_code_spans_are_left_out() -> None:
     assert complaints("`told` and ``let go`` are names") == []
 
 
-def test_a_source_is_checked_in_docstrings_comments_and_messages(tmp_path: Path) -> None:
+def test_source_is_checked_in_docstrings_comments_and_messages(tmp_path: Path) -> None:
     source = tmp_path / "told.py"
     source.write_text(
         '"""What a module does."""\n\nturn = 1  # whoever reads it\n"""How many."""\nERROR = f"turn {turn} is told"\n',
@@ -106,7 +106,7 @@ def names_refused(code: str) -> list[tuple[int, str]]:
     return sorted((line, problem.split('"')[1]) for line, problem in check_style.problems_of_names(ast.parse(code)))
 
 
-def test_names_are_refused_wherever_code_binds_them() -> None:
+def test_refused_names_are_found_at_every_binding() -> None:
     assert names_refused(PLANTED_NAMES) == [
         (2, "found"),
         (3, "said"),
@@ -131,7 +131,7 @@ def test_names_on_the_list_of_exceptions_are_accepted() -> None:
     assert [problem.split('"')[1] for _, problem in check_style.problems_of_names(tree, ["other"])] == ["one"]
 
 
-def test_refused_names_are_distinct_and_say_which_noun_to_write() -> None:
+def test_refused_names_are_distinct_and_have_advice() -> None:
     refused = [name for pattern in check_style.NAMES["refused"] for name in pattern.split("|")]
     assert len(refused) == len(set(refused))
     assert all("noun" in instead for instead in check_style.NAMES["refused"].values())
@@ -152,7 +152,7 @@ def test_tests_with_long_names_or_pronouns_are_refused(name: str, complaints_cou
         assert len(list(check_style.problems_of_test_names(ast.parse(code)))) == complaints_count
 
 
-def test_pending_rooms_and_exceptions_are_paths_that_exist() -> None:
+def test_pending_rooms_and_exceptions_are_existing_paths() -> None:
     names = check_style.NAMES
     patterns = [
         *names["pending"],
@@ -162,13 +162,13 @@ def test_pending_rooms_and_exceptions_are_paths_that_exist() -> None:
     assert [pattern for pattern in patterns if not any(ROOT.glob(pattern))] == []
 
 
-def test_a_file_outside_the_pending_rooms_has_its_names_checked(tmp_path: Path) -> None:
+def test_names_are_checked_outside_the_pending_rooms(tmp_path: Path) -> None:
     source = tmp_path / "test_rows.py"
     source.write_text("def test_what(rows): ...\n\n\nfound = 1\n", encoding="utf-8")
     assert sorted(line for line, _ in check_style.problems_of_source(source)) == [1, 4]
 
 
-def test_a_file_with_a_complaint_fails_the_check(tmp_path: Path) -> None:
+def test_file_with_a_complaint_fails_the_check(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("The model is told.\n", encoding="utf-8")
     command = [sys.executable, ".ci/check_style.py", str(page)]

@@ -91,7 +91,7 @@ EVENTS: tuple[type[BaseModel], ...] = (
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_the_table_of_events_names_every_field(event: type[BaseModel]) -> None:
+def test_table_of_events_names_every_field(event: type[BaseModel]) -> None:
     name = event.model_fields["event"].default
     (row,) = (line for line in PAGE.splitlines() if line.startswith("|") and f"`{name}`" in line.split("|")[1])
     fields = set(event.model_fields) - {"event", "turn", "data"}

@@ -108,7 +108,7 @@ async def left_in(folder: Path) -> list[str]:
     ],
     ids=str,
 )
-async def test_a_process_dies_at_the_chosen_place(tmp_path: Path, kill: Kill, left: int) -> None:
+async def test_process_dies_at_the_chosen_place(tmp_path: Path, kill: Kill, left: int) -> None:
     """And what it had written before is there."""
     with DriverProcess(act, role(tmp_path, kill)) as process:
         assert process.wait(100) == -signal.SIGKILL
@@ -179,7 +179,7 @@ def test_witness_lines_are_complete_and_in_order(tmp_path: Path) -> None:
 # The disk.
 
 
-def test_no_file_grows_on_a_full_disk_and_there_is_space_afterwards(tmp_path: Path) -> None:
+def test_full_disk_limits_files_and_space_returns_afterwards(tmp_path: Path) -> None:
     """The bytes that fit are written: the rest of the same write is refused."""
     file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     with full_disk(1000):

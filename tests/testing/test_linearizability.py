@@ -163,7 +163,7 @@ async def first_without_order(make: Callable[[Store], Store], histories: int = 4
 
 
 @pytest.mark.anyio
-async def test_a_sound_store_has_an_order_for_each_history() -> None:
+async def test_sound_store_has_an_order_for_each_history() -> None:
     assert await first_without_order(StoreWrapper) == ""
 
 
@@ -173,12 +173,12 @@ async def test_a_sound_store_has_an_order_for_each_history() -> None:
     [LostFence, AppendsTwice, GrantsTwo, LosesPosts, ReadsOldFacts, ForgetsCrashes],
     ids=lambda one: one.__name__,
 )
-async def test_a_broken_store_is_refused(broken: Callable[[Store], Store]) -> None:
+async def test_broken_store_is_refused(broken: Callable[[Store], Store]) -> None:
     assert await first_without_order(broken) != ""
 
 
 @pytest.mark.anyio
-async def test_a_lost_fence_is_named() -> None:
+async def test_lost_fence_is_named() -> None:
     """The explanation ends with the call that no order allows, and the result that it should have had."""
     assert "expected StoreResult(status='lease_lost')" in await first_without_order(LostFence)
 

@@ -361,7 +361,7 @@ def failed() -> dict[str, set[str]]:
 
 
 @pytest.mark.slow
-def test_an_honest_model_passes(failed: dict[str, set[str]]) -> None:
+def test_honest_model_passes(failed: dict[str, set[str]]) -> None:
     assert failed["TestHonest"] == set()
 
 
@@ -385,7 +385,7 @@ def test_an_honest_model_passes(failed: dict[str, set[str]]) -> None:
         ("TestForgetsHowLongToWait", "test_the_wait_that_the_provider_asks_for_is_returned"),
     ],
 )
-def test_a_fault_does_not_pass(failed: dict[str, set[str]], faulty: str, test: str) -> None:
+def test_fault_does_not_pass(failed: dict[str, set[str]], faulty: str, test: str) -> None:
     assert test in failed[faulty]
 
 

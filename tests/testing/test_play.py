@@ -125,7 +125,7 @@ def test_call_has_the_scripted_behavior(behaviour: Behavior, result: str) -> Non
     assert results(driven) == [result]
 
 
-def test_a_flood_is_cut_off() -> None:
+def test_endless_output_is_cut_off() -> None:
     (driven,) = played(Scenario(script=(LOOK, "Done."), behaviours=(Floods(),)))
     (result,) = results(driven)
     assert result.startswith("x" * RESULT_LIMIT + "\n[cut: ")
@@ -280,7 +280,7 @@ def test_guardrail_with_a_failing_model_is_asked_again() -> None:
     assert len(driven.consulted or ()) == 2
 
 
-def test_a_validator_refuses_a_typed_answer() -> None:
+def test_validator_refuses_a_typed_answer() -> None:
     answer = asks_for(("final_result", {"response": 5}))
     scenario = Scenario(script=(answer,), hooks=HookScript(validator=(Refuses("more"),)))
     (driven,) = played(scenario, agent=Agent(name="Counter", output_type=int))
@@ -288,7 +288,7 @@ def test_a_validator_refuses_a_typed_answer() -> None:
     assert verdicts == [(True, None), (False, 5)]
 
 
-def test_a_long_conversation_is_compacted_and_settings_are_sent() -> None:
+def test_long_conversation_is_compacted_and_settings_are_sent() -> None:
     scenario = Scenario(
         script=(LOOK, LOOK, "In short.", "Done."),
         compaction=Compact(at_tokens=2, keep_steps=1, max_compactions=1),
@@ -337,7 +337,7 @@ def test_scenario_survives_the_process_in_a_store_of_any_kind(tmp_path: Path) ->
     assert len(opened) == 2
 
 
-def test_time_is_real_while_a_hook_runs_in_a_thread() -> None:
+def test_clock_is_real_during_a_hook_in_a_thread() -> None:
     """Its timeout of 30 seconds is not skipped."""
 
     @before_tool
@@ -360,7 +360,7 @@ async def heard(model: FlakyModel) -> tuple[list[str], ModelError | None]:
 
 
 @pytest.mark.parametrize(("after", "text"), [(0, ""), (2, ""), (3, "a"), (9, "abc")])
-def test_a_stream_is_cut_at_any_character(after: int, text: str) -> None:
+def test_stream_is_cut_at_any_character(after: int, text: str) -> None:
     """Its reasoning comes first."""
     reply = ModelResponse(reasoning="hm", text="abc")
     texts, error = clock.run(lambda: heard(FlakyModel([Cut(reply, after)])))
@@ -386,7 +386,7 @@ def test_endlessly_called_model_refuses() -> None:
     assert error.cause is Cause.REJECTED
 
 
-def test_an_hour_passes_at_once_and_in_order() -> None:
+def test_simulated_hour_passes_at_once_and_in_order() -> None:
     order: list[str] = []
 
     async def sleep(name: str, seconds: float) -> None:

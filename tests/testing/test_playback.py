@@ -63,7 +63,7 @@ def test_limits_and_tools_of_the_recording_override_the_agent() -> None:
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 1)
 
 
-def test_a_budget_of_money_is_spent_by_the_recorded_costs() -> None:
+def test_budget_of_money_is_spent_by_recorded_costs() -> None:
     """There is no price that they could be computed from."""
     dear = asks_for(("look", {"path": "a"}), usage=Usage(input_tokens=1, cost=0.6))
     recording = replace(TWO, model=(dear, dear, "Spent."), limits=Limits(cost=1.0))
@@ -162,7 +162,7 @@ def test_turn_is_stopped_during_calls(facts: int, results: dict[str, Recorded]) 
     assert results_of(turn) == expected
 
 
-def test_a_paused_turn_is_superseded() -> None:
+def test_paused_turn_is_superseded() -> None:
     recording = replace(TWO, asks={"call00002": (Ask(InterruptKind.APPROVAL),)})
     turn = playback(replace(recording, then=(At(7, "superseded"),)))
     assert (turn.reason, results_of(turn)["call00002"].status) == (EndReason.SUPERSEDED, CallStatus.REJECTED)

@@ -186,7 +186,7 @@ def test_long_text_is_split_at_lines_and_words() -> None:
     assert [evaluated(one) for one in (text, reject(text), (text,))] == [text, reject(text), (text,)]
 
 
-def test_a_number_too_long_for_python_comes_back() -> None:
+def test_number_too_long_for_python_survives() -> None:
     """Python refuses to read and to write decimals of more than 4,300 digits."""
     assert evaluated(-(10**5_000)) == -(10**5_000)
 
@@ -201,7 +201,7 @@ def test_unwritable_value_is_refused_by_type(value: object) -> None:
         written([value])
 
 
-def test_imports_stand_where_users_import_from_in_the_order_of_linters() -> None:
+def test_imports_use_public_modules_in_linter_order() -> None:
     imports = Imports()
     nested: JsonValue = []
     for _ in range(20):
@@ -219,7 +219,7 @@ def test_imports_stand_where_users_import_from_in_the_order_of_linters() -> None
     ]
 
 
-def test_a_long_import_stands_on_several_lines() -> None:
+def test_long_import_takes_several_lines() -> None:
     imports = Imports()
     for part in get_args(get_args(AnyPart)[0]):
         imports.name(part)

@@ -575,7 +575,7 @@ def test_no_playback_differs_from_the_recording(printed: dict[str, str]) -> None
     assert [name for name, text in printed.items() if "DIFFERENT" in text] == []
 
 
-def test_the_printed_text_passes_a_linter(printed: dict[str, str]) -> None:
+def test_printed_text_passes_a_linter(printed: dict[str, str]) -> None:
     """No name is imported in vain, no line is longer than 120 columns."""
     for name, text in printed.items():
         tree = ast.parse(text)
@@ -598,7 +598,7 @@ def test_file_describes_the_recording_and_the_contents(printed: dict[str, str]) 
         assert words in " ".join(head.split())
 
 
-def test_data_files_and_questions_in_the_middle_are_printed(printed: dict[str, str]) -> None:
+def test_data_files_and_questions_are_printed(printed: dict[str, str]) -> None:
     text = printed["finished: answered with data and a picture"]
     assert 'structured={"points": [1, 2.5], "of": None}' in text
     assert 'files=(FilePart(media_type="image/png", data="cG5n", name="a.png"),)' in text
@@ -631,7 +631,7 @@ def test_difference_in_playback_is_mentioned_and_not_asserted() -> None:
     run(text)
 
 
-def test_the_text_is_the_same_every_time() -> None:
+def test_printed_text_is_deterministic() -> None:
     name = "finished: answered after a crash that was asked about"
     facts = facts_of(name)
     assert as_test("turn", facts) == as_test("turn", facts)
@@ -659,7 +659,7 @@ def test_session_history_can_be_supplied() -> None:
     run(text)
 
 
-def test_any_id_makes_a_name_and_a_head() -> None:
+def test_any_id_makes_a_valid_name_and_header() -> None:
     run(as_test('"""\\ \n\ud800', facts_of("finished: answered")))
 
 
@@ -686,7 +686,7 @@ def test_unplayable_journal_is_refused(fact: f.Fact, words: str) -> None:
         as_test("turn", [*facts, (4, fact)])
 
 
-def test_a_bug_while_calls_ran_is_played() -> None:
+def test_bug_during_calls_is_played() -> None:
     facts = facts_of("aborted: aborted in a call")
     (seq, turn_ended) = facts[-1]
     failed = structs.replace(turn_ended, outcome=Outcome.FAILED, reason=EndReason.ENGINE_ERROR, error="a bug")
@@ -751,7 +751,7 @@ def test_differing_results_are_mentioned() -> None:
 
 @settings(max_examples=percent_of_examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=scenarios(TOOLS), data=st.data())
-def test_any_turn_can_be_played_again(scenario: Scenario, data: st.DataObject) -> None:
+def test_any_turn_can_be_replayed_as_a_test(scenario: Scenario, data: st.DataObject) -> None:
     """To its end, and as far as it had come at any time, with what hooks, guardrails and compactions decided."""
     check_played_again(play(scenario, tools=TOOLS), data)
 
@@ -761,7 +761,7 @@ TYPED = Agent(name="Typed", output_type=Counted)
 
 @settings(max_examples=percent_of_examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=scenarios(TOOLS, agent=TYPED), data=st.data())
-def test_any_turn_with_a_typed_answer_can_be_played_again(scenario: Scenario, data: st.DataObject) -> None:
+def test_any_turn_with_a_typed_answer_can_be_replayed_as_a_test(scenario: Scenario, data: st.DataObject) -> None:
     check_played_again(play(scenario, agent=TYPED, tools=TOOLS), data)
 
 

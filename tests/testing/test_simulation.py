@@ -112,7 +112,7 @@ def test_many_schedules_keep_every_promise(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_simulates_our_own_agents() -> None:
+def test_command_simulates_our_own_agents() -> None:
     command = [sys.executable, "-m", "tests.campaigns.simulation", "--schedules", "40", "--target", "hooks"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (0, "")
@@ -233,7 +233,7 @@ PLANTED: Final[dict[str, tuple[Callable[..., Engine], str]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", PLANTED)
-def test_a_planted_fault_is_found_and_made_small(fault: str) -> None:
+def test_planted_fault_is_detected_and_shrunk(fault: str) -> None:
     """The reduced schedule still violates the same claim, and needs few choices."""
     build, claim = PLANTED[fault]
     report = simulate([SimulationTarget(CLERK, (look, pay), build)], schedules=400, seed=100)

@@ -158,7 +158,7 @@ def test_recursive_schema_is_drawn(value: JsonValue) -> None:
         {"const": None},
     ],
 )
-def test_a_schema_of_any_form_gives_values(schema: dict[str, JsonValue]) -> None:
+def test_schema_of_any_form_gives_values(schema: dict[str, JsonValue]) -> None:
     kinds = {"boolean": bool, "integer": int, "string": str, "array": list}
 
     @settings(max_examples=percent_of_examples(20))
@@ -180,7 +180,7 @@ def test_fixed_limits_are_kept(bounds: Limits) -> None:
     assert bounds.tokens in (1, 2)
 
 
-def test_the_simplest_limits_are_the_defaults() -> None:
+def test_simplest_limits_are_the_defaults() -> None:
     assert sample(limits(), 1)[0] == Limits()
 
 
@@ -213,7 +213,7 @@ REPLIES: dict[str, Callable[[ModelResponse], object]] = {
 
 
 @pytest.mark.parametrize("misdeed", REPLIES)
-def test_disobedient_replies_have_every_misdeed(disobedient: list[ModelResponse], misdeed: str) -> None:
+def test_disobedient_replies_show_every_misbehavior(disobedient: list[ModelResponse], misdeed: str) -> None:
     assert any(REPLIES[misdeed](reply) for reply in disobedient)
 
 
@@ -246,7 +246,7 @@ SCRIPTS: dict[str, Callable[[tuple[Line, ...]], object]] = {
 
 
 @pytest.mark.parametrize("habit", SCRIPTS)
-def test_scripts_have_every_habit(written: list[tuple[Line, ...]], habit: str) -> None:
+def test_scripts_show_every_habit(written: list[tuple[Line, ...]], habit: str) -> None:
     assert any(SCRIPTS[habit](script) for script in written)
 
 
@@ -254,7 +254,7 @@ def test_drawn_tools_have_every_behavior() -> None:
     assert {type(one) for one in sample(behaviours())} == {Returns, Raises, Hangs, Floods, Asks}
 
 
-def test_real_tools_run_most_of_the_time_and_never_hang_for_long() -> None:
+def test_real_tools_usually_run_and_never_hang_for_long() -> None:
     drawn = sample(behaviours(run_tools=True))
     assert drawn[0] == Runs()
     assert not any(isinstance(one, Hangs) and one.seconds > 1 for one in drawn)
@@ -278,7 +278,7 @@ def test_agent_is_asked_to_use_own_tools(scenario: Scenario) -> None:
     assert "everything" not in {call.name for call in calls}
 
 
-def test_the_simplest_scenario_is_an_answer() -> None:
+def test_simplest_scenario_is_an_answer() -> None:
     assert sample(scenarios(TOOLS), 1)[0] == Scenario()
 
 

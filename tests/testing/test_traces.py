@@ -102,7 +102,7 @@ def named(turn: str, events: Sequence[TraceEvent]) -> list[TraceEvent]:
     return [event.model_copy(update={"turn": turn}) for event in events]
 
 
-def test_a_sound_trace_holds_in_every_claim() -> None:
+def test_sound_trace_holds_in_every_claim() -> None:
     checks = check_events(SOUND)
     assert [check.claim for check in checks] == list(TraceClaim)
     assert {(check.verdict, check.detail, check.witness) for check in checks} == {(Verdict.HOLDS, "over 1 turn", ())}
@@ -328,7 +328,7 @@ def test_witness_lists_the_path_and_quotes_no_text() -> None:
     )
 
 
-def test_the_witness_is_of_the_turn_alone() -> None:
+def test_witness_contains_only_the_turn() -> None:
     mixed = [
         event for pair in zip(named("a", SOUND), named("b", (*SOUND[:-1], END, END)), strict=False) for event in pair
     ]
@@ -387,7 +387,7 @@ def test_every_call_without_a_result_is_named() -> None:
     }
 
 
-def test_a_call_may_be_retried_more_than_once() -> None:
+def test_call_may_be_retried_more_than_once() -> None:
     again = (TraceToolRetried(call="c"), TraceToolStarted(call="c"))
     events = (
         BEGIN,
@@ -414,7 +414,7 @@ def test_each_call_with_an_equal_id_needs_a_result() -> None:
     assert found == {TraceClaim.PAIRED: "line 6: the model is called, and there is no result for c of line 3"}
 
 
-def test_an_attempt_after_a_failure_is_no_step() -> None:
+def test_attempt_after_a_failure_is_no_step() -> None:
     limits = TraceLimits(steps=1, tool_calls=0, max_retries=2)
     events = (
         TraceTurnStarted(limits=limits),
@@ -440,12 +440,12 @@ def test_model_call_without_tools_is_no_step() -> None:
     assert violated(TraceTurnStarted(limits=limits), TraceModelCalled(tools=False), ANSWER, END) == {}
 
 
-def test_a_model_call_may_be_cut_off_by_the_end() -> None:
+def test_model_call_may_be_cut_off_by_the_end() -> None:
     ended = END.model_copy(update={"text": "Somebody stopped it."})
     assert set(verdicts(BEGIN, CALLED, ended).values()) == {Verdict.HOLDS}
 
 
-def test_a_turn_may_end_before_the_model_is_called() -> None:
+def test_turn_may_end_before_the_model_is_called() -> None:
     ended = END.model_copy(update={"text": "Somebody stopped it."})
     assert set(verdicts(BEGIN, ended).values()) == {Verdict.HOLDS}
 

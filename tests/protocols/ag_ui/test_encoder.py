@@ -118,7 +118,7 @@ async def test_reasoning_precedes_the_answer_and_is_closed() -> None:
     assert client.text("reasoning") == ["hm"]
 
 
-async def test_pieces_without_text_are_not_passed_on() -> None:
+async def test_pieces_without_text_are_not_forwarded() -> None:
     events = await live(Engine(model=ScriptedModel("Done.")))
     turn, seq = events[0].turn, events[1].seq
     emptied = [*events[:2], TextDeltaEvent(turn, seq, 0, ""), TextDeltaEvent(turn, seq, 1, "Done."), *events[3:]]
@@ -163,7 +163,7 @@ async def test_calls_keep_the_order_without_early_pieces() -> None:
         assert names == ["look", "note"]
 
 
-async def test_a_restarted_call_is_taken_back_by_a_snapshot() -> None:
+async def test_restarted_call_is_withdrawn_by_a_snapshot() -> None:
     asks = asks_for(ResponseToolCall("look", {"path": "a"}, '{"path":"a"}'))
     script: list[Line] = [Cut(asks, after=5), asks_for(("look", {"path": "b"})), "Done."]
     events = await live(Engine(model=FlakyModel(script), tools=[look], backoff=NO_WAIT))

@@ -35,7 +35,7 @@ def encode(events: list[TurnEvent]) -> Client:
     return heard([*(one for event in events for one in encoder.encode(event)), *encoder.close()])
 
 
-async def test_a_refused_reply_is_dropped() -> None:
+async def test_refused_reply_is_dropped() -> None:
     engine = Engine(model=ScriptedModel("Bad words.", "Good words."), hooks=[strict])
     events = await live(engine)
     assert encode(events).text() == ["Good words."]
@@ -43,7 +43,7 @@ async def test_a_refused_reply_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("guardrail", [late, held])
-async def test_a_withdrawn_reply_is_dropped(guardrail: object) -> None:
+async def test_withdrawn_reply_is_dropped(guardrail: object) -> None:
     engine = Engine(model=ScriptedModel("It is hunter2."), guardrails=[guardrail])  # type: ignore[list-item]
     events = await live(engine, AGENT)
     client = encode(events)

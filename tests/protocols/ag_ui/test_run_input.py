@@ -205,11 +205,11 @@ async def test_doom_loop_question_has_answers_and_an_expiry() -> None:
         (InterruptKind.UNKNOWN_OUTCOME, "rerun", "rerun"),
     ],
 )
-def test_a_payload_is_the_answer(kind: InterruptKind, payload: JsonValue, answer: object) -> None:
+def test_payload_is_the_answer(kind: InterruptKind, payload: JsonValue, answer: object) -> None:
     assert answered(pending(kind), payload) == answer
 
 
-def test_a_payload_may_change_the_arguments_of_the_approved_call() -> None:
+def test_payload_may_change_the_arguments_of_the_approved_call() -> None:
     edited = answered(pending(InterruptKind.APPROVAL), {"approved": True, "editedArgs": {"path": "y"}})
     assert edited == approve(arguments={"path": "y"})
     rejected = answered(pending(InterruptKind.APPROVAL), {"approved": False, "editedArgs": {"path": "y"}})
