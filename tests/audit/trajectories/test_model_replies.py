@@ -6,15 +6,31 @@ from typing import Any
 import pytest
 from tests.audit.trajectories.reading import calls, read, recognized, results
 from tests.engine.model.chunks import chunk
+from tests.engine.model.openai_responses.events import (
+    SEARCH,
+    added,
+    arguments,
+    call,
+    completed,
+    created,
+    incomplete,
+    message,
+    reasoning,
+    sse,
+    streamed,
+    text,
+)
 from tests.engine.model.provider_streams import PARIS, RAW, STREAMS, entry
 
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.text_buffer import MAX_CALLS
+from turnwright.model.openai_responses.stream import ResponsesStream
 from turnwright.model.protocol import ModelResponse
 from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.atif import StepMetrics, Trajectory
 
 Event = dict[str, Any]
+FUNCTION = call("look", '{"n": 1}')
 
 
 def assert_same_reply(run: Trajectory, reply: ModelResponse) -> None:
@@ -181,3 +197,53 @@ def test_call_of_an_interrupted_anthropic_stream_counts_as_unreadable() -> None:
     [run] = read(lines(HOSTED[:3]), "anthropic-messages")
     assert not calls([run])
     assert measure(run, "f").lost_calls == 1
+
+
+RESPONSES: dict[str, list[Event]] = {
+    "pieces": [created(), added(0, message()), text(0, "a"), text(0, "b"), completed()],
+    "two messages": [created(), *streamed(0, message("a")), *streamed(1, message("b", item_id="m2")), completed()],
+    "reasoning": [created(), *streamed(0, reasoning("Hm.", "So.")), *streamed(1, message("a")), completed()],
+    "call in pieces": [created(), *streamed(0, FUNCTION, ['{"n": ', "1}"]), completed()],
+    "call in the last event": [created(), completed(FUNCTION)],
+    "no created event": [*streamed(0, FUNCTION), completed(FUNCTION)],
+    "cut off": [created(), *streamed(0, message("a")), incomplete("max_output_tokens")],
+    "refusal": [created(), {"type": "response.refusal.delta", "output_index": 0, "delta": "No."}, completed()],
+    "cost": [created(), completed(message("a"), usage={"input_tokens": 5, "output_tokens": 7, "cost": 0.5})],
+}
+
+
+@pytest.mark.parametrize("case", RESPONSES)
+def test_responses_stream_reads_as_the_client_reads_it(case: str) -> None:
+    data = sse(*RESPONSES[case])
+    assert recognized(data) == "openai-responses"
+    [run] = read(data, "openai-responses")
+    stream = ResponsesStream()
+    stream.feed(data)
+    assert_same_reply(run, stream.reply())
+
+
+def test_hosted_call_of_a_streamed_response_is_a_call_with_its_result() -> None:
+    [run] = read(sse(created(), *streamed(0, SEARCH), *streamed(1, FUNCTION), completed()), "openai-responses")
+    assert list(calls([run])) == [("web_search", '{"query": "weather", "type": "search"}'), ("look", '{"n": 1}')]
+    assert results([run]) == 1
+
+
+def test_lost_pieces_of_a_call_are_in_the_last_event() -> None:
+    events = [sse(event) for event in (created(), *streamed(0, FUNCTION, ['{"n": ', "1}"]), completed(FUNCTION))]
+    for at in range(1, len(events) - 1):
+        [run] = read(b"".join([*events[:at], b"data: {\n\n", *events[at + 1 :]]), "openai-responses")
+        assert calls([run]) == {("look", '{"n": 1}'): 1}
+
+
+def test_lost_pieces_of_an_interrupted_response_make_its_call_unreadable() -> None:
+    events = [sse(event) for event in (created(), added(0, FUNCTION), arguments(0, '{"n": '), arguments(0, "1}"))]
+    for data in (b"".join(events[:-1]), b"".join([*events[:2], b"data: {\n\n", *events[3:]])):
+        [run] = read(data, "openai-responses")
+        assert not calls([run])
+        assert measure(run, "f").lost_calls == 1
+
+
+def test_error_in_a_responses_stream_is_a_system_error() -> None:
+    error: Event = {"type": "error", "code": "server_error", "message": "It broke.", "param": None}
+    [run] = read(sse(created(), *streamed(0, message("a")), error), "openai-responses")
+    assert [(step.source, step.message) for step in run.steps] == [("agent", "a"), ("system", "It broke.")]

@@ -52,6 +52,10 @@ BROKEN: Final = {
 }
 
 
+# No reply costs more.
+_MOST_COST: Final = 1e9
+
+
 def plain_reason(reason: str) -> str:
     """Normalize a finish reason. Gemini puts a kind before its own: `content_filter: PROHIBITED_CONTENT`."""
     return reason.partition(":")[0].strip().lower()
@@ -124,6 +128,16 @@ class Builder(ABC):
         if count or (count is not None and name not in self._counts):
             self._meter.grow(self._counts, name, count)
 
+    def _note_cost(self, usage: Mapping[str, JsonValue]) -> None:
+        """Record the cost that OpenRouter and LiteLLM report. The last one counts.
+
+        With a key of one's own for the provider behind OpenRouter, that provider's charge is apart.
+        """
+        details = usage.get("cost_details")
+        apart = details.get("upstream_inference_cost") if isinstance(details, dict) else None
+        own_key = usage.get("is_byok") is True
+        self._cost = _amount(usage.get("cost")) + (_amount(apart) if own_key else 0.0) or self._cost
+
     @property
     def reported(self) -> dict[str, int] | None:
         """The input and output tokens as the provider counts them, or None if it reported neither.
@@ -159,3 +173,9 @@ class Builder(ABC):
             cache_creation_1h_input_tokens=self._counts.get("cache_creation_1h_input_tokens"),
             time_to_first_chunk=self._first,
         )
+
+
+def _amount(value: JsonValue) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 < value < _MOST_COST else 0.0

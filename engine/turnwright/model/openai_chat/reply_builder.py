@@ -38,8 +38,6 @@ _DETAILS: Final = {
     "output_tokens_details": _REASONING,
 }
 
-# No reply costs more.
-_MOST_COST: Final = 1e9
 # Some servers send these words instead of null while the reply continues.
 _NOT_FINISHED: Final = frozenset({"null", "none"})
 
@@ -158,16 +156,6 @@ class ReplyBuilder(Builder):
                     self._note_count(name, details.get(key))
         self._note_cost(usage)
 
-    def _note_cost(self, usage: Mapping[str, JsonValue]) -> None:
-        """Record the cost that OpenRouter and LiteLLM report. The last one counts.
-
-        With a key of one's own for the provider behind OpenRouter, that provider's charge is apart.
-        """
-        details = usage.get("cost_details")
-        apart = details.get("upstream_inference_cost") if isinstance(details, dict) else None
-        own_key = usage.get("is_byok") is True
-        self._cost = _amount(usage.get("cost")) + (_amount(apart) if own_key else 0.0) or self._cost
-
     def _usage_of(self, read: int, written: int) -> Usage:
         counts = self._counts
         apart = counts.get("total_tokens", 0) - read - written
@@ -179,12 +167,6 @@ class ReplyBuilder(Builder):
     @property
     def _main(self) -> "_ChoiceBuilder | None":
         return self._choices.get(0) or next(iter(self._choices.values()), None)
-
-
-def _amount(value: JsonValue) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    return float(value) if 0 < value < _MOST_COST else 0.0
 
 
 class _ChoiceBuilder:

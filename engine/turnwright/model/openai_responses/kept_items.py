@@ -26,6 +26,7 @@ Item = dict[str, JsonValue]
 KEPT: Final = "openai_response"
 REASONING: Final = "reasoning"
 ITEM: Final = "item"
+SHOWN: Final = "shown"
 CALL: Final = "call"
 #: Between the texts of two messages in one reply.
 BLANK_LINE: Final = "\n\n"
@@ -55,7 +56,7 @@ def entries(items: Sequence[Item], *, partners: bool) -> tuple[Mapping[str, Json
     server rejects them without their reasoning.
     """
     found = [item for item in items if item.get("type") != REASONING or is_encrypted(item)]
-    return tuple({"type": KEPT, ITEM if partners and _is_sent(item) else "shown": dict(item)} for item in found)
+    return tuple({"type": KEPT, ITEM if partners and _is_sent(item) else SHOWN: dict(item)} for item in found)
 
 
 def is_sent(entry: Mapping[str, JsonValue]) -> bool:

@@ -155,6 +155,7 @@ class ResponseBuilder(Builder):
             self._note_count(name, usage[name] if read_count(usage.get(name)) is not None else usage.get(other))
         for place, name, theirs in _DETAILS:
             self._note_count(name, _dict(usage.get(place)).get(theirs))
+        self._note_cost(usage)
 
     def _close(self, response: Mapping[str, JsonValue], status: str) -> list[Delta]:
         """End the reply. The items of the response fill in for missing ones, and their order counts."""

@@ -87,7 +87,7 @@ class Chat:
 def read_chat_reply(message: Message, response: Mapping[str, Any] | None = None, stop: object = None) -> ModelResponse:
     """Decode a message of the model as a reply. `response` has the fields of the response around it."""
     fields = {
-        "content": list(map(_readable_part, _parts_of(message.content))),
+        "content": readable_parts(message.content),
         "refusal": message.refusal,
         "reasoning_content": message.reasoning_content,
         "reasoning": message.reasoning,
@@ -122,8 +122,12 @@ def _calls_of(message: Message) -> Iterator[dict[str, Any]]:
             yield {**call, "index": index, "function": function if isinstance(function, Mapping) else call}
 
 
+def readable_parts(content: Content) -> list[object]:
+    """Return the parts of a reply's content as those that the client reads."""
+    return list(map(_readable_part, _parts_of(content)))
+
+
 def _readable_part(part: str | Mapping[str, Any]) -> object:
-    """Return a part of a reply's content as one that the client reads."""
     if isinstance(part, str) or part.get("type", "text") in _PARTS:
         return part
     return {"type": "text", "text": _text_of(part)}

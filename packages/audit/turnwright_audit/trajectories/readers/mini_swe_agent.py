@@ -19,7 +19,7 @@ from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
 from .chat_messages import Chat, Message, read_chat_usage, text_of
-from .response_items import Item, Items
+from .response_items import Item, Items, read_response, readable_items
 
 NAME: Final = "mini-swe-agent"
 _SUBMITTED: Final = "Submitted"
@@ -213,12 +213,8 @@ class _AgentChat(Chat):
     def _add_response(self, message: AgentMessage, extra: Extra) -> None:
         self._replied = self._has_reply_before = True
         items = message.output if isinstance(message.output, list) else []
-        step = Items(self.run).response(
-            items,
-            model=message.model,
-            metrics=read_chat_usage(message.usage),
-            at=_time(message.created_at or extra.timestamp),
-        )
+        reply = read_response({"model": message.model, "usage": message.usage, "output": readable_items(items)})
+        step = Items(self.run).reply(reply, at=_time(message.created_at or extra.timestamp))
         if step.metrics is not None and step.metrics.cost_usd is None:
             step.metrics.cost_usd = extra.cost
 

@@ -44,12 +44,13 @@ class RecordedReply(Generic[B]):
 class StreamedReply(RecordedReply[B]):
     """A reply from the events of a recorded stream.
 
-    `lost_lines` is the number of lines before it that could not be read.
+    `lost_lines` is the number of lines before it that could not be read. `is_repeated`: its last event repeats all.
     """
 
-    def __init__(self, builder: type[B], lost_lines: int) -> None:
+    def __init__(self, builder: type[B], lost_lines: int, *, is_repeated: bool = False) -> None:
         super().__init__(builder)
         self._lost_lines = lost_lines
+        self._is_repeated = is_repeated
         self._is_damaged = False
 
     def add_event(self, event: Mapping[str, Any], lost_lines: int) -> None:
@@ -64,7 +65,10 @@ class StreamedReply(RecordedReply[B]):
         return replace(reply, calls=tuple(call if self._is_readable(call) else UNREADABLE_CALL for call in reply.calls))
 
     def _is_readable(self, call: ResponseToolCall) -> bool:
-        return not self._is_damaged and (self.builder.finished or not (call.arguments is None or call.is_blank))
+        is_finished = self.builder.finished
+        if self._is_damaged and not (self._is_repeated and is_finished):
+            return False
+        return is_finished or not (call.arguments is None or call.is_blank)
 
 
 def read_reply(builder: type[Builder], value: Mapping[str, Any]) -> ModelResponse:

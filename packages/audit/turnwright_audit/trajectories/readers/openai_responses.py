@@ -1,8 +1,7 @@
 """Reads OpenAI's responses.
 
 A document is a list of items, a request with its input, a response, a pair of a request and its response, or a list of
-these; so is each line of a file of JSON lines. Of the events of a stream, those with a whole response are read, and of
-a response that has not ended, those with a whole item.
+these; so is each line of a file of JSON lines. The events of a stream are one response.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,23 +10,30 @@ from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright.model.openai_responses.reply_builder import ENDS, ResponseBuilder
+from turnwright.model.protocol import ModelResponse
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .chat_messages import read_chat_usage
 from .joined import Joined
-from .response_items import Item, Items
+from .model_replies import StreamedReply
+from .response_items import Item, Items, read_response, readable_items
 
 NAME: Final = "openai-responses"
 _RESPONSE: Final = "response"
-_FINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _BEGUN: Final = "response.created"
-_ITEM: Final = "response.output_item.done"
+_ERROR: Final = "error"
+#: The fields of events that the client reads.
+_EVENT_FIELDS: Final = (
+    *("type", "item", "item_id", "output_index", "content_index", "summary_index"),
+    *("delta", "text", "part", "refusal", "arguments"),
+)
 _PARTS: Final = frozenset({"input_text", "output_text", "input_image"})
 _NESTED: Final = ("request", "body", "response", "input", "output", "items")
 _LOOKED_AT: Final = 20
@@ -80,7 +86,16 @@ class Record(Item):
     body: Request | None = None
     response: Response | None = None
     items: list[Item] | None = None
-    item: Item | None = None
+    item: Any = None
+    item_id: Any = None
+    output_index: Any = None
+    content_index: Any = None
+    summary_index: Any = None
+    delta: Any = None
+    text: Any = None
+    part: Any = None
+    refusal: Any = None
+    message: Any = None
 
 
 _Found = Record | list[Record | list[Item]]
@@ -108,7 +123,7 @@ def _uses(value: _Found) -> Iterator[bool]:
         if isinstance(record, list):
             yield from map(_is_known, record)
         elif record.type or record.role:
-            yield record.type.startswith("response.") or _is_known(record)
+            yield record.type.startswith("response.") or record.type == _ERROR or _is_known(record)
         else:
             around = (record.response, record.request, record.body, record.output, record.items, record.input)
             yield record.object == _RESPONSE or any(one is not None for one in around)
@@ -121,6 +136,7 @@ def _is_known(item: Item) -> bool:
 def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
     reader = _Reader()
     for value in values:
+        reader.lost = values.unreadable_lines
         reader.add(value)
     yield from reader.runs()
 
@@ -135,6 +151,11 @@ class _Conversation:
     def extend(self, items: list[Item]) -> None:
         self.unreadable += sum(not self.items.add(item) for item in items)
 
+    def fail(self, error: object) -> None:
+        """Add the error of a request."""
+        self.items.flush()
+        self.run.system(str(error), error=True)
+
 
 class _Reader:
     """Makes conversations of records. Items of their own, and requests that continue one another, are joined."""
@@ -144,8 +165,11 @@ class _Reader:
         self._all: list[_Conversation] = []
         self._by_id: dict[str, _Conversation] = {}
         self._logged: Joined[_Conversation] = Joined()
-        self._begun = Response()
-        self._streamed: list[Item] = []
+        self._streamed: StreamedReply[ResponseBuilder] | None = None
+        #: The latest response in the events.
+        self._response = Response()
+        #: The number of lines so far that could not be read.
+        self.lost = 0
 
     def add(self, value: _Found) -> None:
         """Add a value of the recording."""
@@ -156,6 +180,10 @@ class _Reader:
                 self._new().extend(record)
             elif record.type.startswith("response."):
                 self._event(record)
+            elif record.type == _ERROR:
+                self._end_stream()
+                conversation = self._all[-1] if self._all else self._new()
+                conversation.fail(record.error or record.message)
             elif record.response is not None or record.request is not None or record.body is not None:
                 self._log(record.request or record.body or Request(), record.response)
             elif record.type or (record.role and record.object != _RESPONSE):
@@ -165,15 +193,24 @@ class _Reader:
                 self._add_fields(record)
 
     def _event(self, event: Record) -> None:
-        """Add an event of a stream. Items are kept until their response ends with all of them."""
-        if event.type == _ITEM and event.item is not None:
-            self._streamed.append(event.item)
-        elif event.type == _BEGUN:
-            self._begun = event.response or Response()
-        elif event.type in _FINAL and event.response is not None:
-            ended = {item.id for item in event.response.output or ()}
-            self._streamed = [item for item in self._streamed if item.id not in ended]
-            self._log(Request(), event.response)
+        """Add an event of a stream."""
+        if event.type == _BEGUN:
+            self._end_stream()
+        if self._streamed is None:
+            self._streamed = StreamedReply(ResponseBuilder, self.lost, is_repeated=True)
+        fields = {name: getattr(event, name) for name in _EVENT_FIELDS}
+        if event.response is not None:
+            self._response = event.response
+            fields["response"] = _fields_of(event.response)
+        self._streamed.add_event(fields, self.lost)
+        if event.type in ENDS:
+            self._end_stream()
+
+    def _end_stream(self) -> None:
+        streamed, self._streamed = self._streamed, None
+        response, self._response = self._response, Response()
+        if streamed is not None:
+            self._log(Request(), response, streamed.reply())
 
     def _add_fields(self, record: Record) -> None:
         if record.object == _RESPONSE or isinstance(record.output, list):
@@ -185,9 +222,9 @@ class _Reader:
 
     def runs(self) -> Iterator[Trajectory]:
         """Yield the conversations."""
-        if self._streamed:
-            self._begun.output = self._streamed
-            self._log(Request(), self._begun)
+        self._end_stream()
+        for conversation in self._all:
+            conversation.items.flush()
         several = len(self._all) > 1
         for one in self._all:
             if one.run.steps:
@@ -199,7 +236,7 @@ class _Reader:
         self._all.append(made)
         return made
 
-    def _log(self, request: Request, response: Response | None) -> None:
+    def _log(self, request: Request, response: Response | None, streamed: ModelResponse | None = None) -> None:
         request = request.body or request
         response = response and (response.body or response)
         given = request.input
@@ -218,21 +255,32 @@ class _Reader:
         conversation.extend(items)
         output = (response and response.output) or []
         if response is not None:
-            _reply(conversation, response, output)
+            _reply(conversation, response, streamed or read_response(_fields_of(response)))
             self._by_id[response.id or ""] = conversation
             self._by_id.pop("", None)
         self._logged.keep(conversation, known.digest, (key for item in output if (key := item.key)))
 
 
-def _reply(conversation: _Conversation, response: Response, output: list[Item]) -> None:
-    reason = response.incomplete_details.reason if response.incomplete_details else None
-    stop = reason or response.status
-    conversation.ending = stop
-    if not output and response.error is not None:
-        conversation.run.system(str(response.error), error=True)
+def _fields_of(response: Response) -> dict[str, Any]:
+    """Return the fields of a response as the client reads them."""
+    details = response.incomplete_details
+    return {
+        "id": response.id,
+        "model": response.model,
+        "usage": response.usage,
+        "status": response.status,
+        "incomplete_details": details and {"reason": details.reason},
+        "output": readable_items(response.output or ()),
+    }
+
+
+def _reply(conversation: _Conversation, response: Response, reply: ModelResponse) -> None:
+    reply = reply if reply.finish_reason else replace(reply, finish_reason=response.status)
+    conversation.ending = reply.finish_reason
+    if response.error is not None and not (reply.text or reply.calls or reply.reasoning or reply.reasoning_details):
+        conversation.fail(response.error)
         return
-    metrics = read_chat_usage(response.usage)
-    conversation.items.response(output, model=response.model, metrics=metrics, stop=stop, at=_time(response.created_at))
+    conversation.items.reply(reply, at=_time(response.created_at))
 
 
 def _after(items: list[Item], known: int) -> list[Item]:
@@ -288,7 +336,7 @@ def _objects(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, Jso
 
 def _is_item(value: Mapping[str, JsonValue]) -> bool:
     kind = str(value.get("type"))
-    if value.get("object") == _RESPONSE or kind in _FINAL:
+    if value.get("object") == _RESPONSE or kind in ENDS:
         return True
     if kind.endswith(("_call", "_call_output")):
         return "call_id" in value or "id" in value

@@ -1,20 +1,26 @@
 """Adds the items of OpenAI's responses to a run: messages, reasoning, calls and their outputs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from turnwright_audit.trajectories.atif import ResultStatus, StepExtra, StepMetrics, StepNotes, TrajectoryStep
+from turnwright.model.openai_responses.kept_items import ITEM, KEPT, REASONING, SHOWN
+from turnwright.model.openai_responses.reply_builder import PENDING, ResponseBuilder
+from turnwright.model.protocol import ModelResponse
+from turnwright_audit.trajectories.atif import TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.shapes import Shape
 
-from .chat_messages import Content, named_by_hash, text_of
+from .chat_messages import Content, named_by_hash, readable_parts, text_of
+from .model_replies import add_call, add_reply, count_unreadable_call, read_reply
 
 _CALL: Final = "_call"
 _OUTPUT: Final = "_call_output"
 #: Types of calls that have the name of a tool. The name of any other is its type.
-_NAMED: Final = frozenset({"function_call", "custom_tool_call", "mcp_call"})
+_NAMED: Final = frozenset({"custom_tool_call", "mcp_call"})
 #: States of a hosted call that has no result yet.
 _RUNNING: Final = frozenset({"in_progress", "searching", "interpreting", "generating", "calling"})
 _FAILED: Final = frozenset({"failed", "incomplete"})
@@ -61,83 +67,106 @@ class Item(Struct):
         return self.role == "assistant" or self.type == "reasoning" or self.type.endswith(_CALL)
 
 
+_ITEM: Final = Shape(Item)
+
+
+def read_response(response: Mapping[str, Any]) -> ModelResponse:
+    """Decode a response that was recorded whole, whether it had ended or not. Its `output` has readable items."""
+    status = response.get("status")
+    known_status = None if status in PENDING else status
+    reply = read_reply(ResponseBuilder, {**response, "status": known_status})
+    return reply if known_status or response.get("incomplete_details") else replace(reply, finish_reason=status)
+
+
+def readable_items(items: Iterable[Item]) -> list[dict[str, Any]]:
+    """Return items of a response as the client reads them."""
+    return [_readable_item(item) for item in items]
+
+
+def _readable_item(item: Item) -> dict[str, Any]:
+    fields = {name: value for name, value in asdict(item).items() if value is not None}
+    if item.role and item.type != REASONING:
+        fields |= {"type": "message", "content": readable_parts(item.content)}
+    return fields
+
+
 class Items:
     """A run that grows by items. Items of the model that follow one another are one reply."""
 
     def __init__(self, run: RunBuilder) -> None:
         self.run = run
-        self._reply: TrajectoryStep | None = None
+        self._output: list[Item] = []
         self._approvals: dict[str, Item] = {}
 
-    def response(
-        self,
-        output: Iterable[Item],
-        *,
-        model: str | None = None,
-        metrics: StepMetrics | None = None,
-        stop: str | None = None,
-        at: str | None = None,
-    ) -> TrajectoryStep:
-        """Add the output of one response as one reply."""
-        reply = self._reply = self.run.reply(at=at, model=model, metrics=metrics, stop_reason=stop)
-        for item in output:
-            if item.type == "message":
-                item.role = item.role or "assistant"
-            self.add(item)
-            self._reply = reply  # outputs of hosted calls are part of it
-        self._reply = None
-        return reply
+    def reply(self, reply: ModelResponse, *, at: str | None = None) -> TrajectoryStep:
+        """Add a reply, with the calls and results of hosted tools in it."""
+        self.flush()
+        step = add_reply(self.run, replace(reply, calls=()), at=at)
+        for item in _kept_items(reply):
+            if item.is_of_model:
+                self._add_call(step, item)
+            else:
+                self._add_other(item)
+        for call in reply.calls:
+            add_call(self.run, step, call)
+        return step
 
     def add(self, item: Item) -> bool:
         """Add an item; False if it is none."""
         if item.is_of_model:
-            self._reply = self._reply or self.run.reply()
-            self._add_to(self._reply, item)
-        elif item.type == "mcp_approval_request":
+            self._output.append(item)
+        elif item.type or item.role:
+            self.flush()
+            self._add_other(item)
+        return bool(item.type or item.role)
+
+    def flush(self) -> None:
+        """Add the items of the model that came last as one reply."""
+        output, self._output = self._output, []
+        if output:
+            self.reply(read_response({"output": readable_items(output)}))
+
+    def _add_other(self, item: Item) -> None:
+        """Add an item that is not the model's."""
+        if item.type == "mcp_approval_request":
             self._approvals[item.id or ""] = item
         elif item.type == "mcp_approval_response":
             self._approve(item)
         elif item.type.endswith(_OUTPUT):
-            self._reply = None
             failed = item.status == "failed"
             self.run.result(item.call_id or item.id, _text(item.output), status="error" if failed else None)
         elif item.role:
-            self._reply = None
             text = text_of(item.content)
             _ = self.run.user(text) if item.role == "user" else self.run.system(text)
-        return bool(item.type or item.role)
 
-    def _add_to(self, reply: TrajectoryStep, item: Item) -> None:
-        if item.type == "reasoning":
-            text = text_of(item.summary) or text_of(item.content)
-            reply.reasoning_content = _joined(reply.reasoning_content, text) or None
-        elif item.role:
-            reply.message = _joined(str(reply.message), text_of(item.content))
-        else:
-            self._call(reply, item)
-
-    def _call(self, reply: TrajectoryStep, item: Item) -> None:
+    def _add_call(self, step: TrajectoryStep, item: Item) -> None:
+        """Add the call of a hosted tool, which has its result in itself, or of a custom tool."""
         name = item.name or ("" if item.type in _NAMED else item.type[: -len(_CALL)])
         if not name:
-            reply.extra = reply.extra or StepExtra()
-            reply.extra.turnwright = reply.extra.turnwright or StepNotes()
-            reply.extra.turnwright.unreadable_calls += 1
+            count_unreadable_call(step)
             return
-        own = item.call_id or item.id
-        made = self.run.call(own, name, _arguments(item), step=reply)
-        if item.call_id is None and item.type != "function_call" and item.status not in _RUNNING:
-            found = next(
-                (one for one in (item.output, item.outputs, item.results, item.result) if one is not None), None
-            )
+        call_id = item.call_id or item.id
+        call = self.run.call(call_id, name, _arguments(item), step=step)
+        if item.call_id is None and item.status not in _RUNNING:
+            values = (item.output, item.outputs, item.results, item.result)
+            value = next((value for value in values if value is not None), None)
             failed = item.error is not None or item.status in _FAILED
-            status: ResultStatus = "error" if failed else "ok"
-            self.run.result(own or made.tool_call_id, _text(item.error if found is None else found), status=status)
+            text = _text(item.error if value is None else value)
+            self.run.result(call_id or call.tool_call_id, text, status="error" if failed else "ok")
 
     def _approve(self, item: Item) -> None:
         asked = self._approvals.pop(item.approval_request_id or "", None)
         if asked is not None and asked.name and item.approve is False:
             made = self.run.call(asked.id, asked.name, asked.arguments)
             self.run.result(made.tool_call_id, "", status="denied")
+
+
+def _kept_items(reply: ModelResponse) -> Iterator[Item]:
+    """Yield the items of a reply that are neither a text, nor reasoning, nor the call of a function."""
+    for detail in reply.reasoning_details:
+        item = _ITEM.convert(detail.get(ITEM) or detail.get(SHOWN)) if detail.get("type") == KEPT else None
+        if item is not None and item.type and item.type != REASONING:
+            yield item
 
 
 def _arguments(item: Item) -> Any:  # noqa: ANN401 (any JSON)
@@ -162,7 +191,3 @@ def _text(output: object) -> str:
     if isinstance(output, Mapping) and "image_url" in output:
         return named_by_hash(str(output.get("type")), output)
     return msgspec.json.encode(output).decode()
-
-
-def _joined(before: str | None, text: str) -> str:
-    return f"{before}\n{text}" if before and text else before or text
