@@ -11,9 +11,8 @@ from typing import Final
 
 from turnwright_states import EndReason, Outcome
 
-from .rows import Columns
+from .rows import Columns, count_of, integers, number_of, outcome_of
 from .summaries import AgentStatistics, AgentTotals, Grouping, Quantiles, Spending
-from .summary_sql import count_of, integers, number_of, outcome_of
 
 _REASONS: Final = frozenset(EndReason)
 #: The spans of time, in minutes: the shortest of which there are few.

@@ -32,9 +32,9 @@ from .protocol import (
     TurnRow,
     addressee,
     conflicting_items,
+    poll_for_changes,
 )
 from .sessions import SessionInfo
-from .watching import poll_for_changes
 
 if TYPE_CHECKING:
     from .annotations import Annotation, AnnotationKind

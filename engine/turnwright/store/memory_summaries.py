@@ -5,7 +5,7 @@ The copy follows the store's rows before each query.
 
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -20,16 +20,13 @@ from .sqlite.schema import SCHEMA, immediate
 from .sqlite.summaries import NEW_SUMMARIES, SqliteSummaries, delete_summaries
 from .summaries import (
     MOST,
-    AgentStatistics,
-    Grouping,
     Order,
     SummarizedTurn,
     SummaryStore,
-    ToolCalls,
     TurnFilter,
-    TurnTotals,
     Unsummarized,
 )
+from .summary_sql import Dialect
 
 #: Rows that are read at once.
 _PAGE: Final = 500
@@ -74,7 +71,6 @@ class MemorySummaries(SqliteSummaries):
         texts: bool = True,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`. Turns that were deleted are noticed when they are found."""
-        await self._follow(wanted.tag)
         while True:
             found = await super().find(wanted, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
             deleted = [one.row.id for one in found if not await self._exists(one.row.id)]
@@ -83,20 +79,9 @@ class MemorySummaries(SqliteSummaries):
             for turn in deleted:
                 self._forget(turn)
 
-    async def totals(self, wanted: TurnFilter) -> TurnTotals:
-        """See `SummaryStore.totals`."""
+    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
         await self._follow(wanted.tag)
-        return await super().totals(wanted)
-
-    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
-        """See `SummaryStore.agents`."""
-        await self._follow(wanted.tag)
-        return await super().agents(wanted, by=by)
-
-    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
-        """See `SummaryStore.tools`."""
-        await self._follow(wanted.tag)
-        return await super().tools(wanted, limit=limit)
+        return await super()._search(wanted)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:

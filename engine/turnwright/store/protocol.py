@@ -7,12 +7,13 @@ A driver claims a turn before it drives it. A claim raises the turn's epoch, and
 current epoch. A driver that lost the turn gets `LeaseLostError` and has written nothing.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+import anyio
 from msgspec import Struct
 
 from turnwright_states import EndReason, Outcome, State, Turn
@@ -351,6 +352,12 @@ class Store(Protocol):
     async def aclose(self) -> None:
         """Release all locks and connections. The store cannot be used afterwards."""
         ...
+
+
+@asynccontextmanager
+async def poll_for_changes(turn_id: str) -> AsyncIterator[Changed]:  # noqa: ARG001 (others need it)
+    """Watch a turn of a store that sends no notifications: each wait takes its full time."""
+    yield anyio.sleep
 
 
 def is_read_only(store: Store) -> bool:

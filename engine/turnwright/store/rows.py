@@ -12,21 +12,26 @@ from itertools import zip_longest
 from math import floor
 from typing import Any, Final, TypeGuard
 
+import msgspec
+
 from turnwright._base.words import cut_after
 from turnwright.errors import UnreadableTurnError
-from turnwright_states import EndReason, InvalidJournalError, State
+from turnwright_states import EndReason, InvalidJournalError, Outcome, State
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import Fact, TurnStarted
 from turnwright_states.payload import lines_of
 
 from .protocol import ClaimSpan, InboxItem, InboxKind, Status, TurnRow
 from .sessions import SessionInfo
+from .summaries import MOST
 
 #: A row as a database's client returns it. The types of its columns are unknown.
 Columns = tuple[Any, ...]
 #: SQL: the seq of the last fact of a row.
 LAST_SEQ: Final = "seq + length(kind) - length(replace(kind, ',', ''))"
 
+_integers: Final = msgspec.json.Decoder(list[int]).decode
+_OUTCOMES: Final = frozenset(Outcome)
 _STATES: Final[dict[object, State]] = {str(one): one for one in State}
 _REASONS: Final[dict[object, EndReason]] = {str(one): one for one in EndReason}
 #: Larger counts are damaged. Each count, and the one after it, must be exact as a float.
@@ -263,3 +268,29 @@ def _damaged(name: str, value: object) -> ValueError:
     if value is None:
         return ValueError(f"{name} is missing")
     return ValueError(f"{name} is damaged ({cut_after(ascii(value), _QUOTED, '...')})")
+
+
+def outcome_of(value: object) -> Outcome | None:
+    """Return the outcome of a row; None for a damaged one."""
+    return Outcome(str(value)) if value in _OUTCOMES else None
+
+
+def integers(text: object) -> list[int]:
+    """Return integers that a query has joined."""
+    return _integers(f"[{text}]")
+
+
+def count_of(value: Any) -> int:  # noqa: ANN401 (a sum of a database, of any numeric type)
+    """Return a whole number of a row; 0 for a damaged one."""
+    if type(value) is int and 0 <= value <= MOST:
+        return value
+    return int(number_of(value))
+
+
+def number_of(value: Any) -> float:  # noqa: ANN401 (likewise)
+    """Return a number of a row; 0 for a damaged one. PostgreSQL's sums are decimals."""
+    try:
+        number = float(value or 0)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return number if 0 <= number <= MOST else 0.0

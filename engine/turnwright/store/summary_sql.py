@@ -3,17 +3,17 @@
 # ruff: noqa: S608 (every query is made of constants)
 
 import re
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from turnwright._base.words import cut_utf8
 from turnwright_states import Outcome, Usage
 
-from .rows import Columns, turn_row
+from .agent_statistics import KnownGroups
+from .rows import Columns, count_of, integers, number_of, outcome_of, turn_row
 from .summaries import (
     MOST,
     MOST_PART,
@@ -21,6 +21,8 @@ from .summaries import (
     PAUSED,
     UNFINISHED,
     UNREAD,
+    AgentStatistics,
+    Grouping,
     Order,
     SummarizedTurn,
     ToolCalls,
@@ -58,9 +60,10 @@ _COMPARED: Final = {
     "since": "created_at >= :since",
     "until": "created_at < :until",
 }
+#: The condition of the turns below one: the semicolon is the character after the colon.
+_BELOW: Final = "turn_id > {0} || ':' AND turn_id < {0} || ';'"
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
 _WORD: Final = re.compile(r"\w")
-_integers: Final = msgspec.json.Decoder(list[int]).decode
 #: The most bytes of an id or a session that the `text` of a filter may be a part of, and of an agent or a model. A row
 #: of PostgreSQL's index has them, the last two twice, and at most 2,700 bytes.
 _COMPARED_BYTES: Final = 800
@@ -75,9 +78,9 @@ class Dialect:
 
     `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column `n`.
     `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins values with
-    commas. `named` is the condition of turns whose names have the `:part`. `found` are the numbers of turns with the
-    `:words`, `paused` and `unfinished` those of turns that wait or run, `family` those of the turns below `:family`,
-    `tagged` those of the turns with the `:tag`, `listed` the `:numbers` of a text. `parameter` replaces a `:name`.
+    commas. `named` is the condition of turns whose names have the `:part`. `matches` are the numbers of turns with the
+    `:words`, `live` those of turns that have not ended, where their `state` is, `listed` the `:numbers` of a text.
+    `parameter` replaces a `:name`.
     """
 
     prefix: str
@@ -87,11 +90,8 @@ class Dialect:
     like: str
     joined_text: str
     named: str
-    found: str
-    paused: str
-    unfinished: str
-    family: str
-    tagged: str
+    matches: str
+    live: str
     listed: str
     parameter: str
 
@@ -103,11 +103,13 @@ class Dialect:
         """Return the condition of a filter. `words` is its text as the database searches it; empty for no search."""
         clauses, values = ["root = 1"], dict[str, object]()
         if wanted.family:
-            clauses, values["family"] = ["root = 0", f"number IN ({self.family})"], wanted.family
+            below = f"SELECT number FROM {self.prefix}turns WHERE {_BELOW.format(':family')}"
+            clauses, values["family"] = ["root = 0", f"number IN ({below})"], wanted.family
         if wanted.outcome in (PAUSED, UNFINISHED):
-            clauses.append(f"number IN ({self.paused if wanted.outcome == PAUSED else self.unfinished})")
+            clauses.append(f"number IN ({self.live} AND state {'=' if wanted.outcome == PAUSED else '<>'} 'PAUSED')")
         if wanted.tag:
-            clauses.append(f"number IN ({self.tagged})")
+            tagged = f"{self.prefix}annotations JOIN {self.prefix}turns USING (turn_id)"
+            clauses.append(f"number IN (SELECT number FROM {tagged} WHERE kind = 'tag' AND name = :tag)")
             values["tag"] = wanted.tag
         if ended:
             clauses.append("outcome IS NOT NULL")
@@ -117,7 +119,7 @@ class Dialect:
                 clauses.append(compared.format(like=self.like, prefix=self.prefix))
                 values[name] = _part(value) if "{like}" in compared else value
         if wanted.text:
-            clauses.append(f"(number IN ({self.found}) OR {self.named})" if words else self.named)
+            clauses.append(f"(number IN ({self.matches}) OR {self.named})" if words else self.named)
             values |= {"part": wanted.text[:MOST_PART].replace(_BETWEEN, _INSTEAD)} | (
                 {"words": words} if words else {}
             )
@@ -134,7 +136,7 @@ class Dialect:
         after: int | None,
         texts: bool,
     ) -> Query:
-        """Return the query of `summarized_turns`."""
+        """Return the query of a list."""
         condition, values = self.where(wanted, words)
         way, beyond, value = "ASC" if ascending else "DESC", ">" if ascending else "<", _ORDERS[order]
         if after is not None:
@@ -190,12 +192,63 @@ class Dialect:
                 SELECT (SELECT turn_id FROM {turns} WHERE number = n) AS caller FROM page WHERE sub_turns > 0
             ), counted AS (
                 SELECT n FROM page UNION ALL
-                SELECT number FROM callers JOIN {turns} ON turn_id > caller || ':' AND turn_id < caller || ';'
+                SELECT number FROM callers JOIN {turns} ON {_BELOW.format("caller")}
             )
             SELECT tool, sum(calls), sum(failed), {millis} FROM {self.prefix}tools
             WHERE number IN (SELECT n FROM counted) GROUP BY tool
         """
         return self.written((text, values | {"limit": limit}))
+
+
+class SqlSummaries(ABC):
+    """The summaries of a store in a database. Its methods are described at `SummaryStore`."""
+
+    _known: KnownGroups
+    #: The query of `unsummarized_of`.
+    _outdated: str
+
+    @abstractmethod
+    async def _rows(self, query: Query) -> list[Columns]:
+        """Return the rows of a query."""
+
+    @abstractmethod
+    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
+        """Return the dialect, and the words of a filter as the database searches them; empty for no search."""
+
+    async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
+        """See `SummaryStore.unsummarized`."""
+        return unsummarized_of(await self._rows((self._outdated, {"limit": limit})))
+
+    async def find(
+        self,
+        wanted: TurnFilter,
+        *,
+        order: Order = Order.NEWEST,
+        ascending: bool = False,
+        limit: int,
+        after: int | None = None,
+        texts: bool = True,
+    ) -> list[SummarizedTurn]:
+        """See `SummaryStore.find`."""
+        dialect, words = await self._search(wanted)
+        query = dialect.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
+        return [_summarized_turn(row) for row in await self._rows(query)]
+
+    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+        """See `SummaryStore.totals`."""
+        dialect, words = await self._search(wanted)
+        return turn_totals(await self._rows(dialect.totals(wanted, words)))
+
+    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
+        """See `SummaryStore.agents`."""
+        dialect, words = await self._search(wanted)
+        groups = self._known.of(await self._rows(dialect.agents(wanted, words)), by)
+        return groups.statistics(await self._rows(dialect.failures(groups.failing)))
+
+    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
+        """See `SummaryStore.tools`."""
+        dialect, words = await self._search(wanted)
+        return tool_calls(await self._rows(dialect.tools(wanted, words, limit)))
 
 
 def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
@@ -272,11 +325,6 @@ def unsummarized_of(rows: Iterable[Columns]) -> list[Unsummarized]:
     ]
 
 
-def summarized_turns(rows: Iterable[Columns]) -> list[SummarizedTurn]:
-    """Return the turns of a list."""
-    return [_summarized(row) for row in rows]
-
-
 def turn_totals(rows: Iterable[Columns]) -> TurnTotals:
     """Return the sums from rows of an outcome and its sums."""
     outcomes: dict[Outcome, int] = {}
@@ -289,10 +337,7 @@ def turn_totals(rows: Iterable[Columns]) -> TurnTotals:
     return TurnTotals(int(turns), outcomes, int(steps), int(calls), int(tokens), cost, seconds)
 
 
-_OUTCOMES: Final = frozenset(Outcome)
-
-
-def _summarized(row: Columns) -> SummarizedTurn:
+def _summarized_turn(row: Columns) -> SummarizedTurn:
     *turn, version, inputs, outputs, cached, reasoning, cost, seconds, fault, below, retries, pauses, prompt, answer = (
         row
     )
@@ -327,29 +372,3 @@ def _text(text: str) -> str:
 def _cut_to_bytes(text: str, most: int) -> str:
     """Return the beginning of a text that has at most so many bytes."""
     return text if len(text) * 4 <= most else cut_utf8(text.encode(), most)
-
-
-def outcome_of(value: object) -> Outcome | None:
-    """Return the outcome of a row; None for a damaged one."""
-    return Outcome(str(value)) if value in _OUTCOMES else None
-
-
-def integers(text: object) -> list[int]:
-    """Return integers that a query has joined."""
-    return _integers(f"[{text}]")
-
-
-def count_of(value: Any) -> int:  # noqa: ANN401 (a sum of a database, of any numeric type)
-    """Return a whole number of a row; 0 for a damaged one."""
-    if type(value) is int and 0 <= value <= MOST:
-        return value
-    return int(number_of(value))
-
-
-def number_of(value: Any) -> float:  # noqa: ANN401 (likewise)
-    """Return a number of a row; 0 for a damaged one. PostgreSQL's sums are decimals."""
-    try:
-        number = float(value or 0)
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
-    return number if 0 <= number <= MOST else 0.0

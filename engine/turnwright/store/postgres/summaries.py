@@ -2,32 +2,22 @@
 
 # ruff: noqa: S608 (every query is made of constants)
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.rows import LAST_SEQ, Columns
 from turnwright.store.summaries import (
     UNREAD,
-    AgentStatistics,
-    Grouping,
-    Order,
-    SummarizedTurn,
-    ToolCalls,
     TurnFilter,
     TurnSummary,
-    TurnTotals,
     Unsummarized,
 )
 from turnwright.store.summary_sql import (
     Dialect,
     Query,
+    SqlSummaries,
     stored,
     stored_tools,
-    summarized_turns,
-    tool_calls,
-    turn_totals,
-    unsummarized_of,
     words_of,
 )
 
@@ -77,28 +67,18 @@ _DIALECT: Final = Dialect(
     named='strpos(names, lower(:part COLLATE "C")) > 0',
     # In a query of its own the words are not known when it is planned: it would read all texts for a common one, which
     # takes ten times as long as the index.
-    found="SELECT turn_number FROM turnwright_search WHERE words @@ (SELECT to_tsquery('simple', :words))",
-    paused="SELECT number FROM turnwright_turns WHERE live AND state = 'PAUSED'",
-    unfinished="SELECT number FROM turnwright_turns WHERE live AND state <> 'PAUSED'",
-    family="SELECT number FROM turnwright_turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",
-    tagged=(
-        "SELECT number FROM turnwright_annotations JOIN turnwright_turns USING (turn_id)"
-        " WHERE kind = 'tag' AND name = :tag"
-    ),
+    matches="SELECT turn_number FROM turnwright_search WHERE words @@ (SELECT to_tsquery('simple', :words))",
+    live="SELECT number FROM turnwright_turns WHERE live",
     listed="SELECT unnest(string_to_array(:numbers, ',')::bigint[])",
     parameter=r"%(\1)s",
 )
 
 
-class PostgresSummaries:
+class PostgresSummaries(SqlSummaries):
     """The summaries of a store in PostgreSQL. Its methods are described at `SummaryStore`."""
 
     _connections: Connections
-    _known: KnownGroups
-
-    async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
-        """See `SummaryStore.unsummarized`."""
-        return unsummarized_of(await self._rows((_UNSUMMARIZED, {"limit": limit})))
+    _outdated = _UNSUMMARIZED
 
     async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
         """See `SummaryStore.summarize`."""
@@ -115,43 +95,14 @@ class PostgresSummaries:
                         await connection.execute(_TOOL, (number, *one))
                     await connection.execute(_INDEX, columns | {"number": number})
 
-    async def find(
-        self,
-        wanted: TurnFilter,
-        *,
-        order: Order = Order.NEWEST,
-        ascending: bool = False,
-        limit: int,
-        after: int | None = None,
-        texts: bool = True,
-    ) -> list[SummarizedTurn]:
-        """See `SummaryStore.find`."""
-        words = _search(wanted.text)
-        query = _DIALECT.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
-        return summarized_turns(await self._rows(query))
-
-    async def totals(self, wanted: TurnFilter) -> TurnTotals:
-        """See `SummaryStore.totals`."""
-        return turn_totals(await self._rows(_DIALECT.totals(wanted, _search(wanted.text))))
-
-    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
-        """See `SummaryStore.agents`."""
-        groups = self._known.of(await self._rows(_DIALECT.agents(wanted, _search(wanted.text))), by)
-        return groups.statistics(await self._rows(_DIALECT.failures(groups.failing)))
-
-    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
-        """See `SummaryStore.tools`."""
-        return tool_calls(await self._rows(_DIALECT.tools(wanted, _search(wanted.text), limit)))
-
     async def _rows(self, query: Query) -> list[Columns]:
         text, values = query
         return await self._connections.read(text.encode(), values)
 
-
-def _search(text: str) -> str:
-    # In quotes a word is text, whatever characters it has. With the star it may go on.
-    quoted = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(text))
-    return " & ".join(f"'{word}':*" for word in quoted)
+    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
+        # In quotes a word is text, whatever characters it has. With the star it may go on.
+        quoted = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(wanted.text))
+        return _DIALECT, " & ".join(f"'{word}':*" for word in quoted)
 
 
 def _plain(text: str) -> str:

@@ -11,6 +11,7 @@ turn of the process. `LockWait` waits instead, while the event loop runs.
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,8 @@ from typing import Final, Literal, NamedTuple
 
 import anyio
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, StoreReplacedError
 
-from .place import StoreFiles
 from .schema import Schema
 
 Durability = Literal["full", "normal"]
@@ -30,6 +30,50 @@ Files = tuple[tuple[int, int, int] | None, ...]
 _ENDS: Final = ("", "-wal", "-shm")
 #: Seconds between two attempts: SQLite's own. The last is repeated.
 _DELAYS: Final = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05, 0.1)
+
+
+class StoreFiles:
+    """The inode numbers of the files of a store that was just opened at `path`. `place` is the path without links.
+
+    SQLite continues writing to a file that was deleted or replaced while it was open. Every commit would succeed, and
+    the journals would be lost when the process ends.
+
+    The files are the database, its log and the log's index, which coordinates the processes. The log and its index
+    exist while a process has the store open; a read-only store may have none. The inode number of an open file is not
+    reused.
+    """
+
+    def __init__(self, path: Path, place: Path) -> None:
+        self._path = path
+        # Links are followed at each check, because other processes open the file that they lead to now.
+        named = Path.cwd() / path
+        self._files = tuple(_identities(named, *(place.with_name(place.name + end) for end in ("-wal", "-shm"))))
+
+    def check(self) -> None:
+        """Raise `StoreReplacedError`, naming the file, unless each file is the one that was opened."""
+        for file, known in self._files:
+            try:
+                now = os.stat(file)  # noqa: PTH116 (called once a step, with a third of the calls of `Path.stat`)
+            except OSError as error:
+                raise self._lost(file, f"is gone ({error.strerror})") from error
+            if (now.st_dev, now.st_ino) != known:
+                raise self._lost(file, "is another file now")
+
+    def _lost(self, file: str, what: str) -> StoreReplacedError:
+        return StoreReplacedError(
+            f"store {self._path}: {file} {what}: it was deleted, moved or replaced while it was open, and writes to it"
+            " are lost: end this process; if the file was moved, put it back and resume the turn, else run the turn"
+            " again"
+        )
+
+
+def _identities(*files: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    for file in files:
+        try:
+            now = file.stat()
+        except FileNotFoundError:
+            continue
+        yield str(file), (now.st_dev, now.st_ino)
 
 
 class OpenFile(NamedTuple):

@@ -33,6 +33,7 @@ from turnwright.store.protocol import (
     TurnRow,
     addressee,
     conflicting_items,
+    poll_for_changes,
 )
 from turnwright.store.rows import (
     Columns,
@@ -46,7 +47,6 @@ from turnwright.store.rows import (
     waiting,
 )
 from turnwright.store.sessions import SessionInfo
-from turnwright.store.watching import poll_for_changes
 from turnwright_states.facts import Fact
 
 from .annotations import SqliteAnnotations

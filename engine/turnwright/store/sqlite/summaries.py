@@ -4,30 +4,20 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.rows import Columns
 from turnwright.store.summaries import (
     MOST_PART,
     UNREAD,
-    AgentStatistics,
-    Grouping,
-    Order,
-    SummarizedTurn,
-    ToolCalls,
     TurnFilter,
     TurnSummary,
-    TurnTotals,
     Unsummarized,
 )
 from turnwright.store.summary_sql import (
     Dialect,
     Query,
+    SqlSummaries,
     stored,
     stored_tools,
-    summarized_turns,
-    tool_calls,
-    turn_totals,
-    unsummarized_of,
     words_of,
 )
 from turnwright_states import State
@@ -59,7 +49,6 @@ _SUMMARIZE: Final = """
         measures = :measures || ',' || coalesce(CAST(created_at / 60 AS integer), 0) || ',' || (:failing * number)
     WHERE number = :number
 """
-_LIVE: Final = f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1"  # noqa: S608 (constant)
 _INDEXED: Final = "SELECT 1 FROM sqlite_master WHERE name = 'search' AND sql LIKE '%fts5%'"
 
 
@@ -72,11 +61,8 @@ def _dialect(matching: str) -> Dialect:
         like="LIKE",
         joined_text="group_concat({})",
         named="instr(names, lower(:part)) > 0",
-        found=matching,
-        paused=f"{_LIVE} AND facts.state = 'PAUSED'",
-        unfinished=f"{_LIVE} AND facts.state <> 'PAUSED'",
-        family="SELECT number FROM turns WHERE turn_id > :family || ':' AND turn_id < :family || ';'",
-        tagged="SELECT number FROM annotations JOIN turns USING (turn_id) WHERE kind = 'tag' AND name = :tag",
+        matches=matching,
+        live=f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1",  # noqa: S608 (constant)
         listed="SELECT value FROM json_each('[' || :numbers || ']')",
         parameter=r":\1",
     )
@@ -105,14 +91,10 @@ def delete_summaries(db: sqlite3.Connection, numbers: str, values: Mapping[str, 
         db.execute("INSERT INTO search (search) VALUES ('optimize')")
 
 
-class SqliteSummaries(SqliteTables):
+class SqliteSummaries(SqlSummaries, SqliteTables):
     """The summaries of a store with a SQLite connection. Its methods are described at `SummaryStore`."""
 
-    _known: KnownGroups
-
-    async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
-        """See `SummaryStore.unsummarized`."""
-        return unsummarized_of(await self._rows((_UNSUMMARIZED, {"limit": limit})))
+    _outdated = _UNSUMMARIZED
 
     async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
         """See `SummaryStore.summarize`."""
@@ -136,37 +118,6 @@ class SqliteSummaries(SqliteTables):
                         "INSERT INTO search (rowid, prompt, answer, text) VALUES (:number, :prompt, :answer, :text)",
                         values,
                     )
-
-    async def find(
-        self,
-        wanted: TurnFilter,
-        *,
-        order: Order = Order.NEWEST,
-        ascending: bool = False,
-        limit: int,
-        after: int | None = None,
-        texts: bool = True,
-    ) -> list[SummarizedTurn]:
-        """See `SummaryStore.find`."""
-        dialect, words = await self._search(wanted)
-        query = dialect.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
-        return summarized_turns(await self._rows(query))
-
-    async def totals(self, wanted: TurnFilter) -> TurnTotals:
-        """See `SummaryStore.totals`."""
-        dialect, words = await self._search(wanted)
-        return turn_totals(await self._rows(dialect.totals(wanted, words)))
-
-    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
-        """See `SummaryStore.agents`."""
-        dialect, words = await self._search(wanted)
-        groups = self._known.of(await self._rows(dialect.agents(wanted, words)), by)
-        return groups.statistics(await self._rows(dialect.failures(groups.failing)))
-
-    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
-        """See `SummaryStore.tools`."""
-        dialect, words = await self._search(wanted)
-        return tool_calls(await self._rows(dialect.tools(wanted, words, limit)))
 
     async def _rows(self, query: Query) -> list[Columns]:
         async with self._reading():

@@ -13,7 +13,7 @@ from turnwright.store.rows import LAST_SEQ, join_facts, readable_items
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
-from .place import StoreFiles
+from .opening import StoreFiles
 from .rows import WAITING
 from .schema import Schema
 from .summaries import NEW_SUMMARIES
