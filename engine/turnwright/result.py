@@ -11,11 +11,11 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 
+from ._base.words import cut_clean
 from .errors import ConfigError, NoOutputError
 from .message import Message, SentinelPart
 from .status import find_nearest_limit
 from .store import Queued
-from .tools.text import cut_clean
 from .transcript.pairing import repaired
 from .transcript.reading import reading
 from .transcript.refusal import without_refused

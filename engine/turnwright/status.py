@@ -8,13 +8,8 @@ fails while it concludes (docs/rules.md#concluding).
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pydantic import ValidationError
-
-from turnwright._base.words import count
-from turnwright.agent import Agent
-from turnwright.tools.text import cut_clean
+from turnwright._base.words import count, cut_clean
 from turnwright_states import MAX_STEPS, REASONS, EndReason, Limits, State, Turn
-from turnwright_states.facts import TurnStarted
 from turnwright_states.state import Stall
 
 #: The activity of a turn in each state. A state that passes at once has no entry.
@@ -175,14 +170,14 @@ def _no_tools(turn: Turn) -> str:
     return " and ".join(why)
 
 
-def advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
+def advice(turn: Turn, reason: EndReason, overrides: Mapping[str, object], *, is_child: bool) -> str:
     """Return what a developer can change so that the next turn is not stopped, naming the limit that binds.
 
-    `started` says whether the agent, the engine or a sub-agent's lease set it.
+    `overrides` are the limits that the turn's agent sets. A turn of a sub-agent (`is_child`) has leased its limits.
     """
-    limits, own = turn.limits, _overrides(started)
+    limits = turn.limits
     if reason is EndReason.STEP_CAP:
-        return _step_advice(limits, own)
+        return _step_advice(limits, overrides)
     if reason is EndReason.TEXT_ONLY:
         steps = "`steps`" if _steps_bind(limits) else "`ceiling` in the engine's limits"
         settings = [steps] * (limits.allowance == 0) + ["`tool_calls`"] * (limits.tool_calls == 0)
@@ -194,16 +189,16 @@ def advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
         return REASONS[reason].next
     field = LIMIT_REASONS[reason]
     most = getattr(limits, field)
-    if started is not None and started.parent_turn is not None and own.get(field) != most:
+    if is_child and overrides.get(field) != most:
         # The journal keeps the limit that applied, and not which of the two it came from.
         return f"Raise `{field}` in the engine's limits or in the turn that called this sub-agent (now {most:,})."
-    where = "the agent's budget" if field in own else "the agent's budget or in the engine's limits"
+    where = "the agent's budget" if field in overrides else "the agent's budget or in the engine's limits"
     return f"Raise `{field}` in {where} (now {most:,})."
 
 
-def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:
+def _step_advice(limits: Limits, overrides: Mapping[str, object]) -> str:
     if _steps_bind(limits):
-        whose = "the agent's `steps`" if "steps" in own else "`steps` in the agent or in the engine's limits"
+        whose = "the agent's `steps`" if "steps" in overrides else "`steps` in the agent or in the engine's limits"
         return f"Raise {whose} (now {limits.steps})."
     if limits.ceiling < MAX_STEPS:
         return f"Raise `ceiling` in the engine's limits (now {limits.ceiling}): it applies before `steps`."
@@ -213,14 +208,6 @@ def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:
 def _steps_bind(limits: Limits) -> bool:
     """Whether `steps`, and not `ceiling`, gives the step limit."""
     return limits.steps is not None and limits.steps < limits.ceiling
-
-
-def _overrides(started: TurnStarted | None) -> Mapping[str, object]:
-    """Return the limits that the turn's agent sets; none if a foreign journal lacks a valid agent."""
-    try:
-        return {} if started is None else Agent.from_json(started.agent).overrides
-    except ValidationError:
-        return {}
 
 
 def sentinel_text(

@@ -22,6 +22,16 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def clean(text: str) -> str:
+    """Return a plain `str` without lone surrogates, which neither a store nor a provider can encode."""
+    return text if type(text) is str and text.isascii() else str.encode(text, errors="replace").decode()
+
+
+def cut_clean(text: str, limit: int) -> str:
+    """Cut `text` to `limit` characters, without lone surrogates. The last character of a cut text is an ellipsis."""
+    return cut(clean(text), limit)
+
+
 def cut_tight(text: str, most: int) -> str:
     """Cut a text as `cut` does, without blanks before the ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"

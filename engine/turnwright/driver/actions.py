@@ -12,6 +12,7 @@ import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_clean
 from turnwright.errors import HookFailedError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.dependencies import FinishedCall, Prepare
@@ -29,7 +30,6 @@ from turnwright.tools.batch import can_be_repeated, can_start_at_once, run_batch
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
-from turnwright.tools.text import cut_clean
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import log_bug
 from turnwright.transcript.wording import cut_off_problem

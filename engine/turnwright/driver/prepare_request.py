@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright._base.words import clean
 from turnwright.agent import ToolsFunction
 from turnwright.agents.template import rendered
 from turnwright.errors import ConfigError, HookFailedError
@@ -18,7 +19,6 @@ from turnwright.hooks.decisions import ChangeRequest
 from turnwright.message import Message
 from turnwright.model.protocol import Model, ModelRequest
 from turnwright.model_settings import ModelSettings
-from turnwright.tools.text import clean
 from turnwright_states import CallModel, RequestPreparedInput
 
 from .input_guards import InputGuards

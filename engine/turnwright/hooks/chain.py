@@ -6,9 +6,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import clean
 from turnwright.context import AppCode, GuardrailBase, HooksBase
 from turnwright.errors import ConfigError, HookFailedError
-from turnwright.tools.text import clean
 from turnwright_states.meant import meant
 
 from .asking import ask, check_arguments, checked_timeout

@@ -9,12 +9,12 @@ from typing import Final
 import anyio
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_clean
 from turnwright.errors import ConfigError
 
 from .context import NeedsPersonError, ToolContext
 from .errors import ToolError, describe, holds
 from .schema import hints_of, is_context
-from .text import cut_clean
 from .timing import limited
 
 _ARGUMENTS: Final = "arguments"

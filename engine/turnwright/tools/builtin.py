@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from turnwright._base.words import collapse_whitespace, escape_unprintable
+from turnwright._base.words import collapse_whitespace, cut_clean, escape_unprintable
 from turnwright_states import Decision, InterruptKind
 
 from .context import Ask, ToolContext
@@ -14,7 +14,6 @@ from .errors import ToolFailedError, ToolInputError
 from .files import listing, portion
 from .function_tool import F_co, FunctionTool, tool
 from .search import search
-from .text import cut_clean
 from .tool import Tool
 from .workspace import Workspace
 

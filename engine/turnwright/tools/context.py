@@ -12,12 +12,12 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
+from turnwright._base.words import cut_clean
 from turnwright.context import DepsT_co, TurnContext
 from turnwright.errors import PicklableError
 from turnwright_states import Decision, InterruptKind
 
 from .loop_handle import LoopHandle, loop_handle
-from .text import cut_clean
 
 #: Receives a call's progress: the amount, the total, and a message.
 ProgressListener = Callable[[float, float | None, str], None]

@@ -9,9 +9,8 @@ TurnwrightError
 
 from typing import Final, TypeVar
 
+from turnwright._base.words import clean, cut_clean
 from turnwright.errors import TurnwrightError
-
-from .text import clean, cut_clean
 
 E = TypeVar("E", bound=BaseException)
 

@@ -11,10 +11,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.frozen import deeper_than
-from turnwright._base.words import escape_unprintable
+from turnwright._base.words import clean, cut_clean, escape_unprintable
 from turnwright.message import FilePart
 
-from .text import RESULT_LIMIT, NotJsonError, cap, clean, cut_clean, to_text
+from .text import RESULT_LIMIT, NotJsonError, cap, to_text
 
 #: The maximum size of the data of one result, in bytes of JSON.
 STRUCTURED_LIMIT: Final = 256 * 1024

@@ -40,13 +40,12 @@ from pydantic_core import (
 )
 from typing_extensions import TypedDict
 
-from turnwright._base.words import escape_unprintable
+from turnwright._base.words import cut_clean, escape_unprintable
 from turnwright.context import TurnContext
 from turnwright.errors import ConfigError
 
 from .context import ToolContext
 from .errors import ToolInputError, holds
-from .text import cut_clean
 
 _SHOWN_PROBLEMS: Final = 8
 _SHOWN_VALUE: Final = 80

@@ -15,11 +15,11 @@ from fnmatch import fnmatchcase
 from threading import Timer
 from typing import Final
 
-from turnwright._base.words import escape_unprintable
+from turnwright._base.words import cut_clean, escape_unprintable
 
 from .errors import ToolFailedError
 from .files import LEFT_OUT, is_binary
-from .text import RESULT_LIMIT, cut_clean
+from .text import RESULT_LIMIT
 from .workspace import FilePosition, is_folder, list_folder, open_file
 
 HIT_LIMIT: Final = 100

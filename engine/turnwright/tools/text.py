@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json, to_jsonable_python
 
 from turnwright._base.frozen import Value
-from turnwright._base.words import cut, cut_utf8
+from turnwright._base.words import clean, cut_clean, cut_utf8
 
 #: The maximum size of a result's text, in bytes of UTF-8 (docs/rules.md#tool-results).
 RESULT_LIMIT: Final = 64 * 1024
@@ -67,16 +67,6 @@ def cap(text: str, limit: int = RESULT_LIMIT) -> str:
         return data.decode()
     kept = cut_utf8(data, limit)
     return f"{kept}\n[cut: the first {len(kept.encode())} of {len(data)} bytes; ask for less]"
-
-
-def clean(text: str) -> str:
-    """Return a plain `str` without lone surrogates, which neither a store nor a provider can encode."""
-    return text if type(text) is str and text.isascii() else str.encode(text, errors="replace").decode()
-
-
-def cut_clean(text: str, limit: int) -> str:
-    """Cut `text` to `limit` characters, without lone surrogates. The last character of a cut text is an ellipsis."""
-    return cut(clean(text), limit)
 
 
 def _decoded(data: bytes) -> str:

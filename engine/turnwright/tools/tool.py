@@ -13,6 +13,7 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright._base.schema_faults import dangling_refs, invalid_keyword
+from turnwright._base.words import clean
 from turnwright.context import NOT_GIVEN, DepsT_contra, NotGiven
 from turnwright.errors import ConfigError, Retry, known_options, need_function, need_kind
 from turnwright.message import ToolSpec
@@ -25,7 +26,7 @@ from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError
 from .loop_handle import in_event_loop
 from .rate_limiter import Rate, RateLimiter
 from .result import ToolResult, to_result
-from .text import NotJsonError, clean
+from .text import NotJsonError
 from .timing import limited
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
+from turnwright._base.words import clean
 from turnwright.errors import Retry
 from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import construct_unchecked
@@ -18,7 +19,6 @@ from .errors import ToolError, ToolFailedError, ToolTimeoutError, describe, hold
 from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
 from .run_concurrently import in_tasks
-from .text import clean
 from .timing import CLOCK
 from .tool import Tool
 from .work_item import Outcome, WorkItem

@@ -17,11 +17,10 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-from turnwright._base.words import escape_unprintable
+from turnwright._base.words import cut_clean, escape_unprintable
 from turnwright.errors import ConfigError
 
 from .errors import ToolFailedError
-from .text import cut_clean
 
 #: The maximum number of entries read of one folder, to limit the memory.
 SCAN_LIMIT: Final = 20_000

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from turnwright._base.words import collapse_whitespace, count
+from turnwright._base.words import collapse_whitespace, count, cut_clean
 from turnwright.message import AnyPart, FilePart, Message, SentinelPart, TextPart, ToolCallPart, ToolResultPart
-from turnwright.tools.text import cut_clean
 from turnwright_states import CallStatus, Cause
 
 from .compaction import without_results

@@ -8,8 +8,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
+from turnwright.agent import Agent
 from turnwright.message import (
     AnyPart,
     Message,
@@ -171,7 +172,11 @@ class Transcript:
         """The setting that a developer can change, if the turn was stopped; else empty. Users read the sentinel."""
         if self.sentinel is None:
             return ""
-        return f"{cut_off_advice(self.reply)} {advice(self.turn, self._began, self.sentinel.reason)}".lstrip()
+        return f"{cut_off_advice(self.reply)} {self._advice(self.sentinel.reason)}".lstrip()
+
+    def _advice(self, reason: EndReason) -> str:
+        is_child = self._began is not None and self._began.parent_turn is not None
+        return advice(self.turn, reason, _overrides(self._began), is_child=is_child)
 
     @property
     def path(self) -> tuple[State, ...]:
@@ -466,6 +471,14 @@ class Transcript:
         f.Concluded: _conclude,
         f.TurnEnded: _halt,
     }
+
+
+def _overrides(started: f.TurnStarted | None) -> Mapping[str, object]:
+    """Return the limits that the turn's agent sets; none if a foreign journal lacks a valid agent."""
+    try:
+        return {} if started is None else Agent.from_json(started.agent).overrides
+    except ValidationError:
+        return {}
 
 
 def _message(role: Role, *parts: AnyPart) -> Message:

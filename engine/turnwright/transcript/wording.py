@@ -12,10 +12,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright._base.words import count, cut_after
+from turnwright._base.words import count, cut_after, cut_clean
 from turnwright.message import Message, TextPart, ToolResultPart
 from turnwright.status import LIMITS, limit_reached, list_names
-from turnwright.tools.text import cut_clean
 from turnwright_states import REASONS, CallStatus, EndReason, Limits, Turn
 from turnwright_states.facts import ModelReplied, Notice
 from turnwright_states.inputs import is_blank

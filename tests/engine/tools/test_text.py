@@ -16,8 +16,9 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from turnwright import Message
+from turnwright._base.words import clean, cut_clean
 from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailedError, cap, tool
-from turnwright.tools.text import NotJsonError, clean, cut_clean, to_text
+from turnwright.tools.text import NotJsonError, to_text
 
 
 class Point(BaseModel):

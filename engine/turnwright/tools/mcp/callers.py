@@ -12,8 +12,8 @@ from typing import Final
 import anyio
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
+from turnwright._base.words import cut_clean
 from turnwright.tools.context import NeedsPersonError, ToolContext
-from turnwright.tools.text import cut_clean
 from turnwright.tools.timing import clock_stopped
 from turnwright_states import Decision
 

@@ -12,9 +12,8 @@ from anyio.abc import SocketAttribute, SocketStream
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
 
-from turnwright._base.words import escape_unprintable
+from turnwright._base.words import cut_clean, escape_unprintable
 from turnwright.errors import ConfigError
-from turnwright.tools.text import cut_clean
 
 from .config import McpServer
 from .connect import ServerLog, connect_to

@@ -11,11 +11,11 @@ from mcp_types import Tool as Listed
 from pydantic import JsonValue
 
 from turnwright._base.schema_faults import dangling_refs, invalid_keyword, without_refs
+from turnwright._base.words import cut_clean
 from turnwright.context import NotGiven
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 from turnwright.tools.result import ToolResult
-from turnwright.tools.text import cut_clean
 from turnwright.tools.tool import Tool
 
 from .content import read_result
