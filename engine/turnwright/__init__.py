@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .agents.markdown import AgentFileError, find_agent, load_agents, parse_agents
     from .agents.opencode import load_opencode_agents
     from .context import TurnContext, TurnInfo
+    from .driver.dependencies import FinishedCall
     from .driver.subagents import AgentTool, agent_tool, agent_tools
     from .engine import Engine
     from .errors import (
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     )
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
     from .journal.answers import Answer, approve, reject
-    from .journal.dependencies import FinishedCall
     from .message import FilePart, Message
     from .model.prices import Price
     from .model_settings import ModelSettings
@@ -83,7 +83,7 @@ else:
             "Engine": ".engine",
             "EngineClosedError": ".errors",
             "FilePart": ".message",
-            "FinishedCall": ".journal.dependencies",
+            "FinishedCall": ".driver.dependencies",
             "Guardrail": ".hooks.guardrails",
             "Hooks": ".hooks.hooks",
             "InvalidAnswerError": ".errors",

@@ -12,10 +12,8 @@ from turnwright_states import Limits
 from ._base.blocks import AsyncBlock, async_block
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
-from .errors import ConfigError, known_options, need_method
-from .journal.admission import TurnOptions
-from .journal.answers import Answers
-from .journal.dependencies import (
+from .driver.admission import TurnOptions
+from .driver.dependencies import (
     Dependencies,
     Prepare,
     Synthesis,
@@ -26,6 +24,8 @@ from .journal.dependencies import (
     hooks_of,
     tools_by_name,
 )
+from .errors import ConfigError, known_options, need_method
+from .journal.answers import Answers
 from .journal.event_bus import EventBus, Observer
 from .model.prices import Price
 from .model.protocol import Model

@@ -30,11 +30,11 @@ from tests.oracle.turn_script import (
 )
 
 from turnwright.agent import Agent
+from turnwright.driver.dependencies import FinishedCall
 from turnwright.driver.subagents import AgentTool, agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import Retry, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
-from turnwright.journal.dependencies import FinishedCall
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.model import ScriptedModel
 from turnwright.model.prices import Price

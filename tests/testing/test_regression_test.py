@@ -37,8 +37,8 @@ from turnwright import (
     after_tool,
     tool,
 )
+from turnwright.driver.dependencies import FinishedCall, Synthesis
 from turnwright.hooks.guardrails import GuardrailKind
-from turnwright.journal.dependencies import FinishedCall, Synthesis
 from turnwright.message import StepStartPart
 from turnwright.model import (
     Backoff,

@@ -9,10 +9,10 @@ import typer
 
 from turnwright._base.ids import new_id, root_of
 from turnwright.agents.bounds import bounds_of, class_of
+from turnwright.driver.admission import TurnOptions
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionBusyError, TurnwrightError
 from turnwright.events import TurnEvent
-from turnwright.journal.admission import TurnOptions
 from turnwright.journal.driving_status import driving_status
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import TurnResult

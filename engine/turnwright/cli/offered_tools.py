@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from turnwright.agent import Agent
 from turnwright.agents.bounds import class_of
+from turnwright.driver.dependencies import no_such_tool
 from turnwright.driver.subagents import AgentTool
-from turnwright.journal.dependencies import no_such_tool
 from turnwright.tools import Tool
 from turnwright_states.limits import ToolClass
 

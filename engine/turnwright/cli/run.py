@@ -9,10 +9,10 @@ import typer
 
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
+from turnwright.driver.admission import TurnOptions
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.events import TurnEvent
-from turnwright.journal.admission import TurnOptions
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.inbox import answers_in
 from turnwright.journal.subturns import unfinished_below

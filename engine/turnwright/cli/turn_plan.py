@@ -10,9 +10,9 @@ from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import AGENTS_FILE, DEPS, Agent, needs_of
 from turnwright.context import GuardrailBase, HooksBase
+from turnwright.driver.dependencies import code_words, missing_names
 from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError, StoreError
-from turnwright.journal.dependencies import code_words, missing_names
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
 from turnwright.model.providers import open_model, split_name

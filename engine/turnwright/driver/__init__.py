@@ -1,1 +1,1 @@
-"""Drives a turn: asks the machine for an action, performs it, feeds back the result."""
+"""Drives a turn: admits it, asks the machine for an action, performs it, feeds back the result."""

@@ -15,7 +15,6 @@ from pydantic import JsonValue
 from turnwright._base.words import cut_clean
 from turnwright.errors import HookFailedError
 from turnwright.events import ResponseRestartedEvent
-from turnwright.journal.dependencies import FinishedCall, Prepare
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -58,6 +57,7 @@ from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 
+from .dependencies import FinishedCall, Prepare
 from .reply_events import replied_input, settled_input
 from .review import Review
 from .segment import Segment

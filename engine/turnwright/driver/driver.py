@@ -26,8 +26,6 @@ from turnwright.errors import (
     UnreadableTurnError,
 )
 from turnwright.journal.abort_poller import AbortPoller
-from turnwright.journal.admission import NewTurnClaim
-from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.journal.inbox import RESUMING_KINDS
 from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.termination import end_children, end_claimed
@@ -62,6 +60,8 @@ from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL, State
 
 from .actions import account_for_crash, perform, refuse_compaction
+from .admission import NewTurnClaim
+from .dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from .participants import Participants
 from .review import Review, TripError
 from .segment import Segment

@@ -9,12 +9,13 @@ from typing import Protocol
 
 import anyio
 
-from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.context import AbortSignal
 from turnwright_states import AbortInput, ExpireInput, Input, State, Usage
 from turnwright_states.state import FINAL
+
+from .dependencies import Dependencies
 
 
 class UnfedWork(Protocol):

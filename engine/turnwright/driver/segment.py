@@ -13,7 +13,6 @@ from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
 from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.journal.answers import unanswered
-from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
@@ -45,6 +44,7 @@ from turnwright_states.facts import InterruptRecord
 from turnwright_states.inputs import StopInput, is_blank
 from turnwright_states.payload import thawed
 
+from .dependencies import Dependencies
 from .interruption import Interruption
 from .participants import Participants
 from .repetition import RepetitionGuard, repeats_itself

@@ -20,7 +20,6 @@ from turnwright.errors import (
     TurnBusyError,
     TurnNotFoundError,
 )
-from turnwright.journal.admission import NewTurnClaim, admit, write_turn
 from turnwright.journal.answers import Answer, answer_item, unanswered
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import spent_by
@@ -47,6 +46,7 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.batch import unaccounted
 
+from .admission import NewTurnClaim, admit, write_turn
 from .segment import Segment
 
 _LOG = logging.getLogger(__name__)

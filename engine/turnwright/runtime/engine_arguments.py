@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from turnwright.context import NotGiven
-from turnwright.journal.dependencies import Prepare, Synthesis
+from turnwright.driver.dependencies import Prepare, Synthesis
 from turnwright.journal.event_bus import Observer
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model

@@ -14,9 +14,10 @@ from turnwright._base.background_task import background_task
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN
+from turnwright.driver.admission import NewTurnClaim, TurnOptions, start_turn
+from turnwright.driver.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied, deps_given
 from turnwright.errors import ConfigError, EngineClosedError, LeaseLostError, Retry, TurnBusyError, TurnNotFoundError
 from turnwright.events import StreamEvent
-from turnwright.journal.admission import NewTurnClaim, TurnOptions, start_turn
 from turnwright.journal.answers import (
     Answers,
     current_result,
@@ -27,7 +28,6 @@ from turnwright.journal.answers import (
     need_root,
     post_answers,
 )
-from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied, deps_given
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.follow import follow, wait_until_idle
 from turnwright.journal.inbox import steer_item

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import anyio
 import anyio.lowlevel
 
+from turnwright.driver.admission import NewTurnClaim
+from turnwright.driver.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.driver.driver import Driver
 from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError
-from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answers import current_result
-from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.recovery import Sweep

@@ -7,9 +7,9 @@ from functools import partial
 import anyio
 
 from turnwright._base.detached_task import spawn
+from turnwright.driver.admission import NewTurnClaim
+from turnwright.driver.dependencies import NOTHING_SUPPLIED, Supplied
 from turnwright.errors import EngineClosedError, TurnwrightError
-from turnwright.journal.admission import NewTurnClaim
-from turnwright.journal.dependencies import NOTHING_SUPPLIED, Supplied
 from turnwright.result import TurnResult
 
 _LOG = logging.getLogger(__name__)

@@ -5,10 +5,10 @@ from typing import Final
 
 import anyio
 
+from turnwright.driver.admission import NewTurnClaim
+from turnwright.driver.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.errors import CannotRunError, RuntimeUnavailableError
-from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answers import current_result
-from turnwright.journal.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.result import TurnResult
 from turnwright.store import Store

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar, Unpack, cast, o
 from turnwright._base.blocks import Block
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, DepsT, NotGiven
+from turnwright.driver.admission import TurnOptions
 from turnwright.errors import ConfigError
-from turnwright.journal.admission import TurnOptions
 from turnwright.journal.answers import Answers
 from turnwright.result import TurnResult
 from turnwright.tools.loop_handle import in_event_loop

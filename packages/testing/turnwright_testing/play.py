@@ -10,10 +10,10 @@ import anyio
 
 from turnwright.agent import Agent
 from turnwright.context import DepsT, JsonObject
+from turnwright.driver.dependencies import FinishedCall, Synthesis
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
 from turnwright.journal.answers import Answer, approve, parse_answer
-from turnwright.journal.dependencies import FinishedCall, Synthesis
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff

@@ -13,10 +13,10 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.driver.dependencies import FinishedCall
 from turnwright.engine import Engine
 from turnwright.errors import Retry, StoreError, TurnwrightError
 from turnwright.journal.answers import Answers
-from turnwright.journal.dependencies import FinishedCall
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart

@@ -9,10 +9,10 @@ from typing import Final
 import anyio
 
 from turnwright.agent import OUTPUT_TOOL
+from turnwright.driver.dependencies import FinishedCall, Synthesis
 from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, LeaseLostError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.journal.answers import Answer as PersonsReply
-from turnwright.journal.dependencies import FinishedCall, Synthesis
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from turnwright.agent import Agent, Compact
 from turnwright.context import TurnContext
+from turnwright.driver.dependencies import FinishedCall
 from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import Retry
@@ -27,7 +28,6 @@ from turnwright.hooks.decisions import (
 )
 from turnwright.hooks.guardrails import input_guardrail, output_guardrail, tool_input_guardrail
 from turnwright.hooks.hooks import after_model, after_tool, before_tool
-from turnwright.journal.dependencies import FinishedCall
 from turnwright.model.protocol import ModelResponse
 from turnwright.tools import ToolContext, ToolResult, tool
 from turnwright_testing.simulation import SimulationTarget

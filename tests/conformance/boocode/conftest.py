@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
+from turnwright.driver.dependencies import Synthesis
 from turnwright.events import TurnEvent
-from turnwright.journal.dependencies import Synthesis
 from turnwright.message import Message, Part, SentinelPart
 from turnwright.model.prices import Price
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall

@@ -11,8 +11,8 @@ import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, InvalidAnswerError, Message, TurnAlreadyEndedError, TurnResult, tool
+from turnwright.driver.dependencies import FinishedCall
 from turnwright.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
-from turnwright.journal.dependencies import FinishedCall
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from turnwright import Agent, CannotRunError, ConfigError, Engine, Outcome, agent_tool, tool
-from turnwright.journal.dependencies import Dependencies
+from turnwright.driver.dependencies import Dependencies
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright_states import facts as f

@@ -29,9 +29,9 @@ from turnwright import (
     tool_output_guardrail,
 )
 from turnwright._base.ids import child_id
+from turnwright.driver.dependencies import Supplied
 from turnwright.driver.driver import Driver
 from turnwright.errors import StoreReplacedError, TurnBusyError, UnreadableTurnError
-from turnwright.journal.dependencies import Supplied
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, TextDelta
 from turnwright.model.retry import Backoff

@@ -22,10 +22,10 @@ from turnwright import (
     reject,
     tool,
 )
+from turnwright.driver.dependencies import Dependencies
 from turnwright.driver.driver import Driver
 from turnwright.events import TurnEvent
 from turnwright.journal.answers import answer_item
-from turnwright.journal.dependencies import Dependencies
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ResponseToolCall
 from turnwright.model.scripted import Line, ScriptedModel, asks_for

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from turnwright import Agent, Engine, Message, ToolContext, TurnInfo, TurnResult, tool
+from turnwright.driver.dependencies import FinishedCall
 from turnwright.errors import CannotRunError, ConfigError
-from turnwright.journal.dependencies import FinishedCall
 from turnwright.model import ScriptedModel, asks_for
 from turnwright_states import EndReason, Outcome
 

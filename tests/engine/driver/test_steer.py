@@ -17,8 +17,8 @@ from turnwright import (
     TurnResult,
     tool,
 )
+from turnwright.driver.dependencies import FinishedCall
 from turnwright.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
-from turnwright.journal.dependencies import FinishedCall
 from turnwright.journal.inbox import steer_item
 from turnwright.message import TextPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta

@@ -15,8 +15,8 @@ from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 
 from turnwright import Agent, Engine, ModelSettings, StoreError
+from turnwright.driver.admission import TurnOptions
 from turnwright.driver.subagents import agent_tool
-from turnwright.journal.admission import TurnOptions
 from turnwright.journal.answers import approve, reject
 from turnwright.message import FilePart, Message
 from turnwright.model import ScriptedModel, asks_for

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from turnwright.agent import Agent
+from turnwright.driver.dependencies import Dependencies
 from turnwright.errors import TurnwrightError
-from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from turnwright.journal.dependencies import Dependencies
+from turnwright.driver.dependencies import Dependencies
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest
 from turnwright.privacy.redaction import redactor

@@ -7,9 +7,9 @@ from typing import Final
 
 import anyio
 
+from turnwright.driver.admission import TurnOptions
 from turnwright.errors import InvalidAnswerError
 from turnwright.events import FactEvent, TurnEndedEvent, TurnPausedEvent
-from turnwright.journal.admission import TurnOptions
 from turnwright.journal.answers import Answer
 from turnwright.result import TurnResult
 from turnwright_states import DECISIONS

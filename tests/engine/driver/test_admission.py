@@ -6,8 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, Limits, load_agents, tool
-from turnwright.journal.admission import TurnOptions, admit, limits_for
-from turnwright.journal.dependencies import Dependencies
+from turnwright.driver.admission import TurnOptions, admit, limits_for
+from turnwright.driver.dependencies import Dependencies
 from turnwright.model import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from turnwright import Agent, CannotRunError, ConfigError, Engine, Limits, agent_tool, tool
-from turnwright.journal.dependencies import Dependencies
+from turnwright.driver.dependencies import Dependencies
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore

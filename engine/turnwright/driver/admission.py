@@ -13,6 +13,10 @@ from turnwright.agent import OUTPUT_TOOL, Agent
 from turnwright.agents.bounds import WARNED_STEPS, class_of, steps_above
 from turnwright.errors import ConfigError
 from turnwright.events import first_events
+from turnwright.journal.inbox import writable
+from turnwright.journal.message_history import EarlierJournals
+from turnwright.journal.termination import supersede_session
+from turnwright.journal.turn_journal import Listeners, stamp
 from turnwright.message import FilePart, Message
 from turnwright.model_settings import ModelSettings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
@@ -24,10 +28,6 @@ from turnwright_states.facts import Fact
 from turnwright_states.payload import frozen
 
 from .dependencies import Dependencies, cached, guardrails_of, hooks_of, names_of
-from .inbox import writable
-from .message_history import EarlierJournals
-from .termination import supersede_session
-from .turn_journal import Listeners, stamp
 
 _LOG = logging.getLogger(__name__)
 
