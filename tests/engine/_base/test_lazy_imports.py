@@ -35,7 +35,7 @@ def test_lazy_name_is_listed_before_the_first_use() -> None:
     assert output(code) == "True False"
 
 
-def test_all_of_a_package_can_be_imported_at_once() -> None:
+def test_star_import_imports_every_lazy_name() -> None:
     code = "from turnwright import *; from turnwright.model import *; print(Compact.__name__, OpenAIChat.__name__)"
     assert output(code) == "Compact OpenAIChat"
 

@@ -502,7 +502,7 @@ def test_both_names_of_steps_with_two_values_are_a_mistake(old: str) -> None:
     assert str(one) == f"AGENTS.md:3: agent 'A': maxSteps: is {shown}, but `steps` is 5: leave out `maxSteps`"
 
 
-def test_a_file_with_a_mistake_says_nothing_of_the_old_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_file_with_a_mistake_does_not_warn_of_the_old_name(caplog: pytest.LogCaptureFixture) -> None:
     problems("---\nname: A\nmaxSteps: 5\nbudget: -1\n---\n")
     assert not caplog.records
 

@@ -57,7 +57,7 @@ def test_written_name_goes_before_the_file_name() -> None:
     assert read("name: Reviewer").name == "Reviewer"
 
 
-def test_without_a_mode_an_agent_is_both() -> None:
+def test_agent_without_a_mode_is_primary_and_sub_agent() -> None:
     assert read("steps: 5").mode == "all"
 
 
@@ -102,7 +102,7 @@ def test_false_tool_is_taken_away_and_other_tools_stay() -> None:
     assert may(agent, "bash", "look", "mcp_a", "mcp_ok") == ["look", "mcp_ok"]
 
 
-def test_after_a_false_star_only_named_tools_stay() -> None:
+def test_false_star_leaves_only_named_tools() -> None:
     agent = read("tools:\n  '*': false\n  look: true\n  webfetch: true")
     assert may(agent, "bash", "look", "webfetch") == ["look", "webfetch"]
     assert agent.tools_needed == ()
@@ -116,7 +116,7 @@ def test_true_tools_change_nothing() -> None:
     ("theirs", "ours"),
     [("read", "read_file"), ("list", "list_files"), ("grep", "search_files"), ("question", "ask_user_input")],
 )
-def test_opencode_tool_names_stand_for_our_tools_too(theirs: str, ours: str) -> None:
+def test_opencode_tool_names_stand_for_our_tools(theirs: str, ours: str) -> None:
     assert may(read(f"tools: {{{theirs}: false}}"), theirs, ours, "look") == ["look"]
 
 

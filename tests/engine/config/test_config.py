@@ -97,7 +97,7 @@ class TestEachSource:
         assert str(config.origins["limits.cost"]) == f"file {tmp_path / 'turnwright.toml'}: limits.cost"
         assert str(config.origins["limits.concluding"]) == "preset opencode"
 
-    def test_a_table_of_pyproject_is_a_file_too(self, tmp_path: Path) -> None:
+    def test_table_of_pyproject_counts_as_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n[tool.turnwright.limits]\nsteps = 5\n")
         config = load_config(tmp_path, environ={})
         assert config.limits().steps == 5
@@ -437,7 +437,7 @@ class TestMistakes:
             ),
         ],
     )
-    def test_a_wrong_number_is_told_with_file_and_key(self, tmp_path: Path, text: str, said: str) -> None:
+    def test_wrong_number_is_reported_with_file_and_key(self, tmp_path: Path, text: str, said: str) -> None:
         assert mistake(tmp_path, text) == f'turnwright.toml: {said}; "unlimited" means no limit'
 
     @pytest.mark.parametrize(
@@ -517,7 +517,7 @@ class TestMistakes:
     def test_unknown_variable_error_suggests_the_nearest_variable(self, tmp_path: Path, name: str, near: str) -> None:
         assert mistake(tmp_path, environ={name: "x"}) == f"{name}: is unknown: did you mean `{near}`?"
 
-    def test_other_variables_of_ours_and_of_clusters_are_left_alone(self, tmp_path: Path) -> None:
+    def test_unrelated_turnwright_and_cluster_variables_are_ignored(self, tmp_path: Path) -> None:
         """A Kubernetes service that is called turnwright gives such variables to every container."""
         names = ["TURNWRIGHT_WEIGHTS", "TURNWRIGHT_SERVICE_HOST", "TURNWRIGHT_PORT", "TURNWRIGHT_PORT_80_TCP_ADDR"]
         assert load_config(tmp_path, environ=dict.fromkeys([*names, "OTHER"], "x")).file is None
@@ -532,7 +532,7 @@ class TestMistakes:
         said = mistake(tmp_path, environ={"TURNWRIGHT_PRICES": "{"})
         assert said == "TURNWRIGHT_PRICES: must be a table, not '{'"
 
-    def test_every_mistake_of_every_source_is_told_at_once(self, tmp_path: Path) -> None:
+    def test_mistakes_of_all_sources_are_reported_at_once(self, tmp_path: Path) -> None:
         said = mistakes(
             tmp_path,
             "modle = 'm'\n[limits]\nsteps = -1\ntokens = 0\n",
@@ -546,7 +546,7 @@ class TestMistakes:
             *["turnwright.toml"] * 3,
         ]
 
-    def test_overruled_value_must_be_valid_too(self, tmp_path: Path) -> None:
+    def test_overruled_value_must_be_valid(self, tmp_path: Path) -> None:
         assert mistake(tmp_path, "[limits]\nsteps = -1\n", limits__steps=5).startswith("turnwright.toml: limits.steps")
 
 
@@ -606,7 +606,7 @@ class TestFiles:
         (deep / "turnwright.toml").touch()
         assert load_config(deep, environ={}).file == deep / "turnwright.toml"
 
-    def test_without_a_repository_the_search_ends_at_home(self, tmp_path: Path) -> None:
+    def test_search_without_a_repository_ends_at_home(self, tmp_path: Path) -> None:
         deep = tmp_path / "home" / "a"
         deep.mkdir(parents=True)
         (tmp_path / "turnwright.toml").touch()
@@ -615,7 +615,7 @@ class TestFiles:
         (tmp_path / "home" / "turnwright.toml").touch()
         assert load_config(deep, environ=environ).file == tmp_path / "home" / "turnwright.toml"
 
-    def test_outside_home_and_repositories_only_the_folder_is_searched(self, tmp_path: Path) -> None:
+    def test_search_outside_home_and_repositories_stays_in_the_folder(self, tmp_path: Path) -> None:
         """In a folder that all may write to, a file above could be anybody's, and it can name tools to run."""
         deep = tmp_path / "a"
         deep.mkdir()
@@ -709,7 +709,7 @@ class TestFiles:
     def test_relative_paths_of_a_variable_start_where_the_command_runs(self, tmp_path: Path) -> None:
         assert load(tmp_path, environ={"TURNWRIGHT_ROOT": "src"}).settings.root == "src"
 
-    def test_a_blank_prompt_is_told(self, tmp_path: Path) -> None:
+    def test_blank_prompt_is_reported(self, tmp_path: Path) -> None:
         (tmp_path / "sum.txt").write_text("\n", encoding="utf-8")
         assert "sum.txt: is blank" in mistake(tmp_path, "conclude_prompt_file = 'sum.txt'")
 
@@ -722,7 +722,7 @@ class TestSecrets:
             said == f"turnwright.toml: {name}: API keys are not settings: keep it in the environment, in OPENAI_API_KEY"
         )
 
-    def test_a_key_in_a_variable_of_ours_is_refused_too(self, tmp_path: Path) -> None:
+    def test_key_in_an_environment_variable_is_refused(self, tmp_path: Path) -> None:
         said = mistake(tmp_path, environ={"TURNWRIGHT_API_KEY": KEY})
         assert said.startswith("TURNWRIGHT_API_KEY: API keys are not settings")
         assert KEY not in said

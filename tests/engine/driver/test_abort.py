@@ -270,7 +270,7 @@ async def test_two_simultaneous_aborts_of_a_paused_turn_are_fine() -> None:
     assert not await engine.store.is_driven(paused.id)
 
 
-async def test_neither_tools_nor_model_are_needed_to_abort() -> None:
+async def test_abort_needs_neither_tools_nor_model() -> None:
     store = MemoryStore()
     paused = await Engine(model=ScriptedModel(ERASING), tools=[note, erase], store=store).run(AGENT, "hi")
     bare = Engine(store=store)
@@ -372,7 +372,7 @@ async def test_a_cancellation_is_not_swallowed_and_costs_no_retry() -> None:
     assert "attempt_failed" not in [fact.kind for _, fact in await memory.facts(row.id)]
 
 
-async def test_a_native_cancellation_is_not_swallowed_either() -> None:
+async def test_native_cancellation_is_not_swallowed() -> None:
     memory, model = MemoryStore(), Hanging()
     engine = Engine(model=model, store=memory)
     task = asyncio.create_task(engine.run(AGENT, "hi"))

@@ -128,7 +128,7 @@ def test_the_parameters_of_the_type_are_for_type_checkers() -> None:
     assert Agent[object, str] is Agent
 
 
-def test_in_the_json_schema_of_an_agent_code_is_a_name() -> None:
+def test_json_schema_of_an_agent_has_names_for_code() -> None:
     fields = Agent.model_json_schema()["properties"]
     assert {fields[name]["type"] for name in ("prepare_tools", "output_type")} == {"string"}
     names = {"type": "array", "items": {"type": "string"}}

@@ -74,7 +74,7 @@ async def test_request_refused_as_too_long_is_compacted() -> None:
     assert "A summary." in texts(model.requests[-1])[0]
 
 
-async def test_without_a_compaction_an_overflow_ends_the_turn() -> None:
+async def test_overflow_without_a_compaction_ends_the_turn() -> None:
     engine, _ = engine_of(ModelError("too long", cause=Cause.CONTEXT_OVERFLOW))
     turn = await engine.run(Agent(name="Reader"), "Read.")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTEXT_OVERFLOW)
@@ -113,7 +113,7 @@ async def test_oversized_results_of_a_single_step_are_cleared() -> None:
     assert [part.text for part in parts if isinstance(part, ToolResultPart)] == [CLEARED]
 
 
-async def test_without_results_the_oldest_steps_are_left_out() -> None:
+async def test_conversation_without_results_loses_the_oldest_steps() -> None:
     refused = ModelError("too long", cause=Cause.CONTEXT_OVERFLOW)
     engine, model = engine_of("one " * 50, "two " * 50, refused, refused, "Done.")
     agent = Agent(name="Talker", compaction=Compact(at_tokens=10**6, keep_steps=1))

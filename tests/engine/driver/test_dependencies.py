@@ -56,7 +56,7 @@ async def test_model_missing_from_the_engine_begins_no_turn(
         assert (await engine.turns(), only.requests) == ([], [])
 
 
-def test_an_engine_without_any_model_says_so() -> None:
+def test_engine_without_any_model_is_reported() -> None:
     with pytest.raises(ConfigError, match="model 'x': the engine has none: give it models="):
         Dependencies().model_for(X)
     with pytest.raises(ConfigError, match="agent 'Plain': no model"):

@@ -375,7 +375,7 @@ async def test_abandoned_driver_loses_the_turn() -> None:
     assert [one.id for one in result.interrupts] == ["approval-1"]
 
 
-async def test_the_turn_of_a_sub_agent_is_taken_from_an_abandoned_driver_too() -> None:
+async def test_sub_agent_turn_is_taken_from_an_abandoned_driver() -> None:
     store = MemoryStore()
     reader = Agent(name="Reader", description="Reads files.")
     lines = asks_for(("Reader", {"prompt": "Read."})), asks_for(("send", {})), "Sent.", "Done."

@@ -43,7 +43,7 @@ async def test_a_missing_tool_costs_six_model_calls() -> None:
     assert turn.text == "No tool could help."
 
 
-async def test_the_ending_is_told_to_the_user_and_to_the_developer() -> None:
+async def test_ending_is_reported_to_user_and_developer() -> None:
     model = ScriptedModel(Stubborn("nowhere"), repeat=True)
     async with Engine(model=model, tools=[look], limits=LOOSE) as engine:
         turn = await engine.run(AGENT, "Find it.")

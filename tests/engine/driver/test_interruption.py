@@ -81,7 +81,7 @@ async def test_deadline_spans_all_actions_of_the_turn(speed: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [5.0, 9.0])
-async def test_no_attempt_begins_when_the_time_is_up(seconds: float) -> None:
+async def test_attempt_does_not_begin_after_the_deadline(seconds: float) -> None:
     now = [0.0]
 
     def pass_by(passed: float) -> None:
@@ -96,7 +96,7 @@ async def test_no_attempt_begins_when_the_time_is_up(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [5.0, 9.0])
-async def test_no_call_starts_when_the_time_is_up(seconds: float) -> None:
+async def test_call_does_not_start_after_the_deadline(seconds: float) -> None:
     now = [0.0]
 
     def pass_by(passed: float) -> None:

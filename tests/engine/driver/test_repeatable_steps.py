@@ -208,7 +208,7 @@ async def test_first_result_writes_the_reply_and_later_results_follow() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-async def test_under_trio_the_first_result_writes_the_reply_too() -> None:
+async def test_first_result_writes_the_reply_under_trio() -> None:
     """Results do not come together there."""
     assert await appends(("look", {}), ("look", {})) == [PAIR[:4], PAIR[4:], LAST]
 
@@ -373,7 +373,7 @@ async def test_abort_midway_keeps_the_reply_and_settles_every_call(heeds: bool) 
     await follows(store, turn.id)
 
 
-async def test_the_end_of_the_turns_time_keeps_the_reply_too() -> None:
+async def test_deadline_keeps_the_reply() -> None:
     store, gate = Recording(MemoryStore()), Gate()
     model = ScriptedModel(asks_for(("slow", {})), "It took too long.")
     async with Engine(model=model, tools=[gate.tool], store=store, limits=Limits(seconds=5)) as engine:

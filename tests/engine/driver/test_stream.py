@@ -267,7 +267,7 @@ async def test_raising_observer_changes_nothing(caplog: pytest.LogCaptureFixture
 # Re-attaching.
 
 
-async def test_an_ended_turn_is_told_again_from_any_seq() -> None:
+async def test_events_of_an_ended_turn_are_replayed_from_any_seq() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note])
     async with engine.stream(AGENT, "hi") as events:
         heard = [event async for event in events if not isinstance(event, TextDeltaEvent)]

@@ -289,7 +289,7 @@ async def test_smaller_budget_of_a_sub_agent_holds() -> None:
     assert (status, "[sub-agent: cap_hit, budget;" in told) == (CallStatus.OK, True)
 
 
-async def test_tokens_and_cost_are_lent_too() -> None:
+async def test_tokens_and_cost_are_lent_to_sub_agents() -> None:
     """The reply's own usage is subtracted first."""
     company = Company(lead=[send("Reader", "Reader"), "All done."], reader=["Done.", "Done."])
     company.hire(READER)
@@ -428,7 +428,7 @@ async def test_two_open_questions_of_a_sub_agent_are_asked_in_turn() -> None:
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["erase x"])
 
 
-async def test_two_sub_agents_ask_at_once() -> None:
+async def test_two_sub_agents_may_ask_at_once() -> None:
     def reader(request: ModelRequest) -> ModelResponse | str:
         return "Done." if any(message.calls for message in request.messages) else asks_for(("erase", {"path": "x"}))
 
@@ -646,7 +646,7 @@ async def test_sub_agent_has_the_remaining_time() -> None:
     assert (await started(engine, f"{turn.id}:call00002")).limits.seconds == pytest.approx(70)
 
 
-async def test_paused_time_counts_for_nobody() -> None:
+async def test_paused_time_counts_for_no_turn() -> None:
     clock = Clock()
     company = Company(
         lead=[send("Reader"), "All done."],
@@ -813,7 +813,7 @@ async def test_a_failure_of_the_engine_ends_the_sub_agents_first() -> None:
     assert child.reason is EndReason.ABORTED
 
 
-async def test_sub_agent_created_during_the_stop_of_the_caller_ends_too() -> None:
+async def test_sub_agent_created_during_the_stop_of_the_caller_ends() -> None:
     """The store has written it, and nobody has driven it yet: its claim must not outlive its caller."""
     company = Office(lead=[send("Mute")])
     company.hire(MUTE)
@@ -1332,7 +1332,7 @@ def test_sub_agents_of_an_agent_are_among_the_tools_of_the_agent() -> None:
 
 
 @pytest.mark.parametrize("stop", ["abort", "expire"])
-async def test_a_stop_while_a_crash_is_accounted_for_reaches_the_sub_agents_too(stop: str) -> None:
+async def test_stop_during_crash_recovery_reaches_the_sub_agents(stop: str) -> None:
     """A sibling is run again, and meanwhile somebody aborts, or the time is up: nobody is left behind."""
     memory = MemoryStore()
     begun, again = anyio.Event(), anyio.Event()

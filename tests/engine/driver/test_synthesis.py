@@ -124,7 +124,7 @@ async def test_transient_error_of_a_synthesis_is_retried() -> None:
     assert [(fact.cause, fact.retry) for fact in failed] == [(Cause.OVERLOADED, True)]
 
 
-async def test_without_a_retry_left_a_failed_synthesis_is_none() -> None:
+async def test_failed_synthesis_without_a_retry_counts_as_none() -> None:
     busy: Sequence[Exception] = [ModelError("busy", cause=Cause.OVERLOADED)] * 2
     pipeline = Pipeline(*busy)
     engine = Engine(

@@ -114,7 +114,7 @@ async def test_a_misfit_goes_back_to_the_model_with_the_mistake(mode: Literal["t
     assert "much" in said
 
 
-async def test_without_an_output_retry_left_the_turn_fails_and_says_why() -> None:
+async def test_turn_without_an_output_retry_fails_with_the_reason() -> None:
     engine, _ = engine_of("no", "no", "no", "no")
     turn = await engine.run(Agent(name="Biller", output_type=Invoice, output_retries=1), "Invoice ACME.")
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.FAILED, EndReason.INVALID_OUTPUT, 2)
@@ -129,7 +129,7 @@ async def test_repeated_wrong_answer_is_no_doom_loop() -> None:
     assert (turn.reason, turn.steps) == (EndReason.INVALID_OUTPUT, 5)
 
 
-async def test_at_a_limit_the_conclusion_is_text_and_there_is_no_output() -> None:
+async def test_conclusion_at_a_limit_is_text_without_output() -> None:
     engine, _ = engine_of("no", "I could not finish.")
     turn = await engine.run(Agent(name="Biller", output_type=Invoice, steps=1), "Invoice ACME.")
     assert (turn.outcome, turn.text, turn.output) == (Outcome.CAP_HIT, "I could not finish.", None)

@@ -158,7 +158,7 @@ async def test_name_used_twice_is_needed_twice() -> None:
         await bank.engine([named()]).resume(turn.id, {"approval-1": True})
 
 
-async def test_followers_and_handles_are_refused_too() -> None:
+async def test_followers_and_handles_without_the_code_are_refused() -> None:
     bank = Bank()
     turn = await bank.paused()
     with pytest.raises(CannotRunError, match=LACKS):
@@ -206,7 +206,7 @@ async def test_fork_needs_the_code_of_the_original() -> None:
     assert (done.reason, bank.wired) == ("guardrail", [])
 
 
-async def test_a_sub_agents_turn_has_the_names_too() -> None:
+async def test_turn_of_a_sub_agent_has_the_names_of_the_engines_code() -> None:
     bank = Bank()
     lead = Engine(
         model=ScriptedModel(asks_for(("Helper", {"prompt": "Help."})), asks_for(("sign", {}))),

@@ -395,7 +395,7 @@ async def test_aborted_turn_shows_no_unchecked_text() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 0])
-async def test_conclusions_and_text_only_turns_are_checked_too(steps: int) -> None:
+async def test_conclusions_and_text_only_turns_are_checked(steps: int) -> None:
     lines = [asks_for(("look", {}))] if steps else []
     engine = Engine(model=ScriptedModel(*lines, "It is hunter2."), tools=[look], guardrails=[no_secrets])
     events = await followed(engine, agent=Agent(name="Clerk", steps=steps))

@@ -165,7 +165,7 @@ async def test_undriven_turn_is_answered_and_driven_by_another_process(desk: Des
     await sound(other, turn.id)
 
 
-async def test_while_siblings_run_the_answer_is_left_to_their_driver(desk: Desk) -> None:
+async def test_answer_during_sibling_calls_is_left_to_the_driver(desk: Desk) -> None:
     """The other process claims nothing, and receives the turn's end."""
     heard: list[TurnEvent] = []
     first = desk.engine(asking("x", dawdling=True), "Done.")
@@ -275,7 +275,7 @@ async def test_same_answer_twice_counts_once(desk: Desk, late: int) -> None:
 
 
 @pytest.mark.parametrize("late", range(0, 30, 5))
-async def test_two_may_answer_two_interrupts_at_once(desk: Desk, late: int) -> None:
+async def test_two_processes_may_answer_two_interrupts_at_once(desk: Desk, late: int) -> None:
     """The last one drives it on, and both receive its end or its pause."""
     paused = await desk.engine(asking("x", "y"), around=True).run(AGENT, "hi")
     engines = [desk.engine("Done.", around=True) for _ in range(2)]

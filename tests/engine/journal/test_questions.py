@@ -80,7 +80,7 @@ def test_question_shows_choices_and_no_arguments() -> None:
     assert words(asked, choices=False) == r"Which?\x1b[2J"
 
 
-def test_a_call_without_arguments_says_so() -> None:
+def test_call_without_arguments_is_shown_as_such() -> None:
     assert words(approval()) == "may run_shell run?\nno arguments"
 
 

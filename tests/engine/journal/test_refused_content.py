@@ -122,7 +122,7 @@ async def test_omission_line_does_not_quote_the_refused_content() -> None:
     assert "(bad_request)" in texts(provider.requests[-1])[0]
 
 
-async def test_everything_since_the_last_accepted_request_is_left_out() -> None:
+async def test_content_since_the_last_accepted_request_is_left_out() -> None:
     """Earlier steps stay. The line names the tools that ran, so that nothing is repeated by mistake."""
     provider = Provider()
     engine = engine_of(provider)

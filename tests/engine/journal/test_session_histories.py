@@ -91,7 +91,7 @@ async def test_turn_deleted_by_another_process_is_forgotten(opened: Callable[[],
     assert asked == ["prompt 0", "prompt 2", "prompt 3", "prompt 4"]
 
 
-async def test_after_a_restored_backup_nothing_of_the_turns_since_is_sent(tmp_path: Path) -> None:
+async def test_restored_backup_forgets_the_later_turns(tmp_path: Path) -> None:
     """The turns after the backup get the numbers of those that are gone."""
     model, path = ScriptedModel("Done.", repeat=True), tmp_path / "turns.db"
     async with (

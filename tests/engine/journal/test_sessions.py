@@ -283,7 +283,7 @@ async def test_turn_with_a_damaged_row_is_not_superseded() -> None:
     assert (unreadable.value.turn, unreadable.value.why) == (paused.id, "its state is 'x'")
 
 
-async def test_only_an_abandoned_drivers_turn_is_ended_here() -> None:
+async def test_only_the_turn_of_an_abandoned_driver_is_ended() -> None:
     """A driven turn is left to its driver, which finds the abort in its inbox."""
     store = MemoryStore()
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], store=store)
@@ -335,7 +335,7 @@ async def test_a_history_may_be_brought_along() -> None:
     assert len(set(ids)) == len(ids) == 2
 
 
-async def test_a_history_is_kept_for_whoever_resumes() -> None:
+async def test_imported_history_is_kept_for_a_resume() -> None:
     store = MemoryStore()
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], store=store)
     paused = await engine.run(AGENT, "And now?", message_history=HISTORY)
@@ -387,7 +387,7 @@ async def test_turn_may_continue_a_stopped_turn() -> None:
     assert said(model.requests[2]) == [("user", "work"), ("assistant", "Half."), ("user", "go on")]
 
 
-async def test_going_on_twice_keeps_the_whole_transcript() -> None:
+async def test_continuing_twice_keeps_the_whole_transcript() -> None:
     """And the history that the first turn brought."""
     lines = [line for n in range(3) for line in (asks_for(("note", {"n": n})), f"Part {n}.")]
     model = ScriptedModel(*lines)
@@ -400,7 +400,7 @@ async def test_going_on_twice_keeps_the_whole_transcript() -> None:
     assert texts == ["What is in a.py?", "A seven.", "begin", "Part 0.", "go on", "Part 1.", "and on"]
 
 
-async def test_going_on_stays_in_the_session() -> None:
+async def test_continuing_stays_in_the_session() -> None:
     model = ScriptedModel(asks_for(("note", {})), "Half.", "Whole.")
     engine = Engine(model=model, tools=[note])
     first = await engine.run(Agent(name="Tidier", steps=1), "work", session="s1")

@@ -60,7 +60,7 @@ async def test_a_dropped_item_is_gone_and_nothing_is_written(kind: str, tmp_path
     await store.aclose()
 
 
-async def test_after_a_failed_append_nothing_is_dropped() -> None:
+async def test_drop_after_a_failed_append_is_refused() -> None:
     """The machine is ahead of the journal then, and so would be the status that is written."""
     store = FaultyStore(MemoryStore(), at=1, heals=True)
     journal = await journal_on(store)
@@ -72,7 +72,7 @@ async def test_after_a_failed_append_nothing_is_dropped() -> None:
     assert await store.inbox(TURN) == list(ITEMS)
 
 
-async def test_after_a_lost_lease_every_call_says_so() -> None:
+async def test_lost_lease_fails_every_later_call() -> None:
     """A batch appends the results of its calls at once: whichever error reaches the caller, the turn was overtaken."""
     store = MemoryStore()
     journal = await journal_on(store)

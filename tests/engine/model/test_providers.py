@@ -108,7 +108,7 @@ def test_named_model_without_a_key_needs_a_variable(name: str, monkeypatch: pyte
         open_model(name)
 
 
-def test_the_provider_of_ids_without_a_prefix_has_a_name_too() -> None:
+def test_default_provider_has_a_prefix() -> None:
     """So that an id can be asked for which begins like the name of an installed provider."""
     assert open_model("openai-chat:other:x").name == "other:x"
 

@@ -36,7 +36,7 @@ def longest_common(text: str, secret: str) -> int:
 
 
 @given(KEYS, st.integers(0, 4), st.integers(0, 4))
-def test_shortened_key_is_hidden_too(key: str, before: int, behind: int) -> None:
+def test_shortened_key_is_hidden(key: str, before: int, behind: int) -> None:
     cut = key[before : len(key) - behind]
     assume(len(cut) >= len(key) * 2 / 3)
     said = Secrets([key]).hide(f"your key <{cut}> is wrong")

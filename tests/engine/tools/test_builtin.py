@@ -131,7 +131,7 @@ def test_question_without_an_asked_person_fails(root: Path) -> None:
         run(root, "ask_user_input", question="Why?")
 
 
-def test_a_wrong_question_is_an_input_error_before_anybody_is_asked(root: Path) -> None:
+def test_wrong_question_is_an_input_error_before_the_pause(root: Path) -> None:
     with pytest.raises(ToolInputError, match="- question: is missing"):
         named(root, "ask_user_input").asks({}, CONTEXT)
 
@@ -159,7 +159,7 @@ def test_access_to_a_readable_path_is_not_asked(root: Path, path: str) -> None:
     assert run(root, "request_read_access", context, path=path).startswith("You may already read /")
 
 
-def test_link_changed_after_the_grant_opens_nothing_and_asks_nobody(tmp_path: Path) -> None:
+def test_link_changed_after_the_grant_opens_nothing_and_asks_no_person(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to("../one")
     access = named(tmp_path / "root", "request_read_access")

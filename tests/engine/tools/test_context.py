@@ -187,7 +187,7 @@ async def test_progress_of_a_thread_is_heard_in_order_before_the_end() -> None:
 
 
 @both
-async def test_thread_reporting_progress_waits_for_nobody() -> None:
+async def test_thread_reporting_progress_does_not_wait() -> None:
     """The event loop has something else to do until the thread is done."""
     listener = Listener()
     context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
@@ -296,7 +296,7 @@ async def test_finished_call_hears_no_signal() -> None:
     assert not over.aborted
 
 
-async def test_thread_past_the_timeout_is_told() -> None:
+async def test_thread_past_the_timeout_hears_the_abort_signal() -> None:
     told = threading.Event()
 
     @tool(timeout=0.25)
@@ -310,7 +310,7 @@ async def test_thread_past_the_timeout_is_told() -> None:
     assert await anyio.to_thread.run_sync(told.wait, 5)
 
 
-async def test_thread_of_a_cancelled_call_is_told() -> None:
+async def test_thread_of_a_cancelled_call_hears_the_abort_signal() -> None:
     begun, told = threading.Event(), threading.Event()
 
     @tool

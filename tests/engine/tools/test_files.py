@@ -108,7 +108,7 @@ def test_folder_is_listed_with_readable_paths(tmp_path: Path) -> None:
     assert show(tmp_path, "src") == "src/a.py (5 bytes)\nsrc/deep/\nsrc/link (a link)"
 
 
-def test_an_empty_folder_says_so(tmp_path: Path) -> None:
+def test_empty_folder_is_reported(tmp_path: Path) -> None:
     assert show(tmp_path) == "(an empty folder)"
 
 

@@ -256,7 +256,7 @@ def test_rate_holds_across_event_loops() -> None:
     assert [anyio.run(start) for _ in range(3)] == [True, True, False]
 
 
-def test_a_loop_with_another_clock_blocks_nobody() -> None:
+def test_loop_with_another_clock_blocks_no_call() -> None:
     pace = RateLimiter(None, Rate(1, 10))
 
     async def start(skip: float) -> bool:
@@ -303,7 +303,7 @@ def test_loops_of_two_threads_share_a_rate(backend: str) -> None:
     assert order == ["first", "second"]
 
 
-def test_slot_returned_during_a_concurrent_search_harms_nobody() -> None:
+def test_slot_returned_during_a_concurrent_search_is_not_lost() -> None:
     pace = RateLimiter(None, Rate(1, 0.0005))
     had: list[int] = []
 

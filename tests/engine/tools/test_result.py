@@ -177,7 +177,7 @@ def test_excess_files_are_left_out_with_a_notice() -> None:
     assert bounded(ToolResult("text", None, (PICTURE, exact))).files == (PICTURE, exact)
 
 
-def test_no_result_has_more_files_than_a_transcript_has_room_for() -> None:
+def test_excess_files_of_a_result_are_left_out() -> None:
     linked = FilePart(media_type="image/png", url="https://example.org/a.png")
     result = bounded(ToolResult("text", None, (linked,) * 1000))
     assert len(result.files) == MOST_FILES

@@ -192,7 +192,7 @@ async def test_a_hook_may_give_the_final_result() -> None:
     assert (turn.reason, turn.text) == (EndReason.ANSWERED, "known")
 
 
-def test_a_final_result_says_true_or_false() -> None:
+def test_final_of_a_result_must_be_a_bool() -> None:
     with pytest.raises(TypeError, match="final must be True or False, not 'yes'"):
         ToolResult("x", final="yes")  # type: ignore[arg-type]
 

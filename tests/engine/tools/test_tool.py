@@ -94,7 +94,7 @@ def test_a_run_checks_the_arguments_and_gives_text() -> None:
         run(add, {})
 
 
-def test_a_tool_without_return_value_says_so() -> None:
+def test_tool_without_a_return_value_reports_no_output() -> None:
     @tool
     def act() -> None: ...
 
@@ -289,7 +289,7 @@ def test_cancellation_passes_through_and_is_no_time_out() -> None:
     assert anyio.run(scene)
 
 
-def test_a_tool_asks_nobody_by_default() -> None:
+def test_tool_asks_no_person_by_default() -> None:
     assert add.asks({"a": 1}, CONTEXT) is None
 
 

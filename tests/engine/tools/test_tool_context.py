@@ -252,7 +252,7 @@ async def test_abort_is_signalled_at_once_to_running_tools() -> None:
     assert results(turn) == [(CallStatus.OK, "saved: True"), (CallStatus.OK, "saved")]
 
 
-async def test_abandoned_thread_is_told_too() -> None:
+async def test_abandoned_thread_hears_the_abort() -> None:
     begun, told = threading.Event(), threading.Event()
 
     @tool

@@ -52,7 +52,7 @@ async def test_resuming_process_sends_the_files_again(tmp_path: Path) -> None:
     assert replay(facts).check.verdict is Verdict.HOLDS
 
 
-async def test_next_turn_of_the_session_sends_the_files_too() -> None:
+async def test_next_turn_of_the_session_sends_the_files() -> None:
     model = ScriptedModel("A pixel.", "Still a pixel.")
     engine = Engine(model=model)
     await engine.run(AGENT, "What is this?", session="s", files=[PIXEL])

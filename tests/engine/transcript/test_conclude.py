@@ -64,7 +64,7 @@ def sentinels(turn: TurnResult) -> int:
 # The step cap.
 
 
-async def test_at_the_step_cap_the_model_is_asked_to_conclude() -> None:
+async def test_model_is_asked_to_conclude_at_the_step_cap() -> None:
     """Tools are disabled, not removed; the limit is named in the user's role, and said last."""
     model = Counting("Half is tidy, half is not.")
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=5)).run(AGENT, "hi")
@@ -227,7 +227,7 @@ async def test_the_text_of_the_second_try_is_the_conclusion() -> None:
     assert "were refused: note." in sentinel(turn)
 
 
-async def test_with_no_retry_there_is_no_second_try() -> None:
+async def test_second_try_needs_a_retry() -> None:
     model = Counting(ModelResponse())
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=1, max_retries=0)).run(AGENT, "hi")
     assert len(model.requests) == 2
@@ -398,7 +398,7 @@ async def test_a_cap_of_1_within_sends_the_last_step_instruction(limits: Limits,
     ids=["budget", "steps", "both", "within"],
 )
 @pytest.mark.parametrize("text", ["", " ", "\n", "\u200b", "Let me look."])
-async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
+async def test_calls_in_a_text_only_turn_are_reported_and_logged(
     caplog: pytest.LogCaptureFixture, limits: Limits, why: str, text: str
 ) -> None:
     """No text advises to use an answer that does not exist."""

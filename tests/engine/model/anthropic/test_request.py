@@ -178,7 +178,9 @@ class TestTools:
             ("none", {"type": "none"}),
         ],
     )
-    def test_model_limited_to_a_single_call_is_told(self, choice: ToolChoice, wire: dict[str, JsonValue]) -> None:
+    def test_model_limited_to_a_single_call_gets_the_restriction(
+        self, choice: ToolChoice, wire: dict[str, JsonValue]
+    ) -> None:
         encoder = AnthropicEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
         assert encode(ModelRequest((HELLO,), tools=(READ,), tool_choice=choice), encoder)["tool_choice"] == wire
 

@@ -77,7 +77,7 @@ class TestCache:
         assert marks(body(settings)) == [control] * 3
         assert unsupported(settings) == []
 
-    def test_without_a_policy_the_setting_of_the_model_counts(self) -> None:
+    def test_setting_of_the_model_counts_without_a_policy(self) -> None:
         assert marks(body(ModelSettings(), encoder(cache=False))) == [None] * 3
         assert marks(body(ModelSettings(), encoder())) == [{"type": "ephemeral"}] * 3
         assert marks(body(ModelSettings(cache="1h"), encoder(cache=False))) == [{"type": "ephemeral", "ttl": "1h"}] * 3

@@ -44,7 +44,7 @@ def test_json_is_written_shortly_and_half_a_surrogate_pair_is_replaced() -> None
         ({"a": ("é", "\u2028", "\x00", "\ud83d\ude00")}, {"a": ["é", "\u2028", "\x00", "\U0001f600"]}),
     ],
 )
-def test_whatever_python_writes_as_json_is_written(value: dict[str, JsonValue], read: JsonValue) -> None:
+def test_non_standard_json_of_python_is_written(value: dict[str, JsonValue], read: JsonValue) -> None:
     """And NaN, which it writes although it is none, is null."""
     assert json.loads(dump(value)) == (read or value)
 

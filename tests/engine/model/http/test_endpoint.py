@@ -95,7 +95,7 @@ class TestAnthropic:
         assert endpoint.secrets == {"tok-secret"}
         assert key_of(Endpoint.of(ANTHROPIC_API, api_key="sk-mine")) == {"x-api-key": "sk-mine"}
 
-    def test_the_version_may_be_another(self) -> None:
+    def test_version_header_may_be_replaced(self) -> None:
         endpoint = Endpoint.of(ANTHROPIC_API, base_url="http://host", headers={"Anthropic-Version": "2030-01-01"})
         assert endpoint.headers == {"anthropic-version": "2030-01-01"}
 

@@ -226,7 +226,7 @@ async def test_agent_without_tools_continues_a_session_with_tool_calls(refuses: 
 
 
 @pytest.mark.parametrize("refuses", [mistral, mistral_template])
-async def test_whatever_is_said_in_a_row_user_and_assistant_take_turns(refuses: Callable[[Body], str | None]) -> None:
+async def test_user_and_assistant_alternate_for_any_history(refuses: Callable[[Body], str | None]) -> None:
     """Imported history, and the budget message behind each step's results."""
     server = Server(refuses)
     async with server.model(STRICT) as model:

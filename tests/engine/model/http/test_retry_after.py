@@ -52,9 +52,7 @@ def wait(headers: dict[str, str], status: int = 429, told: float | None = None) 
         ({"retry-after": "1" * 50_000 + "x"}, None),
     ],
 )
-def test_an_explicit_wait_is_read_as_seconds_whatever_the_failure_is(
-    headers: dict[str, str], seconds: float | None
-) -> None:
+def test_explicit_wait_is_read_as_seconds_for_any_failure(headers: dict[str, str], seconds: float | None) -> None:
     assert [wait(headers, status) for status in (408, 429, 500, 503)] == [seconds] * 4
 
 

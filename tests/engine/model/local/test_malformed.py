@@ -29,7 +29,7 @@ def test_last_call_is_malformed_even_with_whole_arguments(raw: str) -> None:
     assert [(call.name, call.arguments, call.raw) for call in reply.calls] == [("pay", None, raw)]
 
 
-def test_without_a_call_the_error_is_the_models_and_is_not_tried_again() -> None:
+def test_malformed_reply_without_a_call_is_not_retried() -> None:
     with pytest.raises(ModelError, match="the embedded model wrote a malformed tool call: name the tool") as caught:
         malformed_reply(failed({"content": "I"}))
     assert (caught.value.cause, caught.value.cause.may_pass) == (Cause.REJECTED, False)

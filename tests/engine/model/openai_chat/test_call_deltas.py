@@ -149,7 +149,7 @@ def test_index_is_an_identifier_and_no_position(indices: tuple[JsonValue, JsonVa
     ) == (call("f", {}, "{}", "x"), call("g", {}, "{}", "y"))
 
 
-def test_without_an_index_each_entry_with_a_name_is_a_call() -> None:
+def test_named_entry_without_an_index_is_a_call() -> None:
     """Also with the same id or none: ids are not unique."""
     assert assemble(
         [entry(None, "x", "f", "{}"), entry(None, "x", "f", "{}")],

@@ -131,7 +131,7 @@ async def test_history_with_a_call_and_a_result_is_answered_in_text(server: Loca
 
 @needs_model
 @pytest.mark.anyio
-async def test_a_reply_cut_by_max_tokens_says_so(server: LocalServer) -> None:
+async def test_reply_cut_by_max_tokens_finishes_as_length(server: LocalServer) -> None:
     async with client(server) as model:
         _, reply = await ask(model, ModelRequest((Message.user("Write a long story."),), max_tokens=4))
     assert reply.finish is Finish.LENGTH
@@ -162,7 +162,7 @@ async def test_a_bad_request_is_an_error_in_the_servers_words(server: LocalServe
 
 @needs_model
 @pytest.mark.anyio
-async def test_more_than_the_context_holds_is_an_overflow(server: LocalServer) -> None:
+async def test_request_beyond_the_context_is_an_overflow(server: LocalServer) -> None:
     async with client(server) as model:
         error = await failure(model, ModelRequest((Message.user("word " * 9000),), max_tokens=4))
     assert (error.cause, error.status) == (Cause.CONTEXT_OVERFLOW, 400)

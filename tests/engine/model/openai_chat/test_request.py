@@ -268,7 +268,7 @@ def test_files_of_results_follow_the_batch_with_their_origin() -> None:
     ]
 
 
-def test_files_of_the_last_batch_are_sent_too() -> None:
+def test_files_of_the_last_batch_are_sent() -> None:
     messages = (HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE]))
     assert encode(ModelRequest(messages))["messages"][-1]["role"] == "user"
 
@@ -368,7 +368,7 @@ def test_required_reasoning_goes_back_beside_the_details() -> None:
 
 
 @pytest.mark.parametrize(("choice", "sent"), [("auto", True), ("required", True), ("none", False)])
-def test_model_limited_to_a_single_call_is_told(choice: ToolChoice, sent: bool) -> None:
+def test_model_limited_to_a_single_call_gets_the_restriction(choice: ToolChoice, sent: bool) -> None:
     encoder = OpenAIEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
     body = encode(ModelRequest((HELLO,), tools=(TOOL,), tool_choice=choice), encoder)
     assert body.get("parallel_tool_calls", True) is not sent

@@ -56,7 +56,7 @@ def test_each_setting_is_a_field_of_the_request() -> None:
     assert map_chat_settings(ALL, Capabilities(), RESERVED).unsupported == {}
 
 
-def test_a_request_without_tools_says_nothing_of_parallel_calls() -> None:
+def test_request_without_tools_omits_parallel_calls() -> None:
     """OpenAI refuses the field without tools."""
     assert added(ModelSettings(parallel_tool_calls=False)) == {}
 

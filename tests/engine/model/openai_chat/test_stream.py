@@ -167,7 +167,7 @@ class TestChunks:
         assert error.value.partial is not None
         assert [call.arguments for call in error.value.partial.calls] == [None]
 
-    def test_behind_the_finish_reason_a_broken_chunk_breaks_nothing(self) -> None:
+    def test_broken_chunk_after_the_finish_reason_breaks_nothing(self) -> None:
         """At most the usage was in it."""
         data = sse(chunk({"content": "a"}), STOP, done=False) + b'data: {"usage": {"prom\n\n' + b"data: [DONE]\n\n"
         assert decode(data).reply().text == "a"
@@ -195,7 +195,7 @@ class TestChunks:
         assert deltas == [TextDelta("a"), TextDelta("b")]
         assert (stream.reply().text, stream.reply().finish_reason) == ("ab", "stop")
 
-    def test_without_an_index_0_the_first_choice_counts(self) -> None:
+    def test_first_choice_counts_without_an_index_0(self) -> None:
         first: Chunk = {"choices": [{"index": 2, "delta": {"content": "a"}, "finish_reason": "stop"}]}
         other: Chunk = {"choices": [{"index": 1, "delta": {"content": "x"}, "finish_reason": "stop"}]}
         assert reply(first, other).text == "a"
@@ -297,7 +297,7 @@ class TestFinish:
         given = reply(chunk({}, "stop"), chunk({}, "length"), chunk({}, None), chunk({}, ""))
         assert given.finish_reason == "length"
 
-    def test_calls_count_whatever_the_finish_reason_says(self) -> None:
+    def test_calls_count_under_any_finish_reason(self) -> None:
         call: Chunk = {"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}"}}
         for finish in ("stop", "length", None):
             assert [each.name for each in reply(chunk({"tool_calls": [call]}, finish)).calls] == ["f"]

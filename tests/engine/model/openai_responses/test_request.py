@@ -175,7 +175,7 @@ class TestTools:
         assert body["tools"][1:] == hosted
         assert encode(ModelRequest((HELLO,)), hosted_tools=hosted)["tools"] == hosted
 
-    def test_settings_may_have_hosted_tools_too(self) -> None:
+    def test_settings_may_add_hosted_tools(self) -> None:
         """So a configuration, an agent file and the command line can name them."""
         settings = ModelSettings(extra_body={"tools": [{"type": "web_search"}], "top_logprobs": 1})
         request = ModelRequest((HELLO,), (READ,), settings=settings)

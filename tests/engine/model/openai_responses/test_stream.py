@@ -95,7 +95,7 @@ class TestReplies:
         assert (given.text, given.reasoning) == ("Hi", "Hm.\n\nSo.")
         assert given.reasoning_details == (kept(item),)
 
-    def test_encrypted_reasoning_without_a_summary_is_kept_too(self) -> None:
+    def test_encrypted_reasoning_without_a_summary_is_kept(self) -> None:
         given = decode(*whole(reasoning(), call("f", "{}"))).reply()
         assert (given.reasoning, given.reasoning_details) == ("", (kept(reasoning()),))
 

@@ -124,7 +124,7 @@ def test_each_error_has_a_cause(error: Exception, cause: Cause) -> None:
     assert made.partial is None
 
 
-def test_status_and_message_of_the_provider_are_told() -> None:
+def test_status_and_message_of_the_provider_are_quoted() -> None:
     made = failure(http(500, {"error": {"message": "the fan is broken"}}), where="model m")
     assert made.status == 500
     assert "answered 500: the fan is broken." in str(made)
@@ -145,7 +145,7 @@ def test_requested_wait_is_passed_on(error: Exception) -> None:
     assert failure(error, where="m").retry_after == pytest.approx(7.0)
 
 
-def test_advice_of_pydantic_ai_is_told() -> None:
+def test_advice_of_pydantic_ai_is_quoted() -> None:
     made = failure(http(404, "no", suggested_model_id="m-2", hint="Enable it in the console."), where="m")
     assert str(made).endswith("Enable it in the console. Did you mean 'm-2'?")
 

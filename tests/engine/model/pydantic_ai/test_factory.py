@@ -492,7 +492,7 @@ async def test_engine_closes_the_connections_of_opened_models() -> None:
     assert (model.inside, model.left) == (0, 1)
 
 
-async def test_connections_of_somebody_else_stay_open() -> None:
+async def test_connections_of_the_caller_stay_open() -> None:
     model = Connected(TestModel())
     async with model:
         await pydantic_ai_model(model).aclose()

@@ -82,13 +82,13 @@ def test_bookkeeping_is_not_sent() -> None:
         (CallStatus.UNKNOWN, "interrupted"),
     ],
 )
-def test_settlement_of_a_call_is_told(status: CallStatus, outcome: str) -> None:
+def test_outcome_of_a_call_is_sent(status: CallStatus, outcome: str) -> None:
     part = only(Message.result("c", "look", "words", status))
     assert isinstance(part, ToolReturnPart)
     assert (part.tool_name, part.tool_call_id, part.content, part.outcome) == ("look", "c", "words", outcome)
 
 
-def test_every_status_is_told() -> None:
+def test_every_call_status_has_an_outcome() -> None:
     for status in CallStatus:
         assert isinstance(only(Message.result("c", "look", "words", status)), ToolReturnPart)
 
@@ -162,7 +162,7 @@ def test_tool_of_the_answer_is_an_output_tool(
     assert parameters.output_mode == ("tool" if outputs else "text")
 
 
-def test_no_tools_are_none() -> None:
+def test_request_without_tools_offers_no_tools() -> None:
     parameters = parameters_of(ModelRequest(messages=()))
     assert parameters.function_tools == parameters.output_tools == []
     assert (parameters.allow_text_output, parameters.output_mode, parameters.instruction_parts) == (True, "text", None)

@@ -70,7 +70,7 @@ def test_address_is_shown_without_user_query_and_keys(address: str, shown: str) 
     assert Secrets(hidden_words(in_address(address))).hide(address) == shown
 
 
-def test_key_of_an_address_is_hidden_alone_too() -> None:
+def test_key_of_an_address_is_hidden_outside_the_address() -> None:
     """As a server quotes it, which has read what the address says."""
     secrets = Secrets(hidden_words(in_address("https://me:pass%20word@x.example/mcp?mode=careful&key=hunter%2F2&to=x")))
     assert secrets.hide("'hunter/2' and hunter%2F2, pass word, careful") == "'***' and ***, ***, careful"

@@ -114,7 +114,7 @@ async def test_call_of_a_server_writing_garbage_fails_and_restarts_the_server(
                 await tool.run({}, HERE)
 
 
-async def test_of_a_result_of_many_blocks_the_first_are_read(tmp_path: Path) -> None:
+async def test_result_of_many_blocks_is_cut_after_the_first_blocks(tmp_path: Path) -> None:
     result = '{"content": [{"type": "text", "text": str(n)} for n in range(300_000)]}'
     async with mcp_tools(server(tmp_path, result=result)) as (tool,):
         lines = (await tool.run({}, HERE)).text.splitlines()
@@ -122,7 +122,7 @@ async def test_of_a_result_of_many_blocks_the_first_are_read(tmp_path: Path) -> 
     assert lines[MOST_BLOCKS - 1 :] == ["[left out: 299,001 more blocks of the result]"]
 
 
-async def test_a_server_of_this_process_may_not_send_more_blocks_either(stage: Stage) -> None:
+async def test_blocks_of_an_in_process_server_are_bounded(stage: Stage) -> None:
     @stage.tool("x")
     async def x(_context: Context, _params: types.CallToolRequestParams) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(text="x")] * (MOST_BLOCKS + 2))
@@ -426,7 +426,7 @@ def answering(head: dict[str, str], body: Callable[[], bytes]) -> Iterator[str]:
         ({"content-encoding": "gzip"}, lambda: b"", "compressed, although the request forbids it"),
     ],
 )
-async def test_an_answer_over_http_is_bounded_too(head: dict[str, str], body: Callable[[], bytes], said: str) -> None:
+async def test_answer_over_http_is_bounded(head: dict[str, str], body: Callable[[], bytes], said: str) -> None:
     with answering(head, body) as address, pytest.raises(ConfigError, match=said):
         async with mcp_tools({"mcpServers": {"s": {"url": address}}}):
             pass
