@@ -314,3 +314,24 @@ def test_call_cut_off_by_the_output_limit_does_not_run(api: ClientApi) -> None:
     calls = loop.reply(WRITERS[api]("", [("c1", "read_page", {"number": 1}), ("c2", "read_page", given)], cut=True))
     assert [call.arguments for call in calls] == [{"number": 1}]
     assert "cut off at its output limit of 10 tokens before the arguments were complete" in str(loop.messages[-1])
+
+
+@APIS
+def test_call_with_a_long_id_keeps_the_id(api: ClientApi) -> None:
+    """Some gateways write the signature of the reasoning into the id."""
+    call_id = "call_1" + "x" * 4000
+    (call,) = FORMATS[api].reply(WRITERS[api]("", [(call_id, "read_page", {"number": 1})])).calls
+    assert (call.provider_id, call.arguments) == (call_id, {"number": 1})
+
+
+def test_reply_of_a_gateway_is_read_as_the_client_reads_it() -> None:
+    """Its content has parts, its arguments are an object, and it reports a cost."""
+    reply = WRITERS["chat"]("", [("c1", "read_page", {})])
+    message = reply["choices"][0]["message"]
+    message["content"] = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Hello"}]
+    message["tool_calls"][0]["function"]["arguments"] = {"number": 1}
+    reply["usage"]["cost"] = 0.5
+    read = FORMATS["chat"].reply(reply)
+    assert (read.text, read.calls[0].arguments) == ("Hello", {"number": 1})
+    assert read.usage is not None
+    assert read.usage.cost == 0.5

@@ -8,8 +8,11 @@ from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
-from turnwright.model.http.json_text import read_count
-from turnwright.model.http.reply_builder import finish_of
+from turnwright.model.anthropic.reply_builder import MessageBuilder
+from turnwright.model.http.reply_builder import Builder
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder
+from turnwright.model.openai_responses.reply_builder import ResponseBuilder
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright_states import Finish, ToolCall, Usage
 
 from .turn import maybe_cut_off, tool_call
@@ -18,6 +21,7 @@ from .turn import maybe_cut_off, tool_call
 Json = dict[str, Any]
 ClientApi = Literal["chat", "responses", "anthropic"]
 _PAUSED: Final = "pause_turn"
+_CALL_ITEMS: Final = frozenset({"function_call", "custom_tool_call"})
 
 
 class ClientReply(Struct, frozen=True):
@@ -62,29 +66,22 @@ class _Chat:
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
         choice = (data.get("choices") or [{}])[0]
-        message = choice.get("message") or {}
-        calls = []
-        for call in message.get("tool_calls") or ():
-            function = call.get("function") or call.get("custom") or {}
-            arguments = {"input": function["input"]} if "input" in function else function.get("arguments")
-            calls.append(tool_call(str(function.get("name")), arguments, str(call.get("id") or "")))
-        text = text_of(message.get("content")) or str(message.get("refusal") or "")
-        usage = data.get("usage") or {}
-        own = {name: value for name, value in message.items() if value is not None}
-        bare = {name: value for name, value in own.items() if name != "tool_calls"}
+        message = _without_nulls(choice.get("message") or {})
+        entries: list[Json] = message.pop("tool_calls", [])
+        numbered = [
+            {"index": number, "id": str(number), "function": _function_of(entry)}
+            for number, entry in enumerate(entries)
+        ]
+        choice = {**choice, "message": {**message, "tool_calls": numbered, "function_call": None}}
+        read = _decode(ReplyBuilder(), {**data, "choices": [choice]})
+        read_entries = [entries[int(call.id)] for call in read.calls]
         return ClientReply(
-            text,
-            tuple(calls),
-            [own],
-            [bare],
-            finish_of(str(choice.get("finish_reason"))),
-            _usage(
-                usage,
-                usage.get("prompt_tokens"),
-                usage.get("completion_tokens"),
-                usage.get("prompt_tokens_details"),
-                usage.get("completion_tokens_details"),
-            ),
+            read.text,
+            _tool_calls(read, [str(entry.get("id") or "") for entry in read_entries]),
+            [{**message, "tool_calls": read_entries} if read_entries else message],
+            [message],
+            read.finish,
+            read.usage,
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:  # noqa: ARG002
@@ -99,34 +96,21 @@ class _Responses:
 
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
-        output = data.get("output") or []
-        call_items = [item for item in output if item.get("type") in {"function_call", "custom_tool_call"}]
-        calls = [
-            tool_call(
-                str(item.get("name")),
-                {"input": item["input"]} if "input" in item else item.get("arguments"),
-                str(item.get("call_id") or ""),
-            )
-            for item in call_items
+        output: list[Json] = data.get("output") or []
+        numbered = [
+            {**_function_item(item), "call_id": str(number)} if item.get("type") in _CALL_ITEMS else item
+            for number, item in enumerate(output)
         ]
-        text = "".join(text_of(item.get("content")) for item in output if item.get("type") == "message")
-        usage = data.get("usage") or {}
-        why = (data.get("incomplete_details") or {}).get("reason")
+        read = _decode(ResponseBuilder(), {**data, "output": numbered})
         # A reasoning item is refused without the call that follows it.
         bare = [item for item in output if item.get("type") == "message"]
         return ClientReply(
-            text,
-            tuple(calls),
+            read.text,
+            _tool_calls(read, [str(output[int(call.id)].get("call_id") or "") for call in read.calls]),
             [_without_nulls(item) for item in output],
-            [_without_nulls(item) for item in (bare if call_items else output)],
-            finish_of(str(why or data.get("status"))),
-            _usage(
-                usage,
-                usage.get("input_tokens"),
-                usage.get("output_tokens"),
-                usage.get("input_tokens_details"),
-                usage.get("output_tokens_details"),
-            ),
+            [_without_nulls(item) for item in (bare if read.calls else output)],
+            read.finish,
+            read.usage,
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:  # noqa: ARG002
@@ -144,29 +128,21 @@ class _Anthropic:
 
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
-        blocks = data.get("content") or []
-        reason = str(data.get("stop_reason"))
-        finish = Finish.STOP if reason == _PAUSED else finish_of(reason)
-        calls = [
-            tool_call(str(block.get("name")), block.get("input"), str(block.get("id") or ""))
-            for block in blocks
-            if block.get("type") == "tool_use"
+        blocks = [_without_nulls(block) for block in data.get("content") or []]
+        numbered = [
+            {**block, "id": str(number)} if block.get("type") == "tool_use" else block
+            for number, block in enumerate(blocks)
         ]
-        counts = data.get("usage") or {}
-        cached = counts.get("cache_read_input_tokens") or 0
-        read = (counts.get("input_tokens") or 0) + cached + (counts.get("cache_creation_input_tokens") or 0)
-        usage = _usage(counts, read, counts.get("output_tokens"), {"cached_tokens": cached}, None)
-        if finish is Finish.LENGTH and blocks[-1:] and blocks[-1].get("type") == "tool_use":
-            calls[-1] = maybe_cut_off(calls[-1], usage)
-        cleaned_blocks = [_without_nulls(block) for block in blocks]
+        read = _decode(MessageBuilder(), {**data, "type": "message", "content": numbered})
+        paused = read.finish_reason == _PAUSED
         return ClientReply(
-            text_of(blocks),
-            tuple(calls),
-            [{"role": "assistant", "content": cleaned_blocks}],
-            [{"role": "assistant", "content": [block for block in cleaned_blocks if block.get("type") != "tool_use"]}],
-            finish,
-            usage,
-            paused=reason == _PAUSED,
+            read.text,
+            _tool_calls(read, [str(blocks[int(call.id)].get("id") or "") for call in read.calls]),
+            [{"role": "assistant", "content": blocks}],
+            [{"role": "assistant", "content": [block for block in blocks if block.get("type") != "tool_use"]}],
+            Finish.STOP if paused else read.finish,
+            read.usage,
+            paused=paused,
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:
@@ -208,17 +184,33 @@ def text_of(content: object) -> str:
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in content if isinstance(part, dict))
 
 
-def _usage(
-    counts: Json, input_tokens: object, output_tokens: object, input_details: object, output_details: object
-) -> Usage | None:
-    def detail(details: object, name: str) -> int:
-        return read_count(details.get(name)) or 0 if isinstance(details, dict) else 0
+def _decode(builder: Builder, data: Json) -> ModelResponse:
+    """Decode a whole reply, whose calls have their numbers as ids: a builder cuts long ids, and drops empty calls."""
+    builder.add(data)
+    return builder.reply()
 
-    if not counts:
-        return None
-    return Usage(
-        input_tokens=read_count(input_tokens) or 0,
-        output_tokens=read_count(output_tokens) or 0,
-        cached_tokens=detail(input_details, "cached_tokens"),
-        reasoning_tokens=detail(output_details, "reasoning_tokens"),
+
+def _tool_calls(reply: ModelResponse, provider_ids: Sequence[str]) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply as the machine takes them, with the ids that the provider gave them."""
+    return tuple(
+        _tool_call(call, provider_id, reply) for call, provider_id in zip(reply.calls, provider_ids, strict=True)
     )
+
+
+def _tool_call(call: ResponseToolCall, provider_id: str, reply: ModelResponse) -> ToolCall:
+    if call.arguments is None and reply.finish is Finish.LENGTH:
+        return maybe_cut_off(tool_call(call.name, call.raw, provider_id), reply.usage)
+    raw = call.raw if call.arguments is None else ""
+    return ToolCall(name=call.name, arguments=call.arguments, raw=raw, provider_id=provider_id)
+
+
+def _function_of(entry: Json) -> Json:
+    """Return the function of a call in a chat completion. The call of a custom tool has a text instead of arguments."""
+    custom = entry.get("custom")
+    return {"name": custom.get("name"), "arguments": {"input": custom.get("input")}} if custom else entry["function"]
+
+
+def _function_item(item: Json) -> Json:
+    """Return the item of a call as that of a function. The call of a custom tool has a text instead of arguments."""
+    arguments = {"input": item["input"]} if "input" in item else item.get("arguments")
+    return {**item, "type": "function_call", "arguments": arguments}
