@@ -1,57 +1,107 @@
 """The facade of the package: starts, follows, steers, answers, resumes and stops turns."""
 
+import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Never, TypeVar, Unpack, cast, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Never, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 import anyio
+from pydantic import JsonValue
 
 from turnwright_states import Limits
 
-from ._base.blocks import AsyncBlock, async_block
+from ._base.blocks import AsyncBlock, AsyncValues, Block, async_block
+from ._base.ids import new_id
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
-from .driver.admission import TurnOptions
+from .driver.admission import NewTurnClaim, TurnOptions, start_turn
 from .driver.dependencies import (
+    NOTHING_SUPPLIED,
     Dependencies,
     Prepare,
+    Supplied,
     Synthesis,
     agents_by_name,
+    deps_given,
     engine_limits,
     factory_of,
     guardrails_of,
     hooks_of,
     tools_by_name,
 )
-from .errors import ConfigError, known_options, need_method
-from .journal.answers import Answers
+from .errors import (
+    ConfigError,
+    EngineClosedError,
+    Retry,
+    TurnBusyError,
+    TurnNotFoundError,
+    known_options,
+    need_method,
+)
+from .events import StreamEvent
+from .journal.answers import (
+    Answers,
+    current_result,
+    need_accepted,
+    need_agent,
+    need_agent_name,
+    need_live,
+    need_root,
+    post_answers,
+)
 from .journal.event_bus import EventBus, Observer
+from .journal.follow import follow, wait_until_idle
+from .journal.inbox import steer_item
+from .journal.message_history import session_messages
+from .journal.recovery import recover_turns
+from .journal.subturns import unfinished_below
+from .journal.turn_journal import JournalFold
+from .message import Message
 from .model.prices import Price
 from .model.protocol import Model
 from .model.retry import Backoff
 from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime import Local, Runtime
-from .runtime.engine_turns import EngineTurns
+from .runtime.in_process import InProcessTurns
 from .runtime.opened_models import OpenedModels
-from .runtime.sync_turns import SyncTurns
-from .store import Store, open_store
-from .tools.loop_handle import MAX_THREADS, Threads
+from .store import SessionInfo, Store, TurnRow, open_store
+from .store.sessions import checked_title
+from .tools.loop_handle import MAX_THREADS, Threads, in_event_loop
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
 
 if TYPE_CHECKING:
+    from turnwright_states.replay import FactGroup
+
+    from .journal.fork_changes import ForkChanges
     from .runtime.engine_arguments import EngineArguments
     from .runtime.handle import TurnHandle
-    from .runtime.turn_stream import TurnStream
+    from .runtime.started import StartedTurn, StartedTurns
+    from .runtime.submitted import SubmittedTurns
+    from .runtime.sync_loop import SyncLoop
+    from .runtime.turn_stream import SyncTurnStream, TurnStream
     from .telemetry import Telemetry
 
+_LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
 OutT = TypeVar("OutT")
+#: An agent of any dependencies and any answer.
+AnyAgent: TypeAlias = Agent[Never, object]
 
 
-class Engine(SyncTurns[DepsT]):
+class Engine(Generic[DepsT]):
     """Runs turns: in this process, on any number of tasks of one event loop, or on the workers of a runtime.
 
     `deps` makes the dependencies of a turn, for its tools and other functions: a function of the turn (`TurnInfo`), or
@@ -101,6 +151,11 @@ class Engine(SyncTurns[DepsT]):
     Raises `ConfigError` for an argument of another type, a store that cannot be opened, two tools or agents of one
     name, code that needs dependencies (`ToolContext[Deps]`) where there are none, and what `Dependencies` rejects.
     After `aclose`, every method that needs the store raises `EngineClosedError`. See docs/rules.md#errors.
+
+    The methods that end with `_sync` do what those without it do, in a program without an event loop. An engine that
+    was used in this way can then be used in this way only. Ctrl-C releases the turn, which can be resumed, and raises
+    `KeyboardInterrupt`. All raise `ConfigError` in an event loop, and while another thread uses the engine. See
+    docs/rules.md#without-an-event-loop.
     """
 
     @overload
@@ -210,8 +265,17 @@ class Engine(SyncTurns[DepsT]):
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
         if runtime.embedded:  # else the engines of the workers make them
             self.setup.need_no_deps()
-        turns = EngineTurns(self.store, self.setup, EventBus(on_event, observe_segment), runtime)
-        super().__init__(self.store, turns, opened)
+        self._models = opened
+        self._hub = EventBus(on_event, observe_segment)
+        self._runtime = runtime
+        self._closed = False
+        #: Drives turns in this process.
+        self._work = InProcessTurns(self.store, self.setup, self._hub)
+        runtime.bind(self._work)
+        #: Drives the turns of this engine: here, or on the workers of its runtime.
+        self._turns = self._work if runtime.embedded else self._submitted()
+        self._in_background: StartedTurns | None = None
+        self._sync_loop: SyncLoop | None = None
 
     async def run(
         self,
@@ -227,7 +291,9 @@ class Engine(SyncTurns[DepsT]):
         options are those of `TurnOptions`. Raises `SessionBusyError`, `ConfigError` for an agent that cannot run here,
         and what `Driver.drive` raises. How the turn ends is a value.
         """
-        return cast("TurnResult[OutT]", await self._turns.run(agent, prompt, options, deps))
+        turn_id, supplied = new_id(), self._supplied(agent, deps)
+        new_turn = await self._begin(turn_id, agent, prompt, options)
+        return cast("TurnResult[OutT]", await self._drive_new(turn_id, new_turn, supplied))
 
     @async_block("async with engine.stream(...) as events:` and in it `async for event in events:")
     async def stream(
@@ -246,8 +312,20 @@ class Engine(SyncTurns[DepsT]):
         included, each with its own `turn`. Leaving the block early stops the driving; the turn can be resumed. (A
         runtime's turn continues.) Takes and raises what `run` does.
         """
-        async with self._turns.stream(agent, prompt, options, deps, subagents=subagents) as stream:
-            yield cast("TurnStream[OutT]", stream)
+        turn_id, supplied = new_id(), self._supplied(agent, deps)
+        if not self._runtime.embedded:
+            new_turn = await self._begin(turn_id, agent, prompt, options)
+            drive = partial(self._drive_new, turn_id, new_turn, supplied)
+            async with self._followed(turn_id, 0, drive, subagents={} if subagents else None) as stream:
+                yield cast("TurnStream[OutT]", stream)
+            return
+        from .runtime.turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
+
+        with self._hub.follow(turn_id, subagents=subagents) as events:
+            new_turn = await self._begin(turn_id, agent, prompt, options)
+            drive = partial(self._drive_new, turn_id, new_turn, supplied)
+            async with driven_stream(turn_id, events, drive) as stream:
+                yield cast("TurnStream[OutT]", stream)
 
     async def start(
         self,
@@ -263,10 +341,14 @@ class Engine(SyncTurns[DepsT]):
         dropped and when the caller is canceled. `aclose` and the end of the event loop release it, and it can be
         resumed. Takes and raises what `run` does. See docs/rules.md#handles.
         """
-        turn_id = await self._turns.start(agent, prompt, options, deps)
-        from .runtime.handle import TurnHandle  # noqa: PLC0415 (many programs have no handles)
-
-        return TurnHandle(self._turns, turn_id, agent, deps)
+        supplied = self._supplied(agent, deps)
+        if self._runtime.embedded:
+            turn_id = new_id()
+            new_turn = await self._begin(turn_id, agent, prompt, options)
+            self._background.start(turn_id, new_turn, supplied)
+        else:
+            turn_id = await self.submit(agent, prompt, **options)
+        return self._handle(turn_id, agent, deps)
 
     def attach(
         self, turn_id: str, agent: Agent[DepsT, OutT], *, deps: DepsT | NotGiven = NOT_GIVEN
@@ -276,10 +358,9 @@ class Engine(SyncTurns[DepsT]):
         `TurnHandle.result` resumes it if nobody drives it, with these `deps` instead of those that the engine makes.
         Raises `ConfigError` for a sub-agent's turn, and `TurnNotFoundError`, with PostgreSQL at the handle's first use.
         """
-        self._turns.need_turn(turn_id)
-        from .runtime.handle import TurnHandle  # noqa: PLC0415 (many programs have no handles)
-
-        return TurnHandle(self._turns, turn_id, agent, deps)
+        need_root(turn_id, "attach to")
+        self._need_turn(turn_id)
+        return self._handle(turn_id, agent, deps)
 
     async def submit(self, agent: Agent[DepsT, object], prompt: str, **options: Unpack[TurnOptions]) -> str:
         """Start a turn for a worker to drive, and return its id at once. `events` follows it.
@@ -287,7 +368,12 @@ class Engine(SyncTurns[DepsT]):
         Its state is `QUEUED` until a worker drives it. A worker is a process that runs `run_worker` on the same store
         with the same runtime. It makes the dependencies. Takes the options of `run`, and raises what `run` does.
         """
-        return await self._turns.submit(agent, prompt, options)
+        turn_id = new_id()
+        await self._begin(turn_id, agent, prompt, options, driven=False)
+        from .runtime.submitted import submit_new  # noqa: PLC0415 (most engines have no runtime)
+
+        await submit_new(self._runtime, turn_id)
+        return turn_id
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
         """Work for the runtime: drive submitted and abandoned turns, until canceled.
@@ -295,7 +381,8 @@ class Engine(SyncTurns[DepsT]):
         Once `stopping` is set, no turn is started. The call returns when the running turns have ended or paused, or
         were released after the runtime's `drain` seconds. Raises `RuntimeUnavailableError`.
         """
-        await self._turns.run_worker(stopping)
+        self._need_open()
+        await self._runtime.run_worker(stopping)
 
     @overload
     async def resume(
@@ -332,14 +419,17 @@ class Engine(SyncTurns[DepsT]):
         Raises `TurnAlreadyEndedError`, `TurnNotFoundError`, and without answers `TurnBusyError` while another driver
         has the turn.
         """
-        return await self._turns.resume(turn_id, answers, agent, deps)
+        need_root(turn_id)
+        fold, supplied = await self._read(turn_id), self._supplied(agent, deps)
+        return self._typed(await self._resume(fold, answers, supplied), agent or self._registered_agent(fold))
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
 
         It raises for a faster answer only while that waits in the inbox. The first answer counts.
         """
-        await self._turns.answer(turn_id, answers)
+        fold = await self._post_answers(turn_id, answers)
+        await self._runtime.submit(turn_id, fold.segment)
 
     @overload
     def stream_resume(
@@ -375,5 +465,564 @@ class Engine(SyncTurns[DepsT]):
         The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
         some interrupts were answered. Raises in the block what `resume` raises.
         """
-        async with self._turns.stream_resume(turn_id, answers, agent, deps, subagents=subagents) as stream:
+        supplied, fold = self._supplied(agent, deps), await self._read(turn_id)
+        below = await unfinished_below(self._open_store, turn_id, fold.facts) if subagents else {}
+
+        async def drive() -> TurnResult:
+            return self._typed(await self._resume(fold, answers, supplied), agent or self._registered_agent(fold))
+
+        last_seqs = {turn: facts[-1][0] for turn, facts in below.items()} if subagents else None
+        async with self._followed(turn_id, fold.seq, drive, subagents=last_seqs) as stream:
             yield stream
+
+    async def steer(self, turn_id: str, text: str) -> None:
+        """Send a message to a running turn. The turn receives it before its next model call that may use tools.
+
+        A turn that ends before that returns it as `undelivered`; a paused turn keeps it. The message resets the
+        doom-loop detector, and refills no limit. Any process may steer. Raises `TurnNotFoundError`,
+        `TurnAlreadyEndedError`, and `ConfigError` for a blank message. See docs/rules.md#messages.
+        """
+        item = steer_item(turn_id, text)
+        await self._need_live(turn_id)
+        await self._open_store.post(item)
+        await self._pass_on(turn_id)
+        if item in await self._open_store.inbox(turn_id):
+            await self._need_live(turn_id)  # it may have ended meanwhile
+
+    async def abort(self, turn_id: str) -> None:
+        """End a paused turn, or signal the driver of a running one. A turn that has ended stays as it is.
+
+        Raises `TurnNotFoundError`.
+        """
+        if (await self._open_store.get(turn_id)).status.outcome is None:
+            await self._turns.stop(turn_id)
+            await self._pass_on(turn_id)
+
+    def events(
+        self, turn_id: str, after: int = 0, *, wait: bool = False, subagents: bool = False
+    ) -> AsyncIterator[StreamEvent]:
+        """Yield the events of a turn with a `seq` above `after`: from the journal, then live until it ends or pauses.
+
+        Any process may drive the turn. With `wait`, or with a runtime, a turn without a driver is awaited, with a
+        warning after some seconds. With `subagents`, the events of its sub-agents' turns are included, each with its
+        own `turn` and `seq`: those of a call that is open at `after`, from the beginning of its turn. Raises
+        `TurnNotFoundError` at the call, or with PostgreSQL when the first event is requested.
+        """
+        self._need_turn(turn_id)
+        below: dict[str, int] | None = {} if subagents else None
+        if wait or self._started(turn_id) is None:
+            events = self._follow(turn_id, after, waits=wait, subagents=below)
+        else:
+            events = self._follow(turn_id, after, lambda: self._started(turn_id) is not None, subagents=below)
+            events = wait_until_idle(events, turn_id, after, partial(current_result, self.store))
+        return AsyncValues(events, "async for event in engine.events(...):")
+
+    @overload
+    async def get(self, turn_id: str) -> TurnResult: ...
+    @overload
+    async def get(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
+    async def get(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
+        """Return a turn's current result. Its `output` has the type of the engine's agent of that name.
+
+        An answer that no longer fits the type is returned as JSON, with a warning. With `agent` the result has the type
+        of this agent, and `ConfigError` is raised for an answer that does not fit, or another agent's turn. Raises
+        `TurnNotFoundError`.
+        """
+        result = await current_result(self._open_store, turn_id)
+        if agent is None:
+            return await self._typed_by_registry(result)
+        need_agent_name(turn_id, (await self._open_store.get(turn_id)).agent, agent.name)
+        return self._typed(result, agent)
+
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        """Return the turns of the store, the newest first, including those of sub-agents.
+
+        `session` selects one session, `live` unfinished turns (True) or ended ones (False). At most `limit` are
+        returned, with a `number` below `before`: pass the last one's for the next page. `get` returns the details of
+        one.
+        """
+        return await self._open_store.turns(session=session, live=live, limit=limit, before=before)
+
+    async def recover(self) -> list[TurnResult]:
+        """Resume every turn whose driver is gone and that does not wait for a person, and drive each to its end.
+
+        Paused turns are included if they were answered or an interrupt has expired. A turn that cannot run here is left
+        alone with a warning: its tools, model, code or dependencies are missing. `max_parallel_tools` turns run at
+        once.
+        """
+        at_once = self.setup.max_parallel_tools
+        results = await recover_turns(self._open_store, self._turns.resume, now=self.setup.now, at_once=at_once)
+        return [await self._typed_by_registry(result) for result in results]
+
+    async def fork(self, turn_id: str, *, at: int, **changes: "Unpack[ForkChanges]") -> str:
+        """Copy the first `at` facts of a turn into a new turn, and return its id. `resume` drives it on from there.
+
+        `changes` are what the fork has otherwise: `prompt`, `instructions`, `model`, `model_settings`, `limits` and
+        `results`. Unlike a replay, a fork executes: actions of the original may be repeated. The original is not
+        changed. `recover` and workers resume an unfinished fork too. Raises what `fork_turn` raises: `ConfigError` for
+        an `at` that is not the end of an input, naming the nearest ones, and for changes that are not possible.
+        """
+        from .journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
+
+        return await fork_turn(self._open_store, turn_id, at, new_id=f"fork-{new_id()}", changes=changes)
+
+    async def fork_places(self, turn_id: str) -> "tuple[FactGroup, ...]":
+        """Return the inputs after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
+
+        The one that ended the turn is left out. Raises `TurnNotFoundError`, and `ConfigError` for an invalid journal.
+        """
+        from .journal.fork import fork_places  # noqa: PLC0415 (as above)
+
+        return fork_places(turn_id, await self._open_store.facts(turn_id))
+
+    async def delete(self, turn_id: str) -> int:
+        """Delete a turn and its sub-agents' turns. Returns how many were deleted.
+
+        Its messages are then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
+        `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose root turn has not ended.
+        """
+        from .journal.upkeep import delete_turn  # noqa: PLC0415 (most programs delete nothing)
+
+        with self._deleting() as store:
+            return await delete_turn(store, turn_id)
+
+    async def prune(self, *, older_than: float) -> int:
+        """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
+        from .journal.upkeep import prune_turns  # noqa: PLC0415 (as above)
+
+        with self._deleting() as store:
+            return await prune_turns(store, older_than)
+
+    async def sessions(self, *, limit: int = 50, before: int | None = None) -> list[SessionInfo]:
+        """Return sessions, those with the newest turns first.
+
+        At most `limit` are returned, with a `number` below `before`: pass the last one's for the next page.
+        """
+        return await self._open_store.sessions(limit=limit, before=before)
+
+    async def messages(self, session: str) -> list[Message]:
+        """Return the whole conversation of a session, oldest message first, with what its first turn continues.
+
+        The open turn is included as far as it is. Raises `SessionNotFoundError`, and `UnreadableTurnError` if one of
+        its turns cannot be read.
+        """
+        return await session_messages(self._open_store, session)
+
+    async def set_title(self, session: str, title: str) -> None:
+        """Set the title of a session. Its first title is the beginning of its first prompt.
+
+        The title is stored on one line. Raises `SessionNotFoundError`, and `ConfigError` for a blank title, or one of
+        more than 200 characters.
+        """
+        await self._open_store.set_title(session, checked_title(title))
+
+    async def delete_session(self, session: str) -> int:
+        """Delete all turns of a session and their sub-agents' turns. Returns how many were deleted.
+
+        Raises `SessionNotFoundError`, and `TurnBusyError` while one of them is driven; then nothing was deleted.
+        """
+        with self._deleting() as store:
+            return await store.delete_session(session)
+
+    async def aclose(self) -> None:
+        """Close the store, and the connections of each model that has an `aclose`.
+
+        Turns of `start` are released and can be resumed. Other turns that are being driven lose their store: end them
+        before.
+        """
+        self._closed = True
+        if self._in_background is not None:
+            await self._in_background.aclose()
+        await self._runtime.aclose()
+        await self._models.aclose()
+        await self.store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def run_sync(
+        self,
+        agent: Agent[DepsT, OutT],
+        prompt: str,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[OutT]:
+        """Do what `run` does, in a program without an event loop. The engine can then be used in this way only.
+
+        Ctrl-C releases the turn, which can be resumed, and raises `KeyboardInterrupt`. Raises `ConfigError` in an event
+        loop, and while another thread uses the engine. See docs/rules.md#without-an-event-loop.
+        """
+        return self._run(partial(self.run, agent, prompt, deps=deps, **options), "run(...)")
+
+    def stream_sync(
+        self,
+        agent: Agent[DepsT, OutT],
+        prompt: str,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+        **options: Unpack[TurnOptions],
+    ) -> "AbstractContextManager[SyncTurnStream[OutT]]":
+        """Do what `stream` does, in a program without an event loop: `with engine.stream_sync(...) as events: ...`.
+
+        The turn runs only while the next event is awaited. Leaving the block early, or Ctrl-C, releases the turn, which
+        can be resumed. Raises what `run_sync` does.
+        """
+        return self._iterated(partial(self.stream, agent, prompt, deps=deps, subagents=subagents, **options), "stream")
+
+    @overload
+    def resume_sync(
+        self, turn_id: str, answers: Answers | None = None, *, deps: DepsT | NotGiven = NOT_GIVEN
+    ) -> TurnResult: ...
+    @overload
+    def resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, OutT],
+        deps: DepsT | NotGiven = NOT_GIVEN,
+    ) -> TurnResult[OutT]: ...
+    def resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, object] | None = None,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+    ) -> TurnResult:
+        """Do what `resume` does, in a program without an event loop. Raises what `resume` and `run_sync` do."""
+        named_agent = {} if agent is None else {"agent": agent}
+        return self._run(partial(self.resume, turn_id, answers, deps=deps, **named_agent), "resume(...)")
+
+    @overload
+    def stream_resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+    ) -> "AbstractContextManager[SyncTurnStream]": ...
+    @overload
+    def stream_resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, OutT],
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+    ) -> "AbstractContextManager[SyncTurnStream[OutT]]": ...
+    def stream_resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, object] | None = None,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        subagents: bool = False,
+    ) -> "AbstractContextManager[SyncTurnStream]":
+        """Do what `stream_resume` does, as `stream_sync` does what `stream` does. Raises what both raise."""
+        named_agent = {} if agent is None else {"agent": agent}
+        block = partial(self.stream_resume, turn_id, answers, deps=deps, subagents=subagents, **named_agent)
+        return self._iterated(block, "stream_resume")
+
+    def answer_sync(self, turn_id: str, answers: Answers) -> None:
+        """Do what `answer` does, in a program without an event loop. Raises what `answer` and `run_sync` do."""
+        self._run(partial(self.answer, turn_id, answers), "answer(...)")
+
+    @overload
+    def get_sync(self, turn_id: str) -> TurnResult: ...
+    @overload
+    def get_sync(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
+    def get_sync(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
+        """Do what `get` does, in a program without an event loop. Raises what `get` and `run_sync` do."""
+        named_agent = {} if agent is None else {"agent": agent}
+        return self._run(partial(self.get, turn_id, **named_agent), "get(...)")
+
+    def recover_sync(self) -> list[TurnResult]:
+        """Do what `recover` does, in a program without an event loop. Raises what `run_sync` does."""
+        return self._run(self.recover, "recover()")
+
+    def close(self) -> None:
+        """Do what `aclose` does, in a program without an event loop. Raises `ConfigError` in an event loop."""
+        self._run(self.aclose, "aclose()")
+        self._sync.close()
+
+    def __enter__(self) -> Self:
+        """Raise `ConfigError` in an event loop, where the end of the block could not close the engine."""
+        if in_event_loop():
+            raise ConfigError(
+                "an event loop runs here (as in Jupyter): write `async with Engine(...) as engine:` and"
+                " `await engine.run(...)`"
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _sync(self) -> "SyncLoop":
+        """The event loop of a program that has none."""
+        if self._sync_loop is None:
+            from .runtime.sync_loop import SyncLoop  # noqa: PLC0415 (most programs have an event loop)
+
+            self._sync_loop = SyncLoop()
+        return self._sync_loop
+
+    def _run(self, method: Callable[[], Coroutine[object, object, T]], form: str) -> T:
+        """Return the result of a method of this engine, in a program without an event loop. `form` is how it is called.
+
+        See `SyncLoop.run`.
+        """
+        return self._sync.run(method, instead=f"`await engine.{form}`")
+
+    def _iterated(
+        self, block: "Callable[[], AbstractAsyncContextManager[TurnStream[OutT]]]", name: str
+    ) -> "AbstractContextManager[SyncTurnStream[OutT]]":
+        """Return a block of a method of this engine, of that `name`, for a program without an event loop."""
+        from .runtime.turn_stream import iterated_stream  # noqa: PLC0415 (many programs read no stream)
+
+        opened = iterated_stream(self._sync, block, instead=f"`async with engine.{name}(...)`")
+        return Block(opened, f"with engine.{name}_sync(...) as events:` and in it `for event in events:")
+
+    def _submitted(self) -> "SubmittedTurns":
+        from .runtime.submitted import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)
+
+        return SubmittedTurns(self.store, self.setup, self._runtime, self._work)
+
+    def _handle(self, turn_id: str, agent: Agent[DepsT, OutT], deps: object) -> "TurnHandle[OutT]":
+        from .runtime.handle import TurnHandle  # noqa: PLC0415 (many programs have no handles)
+
+        wait, answer = partial(self._wait_for, turn_id, agent, deps), partial(self._answer_here, turn_id, agent, deps)
+        return TurnHandle(self, turn_id, agent.name, cast("Callable[[], Awaitable[TurnResult[OutT]]]", wait), answer)
+
+    async def _wait_for(self, turn_id: str, agent: AnyAgent, deps: object) -> TurnResult:
+        """Wait until a turn ends or pauses, and resume it if nobody drives it. See `TurnHandle.result`."""
+        row = await self._open_store.get(turn_id)
+        if row.agent != agent.name:
+            raise ConfigError(f"turn {turn_id} is a turn of agent {row.agent!r}, not of {agent.name!r}")
+        if not self._runtime.embedded:
+            return self._typed(await self._turns.run(turn_id), agent)
+        started = self._started(turn_id)
+        if started is None:
+            if not await self._work.is_due(turn_id):
+                return self._typed(await current_result(self._open_store, turn_id), agent)
+            started = self._background.start(turn_id, None, self._supplied(agent, deps))
+        return self._typed(await started.wait(), agent)
+
+    async def _answer_here(self, turn_id: str, agent: AnyAgent, deps: object, answers: Answers) -> None:
+        """Answer a paused turn. A task of this engine drives it on, or the workers of its runtime do."""
+        supplied = self._supplied(agent, deps)
+        fold = await self._post_answers(turn_id, answers, supplied)
+        if self._runtime.embedded:
+            self._background.start(turn_id, None, supplied)
+        else:
+            await self._runtime.submit(turn_id, fold.segment)
+
+    async def _post_answers(self, turn_id: str, answers: Answers, supplied: Supplied | None = None) -> JournalFold:
+        """Post answers to a paused turn, and return its journal. `supplied` is what its driver here will have."""
+        need_root(turn_id)
+        fold = await self._read(turn_id)
+        if supplied is not None:
+            self._need_supplied(fold, supplied)
+        await post_answers(self._open_store, fold, answers, now=self.setup.now(), tools=self.setup.tools)
+        return fold
+
+    async def _resume(
+        self, fold: JournalFold, answers: Answers | None, supplied: Supplied = NOTHING_SUPPLIED
+    ) -> TurnResult:
+        """Resume a turn whose journal was read. See `resume`."""
+        turn_id, turn = fold.turn_id, fold.machine.turn
+        need_root(turn_id)
+        self._need_supplied(fold, supplied)
+        if not answers:
+            need_live(turn_id, turn.state.outcome, turn.reason)
+            return await self._turns.resume(turn_id, fold, supplied)
+        items = await post_answers(self._open_store, fold, answers, now=self.setup.now(), tools=self.setup.tools)
+        while True:
+            with suppress(TurnBusyError):
+                result = await self._turns.resume(turn_id, fold, supplied)
+                break
+            await anyio.sleep(self.setup.poll_interval)
+        await need_accepted(self._open_store, fold, result, items)
+        return result
+
+    async def _begin(
+        self, turn_id: str, agent: AnyAgent, prompt: str, options: TurnOptions, *, driven: bool = True
+    ) -> NewTurnClaim:
+        plain, driven = cast("Agent", agent), driven and self._runtime.embedded
+        return await start_turn(
+            self._open_store, self.setup, turn_id, plain, prompt, options, listeners=self._hub, driven=driven
+        )
+
+    async def _drive_new(self, turn_id: str, new_turn: NewTurnClaim, supplied: Supplied) -> TurnResult:
+        """Drive a turn that was just written, until it ends or pauses."""
+        return self._typed(await self._turns.run(turn_id, new_turn, None, supplied), supplied.agent)
+
+    async def _read(self, turn_id: str) -> JournalFold:
+        """Read a turn's journal. Raises `TurnNotFoundError`."""
+        return await JournalFold.read(self._open_store, turn_id, keep_facts=True)
+
+    def _supplied(self, agent: AnyAgent | None, deps: object) -> Supplied:
+        """Return what a caller supplies. Raises `ConfigError` for wrong or missing dependencies.
+
+        From here on, dependencies are `object`: the types of this class have checked that its agents and tools need no
+        others.
+        """
+        return Supplied(cast("Agent | None", agent), deps_given(deps, self.setup, here=self._runtime.embedded))
+
+    def _need_supplied(self, fold: JournalFold, supplied: Supplied) -> None:
+        """Raise for another turn's agent, and for code or dependencies that this process will miss.
+
+        So no answer is written that nobody here can act on.
+        """
+        need_agent(fold, supplied.agent)
+        if self._runtime.embedded and fold.machine.turn.state.outcome is None:
+            self.setup.code_for(fold.turn_id, fold.started.agent, supplied.agent)
+            self.setup.need_supplied(fold.turn_id, fold.started, supplied)
+
+    def _typed(self, result: TurnResult, agent: AnyAgent | None) -> TurnResult:
+        """Return the result with its answer in the agent's type. Raises `ConfigError` if it no longer fits."""
+        type_ = None if agent is None or result.output is None else self.setup.output_of(cast("Agent", agent))
+        if type_ is None:
+            return result
+        try:
+            return replace(result, output=type_.load(cast("JsonValue", result.output)))
+        except Retry as misfit:
+            raise ConfigError(
+                f"turn {result.id}: its answer does not fit the output_type of this agent: {misfit.feedback}"
+            ) from None
+
+    async def _typed_by_registry(self, result: TurnResult) -> TurnResult:
+        """Return the result with its answer in the type of the registered agent, or as JSON if it no longer fits."""
+        if result.output is None or not self.setup.agents:
+            return result
+        agent = self.setup.agents.get((await self.store.get(result.id)).agent)
+        try:
+            return self._typed(result, agent)
+        except ConfigError as misfit:
+            _LOG.warning("%s; it is returned as JSON", misfit, extra={"turn": result.id})
+            return result
+
+    def _registered_agent(self, fold: JournalFold) -> AnyAgent | None:
+        return self.setup.agents.get(str(fold.started.agent.get("name")))
+
+    @property
+    def _open_store(self) -> Store:
+        """The store. Raises `EngineClosedError`."""
+        self._need_open()
+        return self.store
+
+    def _need_open(self) -> None:
+        if self._closed:
+            raise EngineClosedError
+
+    def _need_turn(self, turn_id: str) -> None:
+        """Raise `TurnNotFoundError` where the store knows at once."""
+        if self._open_store.has(turn_id) is False:
+            raise TurnNotFoundError(turn_id)
+
+    async def _need_live(self, turn_id: str) -> None:
+        status = (await self._open_store.get(turn_id)).status
+        need_live(turn_id, status.outcome, status.reason)
+
+    @contextmanager
+    def _deleting(self) -> Iterator[Store]:
+        """Delete turns of the store in this block: this process keeps no text of them afterwards."""
+        try:
+            yield self._open_store
+        finally:
+            self._work.forget()
+
+    @property
+    def _background(self) -> "StartedTurns":
+        self._need_open()  # it may have been closed while a turn was written
+        if self._in_background is None:
+            from .runtime.started import StartedTurns  # noqa: PLC0415 (most turns are driven by their callers)
+
+            self._in_background = StartedTurns(self.store, self._work, self._hub, self.setup.poll_interval)
+        return self._in_background
+
+    def _started(self, turn_id: str) -> "StartedTurn | None":
+        """Return the turn if a task of the engine drives it."""
+        return None if self._in_background is None else self._in_background.get(turn_id)
+
+    async def _pass_on(self, turn_id: str) -> None:
+        """Give the driver of a turn that was just started what was posted before it opened the turn."""
+        started = self._started(turn_id)
+        new_turn = None if started is None else started.new_turn  # its driver may end while the inbox is read
+        if new_turn is not None:
+            new_turn.claim.waiting = await self.store.inbox(turn_id)
+
+    @asynccontextmanager
+    async def _followed(
+        self,
+        turn_id: str,
+        after: int,
+        drive: Callable[[], Awaitable[TurnResult]],
+        *,
+        subagents: Mapping[str, int] | None,
+    ) -> "AsyncIterator[TurnStream]":
+        """Follow a turn after the fact `after`, while `drive` drives it or waits for its driver."""
+        from .runtime.turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
+
+        under_way = True
+
+        async def drive_and_close() -> TurnResult:
+            nonlocal under_way
+            try:
+                return await drive()
+            finally:
+                under_way = False
+                if not self._turns.is_driven(turn_id):
+                    self._hub.close(turn_id)  # a turn without a new event would be followed for ever
+
+        events = self._follow(turn_id, after, lambda: under_way, subagents=subagents)
+        events = wait_until_idle(events, turn_id, after, partial(current_result, self.store))
+        async with driven_stream(turn_id, events, drive_and_close) as stream:
+            yield stream
+
+    def _follow(
+        self,
+        turn_id: str,
+        after: int,
+        expected: Callable[[], bool] = lambda: False,
+        *,
+        waits: bool = False,
+        subagents: Mapping[str, int] | None = None,
+    ) -> AsyncIterator[StreamEvent]:
+        here = self._runtime.embedded and not waits
+        return follow(
+            self._open_store,
+            self._hub,
+            turn_id,
+            after=after,
+            is_driven_here=lambda: self._is_driven_here(turn_id),
+            is_expected=expected,
+            is_due=None if here else partial(self._work.is_due, turn_id),
+            here=here,
+            poll_interval=self.setup.poll_interval,
+            clock=self.setup.clock,
+            subagents=subagents,
+        )
+
+    def _is_driven_here(self, turn_id: str) -> bool:
+        started = self._started(turn_id)
+        return self._turns.is_driven(turn_id) or (started is not None and started.new_turn is not None)

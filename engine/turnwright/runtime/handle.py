@@ -1,16 +1,31 @@
 """A handle to one turn: its events, its result, and what can be sent to it."""
 
-from collections.abc import AsyncIterator
-from typing import Generic, cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, Protocol
 
 from turnwright._base.blocks import AsyncValues
 from turnwright.context import OutT_co
-from turnwright.errors import ConfigError
 from turnwright.events import StreamEvent
 from turnwright.journal.answers import Answers
 from turnwright.result import TurnResult
 
-from .engine_turns import AnyAgent, EngineTurns
+
+class Turns(Protocol):
+    """The turns of an engine, as their handles need them. See `Engine`."""
+
+    def events(
+        self, turn_id: str, after: int = 0, *, wait: bool = False, subagents: bool = False
+    ) -> AsyncIterator[StreamEvent]:
+        """See `Engine.events`."""
+        ...
+
+    async def steer(self, turn_id: str, text: str) -> None:
+        """See `Engine.steer`."""
+        ...
+
+    async def abort(self, turn_id: str) -> None:
+        """See `Engine.abort`."""
+        ...
 
 
 class TurnHandle(Generic[OutT_co]):
@@ -20,17 +35,25 @@ class TurnHandle(Generic[OutT_co]):
     engine or of the event loop releases the turn, which can be resumed. See docs/rules.md#handles.
     """
 
-    __slots__ = ("_agent", "_deps", "_turns", "id")
+    __slots__ = ("_agent", "_answer", "_turns", "_wait", "id")
 
-    def __init__(self, turns: EngineTurns, turn_id: str, agent: AnyAgent, deps: object) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        turn_id: str,
+        agent: str,
+        wait: Callable[[], Awaitable[TurnResult[OutT_co]]],
+        answer: Callable[[Answers], Awaitable[None]],
+    ) -> None:
         #: The turn's id.
         self.id = turn_id
         self._agent = agent
-        self._deps = deps
         self._turns = turns
+        self._wait = wait
+        self._answer = answer
 
     def __repr__(self) -> str:
-        return f"TurnHandle(id={self.id!r}, agent={self._agent.name!r})"
+        return f"TurnHandle(id={self.id!r}, agent={self._agent!r})"
 
     def events(self, after: int = 0, *, subagents: bool = False) -> AsyncIterator[StreamEvent]:
         """Yield the turn's events with a `seq` above `after`: from the journal, then live, until it ends or pauses.
@@ -39,9 +62,8 @@ class TurnHandle(Generic[OutT_co]):
         why. `subagents` is that of `Engine.events`. Raises `TurnNotFoundError`, at the call or with PostgreSQL when the
         first event is requested.
         """
-        return AsyncValues(
-            self._turns.events(self.id, after, subagents=subagents), "async for event in handle.events():"
-        )
+        events = self._turns.events(self.id, after, subagents=subagents)
+        return AsyncValues(aiter(events), "async for event in handle.events():")
 
     async def result(self) -> TurnResult[OutT_co]:
         """Wait until the turn ends or pauses, and return its result. How it ends is a value.
@@ -51,10 +73,7 @@ class TurnHandle(Generic[OutT_co]):
         `ConfigError` if the turn is another agent's, and `EngineClosedError` if the engine was closed, which released
         the turn.
         """
-        row = await self._turns.store.get(self.id)
-        if row.agent != self._agent.name:
-            raise ConfigError(f"turn {self.id} is a turn of agent {row.agent!r}, not of {self._agent.name!r}")
-        return cast("TurnResult[OutT_co]", await self._turns.result(self.id, self._agent, self._deps))
+        return await self._wait()
 
     async def steer(self, text: str) -> None:
         """Send a message to the running turn. Takes and raises what `Engine.steer` does."""
@@ -65,7 +84,7 @@ class TurnHandle(Generic[OutT_co]):
 
         All answers are written before this returns, or none is. Takes and raises what `Engine.answer` does.
         """
-        await self._turns.answer(self.id, answers, here=self._turns.supplied(self._agent, self._deps))
+        await self._answer(answers)
 
     async def abort(self) -> None:
         """End the paused turn, or signal its driver. A turn that has ended stays as it is."""

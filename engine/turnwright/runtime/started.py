@@ -1,7 +1,6 @@
 """Turns that tasks of an engine drive. The tasks end with the engine, not with the tasks that started them."""
 
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import anyio
@@ -9,8 +8,13 @@ import anyio
 from turnwright._base.detached_task import spawn
 from turnwright.driver.admission import NewTurnClaim
 from turnwright.driver.dependencies import NOTHING_SUPPLIED, Supplied
-from turnwright.errors import EngineClosedError, TurnwrightError
+from turnwright.errors import EngineClosedError, LeaseLostError, TurnBusyError, TurnwrightError
+from turnwright.journal.answers import current_result
+from turnwright.journal.event_bus import EventBus
 from turnwright.result import TurnResult
+from turnwright.store import Store
+
+from .in_process import InProcessTurns
 
 _LOG = logging.getLogger(__name__)
 
@@ -18,15 +22,15 @@ _LOG = logging.getLogger(__name__)
 class StartedTurn:
     """A turn that a task of the engine drives.
 
-    `begun` is the claim of a new turn until its first driver has ended. `supplied` is what its starter gave. `again`:
-    drive the turn once more, because something was posted that its driver may not have read.
+    `new_turn` is the claim of a new turn until its first driver has ended. `supplied` is what its starter gave.
+    `again`: drive the turn once more, because something was posted that its driver may not have read.
     """
 
-    __slots__ = ("_done", "_error", "_result", "again", "begun", "id", "scope", "supplied", "task")
+    __slots__ = ("_done", "_error", "_result", "again", "id", "new_turn", "scope", "supplied", "task")
 
-    def __init__(self, turn_id: str, begun: NewTurnClaim | None, supplied: Supplied) -> None:
+    def __init__(self, turn_id: str, new_turn: NewTurnClaim | None, supplied: Supplied) -> None:
         self.id = turn_id
-        self.begun = begun
+        self.new_turn = new_turn
         self.supplied = supplied
         self.again = False
         self.scope = anyio.CancelScope()
@@ -58,15 +62,16 @@ class StartedTurn:
 
 
 class StartedTurns:
-    """Drives each turn with `drive`, in a task of its own. `ended` is called with the turn's id when a task ends."""
+    """Drives each turn in a task of its own, with `work`. The streams of `hub` end with the task of their turn.
 
-    def __init__(
-        self,
-        drive: Callable[[StartedTurn], Awaitable[TurnResult]],
-        ended: Callable[[str], None],
-    ) -> None:
-        self._drive = drive
-        self._ended = ended
+    A turn that another process drives is looked at every `poll_interval` seconds.
+    """
+
+    def __init__(self, store: Store, work: InProcessTurns, hub: EventBus, poll_interval: float) -> None:
+        self._store = store
+        self._work = work
+        self._hub = hub
+        self._poll_interval = poll_interval
         self._running: dict[str, StartedTurn] = {}
 
     def get(self, turn_id: str) -> StartedTurn | None:
@@ -74,44 +79,58 @@ class StartedTurns:
         return self._running.get(turn_id)
 
     def start(
-        self, turn_id: str, begun: NewTurnClaim | None = None, supplied: Supplied = NOTHING_SUPPLIED
+        self, turn_id: str, new_turn: NewTurnClaim | None = None, supplied: Supplied = NOTHING_SUPPLIED
     ) -> StartedTurn:
         """Drive a turn in a new task, or once more in the task that drives it."""
-        one = self._running.get(turn_id)
-        if one is not None:
-            one.again = True
-            return one
-        one = self._running[turn_id] = StartedTurn(turn_id, begun, supplied)
-        one.task = spawn(partial(self._run, one))
-        return one
+        turn = self._running.get(turn_id)
+        if turn is not None:
+            turn.again = True
+            return turn
+        turn = self._running[turn_id] = StartedTurn(turn_id, new_turn, supplied)
+        turn.task = spawn(partial(self._run, turn))
+        return turn
 
     async def aclose(self) -> None:
         """Stop every task. The turns are released and can be resumed; this waits until they are."""
         running = [*self._running.values()]
-        for one in running:
-            one.scope.cancel()
+        for turn in running:
+            turn.scope.cancel()
         with anyio.CancelScope(shield=True):  # the store is closed next, also if the caller is canceled
-            for one in running:
-                await one.wait_for_end()
+            for turn in running:
+                await turn.wait_for_end()
 
-    async def _run(self, one: StartedTurn) -> None:
-        about = {"turn": one.id}
+    async def _run(self, turn: StartedTurn) -> None:
+        about = {"turn": turn.id}
         result: TurnResult | None = None
         failure: Exception | None = None
         try:
-            with one.scope:
-                last = await self._drive(one)
-                while one.again:
-                    one.again = False
-                    last = await self._drive(one)
+            with turn.scope:
+                last = await self._drive(turn)
+                while turn.again:
+                    turn.again = False
+                    last = await self._drive(turn)
                 result = last
         except TurnwrightError as error:
             failure = error
-            _LOG.warning("turn %s is skipped: %s", one.id, error, extra=about)
+            _LOG.warning("turn %s is skipped: %s", turn.id, error, extra=about)
         except Exception as error:  # noqa: BLE001 (a caller that waits gets the error)
             failure = error
-            _LOG.exception("turn %s is skipped: this is a bug", one.id, extra=about)
+            _LOG.exception("turn %s is skipped: this is a bug", turn.id, extra=about)
         finally:
-            del self._running[one.id]
-            self._ended(one.id)
-            one.end(result, failure)
+            del self._running[turn.id]
+            if not self._work.is_driven(turn.id):
+                self._hub.close(turn.id)  # a turn without a new event would be followed for ever
+            turn.end(result, failure)
+
+    async def _drive(self, turn: StartedTurn) -> TurnResult:
+        """Drive a turn until it ends or pauses. While another process drives it, wait for that one."""
+        while True:
+            try:
+                if turn.new_turn is None and not await self._work.is_due(turn.id):
+                    return await current_result(self._store, turn.id)
+                return await self._work.run(turn.id, turn.new_turn, None, turn.supplied)
+            except (TurnBusyError, LeaseLostError):
+                pass
+            finally:
+                turn.new_turn = None
+            await anyio.sleep(self._poll_interval)

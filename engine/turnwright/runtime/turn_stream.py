@@ -1,10 +1,12 @@
 """The stream of a running turn: its events, its text, and then its result."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, cast
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, cast
 
 import anyio
 
+from turnwright._base.background_task import background_task
 from turnwright.errors import ConfigError
 from turnwright.events import (
     FactEvent,
@@ -20,8 +22,11 @@ from turnwright_states.facts import Concluded, ModelReplied
 if TYPE_CHECKING:
     from anyio.abc import ObjectReceiveStream
 
+    from .sync_loop import SyncLoop
+
     ClosableEvents: TypeAlias = AsyncGenerator[StreamEvent, None] | ObjectReceiveStream[StreamEvent]
 
+OutT = TypeVar("OutT")
 #: One of them is the last event of a stream.
 _LAST: Final = (TurnEndedEvent, TurnPausedEvent)
 
@@ -109,6 +114,34 @@ class SyncTurnStream(Iterator[StreamEvent], Generic[OutT_co]):
     def result(self) -> TurnResult[OutT_co]:
         """The turn's result. See `TurnStream.result`."""
         return self._stream.result
+
+
+@asynccontextmanager
+async def driven_stream(
+    turn_id: str, events: "ClosableEvents", drive: Callable[[], Awaitable[TurnResult]]
+) -> AsyncIterator[TurnStream]:
+    """Drive a turn during the block. Once its last event was read, the end of the block waits for its result."""
+    stream = TurnStream(turn_id, events)
+    async with background_task(stream.drive, drive):
+        yield stream
+        await stream.wait_for_result()
+
+
+@contextmanager
+def iterated_stream(
+    loop: "SyncLoop", block: Callable[[], AbstractAsyncContextManager[TurnStream[OutT]]], *, instead: str
+) -> Iterator[SyncTurnStream[OutT]]:
+    """Follow a turn in a program without an event loop. Raises what `SyncLoop.stream` raises."""
+    streams: list[TurnStream[OutT]] = []
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[TurnStream[OutT]]:
+        async with block() as stream:
+            streams.append(stream)
+            yield stream
+
+    with loop.stream(opened, instead=instead) as events:
+        yield SyncTurnStream(streams[0], events)
 
 
 def is_last(event: StreamEvent, turn_id: str) -> bool:

@@ -107,10 +107,10 @@ async def test_only_later_facts_are_read_again() -> None:
     one, two = (asked.id for asked in paused.interrupts)
     other, _ = engine_on(store)
     engine, _ = engine_on(store, "Done.")
-    known = await engine._turns.read(paused.id)  # noqa: SLF001 (the moment between reading and driving)
+    known = await engine._read(paused.id)  # noqa: SLF001 (the moment between reading and driving)
     assert (await other.resume(paused.id, {one: True})).paused
     before, read = known.seq, engine_on(store, "Done.")
-    turn = await read[0]._turns.resume_known(known, {two: True})  # noqa: SLF001 (likewise)
+    turn = await read[0]._resume(known, {two: True})  # noqa: SLF001 (likewise)
     assert turn.outcome is Outcome.FINISHED
     assert read[1].journals == {paused.id: 1}
     assert known.seq > before
@@ -154,7 +154,7 @@ async def test_turn_read_during_the_model_call_runs_the_calls() -> None:
     streaming = JournalFold(turn_id, (await store.facts(turn_id))[:2])
     assert streaming.machine.state is State.STREAM
     second = Engine(model=ScriptedModel("Done."), tools=[look], store=store)
-    turn = await second._turns.resume_known(streaming, None)  # noqa: SLF001 (the moment between reading and driving)
+    turn = await second._resume(streaming, None)  # noqa: SLF001 (the moment between reading and driving)
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
