@@ -8,6 +8,7 @@ from ._base.lazy_imports import lazy_imports
 # Each name is imported at its first use: `turnwright --version` needs none of them, and few commands need all.
 TYPE_CHECKING = False  # `typing` takes long to load
 if TYPE_CHECKING:
+    from turnwright.model.model_settings import ModelSettings
     from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits, Usage
     from turnwright_states.facts import TrippedGuardrail
 
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from .journal.answers import Answer, approve, reject
     from .message import FilePart, Message
     from .model.prices import Price
-    from .model_settings import ModelSettings
     from .result import TurnResult
     from .runtime.handle import TurnHandle
     from .runtime.turn_stream import SyncTurnStream, TurnStream
@@ -90,7 +90,7 @@ else:
             "LeaseLostError": ".errors",
             "Limits": "turnwright_states",
             "Message": ".message",
-            "ModelSettings": ".model_settings",
+            "ModelSettings": ".model.model_settings",
             "NoOutputError": ".errors",
             "Outcome": "turnwright_states",
             "Price": ".model.prices",

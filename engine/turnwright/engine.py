@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Generic, Never, Self, TypeAlias, TypeVar, Unpa
 import anyio
 from pydantic import JsonValue
 
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
 
 from ._base.blocks import AsyncBlock, AsyncValues, Block, async_block
@@ -70,7 +71,6 @@ from .message import Message
 from .model.prices import Price
 from .model.protocol import Model
 from .model.retry import Backoff
-from .model_settings import ModelSettings
 from .result import TurnResult
 from .runtime import Local, Runtime
 from .runtime.in_process import InProcessTurns

@@ -32,7 +32,7 @@ from typing_extensions import TypeForm
 from turnwright._base.field_docs import described
 from turnwright.context import DepsT_contra, GuardrailBase, HooksBase, JsonObject, MaybeAwaitable, OutT_co, TurnContext
 from turnwright.errors import ConfigError
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
 

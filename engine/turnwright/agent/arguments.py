@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from turnwright.context import GuardrailBase, HooksBase
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
 

@@ -14,8 +14,8 @@ from turnwright._base.schema_faults import dangling_refs
 from turnwright.agent import AGENTS_FILE, Agent
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.errors import ConfigError
+from turnwright.model.model_settings import ModelSettings, parsed_settings
 from turnwright.model.providers import PROVIDERS
-from turnwright.model_settings import ModelSettings, parsed_settings
 from turnwright.store.address import SCHEMES
 from turnwright_states.limits import MAX_STEPS
 

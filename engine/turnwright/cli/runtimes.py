@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from turnwright.errors import ConfigError
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.model.providers import split_name
-from turnwright.model_settings import ModelSettings
 from turnwright.runtime import Local, Runtime
 from turnwright.store import Store, open_store
 from turnwright.store.address import SCHEMES, find_scheme

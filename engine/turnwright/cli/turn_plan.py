@@ -15,8 +15,8 @@ from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
+from turnwright.model.model_settings import ModelSettings, merge_settings
 from turnwright.model.providers import open_model, split_name
-from turnwright.model_settings import ModelSettings, merge_settings
 from turnwright.tools.load import names_code
 from turnwright.transcript.request_builder import settings_in
 from turnwright_states import Limits

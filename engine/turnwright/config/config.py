@@ -27,8 +27,8 @@ from pydantic import BaseModel
 
 from turnwright.agent import BUDGET_FIELDS, Agent
 from turnwright.errors import ConfigError
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import Price
-from turnwright.model_settings import ModelSettings
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits
 

@@ -17,8 +17,8 @@ from pydantic_core import ErrorDetails
 
 from turnwright._base.field_docs import attribute_docs
 from turnwright._base.words import cut_after
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import Price
-from turnwright.model_settings import ModelSettings
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits, ToolCallLimits
 from turnwright_states.limits import PresetName

@@ -18,7 +18,7 @@ from turnwright.journal.message_history import EarlierJournals
 from turnwright.journal.termination import supersede_session
 from turnwright.journal.turn_journal import Listeners, stamp
 from turnwright.message import FilePart, Message
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
 from turnwright.store.sessions import default_title
 from turnwright.transcript.pairing import UnpairedError, check_pairing

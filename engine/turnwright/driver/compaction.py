@@ -6,8 +6,8 @@ from typing import Final
 
 from turnwright.agent import Compact
 from turnwright.message import Message
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, no_reply, stream_reply
-from turnwright.model_settings import ModelSettings
 from turnwright.transcript.compaction import cut_before, oldest_steps, size_of, without_results
 from turnwright.transcript.pairing import repaired
 from turnwright.transcript.refusal import CONTENT_CAUSES

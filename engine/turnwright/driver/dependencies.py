@@ -26,10 +26,10 @@ from turnwright.context import (
 )
 from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list, need_plain_function
 from turnwright.message import Message, ToolSpec
+from turnwright.model.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.model.prices import Price, PublishedPrice, is_free, published_price, reports_cost
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
-from turnwright.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.tools.errors import describe
 from turnwright.tools.loop_handle import MAX_THREADS, Threads
 from turnwright.tools.schema import deps_needed

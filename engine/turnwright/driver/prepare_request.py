@@ -17,8 +17,8 @@ from turnwright.hooks.asking import ask
 from turnwright.hooks.chain import Chain, Hook
 from turnwright.hooks.decisions import ChangeRequest
 from turnwright.message import Message
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Model, ModelRequest
-from turnwright.model_settings import ModelSettings
 from turnwright_states import CallModel, RequestPreparedInput
 
 from .input_guards import InputGuards

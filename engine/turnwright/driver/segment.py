@@ -16,9 +16,9 @@ from turnwright.journal.answers import unanswered
 from turnwright.journal.inbox import steers, to_answered_input
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import priced
 from turnwright.model.protocol import DELTAS, Delta, Model, ModelError, ModelResponse, TextDelta, no_delta
-from turnwright.model_settings import ModelSettings
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, Values

@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent, needs_of
 from turnwright.errors import ConfigError
-from turnwright.model_settings import ModelSettings, checked_settings, parsed_settings
+from turnwright.model.model_settings import ModelSettings, checked_settings, parsed_settings
 from turnwright_states import CallSettledInput, CallStatus, Input, Limits
 from turnwright_states.event_inference import started_input
 from turnwright_states.facts import CallSettled, Fact, ModelReplied, TurnStarted

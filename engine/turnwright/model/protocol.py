@@ -13,9 +13,10 @@ from pydantic import JsonValue
 from turnwright._base.words import cut
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message, ToolSpec
-from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
+
+from .model_settings import ModelSettings
 
 ToolChoice = Literal["auto", "none", "required"]
 

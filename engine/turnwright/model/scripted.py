@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
 from turnwright_states.payload import thawed
 
 from .capabilities import Capabilities
+from .model_settings import ModelSettings
 from .protocol import (
     SILENCE_TIMEOUT,
     Delta,

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.model_settings import ModelSettings
 
 from .capabilities import Capabilities
+from .model_settings import ModelSettings
 from .protocol import Model
 
 _LOG = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self, cast
 
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelError, ResponseInfo
-from turnwright.model_settings import ModelSettings
 from turnwright.telemetry import AttemptWork, CallWork, error_type
 from turnwright_states import Cause, Finish, State, Usage
 from turnwright_states.inputs import is_blank

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, TypedDict
 from turnwright.context import NotGiven
 from turnwright.driver.dependencies import Prepare, Synthesis
 from turnwright.journal.event_bus import Observer
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
-from turnwright.model_settings import ModelSettings
 from turnwright.store import Store
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from turnwright.agent import Agent
 from turnwright.message import Message, ToolSpec
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelRequest, OutputFormat
-from turnwright.model_settings import ModelSettings
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 from turnwright_states.facts import TurnStarted
 

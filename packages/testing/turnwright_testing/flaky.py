@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 
 from turnwright.model import ScriptedModel
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import (
     Delta,
     ModelError,
@@ -18,7 +19,6 @@ from turnwright.model.protocol import (
     TextDelta,
     ToolCallDelta,
 )
-from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause
 from turnwright_states.payload import thawed
 

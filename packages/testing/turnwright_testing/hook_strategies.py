@@ -23,8 +23,8 @@ from turnwright.hooks.decisions import (
     Trip,
 )
 from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
-from turnwright.model_settings import ModelSettings
 from turnwright.tools import Tool
 from turnwright.transcript.output_type import OutputType
 from turnwright_states import Cause, Limits

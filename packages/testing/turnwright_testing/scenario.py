@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from turnwright.agent import Compact
 from turnwright.context import JsonObject
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
 
 from .behavior import Behavior

@@ -13,7 +13,7 @@ from turnwright.agent import Agent
 from turnwright.agents.front_matter import MAX_BYTES
 from turnwright.agents.markdown import MAX_AGENTS, AgentFileError, Problem, find_agent, load_agents, parse_agents
 from turnwright.errors import ConfigError
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "AGENTS.md"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from turnwright.agent import Agent
 from turnwright.agents.markdown import AgentFileError, Problem
 from turnwright.agents.opencode import load_opencode_agents, parse_opencode_agent
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
 
 PATH = ".opencode/agent/review.md"

@@ -22,7 +22,7 @@ from turnwright.cli.config import settings_list
 from turnwright.config.config import Config, SettingSource, load_config
 from turnwright.config.files import MAX_BYTES, VARIABLES, variable
 from turnwright.config.settings import SETTINGS, PriceRow
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import ToolCallLimits
 from turnwright_states.limits import PresetName
 

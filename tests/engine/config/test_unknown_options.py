@@ -6,7 +6,7 @@ import pytest
 
 from turnwright import Engine, tool
 from turnwright.errors import ConfigError
-from turnwright.model_settings import parsed_settings
+from turnwright.model.model_settings import parsed_settings
 from turnwright.tools import Tool
 
 

@@ -6,9 +6,9 @@ from turnwright import Agent, Engine, tool
 from turnwright.agent import Compact
 from turnwright.driver.compaction import summary_settings
 from turnwright.message import Message, ToolResultPart
+from turnwright.model.model_settings import Effort, ModelSettings
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.model_settings import Effort, ModelSettings
 from turnwright.store import MemoryStore
 from turnwright.transcript.compaction import CLEARED, cut_before, oldest_steps
 from turnwright.transcript.pairing import check_pairing

@@ -9,9 +9,9 @@ from turnwright import Agent, Compact, Engine, Limits, TurnContext
 from turnwright.hooks.decisions import ChangeRequest
 from turnwright.hooks.hooks import before_model
 from turnwright.message import Message
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.model_settings import ModelSettings
 from turnwright.store import MemoryStore
 from turnwright.tools import tool
 

@@ -9,10 +9,10 @@ from turnwright.errors import ConfigError
 from turnwright.message import Message, ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.encoding import EncodedMessage, dump
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright.model.settings import MappedSettings, checked_extra
-from turnwright.model_settings import ModelSettings
 
 from .blocks import Blocks, encode_blocks
 from .settings import CACHE_CONTROLS, MIN_BUDGET, map_messages_settings

@@ -18,11 +18,11 @@ from msgspec import structs
 
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.known_servers import known_capabilities
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.openai_chat.client import OpenAIChat
 from turnwright.model.openai_chat.request import RESERVED
 from turnwright.model.openai_chat.settings import map_chat_settings
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
-from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause
 
 from .server import LocalServer

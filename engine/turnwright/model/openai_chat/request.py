@@ -11,10 +11,10 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import BRIDGE, sendable_name, split_calls
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
 from turnwright.model.settings import MappedSettings, checked_extra
-from turnwright.model_settings import ModelSettings
 
 from .settings import map_chat_settings
 

@@ -6,8 +6,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.capabilities import Capabilities, ThinkingControl
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.settings import MappedSettings, extra_of, supported
-from turnwright.model_settings import ModelSettings
 
 #: The settings that have the API's own names.
 _SAME: Final = ("temperature", "top_p", "seed", "parallel_tool_calls", "service_tier")

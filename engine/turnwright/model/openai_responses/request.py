@@ -10,10 +10,10 @@ from turnwright.message import FilePart, Message, TextPart, ToolResultPart, Tool
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
 from turnwright.model.settings import MappedSettings, checked_extra
-from turnwright.model_settings import ModelSettings
 
 from .kept_items import Item, items_of
 from .settings import map_responses_settings

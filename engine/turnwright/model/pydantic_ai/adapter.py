@@ -23,9 +23,9 @@ from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.fit import fit, split_calls
 from turnwright.model.http.errors import MIN_SECRET
 from turnwright.model.http.timeouts import Timeouts, Waiting
+from turnwright.model.model_settings import ModelSettings as TurnSettings
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.model.read_timeout import ReadTimedOutError, ReadTimeout, read_timeout
-from turnwright.model_settings import ModelSettings as TurnSettings
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright_states import Finish
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from turnwright._base.field_docs import described
 from turnwright.agent import Agent
 from turnwright.agents.bounds import EXACTNESS, Bound, Exactness, bounds_of, class_of, reply_bound
-from turnwright.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import EndReason, Limits, ToolCallLimits
 from turnwright_states.chart import ROWS, VERSION
 from turnwright_states.limits import MAX_DEPTH

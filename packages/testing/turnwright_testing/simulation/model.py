@@ -7,8 +7,8 @@ from typing import Final, Protocol
 from pydantic import JsonValue
 
 from turnwright.message import ToolSpec
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ResponseToolCall
-from turnwright.model_settings import ModelSettings
 from turnwright_states import Cause, Finish, Usage
 from turnwright_testing.flaky import Cut, FlakyModel, Line, Stalls
 

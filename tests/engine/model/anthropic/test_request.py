@@ -12,8 +12,8 @@ from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallP
 from turnwright.model.anthropic.request import MAX_TOKENS, AnthropicEncoder
 from turnwright.model.anthropic.settings import MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelRequest, ToolChoice
-from turnwright.model_settings import ModelSettings
 from turnwright_states import CallStatus
 
 HELLO = Message.user("hello")

@@ -11,8 +11,8 @@ from tests.engine.model.llama_cpp import MULTIPLY, PRODUCT, ask, children, gone_
 from turnwright.message import Message, ToolCallPart
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.local.model import LocalModel
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelRequest, ModelResponse
-from turnwright.model_settings import ModelSettings
 from turnwright_states import Finish
 
 

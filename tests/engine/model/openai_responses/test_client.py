@@ -13,9 +13,9 @@ from turnwright import Agent, Engine, tool
 from turnwright.errors import ConfigError
 from turnwright.message import Message, ToolSpec
 from turnwright.model.capabilities import Capabilities
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.openai_responses.client import RESPONSES_API, OpenAIResponses
 from turnwright.model.protocol import Delta, Model, ModelError, ModelRequest, ModelResponse, TextDelta
-from turnwright.model_settings import ModelSettings
 from turnwright.store import MemoryStore
 from turnwright_states import Cause
 

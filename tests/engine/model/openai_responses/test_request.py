@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolSpec
 from turnwright.model.capabilities import Capabilities
+from turnwright.model.model_settings import ModelSettings
 from turnwright.model.openai_responses.request import MIN_TOKENS, ResponsesEncoder
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
-from turnwright.model_settings import ModelSettings
 
 from .events import SEARCH, Item, kept, ordered, reasoning
 

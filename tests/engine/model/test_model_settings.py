@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from turnwright import Agent, ModelSettings
-from turnwright.model_settings import merge_settings
+from turnwright.model.model_settings import merge_settings
 
 SETTINGS = st.builds(
     ModelSettings,

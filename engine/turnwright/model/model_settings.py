@@ -16,11 +16,10 @@ from pydantic import (
     model_serializer,
 )
 
+from turnwright._base.field_docs import described
+from turnwright._base.frozen import MOST_NESTED, deeper_than
+from turnwright.errors import ConfigError
 from turnwright_states.payload import FrozenDict, frozen
-
-from ._base.field_docs import described
-from ._base.frozen import MOST_NESTED, deeper_than
-from .errors import ConfigError
 
 Effort = Literal["minimal", "low", "medium", "high"]
 CachePolicy = Literal["auto", "5m", "1h", "off"]
