@@ -42,23 +42,24 @@ class ApprovalCheck:
         self._tool = tool
         self._timeout = timeout
         self.function = function
-        self._label = _label(function)
-        self._where = f"tool {tool}: needs_approval: {self._label}"
-        self._bound = frozenset(function.keywords) if isinstance(function, partial) else frozenset[str]()
+        self._label = _label_of(function)
+        self._location = f"tool {tool}: needs_approval: {self._label}"
+        self._bound_names = frozenset(function.keywords) if isinstance(function, partial) else frozenset[str]()
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(f"{self._where} is a generator: return True or False instead")
+            raise ConfigError(f"{self._location} is a generator: return True or False instead")
         self._names: list[str] = []
         self._contexts: list[str] = []
         self._takes_all = False
         self._takes_rest = False
         self._takes_mapping = False
-        for parameter in self._parameters():
+        for parameter in self._read_parameters():
             self._take(parameter, arguments)
         if self._takes_rest and not (
-            self._takes_all or self._names or self._contexts or self._takes_mapping or self._bound
+            self._takes_all or self._names or self._contexts or self._takes_mapping or self._bound_names
         ):
             raise ConfigError(
-                f"{self._where}: the arguments are passed by name, and '*' takes none: name them, or take '**arguments'"
+                f"{self._location}: the arguments are passed by name, and '*' takes none:"
+                " name them, or take '**arguments'"
             )
 
     async def __call__(
@@ -73,10 +74,10 @@ class ApprovalCheck:
         Raises `ToolError`, which refuses the call, if the function raises, is late, or returns anything but True or
         False. `NeedsPersonError` passes through: the function may ask a question itself.
         """
-        call = self._called_with(values, plain, context)
+        call = self._bind_call(values, plain, context)
         with limited(self._timeout, tool) as limit:
             try:
-                verdict = await self._verdict(call)
+                verdict = await self._await_verdict(call)
                 # A late verdict is possible: the function swallowed its cancellation, or kept the event loop busy.
                 if limit is None or anyio.current_time() < limit.deadline:
                     return verdict
@@ -88,13 +89,13 @@ class ApprovalCheck:
                 message, about = "the approval check of tool %s raised; its call is refused", {"tool": self._tool}
                 about |= {"turn": context.turn_id, "call": context.call_id}
                 _LOG.warning(message, self._tool, exc_info=True, extra=about)
-                raise self._refusal(f"raised {describe(error)}") from error
-        raise self._refusal(f"did not finish within {self._timeout:g} s")
+                raise self._make_refusal(f"raised {describe(error)}") from error
+        raise self._make_refusal(f"did not finish within {self._timeout:g} s")
 
-    def _refusal(self, why: str) -> ToolError:
+    def _make_refusal(self, why: str) -> ToolError:
         return ToolError(f"refused and not run: the approval check of {self._tool} {why}")
 
-    def _called_with(
+    def _bind_call(
         self,
         values: Mapping[str, object],
         plain: Callable[[], Mapping[str, JsonValue]],
@@ -102,11 +103,11 @@ class ApprovalCheck:
     ) -> Callable[[], object]:
         """Return the call of the function. Raises `ToolInputError` for arguments that the tool does not accept."""
         mapping = {_ARGUMENTS: plain()} if self._takes_mapping else {}
-        names = [name for name in values if name not in self._bound] if self._takes_all else self._names
-        given = {name: values[name] for name in names if name in values}
-        return partial(self.function, **given, **mapping, **dict.fromkeys(self._contexts, context))
+        names = [name for name in values if name not in self._bound_names] if self._takes_all else self._names
+        named_values = {name: values[name] for name in names if name in values}
+        return partial(self.function, **named_values, **mapping, **dict.fromkeys(self._contexts, context))
 
-    async def _verdict(self, call: Callable[[], object]) -> bool:
+    async def _await_verdict(self, call: Callable[[], object]) -> bool:
         result = call()
         if inspect.isawaitable(result):
             result = await result
@@ -116,22 +117,25 @@ class ApprovalCheck:
             )
         return result
 
-    def _parameters(self) -> Sequence[inspect.Parameter]:
+    def _read_parameters(self) -> Sequence[inspect.Parameter]:
         try:
             parameters = inspect.signature(self.function).parameters.values()
             function = self.function
             while isinstance(function, partial):
                 function = function.func
             hints = hints_of(function if inspect.isroutine(function) else type(function).__call__)
-            return tuple(one.replace(annotation=hints.get(one.name, one.annotation)) for one in parameters)
+            return tuple(
+                parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
+                for parameter in parameters
+            )
         except (NameError, SyntaxError, AttributeError) as error:
             raise ConfigError(
-                f"{self._where}: its annotations cannot be resolved ({error}):"
+                f"{self._location}: its annotations cannot be resolved ({error}):"
                 " import the annotated types at run time, and define them at module level"
             ) from error
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"{self._where}: its signature cannot be read ({error}): wrap it in a function"
+                f"{self._location}: its signature cannot be read ({error}): wrap it in a function"
             ) from error
 
     def _take(self, parameter: inspect.Parameter, arguments: Mapping[str, bool]) -> None:
@@ -141,22 +145,22 @@ class ApprovalCheck:
             self._takes_all = True
         elif parameter.kind is parameter.VAR_POSITIONAL:
             self._takes_rest = True
-        elif name in self._bound:
+        elif name in self._bound_names:
             pass
         elif parameter.kind is parameter.POSITIONAL_ONLY:
             if needed:
-                raise ConfigError(f"{self._where}: parameter {name!r} is positional-only: remove the '/'")
+                raise ConfigError(f"{self._location}: parameter {name!r} is positional-only: remove the '/'")
         elif is_context(parameter.annotation) or (name in _OUR_NAMES and name not in arguments):
             self._takes_mapping = self._takes_mapping or name == _ARGUMENTS
             self._contexts += [] if name == _ARGUMENTS else [name]
         elif name in arguments:
             if needed and not arguments[name]:
                 raise ConfigError(
-                    f"{self._where}: {name!r} is optional in a call: give the parameter a default, as in {name}=None"
+                    f"{self._location}: {name!r} is optional in a call: give the parameter a default, as in {name}=None"
                 )
             self._names.append(name)
         elif needed:
-            raise ConfigError(f"{self._where}: {_unknown(name, arguments)}")
+            raise ConfigError(f"{self._location}: {_unknown(name, arguments)}")
 
 
 def _unknown(name: str, arguments: Mapping[str, bool]) -> str:
@@ -169,8 +173,8 @@ def _unknown(name: str, arguments: Mapping[str, bool]) -> str:
     )
 
 
-def _label(function: Callable[..., object]) -> str:
+def _label_of(function: Callable[..., object]) -> str:
     if isinstance(function, partial):
-        return _label(function.func)
+        return _label_of(function.func)
     name = getattr(function, "__qualname__", None)
     return name if isinstance(name, str) else type(function).__qualname__

@@ -16,7 +16,7 @@ from typing import Final, final
 import anyio
 
 from .loop_handle import in_event_loop
-from .work_item import Deliver, Job, Outcome, WorkItem, closed
+from .work_item import Deliver, Job, Outcome, WorkItem, finish_closed
 
 #: Abandoned tasks that still run. The garbage collector would close a task without a reference.
 _ABANDONED: Final[set["_Task"]] = set()
@@ -64,19 +64,19 @@ async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, 
     group.tasks = [_Task(group.run(number, job), loop=loop) for number, job in enumerate(jobs)]
     try:
         group.start_clock()
-        while group.left or group.came:
-            if group.came:
+        while group.jobs_left or group.undelivered:
+            if group.undelivered:
                 group.start_delivery()
             await group.woken()
     except asyncio.CancelledError:
         group.cancel()
-        while group.came or not group.ended:
-            if group.came:
+        while group.undelivered or not group.has_ended:
+            if group.undelivered:
                 group.start_delivery()
             # A further cancellation must not cut this wait short.
             with suppress(asyncio.CancelledError), anyio.CancelScope(shield=True):
-                running = [task for task in group.tasks if not task.done()]
-                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                running_tasks = [task for task in group.tasks if not task.done()]
+                await asyncio.wait(running_tasks, return_when=asyncio.FIRST_COMPLETED)
         raise
     finally:
         group.stop_clock()
@@ -98,45 +98,45 @@ class _JobGroup:
         "_cancel_grace",
         "_deliver",
         "_delivering",
-        "_due",
+        "_is_stopped",
         "_jobs",
         "_late",
         "_loop",
         "_scopes",
-        "_stopped",
         "_timer",
+        "_timer_deadline",
         "_woken",
-        "came",
         "failures",
-        "left",
+        "jobs_left",
         "tasks",
+        "undelivered",
     )
 
     def __init__(
         self, jobs: Sequence[Job], cancel_grace: float, deliver: Deliver | None, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self.left = len(jobs)
+        self.jobs_left = len(jobs)
         self.tasks: list[_Task] = []
         self.failures: list[BaseException] = []
         #: The outcomes that are not delivered yet.
-        self.came: list[Outcome] = []
+        self.undelivered: list[Outcome] = []
         self._deliver = deliver
         self._loop = loop
         self._delivering = False
         self._jobs = jobs
         self._cancel_grace = cancel_grace
         self._woken: asyncio.Future[None] | None = None
-        self._scopes: list[anyio.CancelScope | None] = [None] * self.left
-        self._stopped = False
+        self._scopes: list[anyio.CancelScope | None] = [None] * self.jobs_left
+        self._is_stopped = False
         self._abandoned: frozenset[int] = frozenset()
         #: The jobs that were canceled because their time was up.
         self._late: frozenset[int] = frozenset()
         #: One timer for all jobs, and its time.
         self._timer: asyncio.TimerHandle | None = None
-        self._due = math.inf
+        self._timer_deadline = math.inf
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether every task has ended, also one that a closing loop has canceled before it began."""
         return all(task.done() for task in self.tasks)
 
@@ -156,17 +156,17 @@ class _JobGroup:
             return  # the running delivery takes what has come
         self._delivering = True
         try:
-            while self.came:
-                came, self.came = self.came, []
-                await self._deliver(*came)
+            while self.undelivered:
+                outcomes, self.undelivered = self.undelivered, []
+                await self._deliver(*outcomes)
         finally:
             self._delivering = False
 
     def cancel(self) -> None:
         """Cancel every job, also one whose task has not started. Work that outlasts the grace is abandoned."""
-        if not self._stopped and self._cancel_grace < math.inf:
+        if not self._is_stopped and self._cancel_grace < math.inf:
             self._loop.call_later(self._cancel_grace, self._abandon_all)
-        self._stopped = True
+        self._is_stopped = True
         for scope in self._scopes:
             if scope is not None:
                 scope.cancel()
@@ -177,18 +177,23 @@ class _JobGroup:
             try:
                 with _scope_class()() as scope:
                     self._scopes[number] = scope
-                    if self._stopped:
+                    if self._is_stopped:
                         scope.cancel()
                     outcome = await job()
-                if number in self._late and scope.cancelled_caught and isinstance(job, WorkItem) and not self._stopped:
+                if (
+                    number in self._late
+                    and scope.cancelled_caught
+                    and isinstance(job, WorkItem)
+                    and not self._is_stopped
+                ):
                     outcome = await job.time_out(ended=True)
             except BaseException as error:
                 if number in self._abandoned or (isinstance(error, GeneratorExit) and not in_event_loop()):
                     raise
-                outcome = await closed(job, error)
+                outcome = await finish_closed(job, error)
             if outcome is not None and self._deliver is not None and number not in self._abandoned:
-                self.came.append(outcome)
-                if self.left == 1 and not self.tasks[number].cancelling():
+                self.undelivered.append(outcome)
+                if self.jobs_left == 1 and not self.tasks[number].cancelling():
                     await self.deliver()  # nothing else can come, and the job has not canceled its own task
                 else:
                     self._wake()  # the others of this round have come until the waiting task runs
@@ -201,13 +206,13 @@ class _JobGroup:
         finally:
             self._scopes[number] = None
             if number not in self._abandoned:
-                self.left -= 1
-                if not self.left and self._woken is not None:
+                self.jobs_left -= 1
+                if not self.jobs_left and self._woken is not None:
                     self._wake()
 
     def _start(self, job: Job) -> None:
         """Start one more job."""
-        self.left += 1
+        self.jobs_left += 1
         self._scopes.append(None)
         self.tasks.append(_Task(self.run(len(self.tasks), job), loop=self._loop))
 
@@ -218,18 +223,18 @@ class _JobGroup:
 
     def start_clock(self) -> None:
         """Start the time of the jobs that have a limit."""
-        began = 0.0
+        start = 0.0
         for job in self._jobs:
             if isinstance(job, WorkItem) and job.seconds is not None:
-                began = began or self._loop.time()
+                start = start or self._loop.time()
                 job.moved = self._set_timer
-                job.deadline = began + job.seconds
+                job.deadline = start + job.seconds
 
     def _set_timer(self, deadline: float) -> None:
         """Look at the time of all jobs at this deadline, or before."""
-        if deadline < self._due and self.left:
+        if deadline < self._timer_deadline and self.jobs_left:
             self.stop_clock()
-            self._due, self._timer = deadline, self._loop.call_at(deadline, self._look_at_clock)
+            self._timer_deadline, self._timer = deadline, self._loop.call_at(deadline, self._look_at_clock)
 
     def stop_clock(self) -> None:
         """Look at the time of the jobs no more."""
@@ -239,7 +244,7 @@ class _JobGroup:
 
     def _look_at_clock(self) -> None:
         """Cancel the jobs whose time is up."""
-        self._due, self._timer = math.inf, None
+        self._timer_deadline, self._timer = math.inf, None
         for number, job in enumerate(self._jobs):
             scope = self._scopes[number]
             if scope is None or not isinstance(job, WorkItem) or number in self._late:
@@ -256,15 +261,15 @@ class _JobGroup:
         """Abandon work that ignored the end of its time."""
         if work.at_work and number not in self._abandoned:
             self._abandon(number, work)
-            self.left -= 1
+            self.jobs_left -= 1
             self._start(partial(work.time_out, ended=False))
 
     def _abandon_all(self) -> None:
         for number, job in enumerate(self._jobs):
             if isinstance(job, WorkItem) and job.at_work and number not in self._abandoned:
                 self._abandon(number, job)
-                self.left -= 1
-        if not self.left:
+                self.jobs_left -= 1
+        if not self.jobs_left:
             self._wake()
 
     def _abandon(self, number: int, work: WorkItem) -> None:
@@ -284,10 +289,10 @@ def _detach_scope(scope: object, task: _Task) -> None:
     handle = getattr(scope, "_cancel_handle", None)
     if handle is not None:
         handle.cancel()
-    for other in getattr(scope, "_tasks", ()):
-        if other is not task:
-            asyncio._unregister_task(other)  # noqa: SLF001 (documented, for those who manage tasks themselves)
-            other._log_destroy_pending = False  # noqa: SLF001 (as asyncio itself does)
+    for scope_task in getattr(scope, "_tasks", ()):
+        if scope_task is not task:
+            asyncio._unregister_task(scope_task)  # noqa: SLF001 (documented, for those who manage tasks themselves)
+            scope_task._log_destroy_pending = False  # noqa: SLF001 (as asyncio itself does)
     for inner in getattr(scope, "_child_scopes", ()):
         # A group whose task was canceled just now would otherwise cancel its own tasks in the next round.
         inner._cancel_called = True  # noqa: SLF001 (it counts as canceled already)

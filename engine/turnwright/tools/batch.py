@@ -30,7 +30,7 @@ from .rate_limiter import RateLimiter, Slot
 from .result import ToolResult
 from .run_concurrently import in_tasks
 from .tool import Tool
-from .tool_work import ToolWork, asked_first, is_its_own, outcome_of, settled, waits
+from .tool_work import ToolWork, asked_first, is_its_own, make_result, outcome_of, waits
 from .work_item import Outcome
 
 
@@ -61,10 +61,10 @@ async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallRe
     resumed from its own journal.
     """
     ready = [call for call in calls if call.state is CallState.READY or _is_resumed(call)]
-    lost = None if ready else next((call for call in calls if call.state is CallState.STARTED), None)
-    if lost is not None:  # otherwise the driver would repeat this action for ever
-        raise InvalidCallError("RunTools", lost.id, "it started and has no outcome: the journal was changed")
-    for side_by_side in _between_barriers(ready, batch):
+    lost_call = None if ready else next((call for call in calls if call.state is CallState.STARTED), None)
+    if lost_call is not None:  # otherwise the driver would repeat this action for ever
+        raise InvalidCallError("RunTools", lost_call.id, "it started and has no outcome: the journal was changed")
+    for side_by_side in _split_at_barriers(ready, batch):
         if len(side_by_side) <= max_parallel_tools and _start_at_once(side_by_side, batch):
             await _start_together(side_by_side, batch, report)
             continue
@@ -81,27 +81,27 @@ class _AskingOrder:
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self._passed = {call.id: anyio.Event() for call in calls} if len(calls) > 1 else {}
+        self._passed_events = {call.id: anyio.Event() for call in calls} if len(calls) > 1 else {}
 
     def let_pass(self, call: Call) -> None:
         """Note that a call has passed."""
-        if call.id in self._passed:
-            self._passed[call.id].set()
+        if call.id in self._passed_events:
+            self._passed_events[call.id].set()
 
     def lets_ask(self, call: Call) -> bool:
         """Return whether all calls before this one have passed."""
-        return all(passed.is_set() for passed in self._before(call))
+        return all(event.is_set() for event in self._before(call))
 
     async def wait(self, call: Call) -> None:
         """Wait until all calls before this one have passed."""
-        for passed in self._before(call):
-            await passed.wait()
+        for event in self._before(call):
+            await event.wait()
 
     def _before(self, call: Call) -> Iterator[anyio.Event]:
-        for name, passed in self._passed.items():
+        for name, event in self._passed_events.items():
             if name == call.id:
                 return
-            yield passed
+            yield event
 
 
 def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
@@ -152,17 +152,17 @@ def run_started(calls: Sequence[Call], batch: BatchContext, report: CallReport) 
 async def _work(call: Call, batch: BatchContext, values: Values | None = None) -> Outcome:
     """Run a started call, and return its outcome as the hooks leave it."""
     values = batch.checked.pop(call.id, values)
-    return await _judged(call, batch, await _execution(call, batch.tools[call.name], batch, values))
+    return await _judge_outcome(call, batch, await _run_execution(call, batch.tools[call.name], batch, values))
 
 
-async def _judged(call: Call, batch: BatchContext, outcome: Outcome) -> Outcome:
+async def _judge_outcome(call: Call, batch: BatchContext, outcome: Outcome) -> Outcome:
     """Return the outcome of a call that ran as the hooks leave it."""
     if batch.judge is None or not batch.judge.judges_after or not isinstance(outcome, CallSettledInput):
         return outcome
     return await batch.judge.after(call, batch, outcome) if outcome.status in _RAN else outcome
 
 
-def _between_barriers(calls: Sequence[Call], batch: BatchContext) -> list[list[Call]]:
+def _split_at_barriers(calls: Sequence[Call], batch: BatchContext) -> list[list[Call]]:
     """Return the calls in order, in groups whose calls may run concurrently."""
     groups: list[list[Call]] = []
     barrier = True
@@ -199,19 +199,19 @@ async def _run_when_free(
     """
     while True:
         if room is None:
-            done = await _run(call, batch, report, order)
+            outcome = await _run(call, batch, report, order)
         else:
             async with room:
-                done = await _run(call, batch, report, order)
-                waits_for_turn = isinstance(done, CallWaitingInput) and not order.lets_ask(call)
-                if done is not None and not isinstance(done, RateLimiter) and not waits_for_turn:
-                    await report(done)
+                outcome = await _run(call, batch, report, order)
+                waits_for_turn = isinstance(outcome, CallWaitingInput) and not order.lets_ask(call)
+                if outcome is not None and not isinstance(outcome, RateLimiter) and not waits_for_turn:
+                    await report(outcome)
                     return None
-        if isinstance(done, CallWaitingInput):
+        if isinstance(outcome, CallWaitingInput):
             await order.wait(call)  # interrupts are numbered as they come; a call before it may need the room
-        if not isinstance(done, RateLimiter):
-            return done
-        async with _hold_slot(done, batch) as slot:
+        if not isinstance(outcome, RateLimiter):
+            return outcome
+        async with _hold_slot(outcome, batch) as slot:
             if slot is None:
                 return None
             try:
@@ -262,7 +262,7 @@ async def settle_after_crash(calls: tuple[Call, ...], batch: BatchContext, repor
                 )
             )
         else:
-            await report(settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), batch))
+            await report(make_result(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), batch))
 
 
 async def _run(
@@ -275,12 +275,12 @@ async def _run(
         order.let_pass(call)
         return await _work(call, batch)
     tool = batch.tools[call.name]
-    checked = await _check_before_start(call, tool, batch)
-    if not isinstance(checked, CallWaitingInput):
+    values = await _check_before_start(call, tool, batch)
+    if not isinstance(values, CallWaitingInput):
         order.let_pass(call)
-    if isinstance(checked, CallSettledInput | CallWaitingInput):
-        return checked
-    if batch.stopping() or await _settled_without_running(call, batch, report):  # an approval check may take long
+    if isinstance(values, CallSettledInput | CallWaitingInput):
+        return values
+    if batch.stopping() or await _settle_without_running(call, batch, report):  # an approval check may take long
         return None
     slot = None
     if tool.limiter is not None:
@@ -288,7 +288,7 @@ async def _run(
         if slot is None:
             return tool.limiter
     try:
-        return await _execute(call, batch, report, slot, checked)
+        return await _execute(call, batch, report, slot, values)
     finally:
         if slot is not None:
             slot.release()
@@ -302,7 +302,7 @@ async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Va
     values = batch.checked.pop(call.id, None)
     try:
         if batch.judge is not None and batch.judge.judges_before:
-            return await _decided_values(call, tool, batch, values, batch.judge)
+            return await _decide_values(call, tool, batch, values, batch.judge)
         ask = None if tool.never_asks else await asked_first(call, tool, batch)
         if ask is None:
             # An approved call is validated again, because the world may have changed since the question.
@@ -310,76 +310,76 @@ async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Va
     except NeedsPersonError as needs:
         ask = needs.ask
     except ToolError as error:
-        return _with_decisions(settled(call, CallStatus.ERROR, ToolResult(str(error)), batch), batch)
+        return _add_decisions(make_result(call, CallStatus.ERROR, ToolResult(str(error)), batch), batch)
     except Exception:
         raise
     except BaseException as error:
         if not await is_its_own(error):
             raise
-        return _with_decisions(settled(call, CallStatus.ERROR, ToolResult(describe(error)), batch), batch)
-    return _with_decisions(waits(call, ask, batch), batch)
+        return _add_decisions(make_result(call, CallStatus.ERROR, ToolResult(describe(error)), batch), batch)
+    return _add_decisions(waits(call, ask, batch), batch)
 
 
-async def _decided_values(
+async def _decide_values(
     call: Call, tool: Tool, batch: BatchContext, values: Values | None, judge: CallJudge
 ) -> Values | Outcome:
     """Do what `_check_before_start` does for a call that hooks or guardrails decide about. Raises what they raise."""
-    decided = batch.decided.get(call.id)
-    if decided is None:  # else it was asked, and had to wait for a free slot
-        decided = await judge.before(call, tool, batch)
-        batch.decided[call.id] = decided
-    if decided.rejected is not None:
-        outcome = settled(call, CallStatus.REJECTED, ToolResult(decided.rejected), batch)
-        return _with_decisions(outcome, batch)
-    if decided.result is not None:
+    decision = batch.decided.get(call.id)
+    if decision is None:  # else it was asked, and had to wait for a free slot
+        decision = await judge.before(call, tool, batch)
+        batch.decided[call.id] = decision
+    if decision.rejected is not None:
+        outcome = make_result(call, CallStatus.REJECTED, ToolResult(decision.rejected), batch)
+        return _add_decisions(outcome, batch)
+    if decision.result is not None:
         return {}
-    final = replace(call, arguments=decided.arguments) if decided.changed else call
+    final = replace(call, arguments=decision.arguments) if decision.changed else call
     ask = None if tool.never_asks else await asked_first(final, tool, batch)
-    if decided.ask is not None and (ask is None or not ask.question):
-        ask = decided.ask
+    if decision.ask is not None and (ask is None or not ask.question):
+        ask = decision.ask
     if ask is not None:
-        return _with_decisions(waits(call, ask, batch), batch)
-    if decided.values is not None:
-        return decided.values
-    return tool.parse(call.arguments) if values is None or decided.changed else values
+        return _add_decisions(waits(call, ask, batch), batch)
+    if decision.values is not None:
+        return decision.values
+    return tool.parse(call.arguments) if values is None or decision.changed else values
 
 
 T = TypeVar("T", CallSettledInput, CallWaitingInput)
 
 
-def _with_decisions(outcome: T, batch: BatchContext) -> T:
+def _add_decisions(outcome: T, batch: BatchContext) -> T:
     """Add the decisions about a call that did not start to its outcome, and the arguments that a person sees."""
-    decided = batch.decided.pop(outcome.call, None)
-    if decided is None:
+    decision = batch.decided.pop(outcome.call, None)
+    if decision is None:
         return outcome
-    update: dict[str, object] = {"decisions": tuple(decided.decisions)}
-    if decided.changed and isinstance(outcome, CallWaitingInput):
-        update["changed"] = decided.arguments
+    update: dict[str, object] = {"decisions": tuple(decision.decisions)}
+    if decision.changed and isinstance(outcome, CallWaitingInput):
+        update["changed"] = decision.arguments
     return replace(outcome, **update)
 
 
-async def _settled_without_running(call: Call, batch: BatchContext, report: CallReport) -> bool:
+async def _settle_without_running(call: Call, batch: BatchContext, report: CallReport) -> bool:
     """If a hook gave the result of the call, start and settle it in one append, and return True."""
-    decided = batch.decided.get(call.id)
-    if decided is None or decided.result is None:
+    decision = batch.decided.get(call.id)
+    if decision is None or decision.result is None:
         return False
-    result = decided.result
-    started = _started(call, batch)
+    result = decision.result
+    event = _make_start(call, batch)
     final = batch.tools[call.name].return_direct
-    outcome = await _judged(call, batch, settled(call, CallStatus.OK, result, batch, final=final))
+    outcome = await _judge_outcome(call, batch, make_result(call, CallStatus.OK, result, batch, final=final))
     assert isinstance(outcome, CallSettledInput)  # noqa: S101 (what it was made from)
-    await report(started, outcome)
+    await report(event, outcome)
     return True
 
 
-def _started(call: Call, batch: BatchContext, child: str | None = None) -> CallStartedInput:
+def _make_start(call: Call, batch: BatchContext, child: str | None = None) -> CallStartedInput:
     """Return the input that starts a call, with the decisions about it."""
-    started = construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=batch.elapsed())
-    decided = batch.decided.pop(call.id, None)
-    if decided is None or not decided.decisions:
-        return started
-    arguments = decided.arguments if decided.changed else None
-    return replace(started, arguments=arguments, decisions=tuple(decided.decisions))
+    event = construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=batch.elapsed())
+    decision = batch.decided.pop(call.id, None)
+    if decision is None or not decision.decisions:
+        return event
+    arguments = decision.arguments if decision.changed else None
+    return replace(event, arguments=arguments, decisions=tuple(decision.decisions))
 
 
 async def _rerun(call: Call, tool: Tool, batch: BatchContext, report: CallReport) -> Outcome | None:
@@ -394,7 +394,7 @@ async def _execute(
 ) -> Outcome | None:
     """Journal the start of a call, and run it. Return its outcome, which is journaled before a slot is released."""
     child = child_id(batch.turn, call.id) if call.made.lease is not None else None
-    await report(_started(call, batch, child))
+    await report(_make_start(call, batch, child))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
         return None
     if slot is None:
@@ -404,12 +404,12 @@ async def _execute(
     return None
 
 
-async def _execution(call: Call, tool: Tool, batch: BatchContext, values: Values | None = None) -> Outcome:
+async def _run_execution(call: Call, tool: Tool, batch: BatchContext, values: Values | None = None) -> Outcome:
     """Run a started call, by its tool or as a sub-agent, and return its outcome."""
     delegates = call.made.lease is not None
 
-    def run(failed: Failed | None = None) -> Awaitable[Outcome]:
-        return batch.delegate(call) if delegates else outcome_of(call, tool, batch, values, failed)
+    def run(on_error: Failed | None = None) -> Awaitable[Outcome]:
+        return batch.delegate(call) if delegates else outcome_of(call, tool, batch, values, on_error)
 
     return await (run() if batch.execute is None else batch.execute(call, tool, run))
 

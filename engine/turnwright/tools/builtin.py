@@ -97,12 +97,14 @@ def builtin_tools(root: Path) -> list[Tool]:
         """
         del reason  # the person has seen it
         real = workspace.resolve(path)
-        shown = escape_unprintable(str(real))
+        shown_path = escape_unprintable(str(real))
         if not workspace.allows(real, context.grants):
-            raise ToolFailedError(f"access to {shown} was not granted; the path may have changed since the question")
+            raise ToolFailedError(
+                f"access to {shown_path} was not granted; the path may have changed since the question"
+            )
         if _has(context, Decision.APPROVE):
-            return f"Access granted: you may read {shown} now."
-        return f"You may already read {shown}."
+            return f"Access granted: you may read {shown_path} now."
+        return f"You may already read {shown_path}."
 
     for reader in (list_files, read_file, search_files):
         reader.asks_with_context = False

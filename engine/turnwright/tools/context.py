@@ -97,8 +97,8 @@ class AbortSignal:
             self._event.set()
         for scope in self._scopes or ():
             scope.cancel()
-        for one in tuple(self._below or ()):
-            one.set()
+        for child in tuple(self._below or ()):
+            child.set()
 
     @contextmanager
     def scope(self) -> "Iterator[anyio.CancelScope]":
@@ -134,17 +134,17 @@ class ProgressLine:
     It is created in the event loop of the turn, and used from any thread.
     """
 
-    __slots__ = ("_asked", "_listener", "_loop", "_thread")
+    __slots__ = ("_listener", "_loop", "_question_numbers", "_thread")
 
     def __init__(self, listener: ProgressListener | None = None) -> None:
         self._listener = listener
-        self._asked = itertools.count()
+        self._question_numbers = itertools.count()
         self._thread = threading.get_ident()
         self._loop: LoopHandle | None = None if listener is None else loop_handle()
 
     def count(self) -> int:
         """Count a question, and return the number of earlier questions of this attempt."""
-        return next(self._asked)
+        return next(self._question_numbers)
 
     def send(self, progress: float, total: float | None, message: str) -> None:
         """Pass the progress on."""
@@ -220,17 +220,17 @@ class ToolContext(TurnContext[DepsT_co]):
         above 0, and `TypeError` for choices that are not strings.
         """
         number = self._line.count()
-        ask = _question(question, choices, expires_in)
+        ask = _make_question(question, choices, expires_in)
         replies = [answer.text for answer in self.answers if answer.decision == Decision.REPLY]
         if number < len(replies):
             return replies[number]
         raise NeedsPersonError(ask)
 
 
-def _question(question: str, choices: Sequence[str], expires_in: float | None) -> Ask:
+def _make_question(question: str, choices: Sequence[str], expires_in: float | None) -> Ask:
     if not isinstance(question, str) or not question.strip():
         raise ValueError(f"question must be a str that is not blank, not {question!r}")
-    if isinstance(choices, str) or not all(isinstance(one, str) for one in choices):
+    if isinstance(choices, str) or not all(isinstance(choice, str) for choice in choices):
         raise TypeError(f"choices must be a list or a tuple of str, not {choices!r}")
     if expires_in is not None:
         _check_number("expires_in", expires_in)

@@ -32,41 +32,41 @@ class Docstring(NamedTuple):
 def parse_docstring(text: str | None) -> Docstring:
     """Parse a docstring; None counts as empty. Line breaks in the description of an argument become spaces."""
     lines = inspect.cleandoc(text or "").splitlines()
-    begin = next((number for number in range(len(lines)) if _style(lines, number)), len(lines))
-    found: dict[str, list[str]] = {}
+    begin = next((number for number in range(len(lines)) if _find_style(lines, number)), len(lines))
+    parts_by_name: dict[str, list[str]] = {}
     names: list[str] = []
     style: _Style | None = None
     base: int | None = None  # the indentation of the entries of a Google section
     for number in range(begin, len(lines)):
         line = lines[number]
         indent = len(line) - len(line.lstrip())
-        if started := _style(lines, number):
-            style, names, base = started, [], None
+        if new_style := _find_style(lines, number):
+            style, names, base = new_style, [], None
             if field := _FIELD.match(line):
                 names = [field["name"]]
-                found[field["name"]] = [field["text"].strip()]
+                parts_by_name[field["name"]] = [field["text"].strip()]
         elif not line.strip() or style == "other":
             continue
         elif style == "numpy" and indent == 0:
             head = line.partition(":")[0].strip()
             names = re.findall(r"\w+", head) if _NAMES.fullmatch(head) else []
-            found.update((name, []) for name in names)
+            parts_by_name.update((name, []) for name in names)
         elif style == "google" and base in (None, indent) and (entry := _ENTRY.match(line)) and indent:
             base = indent
             names = [entry["name"]]
-            found[entry["name"]] = [entry["text"].strip()]
+            parts_by_name[entry["name"]] = [entry["text"].strip()]
         elif indent == 0:
             style, names = "other", []
         else:
             for name in names:
-                found[name].append(line.strip())
+                parts_by_name[name].append(line.strip())
     return Docstring(
         description="\n".join(lines[:begin]).strip(),
-        arguments={name: text for name, parts in found.items() if (text := " ".join(filter(None, parts)))},
+        arguments={name: text for name, parts in parts_by_name.items() if (text := " ".join(filter(None, parts)))},
     )
 
 
-def _style(lines: list[str], number: int) -> _Style | None:
+def _find_style(lines: list[str], number: int) -> _Style | None:
     line = lines[number]
     if _FIELD.match(line):
         return "rest"

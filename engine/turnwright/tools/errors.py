@@ -36,12 +36,16 @@ class ToolFailedError(ToolError):
     """The tool raised an error. The message is `TypeName: text`, shortened; the error is the cause."""
 
 
-def found(error: BaseException, kind: type[E]) -> E | None:
+def find_error(error: BaseException, kind: type[E]) -> E | None:
     """Return the error, or the first error in the group, that is of a kind; else None."""
     if isinstance(error, kind):
         return error
-    inner = (found(one, kind) for one in error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
-    return next((one for one in inner if one is not None), None)
+    inner = (
+        (find_error(inner_error, kind) for inner_error in error.exceptions)
+        if isinstance(error, BaseExceptionGroup)
+        else ()
+    )
+    return next((inner_error for inner_error in inner if inner_error is not None), None)
 
 
 def holds(error: BaseException, kind: type[BaseException]) -> bool:

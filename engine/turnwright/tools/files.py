@@ -36,7 +36,7 @@ def listing(place: FilePosition, *, recursive: bool) -> str:
         inner: list[FilePosition] = []
         for entry in entries:
             enter = recursive and entry.kind == "folder" and entry.name not in LEFT_OUT
-            line = _line(folder.child(entry.name), entry, left_out=recursive and not enter)
+            line = _describe_entry(folder.child(entry.name), entry, left_out=recursive and not enter)
             size += len(line.encode()) + 1
             if len(lines) == LIST_LIMIT or size > READ_LIMIT:
                 return "\n".join([*lines, f"[cut after {len(lines)} entries; for the rest, list a folder in it]"])
@@ -59,10 +59,12 @@ def portion(place: FilePosition, *, offset: int, limit: int | None) -> str:
         size = os.fstat(file.fileno()).st_size
         if is_binary(file):
             return f"<a binary file of {size} bytes>"
-        passed = _skip(file, place, offset - 1)
-        if passed < offset - 1:
-            return f"(the file has only {passed} lines)" if passed else "(an empty file)"
-        return _lines(file, offset, limit) or ("(an empty file)" if offset == 1 else f"(the file has {passed} lines)")
+        skipped = _skip(file, place, offset - 1)
+        if skipped < offset - 1:
+            return f"(the file has only {skipped} lines)" if skipped else "(an empty file)"
+        return _read_lines(file, offset, limit) or (
+            "(an empty file)" if offset == 1 else f"(the file has {skipped} lines)"
+        )
 
 
 def is_binary(file: BinaryIO) -> bool:
@@ -72,7 +74,7 @@ def is_binary(file: BinaryIO) -> bool:
     return b"\0" in head
 
 
-def _line(place: FilePosition, entry: FolderEntry, *, left_out: bool) -> str:
+def _describe_entry(place: FilePosition, entry: FolderEntry, *, left_out: bool) -> str:
     match entry.kind:
         case "folder":
             return f"{place.shown}/" + (" (not listed)" if left_out else "")
@@ -86,45 +88,45 @@ def _line(place: FilePosition, entry: FolderEntry, *, left_out: bool) -> str:
 
 def _skip(file: BinaryIO, place: FilePosition, count: int) -> int:
     """Skip `count` lines and return how many there were. A last line without a line break counts."""
-    passed = read = 0
+    skipped = read = 0
     inside = False  # in a line whose end was not read yet
-    while passed < count:
+    while skipped < count:
         piece = file.readline(RESULT_LIMIT)
         if not piece:
-            return passed + inside
+            return skipped + inside
         read += len(piece)
         if read > SKIP_LIMIT:
             raise ToolFailedError(
                 f"line {count + 1} of {place.shown!r} is more than {SKIP_LIMIT} bytes into the file; use search_files"
             )
         inside = not piece.endswith(b"\n")
-        passed += not inside
-    return passed
+        skipped += not inside
+    return skipped
 
 
-def _lines(file: BinaryIO, offset: int, limit: int | None) -> str:
-    kept: list[str] = []
+def _read_lines(file: BinaryIO, offset: int, limit: int | None) -> str:
+    lines: list[str] = []
     size = 0
-    more = False
-    while not more and (limit is None or len(kept) < limit):
-        number = offset + len(kept)
+    has_more = False
+    while not has_more and (limit is None or len(lines) < limit):
+        number = offset + len(lines)
         raw = file.readline(READ_LIMIT + 1)
         if not raw:
-            return "".join(kept)
+            return "".join(lines)
         data = raw.decode(errors="replace").encode()
         size += len(data)
         if size <= READ_LIMIT:
-            kept.append(data.decode())
-        elif kept:
-            more = True
+            lines.append(data.decode())
+        elif lines:
+            has_more = True
         else:
             return (
                 f"{cut_utf8(data, READ_LIMIT)}\n[line {number} is longer than {READ_LIMIT} bytes and is cut here;"
                 f" continue with offset={number + 1}]"
             )
-    text = "".join(kept)
-    if not more and not file.read(1):
+    text = "".join(lines)
+    if not has_more and not file.read(1):
         return text
-    end = offset + len(kept)
+    end = offset + len(lines)
     # Each kept line ends with a line break, because another line follows.
     return f"{text}[lines {offset} to {end - 1}; continue with offset={end}]"

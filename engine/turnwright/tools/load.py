@@ -84,20 +84,20 @@ def split_code(spec: str) -> tuple[str, str]:
 
 def load_module(spec: str) -> ModuleType:
     """Import a path that ends in `.py`, or the dotted name of a module. Raises `ConfigError` if it cannot be loaded."""
-    return _file(spec) if spec.endswith(".py") else _module(spec)
+    return _load_file(spec) if spec.endswith(".py") else _module(spec)
 
 
-def _file(spec: str) -> ModuleType:
+def _load_file(spec: str) -> ModuleType:
     path = Path(spec).expanduser().absolute()
     if not path.is_file():
         raise ConfigError(f"there is no file {spec}: give the path of a .py file, or the name of a module")
     # The name depends on the path, so that two files called tools.py are two modules.
     name = f"turnwright_tools_{sha256(str(path).encode(errors='replace')).hexdigest()[:12]}"
-    found = importlib.util.spec_from_file_location(name, path)
-    loader = found.loader if found else None
-    if found is None or loader is None:
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    loader = module_spec.loader if module_spec else None
+    if module_spec is None or loader is None:
         raise ConfigError(f"{spec} cannot be imported: give the path of a .py file, or the name of a module")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
         _import(spec, path.parent, lambda: loader.exec_module(module), str(path))
@@ -124,9 +124,9 @@ def _import(spec: str, folder: Path, load: Callable[[], object], file: str | Non
                 f"there is no module {spec!r} (looked in {folder} and in Python's own path): check the spelling,"
                 " or give the path of a .py file"
             ) from error
-        raise _raised(spec, error, file) from error
+        raise _explain_error(spec, error, file) from error
     except (Exception, SystemExit) as error:
-        raise _raised(spec, error, file) from error
+        raise _explain_error(spec, error, file) from error
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def _importable(folder: Path) -> Iterator[None]:
             sys.path.remove(entry)
 
 
-def _raised(spec: str, error: BaseException, file: str | None) -> ConfigError:
+def _explain_error(spec: str, error: BaseException, file: str | None) -> ConfigError:
     """Return the error of a module with its place: the innermost line of the file itself, else of any file."""
     if isinstance(error, SyntaxError):
         where = f"{error.filename}, line {error.lineno}"

@@ -86,27 +86,25 @@ async def in_thread(call: Callable[[], object]) -> object:
     """
     if INLINE.get():
         return call()
-    here, clock = threading.get_ident(), CLOCK.get()
+    thread, clock = threading.get_ident(), CLOCK.get()
     begins = None
     if clock is not None and clock.deadline < math.inf:
         clock.deadline = math.inf
         handle, now = _loop_here()
         begins = partial(handle, lambda: clock.restart(now()))
-    THREADS_AT_WORK[here] += 1
+    THREADS_AT_WORK[thread] += 1
     try:
         result, error = await anyio.to_thread.run_sync(
-            _result_or_error, call, begins, abandon_on_cancel=True, limiter=THREADS.get().here()
+            _run_call, call, begins, abandon_on_cancel=True, limiter=THREADS.get().here()
         )
     finally:
-        THREADS_AT_WORK[here] -= 1
+        THREADS_AT_WORK[thread] -= 1
     if error is not None:
         raise error
     return result
 
 
-def _result_or_error(
-    call: Callable[[], object], begins: Callable[[], object] | None
-) -> tuple[object, BaseException | None]:
+def _run_call(call: Callable[[], object], begins: Callable[[], object] | None) -> tuple[object, BaseException | None]:
     if begins is not None:
         with suppress(RuntimeError):  # the event loop is closed
             begins()

@@ -51,29 +51,29 @@ class Slot:
 
     def start(self) -> None:
         """Note that the call starts now."""
-        self._limiter.started(self)
+        self._limiter.note_start(self)
 
     def release(self) -> None:
         """Free the slot. A start still counts for the rate."""
-        self._limiter.released(self)
+        self._limiter.note_release(self)
 
 
 class _LoopQueue:
     """The calls of one event loop: those that wait for a slot, and the number of those that have one."""
 
-    __slots__ = ("changed", "handle", "running", "turnstile")
+    __slots__ = ("change", "handle", "running_calls", "turnstile")
 
     def __init__(self) -> None:
-        self.running = 0
+        self.running_calls = 0
         #: Wakes the waiting calls from another event loop.
         self.handle = loop_handle()
         #: Keeps the order of arrival: only its holder waits for a free slot.
         self.turnstile = anyio.Lock()
-        self.changed = anyio.Event()
+        self.change = anyio.Event()
 
     def wake(self) -> None:
-        self.changed.set()
-        self.changed = anyio.Event()
+        self.change.set()
+        self.change = anyio.Event()
 
 
 class RateLimiter:
@@ -90,7 +90,7 @@ class RateLimiter:
         #: The starts that still count, with the time at which each stops counting: infinity before the start.
         self._starts: dict[Slot, float] = {}
         #: The queues of all event loops with waiting calls.
-        self._waiting: set[_LoopQueue] = set()
+        self._waiting_queues: set[_LoopQueue] = set()
         self._lock = threading.Lock()
 
     async def wait(self) -> Slot:
@@ -98,35 +98,35 @@ class RateLimiter:
 
         A canceled wait takes no slot. Once the slot is taken, this can no longer be canceled.
         """
-        queue = self._here()
+        queue = self._get_queue()
         async with queue.turnstile:
-            with self._woken_by_others(queue):
+            with self._wait_for_wake(queue):
                 while (slot := self._take(queue)) is None:
                     with anyio.CancelScope(deadline=self._next_check(queue)):
-                        await queue.changed.wait()
+                        await queue.change.wait()
         return slot
 
     def take_now(self) -> Slot | None:
         """Return a slot if one is free and no call waits, else None. The caller must release it."""
-        queue = self._here()
+        queue = self._get_queue()
         return None if queue.turnstile.locked() else self._take(queue)
 
-    def released(self, slot: Slot) -> None:
+    def note_release(self, slot: Slot) -> None:
         """Note that this slot is free again."""
-        slot.queue.running -= 1
+        slot.queue.running_calls -= 1
         with self._lock:
             if self._starts.get(slot) == math.inf:
                 del self._starts[slot]
         self._wake(slot.queue)
 
-    def started(self, slot: Slot) -> None:
+    def note_start(self, slot: Slot) -> None:
         """Note that the call with this slot starts now."""
         if self._rate is not None:
             with self._lock:
                 self._starts[slot] = anyio.current_time() + self._rate.per
             self._wake(slot.queue)
 
-    def _here(self) -> _LoopQueue:
+    def _get_queue(self) -> _LoopQueue:
         queue = self._queue.get()
         if queue is None:
             queue = _LoopQueue()
@@ -134,7 +134,7 @@ class RateLimiter:
         return queue
 
     def _take(self, queue: _LoopQueue) -> Slot | None:
-        if queue.running >= self._concurrency:
+        if queue.running_calls >= self._concurrency:
             return None
         slot = Slot(self, queue)
         if self._rate is not None:
@@ -143,7 +143,7 @@ class RateLimiter:
                 if len(self._starts) >= self._rate.calls:
                     return None
                 self._starts[slot] = math.inf
-        queue.running += 1
+        queue.running_calls += 1
         return slot
 
     def _forget(self, now: float, per: float) -> None:
@@ -154,7 +154,7 @@ class RateLimiter:
 
     def _next_check(self, queue: _LoopQueue) -> float:
         """Return the time at which a slot may become free without an event in this event loop."""
-        if self._rate is None or queue.running >= self._concurrency:
+        if self._rate is None or queue.running_calls >= self._concurrency:
             return math.inf
         now = anyio.current_time()
         with self._lock:
@@ -164,15 +164,15 @@ class RateLimiter:
             return min([*self._starts.values(), now + self._rate.per])
 
     @contextmanager
-    def _woken_by_others(self, queue: _LoopQueue) -> Iterator[None]:
+    def _wait_for_wake(self, queue: _LoopQueue) -> Iterator[None]:
         """Let the other event loops wake this queue while the block runs."""
         with self._lock:
-            self._waiting.add(queue)
+            self._waiting_queues.add(queue)
         try:
             yield
         finally:
             with self._lock:
-                self._waiting.discard(queue)
+                self._waiting_queues.discard(queue)
 
     def _wake(self, queue: _LoopQueue) -> None:
         """Wake the calls that wait for a slot, in this loop and in the loops that share the rate."""
@@ -180,7 +180,7 @@ class RateLimiter:
         if self._rate is None:
             return
         with self._lock:
-            others = [other for other in self._waiting if other is not queue]
-        for other in others:
+            other_queues = [waiting_queue for waiting_queue in self._waiting_queues if waiting_queue is not queue]
+        for waiting_queue in other_queues:
             with suppress(RuntimeError):  # its event loop is closed, so no call waits there
-                other.handle(other.wake)
+                waiting_queue.handle(waiting_queue.wake)

@@ -67,14 +67,14 @@ def to_result(value: object) -> ToolResult:
     if type(value) is str or isinstance(value, str):
         return ToolResult(value if type(value) is str and value.isascii() else clean(value))
     if isinstance(value, ToolResult):
-        text = to_text(value.text) or _named(value.files)
+        text = to_text(value.text) or _name_files(value.files)
         return ToolResult(text, None if value.structured is None else plain(value.structured), value.files, value.final)
     if isinstance(value, FilePart):
-        return ToolResult(_named((value,)), None, (value,))
+        return ToolResult(_name_files((value,)), None, (value,))
     if isinstance(value, list | tuple):
-        files = tuple(one for one in value if isinstance(one, FilePart))
+        files = tuple(item for item in value if isinstance(item, FilePart))
         if files:
-            return ToolResult("\n".join(map(_said, value)), None, files)
+            return ToolResult("\n".join(map(_to_line, value)), None, files)
     return ToolResult(to_text(value))
 
 
@@ -95,20 +95,20 @@ def bounded(result: ToolResult) -> ToolResult:
             notices.append(
                 f"[left out: the data of this result: {size:,} bytes of JSON; the limit: {STRUCTURED_LIMIT:,}]"
             )
-    files, left_out = _fitting(result.files)
+    files, left_out = _select_files(result.files)
     notices += left_out
     return ToolResult(cap("\n".join([*notices, result.text])), structured, files, result.final)
 
 
-def _fitting(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list[str]]:
+def _select_files(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list[str]]:
     fitting: list[FilePart] = []
     notices: list[str] = []
-    left = FILES_LIMIT
+    bytes_left = FILES_LIMIT
     for file in files:
         size = _size(file)
-        if size <= left and len(fitting) < MOST_FILES:
+        if size <= bytes_left and len(fitting) < MOST_FILES:
             fitting.append(file)
-            left -= size
+            bytes_left -= size
         elif len(notices) < MOST_FILES:
             notices.append(
                 f"[left out: {_label(file)}: {size:,} bytes; the limit: {MOST_FILES} files,"
@@ -139,11 +139,11 @@ def _too_deep() -> str:
     return f"the data of its result is nested deeper than {_DEEPEST} lists and objects"
 
 
-def _said(value: object) -> str:
-    return _named((value,)) if isinstance(value, FilePart) else to_text(value)
+def _to_line(value: object) -> str:
+    return _name_files((value,)) if isinstance(value, FilePart) else to_text(value)
 
 
-def _named(files: Iterable[FilePart]) -> str:
+def _name_files(files: Iterable[FilePart]) -> str:
     return "\n".join(f"[file: {_label(file)}]" for file in files)
 
 

@@ -12,7 +12,7 @@ from functools import cache, partial
 import anyio
 
 from .loop_handle import in_event_loop
-from .work_item import Deliver, Job, Outcome, WorkItem, closed
+from .work_item import Deliver, Job, Outcome, WorkItem, finish_closed
 
 
 def in_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> Awaitable[None]:
@@ -63,7 +63,7 @@ async def in_a_group(
             except BaseException as error:
                 if isinstance(error, GeneratorExit) and not in_event_loop():
                     raise
-                outcome = await closed(job, error)
+                outcome = await finish_closed(job, error)
             if outcome is not None and deliver is not None:
                 await deliver(outcome)
         except BaseException as error:

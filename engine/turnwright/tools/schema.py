@@ -79,8 +79,8 @@ class QuickCheck:
     the error messages. A test compares the values of the two.
     """
 
-    def __init__(self, expected: Sequence[Parameter]) -> None:
-        self._expected = expected
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self._expected = parameters
 
     @staticmethod
     def covers(parameter: Parameter) -> bool:
@@ -102,7 +102,10 @@ class QuickCheck:
 
     @cached_property
     def _validate(self) -> Callable[[bytes], dict[str, object]]:
-        keys = {one.name: NotRequired[one.annotation] if one.own_default else one.annotation for one in self._expected}
+        keys = {
+            parameter.name: NotRequired[parameter.annotation] if parameter.own_default else parameter.annotation
+            for parameter in self._expected
+        }
         shape = TypedDict("Arguments", keys)  # type: ignore[misc]  # likewise
         shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # pydantic's convention
         adapter = TypeAdapter(shape)
@@ -111,8 +114,8 @@ class QuickCheck:
 
 
 def _renames_or_fills(note: FieldInfo) -> bool:
-    named = note.alias is not None or note.validation_alias is not None
-    return named or note.default is not PydanticUndefined or note.default_factory is not None
+    has_alias = note.alias is not None or note.validation_alias is not None
+    return has_alias or note.default is not PydanticUndefined or note.default_factory is not None
 
 
 class Arguments:
@@ -134,11 +137,13 @@ class Arguments:
         # Fields have numbers and aliases, because a parameter may have the name of a method of the model.
         self._parameters = {f"p{number}": parameter for number, parameter in enumerate(parameters)}
         #: Each parameter's field and name, and whether the signature has a default for it.
-        self._names = tuple((field, one.name, one.own_default) for field, one in self._parameters.items())
+        self._names = tuple(
+            (field, parameter.name, parameter.own_default) for field, parameter in self._parameters.items()
+        )
         self._model = self._build(self._parameters)
         covered = all(map(QuickCheck.covers, parameters))
         self._quick = QuickCheck(parameters) if covered else None
-        self.schema: dict[str, JsonValue] = _described(self._model, descriptions)
+        self.schema: dict[str, JsonValue] = _describe_schema(self._model, descriptions)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Validate `arguments` and return the keyword arguments for the function; raises `ToolInputError`.
@@ -151,8 +156,8 @@ class Arguments:
     def parse_plainly(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Validate as `parse` does, always with the model."""
         model = self._check(arguments)
-        values, given = vars(model), model.model_fields_set
-        return {name: values[field] for field, name, optional in self._names if not optional or field in given}
+        values, set_fields = vars(model), model.model_fields_set
+        return {name: values[field] for field, name, optional in self._names if not optional or field in set_fields}
 
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Validate `arguments` and return the values of all parameters, with defaults; raises `ToolInputError`."""
@@ -176,10 +181,13 @@ class Arguments:
             data = to_json(dict(arguments))
             model = self._validate(data)
         except ValidationError as error:
-            lines = [_problem(detail, arguments) for detail in error.errors(include_url=False, include_context=False)]
+            lines = [
+                _describe_problem(detail, arguments)
+                for detail in error.errors(include_url=False, include_context=False)
+            ]
             raise ToolInputError(self._explain(lines)) from None
         except ValueError:
-            lines = [f"{name}: nested too deeply, or not valid Unicode" for name in _unreadable(arguments)]
+            lines = [f"{name}: nested too deeply, or not valid Unicode" for name in _find_unreadable(arguments)]
             raise ToolInputError(self._explain(lines)) from None
         except BaseException as error:
             if holds(error, KeyboardInterrupt):
@@ -187,8 +195,10 @@ class Arguments:
             # A validator of the app may raise anything. The call cannot run, but the turn continues.
             raise ToolInputError(f"the arguments could not be validated: {type(error).__name__}: {error}") from error
         if b"true" in data or b"false" in data:
-            taken = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}
-            if lines := [f"{where}: should be a number, not a boolean" for where in _booleans(arguments, taken)]:
+            parsed_values = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}
+            if lines := [
+                f"{where}: should be a number, not a boolean" for where in _find_booleans(arguments, parsed_values)
+            ]:
                 raise ToolInputError(self._explain(lines))
         return model
 
@@ -199,8 +209,10 @@ class Arguments:
 
     def _explain(self, problems: list[str]) -> str:
         unique = list(dict.fromkeys(problems))
-        more = len(unique) - _SHOWN_PROBLEMS
-        lines = [f"- {problem}" for problem in unique[:_SHOWN_PROBLEMS]] + ([f"- and {more} more"] if more > 0 else [])
+        hidden_count = len(unique) - _SHOWN_PROBLEMS
+        lines = [f"- {problem}" for problem in unique[:_SHOWN_PROBLEMS]] + (
+            [f"- and {hidden_count} more"] if hidden_count > 0 else []
+        )
         return "\n".join(["invalid arguments:", *lines, f"Expected: {self._expected()}."])
 
     def _expected(self) -> str:
@@ -208,7 +220,7 @@ class Arguments:
         required = cast("list[str]", self.schema.get("required", []))
         definitions = cast("dict[str, dict[str, JsonValue]]", self.schema.get("$defs", {}))
         words = [
-            f"{name} ({_kind(schema, definitions)}{'' if name in required else ', optional'})"
+            f"{name} ({_describe_kind(schema, definitions)}{'' if name in required else ', optional'})"
             for name, schema in properties.items()
         ]
         return ", ".join(words) or "no arguments"
@@ -236,7 +248,7 @@ def json_validator(schema: CoreSchema) -> SchemaValidator | None:
     `"NaN"` and `"1e999"` for numbers, and NaN is neither above nor below a limit. And a `Literal` of a member of an
     enumeration accepts the member's value, as its JSON Schema says.
     """
-    finite = _of_json(schema)
+    finite = _adapt_schema(schema)
     if finite == schema:
         return None
     # The validator of a model that is a part of the schema would be used as it is.
@@ -247,28 +259,28 @@ def json_validator(schema: CoreSchema) -> SchemaValidator | None:
 _NO_SCHEMAS: Final = frozenset({"config", "default", "expected", "members", "metadata", "serialization"})
 
 
-def _of_json(schema: object, *, asks: bool = False) -> object:
+def _adapt_schema(schema: object, *, asks: bool = False) -> object:
     """Return a schema for `json_validator`. It `asks` for numbers that are not finite if a model around it does."""
     if isinstance(schema, list | tuple):
-        return [_of_json(one, asks=asks) for one in schema]
+        return [_adapt_schema(item, asks=asks) for item in schema]
     if not isinstance(schema, dict):
         return schema
     config = schema.get("config")
     if isinstance(config, dict) and "allow_inf_nan" in config:
         asks = bool(config["allow_inf_nan"])
-    parts = {key: value if key in _NO_SCHEMAS else _of_json(value, asks=asks) for key, value in schema.items()}
-    return _adapted(parts, asks=asks)
+    parts = {key: value if key in _NO_SCHEMAS else _adapt_schema(value, asks=asks) for key, value in schema.items()}
+    return _adapt_node(parts, asks=asks)
 
 
-def _adapted(schema: dict[str, Any], *, asks: bool) -> dict[str, Any]:
+def _adapt_node(schema: dict[str, Any], *, asks: bool) -> dict[str, Any]:
     """Return one node of a schema for `json_validator`."""
     kind = schema.get("type")
-    if kind == "literal" and any(isinstance(one, Enum) for one in schema["expected"]):
-        members = [one for one in schema["expected"] if isinstance(one, Enum)]
-        convert = {"type": "no-info", "function": partial(_member, members)}
+    if kind == "literal" and any(isinstance(member, Enum) for member in schema["expected"]):
+        members = [member for member in schema["expected"] if isinstance(member, Enum)]
+        convert = {"type": "no-info", "function": partial(_find_member, members)}
         return {"type": "function-before", "function": convert, "schema": schema}
     if kind == "tagged-union":
-        by_value = {tag.value: one for tag, one in schema["choices"].items() if isinstance(tag, Enum)}
+        by_value = {tag.value: choice for tag, choice in schema["choices"].items() if isinstance(tag, Enum)}
         return {**schema, "choices": {**by_value, **schema["choices"]}}
     if kind == "float" and not asks:
         return {"allow_inf_nan": False, **schema}
@@ -278,21 +290,21 @@ def _adapted(schema: dict[str, Any], *, asks: bool) -> dict[str, Any]:
     return schema
 
 
-def _member(members: Sequence[Enum], value: object) -> object:
+def _find_member(members: Sequence[Enum], value: object) -> object:
     """Return the member that has this value, or else the value."""
-    return next((one for one in members if type(one.value) is type(value) and one.value == value), value)
+    return next((member for member in members if type(member.value) is type(value) and member.value == value), value)
 
 
 def _need_finite(value: object) -> object:
     """Return a JSON value, or a complex number. Raises `PydanticCustomError` for NaN and the infinities in it."""
     pending = [value]
     while pending:
-        one = pending.pop()
-        if isinstance(one, Mapping):
-            pending += one.values()
-        elif isinstance(one, list):
-            pending += one
-        elif isinstance(one, float | complex) and not (math.isfinite(one.real) and math.isfinite(one.imag)):
+        item = pending.pop()
+        if isinstance(item, Mapping):
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, float | complex) and not (math.isfinite(item.real) and math.isfinite(item.imag)):
             raise PydanticCustomError("finite_number", "Input should be a finite number")
     return value
 
@@ -319,7 +331,7 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
             f"tool {label}: its annotations cannot be resolved ({error}):"
             " import the annotated types at run time, and define them at module level"
         ) from error
-    found: list[Parameter] = []
+    parameters: list[Parameter] = []
     contexts: list[str] = []
     for number, parameter in enumerate(inspect.signature(function).parameters.values()):
         annotation = hints.get(parameter.name, object)
@@ -334,8 +346,8 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
         if is_context(annotation):
             contexts.append(parameter.name)
         else:
-            found.append(Parameter(parameter.name, annotation, parameter.default))
-    return found, tuple(contexts)
+            parameters.append(Parameter(parameter.name, annotation, parameter.default))
+    return parameters, tuple(contexts)
 
 
 def hints_of(function: Callable[..., object]) -> dict[str, object]:
@@ -346,9 +358,9 @@ def hints_of(function: Callable[..., object]) -> dict[str, object]:
         annotations = get_annotations(function, format=Format.FORWARDREF)
     else:
         annotations = inspect.get_annotations(function)
-    given = {name: annotation for name, annotation in annotations.items() if name != "return"}
+    parameter_annotations = {name: annotation for name, annotation in annotations.items() if name != "return"}
     names = getattr(inspect.unwrap(function), "__globals__", {})
-    return get_type_hints(SimpleNamespace(__annotations__=given), globalns=names, include_extras=True)
+    return get_type_hints(SimpleNamespace(__annotations__=parameter_annotations), globalns=names, include_extras=True)
 
 
 def deps_needed(function: Callable[..., object]) -> str:
@@ -361,8 +373,8 @@ def deps_needed(function: Callable[..., object]) -> str:
     except Exception:  # noqa: BLE001 (annotations that cannot be resolved say nothing)
         return ""
     for hint in hints.values():
-        for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
-            needed = get_args(one)[0] if get_origin(one) in (ToolContext, TurnContext) else object
+        for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+            needed = get_args(option)[0] if get_origin(option) in (ToolContext, TurnContext) else object
             if not _fits_none(needed):
                 return getattr(needed, "__name__", str(needed))
     return ""
@@ -378,13 +390,13 @@ def _fits_none(deps: object) -> bool:
 def is_context(annotation: object) -> bool:
     """Whether a parameter with this annotation receives the context of the call, with or without the type of deps."""
     if get_origin(annotation) in (Union, UnionType, Annotated):
-        return any(is_context(one) for one in get_args(annotation))
+        return any(is_context(option) for option in get_args(annotation))
     return (get_origin(annotation) or annotation) in (ToolContext, TurnContext)
 
 
-def _described(model: type[BaseModel], descriptions: Mapping[str, str]) -> dict[str, JsonValue]:
+def _describe_schema(model: type[BaseModel], descriptions: Mapping[str, str]) -> dict[str, JsonValue]:
     """Return the schema of a model without titles, which repeat the names and cost tokens."""
-    schema = cast("dict[str, JsonValue]", _untitled(model.model_json_schema(schema_generator=_Schema)))
+    schema = cast("dict[str, JsonValue]", _drop_titles(model.model_json_schema(schema_generator=_Schema)))
     properties = cast("dict[str, dict[str, JsonValue]]", schema.setdefault("properties", {}))
     for name, property_schema in properties.items():
         if text := descriptions.get(name):
@@ -392,23 +404,23 @@ def _described(model: type[BaseModel], descriptions: Mapping[str, str]) -> dict[
     return schema
 
 
-def _untitled(schema: JsonValue) -> JsonValue:
+def _drop_titles(schema: JsonValue) -> JsonValue:
     if isinstance(schema, list):
-        return [_untitled(item) for item in schema]
+        return [_drop_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     plain: dict[str, JsonValue] = {}
     for key, value in schema.items():
         if key in ("properties", "patternProperties", "$defs") and isinstance(value, dict):
-            plain[key] = {name: _untitled(inner) for name, inner in value.items()}
+            plain[key] = {name: _drop_titles(inner) for name, inner in value.items()}
         elif key in ("default", "const", "enum", "examples"):
             plain[key] = value
         elif key != "title":
-            plain[key] = _untitled(value)
+            plain[key] = _drop_titles(value)
     return plain
 
 
-def _kind(schema: Mapping[str, JsonValue], definitions: Mapping[str, Mapping[str, JsonValue]]) -> str:
+def _describe_kind(schema: Mapping[str, JsonValue], definitions: Mapping[str, Mapping[str, JsonValue]]) -> str:
     if isinstance(reference := schema.get("$ref"), str):
         schema = definitions.get(reference.rpartition("/")[2], {})
     if isinstance(choices := schema.get("enum"), list):
@@ -416,15 +428,17 @@ def _kind(schema: Mapping[str, JsonValue], definitions: Mapping[str, Mapping[str
     if "const" in schema:
         return json.dumps(schema["const"], ensure_ascii=False)
     if isinstance(branches := schema.get("anyOf", schema.get("oneOf")), list):
-        return " or ".join(dict.fromkeys(_kind(one, definitions) for one in branches if isinstance(one, dict)))
+        return " or ".join(
+            dict.fromkeys(_describe_kind(branch, definitions) for branch in branches if isinstance(branch, dict))
+        )
     kind = schema.get("type")
     if not isinstance(kind, str):
         return "any value"
     items = schema.get("items")
-    return f"{kind} of {_kind(items, definitions)}" if isinstance(items, dict) and items else kind
+    return f"{kind} of {_describe_kind(items, definitions)}" if isinstance(items, dict) and items else kind
 
 
-def _unreadable(arguments: Mapping[str, JsonValue]) -> Iterator[str]:
+def _find_unreadable(arguments: Mapping[str, JsonValue]) -> Iterator[str]:
     for name, value in arguments.items():
         try:
             to_json({name: value})
@@ -432,7 +446,7 @@ def _unreadable(arguments: Mapping[str, JsonValue]) -> Iterator[str]:
             yield cut_clean(name, _SHOWN_VALUE)
 
 
-def _problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
+def _describe_problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
     """Return the path of an error, the error, and the value that the model passed."""
     path = ""
     value = cast("object", arguments)
@@ -450,19 +464,19 @@ def _problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if not path:
         return message
-    given = json.dumps(detail["input"], ensure_ascii=False, default=str)
-    return f"{path}: {message}; you passed {cut_clean(given, _SHOWN_VALUE)}"
+    passed_value = json.dumps(detail["input"], ensure_ascii=False, default=str)
+    return f"{path}: {message}; you passed {cut_clean(passed_value, _SHOWN_VALUE)}"
 
 
-def _booleans(given: object, taken: object, path: str = "") -> Iterator[str]:
+def _find_booleans(value: object, parsed_value: object, path: str = "") -> Iterator[str]:
     """Yield the paths where pydantic accepted a boolean as a number."""
-    if isinstance(given, bool):
-        if isinstance(taken, Number) and not isinstance(taken, bool):
+    if isinstance(value, bool):
+        if isinstance(parsed_value, Number) and not isinstance(parsed_value, bool):
             yield path
-    elif isinstance(given, Mapping):
-        for key, item in given.items():
-            inner = taken.get(key) if isinstance(taken, Mapping) else getattr(taken, key, None)
-            yield from _booleans(item, inner, f"{path}.{key}".lstrip("."))
-    elif isinstance(given, list) and isinstance(taken, list | tuple):
-        for number, (item, inner) in enumerate(zip(given, taken, strict=False)):
-            yield from _booleans(item, inner, f"{path}[{number}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            inner = parsed_value.get(key) if isinstance(parsed_value, Mapping) else getattr(parsed_value, key, None)
+            yield from _find_booleans(item, inner, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list) and isinstance(parsed_value, list | tuple):
+        for number, (item, inner) in enumerate(zip(value, parsed_value, strict=False)):
+            yield from _find_booleans(item, inner, f"{path}[{number}]")

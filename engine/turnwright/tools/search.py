@@ -65,38 +65,38 @@ def search(place: FilePosition, pattern: str, *, glob: str | None, regex: bool, 
     regular expression that still runs then is an error. Raises `ToolFailedError`.
     """
     until = time.monotonic() + seconds
-    found = _SearchResult()
+    result = _SearchResult()
     if regex:
         with _regex(pattern, seconds) as match:
-            _search(place, glob, match, until, found)
+            _search(place, glob, match, until, result)
     else:
-        _search(place, glob, lambda lines: [n for n, line in enumerate(lines) if pattern in line], until, found)
-    notes = [f"[{found.stopped}]"] if found.stopped else []
-    if found.skipped:
-        notes.append(f"[skipped: {found.skipped} files or folders that are binary, too large or unreadable]")
-    return "\n".join([*(found.lines or ["(nothing found)"]), *notes])
+        _search(place, glob, lambda lines: [n for n, line in enumerate(lines) if pattern in line], until, result)
+    notes = [f"[{result.stopped}]"] if result.stopped else []
+    if result.skipped:
+        notes.append(f"[skipped: {result.skipped} files or folders that are binary, too large or unreadable]")
+    return "\n".join([*(result.lines or ["(nothing found)"]), *notes])
 
 
-def _search(place: FilePosition, glob: str | None, match: Matcher, until: float, found: _SearchResult) -> None:
-    for file, path in _files(place, until, found):
-        if _is_late(until, found):
+def _search(place: FilePosition, glob: str | None, match: Matcher, until: float, result: _SearchResult) -> None:
+    for file, path in _walk_files(place, until, result):
+        if _is_late(until, result):
             return
         if glob is not None and not _fits(path, glob):
             continue
         lines = _read(file)
         if lines is None:
-            found.skipped += 1
+            result.skipped += 1
             continue
         for number in match(lines):
             line = f"{file.shown}:{number + 1}: {escape_unprintable(cut_clean(lines[number], SHOWN_LIMIT))}"
-            found.size += len(line.encode()) + 1
-            if len(found.lines) == HIT_LIMIT or found.size > _OUTPUT_LIMIT:
-                found.stopped = f"stopped after {len(found.lines)} hits: use a longer pattern or a smaller folder"
+            result.size += len(line.encode()) + 1
+            if len(result.lines) == HIT_LIMIT or result.size > _OUTPUT_LIMIT:
+                result.stopped = f"stopped after {len(result.lines)} hits: use a longer pattern or a smaller folder"
                 return
-            found.lines.append(line)
+            result.lines.append(line)
 
 
-def _files(place: FilePosition, until: float, found: _SearchResult) -> Iterator[tuple[FilePosition, str]]:
+def _walk_files(place: FilePosition, until: float, result: _SearchResult) -> Iterator[tuple[FilePosition, str]]:
     """Yield each file below a folder, in order of names, with its path below the folder, until the time is up.
 
     The time is checked for each folder too, because a tree may have many folders and no file.
@@ -112,9 +112,9 @@ def _files(place: FilePosition, until: float, found: _SearchResult) -> Iterator[
         except ToolFailedError:
             if folder is place:
                 raise
-            found.skipped += 1
+            result.skipped += 1
             continue
-        if _is_late(until, found):
+        if _is_late(until, result):
             return
         inner: list[tuple[FilePosition, str]] = []
         for entry in entries:
@@ -125,10 +125,10 @@ def _files(place: FilePosition, until: float, found: _SearchResult) -> Iterator[
         folders.extend(reversed(inner))
 
 
-def _is_late(until: float, found: _SearchResult) -> bool:
+def _is_late(until: float, result: _SearchResult) -> bool:
     if time.monotonic() <= until:
         return False
-    found.stopped = "stopped at the time limit: search a smaller folder"
+    result.stopped = "stopped at the time limit: search a smaller folder"
     return True
 
 

@@ -49,10 +49,10 @@ def to_text(value: object) -> str:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return _decoded(bytes(value))
+        return _decode(bytes(value))
     if isinstance(value, _DATA) or (is_dataclass(value) and not isinstance(value, type)) or _is_attrs(value):
-        return _json(value)
-    return _json(value)[1:-1] if isinstance(value, date | time | timedelta) else _printed(value)
+        return _write_json(value)
+    return _write_json(value)[1:-1] if isinstance(value, date | time | timedelta) else _print(value)
 
 
 def cap(text: str, limit: int = RESULT_LIMIT) -> str:
@@ -65,11 +65,11 @@ def cap(text: str, limit: int = RESULT_LIMIT) -> str:
     data = str.encode(text, errors="replace")
     if len(data) <= limit:
         return data.decode()
-    kept = cut_utf8(data, limit)
-    return f"{kept}\n[cut: the first {len(kept.encode())} of {len(data)} bytes; ask for less]"
+    head = cut_utf8(data, limit)
+    return f"{head}\n[cut: the first {len(head.encode())} of {len(data)} bytes; ask for less]"
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -86,15 +86,15 @@ def _fields_or_text(value: object) -> object:
     if isinstance(value, Struct):
         return structs.asdict(value)
     if _is_attrs(value):
-        return {one.name: getattr(value, one.name) for one in type(value).__attrs_attrs__}  # type: ignore[attr-defined]
+        return {field.name: getattr(value, field.name) for field in type(value).__attrs_attrs__}  # type: ignore[attr-defined]
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, memoryview):
         return bytes(value)
-    return list(value) if isinstance(value, AbstractSet | ValuesView) else _printed(value)
+    return list(value) if isinstance(value, AbstractSet | ValuesView) else _print(value)
 
 
-def _printed(value: object) -> str:
+def _print(value: object) -> str:
     text = clean(str(value))
     if _ADDRESS.search(text):
         raise NotJsonError(
@@ -109,18 +109,18 @@ def clean_data(value: object) -> object:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
-        return {clean_data(name): clean_data(one) for name, one in value.items()}
-    return [clean_data(one) for one in value] if isinstance(value, list | tuple) else value
+        return {clean_data(name): clean_data(item) for name, item in value.items()}
+    return [clean_data(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _json(value: object) -> str:
-    refused: list[NotJsonError] = []
+def _write_json(value: object) -> str:
+    refusals: list[NotJsonError] = []
 
-    def fallback(one: object) -> object:
+    def fallback(item: object) -> object:
         try:
-            return _fields_or_text(one)
+            return _fields_or_text(item)
         except NotJsonError as error:
-            refused.append(error)
+            refusals.append(error)
             raise
 
     why = ""
@@ -129,9 +129,9 @@ def _json(value: object) -> str:
         try:
             return to_json(value, fallback=fallback, bytes_mode=bytes_mode).decode()
         except ValueError as error:
-            if refused:
-                raise refused[0] from None
+            if refusals:
+                raise refusals[0] from None
             if _SURROGATES in str(error):
-                return _json(clean_data(to_jsonable_python(clean_data(value), fallback=fallback)))
+                return _write_json(clean_data(to_jsonable_python(clean_data(value), fallback=fallback)))
             why = str(error).removeprefix(_NO_JSON)
     raise NotJsonError(f"its result cannot be written as JSON: {cut_clean(why, 200)}")

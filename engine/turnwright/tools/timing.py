@@ -62,7 +62,7 @@ def limited(seconds: float | None, subject: object = None) -> "AbstractContextMa
     """
     clock = CLOCK.get()
     is_kept = seconds is None if clock is None else subject is not None and clock.subject is subject
-    return _UNLIMITED if is_kept else _limited(seconds)
+    return _UNLIMITED if is_kept else _limit(seconds)
 
 
 #: Shared by all calls without a limit of their own: a scope for each would cost more than most tools.
@@ -70,7 +70,7 @@ _UNLIMITED: Final = nullcontext()
 
 
 @contextmanager
-def _limited(seconds: float | None) -> Iterator[anyio.CancelScope]:
+def _limit(seconds: float | None) -> Iterator[anyio.CancelScope]:
     with anyio.move_on_after(seconds) as scope:
         token = CLOCK.set(_ScopeClock(scope, seconds))
         try:
@@ -86,8 +86,8 @@ def clock_stopped() -> Iterator[None]:
     if clock is None:
         yield
         return
-    left, clock.deadline = clock.deadline - anyio.current_time(), math.inf
+    remaining, clock.deadline = clock.deadline - anyio.current_time(), math.inf
     try:
         yield
     finally:
-        clock.deadline = anyio.current_time() + left
+        clock.deadline = anyio.current_time() + remaining

@@ -22,7 +22,7 @@ from turnwright_states.limits import TOOL_TIMEOUT
 from turnwright_states.payload import frozen, thawed
 
 from .context import Ask, NeedsPersonError, ToolContext
-from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError, describe, found, holds
+from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError, describe, find_error, holds
 from .loop_handle import in_event_loop
 from .rate_limiter import Rate, RateLimiter
 from .result import ToolResult, to_result
@@ -317,10 +317,10 @@ class Tool(ABC, Generic[DepsT_contra]):
                 if holds(error, anyio.get_cancelled_exc_class()):
                     context.abort_signal.set()
                     raise
-                asked = found(error, NeedsPersonError)
-                if asked is not None:
-                    raise NeedsPersonError(asked.ask) from error
-                again = found(error, Retry)
+                question = find_error(error, NeedsPersonError)
+                if question is not None:
+                    raise NeedsPersonError(question.ask) from error
+                again = find_error(error, Retry)
                 if again is not None:
                     raise Retry(again.feedback) from error
                 raise ToolFailedError(describe(error)) from error

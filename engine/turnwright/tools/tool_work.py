@@ -27,20 +27,20 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 async def outcome_of(
-    call: Call, tool: Tool, batch: BatchContext, values: Values | None, failed: Failed | None = None
+    call: Call, tool: Tool, batch: BatchContext, values: Values | None, on_error: Failed | None = None
 ) -> Outcome:
-    """Run the tool and return the outcome of the call. An error of the tool is also passed to `failed`."""
-    came: list[Outcome] = []
+    """Run the tool and return the outcome of the call. An error of the tool is also passed to `on_error`."""
+    collected: list[Outcome] = []
 
     async def keep(*outcomes: Outcome) -> None:
-        came.extend(outcomes)
+        collected.extend(outcomes)
 
     try:
-        await in_tasks([ToolWork(call, tool, batch, values, failed)], batch.cancel_grace, keep)
+        await in_tasks([ToolWork(call, tool, batch, values, on_error)], batch.cancel_grace, keep)
     except anyio.get_cancelled_exc_class():
-        if not came:  # a call that has finished keeps its result
+        if not collected:  # a call that has finished keeps its result
             raise
-    return came[0]
+    return collected[0]
 
 
 async def asked_first(call: Call, tool: Tool, batch: BatchContext) -> Ask | None:
@@ -94,15 +94,15 @@ class Inquiry(WorkItem):
 
     async def time_out(self, *, ended: bool) -> None:
         """See `WorkItem.time_out`: raises the `ToolError` that refuses the call."""
-        more = "" if ended else ", and could not be stopped"
-        late = f"did not finish within {self.seconds:g} s{more}"
+        suffix = "" if ended else ", and could not be stopped"
+        late = f"did not finish within {self.seconds:g} s{suffix}"
         raise ToolError(f"refused and not run: the approval check of {self._tool.name} {late}")
 
 
 class ToolWork(WorkItem):
     """A job that runs the tool of a started call."""
 
-    __slots__ = ("_batch", "_call", "_context", "_line", "_raised", "_tool", "_values")
+    __slots__ = ("_batch", "_call", "_context", "_line", "_on_error", "_tool", "_values")
 
     def __init__(
         self,
@@ -110,14 +110,14 @@ class ToolWork(WorkItem):
         tool: Tool,
         batch: BatchContext,
         values: Values | None,
-        failed: Failed | None = None,
+        on_error: Failed | None = None,
     ) -> None:
         super().__init__(tool, tool.seconds_of_call(batch.tool_timeout))
         self._call = call
         self._tool = tool
         self._batch = batch
         self._values = values
-        self._raised = failed
+        self._on_error = on_error
         self._line: ProgressLine | None = None
         self._context = _NO_CONTEXT
 
@@ -133,17 +133,17 @@ class ToolWork(WorkItem):
                 result = await tool.run_checked(self._values, self._context)
             else:
                 result = await tool.run(call.arguments, self._context)
-            return settled(call, CallStatus.OK, result, batch, final=tool.return_direct)
+            return make_result(call, CallStatus.OK, result, batch, final=tool.return_direct)
         except NeedsPersonError as needs:
             return waits(call, needs.ask, batch)
         except (Retry, ToolError) as error:
-            return self._failed(error)
+            return self._settle_error(error)
         except Exception:
             raise  # a bug in an overridden `run`: the turn fails with this error
         except BaseException as error:
             if not await is_its_own(error):
                 raise
-            return self._failed(error)
+            return self._settle_error(error)
         finally:
             self.at_work = False  # also after a cancellation, because `_abandon_all` reads it later
             if self._line is not None:
@@ -164,23 +164,25 @@ class ToolWork(WorkItem):
 
     async def closed(self, error: GeneratorExit) -> Outcome:
         """See `WorkItem.closed`: the call has its result."""
-        return self._failed(error)
+        return self._settle_error(error)
 
     async def time_out(self, *, ended: bool) -> Outcome:
         """See `WorkItem.time_out`: the call has its result."""
-        more = "; part of its work may be done" if ended else ", and could not be stopped: it may still be running"
-        return self._failed(ToolTimeoutError(f"{self._tool.name} did not finish within {self.seconds:g} s{more}"))
+        suffix = "; part of its work may be done" if ended else ", and could not be stopped: it may still be running"
+        return self._settle_error(
+            ToolTimeoutError(f"{self._tool.name} did not finish within {self.seconds:g} s{suffix}")
+        )
 
-    def _failed(self, error: BaseException) -> CallSettledInput:
-        if self._raised is not None:
-            self._raised(error)
+    def _settle_error(self, error: BaseException) -> CallSettledInput:
+        if self._on_error is not None:
+            self._on_error(error)
         if isinstance(error, Retry):
-            return settled(
+            return make_result(
                 self._call, CallStatus.ERROR, ToolResult(clean(str(error.feedback))), self._batch, retry=True
             )
         log_bug(error, self._tool.name, self._call.id, self._batch.turn)
-        said = str(error) if isinstance(error, ToolError) else describe(error)
-        return settled(self._call, CallStatus.ERROR, ToolResult(said), self._batch)
+        text = str(error) if isinstance(error, ToolError) else describe(error)
+        return make_result(self._call, CallStatus.ERROR, ToolResult(text), self._batch)
 
     def _make_context(self) -> None:
         call, batch = self._call, self._batch
@@ -244,7 +246,7 @@ def context_of(
 _NO_CONTEXT: Final = ToolContext(turn_id="", call_id="")
 
 
-def settled(
+def make_result(
     call: Call,
     status: CallStatus,
     result: ToolResult,

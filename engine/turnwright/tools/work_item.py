@@ -71,7 +71,7 @@ class WorkItem:
         raise NotImplementedError
 
 
-async def closed(job: Job, error: BaseException) -> Outcome | None:
+async def finish_closed(job: Job, error: BaseException) -> Outcome | None:
     """Return the outcome of a job that raised `error`, or raise the error.
 
     A future that raises `GeneratorExit` closes every frame of its task except the outermost. Only that frame, which

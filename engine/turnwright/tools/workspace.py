@@ -53,10 +53,10 @@ class FilePosition:
 
     def child(self, name: str) -> "FilePosition":
         """Return the position of an entry of this folder."""
-        shown = (
+        shown_path = (
             escape_unprintable(name) if self.shown == "." else f"{self.shown.rstrip('/')}/{escape_unprintable(name)}"
         )
-        return replace(self, parts=(*self.parts, name), shown=shown)
+        return replace(self, parts=(*self.parts, name), shown=shown_path)
 
 
 class Workspace:
@@ -75,14 +75,16 @@ class Workspace:
 
         A path that does not exist is resolved as far as it exists.
         """
-        shown = repr(cut_clean(path, 200))
+        shown_path = repr(cut_clean(path, 200))
         if "\0" in path or len(path) > _PATH_LIMIT:
-            raise ToolFailedError(f"{shown} is not a path: it contains a NUL character or is too long")
+            raise ToolFailedError(f"{shown_path} is not a path: it contains a NUL character or is too long")
         try:
             home = path == "~" or path.startswith("~/")
             real = (Path(path).expanduser() if home else self.root / path).resolve()
         except (OSError, RuntimeError, ValueError) as error:
-            raise ToolFailedError(f"{shown} is not a path that can be followed: {_why(error)}") from error
+            raise ToolFailedError(
+                f"{shown_path} is not a path that can be followed: {_explain_cause(error)}"
+            ) from error
         return real
 
     def allows(self, real: Path, grants: Sequence[str]) -> bool:
@@ -106,8 +108,8 @@ class Workspace:
 def open_file(place: FilePosition) -> BinaryIO:
     """Open a regular file for reading bytes; raises `ToolFailedError` for anything else, without blocking."""
     if not place.parts:
-        raise _refused(place, "is a folder: list_files shows what is in it")
-    with _explained(place), _parent(place) as folder:
+        raise _make_refusal(place, "is a folder: list_files shows what is in it")
+    with _explain_errors(place), _open_parent(place) as folder:
         name = place.parts[-1]
         _check(place, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
         file = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb")
@@ -125,18 +127,18 @@ def list_folder(place: FilePosition, *, until: float = math.inf) -> list[FolderE
     At the time `until` of `time.monotonic`, it returns the entries found so far.
     """
     entries: list[FolderEntry] = []
-    with _explained(place):
+    with _explain_errors(place):
         if place.parts:
-            with _parent(place) as folder:
-                opened = os.open(place.parts[-1], _LIST, dir_fd=folder)
+            with _open_parent(place) as folder:
+                descriptor = os.open(place.parts[-1], _LIST, dir_fd=folder)
         else:
-            opened = os.open(place.anchor, _LIST)
+            descriptor = os.open(place.anchor, _LIST)
         try:
-            with os.scandir(opened) as found:
-                in_time = takewhile(lambda _: time.monotonic() <= until, found)
-                entries.extend(_entry(entry) for entry in islice(in_time, SCAN_LIMIT))
+            with os.scandir(descriptor) as scan:
+                in_time = takewhile(lambda _: time.monotonic() <= until, scan)
+                entries.extend(_make_entry(entry) for entry in islice(in_time, SCAN_LIMIT))
         finally:
-            os.close(opened)
+            os.close(descriptor)
     return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -144,12 +146,12 @@ def is_folder(place: FilePosition) -> bool:
     """Whether a position is a folder; raises `ToolFailedError` if it does not exist."""
     if not place.parts:
         return True
-    with _explained(place), _parent(place) as folder:
+    with _explain_errors(place), _open_parent(place) as folder:
         return stat.S_ISDIR(os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False).st_mode)
 
 
 @contextmanager
-def _parent(place: FilePosition) -> Iterator[int]:
+def _open_parent(place: FilePosition) -> Iterator[int]:
     """Open the folder that contains a position, without following links, and yield its descriptor."""
     folder = os.open(place.anchor, _PASS)
     try:
@@ -163,21 +165,21 @@ def _parent(place: FilePosition) -> Iterator[int]:
 
 
 @contextmanager
-def _explained(place: FilePosition) -> Iterator[None]:
+def _explain_errors(place: FilePosition) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise _refused(place, _why(error)) from error
+        raise _make_refusal(place, _explain_cause(error)) from error
 
 
 def _check(place: FilePosition, mode: int) -> None:
     if stat.S_ISDIR(mode):
-        raise _refused(place, "is a folder: list_files shows what is in it")
+        raise _make_refusal(place, "is a folder: list_files shows what is in it")
     if not stat.S_ISREG(mode):
-        raise _refused(place, "is not a regular file (but a device, a pipe, a socket or a link)")
+        raise _make_refusal(place, "is not a regular file (but a device, a pipe, a socket or a link)")
 
 
-def _entry(entry: os.DirEntry[str]) -> FolderEntry:
+def _make_entry(entry: os.DirEntry[str]) -> FolderEntry:
     try:
         info = entry.stat(follow_symlinks=False)
     except OSError:  # deleted meanwhile
@@ -189,11 +191,11 @@ def _entry(entry: os.DirEntry[str]) -> FolderEntry:
     return FolderEntry(entry.name, "file" if stat.S_ISREG(info.st_mode) else "other", info.st_size)
 
 
-def _refused(place: FilePosition, why: str) -> ToolFailedError:
+def _make_refusal(place: FilePosition, why: str) -> ToolFailedError:
     return ToolFailedError(f"{place.shown!r} {why}")
 
 
-def _why(error: Exception) -> str:
+def _explain_cause(error: Exception) -> str:
     if not isinstance(error, OSError):
         return "it is not a valid name, or its links form a circle"
     if error.errno == ENOENT:

@@ -50,90 +50,90 @@ class Caller:
         """Whether a person has answered this call, so that the server will ask the same question again."""
         return any(answer.decision == Decision.REPLY for answer in self.context.answers)
 
-    def answer(self, asked: ElicitRequestParams) -> ElicitResult | None:
+    def answer(self, request: ElicitRequestParams) -> ElicitResult | None:
         """Return the next reply as the answer, or None if a person must answer first."""
         if self.needs is not None:
             return None
         try:
-            if isinstance(asked, ElicitRequestURLParams):
-                self.visit(asked)
+            if isinstance(request, ElicitRequestURLParams):
+                self.visit(request)
                 return ElicitResult(action="accept")
-            return ElicitResult.model_validate({"action": "accept", "content": self._fill(asked)})
+            return ElicitResult.model_validate({"action": "accept", "content": self._fill(request)})
         except NeedsPersonError as needs:
             self.needs = needs
             self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _TO_END)
             return None
 
-    def visit(self, asked: ElicitRequestURLParams) -> None:
+    def visit(self, request: ElicitRequestURLParams) -> None:
         """Ask a person to open an address. Only the reply `done` is consent. Raises `NeedsPersonError`."""
-        question = f"{self.server} asks: {asked.message}\nOpen {asked.url}, then answer {DONE}."
+        question = f"{self.server} asks: {request.message}\nOpen {request.url}, then answer {DONE}."
         why = ""
-        while (said := self.context.ask(f"{why}{question}", [DONE]).strip()).lower() != DONE:
-            why = f"Invalid answer {cut_clean(said, _SHOWN)!r}: answer {DONE}, or reject the call.\n"
+        while (reply := self.context.ask(f"{why}{question}", [DONE]).strip()).lower() != DONE:
+            why = f"Invalid answer {cut_clean(reply, _SHOWN)!r}: answer {DONE}, or reject the call.\n"
 
-    def _fill(self, asked: ElicitRequestFormParams) -> dict[str, object]:
-        question, choices = describe_form(f"{self.server} asks: {asked.message}", asked.requested_schema)
+    def _fill(self, request: ElicitRequestFormParams) -> dict[str, object]:
+        question, choices = describe_form(f"{self.server} asks: {request.message}", request.requested_schema)
         why = ""
         while True:  # ends after the last reply, because `ask` then raises
-            said = self.context.ask(f"{why}{question}", choices)
+            reply = self.context.ask(f"{why}{question}", choices)
             try:
-                return dict(read_form(said, asked.requested_schema))
-            except FormAnswerError as bad:
-                why = f"Invalid answer: {bad}\n"
+                return dict(read_form(reply, request.requested_schema))
+            except FormAnswerError as error:
+                why = f"Invalid answer: {error}\n"
 
 
 class Callers:
     """The running calls of one server."""
 
     def __init__(self) -> None:
-        self._running: list[Caller] = []
+        self._running_callers: list[Caller] = []
         self._alone = False
-        self._asking = 0
-        self._changed = anyio.Event()
+        self._open_requests = 0
+        self._change = anyio.Event()
         #: Keeps the order of arrival. Otherwise a call that must run alone could wait for ever.
         self._turnstile = anyio.Lock()
 
     @asynccontextmanager
-    async def calling(self, caller: Caller, *, alone: bool) -> AsyncIterator[None]:
+    async def run_call(self, caller: Caller, *, alone: bool) -> AsyncIterator[None]:
         """Run a call in the block. With `alone`, it waits until no other call runs, and keeps others waiting.
 
         The timeout clock of a waiting call is stopped, because nothing was sent yet.
         """
         with clock_stopped():
             async with self._turnstile:
-                while self._alone or self._asking or (alone and self._running):
-                    await self._changed.wait()
-                self._running.append(caller)
+                while self._alone or self._open_requests or (alone and self._running_callers):
+                    await self._change.wait()
+                self._running_callers.append(caller)
                 self._alone = alone
         token = _CURRENT.set(caller)
         try:
             yield
         finally:
             _CURRENT.reset(token)
-            self._running.remove(caller)
+            self._running_callers.remove(caller)
             self._alone = False
             self._notify()
 
-    async def whose(self) -> Caller | None:
+    async def find_caller(self) -> Caller | None:
         """Return the call that a server's request belongs to, or None if it is unknown. For the SDK's callback."""
         current = _CURRENT.get()
-        if current is not None and current in self._running:
+        if current is not None and current in self._running_callers:
             return current
-        self._asking += 1
+        self._open_requests += 1
         self._notify()
         try:
-            while len(self._running) > self._asking:
-                await self._changed.wait()
-            if len(self._running) <= 1:
-                return self._running[0] if self._running else None
+            while len(self._running_callers) > self._open_requests:
+                await self._change.wait()
+            if len(self._running_callers) <= 1:
+                return self._running_callers[0] if self._running_callers else None
             # Several calls still run, which may take long. So all of them are repeated, one after the other.
-            for one in self._running:
-                one.muddled = True
+            for caller in self._running_callers:
+                caller.muddled = True
             return None
         finally:
-            self._asking -= 1
+            self._open_requests -= 1
             self._notify()
 
     def _notify(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        self._change.set()
+        self._change = anyio.Event()

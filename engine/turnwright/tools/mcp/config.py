@@ -159,30 +159,32 @@ class McpServer(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _as_one_client_writes_it(cls, given: object) -> object:
-        if not isinstance(given, Mapping):
-            return given
-        said = dict(given)
-        for other in ("httpUrl", "serverUrl"):
-            if other in said:
-                said.setdefault("type", "http")
-                said.setdefault("url", said[other])
-        if isinstance(said.get("tools"), Mapping):
-            del said["tools"]  # some clients keep settings of single tools here
-        if said.get("trust") is True:
-            said["autoApprove"] = "*"
-        if said.get("enabled") is False:
-            said["disabled"] = True
-        kind = said.get("type")
+    def _normalize_fields(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        fields = dict(data)
+        for alias in ("httpUrl", "serverUrl"):
+            if alias in fields:
+                fields.setdefault("type", "http")
+                fields.setdefault("url", fields[alias])
+        if isinstance(fields.get("tools"), Mapping):
+            del fields["tools"]  # some clients keep settings of single tools here
+        if fields.get("trust") is True:
+            fields["autoApprove"] = "*"
+        if fields.get("enabled") is False:
+            fields["disabled"] = True
+        kind = fields.get("type")
         if kind is None:
-            path = urlsplit(str(said.get("url", ""))).path
-            said["type"] = "stdio" if said.get("command") else "sse" if path.rstrip("/").endswith("/sse") else "http"
+            path = urlsplit(str(fields.get("url", ""))).path
+            fields["type"] = (
+                "stdio" if fields.get("command") else "sse" if path.rstrip("/").endswith("/sse") else "http"
+            )
         elif isinstance(kind, str):
-            said["type"] = _TYPES.get(kind.lower(), kind.lower())
-        return said
+            fields["type"] = _TYPES.get(kind.lower(), kind.lower())
+        return fields
 
     @model_validator(mode="after")
-    def _can_be_reached(self) -> Self:
+    def _need_address(self) -> Self:
         if self.type == "stdio":
             if not self.command:
                 raise ValueError("there is no command: give the program that is the server")
@@ -204,8 +206,8 @@ class McpServer(BaseModel):
         The latter are found by names such as `--api-key`, by their place in an address, and by their form.
         """
         oauth = (self.oauth.client_secret, self.oauth.private_key) if self.oauth is not None else ()
-        given = (*self.env.values(), *self.headers.values(), *oauth, *self.hidden)
-        return hidden_words([*given, *in_arguments(self.args), *in_address(self.url)])
+        values = (*self.env.values(), *self.headers.values(), *oauth, *self.hidden)
+        return hidden_words([*values, *in_arguments(self.args), *in_address(self.url)])
 
 
 def read_mcp_config(file: str | Path) -> dict[str, McpServer]:
@@ -223,30 +225,30 @@ def read_mcp_config(file: str | Path) -> dict[str, McpServer]:
     except UnicodeDecodeError:
         raise ConfigError(f"the MCP servers of {path} cannot be read: it is not UTF-8 text") from None
     except (OSError, ValueError) as error:  # ValueError: a path with a null character in it
-        said = getattr(error, "strerror", None) or error
-        raise ConfigError(f"the MCP servers of {path} cannot be read: {said}") from None
+        problem = getattr(error, "strerror", None) or error
+        raise ConfigError(f"the MCP servers of {path} cannot be read: {problem}") from None
     if (place := too_deep_at(text, _MAX_DEPTH)) is not None:
         line = text.count("\n", 0, place) + 1
         raise ConfigError(f"{path}, line {line}: nests lists and objects more than {_MAX_DEPTH} deep")
     try:
-        given = json.loads(text)
+        data = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}, line {error.lineno}: invalid JSON: {error.msg}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: invalid JSON: {error}") from None
-    return mcp_servers(given, str(path), folder=path.absolute().parent)
+    return mcp_servers(data, str(path), folder=path.absolute().parent)
 
 
-def mcp_servers(given: object, where: str = "the MCP servers", *, folder: Path | None = None) -> dict[str, McpServer]:
+def mcp_servers(data: object, where: str = "the MCP servers", *, folder: Path | None = None) -> dict[str, McpServer]:
     """Return the servers of the contents of such a file, by name. `where` names the file in errors."""
     entries = None
-    if isinstance(given, Mapping) and deeper_than(dict(given), _MAX_DEPTH):
+    if isinstance(data, Mapping) and deeper_than(dict(data), _MAX_DEPTH):
         raise ConfigError(f"{where}: nests lists and objects more than {_MAX_DEPTH} deep")
-    if isinstance(given, Mapping):
-        entries = given.get("mcpServers", given.get("servers"))
+    if isinstance(data, Mapping):
+        entries = data.get("mcpServers", data.get("servers"))
     if not isinstance(entries, Mapping):
         raise ConfigError(f'{where}: has no servers: write {{"mcpServers": {{"NAME": {{"command": "..."}}}}}}')
-    found: dict[str, McpServer] = {}
+    servers: dict[str, McpServer] = {}
     for name, entry in entries.items():
         label = f"{where}: server {name!r}"
         if not isinstance(entry, Mapping):
@@ -254,20 +256,20 @@ def mcp_servers(given: object, where: str = "the MCP servers", *, folder: Path |
         if entry.get("disabled") is True or entry.get("enabled") is False:
             continue
         filled: set[str] = set()
-        own = _expanded(entry.get("env"), f"{label}: env", os.environ, filled)
+        own = _expand(entry.get("env"), f"{label}: env", os.environ, filled)
         variables = ChainMap(_variables(own), os.environ)
-        said = {
-            key: own if key == "env" else _expanded(value, f"{label}: {key}", variables, filled)
+        fields = {
+            key: own if key == "env" else _expand(value, f"{label}: {key}", variables, filled)
             for key, value in entry.items()
         }
         try:
-            server = McpServer.model_validate({**said, "hidden": filled})
+            server = McpServer.model_validate({**fields, "hidden": filled})
         except ValidationError as error:
-            raise ConfigError(f"{label}: {_mistakes(error)}") from None
+            raise ConfigError(f"{label}: {_list_mistakes(error)}") from None
         if server.cwd is not None and folder is not None:
             server = server.model_copy(update={"cwd": folder / server.cwd.expanduser()})
-        found[str(name)] = server
-    return found
+        servers[str(name)] = server
+    return servers
 
 
 def _variables(env: object) -> dict[str, str]:
@@ -278,41 +280,41 @@ def _variables(env: object) -> dict[str, str]:
     return {name: text for name, text in texts.items() if isinstance(name, str) and isinstance(text, str)}
 
 
-def _expanded(value: object, label: str, variables: Mapping[str, str], filled: set[str]) -> object:
+def _expand(value: object, label: str, variables: Mapping[str, str], filled: set[str]) -> object:
     """Replace the variables in a value, nested ones too, and add their contents to `filled`.
 
     Raises `ConfigError` for an unset variable.
     """
     if isinstance(value, Mapping):
-        return {key: _expanded(inner, f"{label}.{key}", variables, filled) for key, inner in value.items()}
+        return {key: _expand(inner, f"{label}.{key}", variables, filled) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_expanded(inner, f"{label}[{index}]", variables, filled) for index, inner in enumerate(value)]
+        return [_expand(inner, f"{label}[{index}]", variables, filled) for index, inner in enumerate(value)]
     if not isinstance(value, str):
         return value
-    if asked := _INPUT.search(value):
+    if input_match := _INPUT.search(value):
         raise ConfigError(
-            f"{label}: ${{input:{asked[1]}}} works only in VS Code: use an environment variable, as ${{NAME}}"
+            f"{label}: ${{input:{input_match[1]}}} works only in VS Code: use an environment variable, as ${{NAME}}"
         )
 
     def fill(match: re.Match[str]) -> str:
         name, has_default, default = match[1], match[2], match[3]
-        held = variables.get(name)
-        if held is None and not has_default:
+        content = variables.get(name)
+        if content is None and not has_default:
             raise ConfigError(
                 f"{label}: the environment variable {name} is not set: set it, or write ${{{name}:-DEFAULT}}"
             )
-        if held is None or (has_default and not held):
+        if content is None or (has_default and not content):
             return default
-        filled.add(held)
-        return held
+        filled.add(content)
+        return content
 
     return _VARIABLE.sub(fill, value)
 
 
-def _mistakes(error: ValidationError) -> str:
-    said = []
-    for one in error.errors(include_input=False, include_url=False, include_context=False):
-        field = ".".join(str(part) for part in one["loc"])
-        text = one["msg"].removeprefix("Value error, ")
-        said.append(f"{field}: {text}" if field else text)
-    return "; ".join(said)
+def _list_mistakes(error: ValidationError) -> str:
+    mistakes = []
+    for detail in error.errors(include_input=False, include_url=False, include_context=False):
+        field = ".".join(str(part) for part in detail["loc"])
+        text = detail["msg"].removeprefix("Value error, ")
+        mistakes.append(f"{field}: {text}" if field else text)
+    return "; ".join(mistakes)

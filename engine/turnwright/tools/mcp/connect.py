@@ -69,7 +69,7 @@ class ServerLog:
         self.remedy = ""
         self.needs_login = False
         #: Why no more messages of the server are read, and the scope that ends a wait for its next message.
-        self.refused = ""
+        self.refusal = ""
         self._scope: anyio.CancelScope | None = None
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._rest = b""
@@ -80,14 +80,14 @@ class ServerLog:
         if len(self._rest) > _CHUNK:
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
-            said = escape_unprintable(self.secrets.hide(line.decode(errors="replace")).strip())
-            if said:
-                self._lines.append(said[:_LINE])
-                _LOG.info("%s: %s", self.name, said)
+            text = escape_unprintable(self.secrets.hide(line.decode(errors="replace")).strip())
+            if text:
+                self._lines.append(text[:_LINE])
+                _LOG.info("%s: %s", self.name, text)
 
     def refuse(self, why: str) -> None:
         """Stop reading the server's messages."""
-        self.refused, self.ended = self.refused or why, True
+        self.refusal, self.ended = self.refusal or why, True
         if self._scope is not None:
             self._scope.cancel()
 
@@ -97,19 +97,19 @@ class ServerLog:
         self.refuse(f"it needs a login: {self.remedy}")
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def wait_in_block(self) -> Iterator[None]:
         """Wait for the next message in the block. Raises `EndOfStream` once the server is refused."""
         with anyio.CancelScope() as self._scope:
-            if not self.refused:
+            if not self.refusal:
                 yield
         self._scope = None
-        if self.refused:
+        if self.refusal:
             raise anyio.EndOfStream
 
     def explain(self) -> str:
         """Return a suffix for an error message that may explain why the server does not answer."""
-        if self.refused:
-            return f": {self.refused}"
+        if self.refusal:
+            return f": {self.refusal}"
         if self._lines:
             return f"; it wrote: {' | '.join(self._lines)}"
         if self.status is None or self.status < HTTPStatus.BAD_REQUEST:
@@ -138,7 +138,7 @@ class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
     async def receive(self) -> SessionMessage | Exception:
         """Wait for the next message."""
         try:
-            with self._log.waiting():
+            with self._log.wait_in_block():
                 message = await self._stream.receive()
             if isinstance(message, Exception):
                 return message
@@ -179,20 +179,20 @@ async def _stdio(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
     parameters = StdioServerParameters(
         command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd, encoding=CODEC
     )
-    mine, its = os.pipe()
+    our_end, server_end = os.pipe()
     try:
-        os.set_blocking(mine, False)
-        async with background_task(_read_stderr, mine, log), AsyncExitStack() as stack:
+        os.set_blocking(our_end, False)
+        async with background_task(_read_stderr, our_end, log), AsyncExitStack() as stack:
             token = refused.set(log.refuse)
             try:
-                with os.fdopen(its, "w") as errlog:
+                with os.fdopen(server_end, "w") as errlog:
                     streams = await stack.enter_async_context(stdio_client(parameters, errlog))
             finally:
                 refused.reset(token)
             yield streams
     finally:
-        _read(mine, log)  # the last lines, written before the process ended
-        os.close(mine)
+        _read(our_end, log)  # the last lines, written before the process ended
+        os.close(our_end)
 
 
 async def _read_stderr(pipe: int, log: ServerLog) -> None:

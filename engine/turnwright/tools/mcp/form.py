@@ -36,58 +36,59 @@ class FormAnswerError(ValueError):
 
 def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
     """Return the question for a form, and the choices if it has one field with a few possible answers."""
-    fields = _fields(schema)
+    fields = _read_fields(schema)
     if not fields:
         return f"{message}\nTo agree, answer with any text.", ()
     if len(fields) == 1:
         ((name, field),) = fields.items()
-        said = _describe(name, field, required=True)
-        return f"{message}\n{said}", tuple(_options(field).values()) or (
+        description = _describe(name, field, required=True)
+        return f"{message}\n{description}", tuple(_list_options(field).values()) or (
             ("yes", "no") if field.get("type") == "boolean" else ()
         )
     names = schema.get("required")
     required = names if isinstance(names, Sequence) else ()
     lines = [f"- {_describe(name, field, required=name in required)}" for name, field in fields.items()]
-    how = "Answer with a line for each field, NAME=VALUE, or with a JSON object."
-    return "\n".join([message, *lines, how]), ()
+    hint = "Answer with a line for each field, NAME=VALUE, or with a JSON object."
+    return "\n".join([message, *lines, hint]), ()
 
 
 def read_form(answer: str, schema: Schema) -> dict[str, JsonValue]:
     """Parse a person's answer to a form. Missing fields get their defaults. Raises `FormAnswerError`."""
-    fields = _fields(schema)
-    given = _given(answer, fields)
+    fields = _read_fields(schema)
+    answers = _split_answer(answer, fields)
     content: dict[str, JsonValue] = {}
     for name, field in fields.items():
-        if name in given:
-            content[name] = _value(name, field, given[name])
+        if name in answers:
+            content[name] = _convert_value(name, field, answers[name])
         elif _is_json(default := field.get("default")):
             content[name] = default
     try:
-        wrong = sorted(
-            Draft202012Validator(_quick(schema), format_checker=FormatChecker()).iter_errors(content), key=str
+        faults = sorted(
+            Draft202012Validator(_drop_patterns(schema), format_checker=FormatChecker()).iter_errors(content), key=str
         )
     except SchemaError as error:
         raise FormAnswerError(f"the server's form is broken ({type(error).__name__})") from None
-    if wrong:
-        raise FormAnswerError("; ".join(f"{one.json_path.removeprefix('$.')}: {one.message}" for one in wrong))
+    if faults:
+        raise FormAnswerError("; ".join(f"{fault.json_path.removeprefix('$.')}: {fault.message}" for fault in faults))
     return content
 
 
-def _quick(schema: Schema) -> dict[str, object]:
+def _drop_patterns(schema: Schema) -> dict[str, object]:
     """Return the schema without patterns, because matching a pattern can take for ever. The server checks them.
 
     Raises `FormAnswerError` for any other form whose validation may take that long.
     """
-    rest = {key: said for key, said in schema.items() if key != "properties"}
+    rest = {key: value for key, value in schema.items() if key != "properties"}
     fields = {
-        name: {key: said for key, said in field.items() if key != "pattern"} for name, field in _fields(schema).items()
+        name: {key: value for key, value in field.items() if key != "pattern"}
+        for name, field in _read_fields(schema).items()
     }
     if not all(map(is_quick, (rest, *fields.values()))):
         raise FormAnswerError("the server's form is broken (it is not a flat list of fields)")
     return {**rest, "properties": fields}
 
 
-def _fields(schema: Schema) -> dict[str, Schema]:
+def _read_fields(schema: Schema) -> dict[str, Schema]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}
@@ -96,48 +97,48 @@ def _fields(schema: Schema) -> dict[str, Schema]:
 
 def _describe(name: str, field: Schema, *, required: bool) -> str:
     kind = {"boolean": "yes or no", "array": "some of", "string": str(field.get("format", "text"))}
-    options = _options(field)
-    said = ["one of" if options and field.get("type") != "array" else kind.get(str(field.get("type")), "")]
-    if not said[0]:
-        said = [str(field.get("type", "any value"))]
+    options = _list_options(field)
+    hints = ["one of" if options and field.get("type") != "array" else kind.get(str(field.get("type")), "")]
+    if not hints[0]:
+        hints = [str(field.get("type", "any value"))]
     if options:
-        said[0] += " " + ", ".join(
+        hints[0] += " " + ", ".join(
             f"{value} ({title})" if title != value else value for value, title in options.items()
         )
-    said += [hint.format(field[key]) for key, hint in _HINTS.items() if key in field]
+    hints += [hint.format(field[key]) for key, hint in _HINTS.items() if key in field]
     if "default" in field:
-        said.append(f"default {json.dumps(field['default'], ensure_ascii=False, default=str)}")
+        hints.append(f"default {json.dumps(field['default'], ensure_ascii=False, default=str)}")
     elif not required:
-        said.append("optional")
+        hints.append("optional")
     about = " - ".join(str(field[key]) for key in ("title", "description") if field.get(key))
-    return f"{name} ({'; '.join(said)})" + (f": {about}" if about else "")
+    return f"{name} ({'; '.join(hints)})" + (f": {about}" if about else "")
 
 
-def _options(field: Schema) -> dict[str, str]:
+def _list_options(field: Schema) -> dict[str, str]:
     items = field.get("items")
     source = items if field.get("type") == "array" and isinstance(items, Mapping) else field
-    named = source.get("oneOf", source.get("anyOf"))
-    if isinstance(named, Sequence):
-        titled = [one for one in named if isinstance(one, Mapping) and "const" in one]
-        return {str(one["const"]): str(one.get("title", one["const"])) for one in titled}
+    variants = source.get("oneOf", source.get("anyOf"))
+    if isinstance(variants, Sequence):
+        titled = [variant for variant in variants if isinstance(variant, Mapping) and "const" in variant]
+        return {str(variant["const"]): str(variant.get("title", variant["const"])) for variant in titled}
     values = source.get("enum")
     if not isinstance(values, Sequence):
         return {}
     titles = source.get("enumNames")
-    shown = titles if isinstance(titles, Sequence) and len(titles) == len(values) else values
-    return {str(value): str(title) for value, title in zip(values, shown, strict=True)}
+    labels = titles if isinstance(titles, Sequence) and len(titles) == len(values) else values
+    return {str(value): str(title) for value, title in zip(values, labels, strict=True)}
 
 
-def _given(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
+def _split_answer(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
     """Return the text of each field in the answer. For a single field, the answer may be the value alone."""
     text = answer.strip()
     if not fields:
         return {}
     if len(fields) == 1:
-        return _alone(text, *fields.items())
+        return _parse_single(text, *fields.items())
     if text.startswith("{"):
         try:
-            return _known(json.loads(text), fields)
+            return _need_known_fields(json.loads(text), fields)
         except (ValueError, RecursionError) as error:
             if isinstance(error, FormAnswerError):
                 raise
@@ -147,63 +148,65 @@ def _given(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
     for line, match in zip(lines, matches, strict=True):
         if match is None:
             raise FormAnswerError(f"{line!r} is not NAME=VALUE")
-    return _known({match[1]: match[2] for match in matches if match}, fields)
+    return _need_known_fields({match[1]: match[2] for match in matches if match}, fields)
 
 
-def _alone(text: str, item: tuple[str, Schema]) -> dict[str, object]:
+def _parse_single(text: str, item: tuple[str, Schema]) -> dict[str, object]:
     """Parse the answer to a single field: the value alone, NAME=VALUE, or a JSON object."""
     name, field = item
     with suppress(ValueError, RecursionError):
-        said = json.loads(text) if text.startswith("{") else None
-        if isinstance(said, dict) and list(said) == [name]:
-            return {name: said[name]}
+        data = json.loads(text) if text.startswith("{") else None
+        if isinstance(data, dict) and list(data) == [name]:
+            return {name: data[name]}
     match = _LINE.fullmatch(text)
     if match and match[1] == name:
         return {name: match[2]}
     return {} if not text and "default" in field else {name: text}
 
 
-def _known(said: Mapping[str, object], fields: Mapping[str, Schema]) -> dict[str, object]:
-    strange = [name for name in said if name not in fields]
+def _need_known_fields(answers: Mapping[str, object], fields: Mapping[str, Schema]) -> dict[str, object]:
+    strange = [name for name in answers if name not in fields]
     if strange:
         raise FormAnswerError(f"there is no field {strange[0]!r} (there are {', '.join(fields)})")
-    return dict(said)
+    return dict(answers)
 
 
-def _value(name: str, field: Schema, said: object) -> JsonValue:
+def _convert_value(name: str, field: Schema, value: object) -> JsonValue:
     """Convert a text to the field's type. A value from JSON stays as it is."""
-    if not isinstance(said, str):
-        return said if _is_json(said) else str(said)
-    text, kind = said.strip(), field.get("type")
+    if not isinstance(value, str):
+        return value if _is_json(value) else str(value)
+    text, kind = value.strip(), field.get("type")
     if kind == "boolean":
         if text.lower() in _TRUE | _FALSE:
             return text.lower() in _TRUE
-        raise FormAnswerError(f"{name}: {said!r} is neither yes nor no")
+        raise FormAnswerError(f"{name}: {value!r} is neither yes nor no")
     if kind in ("integer", "number"):
         try:
             return int(text) if kind == "integer" or re.fullmatch(r"[+-]?\d+", text) else float(text)
         except ValueError:
-            raise FormAnswerError(f"{name}: {said!r} is not a {'whole ' if kind == 'integer' else ''}number") from None
+            raise FormAnswerError(f"{name}: {value!r} is not a {'whole ' if kind == 'integer' else ''}number") from None
     if kind == "array":
-        parts = _listed(text)
-        return [_option(part, field) for part in parts]
-    return _option(said if not _options(field) else text, field)
+        parts = _split_list(text)
+        return [_find_option(part, field) for part in parts]
+    return _find_option(value if not _list_options(field) else text, field)
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     if text.startswith("["):
         try:
-            return [str(one) for one in json.loads(text)]
+            return [str(part) for part in json.loads(text)]
         except (ValueError, RecursionError):
             raise FormAnswerError("it starts like a JSON list, but is not valid JSON") from None
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _option(text: str, field: Schema) -> str:
+def _find_option(text: str, field: Schema) -> str:
     """Return the value that the person means: the text itself, or the option with that title."""
-    options = _options(field)
-    meant = [value for value, title in options.items() if title.lower() == text.lower() and text not in options]
-    return meant[0] if meant else text
+    options = _list_options(field)
+    matching_values = [
+        value for value, title in options.items() if title.lower() == text.lower() and text not in options
+    ]
+    return matching_values[0] if matching_values else text
 
 
 def _is_json(value: object) -> TypeGuard[JsonValue]:

@@ -29,16 +29,16 @@ class McpHints:
     @classmethod
     def of(cls, server: str, listed: "Listed") -> "McpHints":
         """Return the hints of a tool in the server's list."""
-        said = listed.annotations
-        if said is None:
+        annotations = listed.annotations
+        if annotations is None:
             return cls(server, listed.name)
         return cls(
             server,
             listed.name,
-            read_only=said.read_only_hint is True,
-            destructive=said.destructive_hint is not False,
-            idempotent=said.idempotent_hint is True,
-            open_world=said.open_world_hint is not False,
+            read_only=annotations.read_only_hint is True,
+            destructive=annotations.destructive_hint is not False,
+            idempotent=annotations.idempotent_hint is True,
+            open_world=annotations.open_world_hint is not False,
         )
 
 

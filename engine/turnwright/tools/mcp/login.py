@@ -88,20 +88,20 @@ class Loopback:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, port: int | None, registered: int | None) -> AsyncIterator["Loopback"]:
+    async def open(cls, port: int | None, registered_port: int | None) -> AsyncIterator["Loopback"]:
         """Listen at the configured port during the block, or at that of the registered client, or at a free one.
 
         Raises `ConfigError` if the configured port is in use.
         """
         host = "localhost" if port is not None else "127.0.0.1"
         try:
-            listener = await anyio.create_tcp_listener(local_host=host, local_port=port or registered or 0)
+            listener = await anyio.create_tcp_listener(local_host=host, local_port=port or registered_port or 0)
         except OSError as error:
             if port is not None:
                 raise ConfigError(f"the port {port} of the login is not free: {error.strerror or error}") from None
             listener = await anyio.create_tcp_listener(local_host=host)
-        bound = listener.extra(SocketAttribute.local_port)  # noqa: S610 (not Django's)
-        loopback = cls(f"http://{host}:{bound}{_PATH}")
+        bound_port = listener.extra(SocketAttribute.local_port)  # noqa: S610 (not Django's)
+        loopback = cls(f"http://{host}:{bound_port}{_PATH}")
         async with listener, anyio.create_task_group() as group:
             group.start_soon(listener.serve, loopback._answer)
             yield loopback
@@ -139,13 +139,13 @@ class Loopback:
                 while b"\r\n\r\n" not in head and len(head) < _MOST_BYTES:
                     head += await stream.receive()
                 method, target, *_ = head.decode("latin-1").split(" ", 2)
-                taken = method == "GET" and self._take(urlsplit(target))
-                status, said = "200 OK", "You are logged in. You may close this window."
-                if not taken:
-                    status, said = "404 Not Found", "This is not the login that Turnwright waits for."
+                is_expected = method == "GET" and self._take(urlsplit(target))
+                status, message = "200 OK", "You are logged in. You may close this window."
+                if not is_expected:
+                    status, message = "404 Not Found", "This is not the login that Turnwright waits for."
                 elif problem := self._query.get("error"):
-                    said = f"The login was refused: {problem}"
-                body = _PAGE.format(html.escape(said)).encode()
+                    message = f"The login was refused: {problem}"
+                body = _PAGE.format(html.escape(message)).encode()
                 lines = (f"HTTP/1.1 {status}", "content-type: text/html; charset=utf-8", f"content-length: {len(body)}")
                 await stream.send("\r\n".join((*lines, "connection: close", "", "")).encode() + body)
             except (anyio.EndOfStream, anyio.BrokenResourceError, ValueError):

@@ -60,7 +60,7 @@ class LoginProvider(OAuthClientProvider):
         self._ask = ask
         self._address = ""
         #: The refresh tokens that were refused.
-        self._refused: set[str] = set()
+        self._refused_tokens: set[str] = set()
         #: The status of the server's last answer, without those of its authorization server.
         self._status = 0
         metadata = _ClientMetadata(
@@ -70,12 +70,12 @@ class LoginProvider(OAuthClientProvider):
             lacking=file.read().lacking,
         )
         super().__init__(
-            server.url, metadata, self, self._show, self._returned, self._oauth.client_metadata_url or None
+            server.url, metadata, self, self._show, self._wait_for_code, self._oauth.client_metadata_url or None
         )
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the saved tokens. A new login begins without."""
-        return None if self._ask is not None else self._saved().tokens
+        return None if self._ask is not None else self._read_saved().tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Save new tokens, with all that their refresh needs."""
@@ -87,13 +87,13 @@ class LoginProvider(OAuthClientProvider):
             resource=context.protected_resource_metadata,
             authorization_server=context.oauth_metadata,
         )
-        self._refused.clear()
+        self._refused_tokens.clear()
         self._log.secrets.add(login.secrets)
         self._file.write(login)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the configured client, or the one that an earlier login has registered."""
-        oauth, saved = self._oauth, self._saved().client
+        oauth, saved = self._oauth, self._read_saved().client
         if not oauth.client_id:
             return saved if self._ask is None or _fits(saved, self.context.client_metadata) else None
         return OAuthClientInformationFull(
@@ -106,14 +106,14 @@ class LoginProvider(OAuthClientProvider):
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Save the client that was registered."""
-        saved = self._saved().model_copy(update={"client": client_info})
+        saved = self._read_saved().model_copy(update={"client": client_info})
         self._log.secrets.add(saved.secrets)
         self._file.write(saved)
 
     async def _initialize(self) -> None:
         # The SDK loads tokens without the time when they expire, and without the address that refreshes them.
         await super()._initialize()
-        saved, context = self._saved(), self.context
+        saved, context = self._read_saved(), self.context
         if context.current_tokens is not None:
             context.token_expiry_time = saved.expires_at
             context.protected_resource_metadata = context.protected_resource_metadata or saved.resource
@@ -156,11 +156,11 @@ class LoginProvider(OAuthClientProvider):
 
     async def _refresh_once_more(self) -> httpx2.Request:
         """Refresh a token that the server refuses although it has not expired, or that another process has replaced."""
-        context, saved = self.context, self._saved()
+        context, saved = self.context, self._read_saved()
         refresh = saved.tokens.refresh_token if saved.tokens is not None else None
         if self._status == HTTPStatus.FORBIDDEN:  # a scope is missing, which the same login cannot give
             self._file.write(saved.model_copy(update={"lacking": context.client_metadata.scope or ""}))
-        elif refresh is not None and refresh not in self._refused:
+        elif refresh is not None and refresh not in self._refused_tokens:
             context.current_tokens = saved.tokens
             return await self._refresh_token()
         raise self._needs_login()
@@ -177,22 +177,22 @@ class LoginProvider(OAuthClientProvider):
 
     async def _refresh_token(self) -> httpx2.Request:
         if self.context.current_tokens is not None and self.context.current_tokens.refresh_token is not None:
-            self._refused.add(self.context.current_tokens.refresh_token)
+            self._refused_tokens.add(self.context.current_tokens.refresh_token)
         return await super()._refresh_token()
 
-    def _saved(self) -> SavedLogin:
+    def _read_saved(self) -> SavedLogin:
         saved = self._file.read()
         self._log.secrets.add(saved.secrets)
         return saved
 
     def _needs_login(self) -> LoginNeededError:
         self._log.require_login()
-        return LoginNeededError(self._log.refused)
+        return LoginNeededError(self._log.refusal)
 
     async def _show(self, address: str) -> None:
         self._address = address
 
-    async def _returned(self) -> AuthorizationCodeResult:
+    async def _wait_for_code(self) -> AuthorizationCodeResult:
         if self._ask is None:
             raise self._needs_login()
         return await self._ask(self._address)

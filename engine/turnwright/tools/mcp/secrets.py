@@ -55,8 +55,8 @@ def in_address(address: str) -> Iterator[str]:
     except ValueError:  # not a valid address
         return
     if "@" in parts.netloc:
-        who = parts.netloc.rpartition("@")[0]
-        for word in (who, *who.split(":", 1)):
+        user = parts.netloc.rpartition("@")[0]
+        for word in (user, *user.split(":", 1)):
             yield from (word, unquote(word))
     yield parts.query
     for pair in re.split("[&;]", parts.query):

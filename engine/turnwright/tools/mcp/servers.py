@@ -72,24 +72,24 @@ async def mcp_tools(
     try:
         from .session import McpSession  # noqa: PLC0415 (an optional extra)
     except ImportError as error:
-        raise _extra_missing(error) from None
-    targets = _targets(sources)
+        raise _explain_missing_extra(error) from None
+    targets = _read_targets(sources)
     background = _BackgroundGroup()
     async with background_task(background.run):
         await background.ready.wait()
-        opened = []
+        sessions = []
         for name, (target, remedy) in targets.items():
             server = target if isinstance(target, McpServer) else _PLAIN
             way = _way(name, target, _folder(logins), remedy)
             session = McpSession(name, way, background.group, startup=server.startup or startup, secrets=server.secrets)
-            opened.append((session, server))
+            sessions.append((session, server))
         try:
-            listed = await _start([session for session, _ in opened])
-            yield _tools(opened, listed, approve=approve, timeout=timeout)
+            listed = await _start([session for session, _ in sessions])
+            yield _make_tools(sessions, listed, approve=approve, timeout=timeout)
         finally:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as group:
-                    for session, _ in opened:
+                    for session, _ in sessions:
                         group.start_soon(session.close)
 
 
@@ -118,7 +118,7 @@ async def mcp_login(
     try:
         from .login import log_in  # noqa: PLC0415 (an optional extra)
     except ImportError as error:
-        raise _extra_missing(error) from None
+        raise _explain_missing_extra(error) from None
     return await log_in(name, server, show=show, typed=typed, folder=_folder(logins), timeout=timeout)
 
 
@@ -130,11 +130,11 @@ def mcp_logout(server: McpServer, *, logins: str | Path | None = None) -> bool:
     try:
         from .login import log_out  # noqa: PLC0415 (an optional extra)
     except ImportError as error:
-        raise _extra_missing(error) from None
+        raise _explain_missing_extra(error) from None
     return log_out(server, _folder(logins))
 
 
-def _extra_missing(error: ImportError) -> ConfigError:
+def _explain_missing_extra(error: ImportError) -> ConfigError:
     return ConfigError(f"MCP servers need the extra: pip install 'turnwright[mcp]' ({error})")
 
 
@@ -156,9 +156,9 @@ class _BackgroundGroup:
             await anyio.sleep_forever()
 
 
-def _targets(sources: Sequence[str | Path | Mapping[str, object]]) -> dict[str, tuple[object, str]]:
+def _read_targets(sources: Sequence[str | Path | Mapping[str, object]]) -> dict[str, tuple[object, str]]:
     """Return what each server is reached by, and how to log in at it, by name."""
-    found: dict[str, tuple[object, str]] = {}
+    targets: dict[str, tuple[object, str]] = {}
     for source in sources:
         servers: Mapping[str, object]
         remedy = "call turnwright.tools.mcp.mcp_login with its McpServer"
@@ -169,13 +169,13 @@ def _targets(sources: Sequence[str | Path | Mapping[str, object]]) -> dict[str, 
         else:
             servers = source
         for name, target in servers.items():
-            if name in found:
+            if name in targets:
                 raise ConfigError(f"there are two MCP servers with the name {name!r}: rename one of them")
             if isinstance(source, str | Path):
                 remedy = shlex.join(["turnwright", "mcp", "login", name, "--mcp", str(source)])
             if not (isinstance(target, McpServer) and target.disabled):
-                found[name] = (target, remedy)
-    return found
+                targets[name] = (target, remedy)
+    return targets
 
 
 def _way(name: str, target: object, logins: Path | None, remedy: str) -> "Way":
@@ -205,7 +205,7 @@ async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
     listed: dict[int, list[Listed]] = {}
     down: list[str] = []
 
-    async def one(number: int, session: "McpSession") -> None:
+    async def start_session(number: int, session: "McpSession") -> None:
         try:
             listed[number] = await session.start()
         except ServerDownError as error:
@@ -213,14 +213,14 @@ async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
 
     async with anyio.create_task_group() as group:
         for number, session in enumerate(sessions):
-            group.start_soon(one, number, session)
+            group.start_soon(start_session, number, session)
     if down:
         raise ConfigError("\n".join(sorted(down)))
     return [listed[number] for number in range(len(sessions))]
 
 
-def _tools(
-    opened: "Sequence[tuple[McpSession, McpServer]]",
+def _make_tools(
+    sessions: "Sequence[tuple[McpSession, McpServer]]",
     listed: "Sequence[list[Listed]]",
     *,
     approve: Policy,
@@ -230,7 +230,7 @@ def _tools(
     from .wire import warn_left_out  # noqa: PLC0415 (an optional extra)
 
     offered: dict[tuple[str, str], tuple[McpSession, McpServer, Listed]] = {}
-    for (session, server), tools in zip(opened, listed, strict=True):
+    for (session, server), tools in zip(sessions, listed, strict=True):
         for tool in tools:
             if _is_offered(server, tool) and is_usable(session.name, tool):
                 if (session.name, tool.name) in offered:
@@ -261,21 +261,21 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def tool_names(wanted: Sequence[tuple[str, str]]) -> list[str]:
+def tool_names(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """Return a unique name, valid for all providers, for each pair of a server and its tool.
 
     A name is `server__tool`, at most 64 of a-z, A-Z, 0-9, `_` and `-`. Another character becomes `_`. A name that was
     changed, is too long, or occurs twice gets the suffix `_` and 8 digits of the pair's SHA-256. So it does not depend
     on the server's other tools. The pairs must be different.
     """
-    plain = [f"{server}__{tool}" for server, tool in wanted]
+    plain = [f"{server}__{tool}" for server, tool in pairs]
     often = Counter(plain)
     return [
-        name if len(name) <= _LONGEST and not _NO_NAME.search(name) and often[name] == 1 else _marked(name, pair)
-        for name, pair in zip(plain, wanted, strict=True)
+        name if len(name) <= _LONGEST and not _NO_NAME.search(name) and often[name] == 1 else _mark_name(name, pair)
+        for name, pair in zip(plain, pairs, strict=True)
     ]
 
 
-def _marked(name: str, pair: tuple[str, str]) -> str:
+def _mark_name(name: str, pair: tuple[str, str]) -> str:
     mark = sha256("\0".join(pair).encode(errors="replace")).hexdigest()[:_MARK_DIGITS]
     return f"{_NO_NAME.sub('_', name)[: _LONGEST - _MARK_DIGITS - 1]}_{mark}"

@@ -68,7 +68,7 @@ class _Connection:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
-    def opened(self) -> Client:
+    def open_client(self) -> Client:
         if self.client is None:
             raise TypeError("the server is not ready")
         return self.client
@@ -99,7 +99,7 @@ class McpSession:
 
     async def start(self) -> list[types.Tool]:
         """Connect to the server and return its tools. Raises `ServerDownError`."""
-        return (await self._connected()).tools
+        return (await self._ensure_connection()).tools
 
     async def close(self) -> None:
         """Shut the server down, by force if it does not end."""
@@ -119,7 +119,7 @@ class McpSession:
         caller = Caller(self.name, context)
         while True:
             try:
-                connection = await self._connected()
+                connection = await self._ensure_connection()
             except ServerDownError as down:
                 raise ToolError(f"server {self.name} is down and could not be restarted: {down}") from None
             try:
@@ -138,17 +138,17 @@ class McpSession:
         """Make the call once. Returns None if it must be repeated after a request of the server."""
         # An answered call gets the same question again. If requests do not name their call, it must run alone.
         alone = caller.muddled or (caller.is_again and not connection.identifies_caller)
-        async with self._callers.calling(caller, alone=alone):
+        async with self._callers.run_call(caller, alone=alone):
             caller.muddled, caller.scope = False, anyio.CancelScope()
             result = None
             with caller.scope:
                 try:
-                    result = await connection.opened.call_tool(
+                    result = await connection.open_client.call_tool(
                         tool, arguments, progress_callback=partial(_pass_on, caller.context), meta=_meta(caller.context)
                     )
                 except (RuntimeError, ValidationError) as error:
-                    said = self.hide(describe(error))
-                    raise ToolError(f"server {self.name}: its answer violates the protocol: {said}") from None
+                    problem = self.hide(describe(error))
+                    raise ToolError(f"server {self.name}: its answer violates the protocol: {problem}") from None
         return None if caller.needs is not None or caller.muddled else result
 
     async def _consider(self, error: MCPError, connection: _Connection, caller: Caller) -> None:
@@ -160,25 +160,27 @@ class McpSession:
         elif self._has_forgotten_us(connection, error) and not caller.greeted:
             connection.lost = caller.greeted = True
         elif not caller.muddled:
-            raise await self._explained(connection, error) from None
+            raise await self._explain_error(connection, error) from None
 
     def _visit(self, caller: Caller, error: MCPError) -> None:
         """Ask a person to open the addresses that the server requires. Raises `NeedsPersonError`."""
         try:
-            asked = UrlElicitationRequiredError.from_error(error.error).elicitations
+            requests = UrlElicitationRequiredError.from_error(error.error).elicitations
         except (ValidationError, AttributeError):
-            asked = []
-        if not asked:
+            requests = []
+        if not requests:
             raise ToolError(f"server {self.name}: {self.hide(error.message)}")
-        for one in asked:
-            caller.visit(one)
+        for request in requests:
+            caller.visit(request)
 
-    async def _explained(self, connection: _Connection, error: MCPError) -> ToolError:
+    async def _explain_error(self, connection: _Connection, error: MCPError) -> ToolError:
         if connection.log.needs_login:
             await self._discard(connection)
-            return ToolError(f"server {self.name} did not take the call: {self.hide(connection.log.refused)}")
-        closed = error.code == types.CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream"))
-        if not closed and not connection.is_dead:
+            return ToolError(f"server {self.name} did not take the call: {self.hide(connection.log.refusal)}")
+        is_closed = error.code == types.CONNECTION_CLOSED and error.message.startswith(
+            ("Connection closed", "SSE stream")
+        )
+        if not is_closed and not connection.is_dead:
             return ToolError(f"server {self.name}: {self.hide(error.message)}")
         await self._discard(connection)
         return ToolError(
@@ -188,10 +190,10 @@ class McpSession:
 
     def _has_forgotten_us(self, connection: _Connection, error: MCPError) -> bool:
         """Whether an HTTP server refused the call because it does not know the session. Then nothing has run."""
-        said = error.message.lower()
-        return connection.log.status in _REFUSED and ("session" in said or said == _REFUSED_WITHOUT_WORDS)
+        text = error.message.lower()
+        return connection.log.status in _REFUSED and ("session" in text or text == _REFUSED_WITHOUT_WORDS)
 
-    async def _connected(self) -> _Connection:
+    async def _ensure_connection(self) -> _Connection:
         async with self._lock:
             connection = self._connection
             if connection is not None and not connection.is_dead:
@@ -210,7 +212,7 @@ class McpSession:
         if not (connection.gone.is_set() or connection.leave.is_set()):
             connection.leave.set()
             self._group.start_soon(_end, connection)
-        await _gone_soon(connection)
+        await _wait_until_gone(connection)
 
     async def _begin(self) -> _Connection:
         connection = _Connection(ServerLog(self.name, self._secrets))
@@ -223,24 +225,24 @@ class McpSession:
                 connection.scope.cancel()
         if connection.client is not None:
             return connection
-        await _gone_soon(connection)
-        raise ServerDownError(self._why(connection))
+        await _wait_until_gone(connection)
+        raise ServerDownError(self._explain_failure(connection))
 
-    def _why(self, connection: _Connection) -> str:
+    def _explain_failure(self, connection: _Connection) -> str:
         error: BaseException | None = connection.error
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
-        if connection.log.refused:
-            return self.hide(connection.log.refused)
+        if connection.log.refusal:
+            return self.hide(connection.log.refusal)
         if error is None:
-            said = f"it was not ready within {self._startup:g} s"
+            problem = f"it was not ready within {self._startup:g} s"
         elif isinstance(error, ServerDownError):
-            said = str(error)
+            problem = str(error)
         elif isinstance(error, MCPError):
-            said = "it ended before it was ready" if error.code == types.CONNECTION_CLOSED else error.message
+            problem = "it ended before it was ready" if error.code == types.CONNECTION_CLOSED else error.message
         else:
-            said = describe(error)
-        return self.hide(said) + connection.log.explain()
+            problem = describe(error)
+        return self.hide(problem) + connection.log.explain()
 
     async def _run(self, connection: _Connection) -> None:
         try:
@@ -280,7 +282,7 @@ class McpSession:
     async def _answer(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        caller = await self._callers.whose()
+        caller = await self._callers.find_caller()
         answer = None if caller is None else caller.answer(params)
         if answer is not None:
             return answer
@@ -296,7 +298,7 @@ class McpSession:
                 _LOG.info("server %s has changed its tools; they are offered when it is opened again", self.name)
 
 
-async def _gone_soon(connection: _Connection) -> None:
+async def _wait_until_gone(connection: _Connection) -> None:
     with anyio.move_on_after(_EXIT_MESSAGE_SECONDS):
         await connection.gone.wait()
 

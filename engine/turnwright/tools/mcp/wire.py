@@ -91,7 +91,7 @@ class LineDecoder(codecs.IncrementalDecoder):
     def __init__(self, errors: str = "strict") -> None:
         super().__init__(errors)
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
-        self._refused = refused.get()
+        self._on_refusal = refused.get()
         self._line = bytearray()
         self._over = False
 
@@ -123,8 +123,8 @@ class LineDecoder(codecs.IncrementalDecoder):
 
     def _stop(self, why: str) -> str:
         self._over = True
-        if self._refused is not None:
-            self._refused(why)
+        if self._on_refusal is not None:
+            self._on_refusal(why)
         return ""
 
 
@@ -157,7 +157,7 @@ def lighter(line: bytes) -> bytes:
             raise TooMuchError(f"it sent a message with {_TOO_MUCH}")
         return line
     result = message.get("result")
-    is_cut = isinstance(result, dict) and _cut(result)
+    is_cut = isinstance(result, dict) and _cut_result(result)
     rest = {name: value for name, value in message.items() if value is not result or not isinstance(result, dict)}
     if _is_too_much(rest):
         error = rest.get("error")
@@ -206,10 +206,10 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
     """
     inner = message.message
     if isinstance(inner, JSONRPCResponse):
-        _cut(inner.result)
+        _cut_result(inner.result)
         tools = inner.result.get("tools")
         if isinstance(tools, list):
-            inner.result["tools"] = _kept(tools)
+            inner.result["tools"] = _keep_small_tools(tools)
     elif isinstance(inner, JSONRPCError):
         if _is_too_much(inner.error.data):
             inner.error.data = None
@@ -217,8 +217,8 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
         if _is_too_much(inner.params):
             inner.params = None
     elif isinstance(inner, JSONRPCRequest):
-        asked: object = inner.params or {}
-        values, characters = measure(asked, MOST_ASKED)
+        params: object = inner.params or {}
+        values, characters = measure(params, MOST_ASKED)
         if values > MOST_ASKED or characters > MAX_ASKED:
             raise TooMuchError(
                 f"it asked for more than {MOST_ASKED:,} values or {MAX_ASKED:,} characters at once ({inner.method})"
@@ -238,7 +238,7 @@ def without_bad_tools(message: SessionMessage, server: str) -> SessionMessage:
     listing = _MODERN if "resultType" in inner.result else _HANDSHAKE
     usable: list[Any] = []
     for tool in tools:
-        if fault := _tool_fault(tool, listing):
+        if fault := _find_tool_fault(tool, listing):
             warn_left_out(server, tool.get("name") if isinstance(tool, dict) else tool, fault)
         else:
             usable.append(tool)
@@ -251,7 +251,7 @@ def warn_left_out(server: str, tool: object, why: str) -> None:
     _LOG.warning("MCP server %r: tool %.80r is left out: %s", server, tool, why)
 
 
-def _tool_fault(tool: object, listing: _Listing) -> str | None:
+def _find_tool_fault(tool: object, listing: _Listing) -> str | None:
     """Return why the SDK would refuse a list with this tool, or None."""
     try:
         parse_server_result("tools/list", listing.version, {**listing.fields, "tools": [tool]})
@@ -267,15 +267,15 @@ def measure(value: object, most: int) -> tuple[int, int]:
     count, characters, level = 0, 0, [value]
     while level and count <= most:
         inner: list[object] = []
-        for each in level:
+        for item in level:
             count += 1
-            if isinstance(each, str):
-                characters += len(each)
-            elif isinstance(each, Mapping):
-                characters += sum(map(len, each))
-                inner.extend(each.values())
-            elif isinstance(each, list):
-                inner.extend(each)
+            if isinstance(item, str):
+                characters += len(item)
+            elif isinstance(item, Mapping):
+                characters += sum(map(len, item))
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
             if count > most:
                 break
         level = inner
@@ -288,13 +288,13 @@ def is_quick(schema: Mapping[str, object]) -> bool:
     count = 0
     while level:
         count += len(level)
-        if count > MOST_OF_A_SCHEMA or any(isinstance(each, Mapping) and each.keys() & _SLOW for each in level):
+        if count > MOST_OF_A_SCHEMA or any(isinstance(item, Mapping) and item.keys() & _SLOW for item in level):
             return False
         level = [
-            item
-            for each in level
-            if isinstance(each, Mapping | list)
-            for item in (each.values() if isinstance(each, Mapping) else each)
+            inner
+            for item in level
+            if isinstance(item, Mapping | list)
+            for inner in (item.values() if isinstance(item, Mapping) else item)
         ]
     return True
 
@@ -303,7 +303,7 @@ def _is_too_much(value: object) -> bool:
     return measure(value, MOST_VALUES)[0] > MOST_VALUES or deeper_than(value, MAX_DEPTH)
 
 
-def _cut(result: dict[str, Any]) -> bool:
+def _cut_result(result: dict[str, Any]) -> bool:
     """Cut a result to the limits. Return whether it changed."""
     blocks = result.get("content")
     is_cut = isinstance(blocks, list) and len(blocks) > MOST_BLOCKS
@@ -313,18 +313,18 @@ def _cut(result: dict[str, Any]) -> bool:
     if _is_too_much(result):
         if not isinstance(blocks, list):
             raise TooMuchError(f"it sent a message with {_TOO_MUCH}")
-        said = f"The call was made, but its result is left out: it has {_TOO_MUCH}. Ask for less."
+        text = f"The call was made, but its result is left out: it has {_TOO_MUCH}. Ask for less."
         result.clear()
-        result |= {"content": [{"type": "text", "text": said}], "isError": True}
+        result |= {"content": [{"type": "text", "text": text}], "isError": True}
         return True
     return is_cut
 
 
-def _kept(tools: list[Any]) -> list[Any]:
+def _keep_small_tools(tools: list[Any]) -> list[Any]:
     """Return the tools that are not too large, with their output schemas moved to `OUTPUT_SCHEMA`."""
     if len(tools) > MOST_TOOLS:
         raise TooMuchError(TOO_MANY_TOOLS)
-    kept: list[Any] = []
+    kept_tools: list[Any] = []
     for tool in tools:
         values, characters = measure(tool, MOST_OF_A_TOOL)
         if values > MOST_OF_A_TOOL or characters > MAX_TOOL:
@@ -334,18 +334,18 @@ def _kept(tools: list[Any]) -> list[Any]:
         if isinstance(tool, dict) and isinstance(tool.get("_meta"), dict | None):
             schema, meta = tool.pop("outputSchema", None), tool.get("_meta")
             rest = {key: value for key, value in meta.items() if key != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
-            if fault := _output_schema_fault(schema):
+            if fault := _find_output_schema_fault(schema):
                 message = "tool %.80r of an MCP server: outputSchema: %s: results are not validated against it"
                 _LOG.warning(message, tool.get("name"), fault)
             elif isinstance(schema, dict) and is_quick(schema):
                 rest[OUTPUT_SCHEMA] = schema
             if rest or meta is not None:
                 tool["_meta"] = rest
-        kept.append(tool)
-    return kept
+        kept_tools.append(tool)
+    return kept_tools
 
 
-def _output_schema_fault(schema: object) -> str | None:
+def _find_output_schema_fault(schema: object) -> str | None:
     if schema is None:
         return None
     return invalid_keyword(schema) if isinstance(schema, dict) else f"{schema!r:.80} is not an object"
