@@ -192,9 +192,8 @@ def _decode(builder: Builder, data: Json) -> ModelResponse:
 
 def _tool_calls(reply: ModelResponse, provider_ids: Sequence[str]) -> tuple[ToolCall, ...]:
     """Return the calls of a reply as the machine takes them, with the ids that the provider gave them."""
-    return tuple(
-        _tool_call(call, provider_id, reply) for call, provider_id in zip(reply.calls, provider_ids, strict=True)
-    )
+    pairs = zip(reply.calls, provider_ids, strict=True)
+    return tuple(_tool_call(call, provider_id, reply) for call, provider_id in pairs)
 
 
 def _tool_call(call: ResponseToolCall, provider_id: str, reply: ModelResponse) -> ToolCall:
@@ -207,7 +206,9 @@ def _tool_call(call: ResponseToolCall, provider_id: str, reply: ModelResponse) -
 def _function_of(entry: Json) -> Json:
     """Return the function of a call in a chat completion. The call of a custom tool has a text instead of arguments."""
     custom = entry.get("custom")
-    return {"name": custom.get("name"), "arguments": {"input": custom.get("input")}} if custom else entry["function"]
+    if custom:
+        return {"name": custom.get("name"), "arguments": {"input": custom.get("input")}}
+    return entry.get("function") or {}
 
 
 def _function_item(item: Json) -> Json:

@@ -1,5 +1,7 @@
 """The builder pairs results with calls, however a recording orders them."""
 
+import pytest
+
 from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.builder import RunBuilder
 
@@ -94,3 +96,18 @@ def test_arguments_other_than_an_object_are_kept_as_text() -> None:
 
 def test_run_without_steps_gets_a_system_step() -> None:
     assert [step.source for step in build().finish().steps] == ["system"]
+
+
+@pytest.mark.parametrize("raw", ['{"n": NaN}', '{"n": 1e999}', "[" * 200, '{"n": ' * 200 + "1" + "}" * 200])
+def test_arguments_that_no_client_accepts_are_kept_as_text(raw: str) -> None:
+    call = build().call("c", "look", raw)
+    assert call.arguments == {}
+    assert call.extra is not None
+    assert call.extra.turnwright is not None
+    assert call.extra.turnwright.arguments_raw == raw
+
+
+@pytest.mark.parametrize("raw", ["", " ", "null", " null "])
+def test_arguments_without_a_value_are_empty(raw: str) -> None:
+    call = build().call("c", "look", raw)
+    assert (call.arguments, call.extra) == ({}, None)

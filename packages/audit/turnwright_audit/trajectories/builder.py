@@ -11,6 +11,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright._base.words import cut
+from turnwright.model.http.json_text import whole_object
 from turnwright.model.protocol import MAX_CALL_ID
 
 from .atif import (
@@ -267,13 +268,8 @@ def _observe(step: TrajectoryStep, result: TrajectoryResult) -> None:
 def _object(arguments: JsonValue) -> tuple[dict[str, JsonValue], str | None]:
     """Return the arguments as an object, and the text that is none."""
     if isinstance(arguments, str):
-        if not arguments.strip():
-            return {}, None
-        try:
-            value: JsonValue = msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return {}, arguments
-        return (dict(value or {}), None) if value is None or isinstance(value, Mapping) else ({}, arguments)
+        value = {} if arguments.strip() == "null" else whole_object(arguments)
+        return ({}, arguments) if value is None else (value, None)
     if arguments is None:
         return {}, None
     if isinstance(arguments, Mapping):
