@@ -103,12 +103,12 @@ def open_store(address: str, *, create: bool = True, notify: bool = False) -> St
     if scheme is None:
         from turnwright._base.entry_points import added_names  # noqa: PLC0415 (slow, and only a mistake needs them)
 
-        examples = [one.example + (f" ({one.install})" if one.install else "") for one in SCHEMES]
-        added = [f"{name}:..." for name in added_names(GROUP) if name not in _BUILT_IN]
+        examples = [scheme.example + (f" ({scheme.install})" if scheme.install else "") for scheme in SCHEMES]
+        examples += [f"{name}:..." for name in added_names(GROUP) if name not in _BUILT_IN]
         # A path is the commonest mistake.
         hint = "" if ":" in address or not address.strip() else f"for a SQLite file, write sqlite:///{address}; else "
         raise ConfigError(
-            f"store {_without_password(address)!r}: unknown kind of address: {hint}use {', '.join(examples + added)}"
+            f"store {_without_password(address)!r}: unknown kind of address: {hint}use {', '.join(examples)}"
         )
     if notify and not scheme.notifies:
         raise ConfigError(f"store {scheme.name}:...: {scheme.help} cannot notify: leave the option out")

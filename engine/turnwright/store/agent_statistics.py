@@ -49,8 +49,8 @@ class _Group:
         for place, values in enumerate(lists):
             values.extend(measures[place :: len(lists)])
         turns = len(measures) // len(lists)
-        if (known := outcome_of(outcome)) is not None:
-            self.outcomes[known] += turns
+        if (ending := outcome_of(outcome)) is not None:
+            self.outcomes[ending] += turns
         if reason in _REASONS:
             self.reasons[EndReason(str(reason))] += turns
         self.cost += cost
@@ -71,8 +71,8 @@ class AgentGroups:
                 groups[row].add(outcome, reason, number_of(cost), integers(measures))
         totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
         width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)
-        spending = sorted(_spending(groups, width, latest), key=lambda one: (one.began, one.agent, one.model))
-        agents = sorted(totals, key=lambda one: (-one.turns, one.agent, one.model))
+        spending = sorted(_spending(groups, width, latest), key=lambda span: (span.began, span.agent, span.model))
+        agents = sorted(totals, key=lambda row: (-row.turns, row.agent, row.model))
         self._counted = AgentStatistics(agents, spending, width * 60.0)
         self._failing = {number: row for row, group in groups.items() for number in filter(None, group.failing)}
 
@@ -86,7 +86,10 @@ class AgentGroups:
         failed: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for turn, tool, calls in failures:
             failed[self._failing[turn]][str(tool)] += count_of(calls)
-        agents = [replace(one, failures=failed[one.agent, one.model].most_common()) for one in self._counted.agents]
+        agents = [
+            replace(totals, failures=failed[totals.agent, totals.model].most_common())
+            for totals in self._counted.agents
+        ]
         return replace(self._counted, agents=agents)
 
 
@@ -95,16 +98,16 @@ class KnownGroups:
 
     def __init__(self) -> None:
         #: By what they were made of, the newest last.
-        self._known: dict[bytes, AgentGroups] = {}
+        self._recent: dict[bytes, AgentGroups] = {}
 
     def of(self, rows: Sequence[Columns], by: Grouping) -> AgentGroups:
         """Return the groups of rows."""
         # A turn that begins more than a day from now is counted later.
         key = blake2b(f"{by} {time.time() // _AGE} {rows}".encode(errors="replace")).digest()
-        self._known[key] = made = self._known.pop(key, None) or AgentGroups(rows, by)
-        if len(self._known) > _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-        return made
+        self._recent[key] = groups = self._recent.pop(key, None) or AgentGroups(rows, by)
+        if len(self._recent) > _MOST_KNOWN:
+            del self._recent[next(iter(self._recent))]
+        return groups
 
 
 def _totals(agent: str, model: str, group: _Group) -> AgentTotals:
@@ -127,12 +130,12 @@ def _totals(agent: str, model: str, group: _Group) -> AgentTotals:
 
 def _width(groups: Iterable[_Group], latest: int) -> int:
     """Return the minutes of a span."""
-    known: list[int] = []
+    ends_of_groups: list[int] = []
     for minutes in (group.minutes for group in groups if group.minutes):
         ends = min(minutes), max(minutes)
         possible = ends[0] >= _EARLIEST and ends[1] <= latest
-        known += ends if possible else [minute for minute in minutes if _EARLIEST <= minute <= latest]
-    first, last = min(known, default=0), max(known, default=0)
+        ends_of_groups += ends if possible else [minute for minute in minutes if _EARLIEST <= minute <= latest]
+    first, last = min(ends_of_groups, default=0), max(ends_of_groups, default=0)
     return next((width for width in _WIDTHS if last // width - first // width < _FEW), _WIDTHS[-1])
 
 
@@ -143,10 +146,10 @@ def _spending(groups: Mapping[tuple[str, str], _Group], width: int, latest: int)
         # The turns of a span follow each other, mostly.
         for span, run in groupby([minute // width for minute in group.minutes]):
             end = start + len([*run])
-            one = sums[span]
-            one[0] += end - start
-            one[1] += sum(group.tokens[start:end])
-            one[2] += sum(group.micros[start:end])
+            span_sums = sums[span]
+            span_sums[0] += end - start
+            span_sums[1] += sum(group.tokens[start:end])
+            span_sums[2] += sum(group.micros[start:end])
             start = end
         for span, (turns, tokens, micros) in sums.items():
             if _EARLIEST // width <= span <= latest // width:

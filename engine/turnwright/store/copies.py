@@ -106,9 +106,9 @@ def _check_time(append: AppendColumns, wrote: Sequence[Fact], created: object) -
         raise InvalidJournalError(append.first, f"its column at is {at!r}, and the turn was created at {created!r}")
     for fact in wrote:
         if isinstance(fact, StepStarted) and fact.started_at and created is None:
-            began = datetime.fromisoformat(fact.started_at).timestamp()
-            if not began - _TOLERANCE <= at <= began + _TOLERANCE:
-                raise InvalidJournalError(append.first, f"its column at is {at!r}, and its step began at {began!r}")
+            start = datetime.fromisoformat(fact.started_at).timestamp()
+            if not start - _TOLERANCE <= at <= start + _TOLERANCE:
+                raise InvalidJournalError(append.first, f"its column at is {at!r}, and its step began at {start!r}")
 
 
 def _check_epochs(appends: Sequence[AppendColumns], now: object, last: int) -> None:
@@ -132,7 +132,10 @@ def _check_epochs(appends: Sequence[AppendColumns], now: object, last: int) -> N
 def _check_order(facts: Sequence[tuple[int, Fact]], columns: TurnColumns) -> None:
     """Check that the times of appends are as far apart as their facts at least."""
     elapsed = [fact.elapsed for _, fact in facts]
-    timed = [(one.first, one.values["at"], elapsed[one.first - 1], elapsed[one.last - 1]) for one in columns.appends]
+    timed = [
+        (append.first, append.values["at"], elapsed[append.first - 1], elapsed[append.last - 1])
+        for append in columns.appends
+    ]
     if "updated_at" in columns.turn:
         timed.append((len(facts), columns.turn["updated_at"], elapsed[-1], elapsed[-1]))
     for (_, before, _, start), (seq, at, end, _) in pairwise(timed):

@@ -102,7 +102,7 @@ class MemoryStore:
         #: The title of each session and the number of its last turn, the last one created last.
         self._sessions: dict[str, tuple[str, int]] = {}
         self._numbers = count(1)
-        self._driving: set[str] = set()
+        self._driven: set[str] = set()
         self._annotations: dict[str, dict[tuple[AnnotationKind, str], Annotation]] = {}
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
@@ -113,58 +113,58 @@ class MemoryStore:
                 raise SessionBusyError(new.session, row.id)
         at = new.created_at
         begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
-        kept = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at, self.owner)
-        self._turns[new.id] = kept
+        turn = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at, self.owner)
+        self._turns[new.id] = turn
         if new.session is not None:
             title, _ = self._sessions.pop(new.session, (new.title, 0))
-            self._sessions[new.session] = (title, kept.number)
-            self._by_session.setdefault(new.session, {})[new.id] = kept
+            self._sessions[new.session] = (title, turn.number)
+            self._by_session.setdefault(new.session, {})[new.id] = turn
         if driven:
-            self._driving.add(new.id)
+            self._driven.add(new.id)
         else:
-            kept.epoch, kept.owner = 0, None
-        return Claim(turn=new.id, epoch=kept.epoch, seq=len(facts))
+            turn.epoch, turn.owner = 0, None
+        return Claim(turn=new.id, epoch=turn.epoch, seq=len(facts))
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        kept = self._stored(turn_id)
-        if turn_id in self._driving and not abandoned.covers(kept.owner or NOBODY, kept.epoch):
+        turn = self._stored(turn_id)
+        if turn_id in self._driven and not abandoned.covers(turn.owner or NOBODY, turn.epoch):
             raise TurnBusyError(turn_id, "this process")
-        crashed = kept.owner is not None
-        kept.epoch, kept.owner = kept.epoch + 1, self.owner
-        self._driving.add(turn_id)
-        waiting = list(kept.inbox.values())
-        return Claim(turn_id, kept.epoch, kept.seq, crashed=crashed, unrecorded_owner=self.owner, waiting=waiting)
+        crashed = turn.owner is not None
+        turn.epoch, turn.owner = turn.epoch + 1, self.owner
+        self._driven.add(turn_id)
+        waiting = list(turn.inbox.values())
+        return Claim(turn_id, turn.epoch, turn.seq, crashed=crashed, unrecorded_owner=self.owner, waiting=waiting)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        kept = self._turns.get(claim.turn)
-        if kept is not None and kept.epoch == claim.epoch:
-            kept.owner = NOBODY if crashed else None
-            self._driving.discard(claim.turn)
+        turn = self._turns.get(claim.turn)
+        if turn is not None and turn.epoch == claim.epoch:
+            turn.owner = NOBODY if crashed else None
+            self._driven.discard(claim.turn)
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        kept = self._turns.get(claim.turn)
-        if kept is None or kept.epoch != claim.epoch:
+        turn = self._turns.get(claim.turn)
+        if turn is None or turn.epoch != claim.epoch:
             raise LeaseLostError(claim.turn, claim.epoch)
         now = time.time()
         if facts:
-            if claim.seq != kept.seq:
-                raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {kept.seq}")
+            if claim.seq != turn.seq:
+                raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {turn.seq}")
             if claim.unrecorded_owner is not None:
-                kept.begun = [
-                    *kept.claim_spans,
+                turn.begun = [
+                    *turn.claim_spans,
                     ClaimSpan(claim.seq + 1, claim.epoch, claim.unrecorded_owner, now, now),
                 ]
                 claim.unrecorded_owner = None
-            kept.written_at = now
-            kept.facts += facts
-            kept.seq = claim.seq = claim.seq + len(facts)
-        kept.status = status
-        kept.updated_at = now
+            turn.written_at = now
+            turn.facts += facts
+            turn.seq = claim.seq = claim.seq + len(facts)
+        turn.status = status
+        turn.updated_at = now
         for item in consumed:
-            kept.inbox.pop(item, None)
-        return list(kept.inbox.values()) if kept.inbox else []
+            turn.inbox.pop(item, None)
+        return list(turn.inbox.values()) if turn.inbox else []
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         return list(enumerate(self._stored(turn_id).facts[after:], start=after + 1))
@@ -176,14 +176,14 @@ class MemoryStore:
         """See `CopyingStore.columns`. Of the appends it keeps the first under each claim."""
         from .copies import AppendColumns, TurnColumns  # noqa: PLC0415 (few programs replay)
 
-        kept = self._stored(turn_id)
-        spans, status = kept.claim_spans, kept.status
-        ends = [*(span.first - 1 for span in spans[1:]), kept.seq]
+        turn = self._stored(turn_id)
+        spans, status = turn.claim_spans, turn.status
+        ends = [*(span.first - 1 for span in spans[1:]), turn.seq]
         return TurnColumns(
             {
-                "created_at": kept.new.created_at,
-                "updated_at": kept.updated_at,
-                "epoch": kept.epoch,
+                "created_at": turn.new.created_at,
+                "updated_at": turn.updated_at,
+                "epoch": turn.epoch,
                 "state": str(status.state),
                 "reason": None if status.reason is None else str(status.reason),
                 "steps": status.steps,
@@ -213,20 +213,20 @@ class MemoryStore:
         newest = reversed(turns.values())
         if session is not None and live:
             newest = islice(newest, 1)  # the others have ended: else this one could not have been created
-        found = (
-            kept.row
-            for kept in newest
-            if (live is None or live is (kept.status.outcome is None)) and (before is None or kept.number < before)
+        rows = (
+            turn.row
+            for turn in newest
+            if (live is None or live is (turn.status.outcome is None)) and (before is None or turn.number < before)
         )
-        return list(islice(found, limit))
+        return list(islice(rows, limit))
 
     async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
-        known = (
+        infos = (
             self._session(session, title, number)
             for session, (title, number) in reversed(self._sessions.items())
             if before is None or number < before
         )
-        return list(islice(known, limit))
+        return list(islice(infos, limit))
 
     def _session(self, session: str, title: str, number: int) -> SessionInfo:
         turns = self._by_session[session]
@@ -253,7 +253,7 @@ class MemoryStore:
 
     async def is_driven(self, turn_id: str) -> bool:
         self._stored(turn_id)
-        return turn_id in self._driving
+        return turn_id in self._driven
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         if not items:
@@ -266,11 +266,11 @@ class MemoryStore:
         return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        kept = self._turns.get(turn_id)
-        return list(kept.inbox.values()) if kept is not None and kept.inbox else []
+        turn = self._turns.get(turn_id)
+        return list(turn.inbox.values()) if turn is not None and turn.inbox else []
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        waiting = (item for kept in self._turns.values() for item in kept.inbox.values())
+        waiting = (item for turn in self._turns.values() for item in turn.inbox.values())
         return [item for item in waiting if item.kind in kinds]
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
@@ -282,10 +282,10 @@ class MemoryStore:
 
     async def annotate(self, *annotations: "Annotation") -> None:
         """See `AnnotationStore.annotate`."""
-        for one in annotations:
-            self._stored(one.turn)
-        for one in annotations:
-            self._annotations.setdefault(one.turn, {})[one.kind, one.name] = one
+        for annotation in annotations:
+            self._stored(annotation.turn)
+        for annotation in annotations:
+            self._annotations.setdefault(annotation.turn, {})[annotation.kind, annotation.name] = annotation
 
     async def unannotate(self, turn_id: str, kind: "AnnotationKind", name: str) -> bool:
         """See `AnnotationStore.unannotate`."""
@@ -293,20 +293,24 @@ class MemoryStore:
 
     async def annotations(self, turn_ids: Sequence[str]) -> "list[Annotation]":
         """See `AnnotationStore.annotations`."""
-        known = (self._annotations.get(turn_id, {}).values() for turn_id in dict.fromkeys(turn_ids))
-        return [one for some in known for one in sorted(some, key=lambda one: (one.at, one.kind, one.name))]
+        by_turn = (self._annotations.get(turn_id, {}).values() for turn_id in dict.fromkeys(turn_ids))
+        return [
+            entry
+            for entries in by_turn
+            for entry in sorted(entries, key=lambda entry: (entry.at, entry.kind, entry.name))
+        ]
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. There is only one version."""
         return (1, 1)
 
     async def aclose(self) -> None:
-        self._driving.clear()
+        self._driven.clear()
 
     def _delete(self, turn_ids: Sequence[str]) -> int:
         family = [name for name in self._turns if any(name == root or name.startswith(f"{root}:") for root in turn_ids)]
         for name in family:
-            if name in self._driving:
+            if name in self._driven:
                 raise TurnBusyError(name, "this process")
         for name in family:
             self._annotations.pop(name, None)

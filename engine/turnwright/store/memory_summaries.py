@@ -49,7 +49,7 @@ class MemorySummaries(SqliteSummaries):
         # Nobody closes the summaries, and Python 3.13 warns of a connection that is collected open.
         weakref.finalize(self, self._db.close)
         SCHEMA.create_tables(self._db)
-        self._known = KnownGroups()
+        self._groups = KnownGroups()
         #: The known turns that had not ended, and the number of the newest known turn.
         self._live: dict[str, TurnRow] = {}
         self._newest = 0
@@ -62,7 +62,7 @@ class MemorySummaries(SqliteSummaries):
 
     async def find(
         self,
-        wanted: TurnFilter,
+        turn_filter: TurnFilter,
         *,
         order: Order = Order.NEWEST,
         ascending: bool = False,
@@ -72,16 +72,18 @@ class MemorySummaries(SqliteSummaries):
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`. Turns that were deleted are noticed when they are found."""
         while True:
-            found = await super().find(wanted, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
-            deleted = [one.row.id for one in found if not await self._exists(one.row.id)]
+            turns = await super().find(
+                turn_filter, order=order, ascending=ascending, limit=limit, after=after, texts=texts
+            )
+            deleted = [turn.row.id for turn in turns if not await self._exists(turn.row.id)]
             if not deleted:
-                return found
-            for turn in deleted:
-                self._forget(turn)
+                return turns
+            for turn_id in deleted:
+                self._forget(turn_id)
 
-    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
-        await self._follow(wanted.tag)
-        return await super()._search(wanted)
+    async def _search(self, turn_filter: TurnFilter) -> tuple[Dialect, str]:
+        await self._follow(turn_filter.tag)
+        return await super()._search(turn_filter)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:
@@ -107,7 +109,8 @@ class MemorySummaries(SqliteSummaries):
             await self._copy_all()
             if tag and isinstance(self._store, AnnotationStore):
                 turns = [turn for (turn,) in self._db.execute("SELECT turn_id FROM turns").fetchall()]
-                tagged = [(one.turn, one.name) for one in await self._store.annotations(turns) if one.kind == "tag"]
+                entries = await self._store.annotations(turns)
+                tagged = [(entry.turn, entry.name) for entry in entries if entry.kind == "tag"]
                 with immediate(self._db):
                     self._db.execute("DELETE FROM annotations")
                     self._db.executemany("INSERT INTO annotations VALUES (?, 'tag', ?, NULL, '', 0)", tagged)
@@ -135,16 +138,16 @@ class MemorySummaries(SqliteSummaries):
 
     async def _changed(self) -> AsyncIterator[TurnRow]:
         """Yield the rows that have changed of turns that had not ended, and forget deleted ones."""
-        for turn, known in [*self._live.items()]:
+        for turn, old_row in [*self._live.items()]:
             try:
                 row = await self._store.get(turn)
             except UnreadableTurnError:
                 continue
             except TurnNotFoundError:
                 row = None
-            if row is None or row.number != known.number:
+            if row is None or row.number != old_row.number:
                 self._forget(turn)
-            elif row != known:
+            elif row != old_row:
                 yield row
 
     def _copy(self, rows: Iterable[TurnRow]) -> None:

@@ -373,7 +373,7 @@ def addressee(items: Sequence[InboxItem]) -> str:
     turns = {item.turn for item in items}
     if len(turns) != 1:
         raise ValueError(f"a post is for one turn, not for {', '.join(sorted(turns)) or 'none'}")
-    twice = {item.id for item in items if any(item.id == other.id and item != other for other in items)}
+    twice = {item.id for item in items if any(item.id == second.id and item != second for second in items)}
     if twice:
         raise ValueError(f"a post has one item under an id, not several that differ: {', '.join(sorted(twice))}")
     return turns.pop()
@@ -381,5 +381,5 @@ def addressee(items: Sequence[InboxItem]) -> str:
 
 def conflicting_items(waiting: Iterable[InboxItem], items: Sequence[InboxItem]) -> tuple[InboxItem, ...]:
     """Return the waiting items that have the id of one of `items` and another content, in the order of `waiting`."""
-    wanted = {item.id: item for item in items}
-    return tuple(one for one in waiting if wanted.get(one.id, one) != one)
+    items_by_id = {item.id: item for item in items}
+    return tuple(item for item in waiting if items_by_id.get(item.id, item) != item)

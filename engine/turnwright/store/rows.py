@@ -32,8 +32,8 @@ LAST_SEQ: Final = "seq + length(kind) - length(replace(kind, ',', ''))"
 
 _integers: Final = msgspec.json.Decoder(list[int]).decode
 _OUTCOMES: Final = frozenset(Outcome)
-_STATES: Final[dict[object, State]] = {str(one): one for one in State}
-_REASONS: Final[dict[object, EndReason]] = {str(one): one for one in EndReason}
+_STATES: Final[dict[object, State]] = {str(state): state for state in State}
+_REASONS: Final[dict[object, EndReason]] = {str(reason): reason for reason in EndReason}
 #: Larger counts are damaged. Each count, and the one after it, must be exact as a float.
 _MOST: Final = 2**53
 #: The largest number of a row.
@@ -71,7 +71,7 @@ def turn_row(row: Columns) -> TurnRow:
             _count("number", number),
         )
     except ValueError as error:
-        known = {
+        readable_columns = {
             **{
                 name: text
                 for name, text in {"session": session, "agent": agent, "model": model}.items()
@@ -80,7 +80,7 @@ def turn_row(row: Columns) -> TurnRow:
             **{name: at for name, at in {"created_at": created, "updated_at": updated}.items() if is_time(at)},
             "number": _order(number),
         }
-        return replace(TurnRow.damaged(turn if _is_text(turn) else f"?{number}", str(error)), **known)
+        return replace(TurnRow.damaged(turn if _is_text(turn) else f"?{number}", str(error)), **readable_columns)
 
 
 def session_info(row: Columns) -> SessionInfo:

@@ -240,7 +240,7 @@ class SummaryStore(Protocol):
 
     async def find(
         self,
-        wanted: TurnFilter,
+        turn_filter: TurnFilter,
         *,
         order: Order = Order.NEWEST,
         ascending: bool = False,
@@ -255,15 +255,15 @@ class SummaryStore(Protocol):
         """
         ...
 
-    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+    async def totals(self, turn_filter: TurnFilter) -> TurnTotals:
         """Return the sums over all turns that match."""
         ...
 
-    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
+    async def agents(self, turn_filter: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """Return the ended turns that match, by agent and model, or by one of them."""
         ...
 
-    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
+    async def tools(self, turn_filter: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """Return the calls of each tool in the newest `limit` turns that match, and in the turns of their sub-agents.
 
         Turns that do not rest have none yet.

@@ -78,7 +78,7 @@ class Dialect:
 
     `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column `n`.
     `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins values with
-    commas. `named` is the condition of turns whose names have the `:part`. `matches` are the numbers of turns with the
+    commas. `name_condition` is that of turns whose names have the `:part`. `matches` are the numbers of turns with the
     `:words`, `live` those of turns that have not ended, where their `state` is, `listed` the `:numbers` of a text.
     `parameter` replaces a `:name`.
     """
@@ -89,7 +89,7 @@ class Dialect:
     texts: str
     like: str
     joined_text: str
-    named: str
+    name_condition: str
     matches: str
     live: str
     listed: str
@@ -99,35 +99,37 @@ class Dialect:
         """Return the query with parameters as the database writes them."""
         return _PARAMETER.sub(self.parameter, query[0]), query[1]
 
-    def where(self, wanted: TurnFilter, words: str, *, ended: bool = False) -> Query:
+    def where(self, turn_filter: TurnFilter, words: str, *, ended: bool = False) -> Query:
         """Return the condition of a filter. `words` is its text as the database searches it; empty for no search."""
         clauses, values = ["root = 1"], dict[str, object]()
-        if wanted.family:
+        if turn_filter.family:
             below = f"SELECT number FROM {self.prefix}turns WHERE {_BELOW.format(':family')}"
-            clauses, values["family"] = ["root = 0", f"number IN ({below})"], wanted.family
-        if wanted.outcome in (PAUSED, UNFINISHED):
-            clauses.append(f"number IN ({self.live} AND state {'=' if wanted.outcome == PAUSED else '<>'} 'PAUSED')")
-        if wanted.tag:
+            clauses, values["family"] = ["root = 0", f"number IN ({below})"], turn_filter.family
+        if turn_filter.outcome in (PAUSED, UNFINISHED):
+            clauses.append(
+                f"number IN ({self.live} AND state {'=' if turn_filter.outcome == PAUSED else '<>'} 'PAUSED')"
+            )
+        if turn_filter.tag:
             tagged = f"{self.prefix}annotations JOIN {self.prefix}turns USING (turn_id)"
             clauses.append(f"number IN (SELECT number FROM {tagged} WHERE kind = 'tag' AND name = :tag)")
-            values["tag"] = wanted.tag
+            values["tag"] = turn_filter.tag
         if ended:
             clauses.append("outcome IS NOT NULL")
         for name, compared in _COMPARED.items():
-            value = getattr(wanted, name)
+            value = getattr(turn_filter, name)
             if value not in (None, "", PAUSED, UNFINISHED):
                 clauses.append(compared.format(like=self.like, prefix=self.prefix))
                 values[name] = _part(value) if "{like}" in compared else value
-        if wanted.text:
-            clauses.append(f"(number IN ({self.matches}) OR {self.named})" if words else self.named)
-            values |= {"part": wanted.text[:MOST_PART].replace(_BETWEEN, _INSTEAD)} | (
+        if turn_filter.text:
+            clauses.append(f"(number IN ({self.matches}) OR {self.name_condition})" if words else self.name_condition)
+            values |= {"part": turn_filter.text[:MOST_PART].replace(_BETWEEN, _INSTEAD)} | (
                 {"words": words} if words else {}
             )
         return " AND ".join(clauses), values
 
     def find(
         self,
-        wanted: TurnFilter,
+        turn_filter: TurnFilter,
         words: str,
         *,
         order: Order,
@@ -137,7 +139,7 @@ class Dialect:
         texts: bool,
     ) -> Query:
         """Return the query of a list."""
-        condition, values = self.where(wanted, words)
+        condition, values = self.where(turn_filter, words)
         way, beyond, value = "ASC" if ascending else "DESC", ">" if ascending else "<", _ORDERS[order]
         if after is not None:
             place = (
@@ -145,10 +147,10 @@ class Dialect:
             )
             condition += f" AND {f'number {beyond} :after' if order is Order.NEWEST else place}"
             values["after"] = after
-        shown, joined = ("prompt, answer", f"LEFT JOIN {self.texts} = n") if texts else ("'', ''", "")
+        columns, joined = ("prompt, answer", f"LEFT JOIN {self.texts} = n") if texts else ("'', ''", "")
         text = f"""
             SELECT {self.turns}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
-                fault, sub_turns, retries, pauses, {shown}
+                fault, sub_turns, retries, pauses, {columns}
             FROM (
                 SELECT number AS n, {value} AS place FROM {self.prefix}summaries WHERE {condition}
                 ORDER BY place {way}, number {way} LIMIT :limit
@@ -157,9 +159,9 @@ class Dialect:
         """
         return self.written((text, values | {"limit": limit}))
 
-    def totals(self, wanted: TurnFilter, words: str) -> Query:
+    def totals(self, turn_filter: TurnFilter, words: str) -> Query:
         """Return the query of `turn_totals`. In its groups SQLite's index has the turns, so it sorts none."""
-        condition, values = self.where(wanted, words)
+        condition, values = self.where(turn_filter, words)
         text = f"""
             SELECT outcome, count(*), sum(steps), sum(tool_calls), sum(input_tokens + output_tokens), sum(cost),
                 sum(seconds)
@@ -167,9 +169,9 @@ class Dialect:
         """
         return self.written((text, values))
 
-    def agents(self, wanted: TurnFilter, words: str) -> Query:
+    def agents(self, turn_filter: TurnFilter, words: str) -> Query:
         """Return the query of `AgentGroups`. An index has all of it, in this order."""
-        condition, values = self.where(wanted, words, ended=True)
+        condition, values = self.where(turn_filter, words, ended=True)
         groups, lists = "agent, model, outcome, reason", self.joined_text.format("measures")
         text = f"SELECT {groups}, sum(cost), {lists} FROM {self.prefix}summaries WHERE {condition} GROUP BY {groups}"
         return self.written((text, values))
@@ -179,10 +181,10 @@ class Dialect:
         text = f"SELECT number, tool, failed FROM {self.prefix}failures WHERE number IN ({self.listed})"
         return self.written((text, {"numbers": numbers}))
 
-    def tools(self, wanted: TurnFilter, words: str, limit: int) -> Query:
+    def tools(self, turn_filter: TurnFilter, words: str, limit: int) -> Query:
         """Return the query of `tool_calls`. The turns of sub-agents are found by the beginnings of their ids."""
         # In a join PostgreSQL would read the tools of all turns.
-        condition, values = self.where(wanted, words)
+        condition, values = self.where(turn_filter, words)
         turns, millis = f"{self.prefix}turns", self.joined_text.format("millis")
         text = f"""
             WITH page AS (
@@ -203,7 +205,7 @@ class Dialect:
 class SqlSummaries(ABC):
     """The summaries of a store in a database. Its methods are described at `SummaryStore`."""
 
-    _known: KnownGroups
+    _groups: KnownGroups
     #: The query of `unsummarized_of`.
     _outdated: str
 
@@ -212,7 +214,7 @@ class SqlSummaries(ABC):
         """Return the rows of a query."""
 
     @abstractmethod
-    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
+    async def _search(self, turn_filter: TurnFilter) -> tuple[Dialect, str]:
         """Return the dialect, and the words of a filter as the database searches them; empty for no search."""
 
     async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
@@ -221,7 +223,7 @@ class SqlSummaries(ABC):
 
     async def find(
         self,
-        wanted: TurnFilter,
+        turn_filter: TurnFilter,
         *,
         order: Order = Order.NEWEST,
         ascending: bool = False,
@@ -230,25 +232,27 @@ class SqlSummaries(ABC):
         texts: bool = True,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`."""
-        dialect, words = await self._search(wanted)
-        query = dialect.find(wanted, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
+        dialect, words = await self._search(turn_filter)
+        query = dialect.find(
+            turn_filter, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts
+        )
         return [_summarized_turn(row) for row in await self._rows(query)]
 
-    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+    async def totals(self, turn_filter: TurnFilter) -> TurnTotals:
         """See `SummaryStore.totals`."""
-        dialect, words = await self._search(wanted)
-        return turn_totals(await self._rows(dialect.totals(wanted, words)))
+        dialect, words = await self._search(turn_filter)
+        return turn_totals(await self._rows(dialect.totals(turn_filter, words)))
 
-    async def agents(self, wanted: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
+    async def agents(self, turn_filter: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
-        dialect, words = await self._search(wanted)
-        groups = self._known.of(await self._rows(dialect.agents(wanted, words)), by)
+        dialect, words = await self._search(turn_filter)
+        groups = self._groups.of(await self._rows(dialect.agents(turn_filter, words)), by)
         return groups.statistics(await self._rows(dialect.failures(groups.failing)))
 
-    async def tools(self, wanted: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
+    async def tools(self, turn_filter: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""
-        dialect, words = await self._search(wanted)
-        return tool_calls(await self._rows(dialect.tools(wanted, words, limit)))
+        dialect, words = await self._search(turn_filter)
+        return tool_calls(await self._rows(dialect.tools(turn_filter, words, limit)))
 
 
 def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
@@ -296,8 +300,8 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
 def stored_tools(summary: TurnSummary) -> list[tuple[str, int, int, str]]:
     """Return the columns of the tools of a summary: name, calls, failed ones, times in milliseconds."""
     return [
-        (_text(tool), one.calls, one.failed, ",".join(str(round(value * 1e3)) for value in one.seconds))
-        for tool, one in summary.tools.items()
+        (_text(tool), calls.calls, calls.failed, ",".join(str(round(value * 1e3)) for value in calls.seconds))
+        for tool, calls in summary.tools.items()
     ]
 
 
@@ -350,7 +354,7 @@ def _summarized_turn(row: Columns) -> SummarizedTurn:
         reasoning_tokens=count_of(reasoning),
         cost=number_of(cost),
     )
-    first, last, why = (one if isinstance(one, str) else "" for one in (prompt, answer, fault))
+    first, last, why = (text if isinstance(text, str) else "" for text in (prompt, answer, fault))
     counts = map(count_of, (below, retries, pauses))
     return SummarizedTurn(turn_row(tuple(turn)), True, usage, number_of(seconds), first, last, why, *counts)
 

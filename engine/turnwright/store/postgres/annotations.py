@@ -27,10 +27,10 @@ class PostgresAnnotations:
     async def annotate(self, *annotations: Annotation) -> None:
         """See `AnnotationStore.annotate`."""
         async with self._connections.transaction() as connection:
-            for one in annotations:
-                row = (one.kind.value, one.name, one.value, one.text, one.at, one.turn)
+            for entry in annotations:
+                row = (entry.kind.value, entry.name, entry.value, entry.text, entry.at, entry.turn)
                 if (await connection.execute(_WRITE, row)).rowcount == 0:
-                    raise TurnNotFoundError(one.turn)
+                    raise TurnNotFoundError(entry.turn)
 
     async def unannotate(self, turn_id: str, kind: AnnotationKind, name: str) -> bool:
         """See `AnnotationStore.unannotate`."""

@@ -76,12 +76,12 @@ class Connections:
         With `writes`, the block is shielded from cancellation, so that the caller learns the outcome of its write.
         Every error of psycopg becomes a `StoreError`.
         """
-        asked = False
+        lent = False
         try:
             pool = await self._opened(lock)
             connection = await pool.getconn()
             try:
-                asked = True
+                lent = True
                 with anyio.CancelScope(shield=writes):
                     yield connection
             except psycopg.Error:
@@ -102,7 +102,7 @@ class Connections:
             if isinstance(error, PoolTimeout):
                 why = f"no connection after {self._patience:g} s: the server is down, or all {self._most} are used"
             rest = "; nothing was written, and the turn can be resumed" if writes else ""
-            if asked and writes and _was_lost(error):
+            if lent and writes and _was_lost(error):
                 rest = "; it is not known whether the last write was made: read the journal; the turn can be resumed"
             raise StoreError(f"store {self._place}: {why}{rest}") from error
 
@@ -185,11 +185,11 @@ def parse_address(address: str, patience: float) -> tuple[str, str]:
     read_on = (authority.partition("@")[2], path)
     if any("@" in part.partition("?")[0] for part in read_on) or re.search("[^0-9,]", port):
         raise _unreadable()
-    shown = f"postgresql://{quote(host, safe=':,')}{f':{port}' if port else ''}/{database}"
+    place = f"postgresql://{quote(host, safe=':,')}{f':{port}' if port else ''}/{database}"
     # libpq accepts whole seconds, at least two.
     seconds = parameters.get("connect_timeout", max(2, math.ceil(patience)))
     name = parameters.get("application_name", "turnwright")
-    return make_conninfo(address, connect_timeout=seconds, application_name=name), shown
+    return make_conninfo(address, connect_timeout=seconds, application_name=name), place
 
 
 def _unreadable() -> ConfigError:

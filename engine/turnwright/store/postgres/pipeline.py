@@ -32,28 +32,30 @@ class Statement:
     def __init__(self, name: str, text: LiteralString) -> None:
         self.name: Final = name.encode()
         self.parameters: Final = tuple(dict.fromkeys(_PARAMETER.findall(text)))
-        self.text: Final = _PARAMETER.sub(lambda found: f"${self.parameters.index(found[1]) + 1}", text).encode()
+        self.text: Final = _PARAMETER.sub(lambda match: f"${self.parameters.index(match[1]) + 1}", text).encode()
 
     def send(self, pgconn: PGconn, values: Mapping[str, object]) -> None:
         """Queue the statement with its values: texts, numbers, flags, lists of texts, and None."""
-        sent: list[bytes | None] = []
+        parameters: list[bytes | None] = []
         formats: list[int] = []
         for name in self.parameters:
             value = values[name]
             # In the binary format a text is its bytes, and their number is known: NUL is refused, and not the end.
             formats.append(1 if type(value) is str else 0)
             if value is None:
-                sent.append(None)
+                parameters.append(None)
             else:
-                sent.append((_array(value) if isinstance(value, list) else str(value)).encode())
-        pgconn.send_query_prepared(self.name, sent, formats)
+                parameters.append((_array(value) if isinstance(value, list) else str(value)).encode())
+        pgconn.send_query_prepared(self.name, parameters, formats)
 
 
 #: The statements that each connection has prepared. psycopg prepares none of its own, nor deallocates these.
 _PREPARED: Final[WeakKeyDictionary[Connection, set[Statement]]] = WeakKeyDictionary()
 
 
-async def run_together(connection: Connection, *asked: tuple[Statement, Mapping[str, object]]) -> list[list[Columns]]:
+async def run_together(
+    connection: Connection, *statements: tuple[Statement, Mapping[str, object]]
+) -> list[list[Columns]]:
     """Run statements in one transaction and one round trip, and return the rows of each.
 
     In `read committed` each statement sees what others committed before it began. If the task is canceled, so are the
@@ -61,7 +63,7 @@ async def run_together(connection: Connection, *asked: tuple[Statement, Mapping[
     """
     pgconn, prepared = connection.pgconn, _PREPARED.setdefault(connection, set())
     pgconn.enter_pipeline_mode()
-    for statement, values in asked:
+    for statement, values in statements:
         if statement not in prepared:
             pgconn.send_prepare(statement.name, statement.text)
             prepared.add(statement)

@@ -193,11 +193,11 @@ class Schema:
 
     def older(self, version: int, place: str) -> ConfigError:
         """Return the error for a store of an older release, or for a database without tables of Turnwright."""
-        what = (
+        fault = (
             f"schema {version}, this release needs {self.version}" if version else "it has no tables of Turnwright yet"
         )
         # The address is shown without user and options, so the message cannot give the complete command.
-        return ConfigError(f"store {place}: {what}: run `turnwright migrate --store ...` with the same address")
+        return ConfigError(f"store {place}: {fault}: run `turnwright migrate --store ...` with the same address")
 
     def _newer(self, version: int, place: str) -> ConfigError:
         return ConfigError(

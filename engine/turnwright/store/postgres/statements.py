@@ -123,8 +123,8 @@ class Writes(NamedTuple):
     post: LiteralString
 
 
-def _writes(said: LiteralString) -> Writes:
-    """Return the statements. Each selects the expression `said` for the turns that it has written to."""
+def _writes(result: LiteralString) -> Writes:
+    """Return the statements. Each selects the expression `result` for the turns that it has written to."""
     return Writes(
         begin=f"""
             WITH claimed AS (SELECT %(turn)s::text AS turn_id), written AS ({_WRITE}), joined AS (
@@ -134,7 +134,7 @@ def _writes(said: LiteralString) -> Writes:
                 ON CONFLICT (session) DO UPDATE SET number = excluded.number
             ), summarized AS (
                 {_NEW_SUMMARIES} WHERE turn_id = %(turn)s
-            ) SELECT {said} FROM claimed
+            ) SELECT {result} FROM claimed
         """,
         append=f"""
             WITH claimed AS (
@@ -145,13 +145,13 @@ def _writes(said: LiteralString) -> Writes:
             ), written AS ({_WRITE}), consumed AS (
                 DELETE FROM turnwright_inbox USING claimed
                 WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)
-            ) SELECT {said} FROM claimed
+            ) SELECT {result} FROM claimed
         """,
         release=f"""
             WITH released AS (
                 UPDATE turnwright_turns SET owner = %(owner)s WHERE turn_id = %(turn)s AND epoch = %(epoch)s
                 RETURNING turn_id
-            ) SELECT {said} FROM released
+            ) SELECT {result} FROM released
         """,
         post=f"""
             WITH posted AS (
@@ -160,7 +160,7 @@ def _writes(said: LiteralString) -> Writes:
                 FROM unnest(%(ids)s::text[], %(kinds)s::text[], %(payloads)s::text[]) WITH ORDINALITY
                     AS item (id, kind, payload, place)
                 ORDER BY item.place ON CONFLICT DO NOTHING RETURNING turn_id
-            ) SELECT {said} FROM posted
+            ) SELECT {result} FROM posted
         """,
     )
 

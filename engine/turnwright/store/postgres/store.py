@@ -117,9 +117,9 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         self._notifications = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, self._schema, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
-        self._known = KnownGroups()
+        self._groups = KnownGroups()
         #: The claims of the turns that this process drives, by turn.
-        self._driving: dict[str, Claim] = {}
+        self._driven_claims: dict[str, Claim] = {}
 
     @property
     def _where(self) -> str:
@@ -131,7 +131,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         return self._owner.name
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        written, claim = parameters_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
+        columns, claim = parameters_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
         async with self._claiming(claim) if driven else self._connections.transaction() as connection:
             name = self._owner.name
             turn = {
@@ -141,7 +141,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
                 "model": new.model,
                 "title": new.title,
             }
-            row = {**turn, **status_of(status), **written, "epoch": claim.epoch, "owner": name if driven else None}
+            row = {**turn, **status_of(status), **columns, "epoch": claim.epoch, "owner": name if driven else None}
             while await (await connection.execute(CREATE, row)).fetchone() is None:
                 await self._refuse(connection, new)
             await connection.execute(self._writes.begin, {**row, "unrecorded_owner": name})
@@ -175,15 +175,15 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
                 await connection.execute(self._writes.release, row)
         finally:
             # Not earlier: until the row has no owner, a claim in this process would take the turn for a crashed one.
-            driven = self._driving.get(claim.turn)
+            driven = self._driven_claims.get(claim.turn)
             if driven is not None and driven.epoch == claim.epoch:
-                del self._driving[claim.turn]
+                del self._driven_claims[claim.turn]
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`. If the server is lost during the write, the error says that the outcome is unknown."""
-        written = parameters_of(facts, claim.seq, time.time())
+        columns = parameters_of(facts, claim.seq, time.time())
         turn = {
             "turn": claim.turn,
             "epoch": claim.epoch,
@@ -192,7 +192,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         }
         async with self._connections.one(self._owner.keep, writes=True) as connection:
             # The second statement sees items that were posted while the first one waited for the row.
-            values = {**turn, **status_of(status), **written}
+            values = {**turn, **status_of(status), **columns}
             appended, inbox = await run_together(connection, (self._append, values), (_INBOX, turn))
             if not appended and await (await connection.execute(HOLDS, turn)).fetchone():
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one")
@@ -323,7 +323,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
             return await self._schema.migrate(connection, self.place, refuse_if_driven)
 
     async def aclose(self) -> None:
-        self._driving.clear()
+        self._driven_claims.clear()
         await self._connections.aclose()
         await self._notifications.aclose()
         await self._owner.release()
@@ -353,7 +353,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
 
     async def _lives(self, connection: Connection, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:
-            return turn_id in self._driving
+            return turn_id in self._driven_claims
         return await is_held(connection, owner)
 
     async def _refuse(self, connection: Connection, new: NewTurn) -> None:
@@ -375,11 +375,11 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
             async with self._connections.transaction(self._owner.take) as connection:
                 yield connection
                 # Before the commit: a task of this process that sees the owner in the row must see it alive.
-                self._driving[claim.turn] = claim
+                self._driven_claims[claim.turn] = claim
         except BaseException:
             # Keep the entry of another claim, which may have waited for this row and got the same epoch.
-            if self._driving.get(claim.turn) is claim:
-                del self._driving[claim.turn]
+            if self._driven_claims.get(claim.turn) is claim:
+                del self._driven_claims[claim.turn]
             raise
 
 

@@ -64,7 +64,7 @@ _DIALECT: Final = Dialect(
     texts="turnwright_search ON turn_number",
     like="ILIKE",
     joined_text="string_agg(({})::text, ',')",
-    named='strpos(names, lower(:part COLLATE "C")) > 0',
+    name_condition='strpos(names, lower(:part COLLATE "C")) > 0',
     # In a query of its own the words are not known when it is planned: it would read all texts for a common one, which
     # takes ten times as long as the index.
     matches="SELECT turn_number FROM turnwright_search WHERE words @@ (SELECT to_tsquery('simple', :words))",
@@ -84,24 +84,24 @@ class PostgresSummaries(SqlSummaries):
         """See `SummaryStore.summarize`."""
         async with self._connections.transaction() as connection:
             # Two readers may write the same summaries: in one order, they do not deadlock.
-            for turn, summary in sorted(summaries, key=lambda one: one[0].id):
+            for turn, summary in sorted(summaries, key=lambda pair: pair[0].id):
                 columns = stored(turn, summary)
                 for (number,) in await (await connection.execute(_SUMMARIZE, columns)).fetchall():
                     await connection.execute("DELETE FROM turnwright_failures WHERE number = %s", (number,))
                     for tool, failed in summary.failures.items():
                         await connection.execute(_FAILURE, {"number": number, "tool": _plain(tool), "failed": failed})
                     await connection.execute("DELETE FROM turnwright_tools WHERE number = %s", (number,))
-                    for one in stored_tools(summary):
-                        await connection.execute(_TOOL, (number, *one))
+                    for tool_columns in stored_tools(summary):
+                        await connection.execute(_TOOL, (number, *tool_columns))
                     await connection.execute(_INDEX, columns | {"number": number})
 
     async def _rows(self, query: Query) -> list[Columns]:
         text, values = query
         return await self._connections.read(text.encode(), values)
 
-    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
+    async def _search(self, turn_filter: TurnFilter) -> tuple[Dialect, str]:
         # In quotes a word is text, whatever characters it has. With the star it may go on.
-        quoted = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(wanted.text))
+        quoted = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(turn_filter.text))
         return _DIALECT, " & ".join(f"'{word}':*" for word in quoted)
 
 

@@ -26,10 +26,10 @@ class SqliteAnnotations(SqliteTables):
     async def annotate(self, *annotations: Annotation) -> None:
         """See `AnnotationStore.annotate`."""
         async with self._transaction():
-            for one in annotations:
-                row = (one.kind, one.name, one.value, one.text, one.at, one.turn)
+            for entry in annotations:
+                row = (entry.kind, entry.name, entry.value, entry.text, entry.at, entry.turn)
                 if self._db.execute(_WRITE, row).rowcount == 0:
-                    raise TurnNotFoundError(one.turn)
+                    raise TurnNotFoundError(entry.turn)
 
     async def unannotate(self, turn_id: str, kind: AnnotationKind, name: str) -> bool:
         """See `AnnotationStore.unannotate`."""

@@ -38,36 +38,36 @@ class CommitGroup:
         #: The number of calls of `add` that have not returned yet.
         self.under_way = 0
 
-    async def add(self, one: Write) -> None:
-        """Commit `one` together with the other writes of this round of the event loop.
+    async def add(self, write: Write) -> None:
+        """Commit `write` together with the other writes of this round of the event loop.
 
         Raises the error of this write alone, or `StoreError` if the transaction failed. If the caller is canceled
         before the commit, the write is dropped; after it, the write stays.
         """
         self.under_way += 1
-        self._waiting.append(one)
+        self._waiting.append(write)
         try:
             await checkpoint()
-            if one.waits:
+            if write.waits:
                 locked = self._write_all()
                 if locked is not None:
-                    await self._try_again(one, locked)
+                    await self._try_again(write, locked)
         finally:
             self.under_way -= 1
-            if one.waits:
-                self._waiting.remove(one)
-        if one.error is not None:
-            raise one.error
+            if write.waits:
+                self._waiting.remove(write)
+        if write.error is not None:
+            raise write.error
 
-    async def _try_again(self, one: Write, locked: Exception) -> None:
-        """Write all until `one` is written or given up. Each of the waiting writes has a patience of its own."""
+    async def _try_again(self, write: Write, locked: Exception) -> None:
+        """Write all until `write` is made or given up. Each of the waiting writes has a patience of its own."""
         wait = LockWait(self._patience)
-        while one.waits:
+        while write.waits:
             if await wait.pause():
                 locked = self._write_all() or locked
-            elif one.waits:
-                self._waiting.remove(one)
-                one.give_up(self._explain(locked))
+            elif write.waits:
+                self._waiting.remove(write)
+                write.give_up(self._explain(locked))
 
     def _write_all(self) -> Exception | None:
         """Make the writes that wait. Return the error if another process has locked the file: then they still wait."""
@@ -79,23 +79,23 @@ class CommitGroup:
                 self._waiting = _not_made(together)
                 return error
             # The file or its disk fails, so each write alone would fail too, after a wait of its own.
-            for one in _not_made(together):
-                one.give_up(self._explain(error))
+            for write in _not_made(together):
+                write.give_up(self._explain(error))
         except Exception:  # noqa: BLE001 (one write is the cause: it gets the error, and the others are made)
-            for one in _not_made(together):
-                self._write_alone(one)
+            for write in _not_made(together):
+                self._write_alone(write)
         except BaseException:
-            for one in _not_made(together):
-                one.give_up(StoreError("the process was interrupted; nothing was written"))
+            for write in _not_made(together):
+                write.give_up(StoreError("the process was interrupted; nothing was written"))
             raise
         return None
 
-    def _write_alone(self, one: Write) -> None:
+    def _write_alone(self, write: Write) -> None:
         try:
-            self._write((one,))
+            self._write((write,))
         except Exception as error:  # noqa: BLE001 (`add` raises it in the task of this write)
-            one.give_up(self._explain(error))
+            write.give_up(self._explain(error))
 
 
 def _not_made(together: Sequence[Write]) -> list[Write]:
-    return [one for one in together if one.waits]
+    return [write for write in together if write.waits]

@@ -46,23 +46,23 @@ class StoreFiles:
     def __init__(self, path: Path, place: Path) -> None:
         self._path = path
         # Links are followed at each check, because other processes open the file that they lead to now.
-        named = Path.cwd() / path
-        self._files = tuple(_identities(named, *(place.with_name(place.name + end) for end in ("-wal", "-shm"))))
+        database = Path.cwd() / path
+        self._files = tuple(_identities(database, *(place.with_name(place.name + end) for end in ("-wal", "-shm"))))
 
     def check(self) -> None:
         """Raise `StoreReplacedError`, naming the file, unless each file is the one that was opened."""
-        for file, known in self._files:
+        for file, identity in self._files:
             try:
                 now = os.stat(file)  # noqa: PTH116 (called once a step, with a third of the calls of `Path.stat`)
             except OSError as error:
                 raise self._lost(file, f"is gone ({error.strerror})") from error
-            if (now.st_dev, now.st_ino) != known:
+            if (now.st_dev, now.st_ino) != identity:
                 raise self._lost(file, "is another file now")
 
-    def _lost(self, file: str, what: str) -> StoreReplacedError:
+    def _lost(self, file: str, change: str) -> StoreReplacedError:
         return StoreReplacedError(
-            f"store {self._path}: {file} {what}: it was deleted, moved or replaced while it was open, and writes to it"
-            " are lost: end this process; if the file was moved, put it back and resume the turn, else run the turn"
+            f"store {self._path}: {file} {change}: it was deleted, moved or replaced while it was open, and writes to"
+            " it are lost: end this process; if the file was moved, put it back and resume the turn, else run the turn"
             " again"
         )
 
@@ -124,7 +124,7 @@ def read_only_files(path: Path, place: Path) -> Files | None:
     files = tuple(map(_known, (place.with_name(place.name + end) for end in _ENDS)))
     _, log, index = files
     if os.access(place.parent, os.W_OK) or (log and index):
-        return None if os.access(place, os.W_OK) else tuple(one and (one[0], 0, 0) for one in files)
+        return None if os.access(place, os.W_OK) else tuple(file and (file[0], 0, 0) for file in files)
     if log and log[1]:
         raise ConfigError(
             f"store {path}: {place.name}-wal has turns that are not in the file yet, and cannot be read where nothing"
@@ -150,12 +150,12 @@ class LockWait:
 
     async def pause(self) -> bool:
         """Wait until the next attempt. Return False, without waiting, if there is none."""
-        left = self._ends - time.monotonic()
-        if left <= 0:
+        remaining = self._ends - time.monotonic()
+        if remaining <= 0:
             return False
         delay = _DELAYS[min(self._attempts, len(_DELAYS) - 1)]
         self._attempts += 1
-        await anyio.sleep(min(delay, left))
+        await anyio.sleep(min(delay, remaining))
         return True
 
 

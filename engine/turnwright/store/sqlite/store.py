@@ -105,10 +105,10 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         self._real_path = Path(os.path.realpath(path))
         self._owner = OwnerLock(self._real_path)
         #: The epochs of the turns that this process drives.
-        self._driving: dict[str, int] = {}
+        self._driven_epochs: dict[str, int] = {}
         self._durability: Durability = durability
         self._patience = patience
-        self._known = KnownGroups()
+        self._groups = KnownGroups()
         self._opened = False
         with suppress(sqlite3.OperationalError):  # in an event loop, the first call waits for a new file that is locked
             self._open(0 if _in_event_loop() else patience)
@@ -145,7 +145,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     @property
     def inline(self) -> bool:
-        return self._group.under_way == 0 and len(self._driving) < self._crowd
+        return self._group.under_way == 0 and len(self._driven_epochs) < self._crowd
 
     @property
     def owner(self) -> str:
@@ -163,17 +163,17 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             with self._errors():
                 await self._unlocked(lambda: None)
         if driven:
-            one = Create(new, facts, status, self._owner.take(), self._driving)
+            new_turn = Create(new, facts, status, self._owner.take(), self._driven_epochs)
         else:
-            one = Create(new, facts, status, self._owner.name, None)
+            new_turn = Create(new, facts, status, self._owner.name, None)
         try:
-            await self._make(one)
+            await self._make(new_turn)
         except BaseException:
-            if not one.waits and one.error is None:
+            if not new_turn.waits and new_turn.error is None:
                 # Canceled after the commit: the claim is lost, so the turn is left as after a crash.
-                self._driving.pop(new.id, None)
+                self._driven_epochs.pop(new.id, None)
             raise
-        return one.claim
+        return new_turn.claim
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         owner = self._owner.take()
@@ -183,7 +183,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
                 raise TurnBusyError(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
             items = self._waiting(turn_id)  # a damaged item raises before the turn is driven
-        self._driving[turn_id] = epoch + 1
+        self._driven_epochs[turn_id] = epoch + 1
         return Claim(turn_id, epoch + 1, seq, crashed=was is not None, unrecorded_owner=owner, waiting=items)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
@@ -191,15 +191,15 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             await self._make(ReleaseWrite(claim, crashed=crashed))
         finally:
             # Not earlier: until the row has no owner, a claim in this process would take the turn for a crashed one.
-            if self._driving.get(claim.turn) == claim.epoch:
-                del self._driving[claim.turn]
+            if self._driven_epochs.get(claim.turn) == claim.epoch:
+                del self._driven_epochs[claim.turn]
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        one = Append(claim, facts, status, consumed)
-        await self._make(one)
-        return one.waiting
+        new_facts = Append(claim, facts, status, consumed)
+        await self._make(new_facts)
+        return new_facts.waiting
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         async with self._reading():
@@ -245,13 +245,13 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        wanted = {"session =": session, "number <": before}
+        conditions = {"session =": session, "number <": before}
         where = "1" if live is None else f"live = {live:d}"  # a constant, for which there is an index
-        where += "".join(f" AND {column} ?" for column, value in wanted.items() if value is not None)
+        where += "".join(f" AND {column} ?" for column, value in conditions.items() if value is not None)
         async with self._reading():
             rows = self._db.execute(
                 f"{TURNS} WHERE {where} ORDER BY number DESC LIMIT ?",
-                [*(value for value in wanted.values() if value is not None), -1 if limit is None else limit],
+                [*(value for value in conditions.values() if value is not None), -1 if limit is None else limit],
             ).fetchall()
         return [turn_row(row) for row in rows]
 
@@ -304,10 +304,10 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             return self._waiting(turn_id)
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        asked = ", ".join("?" * len(kinds))
+        marks = ", ".join("?" * len(kinds))
         async with self._reading():
             rows = self._db.execute(
-                f"SELECT turn_id, id, kind, payload FROM inbox WHERE kind IN ({asked})",  # noqa: S608 (constant)
+                f"SELECT turn_id, id, kind, payload FROM inbox WHERE kind IN ({marks})",  # noqa: S608 (constant)
                 kinds,
             ).fetchall()
         return requests_of(rows)
@@ -326,7 +326,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             return await self._unlocked(lambda: self._schema.migrate(self._db, self.path, self._refuse_if_driven))
 
     async def aclose(self) -> None:
-        self._driving.clear()
+        self._driven_epochs.clear()
         if self._opened:
             self._db.close()
         self._owner.release()
@@ -346,7 +346,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
 
     def _lives(self, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:
-            return turn_id in self._driving
+            return turn_id in self._driven_epochs
         return self._owner.is_held(owner)
 
     def _driven(self, where: str = "1", turn_id: str = "") -> Iterator[tuple[str, str]]:
@@ -362,21 +362,21 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
                 " migrate when that process has ended"
             )
 
-    async def _make(self, one: Write) -> None:
+    async def _make(self, change: Write) -> None:
         """Commit one write, together with those of other turns if many are driven."""
-        if self._group.under_way or len(self._driving) >= self._crowd:  # not `inline`, and a call less
-            await self._group.add(one)
+        if self._group.under_way or len(self._driven_epochs) >= self._crowd:  # not `inline`, and a call less
+            await self._group.add(change)
             return
         try:
-            write(self._cursor, self.path, self._place, self._schema, (one,))
+            write(self._cursor, self.path, self._place, self._schema, (change,))
         except _ERRORS as error:
             if not is_locked(error):
                 raise self._explained(error) from error
             # The caller relies on a write that cannot be canceled (`inline`).
             with anyio.CancelScope(shield=True):
-                await self._group.add(one)
-        if one.error is not None:
-            raise one.error
+                await self._group.add(change)
+        if change.error is not None:
+            raise change.error
 
     def _write(self, together: Sequence[Write]) -> None:
         write(self._cursor, self.path, self._place, self._schema, together)
@@ -486,12 +486,12 @@ def open_sqlite(address: str, *, create: bool) -> SqliteStore:
         )
     durability: Durability = "full"
     for name, value in parse_qsl(options, keep_blank_values=True):
-        known = next((known for known in get_args(Durability) if (name, value) == ("durability", known)), None)
-        if known is None:
+        valid = next((valid for valid in get_args(Durability) if (name, value) == ("durability", valid)), None)
+        if valid is None:
             raise ConfigError(
                 f"store sqlite:///{path}: unknown option {name}={value}: use durability=full or durability=normal"
             )
-        durability = known
+        durability = valid
     if not create and not Path(path).exists():
         raise ConfigError(f"there is no store {path}: name the file that the turns were written to (--store)")
     return SqliteStore(Path(path), durability=durability)

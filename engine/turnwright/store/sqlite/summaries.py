@@ -60,7 +60,7 @@ def _dialect(matching: str) -> Dialect:
         texts="search ON search.rowid",
         like="LIKE",
         joined_text="group_concat({})",
-        named="instr(names, lower(:part)) > 0",
+        name_condition="instr(names, lower(:part)) > 0",
         matches=matching,
         live=f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1",  # noqa: S608 (constant)
         listed="SELECT value FROM json_each('[' || :numbers || ']')",
@@ -123,12 +123,12 @@ class SqliteSummaries(SqlSummaries, SqliteTables):
         async with self._reading():
             return self._db.execute(*query).fetchall()
 
-    async def _search(self, wanted: TurnFilter) -> tuple[Dialect, str]:
-        words = words_of(wanted.text)
+    async def _search(self, turn_filter: TurnFilter) -> tuple[Dialect, str]:
+        words = words_of(turn_filter.text)
         if not words:
             return _SEARCHED, ""
         if not await self._rows((_INDEXED, {})):
-            return _SCANNED, f"%{wanted.text[:MOST_PART]}%"
+            return _SCANNED, f"%{turn_filter.text[:MOST_PART]}%"
         return _SEARCHED, _matching(words)
 
 
@@ -138,10 +138,10 @@ def numbers_with(db: sqlite3.Connection, text: str) -> Iterator[int]:
     if not words:
         return
     if db.execute(_INDEXED).fetchone():
-        found = db.execute("SELECT rowid FROM search WHERE search MATCH ?", (_matching(words),))
+        rows = db.execute("SELECT rowid FROM search WHERE search MATCH ?", (_matching(words),))
     else:
-        found = db.execute("SELECT rowid FROM search WHERE instr(lower(text), lower(?))", (text,))
-    for (number,) in found:
+        rows = db.execute("SELECT rowid FROM search WHERE instr(lower(text), lower(?))", (text,))
+    for (number,) in rows:
         yield number
 
 

@@ -146,21 +146,21 @@ class Append(Write):
 class Create(Write):
     """See `Store.create`. `author` is the name of the creating process, `claim` the claim of the new turn.
 
-    `driving` has the epochs of the turns that this process drives, or is None if it will not drive the new one.
+    `driven_epochs` has the epochs of the turns that this process drives, or is None if it will not drive the new one.
     """
 
-    __slots__ = ("_count", "_driving", "_live", "_new", "_owner", "claim")
+    __slots__ = ("_count", "_driven_epochs", "_live", "_new", "_owner", "claim")
 
     def __init__(
-        self, new: NewTurn, facts: Sequence[Fact], status: Status, author: str, driving: dict[str, int] | None
+        self, new: NewTurn, facts: Sequence[Fact], status: Status, author: str, driven_epochs: dict[str, int] | None
     ) -> None:
-        self.claim = Claim(new.id, epoch=0 if driving is None else 1, seq=0, unrecorded_owner=author)
+        self.claim = Claim(new.id, epoch=0 if driven_epochs is None else 1, seq=0, unrecorded_owner=author)
         super().__init__(_row(self.claim, facts, status, new.created_at))
         self._count = len(facts)
         self._new = new
         self._live = status.state not in FINAL
-        self._owner = None if driving is None else author
-        self._driving = driving
+        self._owner = None if driven_epochs is None else author
+        self._driven_epochs = driven_epochs
 
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
         """See `Write.write`."""
@@ -180,8 +180,8 @@ class Create(Write):
     def done(self) -> None:
         """Note that this process drives the turn, before any other task can see it."""
         self.claim.seq, self.claim.unrecorded_owner = self._count, None
-        if self._driving is not None:
-            self._driving[self.claim.turn] = self.claim.epoch
+        if self._driven_epochs is not None:
+            self._driven_epochs[self.claim.turn] = self.claim.epoch
         self.waits = False
 
 
@@ -216,29 +216,29 @@ def write(  # noqa: C901, PLR0912 (in parts it would take more calls per step)
     rows: list[_FactsRow] = []
     cursor.execute("BEGIN IMMEDIATE")
     try:
-        for one in together:
-            checks_place = checks_place or one.checks_place
-            if one.checks_version and not checks_version:
+        for change in together:
+            checks_place = checks_place or change.checks_place
+            if change.checks_version and not checks_version:
                 schema.check(cursor, path)
                 checks_version = True
-            if not one.only_facts:
+            if not change.only_facts:
                 try:
-                    one.write(cursor, path)
+                    change.write(cursor, path)
                 except TurnwrightError as error:
-                    one.give_up(error)
+                    change.give_up(error)
                     continue
-            if one.row is not None:
-                rows += [one.row]
+            if change.row is not None:
+                rows += [change.row]
         if rows:
             count = len(rows)
-            written = cursor.execute(_WRITE_FACTS, rows[0]) if count == 1 else cursor.executemany(_WRITE_FACTS, rows)
-            if written.rowcount != count:
+            result = cursor.execute(_WRITE_FACTS, rows[0]) if count == 1 else cursor.executemany(_WRITE_FACTS, rows)
+            if result.rowcount != count:
                 raise _refusal(cursor, rows[0])  # noqa: TRY301 (likewise)
-        for one in together:
-            if one.inbox_of:
-                items = [*cursor.execute(WAITING, (one.inbox_of,))]
+        for change in together:
+            if change.inbox_of:
+                items = [*cursor.execute(WAITING, (change.inbox_of,))]
                 if items:
-                    one.waiting = readable_items(one.inbox_of, items)
+                    change.waiting = readable_items(change.inbox_of, items)
         cursor.execute("COMMIT")
     except BaseException:
         cursor.connection.rollback()
@@ -246,9 +246,9 @@ def write(  # noqa: C901, PLR0912 (in parts it would take more calls per step)
     if checks_place:
         # After the commit, which proves that the committed data is in the file that other processes open.
         place.check()
-    for one in together:
-        if one.waits:
-            one.done()
+    for change in together:
+        if change.waits:
+            change.done()
 
 
 def _refusal(cursor: sqlite3.Cursor, row: _FactsRow) -> TurnwrightError:

@@ -57,7 +57,7 @@ class Disk(MemoryStore):
     def seen_by(self, owner: str, driving: dict[str, int]) -> None:
         """Look at the turns as this process does: it knows its own turns, and of others whether their process lives."""
         self.owner = owner
-        self._driving = {
+        self._driven = {
             name
             for name, kept in self._turns.items()
             if kept.owner and (name in driving if kept.owner == owner else kept.owner in self.held)
