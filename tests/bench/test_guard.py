@@ -46,7 +46,7 @@ def test_every_limit_has_a_reason() -> None:
     assert all(len(limit.reason.split()) > 3 for limit in limits().values())
 
 
-def test_levelled_numbers_have_equal_length_anywhere() -> None:
+def test_numbers_of_any_length_are_levelled_equally() -> None:
     short = levelled({"elapsed": 0.1, "call": "call00001", "result": "nothing at 1", "hash": "ff7111fc"})
     long = levelled({"elapsed": 12.345678, "call": "call00123", "result": "nothing at -123", "hash": "abcdefab"})
     assert short == long

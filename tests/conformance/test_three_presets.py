@@ -202,13 +202,13 @@ def table(heading: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("row", SIDE_BY_SIDE)
-async def test_differences_of_the_presets_equal_the_table(row: str, preset: PresetName) -> None:
+async def test_presets_behave_as_in_the_comparison_table(row: str, preset: PresetName) -> None:
     assert await SIDE_BY_SIDE[row](preset) == table("Side by side")[row][PRESETS.index(preset)]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("row", ALIKE)
-async def test_common_values_of_the_presets_equal_the_table(row: str, preset: PresetName) -> None:
+async def test_common_behavior_is_equal_in_every_preset(row: str, preset: PresetName) -> None:
     cell, expected = ALIKE[row]
     assert await cell(preset) == expected
 

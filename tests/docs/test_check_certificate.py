@@ -197,7 +197,7 @@ own: Final = st.fixed_dictionaries(
 
 
 @given(own)
-def test_every_certificate_of_ours_is_accepted(written: dict[str, Any]) -> None:
+def test_generated_certificates_are_accepted(written: dict[str, Any]) -> None:
     data = team(**written).to_json()
     assert check(data) == []
     assert check(json.loads(json.dumps(data))) == []

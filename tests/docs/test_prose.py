@@ -73,7 +73,7 @@ def test_every_named_command_exists_with_the_options(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_named_file_of_ours_exists(page: str) -> None:
+def test_every_named_file_exists(page: str) -> None:
     named = [code for code in codes_in(TEXTS[page]) if re.fullmatch(r"(?:tests|bench|engine|states)/\S+\.\w+", code)]
     assert [name for name in named if not (ROOT / name).is_file()] == []
 

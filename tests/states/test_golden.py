@@ -726,7 +726,7 @@ def test_wrong_hash_is_reported_at_any_place(begin: Begin, play: Callable[[Begin
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
-def test_parsed_fact_equals_the_made_fact(begin: Begin, play: Callable[[Begin], Script]) -> None:
+def test_parsed_fact_equals_the_original_fact(begin: Begin, play: Callable[[Begin], Script]) -> None:
     """Nobody looks at a fact when it is made. Here too a half surrogate pair is the only thing that is lost."""
     for fact in play(begin).facts:
         written = fact.payload()

@@ -423,7 +423,7 @@ def test_limit_is_noticed_by_the_first_fact_past_four_fifths(setting: Setting) -
 
 
 @given(ANY)
-def test_every_fact_made_by_the_machine_survives_a_round_trip(setting: Setting) -> None:
+def test_every_fact_of_the_machine_survives_a_round_trip(setting: Setting) -> None:
     """Nobody looks at what it makes: so a journal reads each of them, as it was."""
     for fact in play(setting).journal:
         payload = fact.payload()

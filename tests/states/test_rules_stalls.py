@@ -250,7 +250,7 @@ def test_rounds_without_news_may_be_a_doom_loop(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
 
 
-def test_loop_of_equal_rounds_keeps_the_tools(begin: "Begin") -> None:
+def test_loop_of_equal_rounds_names_the_tools_of_the_loop(begin: "Begin") -> None:
     turn = begin(doom_threshold=2, stall_errors=None, stall_rounds=2, stall_response="loop")
     for name in "abab":
         turn.step(name)

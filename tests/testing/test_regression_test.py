@@ -610,7 +610,7 @@ def test_data_files_and_questions_are_printed(printed: dict[str, str]) -> None:
     assert 'asked_in={"call00001": (1,), "call00002": (1, 2), "call00004": (1,)},' in text
 
 
-def test_changes_made_for_playback_are_mentioned(printed: dict[str, str]) -> None:
+def test_changes_for_playback_are_mentioned(printed: dict[str, str]) -> None:
     in_a_call = " ".join(printed["cap_hit: deadline in a call"].split())
     assert "Its limit of 20 seconds is 60 here" in in_a_call
     assert "limits=Limits(tool_calls=50, seconds=60.0)" in in_a_call

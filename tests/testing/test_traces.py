@@ -664,7 +664,7 @@ TOOLS: tuple[Tool, ...] = (read, remove)
 
 
 @given(scenarios(TOOLS))
-def test_every_turn_of_ours_holds(scenario: Scenario) -> None:
+def test_every_turn_of_the_engine_holds(scenario: Scenario) -> None:
     """Claims hold for any model, tools, people and crashes. Only a limit that is switched off bounds nothing."""
     for driven in play(scenario, tools=TOOLS):
         journal = [fact for _, fact in driven.facts]

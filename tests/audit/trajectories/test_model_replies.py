@@ -213,7 +213,7 @@ RESPONSES: dict[str, list[Event]] = {
 
 
 @pytest.mark.parametrize("case", RESPONSES)
-def test_responses_stream_reads_as_the_client_reads_it(case: str) -> None:
+def test_responses_stream_reads_as_in_the_client(case: str) -> None:
     data = sse(*RESPONSES[case])
     assert recognized(data) == "openai-responses"
     [run] = read(data, "openai-responses")
@@ -222,7 +222,7 @@ def test_responses_stream_reads_as_the_client_reads_it(case: str) -> None:
     assert_same_reply(run, stream.reply())
 
 
-def test_hosted_call_of_a_streamed_response_is_a_call_with_its_result() -> None:
+def test_hosted_call_of_a_streamed_response_has_a_result() -> None:
     [run] = read(sse(created(), *streamed(0, SEARCH), *streamed(1, FUNCTION), completed()), "openai-responses")
     assert list(calls([run])) == [("web_search", '{"query": "weather", "type": "search"}'), ("look", '{"n": 1}')]
     assert results([run]) == 1
@@ -235,7 +235,7 @@ def test_lost_pieces_of_a_call_are_in_the_last_event() -> None:
         assert calls([run]) == {("look", '{"n": 1}'): 1}
 
 
-def test_lost_pieces_of_an_interrupted_response_make_its_call_unreadable() -> None:
+def test_lost_pieces_of_a_response_make_the_call_unreadable() -> None:
     events = [sse(event) for event in (created(), added(0, FUNCTION), arguments(0, '{"n": '), arguments(0, "1}"))]
     for data in (b"".join(events[:-1]), b"".join([*events[:2], b"data: {\n\n", *events[3:]])):
         [run] = read(data, "openai-responses")

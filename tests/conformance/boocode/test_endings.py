@@ -80,7 +80,7 @@ async def test_three_identical_rounds_end_the_loop(play: "Play") -> None:
 
 
 @pytest.mark.parametrize(("rounds", "tripped"), [(2, False), (3, True), (4, True)])
-async def test_two_identical_rounds_do_not_end_the_loop(play: "Play", rounds: int, *, tripped: bool) -> None:
+async def test_doom_loop_needs_three_identical_rounds(play: "Play", rounds: int, *, tripped: bool) -> None:
     turn = await play(*[NOTE] * rounds, "Done.")
     assert (turn.ended[0] == "doom_loop") is tripped
     assert turn.result.steps == 3

@@ -41,7 +41,7 @@ def write(cli: "Cli", lines: "list[Json]") -> str:
     return cli.write("turn.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines)).name
 
 
-def test_turn_of_the_store_holds(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
+def test_stored_turn_holds(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
     done = cli.run("replay", capped.turn)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [

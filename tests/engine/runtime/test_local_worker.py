@@ -151,7 +151,7 @@ async def test_turn_submitted_in_the_worker_process_is_driven_at_once(world: Wor
         assert await ended(engine, turn) is Outcome.FINISHED
 
 
-async def test_running_a_turn_drives_beside_the_worker(world: World) -> None:
+async def test_run_drives_the_turn_beside_the_worker(world: World) -> None:
     """The worker leaves it alone, and its place is nobody's."""
     engine = world.engine(runtime=Local(concurrency=1, every=OFTEN))
     world.may_go_on.set()

@@ -423,7 +423,7 @@ async def test_outcomes_are_counted_over_time_and_every_turn_is_in_a_column() ->
     assert [group.label for group in counted.steps] == ["2"]
 
 
-async def test_only_the_newest_turns_are_counted_with_a_notice() -> None:
+async def test_statistics_count_only_the_newest_turns() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(6):
         await write(store, f"t{number}", facts, agent="B" if number % 2 else "A")
@@ -440,7 +440,7 @@ async def test_only_the_newest_turns_are_counted_with_a_notice() -> None:
     ("values", "share", "found"),
     [([], 0.5, 0.0), ([3.0], 0.9, 3.0), ([4, 1, 3, 2], 0.5, 2), ([4, 1, 3, 2, 5], 0.5, 3), (range(1, 11), 0.9, 9)],
 )
-def test_quantile_is_a_value_not_exceeded_by_the_share(values: Sequence[float], share: float, found: float) -> None:
+def test_quantile_bounds_the_given_share_of_values(values: Sequence[float], share: float, found: float) -> None:
     assert quantile(values, share) == found
 
 

@@ -160,7 +160,7 @@ def test_every_limit_is_behind_a_bound() -> None:
         ({"steps": 5}, None, 300, (200, "ceiling")),
     ],
 )
-def test_origin_of_the_cap_is_the_smaller_setting(
+def test_cap_names_the_deciding_setting(
     agent: Values, engine: Limits | None, steps: int | None, expected: tuple[int, str]
 ) -> None:
     """The ceiling does where `steps` is unset or above it; 0 is a number."""

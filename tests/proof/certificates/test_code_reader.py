@@ -88,7 +88,9 @@ def test_unknown_tools_and_hooks_before_calls_may_ask() -> None:
         (certified_code(Agent(name="Tester", hooks=[picky], guardrails=[wary]), []), "always", True),
     ],
 )
-def test_reply_reviewers_are_listed(code: CertifiedCode, reviews: Reviews, may_refuse: bool) -> None:
+def test_certificate_tells_whether_replies_are_reviewed(
+    code: CertifiedCode, reviews: Reviews, may_refuse: bool
+) -> None:
     assert (code.reviews, code.may_refuse) == (reviews, may_refuse)
 
 
