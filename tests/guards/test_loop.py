@@ -324,7 +324,7 @@ def test_call_with_a_long_id_keeps_the_id(api: ClientApi) -> None:
     assert (call.provider_id, call.arguments) == (call_id, {"number": 1})
 
 
-def test_reply_of_a_gateway_is_read_as_the_client_reads_it() -> None:
+def test_gateway_reply_reads_as_in_the_client() -> None:
     """Its content has parts, its arguments are an object, and it reports a cost."""
     reply = WRITERS["chat"]("", [("c1", "read_page", {})])
     message = reply["choices"][0]["message"]

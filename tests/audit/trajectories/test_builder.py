@@ -99,7 +99,7 @@ def test_run_without_steps_gets_a_system_step() -> None:
 
 
 @pytest.mark.parametrize("raw", ['{"n": NaN}', '{"n": 1e999}', "[" * 200, '{"n": ' * 200 + "1" + "}" * 200])
-def test_arguments_that_no_client_accepts_are_kept_as_text(raw: str) -> None:
+def test_arguments_accepted_by_no_client_are_kept_as_text(raw: str) -> None:
     call = build().call("c", "look", raw)
     assert call.arguments == {}
     assert call.extra is not None
