@@ -66,8 +66,6 @@ do_not_mutate=
     src/turnwright_proof/*
     src/turnwright_protocols/*
     src/turnwright_testing/*
-    src/turnwright_states/moves.py
-    src/turnwright_states/invariants.py
 also_copy=
     pytest.ini
 pytest_add_cli_args_test_selection=

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from tests.proof.verify import test_lint, test_planted_faults
 
 from turnwright.errors import ConfigError
+from turnwright_proof.moves import ALL_FLAGS, APPLIED, MOVES
 from turnwright_proof.smt import each_smt_check
 from turnwright_proof.smt.obligations import GROUPS, NAMES, System
 from turnwright_proof.smt.smt import export, to_smt
 from turnwright_proof.smt.solvers import Z3, Answer, Cvc5, installed
 from turnwright_proof.smt.terms import declared, value_of, variables
+from turnwright_proof.theorems import INVARIANTS, LIMITS, START, claims_of, potential
 from turnwright_states.chart import ROWS, Row
 from turnwright_states.effects import Effect, evaluate
 from turnwright_states.guards import Guard
-from turnwright_states.invariants import INVARIANTS, LIMITS, START, claims_of, potential
-from turnwright_states.moves import ALL_FLAGS, APPLIED, MOVES
 from turnwright_states.reasons import EndReason
 from turnwright_states.state import State, Trigger
 from turnwright_states.verdict import Check, Verdict

@@ -1,16 +1,30 @@
 """The obligations of the inductive proof, from the one table: for turns with any limits (docs/evidence.md).
 
 A transition is a row of the chart or a move inside a state, from any configuration that satisfies the invariants. Its
-effect, its precondition, the invariants and the claims are the texts of `turnwright_states.moves` and
-`turnwright_states.invariants`; this module only combines them.
+effect, its precondition, the invariants and the claims are the texts of `turnwright_proof.moves` and
+`turnwright_proof.theorems`; this module only combines them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from turnwright_states.chart import ROWS, Row
-from turnwright_states.effects import RANK, Effect, rank_values
-from turnwright_states.invariants import (
+from turnwright_proof.moves import (
+    ANSWERING,
+    APPLIED,
+    CHOSEN,
+    CLOSES,
+    CLOSING,
+    MOVES,
+    OPEN,
+    REFUSED_CALL,
+    Follows,
+    Move,
+    after_event,
+    after_row,
+    assigned,
+    followed,
+)
+from turnwright_proof.theorems import (
     ALLOWANCE,
     ANSWERING_LOOP,
     BOUNDS,
@@ -29,22 +43,8 @@ from turnwright_states.invariants import (
     claims_of,
     potential,
 )
-from turnwright_states.moves import (
-    ANSWERING,
-    APPLIED,
-    CHOSEN,
-    CLOSES,
-    CLOSING,
-    MOVES,
-    OPEN,
-    REFUSED_CALL,
-    Follows,
-    Move,
-    after_event,
-    after_row,
-    assigned,
-    followed,
-)
+from turnwright_states.chart import ROWS, Row
+from turnwright_states.effects import RANK, Effect, rank_values
 from turnwright_states.state import FINAL, State
 
 from .terms import Term, Terms, conjunction, disjunction, formula, lower, value_of, variables, words

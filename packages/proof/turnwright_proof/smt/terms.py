@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
+from turnwright_proof.moves import ALL_FLAGS
 from turnwright_states.effects import names_in, parsed
-from turnwright_states.moves import ALL_FLAGS
 
 _FLAGS: Final = ALL_FLAGS | {"after", "no_steps", "answered"}
 _SIGNS: Final = {ast.Eq: "=", ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<"}
@@ -59,7 +59,7 @@ def formula(text: str, values: Terms) -> str:
 
 
 def value_of(name: str, text: str, values: Terms) -> Term:
-    """Return a text as the term of a name: see `turnwright_states.moves.ValueOf`."""
+    """Return a text as the term of a name: see `turnwright_proof.moves.ValueOf`."""
     term = _translated(text, values)
     if name in _FLAGS:
         return Term(term.holds, flag=True)

@@ -1,7 +1,7 @@
 """The machine held to the moves as data: a machine for a walk, which checks itself on every edge.
 
 `walk(case, machine=ConformingMachine)` compares, for each row and each fact, the counters with what the texts of
-`moves.py` and `effects.py` say, and evaluates each move's precondition and every invariant (`invariants.py`). So the
+`moves.py` and `effects.py` say, and evaluates each move's precondition and every invariant (`theorems.py`). So the
 formulas that are proven for all limits are those of the machine that ships. A walk without it is not slower.
 """
 
@@ -9,15 +9,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter, itemgetter
 from typing import Final, Self
 
-from turnwright_states import facts as f
-from turnwright_states.call import CallState
-from turnwright_states.chart import CHART, Chart, Row
-from turnwright_states.counters import BATCH, PASSING, Counters
-from turnwright_states.effects import EFFECTS, evaluate
-from turnwright_states.inputs import Input, StartedInput
-from turnwright_states.invariants import CHANGING, CONSTANTS, INVARIANTS
-from turnwright_states.limits import Limits
-from turnwright_states.moves import (
+from turnwright_proof.moves import (
     ALL_FLAGS,
     CHOSEN,
     MOVES,
@@ -28,6 +20,14 @@ from turnwright_states.moves import (
     after_row,
     assigned,
 )
+from turnwright_proof.theorems import CHANGING, CONSTANTS, INVARIANTS
+from turnwright_states import facts as f
+from turnwright_states.call import CallState
+from turnwright_states.chart import CHART, Chart, Row
+from turnwright_states.counters import BATCH, PASSING, Counters
+from turnwright_states.effects import EFFECTS, evaluate
+from turnwright_states.inputs import Input, StartedInput
+from turnwright_states.limits import Limits
 from turnwright_states.state import FINAL, State, Trigger
 from turnwright_states.turn import Turn
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
-from .chart import ReasonFrom, Row
-from .counters import BATCH, PASSING
-from .effects import EFFECTS, FLAGS, PHASE, REFILLS, Effect
-from .reasons import REASONS, REASONS_OF, EndReason
-from .state import FINAL, Outcome, State, Trigger
+from turnwright_states.chart import ReasonFrom, Row
+from turnwright_states.counters import BATCH, PASSING
+from turnwright_states.effects import EFFECTS, FLAGS, PHASE, REFILLS, Effect
+from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
+from turnwright_states.state import FINAL, Outcome, State, Trigger
 
 S, T = State, Trigger
 

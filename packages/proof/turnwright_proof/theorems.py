@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from .chart import Row
-from .counters import BATCH, KEPT
-from .guards import Guard
-from .limits import MAX_STEPS
+from turnwright_states.chart import Row
+from turnwright_states.counters import BATCH, KEPT
+from turnwright_states.guards import Guard
+from turnwright_states.limits import MAX_STEPS
+from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
+from turnwright_states.state import FINAL, Outcome, State, Trigger
+
 from .moves import OPEN, TOOLS, one_of
-from .reasons import REASONS, REASONS_OF, EndReason
-from .state import FINAL, Outcome, State, Trigger
 
 S, T = State, Trigger
 
@@ -44,7 +45,7 @@ START: Final = (
     " and retries_left == max_retries and compactions_left == max_compactions and not prepared and not final"
     " and not carried_doom and not second_try and not doom and " + " and ".join(f"{name} == 0" for name in _ZERO)
 )
-#: The allowance of `Limits`, for the numbers that a user gives. `test_invariants.py` compares both.
+#: The allowance of `Limits`, for the numbers that a user gives. `test_theorems.py` compares both.
 ALLOWANCE: Final = "(cap if after or cap == 0 else cap - 1)"
 CAP: Final = "(ceiling if no_steps or ceiling <= asked else asked)"
 #: The most steps of any turn, as promised. It is written out, so that the proof fails with another `MAX_STEPS`.
