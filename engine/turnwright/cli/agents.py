@@ -14,11 +14,11 @@ from turnwright.errors import ConfigError
 from turnwright_states import Limits
 from turnwright_states.limits import ToolClass
 
-from . import columns
 from .offered_tools import OfferedTools
 from .options import ConfigOption, HooksOption, ToolsOption, configuration
 from .packages import import_part
 from .process import echo, echo_json
+from .screen import Columns, plain_columns, print_columns
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -74,7 +74,7 @@ def agents(
         for agent in found:
             echo_json(record(agent, limits, classes[agent.name]))
     else:
-        columns.print_columns(_COLUMNS, [_row(agent, limits, classes[agent.name]) for agent in found])
+        print_columns(_COLUMNS, [_row(agent, limits, classes[agent.name]) for agent in found])
 
 
 def _tool_classes(found: Sequence[Agent], said: "Config", tools: str | None) -> dict[str, ToolClass]:
@@ -110,12 +110,12 @@ def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[s
     }
 
 
-def table(found: Sequence[Agent], engine: Limits | None = None) -> columns.Columns:
-    return columns.Columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
+def table(found: Sequence[Agent], engine: Limits | None = None) -> Columns:
+    return Columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 
 def plain(found: Sequence[Agent], engine: Limits | None = None) -> str:
-    return columns.plain(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
+    return plain_columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 
 def _row(agent: Agent, engine: Limits, tools: ToolClass = "default") -> tuple[str, ...]:

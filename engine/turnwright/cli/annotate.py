@@ -14,9 +14,9 @@ from turnwright.errors import ConfigError
 from turnwright.store import Annotation, AnnotationKind, Store
 from turnwright.store.annotations import annotation_store
 
-from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption, TurnArgument
 from .process import echo, echo_json
+from .screen import print_columns
 from .stores import find_turn, use_store
 from .view import local_time
 

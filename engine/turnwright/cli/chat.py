@@ -22,7 +22,6 @@ from turnwright.store.address import outlives_process
 from turnwright_states.facts import TurnStarted
 
 from . import codes, process
-from .columns import print_columns
 from .display import Display, choose_display
 from .interactive import Answers, Work, answered_by_person, driven
 from .options import (
@@ -43,7 +42,7 @@ from .process import echo
 from .prompts import can_ask, read_line
 from .refused import busy_words
 from .runtimes import Service
-from .screen import print_lines
+from .screen import print_columns, print_lines
 from .signals import QuitError
 from .stores import is_elsewhere, missing_file, store_flag, use_store
 from .summary import closing_lines

@@ -14,8 +14,8 @@ from turnwright.agents.bounds import Bound, bounds_of
 from turnwright.model.prices import Price, price_data
 from turnwright_states import ToolCallLimits
 
-from .columns import print_columns
 from .process import echo, echo_json
+from .screen import print_columns
 from .stores import without_password
 
 if TYPE_CHECKING:

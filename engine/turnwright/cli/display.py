@@ -20,12 +20,11 @@ from turnwright_states import Outcome, State
 from turnwright_states import facts as f
 
 from .options import DEFAULT_STORE
-from .plain_lines import forked, headline, named, note, plain_lines
 from .process import Output, json_line
 from .screen import Screen, escape_prints, fit, fitted, print_lines, styled
 from .stores import store_flag
 from .summary import closing_lines, final_text, print_closing
-from .view import WRITING, TurnView, file_line
+from .view import WRITING, TurnView, file_line, forked, headline, named, note, plain_lines
 
 #: The indentation of a sub-agent below its caller.
 _INDENT: Final = "    "

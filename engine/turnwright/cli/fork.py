@@ -18,7 +18,6 @@ from turnwright.store import Store, open_store
 from turnwright_states.facts import tool_names
 
 from . import codes
-from .columns import print_columns
 from .display import choose_display
 from .interactive import execute
 from .options import (
@@ -36,6 +35,7 @@ from .options import (
 from .process import echo, echo_json, say
 from .prompts import can_ask
 from .run import engine_for
+from .screen import print_columns
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import closing_lines, print_closing
 

@@ -19,7 +19,6 @@ from turnwright_states import State
 from turnwright_states.facts import TurnStarted
 
 from .answers import AnswerFlags, change_arguments, read_answers
-from .lines import piped
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -39,7 +38,7 @@ from .options import (
     read_agents_of,
     with_helpers,
 )
-from .process import echo, echo_json
+from .process import echo, echo_json, piped
 from .runtimes import Service
 from .saved_options import SavedOptions
 from .signals import Opening

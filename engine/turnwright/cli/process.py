@@ -1,4 +1,4 @@
-"""The process of the command line: its streams, its log, and its exit."""
+"""The process of the command line: its streams, its log, its telemetry, and its exit."""
 
 import json
 import logging
@@ -17,16 +17,27 @@ from turnwright.logs import JsonFormatter, utc
 from turnwright.privacy.invisible import escape, escaped
 from turnwright.privacy.secrets import Secrets
 
-from .telemetry import flush_telemetry
-
 if TYPE_CHECKING:
     from turnwright.privacy.redaction import Redactor
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import typer
+
+from turnwright._base.regular_files import read_regular
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import Telemetry
 
 _STDERR: Final = 2
 #: Seconds that threads get to end by themselves at the exit.
 _LAST_MOMENT: Final = 0.2
 #: Threads of Temporal's client abort a process whose interpreter ends while one of them calls into it.
 _UNTIDY: Final = "temporalio"
+# Of standard input, or a file of JSON lines. Far longer than any journal: a turn has at most 200 steps.
+_MAX_BYTES: Final = 1024**3
+#: Milliseconds for each provider of telemetry to send the rest before the process ends at once.
+_LAST_TELEMETRY: Final = 5000
 
 
 class Terminal(TextIOWrapper):
@@ -300,3 +311,65 @@ def _claim_stdout() -> TextIO:
         os.dup2(_STDERR, descriptor)
     sys.stdout = sys.stderr
     return ours
+
+
+def read_lines(file: str) -> list[str]:
+    """Read the lines of a file of JSON lines; of standard input for `-`.
+
+    Raises `ConfigError` for a file that cannot be read, and for one that is not a regular file.
+    """
+    try:
+        # Split at line feeds only: a text may contain other line separators, which JSON does not escape.
+        return (sys.stdin.buffer.read() if file == "-" else read_regular(file, _MAX_BYTES)).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except (OSError, ValueError) as error:  # ValueError: the name contains a null character
+        raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def piped(what: str) -> str | None:
+    """Return the text on standard input, or None if standard input is a terminal. `what` names the text.
+
+    Raises `ConfigError` for input that is not UTF-8 text.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        return None
+    try:
+        return typer.get_binary_stream("stdin").read().decode().strip()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the {what} on standard input is not UTF-8 text (byte {error.start})") from None
+
+
+@runtime_checkable
+class _Buffered(Protocol):
+    """A provider of the SDK. Those of the API alone hold nothing back."""
+
+    def force_flush(self, timeout_millis: int) -> bool: ...
+
+
+def configured_telemetry() -> "Telemetry | None":
+    """Return spans and metrics for OpenTelemetry's global providers, or None if nothing has configured them.
+
+    `opentelemetry-instrument` configures them before the command starts, and so may the file of a tool. OpenTelemetry
+    takes long to import, so it is not imported to find out.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import trace  # noqa: PLC0415 (an extra)
+
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return None
+    from turnwright.otel import OpenTelemetry  # noqa: PLC0415 (an extra)
+
+    return OpenTelemetry()
+
+
+def flush_telemetry() -> None:
+    """Send what the SDK still holds. Only for a process that skips the exit handlers, in which the SDK does it."""
+    if configured_telemetry() is None:
+        return
+    from opentelemetry import metrics, trace  # noqa: PLC0415 (an extra)
+
+    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+        if isinstance(provider, _Buffered):
+            provider.force_flush(_LAST_TELEMETRY)

@@ -24,9 +24,8 @@ from turnwright_states.replay import replay as replayed_from
 from turnwright_states.verdict import Check, Verdict
 
 from . import check_report
-from .lines import read_lines
 from .options import DEFAULT_STORE, StoreOption
-from .process import echo_json
+from .process import echo_json, read_lines
 from .screen import print_lines
 from .stores import find_turn, read_journal, use_store
 

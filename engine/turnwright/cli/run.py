@@ -26,9 +26,7 @@ from turnwright_states.facts import TurnStarted
 
 from .answers import AnswerFlags, read_answers
 from .display import choose_display
-from .following import FollowedTurn
-from .interactive import Answers, execute
-from .lines import piped
+from .interactive import Answers, FollowedTurn, execute
 from .models import model_named, models_for
 from .options import (
     DEFAULT_STORE,
@@ -58,7 +56,7 @@ from .options import (
     read_settings,
     with_helpers,
 )
-from .process import say
+from .process import piped, say
 from .prompts import can_ask
 from .runtimes import Service
 from .saved_options import SavedOptions

@@ -11,9 +11,9 @@ from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.store import SessionInfo, Store
 
-from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
+from .screen import print_columns
 from .stores import listed, missing_file, store_flag, use_store
 from .view import local_time
 

@@ -39,13 +39,12 @@ from turnwright_states.facts import KINDS, CallSettled, CallStarted, Fact, TurnS
 
 from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
 from .packages import import_part
-from .plain_lines import forked
 from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
 from .sessions import find_session
 from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, print_closing
-from .view import file_line, local_time, with_status
+from .view import file_line, forked, local_time, with_status
 
 #: The width of the column with the role.
 _MARGIN: Final = 11

@@ -16,9 +16,9 @@ from turnwright.journal.answers import current_result
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.store import InboxKind, Store, TurnRow
 
-from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
+from .screen import print_columns
 from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
 from .summary import ended_by, resumed_by
 from .view import local_time

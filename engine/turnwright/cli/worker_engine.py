@@ -22,8 +22,8 @@ from turnwright.tools import Tool
 
 from .models import model_named, models_for
 from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, with_helpers
+from .process import configured_telemetry
 from .signals import Opening
-from .telemetry import configured_telemetry
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions

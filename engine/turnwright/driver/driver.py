@@ -25,8 +25,7 @@ from turnwright.errors import (
     TurnBusyError,
     UnreadableTurnError,
 )
-from turnwright.journal.abort_poller import AbortPoller
-from turnwright.journal.inbox import RESUMING_KINDS
+from turnwright.journal.inbox import RESUMING_KINDS, AbortPoller
 from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.termination import end_children, end_claimed
 from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal

@@ -5,7 +5,7 @@ from functools import partial
 
 import anyio
 
-from turnwright._base.detached_task import spawn
+from turnwright._base.background_task import spawn
 from turnwright.driver.admission import NewTurnClaim
 from turnwright.driver.dependencies import NOTHING_SUPPLIED, Supplied
 from turnwright.errors import EngineClosedError, LeaseLostError, TurnBusyError, TurnwrightError

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from turnwright.cli.decode import decode
-from turnwright.cli.lines import read_lines
+from turnwright.cli.process import read_lines
 from turnwright.errors import ConfigError
 
 WHOLE = (

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine
-from turnwright.cli.following import FollowedTurn
+from turnwright.cli.interactive import FollowedTurn
 from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, TurnRow

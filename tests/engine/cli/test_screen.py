@@ -10,8 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from turnwright import Agent, Engine, tool
-from turnwright.cli.columns import Columns, plain
-from turnwright.cli.screen import Screen, fitted, wrapped
+from turnwright.cli.screen import Columns, Screen, fitted, plain_columns, wrapped
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 
@@ -182,4 +181,4 @@ def test_rows_too_narrow_for_a_word_are_shown_by_field() -> None:
 
 
 def test_cells_are_aligned_by_displayed_width() -> None:
-    assert plain(("A", "B"), [("\x1b", "x"), ("y", "z")]).splitlines() == ["A     B", r"\x1b  x", "y     z"]
+    assert plain_columns(("A", "B"), [("\x1b", "x"), ("y", "z")]).splitlines() == ["A     B", r"\x1b  x", "y     z"]

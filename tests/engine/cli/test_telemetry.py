@@ -210,7 +210,7 @@ def test_telemetry_is_attached_if_a_provider_is_configured(first: str, configure
     """OpenTelemetry is not imported to find out."""
     code = f"""{first}
 import sys, turnwright.cli.run, turnwright.cli.worker
-from turnwright.cli.telemetry import configured_telemetry
+from turnwright.cli.process import configured_telemetry
 print(configured_telemetry() is not None, "opentelemetry" in sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from turnwright.journal.abort_poller import AbortPoller
+from turnwright.journal.inbox import AbortPoller
 from turnwright.store import InboxItem, InboxKind, MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]

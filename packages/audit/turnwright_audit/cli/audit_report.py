@@ -6,8 +6,7 @@ from textwrap import wrap
 from typing import Final
 
 from turnwright._base.words import count, cut_line, money
-from turnwright.cli.columns import print_columns
-from turnwright.cli.screen import print_lines
+from turnwright.cli.screen import print_columns, print_lines
 from turnwright.status import LIMITS
 from turnwright_audit.distribution import Distribution
 from turnwright_audit.numbers import abbreviate, percent

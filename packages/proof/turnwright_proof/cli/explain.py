@@ -7,7 +7,6 @@ from typing import Annotated, Final
 import typer
 
 from turnwright.agents.bounds import EXACTNESS
-from turnwright.cli.columns import print_columns
 from turnwright.cli.options import (
     AgentOption,
     AgentsOption,
@@ -20,7 +19,7 @@ from turnwright.cli.options import (
     with_limits,
 )
 from turnwright.cli.process import echo, echo_json, say
-from turnwright.cli.screen import print_lines
+from turnwright.cli.screen import print_columns, print_lines
 from turnwright.config.config import Config, SettingSource
 from turnwright.errors import ConfigError
 from turnwright_proof.certificates.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SetBy, SubAgents
