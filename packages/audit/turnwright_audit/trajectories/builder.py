@@ -139,20 +139,20 @@ class RunBuilder:
         gets one, and so does one whose id is taken. Ids are cut as the engine cuts them.
         """
         step = step or self._latest or self.reply()
-        known = cut(call_id or "", MAX_CALL_ID) or f"call_{len(self._open) + len(self._answered) + 1}"
-        own = known
-        while own in self._open or own in self._answered:
-            self._repeated[known] = self._repeated.get(known, 1) + 1
-            own = f"{known}#{self._repeated[known]}"
-        call = TrajectoryCall(tool_call_id=own, function_name=name)
+        known_id = cut(call_id or "", MAX_CALL_ID) or f"call_{len(self._open) + len(self._answered) + 1}"
+        own_id = known_id
+        while own_id in self._open or own_id in self._answered:
+            self._repeated[known_id] = self._repeated.get(known_id, 1) + 1
+            own_id = f"{known_id}#{self._repeated[known_id]}"
+        call = TrajectoryCall(tool_call_id=own_id, function_name=name)
         call.arguments, raw = _object(arguments)
         if raw is not None:
             call.extra = CallExtra(turnwright=CallNotes(arguments_raw=raw))
         if step.tool_calls is None:
             step.tool_calls = []
         step.tool_calls.append(call)
-        self._open[own] = _Asked(known, step, call)
-        self._calls.setdefault(known, deque()).append(self._open[own])
+        self._open[own_id] = _Asked(known_id, step, call)
+        self._calls.setdefault(known_id, deque()).append(self._open[own_id])
         return call
 
     def result(
@@ -174,19 +174,19 @@ class RunBuilder:
         self._results += 1
         notes = ResultNotes(status=status, started_at=started, ended_at=ended, order=self._results)
         call = call and cut(call, MAX_CALL_ID)
-        found = self._take(call)
-        if found is None:
+        open_call = self._take(call)
+        if open_call is None:
             step = self.steps[-1] if self.steps else self.system("")
             notes.orphan_id = call or ""
         else:
-            step = found.step
+            step = open_call.step
         result = TrajectoryResult(
-            source_call_id=found and found.call.tool_call_id,
+            source_call_id=open_call and open_call.call.tool_call_id,
             content=content,
             subagent_trajectory_ref=[subagent] if subagent else None,
             extra=ResultExtra(turnwright=notes),
         )
-        if found is None:
+        if open_call is None:
             self._orphans.append(_Orphan(step, result, notes))
         _observe(step, result)
         return result
@@ -199,9 +199,9 @@ class RunBuilder:
         self._pair_orphans()
         for orphan in self._orphans:
             orphan.notes.unreadable = orphan.notes.orphan_id in ids
-        for own, asked in tuple(self._open.items()):
-            if asked.id in ids:
-                self.result(own, None).extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
+        for own_id, open_call in tuple(self._open.items()):
+            if open_call.id in ids:
+                self.result(own_id, None).extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
 
     def subagent(self, run: Trajectory) -> None:
         """Add the run of a sub-agent. It must have a `trajectory_id`."""
@@ -231,14 +231,16 @@ class RunBuilder:
         """Give open calls the results that came before them."""
         for orphan in tuple(self._orphans) if self._open else ():
             step, result, notes = orphan
-            found = self._take(notes.orphan_id) if self._calls.get(notes.orphan_id or "") else None
-            if found is not None and step.observation is not None:
+            open_call = self._take(notes.orphan_id) if self._calls.get(notes.orphan_id or "") else None
+            if open_call is not None and step.observation is not None:
                 self._orphans.remove(orphan)
-                others = [one for one in step.observation.results if one is not result]
-                step.observation = Observation(results=others) if others else None
-                result.source_call_id = found.call.tool_call_id
+                other_results = [
+                    other_result for other_result in step.observation.results if other_result is not result
+                ]
+                step.observation = Observation(results=other_results) if other_results else None
+                result.source_call_id = open_call.call.tool_call_id
                 notes.orphan_id, notes.unreadable = None, False
-                _observe(found.step, result)
+                _observe(open_call.step, result)
 
     def _add(self, source: Source, message: Content, at: str | None) -> TrajectoryStep:
         step = TrajectoryStep(step_id=len(self.steps) + 1, source=source, message=message, timestamp=at)
@@ -247,16 +249,16 @@ class RunBuilder:
 
     def _take(self, call_id: str | None) -> _Asked | None:
         if call_id is None:
-            found = next(iter(self._open.values()), None)
+            open_call = next(iter(self._open.values()), None)
         else:
             waiting = self._calls.get(call_id)
-            found = waiting[0] if waiting else self._open.get(call_id) or self._answered.get(call_id)
-        if found is not None:
-            own = found.call.tool_call_id
-            if self._open.pop(own, None):
-                self._calls[found.id].remove(found)
-            self._answered[own] = found
-        return found
+            open_call = waiting[0] if waiting else self._open.get(call_id) or self._answered.get(call_id)
+        if open_call is not None:
+            own_id = open_call.call.tool_call_id
+            if self._open.pop(own_id, None):
+                self._calls[open_call.id].remove(open_call)
+            self._answered[own_id] = open_call
+        return open_call
 
 
 def _observe(step: TrajectoryStep, result: TrajectoryResult) -> None:

@@ -88,22 +88,22 @@ class Recording:
                 pass
             else:
                 return value
-        found = partial_documents(self.head).values
-        return found[0] if found else None
+        documents = partial_documents(self.head).values
+        return documents[0] if documents else None
 
     @cached_property
     def records(self) -> list[dict[str, JsonValue]]:
         """The first JSON objects of a file of JSON lines, up to 50. Lines that cannot be read are left out."""
         lines = self.head.split(b"\n", _LINES_OF_HEAD)[:_LINES_OF_HEAD]
-        found = (_object(line) for line in lines)
-        return [one for one in found if one is not None]
+        objects = (_object(line) for line in lines)
+        return [record for record in objects if record is not None]
 
     @cached_property
     def objects(self) -> list[dict[str, JsonValue]]:
         """The first JSON objects, in lines or in a list."""
         first = self.document
         listed = first[:_LINES_OF_HEAD] if isinstance(first, list) else [first]
-        return [*self.records, *(one for one in listed if isinstance(one, dict))]
+        return [*self.records, *(value for value in listed if isinstance(value, dict))]
 
     @cached_property
     def is_lines(self) -> bool:
@@ -138,8 +138,8 @@ class Recording:
     def data(self) -> bytes | None:
         """Return all bytes; None if they are more than 256 MiB."""
         with self.open() as stream:
-            found = stream.read(WHOLE + 1)
-        return None if len(found) > WHOLE else found
+            data = stream.read(WHOLE + 1)
+        return None if len(data) > WHOLE else data
 
     def items(self, path: str) -> "Items":
         """Return the items of a list in a document, read piece by piece: those of `results` for `results.item`."""
@@ -193,14 +193,14 @@ class _Guarded:
             self._ended = not new
             # Samples first: a search through all bytes would take five times as long as parsing them.
             samples = (data[place : place + 100] for place in range(0, len(data), _MOST_DIGITS // 2))
-            if any(map(bytes.isdigit, samples)) and (found := _ENDLESS.search(data)):
+            if any(map(bytes.isdigit, samples)) and (match := _ENDLESS.search(data)):
                 self._ended = True
-                return data[: found.start()]
+                return data[: match.start()]
             rest = len(data) - len(data.rstrip(b"0123456789"))
-            held = rest + 1 if new and 0 < rest < min(len(data), _MOST_DIGITS) else 0
-            self._before = data[len(data) - held :]
-            if len(data) > held:
-                return data[: len(data) - held]
+            held_bytes = rest + 1 if new and 0 < rest < min(len(data), _MOST_DIGITS) else 0
+            self._before = data[len(data) - held_bytes :]
+            if len(data) > held_bytes:
+                return data[: len(data) - held_bytes]
         return b""
 
 
@@ -304,9 +304,9 @@ def _without_decimals(value: JsonValue) -> JsonValue:
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, list):
-        return [_without_decimals(one) for one in value]
+        return [_without_decimals(part) for part in value]
     if isinstance(value, dict):
-        return {key: _without_decimals(one) for key, one in value.items()}
+        return {key: _without_decimals(part) for key, part in value.items()}
     return value
 
 

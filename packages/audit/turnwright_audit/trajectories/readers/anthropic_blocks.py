@@ -79,7 +79,7 @@ class MessageReplyBuilder(MessageBuilder):
         calls = [_hosted_call(block) for block in self.hosted_blocks if block is None or hosted_id(block)]
         return replace(reply, calls=(*calls, *reply.calls))
 
-    def results(self) -> list[Block]:
+    def read_results(self) -> list[Block]:
         """Return the results of the tools that the provider runs."""
         blocks = [block for block in self.hosted_blocks if block is not None and answered_by(block)]
         return [result for block in blocks if (result := _BLOCK.convert(block)) is not None]
@@ -127,7 +127,7 @@ def blocks_of(content: Content) -> list[Block]:
         return []
     if isinstance(content, str):
         return [Block("text", text=content)]
-    return [Block("text", text=one) if isinstance(one, str) else one for one in content]
+    return [Block("text", text=part) if isinstance(part, str) else part for part in content]
 
 
 def text_of(blocks: Iterable[Block]) -> str:

@@ -119,18 +119,18 @@ class Record(Message):
     success: bool | None = None
 
 
-_Found = Record | list[Record | list[Message]]
-_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
+_Value = Record | list[Record | list[Message]]
+_SHAPE: Final[Shape[_Value]] = Shape(_Value)  # type: ignore[arg-type]  # a union is not a class
 
 
 def recognizes(recording: Recording) -> bool:
     """Whether one of the first messages has what only Anthropic's messages have."""
     if any(map(_begins_stream, recording.objects)):
         return True
-    found = islice(_messages(recording.document), _LOOKED_AT)
-    if any(map(_is_one, found)):
+    messages = islice(_messages(recording.document), _LOOKED_AT)
+    if any(map(_is_message, messages)):
         return True
-    return recording.is_lines and any(map(_is_one, islice(_messages(list(recording.records)), _LOOKED_AT)))
+    return recording.is_lines and any(map(_is_message, islice(_messages(list(recording.records)), _LOOKED_AT)))
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:
@@ -139,31 +139,31 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     return values.noted(_runs(values), "no message in it could be read")
 
 
-def _uses(value: _Found) -> Iterator[bool]:
+def _uses(value: _Value) -> Iterator[bool]:
     for record in value if isinstance(value, list) else [value]:
         if isinstance(record, list):
-            yield from map(_says_something, record)
+            yield from map(_has_content, record)
         elif record.messages is not None:
-            yield from map(_says_something, record.messages)
+            yield from map(_has_content, record.messages)
         elif record.role and record.type not in _EVENTS:
-            yield _says_something(record)
+            yield _has_content(record)
         else:
             around = (record.request, record.params, record.body, record.response, record.result, record.error)
-            yield record.type in _EVENTS or any(one is not None for one in (record.results, *around))
+            yield record.type in _EVENTS or any(field is not None for field in (record.results, *around))
 
 
-def _says_something(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     return message.role in _ROLES and message.content is not None
 
 
-def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
+def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
     reader = _Reader()
     for value in values:
-        reader.lost = values.unreadable_lines
-        for one in reader.runs(value):
-            yield one
-    for one in reader.rest():
-        yield one
+        reader.lost_lines = values.unreadable_lines
+        for run in reader.read_runs(value):
+            yield run
+    for run in reader.finish_runs():
+        yield run
 
 
 class _Chat:
@@ -179,23 +179,23 @@ class _Chat:
         """Add a message. What stands beside results of calls in it is not a message of the user."""
         blocks = blocks_of(message.content)
         if message.role == "assistant":
-            self.reply(read_message(message))
-            self._results(block for block in blocks if block.type == "tool_result")
+            self.add_reply(read_message(message))
+            self._add_results(block for block in blocks if block.type == "tool_result")
             return
         text = text_of(block for block in blocks if not block.type.endswith(RESULTS))
-        has_results = self._results(block for block in blocks if block.type.endswith(RESULTS))
+        has_results = self._add_results(block for block in blocks if block.type.endswith(RESULTS))
         if text or not has_results:
             of_program = has_results or message.role == "system" or is_notice(text)
             (self.run.system if of_program else self.run.user)(text)
 
-    def reply(self, recorded: RecordedReply[MessageReplyBuilder]) -> None:
+    def add_reply(self, recorded: RecordedReply[MessageReplyBuilder]) -> None:
         """Add a reply, with the results of the tools that the provider runs."""
         reply = recorded.reply()
         self.ending = reply.finish_reason
         add_reply(self.run, reply)
-        self._results(recorded.builder.results())
+        self._add_results(recorded.builder.read_results())
 
-    def _results(self, results: Iterable[Block]) -> bool:
+    def _add_results(self, results: Iterable[Block]) -> bool:
         """Add results of calls; False if there are none."""
         has_results = False
         for block in results:
@@ -214,46 +214,46 @@ class _Reader:
         self._chats: list[_Chat] = []
         self._streamed: StreamedReply[MessageReplyBuilder] | None = None
         #: The number of lines so far that could not be read.
-        self.lost = 0
+        self.lost_lines = 0
         self._number = 0
 
-    def runs(self, value: _Found) -> Iterator[Trajectory]:
+    def read_runs(self, value: _Value) -> Iterator[Trajectory]:
         """Yield the conversations that are complete with this value."""
         several = isinstance(value, list)
         for record in value if isinstance(value, list) else [value]:
             if isinstance(record, list):
-                yield from self._whole(Record(messages=record), several=several)
+                yield from self._read_whole(Record(messages=record), several=several)
             elif record.results is not None:
                 for result in record.results:
                     yield from _evaluated(result, record.model)
             elif record.type in _EVENTS:
-                self._event(record)
+                self._add_event(record)
             elif record.role:
-                self._own_chat(record.model).add(record)
+                self._find_own_chat(record.model).add(record)
             elif record.request or record.params or record.body or record.response or record.result or record.error:
-                self._log(record)
+                self._add_logged(record)
             else:
-                yield from self._whole(record, several=several)
+                yield from self._read_whole(record, several=several)
 
-    def rest(self) -> Iterator[Trajectory]:
+    def finish_runs(self) -> Iterator[Trajectory]:
         """Yield the conversations that more records could have continued."""
         self._end_stream()
         for chat in self._chats:
             if chat.run.steps:
                 yield chat.run.finish(ending=chat.ending)
 
-    def _own_chat(self, model: str | None) -> _Chat:
-        self._own = self._own or self._new(model, None)
+    def _find_own_chat(self, model: str | None) -> _Chat:
+        self._own = self._own or self._begin_chat(model, None)
         return self._own
 
-    def _event(self, event: Record) -> None:
+    def _add_event(self, event: Record) -> None:
         if event.type == _BEGUN:
             self._end_stream()
-            self._streamed = StreamedReply(MessageReplyBuilder, self.lost)
+            self._streamed = StreamedReply(MessageReplyBuilder, self.lost_lines)
         if self._streamed is not None:
             fields = {name: getattr(event, name) for name in ("type", "index", "content_block", "delta", "usage")}
             message = None if event.message is None else fields_of(event.message)
-            self._streamed.add_event({**fields, "message": message}, self.lost)
+            self._streamed.add_event({**fields, "message": message}, self.lost_lines)
         if event.type == "message_stop":
             self._end_stream()
 
@@ -261,14 +261,14 @@ class _Reader:
         streamed, self._streamed = self._streamed, None
         if streamed is not None:
             response = streamed.reply().response
-            self._own_chat(response.model if response else None).reply(streamed)
+            self._find_own_chat(response.model if response else None).add_reply(streamed)
 
-    def _new(self, model: str | None, name: str | None, system: Content = None) -> _Chat:
+    def _begin_chat(self, model: str | None, name: str | None, system: Content = None) -> _Chat:
         chat = _Chat(model, name, system)
         self._chats.append(chat)
         return chat
 
-    def _whole(self, record: Record, *, several: bool) -> Iterator[Trajectory]:
+    def _read_whole(self, record: Record, *, several: bool) -> Iterator[Trajectory]:
         if not record.messages:
             return
         name = record.id or record.custom_id or (str(self._number) if several else None)
@@ -278,26 +278,26 @@ class _Reader:
             chat.add(message)
         yield chat.run.finish(ending=chat.ending, success=record.success)
 
-    def _log(self, record: Record) -> None:
+    def _add_logged(self, record: Record) -> None:
         request = record.request or record.params or record.body or Request()
         request = request.body or request
         messages = request.messages or record.messages or []
-        known = self._logged.take(map(_key, messages))
-        chat = known.conversation or self._new(
+        continued = self._logged.take(map(_key, messages))
+        chat = continued.conversation or self._begin_chat(
             request.model or record.model, record.custom_id, request.system or record.system
         )
-        for message in messages[known.messages :]:
+        for message in messages[continued.messages :]:
             chat.add(message)
         response = record.response or record.result
         reply = response and (response.body or response.message or response)
         if reply and reply.content is not None:  # a reply may be empty
             reply.role = "assistant"
             chat.add(reply)
-            self._logged.keep(chat, known.digest, [_key(reply)])
+            self._logged.keep(chat, continued.digest, [_key(reply)])
             return
         if record.error or (response and response.error):
             chat.run.system(str(record.error or (response and response.error)), error=True)
-        self._logged.keep(chat, known.digest)
+        self._logged.keep(chat, continued.digest)
 
 
 def _evaluated(result: Result, model: str | None) -> Iterator[Trajectory]:
@@ -335,9 +335,9 @@ def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
             yield value
             return
         for name in (*_LISTS, *_NESTED):
-            found = value.get(name)
-            if isinstance(found, (list, Mapping)):
-                yield from _messages(found)
+            nested_value = value.get(name)
+            if isinstance(nested_value, (list, Mapping)):
+                yield from _messages(nested_value)
 
 
 def _begins_stream(event: Mapping[str, JsonValue]) -> bool:
@@ -345,7 +345,7 @@ def _begins_stream(event: Mapping[str, JsonValue]) -> bool:
     return event.get("type") == _BEGUN and isinstance(message, Mapping) and message.get("type") == "message"
 
 
-def _is_one(message: Mapping[str, JsonValue]) -> bool:
+def _is_message(message: Mapping[str, JsonValue]) -> bool:
     if message.get("role") == "tool_result":
         return True
     content = message.get("content")

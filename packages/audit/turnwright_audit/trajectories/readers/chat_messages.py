@@ -57,7 +57,9 @@ class Chat:
             case "user" if text or not message.tool_calls:  # a simulated user may have tools of its own
                 self.run.user(text)
             case "assistant":
-                self.reply(read_chat_reply(message, {"usage": usage or message.usage, "model": model}, stop), message)
+                self.add_reply(
+                    read_chat_reply(message, {"usage": usage or message.usage, "model": model}, stop), message
+                )
             case "user":
                 pass
             case "tool" if message.requestor != "user":
@@ -72,7 +74,7 @@ class Chat:
                 self.run.system(text)
         return True
 
-    def reply(self, reply: ModelResponse, message: Message | None = None) -> TrajectoryStep:
+    def add_reply(self, reply: ModelResponse, message: Message | None = None) -> TrajectoryStep:
         """Add a reply. `message` has what a recording notes beside it."""
         message = message or Message()
         step = add_reply(self.run, reply)

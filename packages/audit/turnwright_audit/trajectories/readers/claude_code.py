@@ -56,7 +56,7 @@ _IDS: Final = re.compile(rb'"(?:id|tool_use_id)" ?: ?"([^"\\]{1,128})"|\b((?:too
 _FILE_PART: Final = re.compile(r"[\w-]+")
 
 
-class _Made(Struct):
+class _ToolResult(Struct):
     """The part of a tool's own result that names the sub-agent behind it."""
 
     agent_id: str | None = field(default=None, name="agentId")
@@ -109,7 +109,7 @@ class _Record(Struct, rename="camel"):
     forked_from: _Fork | None = None
     message: Message | None = None
     attachment: _Attachment | None = None
-    tool_use_result: _Made | str | list[Any] | None = None
+    tool_use_result: _ToolResult | str | list[Any] | None = None
 
 
 _SHAPE: Final = Shape(_Record)
@@ -153,13 +153,13 @@ class _Session:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._name = PurePath(recording.name.rpartition(":")[2]).name.partition(".")[0]
-        self._others: dict[str, bool] = {}
+        self._session_files: dict[str, bool] = {}
         self._files: dict[str, str | None] = {}
         self._threads: dict[str | None, _Thread] = {}
         self._thread_of: dict[str, str | None] = {}
-        self._seen: set[str] = set()
+        self._seen_ids: set[str] = set()
         self._prompts: dict[str, str] = {}
-        self._made: dict[str, str] = {}
+        self._threads_of_calls: dict[str, str] = {}
         self._lost: set[str] = set()
         self._unreadable = 0
         self._ending: str | None = None
@@ -172,12 +172,14 @@ class _Session:
         record = _SHAPE.decode(line)
         if record is None:
             self._unreadable += 1
-            self._lost.update((one or other).decode("utf-8", "replace") for one, other in _IDS.findall(line))
+            self._lost.update(
+                (quoted_id or bare_id).decode("utf-8", "replace") for quoted_id, bare_id in _IDS.findall(line)
+            )
             return False
         if record.uuid is not None:
-            if record.uuid in self._seen:
+            if record.uuid in self._seen_ids:
                 return True
-            self._seen.add(record.uuid)
+            self._seen_ids.add(record.uuid)
         match record.type:
             case "assistant" | "user" | "system":
                 self._message(self._thread(record), record)
@@ -185,9 +187,11 @@ class _Session:
                 self._ending = record.subtype or None
                 self._totals = FinalMetrics(total_cost_usd=record.total_cost)
                 self._thread(record).command = record  # a reply after it answers a message that a stream does not have
-            case "attachment" if (found := record.attachment) is not None and found.type == "queued_command":
-                if found.mode in (None, "prompt") and (found.origin is None or found.origin.kind in (None, "human")):
-                    self._thread(record).steer(text_of(blocks_of(found.prompt)), record)
+            case "attachment" if (attachment := record.attachment) is not None and attachment.type == "queued_command":
+                if attachment.mode in (None, "prompt") and (
+                    attachment.origin is None or attachment.origin.kind in (None, "human")
+                ):
+                    self._thread(record).steer(text_of(blocks_of(attachment.prompt)), record)
             case _ if record.uuid is not None:
                 self._thread_of[record.uuid] = self._key(record)
         return True
@@ -204,13 +208,13 @@ class _Session:
         key = self._key(record)
         if record.uuid is not None and record.is_sidechain:
             self._thread_of[record.uuid] = key
-        found = self._threads.get(key)
-        if found is None:
-            found = self._threads[key] = _Thread(record, key)
-        return found
+        thread = self._threads.get(key)
+        if thread is None:
+            thread = self._threads[key] = _Thread(record, key)
+        return thread
 
     def _message(self, thread: "_Thread", record: _Record) -> None:
-        known = len(thread.run.steps)
+        step_count = len(thread.run.steps)
         if record.type == "system":
             thread.system(record)
         elif record.message is not None:
@@ -218,7 +222,7 @@ class _Session:
             self._recording.unused_records += record.message.content is None
             (self._reply if record.type == "assistant" else self._user)(thread, record, record.message)
         if self._is_copy(record):
-            for step in thread.run.steps[known:]:
+            for step in thread.run.steps[step_count:]:
                 step.is_copied_context = True
         elif record.session is not None and record.session == self._name:
             thread.run.trajectory.session_id = self._name  # older versions copy records with the session they are from
@@ -230,9 +234,11 @@ class _Session:
         origin = (record.forked_from and record.forked_from.session) or record.session
         if origin is None or origin == self._name:
             return False
-        if origin not in self._others:
-            self._others[origin] = bool(_FILE_PART.fullmatch(origin)) and self._recording.beside(f"{origin}.jsonl")
-        return self._others[origin]
+        if origin not in self._session_files:
+            self._session_files[origin] = bool(_FILE_PART.fullmatch(origin)) and self._recording.beside(
+                f"{origin}.jsonl"
+            )
+        return self._session_files[origin]
 
     def _reply(self, thread: "_Thread", record: _Record, message: Message) -> None:
         self._ending = None
@@ -244,20 +250,20 @@ class _Session:
     def _user(self, thread: "_Thread", record: _Record, message: Message) -> None:
         blocks = blocks_of(message.content)
         results = [block for block in blocks if block.type == "tool_result"]
-        made = record.tool_use_result
+        tool_result = record.tool_use_result
         for block in results:
-            agent = made.agent_id if isinstance(made, _Made) else None
+            agent = tool_result.agent_id if isinstance(tool_result, _ToolResult) else None
             thread.result(block, record.timestamp, self._subagent(block.tool_use_id, agent, record))
         text = text_of(blocks)
         if results and not is_notice(text):
             return
         if not thread.run.steps and thread.key is not None and text in self._prompts:
-            self._made[self._prompts[text]] = thread.key
+            self._threads_of_calls[self._prompts[text]] = thread.key
         thread.user(text, record)
 
     def _subagent(self, call: str | None, agent: str | None, record: _Record) -> SubagentRef | None:
         """Return the reference to the sub-agent behind a result: a thread of this file, or the file of its own."""
-        for key in (agent, call, self._made.get(call or "")):
+        for key in (agent, call, self._threads_of_calls.get(call or "")):
             if key is not None and key in self._threads:
                 return SubagentRef(trajectory_id=key)
         path = self._file_of(agent)
@@ -276,17 +282,17 @@ class _Session:
 
     def finish(self, *, cut: bool) -> Iterator[Trajectory]:
         """Yield the session with its sub-agents; these alone if it has no message of its own."""
-        found = [thread for thread in self._threads.values() if thread.finish(self._lost)]
-        if not found:
+        threads = [thread for thread in self._threads.values() if thread.finish(self._lost)]
+        if not threads:
             raise EmptyRecordingError("it is a session without messages")
-        own = next((thread for thread in found if thread.key is None), None)
-        for thread in found:
+        own = next((thread for thread in threads if thread.key is None), None)
+        for thread in threads:
             if thread is own or own is None:
                 continue
             thread.run.finish(ending=thread.ending)
             own.run.subagent(thread.run.trajectory)
         unreadable = max(self._unreadable - cut, 0)
-        for thread in found if own is None else [own]:
+        for thread in threads if own is None else [own]:
             yield thread.run.finish(
                 ending=self._ending or thread.ending, cut=cut, unreadable_lines=unreadable, totals=self._totals
             )
@@ -364,7 +370,7 @@ class _Thread:
                 self._calls.add(call.id)
                 add_call(self.run, step, call)
                 yield call
-        for block in recorded.builder.results():  # of tools that the server runs
+        for block in recorded.builder.read_results():  # of tools that the server runs
             self.result(block, record.timestamp, None)
 
     def _step(self, record: _Record, message: Message, reply: ModelResponse) -> TrajectoryStep:

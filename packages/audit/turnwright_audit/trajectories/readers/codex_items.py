@@ -110,8 +110,8 @@ def output_of(output: Any) -> tuple[str, bool | None]:  # noqa: ANN401
         inner = _shell_output(output)
         if inner is not None:
             return inner
-        found = _EXIT.search(output, 0, _HEAD)
-        return output, None if found is None else found[1] != "0"
+        match = _EXIT.search(output, 0, _HEAD)
+        return output, None if match is None else match[1] != "0"
     if isinstance(output, dict):
         success = output.get("success")
         failed = not success if isinstance(success, bool) else None
@@ -128,18 +128,18 @@ def _shell_output(output: str) -> tuple[str, bool | None] | None:
     if not output.startswith('{"output"'):
         return None
     try:
-        found = _SHELL.decode(output)
+        shell_output = _SHELL.decode(output)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return found.output, found.metadata.exit_code != 0
+    return shell_output.output, shell_output.metadata.exit_code != 0
 
 
-def sum_of(used: list[StepMetrics]) -> StepMetrics:
+def sum_of(requests: list[StepMetrics]) -> StepMetrics:
     """Return the tokens of several requests together."""
     return StepMetrics(
-        prompt_tokens=sum(one.prompt_tokens or 0 for one in used),
-        completion_tokens=sum(one.completion_tokens or 0 for one in used),
-        cached_tokens=sum(one.cached_tokens or 0 for one in used),
+        prompt_tokens=sum(metrics.prompt_tokens or 0 for metrics in requests),
+        completion_tokens=sum(metrics.completion_tokens or 0 for metrics in requests),
+        cached_tokens=sum(metrics.cached_tokens or 0 for metrics in requests),
     )
 
 

@@ -123,9 +123,9 @@ def recognizes(recording: Recording) -> bool:
     if not isinstance(first, Mapping) or not isinstance(first.get("messages"), list | None):
         return False
     info = first.get("info")
-    named = str(first.get("trajectory_format")).startswith("mini-swe-agent")
-    if named or not isinstance(info, Mapping):
-        return named
+    is_named = str(first.get("trajectory_format")).startswith("mini-swe-agent")
+    if is_named or not isinstance(info, Mapping):
+        return is_named
     return "mini_version" in info or ("messages" in first and {"exit_status", "model_stats"} <= info.keys())
 
 
@@ -151,7 +151,7 @@ def _run(document: Document) -> Trajectory:
         run=document.instance_id,
     )
     regexes = [part.action_regex or "" for part in (config.agent, config.model) if part]
-    chat = _AgentChat(run, _NAMED_BLOCK if any("mswea_bash_command" in one for one in regexes) else _BLOCK)
+    chat = _AgentChat(run, _NAMED_BLOCK if any("mswea_bash_command" in regex for regex in regexes) else _BLOCK)
     unreadable = sum(not chat.add_message(message) for message in document.messages or ())
     cost = info.model_stats.instance_cost if info.model_stats else None
     return run.finish(
@@ -214,7 +214,7 @@ class _AgentChat(Chat):
         self._replied = self._has_reply_before = True
         items = message.output if isinstance(message.output, list) else []
         reply = read_response({"model": message.model, "usage": message.usage, "output": readable_items(items)})
-        step = Items(self.run).reply(reply, at=_time(message.created_at or extra.timestamp))
+        step = Items(self.run).add_reply(reply, at=_time(message.created_at or extra.timestamp))
         if step.metrics is not None and step.metrics.cost_usd is None:
             step.metrics.cost_usd = extra.cost
 

@@ -99,9 +99,9 @@ class Record(Message):
         )
 
 
-_Found = Record | list[Record | list[Message]]
+_Value = Record | list[Record | list[Message]]
 _MESSAGE: Final = Shape(Message)
-_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
+_SHAPE: Final[Shape[_Value]] = Shape(_Value)  # type: ignore[arg-type]  # a union is not a class
 
 
 def recognizes(recording: Recording) -> bool:
@@ -115,10 +115,10 @@ def recognizes(recording: Recording) -> bool:
         return True
     if any(map(_is_chunk, recording.objects)):
         return True
-    found = list(islice(_messages(recording.document), _LOOKED_AT))
-    if not found and recording.is_lines:
-        found = list(islice(_messages(list(recording.records)), _LOOKED_AT))
-    return bool(found) and all(map(_is_chat, found))
+    messages = list(islice(_messages(recording.document), _LOOKED_AT))
+    if not messages and recording.is_lines:
+        messages = list(islice(_messages(list(recording.records)), _LOOKED_AT))
+    return bool(messages) and all(map(_is_chat, messages))
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:
@@ -127,32 +127,32 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     return values.noted(_runs(values), "no message in it could be read")
 
 
-def _uses(value: _Found) -> Iterator[bool]:
+def _uses(value: _Value) -> Iterator[bool]:
     for record in value if isinstance(value, list) else [value]:
         if isinstance(record, list):
-            yield from map(_says_something, record)
+            yield from map(_has_content, record)
         elif messages := record.messages or record.traj or record.conversation:
-            yield from map(_says_something, messages)
+            yield from map(_has_content, messages)
         elif record.role:
-            yield _says_something(record)
+            yield _has_content(record)
         else:
             around = (record.simulations, record.choices, record.request, record.body, record.response, record.error)
-            yield record.is_chunk or any(one is not None for one in around)
+            yield record.is_chunk or any(field is not None for field in around)
 
 
-def _says_something(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     fields = (message.content, message.tool_calls, message.function_call, message.refusal, message.reasoning_content)
-    return message.role in _ROLES and any(one is not None for one in fields)
+    return message.role in _ROLES and any(field is not None for field in fields)
 
 
-def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
+def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
     reader = _Reader()
     for value in values:
-        reader.lost = values.unreadable_lines
-        for one in reader.runs(value):
-            yield one
-    for one in reader.rest():
-        yield one
+        reader.lost_lines = values.unreadable_lines
+        for run in reader.read_runs(value):
+            yield run
+    for run in reader.finish_runs():
+        yield run
 
 
 class _Reader:
@@ -165,47 +165,47 @@ class _Reader:
         self._streamed: StreamedReply[ReplyBuilder] | None = None
         self._chunk_id: str | None = None
         #: The number of lines so far that could not be read.
-        self.lost = 0
+        self.lost_lines = 0
         self._number = 0
 
-    def runs(self, value: _Found) -> Iterator[Trajectory]:
+    def read_runs(self, value: _Value) -> Iterator[Trajectory]:
         """Yield the conversations that are complete with this value."""
         several = isinstance(value, list)
         for record in value if isinstance(value, list) else [value]:
             if isinstance(record, Record) and (record.is_chunk or self._ends_stream(record)):
-                self._chunk(record)
+                self._add_chunk(record)
                 continue
             self._end_stream()
             if isinstance(record, list):
-                yield from self._whole(Record(messages=record), several=several)
+                yield from self._read_whole(Record(messages=record), several=several)
             elif record.simulations is not None:
-                for one in record.simulations:
-                    yield from self._whole(one, several=True)
+                for simulation in record.simulations:
+                    yield from self._read_whole(simulation, several=True)
             elif record.role:
-                self._own = self._own or self._chat(Record())
+                self._own = self._own or self._begin_chat(Record())
                 self._own.add(record)
             elif record.choices or record.response or record.request or record.body or record.error:
-                self._log(record)
+                self._add_logged(record)
             else:
-                yield from self._whole(record, several=several)
+                yield from self._read_whole(record, several=several)
 
-    def rest(self) -> Iterator[Trajectory]:
+    def finish_runs(self) -> Iterator[Trajectory]:
         """Yield the conversations that more records could have continued."""
         self._end_stream()
         for chat in self._chats:
             if chat.run.steps:
                 yield chat.run.finish(ending=_stop_reason(chat))
 
-    def _chunk(self, chunk: Record) -> None:
+    def _add_chunk(self, chunk: Record) -> None:
         """Add a chunk. Some servers give the chunks of one reply several ids, or none."""
         reply, has_role = self._streamed, any(_has_role(choice) for choice in chunk.choices or ())
         is_another = chunk.id and self._chunk_id not in (None, chunk.id)
         if reply is None or (is_another and (reply.builder.finished or has_role)):
             self._end_stream()
-            reply = self._streamed = StreamedReply(ReplyBuilder, self.lost)
+            reply = self._streamed = StreamedReply(ReplyBuilder, self.lost_lines)
         self._chunk_id = chunk.id or self._chunk_id
         fields = {name: getattr(chunk, name) for name in ("id", "model", "choices", "usage", "x_groq")}
-        reply.add_event(fields, self.lost)
+        reply.add_event(fields, self.lost_lines)
 
     def _ends_stream(self, record: Record) -> bool:
         """Whether it is the whole reply that some servers send behind the chunks of it."""
@@ -215,15 +215,15 @@ class _Reader:
         streamed, self._streamed, self._chunk_id = self._streamed, None, None
         if streamed is not None:
             reply = streamed.reply()
-            self._chat(Record(model=reply.response.model if reply.response else None)).reply(reply)
+            self._begin_chat(Record(model=reply.response.model if reply.response else None)).add_reply(reply)
 
-    def _chat(self, record: Record, name: str | None = None) -> Chat:
+    def _begin_chat(self, record: Record, name: str | None = None) -> Chat:
         model = record.request.model if record.request and not record.model else record.model
         chat = Chat(RunBuilder(NAME, agent="", model=model, run=name or record.id or record.custom_id))
         self._chats.append(chat)
         return chat
 
-    def _whole(self, record: Record, *, several: bool) -> Iterator[Trajectory]:
+    def _read_whole(self, record: Record, *, several: bool) -> Iterator[Trajectory]:
         messages = record.messages or record.traj or record.conversation
         if not messages:
             return
@@ -246,25 +246,25 @@ class _Reader:
             totals=_totals(record.usage),
         )
 
-    def _log(self, record: Record) -> None:
+    def _add_logged(self, record: Record) -> None:
         request = record.request and (record.request.body or record.request)
         messages = (request and request.messages) or (record.body and record.body.messages) or record.messages or []
         response = record.response and (record.response.body or record.response)
         choices = (response and response.choices) or record.choices or [{}]
         reply, stop = _MESSAGE.convert(choices[0].get("message")), choices[0].get("finish_reason")
-        known = self._logged.take(map(_key, messages))
-        chat = known.conversation or self._chat(record)
-        for message in messages[known.messages :]:
+        continued = self._logged.take(map(_key, messages))
+        chat = continued.conversation or self._begin_chat(record)
+        for message in messages[continued.messages :]:
             chat.add(message)
         if reply is not None:
             reply.role = "assistant"
             model, usage = (response and response.model) or record.model, (response and response.usage) or record.usage
             chat.add(reply, model=model, usage=usage, stop=stop)
-            self._logged.keep(chat, known.digest, [_key(reply)])
+            self._logged.keep(chat, continued.digest, [_key(reply)])
             return
         if record.error:
             chat.run.system(str(record.error), error=True)
-        self._logged.keep(chat, known.digest)
+        self._logged.keep(chat, continued.digest)
 
 
 def _key(message: Message) -> tuple[object, ...]:
@@ -311,9 +311,9 @@ def _messages(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, Js
             yield value
             return
         for name in (*_LISTS, *_NESTED):
-            found = value.get(name)
-            if isinstance(found, (list, Mapping)):
-                yield from _messages(found, depth - 1)
+            nested_value = value.get(name)
+            if isinstance(nested_value, (list, Mapping)):
+                yield from _messages(nested_value, depth - 1)
         choices = value.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             message = choice.get("message") if isinstance(choice, Mapping) else None

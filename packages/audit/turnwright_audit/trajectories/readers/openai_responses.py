@@ -98,16 +98,16 @@ class Record(Item):
     message: Any = None
 
 
-_Found = Record | list[Record | list[Item]]
-_SHAPE: Final[Shape[_Found]] = Shape(_Found)  # type: ignore[arg-type]  # a union is not a class
+_Value = Record | list[Record | list[Item]]
+_SHAPE: Final[Shape[_Value]] = Shape(_Value)  # type: ignore[arg-type]  # a union is not a class
 _ITEMS: Final = Shape(list[Item])
 _REQUESTS: Final = Shape(Request)
 
 
 def recognizes(recording: Recording) -> bool:
     """Whether one of the first items is of a type that only responses have."""
-    found = islice(_objects(recording.document), _LOOKED_AT)
-    if any(map(_is_item, found)):
+    objects = islice(_objects(recording.document), _LOOKED_AT)
+    if any(map(_is_item, objects)):
         return True
     return recording.is_lines and any(map(_is_item, islice(_objects([*recording.records]), _LOOKED_AT)))
 
@@ -118,7 +118,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     return values.noted(_runs(values), "no item in it could be read")
 
 
-def _uses(value: _Found) -> Iterator[bool]:
+def _uses(value: _Value) -> Iterator[bool]:
     for record in value if isinstance(value, list) else [value]:
         if isinstance(record, list):
             yield from map(_is_known, record)
@@ -126,19 +126,19 @@ def _uses(value: _Found) -> Iterator[bool]:
             yield record.type.startswith("response.") or record.type == _ERROR or _is_known(record)
         else:
             around = (record.response, record.request, record.body, record.output, record.items, record.input)
-            yield record.object == _RESPONSE or any(one is not None for one in around)
+            yield record.object == _RESPONSE or any(field is not None for field in around)
 
 
 def _is_known(item: Item) -> bool:
     return bool(item.role) or item.is_of_model or item.type.endswith("_output") or item.type.startswith("mcp_approval_")
 
 
-def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
+def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
     reader = _Reader()
     for value in values:
-        reader.lost = values.unreadable_lines
+        reader.lost_lines = values.unreadable_lines
         reader.add(value)
-    yield from reader.runs()
+    yield from reader.finish_runs()
 
 
 class _Conversation:
@@ -169,40 +169,40 @@ class _Reader:
         #: The latest response in the events.
         self._response = Response()
         #: The number of lines so far that could not be read.
-        self.lost = 0
+        self.lost_lines = 0
 
-    def add(self, value: _Found) -> None:
+    def add(self, value: _Value) -> None:
         """Add a value of the recording."""
         if isinstance(value, list):
             self._own = None
         for record in value if isinstance(value, list) else [value]:
             if isinstance(record, list):
-                self._new().extend(record)
+                self._begin_conversation().extend(record)
             elif record.type.startswith("response."):
-                self._event(record)
+                self._add_event(record)
             elif record.type == _ERROR:
                 self._end_stream()
-                conversation = self._all[-1] if self._all else self._new()
+                conversation = self._all[-1] if self._all else self._begin_conversation()
                 conversation.fail(record.error or record.message)
             elif record.response is not None or record.request is not None or record.body is not None:
-                self._log(record.request or record.body or Request(), record.response)
+                self._add_logged(record.request or record.body or Request(), record.response)
             elif record.type or (record.role and record.object != _RESPONSE):
-                self._own = self._own or self._new()
+                self._own = self._own or self._begin_conversation()
                 self._own.extend([record])
             else:
                 self._add_fields(record)
 
-    def _event(self, event: Record) -> None:
+    def _add_event(self, event: Record) -> None:
         """Add an event of a stream."""
         if event.type == _BEGUN:
             self._end_stream()
         if self._streamed is None:
-            self._streamed = StreamedReply(ResponseBuilder, self.lost, is_repeated=True)
+            self._streamed = StreamedReply(ResponseBuilder, self.lost_lines, is_repeated=True)
         fields = {name: getattr(event, name) for name in _EVENT_FIELDS}
         if event.response is not None:
             self._response = event.response
             fields["response"] = _fields_of(event.response)
-        self._streamed.add_event(fields, self.lost)
+        self._streamed.add_event(fields, self.lost_lines)
         if event.type in ENDS:
             self._end_stream()
 
@@ -210,55 +210,55 @@ class _Reader:
         streamed, self._streamed = self._streamed, None
         response, self._response = self._response, Response()
         if streamed is not None:
-            self._log(Request(), response, streamed.reply())
+            self._add_logged(Request(), response, streamed.reply())
 
     def _add_fields(self, record: Record) -> None:
         if record.object == _RESPONSE or isinstance(record.output, list):
-            self._log(Request() if record.object == _RESPONSE else _request_of(record), _response_of(record))
+            self._add_logged(Request() if record.object == _RESPONSE else _request_of(record), _response_of(record))
         elif record.items is not None:
-            self._new().extend(record.items)
+            self._begin_conversation().extend(record.items)
         elif record.input is not None:
-            self._log(_request_of(record), None)
+            self._add_logged(_request_of(record), None)
 
-    def runs(self) -> Iterator[Trajectory]:
+    def finish_runs(self) -> Iterator[Trajectory]:
         """Yield the conversations."""
         self._end_stream()
         for conversation in self._all:
             conversation.items.flush()
         several = len(self._all) > 1
-        for one in self._all:
-            if one.run.steps:
-                one.run.notes.run = one.run.notes.run if several else None
-                yield one.run.finish(ending=one.ending, unreadable_lines=one.unreadable)
+        for conversation in self._all:
+            if conversation.run.steps:
+                conversation.run.notes.run = conversation.run.notes.run if several else None
+                yield conversation.run.finish(ending=conversation.ending, unreadable_lines=conversation.unreadable)
 
-    def _new(self) -> _Conversation:
-        made = _Conversation(len(self._all))
-        self._all.append(made)
-        return made
+    def _begin_conversation(self) -> _Conversation:
+        conversation = _Conversation(len(self._all))
+        self._all.append(conversation)
+        return conversation
 
-    def _log(self, request: Request, response: Response | None, streamed: ModelResponse | None = None) -> None:
+    def _add_logged(self, request: Request, response: Response | None, streamed: ModelResponse | None = None) -> None:
         request = request.body or request
         response = response and (response.body or response)
-        given = request.input
-        items = [Item(role="user", content=given)] if isinstance(given, str) else given or []
-        before = request.previous_response_id or (response and response.previous_response_id)
-        known = self._logged.take(key for item in items if (key := item.key))
-        conversation = self._by_id.get(before or "")
+        request_input = request.input
+        items = [Item(role="user", content=request_input)] if isinstance(request_input, str) else request_input or []
+        previous_id = request.previous_response_id or (response and response.previous_response_id)
+        continued = self._logged.take(key for item in items if (key := item.key))
+        conversation = self._by_id.get(previous_id or "")
         if conversation is None:
-            conversation = known.conversation
-            items = _after(items, known.messages)
+            conversation = continued.conversation
+            items = _skip_items(items, continued.messages)
         if conversation is None:
-            conversation = self._new()
+            conversation = self._begin_conversation()
             conversation.run.trajectory.agent.model_name = request.model or (response.model if response else None)
             if request.instructions:
                 conversation.run.system(request.instructions)
         conversation.extend(items)
         output = (response and response.output) or []
         if response is not None:
-            _reply(conversation, response, streamed or read_response(_fields_of(response)))
+            _add_response(conversation, response, streamed or read_response(_fields_of(response)))
             self._by_id[response.id or ""] = conversation
             self._by_id.pop("", None)
-        self._logged.keep(conversation, known.digest, (key for item in output if (key := item.key)))
+        self._logged.keep(conversation, continued.digest, (key for item in output if (key := item.key)))
 
 
 def _fields_of(response: Response) -> dict[str, Any]:
@@ -274,27 +274,27 @@ def _fields_of(response: Response) -> dict[str, Any]:
     }
 
 
-def _reply(conversation: _Conversation, response: Response, reply: ModelResponse) -> None:
+def _add_response(conversation: _Conversation, response: Response, reply: ModelResponse) -> None:
     reply = reply if reply.finish_reason else replace(reply, finish_reason=response.status)
     conversation.ending = reply.finish_reason
     if response.error is not None and not (reply.text or reply.calls or reply.reasoning or reply.reasoning_details):
         conversation.fail(response.error)
         return
-    conversation.items.reply(reply, at=_time(response.created_at))
+    conversation.items.add_reply(reply, at=_time(response.created_at))
 
 
-def _after(items: list[Item], known: int) -> list[Item]:
+def _skip_items(items: list[Item], count: int) -> list[Item]:
     """Return the items after the first ones that have a key, so many of them."""
     for number, item in enumerate(items):
-        if known == 0:
+        if count == 0:
             return items[number:]
-        known -= item.key is not None
+        count -= item.key is not None
     return []
 
 
 def _request_of(record: Record) -> Request:
-    given = {"input": record.input, "model": record.model, "instructions": record.instructions}
-    return _REQUESTS.convert(given) or Request()
+    fields = {"input": record.input, "model": record.model, "instructions": record.instructions}
+    return _REQUESTS.convert(fields) or Request()
 
 
 def _response_of(record: Record) -> Response:
@@ -329,9 +329,9 @@ def _objects(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, Jso
         yield value
         if "role" not in value and not str(value.get("type")).endswith(("_call", "_call_output")):
             for name in _NESTED:
-                found = value.get(name)
-                if isinstance(found, (list, Mapping)):
-                    yield from _objects(found, depth - 1)
+                nested_value = value.get(name)
+                if isinstance(nested_value, (list, Mapping)):
+                    yield from _objects(nested_value, depth - 1)
 
 
 def _is_item(value: Mapping[str, JsonValue]) -> bool:

@@ -98,7 +98,7 @@ class Items:
         self._output: list[Item] = []
         self._approvals: dict[str, Item] = {}
 
-    def reply(self, reply: ModelResponse, *, at: str | None = None) -> TrajectoryStep:
+    def add_reply(self, reply: ModelResponse, *, at: str | None = None) -> TrajectoryStep:
         """Add a reply, with the calls and results of hosted tools in it."""
         self.flush()
         step = add_reply(self.run, replace(reply, calls=()), at=at)
@@ -124,7 +124,7 @@ class Items:
         """Add the items of the model that came last as one reply."""
         output, self._output = self._output, []
         if output:
-            self.reply(read_response({"output": readable_items(output)}))
+            self.add_reply(read_response({"output": readable_items(output)}))
 
     def _add_other(self, item: Item) -> None:
         """Add an item that is not the model's."""
@@ -155,10 +155,10 @@ class Items:
             self.run.result(call_id or call.tool_call_id, text, status="error" if failed else "ok")
 
     def _approve(self, item: Item) -> None:
-        asked = self._approvals.pop(item.approval_request_id or "", None)
-        if asked is not None and asked.name and item.approve is False:
-            made = self.run.call(asked.id, asked.name, asked.arguments)
-            self.run.result(made.tool_call_id, "", status="denied")
+        request = self._approvals.pop(item.approval_request_id or "", None)
+        if request is not None and request.name and item.approve is False:
+            call = self.run.call(request.id, request.name, request.arguments)
+            self.run.result(call.tool_call_id, "", status="denied")
 
 
 def _kept_items(reply: ModelResponse) -> Iterator[Item]:
@@ -174,18 +174,19 @@ def _arguments(item: Item) -> Any:  # noqa: ANN401 (any JSON)
         return {"input": item.input}
     if item.code is not None:
         return {"code": item.code}
-    given = (item.arguments, item.action, item.operation)
-    found = next((one for one in given if one is not None), None)
-    if found is not None:
-        return found
-    return {key: one for key, one in (("queries", item.queries), ("actions", item.actions)) if one is not None}
+    candidates = (item.arguments, item.action, item.operation)
+    arguments = next((value for value in candidates if value is not None), None)
+    if arguments is not None:
+        return arguments
+    fields = {"queries": item.queries, "actions": item.actions}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _text(output: object) -> str:
     if output is None or isinstance(output, str):
         return output or ""
     if isinstance(output, list) and all(
-        isinstance(one, Mapping) and str(one.get("type")).startswith("input_") for one in output
+        isinstance(part, Mapping) and str(part.get("type")).startswith("input_") for part in output
     ):
         return text_of(output)
     if isinstance(output, Mapping) and "image_url" in output:

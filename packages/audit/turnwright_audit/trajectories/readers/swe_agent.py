@@ -122,16 +122,16 @@ def _run(attempt: Attempt, name: str | None) -> Trajectory:
 
 
 def _add_prompt(run: RunBuilder, history: list[HistoryMessage]) -> None:
-    asked = False
+    has_user_message = False
     for message in history:
         if message.role == "assistant":
             break
         if message.role == "user":
             run.user(text_of(message.content))
-            asked = True
+            has_user_message = True
         else:
             run.system(text_of(message.content))
-    if not asked:
+    if not has_user_message:
         run.user("")
 
 
