@@ -10,8 +10,7 @@ from turnwright.model import ScriptedModel
 from turnwright.store import MemoryStore, NewTurn, Status, Store
 from turnwright.tools import Tool
 from turnwright_inspector.views.pagination import Window
-from turnwright_inspector.views.tab_context import TabContext
-from turnwright_inspector.views.turn_record import history_of, read_turn
+from turnwright_inspector.views.turn_record import TabContext, history_of, read_turn
 from turnwright_states import TurnMachine
 from turnwright_states import facts as f
 from turnwright_testing import Driven

@@ -33,8 +33,7 @@ from .pages.live import Live
 from .pages.needs_you import NeedsYouPage
 from .pages.new_turn import NewTurnPages
 from .pages.sessions import SessionPages
-from .pages.turn_export import TurnExport
-from .pages.turn_files import TurnFiles
+from .pages.turn_files import TurnExport, TurnFiles
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
 from .views.needs_you import NeedsYou

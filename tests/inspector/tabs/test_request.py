@@ -26,7 +26,7 @@ from turnwright.store import SqliteStore
 from turnwright_inspector import Open, inspector_app
 from turnwright_inspector.tabs import request as tab
 from turnwright_inspector.views.request_replay import Rebuilt
-from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.turn_record import TabContext
 from turnwright_states import Cause, Limits, Usage
 from turnwright_states import facts as f
 from turnwright_testing import Driven, FaultyStore, Scenario, play

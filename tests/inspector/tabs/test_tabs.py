@@ -33,8 +33,8 @@ from turnwright_inspector import Open, inspector_app
 from turnwright_inspector.http.render import beginning
 from turnwright_inspector.tabs import budgets, journal, reproduce, timeline, transcript
 from turnwright_inspector.views.pagination import Window
-from turnwright_inspector.views.tab_context import TabContext
 from turnwright_inspector.views.timeline import WIDTH, marks_of
+from turnwright_inspector.views.turn_record import TabContext
 from turnwright_inspector.views.waterfall import BarKind
 from turnwright_states import Cause, Limits
 from turnwright_states import facts as f

@@ -19,9 +19,9 @@ from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import MemoryStore
 from turnwright_inspector import Open, inspector_app
 from turnwright_inspector.tabs import timeline
-from turnwright_inspector.views.sub_agents import sub_agents
-from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.steps import sub_agents
 from turnwright_inspector.views.timeline import WIDTH
+from turnwright_inspector.views.turn_record import TabContext
 from turnwright_inspector.views.waterfall import BarKind
 from turnwright_states import Limits
 

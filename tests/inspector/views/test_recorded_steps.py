@@ -15,8 +15,7 @@ from turnwright_inspector.views.recorded_steps import (
     recorded_sub_agents,
     text_before,
 )
-from turnwright_inspector.views.steps import Step
-from turnwright_inspector.views.sub_agents import MOST
+from turnwright_inspector.views.steps import MOST_TURNS, Step
 from turnwright_inspector.views.waterfall import BarKind, waterfall
 
 
@@ -126,7 +125,7 @@ def test_recursive_sub_agent_run_is_bounded() -> None:
     while below:
         depth += 1
         below = next(iter(below.values())).below
-    assert depth == MOST
+    assert depth == MOST_TURNS
 
 
 def test_request_consists_of_the_preceding_messages() -> None:

@@ -10,8 +10,7 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.tools import Tool
-from turnwright_inspector.views.step_summary import step_summaries
-from turnwright_inspector.views.steps import CONCLUDE, TEXT_ONLY, Step
+from turnwright_inspector.views.steps import CONCLUDE, TEXT_ONLY, Step, step_summaries
 from turnwright_inspector.views.turn_record import TurnRecord, read_turn
 from turnwright_states import Decision, State
 from turnwright_states.chart import CHART

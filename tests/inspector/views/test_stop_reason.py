@@ -15,8 +15,7 @@ from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.store import InboxItem, InboxKind
 from turnwright_inspector.views.stop_reason import StopReason, stop_of
-from turnwright_inspector.views.tab_context import TabContext
-from turnwright_inspector.views.turn_record import TurnRecord, read_turn
+from turnwright_inspector.views.turn_record import TabContext, TurnRecord, read_turn
 from turnwright_states import REASONS, EndReason, Usage
 from turnwright_states.verdict import Check, Verdict
 

@@ -16,11 +16,10 @@ from turnwright.privacy.redaction import redactor
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_inspector.views.comparison import Comparison, compare
 from turnwright_inspector.views.recorded_run import recorded_run, run_timeline
-from turnwright_inspector.views.run_groups import GROUP_COLUMNS, RunGroup, groups_of
 from turnwright_inspector.views.run_library import RunEntry, RunLibrary
 from turnwright_inspector.views.run_query import RESULTS, RunQuery, list_runs, others_of
 from turnwright_inspector.views.run_side import run_side
-from turnwright_inspector.views.run_statistics import run_statistics
+from turnwright_inspector.views.run_statistics import GROUP_COLUMNS, RunGroup, groups_of, run_statistics
 from turnwright_inspector.views.statistics import Statistics
 
 from .agents import GROUPINGS, grouping_of

@@ -1,4 +1,4 @@
-"""The pictures in a turn's messages, for its page."""
+"""The files of a turn: the pictures in its messages, and all of it as one file that another inspector opens."""
 
 import base64
 from collections.abc import Iterator
@@ -9,6 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from turnwright.engine import Engine
+from turnwright.journal.transfer import export_turn
 from turnwright.message import FilePart, Message, ToolResultPart
 from turnwright_inspector.views.turn_record import Turns
 
@@ -54,3 +56,22 @@ def _files(messages: tuple[Message, ...]) -> Iterator[tuple[int, int, FilePart]]
                 yield part.seq, 0, part
             elif isinstance(part, ToolResultPart):
                 yield from ((part.seq, number, one) for number, one in enumerate(part.files))
+
+
+class TurnExport:
+    """The handler of the file of the whole turn."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._store = engine.store
+
+    @property
+    def routes(self) -> list[Route]:
+        return [Route("/turns/{turn}/export.jsonl", self.export, name="export")]
+
+    async def export(self, request: Request) -> Response:
+        """Return the journals of the turn and its sub-agents without secrets. Raises `TurnNotFoundError`."""
+        turn = request.path_params["turn"]
+        lines = await export_turn(self._store, turn)
+        name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in turn)
+        headers = {"Content-Disposition": f'attachment; filename="turn_{name}.jsonl"'}
+        return Response("".join(f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)

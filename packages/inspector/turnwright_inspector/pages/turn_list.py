@@ -12,10 +12,9 @@ from starlette.routing import Route
 from turnwright.engine import Engine
 from turnwright.privacy.redaction import redactor, shown_fields
 from turnwright.store.summaries import Order
-from turnwright_inspector.views.annotations import marks_of
 from turnwright_inspector.views.statistics import LAST, MOST, statistics_of
 from turnwright_inspector.views.summaries import Summaries
-from turnwright_inspector.views.turn_query import RANGES, STANDINGS, Query, list_turns
+from turnwright_inspector.views.turn_query import RANGES, STANDINGS, Query, list_turns, marks_of
 from turnwright_inspector.views.turn_record import Journal
 from turnwright_states import EndReason
 

@@ -18,14 +18,11 @@ from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.render import render
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.tabs import TABS, Tab
-from turnwright_inspector.views.advice import advice_of
-from turnwright_inspector.views.available_actions import PostedItem, available_actions
-from turnwright_inspector.views.step_summary import step_summaries
+from turnwright_inspector.views.available_actions import PostedItem, advice_of, available_actions
+from turnwright_inspector.views.steps import step_summaries, sub_agents
 from turnwright_inspector.views.stop_reason import kind_of_question, stop_of
-from turnwright_inspector.views.sub_agents import sub_agents
 from turnwright_inspector.views.summaries import Summaries
-from turnwright_inspector.views.tab_context import TabContext
-from turnwright_inspector.views.turn_record import Turns, history_of
+from turnwright_inspector.views.turn_record import TabContext, Turns, history_of
 
 _FIRST_TAB: Final = "transcript"
 #: The most characters of a part of the time, and digits of a place in a journal.

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.agents.bounds import EXACTNESS, bounds_of
-from turnwright_inspector.views.tab_context import TabContext
-from turnwright_inspector.views.turn_record import Journal
+from turnwright_inspector.views.turn_record import Journal, TabContext
 from turnwright_states import EndReason, State, Turn
 from turnwright_states import facts as f
 from turnwright_states.turn import fold

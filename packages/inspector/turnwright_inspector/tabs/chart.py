@@ -11,8 +11,7 @@ from turnwright_inspector.views.chart_svg import Lit, chart_svg
 from turnwright_inspector.views.pagination import Window
 from turnwright_inspector.views.path_svg import path_svg
 from turnwright_inspector.views.steps import Step
-from turnwright_inspector.views.tab_context import TabContext
-from turnwright_inspector.views.turn_record import TurnRecord
+from turnwright_inspector.views.turn_record import TabContext, TurnRecord
 from turnwright_proof.draw import extract
 from turnwright_states import State
 from turnwright_states import facts as f

@@ -9,7 +9,7 @@ from turnwright.privacy.redaction import redactor, shown_fields
 from turnwright.store import ClaimSpan
 from turnwright_inspector.http.render import json_text
 from turnwright_inspector.views.pagination import Window
-from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.turn_record import TabContext
 from turnwright_states import facts as f
 
 #: Facts a page.

@@ -23,8 +23,7 @@ from turnwright_inspector.views.cli_commands import (
     store_flag,
 )
 from turnwright_inspector.views.steps import Step
-from turnwright_inspector.views.tab_context import TabContext
-from turnwright_inspector.views.turn_record import Journal, TurnRecord
+from turnwright_inspector.views.turn_record import Journal, TabContext, TurnRecord
 from turnwright_states import InvalidJournalError, Outcome
 
 #: The most characters of a journal for a test on a page: playing a longer one would delay other pages.

@@ -21,10 +21,8 @@ from turnwright.privacy.redaction import redactor
 from turnwright_inspector.http.render import json_text
 from turnwright_inspector.views.pagination import Window
 from turnwright_inspector.views.request_replay import Rebuilt, Sending
-from turnwright_inspector.views.step_summary import named
-from turnwright_inspector.views.steps import Step
-from turnwright_inspector.views.tab_context import TabContext
-from turnwright_inspector.views.turn_record import TurnRecord
+from turnwright_inspector.views.steps import Step, named
+from turnwright_inspector.views.turn_record import TabContext, TurnRecord
 
 _PREPARED: Final = (
     "A `history_processor` hook may have changed the messages before they were sent: what it did is not recorded."

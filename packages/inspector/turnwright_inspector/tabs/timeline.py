@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from turnwright_inspector.views.tab_context import TabContext
 from turnwright_inspector.views.timeline import Boundary, Scale, TimelineLane, TimelineView, timeline_of
-from turnwright_inspector.views.turn_record import TurnRecord
+from turnwright_inspector.views.turn_record import TabContext, TurnRecord
 from turnwright_inspector.views.waterfall import BarKind, Span, waterfall
 from turnwright_states import State
 

@@ -12,7 +12,7 @@ from turnwright.transcript.tool_phase import message_ids
 from turnwright_inspector.views.call_row import CallRow, call_row
 from turnwright_inspector.views.pagination import Window
 from turnwright_inspector.views.steps import Step
-from turnwright_inspector.views.tab_context import TabContext
+from turnwright_inspector.views.turn_record import TabContext
 
 #: Rows a page, and how many messages of what was said before the turn.
 _PAGE: Final = 100

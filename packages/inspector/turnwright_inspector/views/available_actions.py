@@ -1,4 +1,4 @@
-"""The actions that a turn allows now."""
+"""The actions that a turn allows now, and the advised one after its end."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -16,11 +16,10 @@ from turnwright.store.protocol import is_read_only
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.questions import need_shown
-from turnwright_states import InterruptKind, State
+from turnwright_states import EndReason, InterruptKind, Outcome, State
 
-from .annotations import annotations_of
-from .cli_commands import begun_elsewhere, fork_place, resume_command, show_command
-from .turn_record import TurnRecord
+from .cli_commands import begun_elsewhere, continue_command, fork_command, fork_place, resume_command, show_command
+from .turn_record import TurnRecord, annotations_of
 
 #: The kinds that may be approved or rejected, with words for the model.
 _APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
@@ -159,3 +158,45 @@ async def _asking(
     forwarded = {one.id for one in (await engine.get(root)).interrupts}
     names = [(f"{calls.replace(':', '/')}/{one.id}", one) for one in result.interrupts]
     return [(name, one) for name, one in names if name in forwarded], await engine.store.inbox(root)
+
+
+#: Endings after which a new turn may go on where this one stopped.
+_CONTINUED: Final = frozenset({EndReason.TRUNCATED, EndReason.ABORTED})
+#: Failures that may have passed.
+_RETRIED: Final = frozenset({EndReason.MODEL_ERROR, EndReason.EMPTY_REPLY, EndReason.CRASHED})
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """An advised action. A retry forks the turn after the fact `retry_at`; without one the turn is continued.
+
+    `text` is the suggested message of the new turn; empty where only a person knows what was missing. `command` does it
+    on a command line.
+    """
+
+    command: str
+    retry_at: int | None = None
+    text: str = ""
+
+
+def advice_of(turn: TurnRecord, store: str) -> Advice | None:
+    """Return what can be done next with an ended turn; None for any other, an earlier place, and a sub-agent's turn.
+
+    `store` is the address for commands.
+    """
+    reason, outcome = turn.result.reason, turn.result.outcome
+    if reason is None or turn.cut or turn.fault or turn.started.parent_turn is not None:
+        return None
+    if reason in _RETRIED:
+        at = retry_place(turn)
+        return None if at is None else Advice(fork_command(turn, at, store), at)
+    if outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP) or reason in _CONTINUED:
+        command = continue_command(turn.row.id, store, elsewhere=begun_elsewhere(turn))
+        return Advice(command, text="" if outcome is Outcome.DOOM_LOOP else "Go on.")
+    return None
+
+
+def retry_place(turn: TurnRecord) -> int | None:
+    """Return the last place to fork a failed turn from, before the attempts of its last step; None without one."""
+    attempts = turn.steps[-1].attempts if turn.steps else []
+    return fork_place(turn, attempts[0].seq - 1 if attempts else turn.length)

@@ -14,8 +14,7 @@ from turnwright_inspector.http.render import json_text
 from turnwright_states.payload import thawed
 
 from .pagination import Window
-from .step_summary import StepSummary, step_summaries
-from .steps import Step, StepCall
+from .steps import Step, StepCall, StepSummary, step_summaries
 from .text_diff import DiffLine, text_diff
 
 #: Characters of a text that are compared.

@@ -28,8 +28,7 @@ from .recorded_steps import (
     recorded_steps,
     recorded_sub_agents,
 )
-from .step_summary import StepSummary, step_summaries
-from .steps import Step
+from .steps import Step, StepSummary, step_summaries
 from .timeline import TimelineView, timeline_of
 from .waterfall import waterfall
 

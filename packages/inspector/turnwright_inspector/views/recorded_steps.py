@@ -27,8 +27,7 @@ from turnwright_audit.trajectories.source import seconds_of
 from turnwright_states import State, Usage
 from turnwright_states import facts as f
 
-from .steps import Step, StepCall
-from .sub_agents import MOST, SubAgent
+from .steps import MOST_TURNS, Step, StepCall, SubAgent
 
 #: The statuses of calls, by those of the format.
 STATUSES: Final = {"ok": "ok", "error": "error", "denied": "rejected", "canceled": "aborted"}
@@ -77,7 +76,7 @@ def recorded_steps(run: Trajectory, numbers: Mapping[str, int]) -> tuple[Step, .
 
 def recorded_sub_agents(whole: Trajectory, steps: Sequence[Step]) -> Mapping[str, SubAgent]:
     """Return the runs below these steps of a run in `whole`, by their calls; the first, where there are very many."""
-    numbers, every, left = inner_runs(whole), list(whole.every()), MOST
+    numbers, every, left = inner_runs(whole), list(whole.every()), MOST_TURNS
 
     def read(steps: Sequence[Step]) -> Mapping[str, SubAgent]:
         nonlocal left

@@ -1,10 +1,18 @@
-"""The steps of a turn: the input, work and cost of each, and the rows of the chart that it took."""
+"""The steps of a turn and its sub-agents: input, work and cost of each, its rows of the chart, its line in a list."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from turnwright_states import Cause, State, Usage
+from turnwright._base.words import collapse_whitespace, cut_after
+from turnwright.errors import StoreError, TurnNotFoundError
+from turnwright.journal.subturns import sub_turns
+from turnwright.privacy.redaction import redactor
+from turnwright.store import Store, TurnRow
+from turnwright.transcript.reading import reading
+from turnwright_states import CallStatus, Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, Row
 from turnwright_states.replay import FactGroup
@@ -182,3 +190,137 @@ def _owners(rows: Sequence[Row], steps: Sequence[Step]) -> Iterator[Step]:
         if row.source is State.CHECK and number and place + 1 < len(steps):
             place += 1
         yield steps[place]
+
+
+#: Characters of a text, and how many different tools are named.
+_LONGEST: Final = 120
+_MOST_TOOLS: Final = 4
+
+#: What becomes of a call and stands out: the icon, the tone, and the words for one and for several.
+_OF_CALLS: Final = {
+    CallStatus.ERROR: ("error", "bad", "call failed", "calls failed"),
+    CallStatus.UNKNOWN: ("unknown", "bad", "outcome unknown", "outcomes unknown"),
+    CallStatus.REJECTED: ("rejected", "warn", "call rejected", "calls rejected"),
+    CallStatus.REFUSED: ("refused", "warn", "call refused", "calls refused"),
+    CallStatus.ABORTED: ("aborted", "quiet", "call aborted", "calls aborted"),
+    "waiting": ("paused", "paused", "call waits for a person", "calls wait for a person"),
+}
+_STALLED: Final = {
+    Stall.SAME_ERROR: "the model received a notice that the same error comes again and again",
+    Stall.NOTHING_NEW: "the model received a notice that its calls bring nothing new",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A badge: an icon with its tone and meaning."""
+
+    icon: str
+    tone: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """A step in a list. `share` is its part of the longest step's time, `tools` says that `what` names tools."""
+
+    step: Step
+    what: str
+    tools: bool
+    marks: tuple[Badge, ...]
+    share: float
+
+
+#: The most characters of an answer in the line of a step.
+_LONGEST_ANSWER: Final = 120
+
+
+def step_summaries(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
+    longest = max((step.seconds for step in steps), default=0.0)
+    return tuple(
+        StepSummary(step, *_what(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0)
+        for step in steps
+    )
+
+
+def named(tools: Iterable[str]) -> str:
+    """Return the tools of several calls in a line, each one once with its count, the most frequent first."""
+    counts = Counter(tools)
+    words = [name if count == 1 else f"{name} ×{count}" for name, count in counts.most_common(_MOST_TOOLS)]  # noqa: RUF001 (the sign of multiplication is meant)
+    more = len(counts) - _MOST_TOOLS
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
+
+
+def _what(step: Step) -> tuple[str, bool]:
+    """Describe a step in a line. Returns also whether the line names tools."""
+    if step.calls:
+        return named(call.made.name for call in step.calls), True
+    # Half a secret is not known as one: it is hidden before the text is cut.
+    text = redactor().hide(collapse_whitespace(step.text))
+    if text:
+        return cut_after(text, _LONGEST), False
+    if step.replied is not None:
+        return "no text", False
+    if step.attempts and not step.attempts[-1].retry:
+        return f"no reply: {step.attempts[-1].cause}", False
+    return "waits for the model", False
+
+
+def _marks(step: Step) -> Iterator[Badge]:
+    found = Counter(call.status for call in step.calls)
+    for status, (icon, tone, one, several) in _OF_CALLS.items():
+        count = found[str(status)]
+        if count:
+            yield Badge(icon, tone, f"{count} {one if count == 1 else several}")
+    for attempt in step.attempts:
+        again = "tried again" if attempt.retry else "not tried again"
+        yield Badge("retry", "warn" if attempt.retry else "bad", f"attempt {attempt.number}: {attempt.cause}, {again}")
+    if step.nudge:
+        yield Badge("nudge", "warn", "the model received a notice that it repeats itself")
+    elif step.stall is not None:
+        yield Badge("nudge", "warn", _STALLED[step.stall])
+    if step.said:
+        yield Badge("steer", "info", "a person sent a message")
+    for answer in step.answers:
+        # A longer text is on the journal's tab. It is not cut: half a secret is not recognized.
+        text = f": {answer.text}" if 0 < len(answer.text) <= _LONGEST_ANSWER else ""
+        yield Badge("person", "paused", f"a person answered {answer.interrupt}: {answer.decision}{text}")
+    if any(call.child for call in step.calls):
+        yield Badge("child", "info", "a sub-agent ran")
+    for notice in step.notices:
+        yield Badge("warn", "warn", f"notice: {notice.limit}")
+
+
+#: The most turns of sub-agents that a page reads.
+MOST_TURNS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SubAgent:
+    """The turn of a sub-agent: its id, its steps so far, and its own sub-agents, by the call that they belong to."""
+
+    id: str
+    steps: tuple[Step, ...]
+    below: Mapping[str, "SubAgent"]
+    live: bool = False
+
+
+async def sub_agents(store: Store, rows: Mapping[str, TurnRow]) -> Mapping[str, SubAgent]:
+    """Read the turns of these rows, which are by call, and those below; the first ones, where there are very many."""
+    left = [MOST_TURNS]
+
+    async def read(rows: Mapping[str, TurnRow]) -> Mapping[str, SubAgent]:
+        found: dict[str, SubAgent] = {}
+        for call, row in rows.items():
+            if left[0] <= 0:
+                break
+            left[0] -= 1
+            with suppress(TurnNotFoundError, StoreError):  # deleted since, or damaged
+                facts = await store.facts(row.id)
+                with reading(row.id):
+                    steps = steps_of(facts, ())
+                below = await read(await sub_turns(store, row.id, facts))
+                found[call] = SubAgent(row.id, steps, below, live=row.status.outcome is None)
+        return found
+
+    return await read(rows)

@@ -23,13 +23,11 @@ from turnwright_inspector.http.render import seconds
 from turnwright_states import REASONS, EndReason, InterruptKind, State, Turn
 
 from .cli_commands import NO_ADDRESS, begun_elsewhere, resume_command
-from .step_summary import named
-from .tab_context import TabContext
-from .turn_record import TurnRecord
+from .steps import named
+from .turn_record import TabContext, TurnRecord
 
-#: The share of a limit from which it is shown, and from which the page warns of it.
+#: The share of a limit from which it is shown.
 SHOWN_FROM: Final = 0.7
-WARNED_FROM: Final = 0.9
 #: Endings that need no explanation and no advice: the answer is the result.
 _DONE: Final = frozenset({EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.SYNTHESIZED})
 _ASKED: Final = {

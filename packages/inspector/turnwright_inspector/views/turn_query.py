@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Final
 
 from turnwright._base.background_task import both
 from turnwright.errors import TurnNotFoundError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.privacy.redaction import redactor
-from turnwright.store import TurnRow
+from turnwright.store import Annotation, AnnotationKind, AnnotationStore, Store, TurnRow
 from turnwright.store.summaries import MOST_WORDS, PAUSED, UNFINISHED, Order, SummarizedTurn, TurnFilter, TurnTotals
 from turnwright_states import EndReason, Outcome
 
@@ -229,6 +230,14 @@ async def _below(summaries: Summaries, turn_id: str) -> tuple[Listed, ...]:
             caller = turn.row.id.rpartition(":")[0]
             children[caller].append(Listed(turn, driver, tuple(children[turn.row.id])))
     return tuple(children[turn_id])
+
+
+async def marks_of(store: Store, turn_ids: Sequence[str]) -> Mapping[str, tuple[Annotation, ...]]:
+    """Return the tags and scores of some turns, for a list."""
+    if not isinstance(store, AnnotationStore):
+        return {}
+    found = (one for one in await store.annotations(turn_ids) if one.kind is not AnnotationKind.NOTE)
+    return {turn: tuple(some) for turn, some in groupby(found, key=lambda one: one.turn)}
 
 
 def _whole(text: str) -> int | None:

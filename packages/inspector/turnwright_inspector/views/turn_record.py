@@ -1,7 +1,7 @@
 """One turn as its store has it: the source of every tab of its page."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,19 +9,20 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from turnwright.engine import Engine
 from turnwright.errors import StoreError, UnreadableTurnError
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.subturns import sub_turns
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
-from turnwright.store import ClaimSpan, InboxItem, Store, TurnRow
+from turnwright.store import Annotation, AnnotationStore, ClaimSpan, InboxItem, Store, TurnRow
 from turnwright.transcript.reading import reading
 from turnwright_states import facts as f
 from turnwright_states.replay import Replayed, replay
 from turnwright_states.verdict import Verdict
 
-from .steps import Step, steps_of
+from .steps import Step, SubAgent, steps_of
 
 Journal = Sequence[tuple[int, f.Fact]]
 
@@ -191,6 +192,34 @@ async def history_of(store: Store, turn: TurnRecord) -> Sequence[Message]:
     return _NOTHING
 
 
+async def annotations_of(store: Store, turn_id: str) -> tuple[Annotation, ...] | None:
+    """Return the tags, notes and scores of a turn; None if the store keeps none."""
+    return tuple(await store.annotations([turn_id])) if isinstance(store, AnnotationStore) else None
+
+
 def _places(replayed: Replayed, length: int) -> tuple[int, ...]:
     ends = [group.last for group in replayed.groups]
     return tuple(ends) if ends and ends[-1] == length else (*ends, length)
+
+
+@dataclass(frozen=True, slots=True)
+class TabContext:
+    """A turn, and its chosen step; None for the whole turn.
+
+    `store` is the address of the store as commands take it, without a password. `history` is what was said before, for
+    a tab that asks for it. `until` is where what a tab shows of many rows ends; None leaves it to the tab.
+    `full_chart`: the chart is shown with every row, not only with those that the turn takes. `state` is the name of a
+    state whose facts are shown; empty for none. `zoom` is a part of the turn's time, and `below` has the turns of
+    sub-agents, by call, for a tab that asks for them.
+    """
+
+    engine: Engine
+    turn: TurnRecord
+    step: Step | None
+    store: str
+    history: Sequence[Message]
+    until: int | None = None
+    full_chart: bool = False
+    state: str = ""
+    zoom: str = ""
+    below: Mapping[str, SubAgent] = field(default_factory=dict)

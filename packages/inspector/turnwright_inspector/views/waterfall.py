@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from .step_summary import named
-from .steps import Step, StepCall
-from .sub_agents import SubAgent
+from .steps import Step, StepCall, SubAgent, named
 
 
 class BarKind(StrEnum):
