@@ -133,9 +133,9 @@ def _simplify(node: ast.expr, atom_values: Mapping[str, bool]) -> ast.expr:
         case ast.BoolOp(op=op, values=values):
             decides = isinstance(op, ast.Or)
             operands = [_simplify(value, atom_values) for value in values]
-            if any(isinstance(operand_, ast.Constant) and bool(operand_.value) is decides for operand_ in operands):
+            if any(isinstance(part, ast.Constant) and bool(part.value) is decides for part in operands):
                 return ast.Constant(decides)
-            operands = [operand_ for operand_ in operands if not isinstance(operand_, ast.Constant)]
+            operands = [part for part in operands if not isinstance(part, ast.Constant)]
             return (
                 ast.Constant(not decides)
                 if not operands

@@ -273,7 +273,7 @@ class _Replay:
 
     def _choose_fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
         """Return the fault of the first fact that no input explains: the input with the most equal facts decides."""
-        fault = max(faults, key=lambda fault_: fault_.seq)
+        fault = max(faults, key=lambda candidate: candidate.seq)
         return self._unread if self._unread is not None and fault.seq > len(self._facts) else fault
 
     def _begin(self) -> Iterator[_Fit | InvalidJournalError]:

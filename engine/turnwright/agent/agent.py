@@ -234,7 +234,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _as_limits_do(cls, value: object, info: ValidationInfo) -> object:
+    def _check_limits(cls, value: object, info: ValidationInfo) -> object:
         if info.field_name in Limits.model_fields:
             check_limit(info.field_name, value)
         return value
@@ -257,9 +257,9 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
                 yield name, set_in(value) if isinstance(value, Limits) else value
 
     @model_serializer(mode="wrap")
-    def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        given = self.model_fields_set
-        return {name: value for name, value in handler(self).items() if name in given}
+    def _serialize_set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        set_fields = self.model_fields_set
+        return {name: value for name, value in handler(self).items() if name in set_fields}
 
     @field_validator("budget", mode="before")
     @classmethod
@@ -275,19 +275,19 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         return value
 
     @field_serializer("budget")
-    def _only_what_the_budget_sets(self, value: object, info: FieldSerializationInfo) -> object:
+    def _serialize_budget(self, value: object, info: FieldSerializationInfo) -> object:
         return value.model_dump(mode=info.mode, exclude_unset=True) if isinstance(value, Limits) else value
 
     @field_validator("mode")
     @classmethod
-    def _callers_know_what_it_is_for(cls, value: Mode, info: ValidationInfo) -> Mode:
+    def _need_description(cls, value: Mode, info: ValidationInfo) -> Mode:
         if value != "primary" and not str(info.data.get("description", value)).strip():
             raise ValueError(f"{value!r} needs a `description`: models choose a sub-agent by it")
         return value
 
     @field_validator("tools")
     @classmethod
-    def _each_tool_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _refuse_duplicate_tools(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
         if twice:
             raise ValueError(f"must name each tool once, but {', '.join(map(repr, twice))} is listed twice")
@@ -295,7 +295,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
 
     @field_validator("conclude_prompt")
     @classmethod
-    def _prompt_says_something(cls, value: str | None) -> str | None:
+    def _refuse_blank_prompt(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
             raise ValueError("must not be blank: leave it out for the standard prompt")
         return value
@@ -320,11 +320,11 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         """
         base = base or Limits()
         try:
-            merged = type(base).model_validate(dict(base) | self.overrides)
+            limits = type(base).model_validate(dict(base) | self.overrides)
         except ValidationError as error:
-            said = problem(error.errors()[0], {})
-            raise MisfitLimitError(self.name, *said.split(" ", 1)) from None
-        return Limits.model_validate(dict(merged))
+            problem_text = problem(error.errors()[0], {})
+            raise MisfitLimitError(self.name, *problem_text.split(" ", 1)) from None
+        return Limits.model_validate(dict(limits))
 
     @property
     def tool_name(self) -> str:
@@ -340,12 +340,12 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     def may_use(self, tool: str, *, delegates: bool = False) -> bool:
         """Whether it may use the tool of this name. `delegates` says that the tool is a sub-agent."""
         rules = ("*",) if self.tools is None else self.tools
-        may = not delegates or self.mode != "subagent"
-        allowed = may and rules[:1] != () and rules[0].startswith("!")
+        may_delegate = not delegates or self.mode != "subagent"
+        is_allowed = may_delegate and rules[:1] != () and rules[0].startswith("!")
         for rule in rules:
             if fnmatchcase(tool, rule.removeprefix("!").replace("[", "[[]")):
-                allowed = not rule.startswith("!") and (may or not _is_rule(rule))
-        return allowed
+                is_allowed = not rule.startswith("!") and (may_delegate or not _is_rule(rule))
+        return is_allowed
 
     @property
     def is_typed(self) -> bool:

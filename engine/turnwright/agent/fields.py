@@ -134,20 +134,20 @@ def set_in(limits: Limits) -> dict[str, object]:
     return {name: value for name, value in limits if name in limits.model_fields_set}
 
 
-def budget_of(given: Mapping[str, object]) -> Limits:
+def budget_of(values: Mapping[str, object]) -> Limits:
     """Return the limits of a budget. Raises `ValidationError`, with every mistake in it."""
     mistakes: list[InitErrorDetails] = []
-    for name, value in given.items():
+    for name, value in values.items():
         try:
             if name not in BUDGET_FIELDS:
                 raise ValueError(unknown_field(name, BUDGET_FIELDS))  # noqa: TRY301 (reported with the others)
             check_limit(name, value)
         except ValueError as error:
-            said = PydanticCustomError("agent", "{problem}", {"problem": str(error)})
-            mistakes.append(InitErrorDetails(type=said, loc=(name,), input=value))
+            problem_type = PydanticCustomError("agent", "{problem}", {"problem": str(error)})
+            mistakes.append(InitErrorDetails(type=problem_type, loc=(name,), input=value))
     if mistakes:
         raise ValidationError.from_exception_data("budget", mistakes)
-    return Limits.model_validate(dict(given))
+    return Limits.model_validate(dict(values))
 
 
 def check_limit(name: str, value: object) -> None:
@@ -165,19 +165,19 @@ def check_limit(name: str, value: object) -> None:
         raise ValueError(path + problem(details, {}).removeprefix(f"{name} ")) from None
 
 
-def tidied(details: ErrorDetails, data: object, known: Mapping[str, FieldInfo]) -> InitErrorDetails:
+def tidied(details: ErrorDetails, data: object, fields: Mapping[str, FieldInfo]) -> InitErrorDetails:
     """Return a mistake in the data of an agent, in our words, with the agent's name."""
     name = data.get("name") if isinstance(data, Mapping) else None
-    whose = f"agent {shown(name)}: " if isinstance(name, str) and name.strip() else ""
+    owner = f"agent {shown(name)}: " if isinstance(name, str) and name.strip() else ""
     return InitErrorDetails(
-        type=PydanticCustomError("agent", "{whose}{problem}", {"whose": whose, "problem": problem(details, known)}),
+        type=PydanticCustomError("agent", "{whose}{problem}", {"whose": owner, "problem": problem(details, fields)}),
         loc=details["loc"],
         input=details["input"],
     )
 
 
-def problem(details: ErrorDetails, known: Mapping[str, FieldInfo]) -> str:
-    """Return what is wrong with a value, to follow the name of its field. `known` are the existing fields."""
+def problem(details: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
+    """Return what is wrong with a value, to follow the name of its field. `fields` are the existing fields."""
     context = details.get("ctx", {})
     match details["type"]:
         case "agent":
@@ -188,17 +188,17 @@ def problem(details: ErrorDetails, known: Mapping[str, FieldInfo]) -> str:
             return "is missing"
         case "extra_forbidden":
             *path, name = map(str, details["loc"])
-            return unknown_field(name, known) if not path else _unknown_in(known[path[0]], name)
+            return unknown_field(name, fields) if not path else _unknown_in(fields[path[0]], name)
         case "literal_error":
-            wanted = f"must be {context['expected']}"
+            requirement = f"must be {context['expected']}"
         case "string_type":
-            wanted = "must be the name of a tool" if details["loc"][:1] == ("tools",) else "must be text"
+            requirement = "must be the name of a tool" if details["loc"][:1] == ("tools",) else "must be text"
         case "tuple_type":
-            wanted = "must be a list of names"
+            requirement = "must be a list of names"
         case _:
-            wanted = details["msg"].replace("Input should be", "must be")
+            requirement = details["msg"].replace("Input should be", "must be")
     hint = _where_functions_go(details["input"]) if details["loc"][:1] == ("tools",) else ""
-    return f"{wanted}, not {shown(details['input'])}{hint}"
+    return f"{requirement}, not {shown(details['input'])}{hint}"
 
 
 def _unknown_in(field: FieldInfo, name: str) -> str:
@@ -209,25 +209,27 @@ def _unknown_in(field: FieldInfo, name: str) -> str:
     return unknown(name, next(kind.model_fields for kind in kinds if hasattr(kind, "model_fields")))
 
 
-def unknown_field(name: str, known: Collection[str]) -> str:
-    """Return what is wrong with a field that does not exist. `known` are the existing ones."""
+def unknown_field(name: str, names: Collection[str]) -> str:
+    """Return what is wrong with a field that does not exist. `names` are the existing ones."""
     from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
 
     if name == "ceiling":
         return "is the engine's, not an agent's: set `steps`"
-    probably = name if name in BUDGET_FIELDS else meant(name, (*known, *BUDGET_FIELDS))
-    if probably in BUDGET_FIELDS and probably not in known:
+    probably = name if name in BUDGET_FIELDS else meant(name, (*names, *BUDGET_FIELDS))
+    if probably in BUDGET_FIELDS and probably not in names:
         return f"is not a field of its own: write it under `budget`, as in `budget: {{{probably}: ...}}`"
-    return unknown(name, known)
+    return unknown(name, names)
 
 
-def _where_functions_go(given: object) -> str:
+def _where_functions_go(value: object) -> str:
     """Return where a function or a tool belongs that was given as a name; empty for anything else."""
-    name = getattr(given, "name", None)
-    if not callable(given) and not isinstance(name, str):
+    name = getattr(value, "name", None)
+    if not callable(value) and not isinstance(name, str):
         return ""
     if isinstance(name, str):
-        how = f"give tools to the engine, as in `Engine(tools=[{name}])`"
+        advice = f"give tools to the engine, as in `Engine(tools=[{name}])`"
     else:
-        how = "write `@tool` above a function of yours, and give it to the engine, as in `Engine(tools=[my_function])`"
-    return f": {how}. An agent without `tools` may use all of the engine's"
+        advice = (
+            "write `@tool` above a function of yours, and give it to the engine, as in `Engine(tools=[my_function])`"
+        )
+    return f": {advice}. An agent without `tools` may use all of the engine's"

@@ -64,10 +64,10 @@ def class_of(tools: Iterable[SaysWhetherItReads]) -> ToolClass:
     One tool that writes makes the class `writing`. Otherwise one undeclared tool makes it `default`. An agent without
     tools is `read_only`.
     """
-    declared = {tool.read_only for tool in tools}
-    if False in declared:
+    declarations = {tool.read_only for tool in tools}
+    if False in declarations:
         return "writing"
-    return "default" if None in declared else "read_only"
+    return "default" if None in declarations else "read_only"
 
 
 def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ...]:
@@ -79,7 +79,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
     limits = limits.for_tools(tools or "default")
     exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
     cap = f"min({'unset' if limits.steps is None else limits.steps}, {limits.ceiling})"
-    allowed = "max(cap - 1, 0)" if limits.concluding == "within" else "cap"
+    allowance_formula = "max(cap - 1, 0)" if limits.concluding == "within" else "cap"
     formula = "(allowance + 1) x (1 + max_retries)"
     calls = f"({limits.allowance} + 1) x (1 + {limits.max_retries})"
     if limits.max_compactions:
@@ -87,14 +87,20 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
     repeats = (
         f"{limits.doom_threshold} rounds of identical {limits.doom_compare}, or a cycle of 2 to 4 repeated as often"
     )
-    then = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
+    response = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
     stalls = EndReason.DOOM_LOOP if limits.stall_response == "loop" else None
     calls_from = f"tool_calls.{tools}" if by_class else "tool_calls"
     of_steps = ("steps", "ceiling")
     of_allowance = (*of_steps, "concluding")
     return (
         Bound("cap", limits.cap, f"min(steps, ceiling) = {cap}", exact, of_steps, EndReason.STEP_CAP),
-        Bound("steps that may call tools", limits.allowance, f"{allowed} = {limits.allowance}", exact, of_allowance),
+        Bound(
+            "steps that may call tools",
+            limits.allowance,
+            f"{allowance_formula} = {limits.allowance}",
+            exact,
+            of_allowance,
+        ),
         Bound(
             "model calls",
             limits.model_calls,
@@ -124,7 +130,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
         Bound(
             "rounds that repeat",
             limits.doom_threshold,
-            "doom_threshold" if limits.doom_threshold is None else f"{repeats}; then {then}",
+            "doom_threshold" if limits.doom_threshold is None else f"{repeats}; then {response}",
             exact,
             ("doom_threshold", "doom_compare", "doom_response"),
             EndReason.DOOM_LOOP,

@@ -41,7 +41,7 @@ def read_agents(*sources: str | os.PathLike[str], limits: Limits | None = None) 
     if folders and not in_folders:
         raise ConfigError(f"{folders[-1]} has no NAME.md and no agent/NAME.md: write one, or name a file")
     parts = [("a file", in_files), (", ".join(folders), in_folders)]
-    return _together(parts + [(source, agents_of(source, base)) for source in code])
+    return _join_parts(parts + [(source, agents_of(source, base)) for source in code])
 
 
 def default_sources() -> tuple[str, ...]:
@@ -49,12 +49,12 @@ def default_sources() -> tuple[str, ...]:
 
     An `AGENTS.md` of the open standard is the last choice: it is one plain assistant.
     """
-    file, here = Path(AGENTS_FILE), Path()
+    file, folder = Path(AGENTS_FILE), Path()
     with suppress(UnreadableFileError):
         if file.is_file() and defines_agents(read_text(file)):
             return (AGENTS_FILE,)
-    others = [*_markdown_in(here / "agents"), *sorted(map(str, here.glob("*.agent.md")))]
-    return tuple(others) or (AGENTS_FILE,)
+    paths = [*_markdown_in(folder / "agents"), *sorted(map(str, folder.glob("*.agent.md")))]
+    return tuple(paths) or (AGENTS_FILE,)
 
 
 def _markdown_in(folder: Path) -> list[str]:
@@ -64,12 +64,14 @@ def _markdown_in(folder: Path) -> list[str]:
     return sorted(str(file) for file in folder.glob("*.md") if file.name.casefold() != "readme.md")
 
 
-def _together(parts: Iterable[tuple[str, list[Agent]]]) -> list[Agent]:
+def _join_parts(parts: Iterable[tuple[str, list[Agent]]]) -> list[Agent]:
     """Return all agents. Raises `ConfigError` for two of one name, which are in different parts."""
-    found: dict[str, tuple[str, Agent]] = {}
+    agents_by_name: dict[str, tuple[str, Agent]] = {}
     for place, agents in parts:
         for agent in agents:
-            if agent.name in found:
-                raise ConfigError(f"agent {agent.name!r} is in {place} and in {found[agent.name][0]}: rename one")
-            found[agent.name] = place, agent
-    return [agent for _, agent in found.values()]
+            if agent.name in agents_by_name:
+                raise ConfigError(
+                    f"agent {agent.name!r} is in {place} and in {agents_by_name[agent.name][0]}: rename one"
+                )
+            agents_by_name[agent.name] = place, agent
+    return [agent for _, agent in agents_by_name.values()]

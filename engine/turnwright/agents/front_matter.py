@@ -91,10 +91,10 @@ class FrontMatter:
         """
         if loose and not self._is_yaml():
             self.text = _LOOSE.sub(
-                lambda found: f"{found[1]}'{found[2].rstrip().replace(chr(39), chr(39) * 2)}'", self.text
+                lambda match: f"{match[1]}'{match[2].rstrip().replace(chr(39), chr(39) * 2)}'", self.text
             )
         try:
-            return self._values()
+            return self._read_values()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             self.wrong(
@@ -112,21 +112,21 @@ class FrontMatter:
 
     def line_of(self, loc: Loc) -> int:
         """Return the file's line of a place in the front matter, or of the nearest known place around it."""
-        known = (self.lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in self.lines)
-        return next(known, self.line)
+        known_lines = (self.lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in self.lines)
+        return next(known_lines, self.line)
 
     def _is_yaml(self) -> bool:
         """Whether the front matter can be parsed up to its first forbidden event, which `read` reports."""
-        if self._size_problem() is not None:
+        if self._find_size_problem() is not None:
             return True
         try:
-            for _ in self._checked_events():
+            for _ in self._check_events():
                 pass
         except (yaml.YAMLError, ValueError, OverflowError):
             return False
         return True
 
-    def _size_problem(self) -> tuple[int | None, str] | None:
+    def _find_size_problem(self) -> tuple[int | None, str] | None:
         """Return the position and the reason if the text is too large for PyYAML, which has not seen it yet."""
         if len(self.text) > MAX_FRONT_MATTER:
             return None, f"is a front matter of more than {MAX_FRONT_MATTER // 1024} KiB: move text below it"
@@ -137,8 +137,8 @@ class FrontMatter:
                 return mark.start(), f"is nested more than {MAX_NESTING} deep"
         return None
 
-    def _values(self) -> dict[str, object] | None:
-        problem = self._size_problem()
+    def _read_values(self) -> dict[str, object] | None:
+        problem = self._find_size_problem()
         if problem is not None:
             self.wrong((), problem[1], problem[0])
             return None
@@ -146,20 +146,22 @@ class FrontMatter:
             return None
         root = yaml.compose(self.text, Loader=yaml.SafeLoader)
         if not isinstance(root, yaml.MappingNode):
-            what = "nothing" if root is None else "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-            self.wrong((), f"the front matter must have keys such as `name: Refactorer`, but it has {what}")
+            content = (
+                "nothing" if root is None else "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
+            )
+            self.wrong((), f"the front matter must have keys such as `name: Refactorer`, but it has {content}")
             return None
-        return self._mapping(root, ())
+        return self._read_mapping(root, ())
 
     def _is_plain(self) -> bool:
         """Whether the YAML has no forbidden event. Checked before anything is built from it."""
-        for event, why in self._checked_events():
+        for event, why in self._check_events():
             if why is not None:
                 self.wrong((), why, event.start_mark.index if event.start_mark else None)
                 return False
         return True
 
-    def _checked_events(self) -> Iterator[tuple[yaml.Event, str | None]]:
+    def _check_events(self) -> Iterator[tuple[yaml.Event, str | None]]:
         """Yield the events of the YAML, each with its problem or None. The first problem is the last event."""
         depth = 0
         for count, event in enumerate(yaml.parse(self.text, Loader=yaml.SafeLoader)):
@@ -179,25 +181,25 @@ class FrontMatter:
             if why is not None:
                 return
 
-    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, object]:
+    def _read_mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, object]:
         values: dict[str, object] = {}
         for key, value in node.value:
-            here = (*loc, str(key.value))
+            key_loc = (*loc, str(key.value))
             if not isinstance(key, yaml.ScalarNode):
                 self.wrong(loc, "a key must be a word", key.start_mark.index)
             elif key.value in values:
-                self.wrong(here, f"is given twice: line {self.lines[here]} has it too", key.start_mark.index)
+                self.wrong(key_loc, f"is given twice: line {self.lines[key_loc]} has it too", key.start_mark.index)
             else:
-                self.lines[here] = self._line(key.start_mark.index)
-                values[key.value] = self._value(value, here)
+                self.lines[key_loc] = self._line(key.start_mark.index)
+                values[key.value] = self._read_value(value, key_loc)
         return values
 
-    def _value(self, node: yaml.Node, loc: Loc) -> object:
+    def _read_value(self, node: yaml.Node, loc: Loc) -> object:
         self.lines.setdefault(loc, self._line(node.start_mark.index))
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, loc)
+            return self._read_mapping(node, loc)
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, (*loc, index)) for index, item in enumerate(node.value)]
+            return [self._read_value(item, (*loc, index)) for index, item in enumerate(node.value)]
         return self._scalar(str(node.value), node.tag.removeprefix(_TAG), loc)
 
     def _scalar(self, text: str, kind: str, loc: Loc) -> object:
@@ -231,5 +233,5 @@ def path_of(loc: Loc) -> str | None:
 
 def escape_and_cut(text: str) -> str:
     """Return a text in one line, cut if it is long."""
-    shown = cut_after(text, _SHOWN, "...")
-    return shown if shown.isprintable() else repr(shown)
+    short = cut_after(text, _SHOWN, "...")
+    return short if short.isprintable() else repr(short)

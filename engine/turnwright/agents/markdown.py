@@ -100,7 +100,7 @@ def parse_agents(text: str, source: str = "AGENTS.md", *, limits: Limits = _DEFA
     `limits` are the engine's; agents must fit them. Raises `AgentFileError` with every mistake in the text, or if it
     has no agent.
     """
-    return _agents([_MarkdownFile(source, limits).read(text)])
+    return _collect_agents([_MarkdownFile(source, limits).read(text)])
 
 
 def load_agents(*paths: str | os.PathLike[str], limits: Limits = _DEFAULTS) -> list[Agent]:
@@ -110,13 +110,13 @@ def load_agents(*paths: str | os.PathLike[str], limits: Limits = _DEFAULTS) -> l
     `AgentFileError` with every mistake in all files, including files that cannot be read, are larger than 1 MiB or are
     not UTF-8.
     """
-    return _agents([_load(Path(path), limits) for path in paths])
+    return _collect_agents([_load(Path(path), limits) for path in paths])
 
 
 def plain_agent(instructions: str = "") -> Agent:
     """Return the agent of commands that name none, with the instructions of the folder in which it works."""
-    more = f"\n\nThe instructions of this folder, from {AGENTS_FILE}:\n\n{instructions}" if instructions else ""
-    return Agent(name="assistant", instructions=f"{_PLAIN}{more}")
+    suffix = f"\n\nThe instructions of this folder, from {AGENTS_FILE}:\n\n{instructions}" if instructions else ""
+    return Agent(name="assistant", instructions=f"{_PLAIN}{suffix}")
 
 
 def defines_agents(text: str) -> bool:
@@ -146,13 +146,13 @@ def find_agent(agents: Sequence[Agent], name: str) -> Agent:
     alike = [agent for agent in agents if agent.name.casefold() == name.strip().casefold()]
     if len(alike) == 1:
         return alike[0]
-    known = ", ".join(repr(agent.name) for agent in alike or agents)
+    names = ", ".join(repr(agent.name) for agent in alike or agents)
     if alike:
-        raise ConfigError(f"the agents {known} differ only in case, and {name!r} is none of them: write one exactly")
-    raise ConfigError(f"there is no agent {name!r}: " + (f"the agents are {known}" if known else "no agent is loaded"))
+        raise ConfigError(f"the agents {names} differ only in case, and {name!r} is none of them: write one exactly")
+    raise ConfigError(f"there is no agent {name!r}: " + (f"the agents are {names}" if names else "no agent is loaded"))
 
 
-def _agents(files: Sequence["_MarkdownFile"]) -> list[Agent]:
+def _collect_agents(files: Sequence["_MarkdownFile"]) -> list[Agent]:
     places: dict[str, str] = {}
     for file in files:
         for block in file.blocks:
@@ -163,14 +163,14 @@ def _agents(files: Sequence["_MarkdownFile"]) -> list[Agent]:
                 message = f"{places[block.name]} has this name already: every agent needs one of its own"
                 file.problems.append(Problem(file.source, line, block.name, "name", message))
             places.setdefault(block.name, f"{file.source}:{line}")
-    problems = [problem for file in files for problem in sorted(file.problems, key=lambda one: one.line or 0)]
+    problems = [problem for file in files for problem in sorted(file.problems, key=lambda problem: problem.line or 0)]
     if problems:
         raise AgentFileError(problems)
     for file in files:
         for note in file.notes:
             _LOG.warning("%s", note)
-    found = (agent for file in files for agent in (file.plain, *(block.agent for block in file.blocks)))
-    return [agent for agent in found if agent is not None]
+    agents = (agent for file in files for agent in (file.plain, *(block.agent for block in file.blocks)))
+    return [agent for agent in agents if agent is not None]
 
 
 def _load(path: Path, limits: Limits) -> "_MarkdownFile":
@@ -329,7 +329,7 @@ def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:
 
 def make_agent(matter: FrontMatter, values: Mapping[str, object], limits: Limits) -> Agent | None:
     """Return the agent with these values, or None after adding its mistakes to `matter`."""
-    seen = {loc for loc, _, _ in matter.mistakes}
+    mistaken_locs = {loc for loc, _, _ in matter.mistakes}
     try:
         agent = Agent.model_validate(values)
         agent.limits_for(limits)
@@ -340,10 +340,10 @@ def make_agent(matter: FrontMatter, values: Mapping[str, object], limits: Limits
                 problem = f"is missing: every agent needs one; {_RULE}"
             elif problem.startswith(("must be text", "must be the name")) and isinstance(details["input"], int | float):
                 problem += ": put it in quotes"
-            if loc not in seen:
+            if loc not in mistaken_locs:
                 matter.wrong(loc, problem)
     except MisfitLimitError as error:
-        if (error.field,) not in seen:
+        if (error.field,) not in mistaken_locs:
             matter.wrong((error.field,), error.why)
     else:
         return agent

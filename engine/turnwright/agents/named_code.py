@@ -26,56 +26,59 @@ def named(spec: str, kind: type[AppCode]) -> AppCode:
     The module is found in the working directory too. Raises `ConfigError` for another name, for a module that cannot be
     imported, and for another object.
     """
-    found = _imported(spec, kind)
-    if not isinstance(found, kind):
-        what = "hook" if kind is HooksBase else "guardrail"
-        raise ConfigError(f"is not a {what}, but {found!r:.60}")
-    return found
+    code = _import_object(spec, kind)
+    if not isinstance(code, kind):
+        kind_name = "hook" if kind is HooksBase else "guardrail"
+        raise ConfigError(f"is not a {kind_name}, but {code!r:.60}")
+    return code
 
 
-def _imported(spec: str, kind: type[AppCode] | None = None) -> object:
+def _import_object(spec: str, kind: type[AppCode] | None = None) -> object:
     """Import what `module:name` names; a class of this kind is called. Raises `ConfigError`."""
     module, colon, name = spec.partition(":")
     if not (colon and module.replace(".", "_").isidentifier() and name.replace(".", "_").isidentifier()):
         raise ConfigError(_FORM)
     try:
-        found: object = load_module(module)
+        code: object = load_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        if kind is not None and isinstance(found, type) and issubclass(found, kind):
-            found = found()
+            code = getattr(code, part)
+        if kind is not None and isinstance(code, type) and issubclass(code, kind):
+            code = code()
     except Exception as error:
-        said = str(error) if isinstance(error, ConfigError) else describe(error)
-        raise ConfigError(f"cannot be imported: {said}") from error
-    return found
+        problem = str(error) if isinstance(error, ConfigError) else describe(error)
+        raise ConfigError(f"cannot be imported: {problem}") from error
+    return code
 
 
-def _function(spec: str) -> object:
+def _import_function(spec: str) -> object:
     """Import the function that `module:name` names. Raises `ConfigError`."""
-    found = _imported(spec)
-    if not callable(found):
-        raise ConfigError(f"is not a function, but {found!r:.60}")
-    return found
+    function = _import_object(spec)
+    if not callable(function):
+        raise ConfigError(f"is not a function, but {function!r:.60}")
+    return function
 
 
-def _output_type(spec: str) -> object:
+def _import_output_type(spec: str) -> object:
     """Import the type of answers that `module:name` names. Raises `ConfigError`, also for one without a JSON Schema."""
-    found: Any = _imported(spec)  # pydantic says whether it is a type
-    if found is None or isroutine(found):
-        raise ConfigError(f"is not a type, but {found!r:.60}")
+    output_type: Any = _import_object(spec)  # pydantic says whether it is a type
+    if output_type is None or isroutine(output_type):
+        raise ConfigError(f"is not a type, but {output_type!r:.60}")
     try:
-        TypeAdapter(found).json_schema()
+        TypeAdapter(output_type).json_schema()
     except PydanticUserError as error:
         raise ConfigError(f"is not a type of answers: {error.message.splitlines()[0]}") from error
-    return found
+    return output_type
 
 
 #: The keys with one name, and those with a list of names.
-_ONE: Final[Mapping[str, Callable[[str], object]]] = {"prepare_tools": _function, "output_type": _output_type}
+_ONE: Final[Mapping[str, Callable[[str], object]]] = {
+    "prepare_tools": _import_function,
+    "output_type": _import_output_type,
+}
 _SEVERAL: Final[Mapping[str, Callable[[str], object]]] = {
     "hooks": lambda spec: named(spec, HooksBase),
     "guardrails": lambda spec: named(spec, GuardrailBase),
-    "output_validators": _function,
+    "output_validators": _import_function,
 }
 
 
@@ -83,19 +86,21 @@ def resolve_code(matter: FrontMatter, values: dict[str, object]) -> None:
     """Replace the names of code in the values of a front matter by the code, or note mistakes."""
     for key, load in _ONE.items():
         spec = values.pop(key, None)
-        for found in () if spec is None else _loaded(matter, (key,), spec, load):
-            values[key] = found
+        for code in () if spec is None else _load_code(matter, (key,), spec, load):
+            values[key] = code
     for key, load in _SEVERAL.items():
-        if (given := values.pop(key, None)) is None:
+        if (names := values.pop(key, None)) is None:
             continue
-        specs = given.split(",") if isinstance(given, str) else given
+        specs = names.split(",") if isinstance(names, str) else names
         if isinstance(specs, list):
-            values[key] = [one for place, spec in enumerate(specs) for one in _loaded(matter, (key, place), spec, load)]
+            values[key] = [
+                code for place, spec in enumerate(specs) for code in _load_code(matter, (key, place), spec, load)
+            ]
         else:
             matter.wrong((key,), f"must be a list of names such as [myapp.policy:{key[:-1]}]")
 
 
-def _loaded(matter: FrontMatter, loc: Loc, spec: object, load: Callable[[str], object]) -> list[object]:
+def _load_code(matter: FrontMatter, loc: Loc, spec: object, load: Callable[[str], object]) -> list[object]:
     """Return the code that a name imports, in a list; an empty one after a mistake, which is noted."""
     try:
         return [load(spec.strip() if isinstance(spec, str) else "")]
@@ -110,12 +115,12 @@ def code_of(spec: str) -> list[AppCode]:
     Raises `ConfigError` for a module that cannot be loaded, for one without any, and for another name.
     """
     module, name = split_code(spec)
-    found = vars(load_module(module))
+    namespace = vars(load_module(module))
     if name:
-        if not isinstance(found.get(name), AppCode):
+        if not isinstance(namespace.get(name), AppCode):
             raise ConfigError(f"--hooks {spec}: {module} has no hook and no guardrail {name!r}")
-        return [found[name]]
-    every = [one for one in found.values() if isinstance(one, AppCode)]
+        return [namespace[name]]
+    every = [code for code in namespace.values() if isinstance(code, AppCode)]
     if not every:
         raise ConfigError(
             f"--hooks {spec}: {module} has no hooks and no guardrails: decorate functions, as with @before_tool"
@@ -150,7 +155,7 @@ def _agents_in(module: ModuleType, spec: str, name: str) -> Sequence[Agent]:
         value = getattr(value, part, None)
     if isinstance(value, Agent):
         return [value]
-    if isinstance(value, list | tuple) and value and all(isinstance(one, Agent) for one in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(item, Agent) for item in value):
         return value
     names = f"it has {', '.join(offered)}" if offered else "it has none at the top level"
     raise ConfigError(f"{spec}: is not an agent, and no list of agents, but {value!r:.60}: {names}")

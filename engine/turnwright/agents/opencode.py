@@ -73,7 +73,7 @@ def parse_opencode_agent(text: str, source: str, *, limits: Limits = _PRESET) ->
     The last part of the path `source` is the agent's name. `limits` are the engine's, which the agent must fit. Raises
     `AgentFileError` with every mistake.
     """
-    return next(iter(_agents([_OpencodeFile(source, Path(source).stem).read(text, limits)])), None)
+    return next(iter(_collect_agents([_OpencodeFile(source, Path(source).stem).read(text, limits)])), None)
 
 
 def load_opencode_agents(*folders: str | os.PathLike[str], limits: Limits = _PRESET) -> list[Agent]:
@@ -83,13 +83,13 @@ def load_opencode_agents(*folders: str | os.PathLike[str], limits: Limits = _PRE
     one with the same name of an earlier folder. A missing folder has no agents. `limits` are the engine's; agents must
     fit them. Raises `AgentFileError` with every mistake in all files.
     """
-    return _agents([file for folder in folders for file in _load(Path(folder), limits)])
+    return _collect_agents([file for folder in folders for file in _load(Path(folder), limits)])
 
 
 def _load(folder: Path, limits: Limits) -> Iterator["_OpencodeFile"]:
     places: dict[str, str] = {}
-    found = [(folder / name, path) for name in AGENT_FOLDERS for path in sorted((folder / name).rglob("*.md"))]
-    for count, (top, path) in enumerate(found, start=1):
+    paths = [(folder / name, path) for name in AGENT_FOLDERS for path in sorted((folder / name).rglob("*.md"))]
+    for count, (top, path) in enumerate(paths, start=1):
         file = _OpencodeFile(str(path), path.relative_to(top).with_suffix("").as_posix())
         if count > _MAX_FILES:
             yield file.say(f"is file {count} of its folder: a folder may have at most {_MAX_FILES} agents")
@@ -104,13 +104,13 @@ def _load(folder: Path, limits: Limits) -> Iterator["_OpencodeFile"]:
         yield file
 
 
-def _agents(files: Sequence["_OpencodeFile"]) -> list[Agent]:
+def _collect_agents(files: Sequence["_OpencodeFile"]) -> list[Agent]:
     problems = [problem for file in files for problem in file.problems()]
     if problems:
         raise AgentFileError(problems)
     last = {file.name: file for file in files}
-    called = [file.agent for file in last.values() if file.agent is not None and file.agent.mode != "primary"]
-    agents = [agent for file in last.values() if (agent := file.with_sub_agents(called)) is not None]
+    sub_agents = [file.agent for file in last.values() if file.agent is not None and file.agent.mode != "primary"]
+    agents = [agent for file in last.values() if (agent := file.with_sub_agents(sub_agents)) is not None]
     for file in last.values():
         for note in file.notes():
             _LOG.warning("%s", note)
@@ -128,22 +128,24 @@ class _OpencodeFile:
     #: The sub-agents that it may call: patterns of their names. The last matching pattern decides.
     task: dict[str, bool] = field(default_factory=dict)
     _noted: list[tuple[Loc, str]] = field(default_factory=list)
-    _said: list[Problem] = field(default_factory=list)
+    _problems: list[Problem] = field(default_factory=list)
 
     def say(self, message: str, line: int | None = None) -> "_OpencodeFile":
         """Add a mistake that belongs to no agent."""
-        self._said.append(Problem(self.source, line, None, None, message))
+        self._problems.append(Problem(self.source, line, None, None, message))
         return self
 
     def problems(self) -> list[Problem]:
         """Return the mistakes, in the order of their lines."""
-        found = [Problem(self.source, line, self.name, path_of(loc), said) for loc, line, said in self.matter.mistakes]
-        return [*self._said, *sorted(found, key=lambda one: one.line or 0)]
+        problems = [
+            Problem(self.source, line, self.name, path_of(loc), message) for loc, line, message in self.matter.mistakes
+        ]
+        return [*self._problems, *sorted(problems, key=lambda problem: problem.line or 0)]
 
     def notes(self) -> list[Problem]:
         """Return the warnings about ignored keys."""
         line_of = self.matter.line_of
-        return [Problem(self.source, line_of(loc), self.name, path_of(loc), said) for loc, said in self._noted]
+        return [Problem(self.source, line_of(loc), self.name, path_of(loc), message) for loc, message in self._noted]
 
     def read(self, text: str, limits: Limits) -> "_OpencodeFile":
         """Parse the file's text, and note its mistakes."""
@@ -162,16 +164,16 @@ class _OpencodeFile:
             self._make(values, "\n".join(body).strip(), limits)
         return self
 
-    def with_sub_agents(self, called: Sequence[Agent]) -> Agent | None:
-        """Return the agent, with the sub-agents among `called` that its `permission.task` allows."""
+    def with_sub_agents(self, sub_agents: Sequence[Agent]) -> Agent | None:
+        """Return the agent, with the sub-agents among `sub_agents` that its `permission.task` allows."""
         if self.agent is None or not self.task:
             return self.agent
         rules = list(self.agent.tools or ("*",))
-        for one in called:
-            if one.name == self.name:
+        for agent in sub_agents:
+            if agent.name == self.name:
                 continue
-            fits = [allowed for pattern, allowed in self.task.items() if _fits(one.name, pattern)]
-            rules += [one.tool_name if fits[-1] else f"!{one.tool_name}"] if fits else []
+            fits = [is_allowed for pattern, is_allowed in self.task.items() if _fits(agent.name, pattern)]
+            rules += [agent.tool_name if fits[-1] else f"!{agent.tool_name}"] if fits else []
         return self.agent.model_copy(update={"tools": _last_of_each(rules)})
 
     def _make(self, values: dict[str, object], body: str, limits: Limits) -> None:
@@ -199,27 +201,32 @@ class _OpencodeFile:
         self._collect_settings(values)
         prompt = values.pop("prompt", None)
         if prompt is not None:
-            body = self._prompt(prompt, body)
-        rules = [*self._tools(values.pop("tools", {})), *self._permissions(values, values.pop("permission", {}))]
+            body = self._read_prompt(prompt, body)
+        rules = [
+            *self._list_tool_rules(values.pop("tools", {})),
+            *self._list_permission_rules(values, values.pop("permission", {})),
+        ]
         if any(rule.startswith("!") for rule in rules):
             values["tools"] = _last_of_each(["*", *rules])
-        known = {"name": self.name, "mode": "all", "instructions": body}
-        self.agent = make_agent(self.matter, known | values, limits)
+        defaults = {"name": self.name, "mode": "all", "instructions": body}
+        self.agent = make_agent(self.matter, defaults | values, limits)
 
     def _drop_ignored(self, values: dict[str, object]) -> None:
         """Remove the ignored keys, and the mistakes in their values."""
         for key in [key for key in values if key not in _KEPT]:
             values.pop(key)
             # A value may be a secret, so neither this message nor YAML's may quote it.
-            self.matter.mistakes[:] = [one for one in self.matter.mistakes if one[0][:1] != (key,)]
-            near = difflib.get_close_matches(key.lower()[:40], {one.lower(): one for one in _KEYS}, n=1)
+            self.matter.mistakes[:] = [mistake for mistake in self.matter.mistakes if mistake[0][:1] != (key,)]
+            near = difflib.get_close_matches(
+                key.lower()[:40], {known_key.lower(): known_key for known_key in _KEYS}, n=1
+            )
             if key in _IGNORED:
                 self._note((key,), _IGNORED[key])
             elif key in Agent.model_fields:
                 self.matter.wrong((key,), "is not a key of opencode, which would ignore it: use AGENTS.md")
             elif key not in _SHOWN and near:
-                meant = next(one for one in _KEYS if one.lower() == near[0])
-                self.matter.wrong((key,), f"is unknown: did you mean `{meant}`?")
+                suggestion = next(known_key for known_key in _KEYS if known_key.lower() == near[0])
+                self.matter.wrong((key,), f"is unknown: did you mean `{suggestion}`?")
             elif key not in _SHOWN:
                 self._note((key,), "is ignored: opencode passes it to the provider")
 
@@ -231,7 +238,7 @@ class _OpencodeFile:
             if isinstance(settings, dict):
                 settings[key] = values.pop(key)
 
-    def _prompt(self, prompt: object, body: str) -> str:
+    def _read_prompt(self, prompt: object, body: str) -> str:
         if body:
             self._note(("prompt",), "is ignored: the text below the front matter is used")
         elif not isinstance(prompt, str) or prompt.lstrip().startswith("{file:"):
@@ -240,7 +247,7 @@ class _OpencodeFile:
             return prompt.strip()
         return body
 
-    def _tools(self, tools: object) -> Iterator[str]:
+    def _list_tool_rules(self, tools: object) -> Iterator[str]:
         if not isinstance(tools, Mapping):
             self.matter.wrong(("tools",), f"must be a mapping such as `write: false`, not {tools!r}"[:_LONG])
             return
@@ -250,17 +257,17 @@ class _OpencodeFile:
             elif name == "task":
                 self.task["*"] = on
             else:
-                yield from _rules(name, allowed=on)
+                yield from _list_rules(name, allowed=on)
 
-    def _permissions(self, values: dict[str, object], permission: object) -> Iterator[str]:
-        given: object = {"*": permission} if isinstance(permission, str) else permission
-        if not isinstance(given, Mapping):
+    def _list_permission_rules(self, values: dict[str, object], permission: object) -> Iterator[str]:
+        rules: object = {"*": permission} if isinstance(permission, str) else permission
+        if not isinstance(rules, Mapping):
             self.matter.wrong(("permission",), f"must be {_OF_ACTIONS}, or a mapping of tools to them")
             return
-        for name, rule in given.items():
+        for name, rule in rules.items():
             loc: Loc = ("permission",) if isinstance(permission, str) else ("permission", name)
             actions = {"*": rule} if not isinstance(rule, Mapping) else rule
-            bad = [one for one in actions.values() if one not in _ACTIONS]
+            bad = [action for action in actions.values() if action not in _ACTIONS]
             if bad:
                 self.matter.wrong(loc, f"must be {_OF_ACTIONS}, not {bad[0]!r}"[:_LONG])
             elif name == "doom_loop":
@@ -272,7 +279,7 @@ class _OpencodeFile:
                 self._note_ignored_ask(loc, name, actions)
                 if len(actions) > 1 and "deny" in actions.values():
                     self._note(loc, "is denied for all uses: rules for single uses are not supported")
-                yield from _rules(name, allowed="deny" not in actions.values())
+                yield from _list_rules(name, allowed="deny" not in actions.values())
 
     def _note_ignored_ask(self, loc: Loc, name: str, actions: Mapping[str, object]) -> None:
         if "ask" in actions.values() and name != "external_directory":
@@ -282,10 +289,10 @@ class _OpencodeFile:
         self._noted.append((loc, message))
 
 
-def _rules(name: str, *, allowed: bool) -> Iterator[str]:
+def _list_rules(name: str, *, allowed: bool) -> Iterator[str]:
     """Yield the rules of `Agent.tools` for one of opencode's names."""
-    for one in dict.fromkeys((name, *_ALSO.get(name, ()))):
-        yield one if allowed else f"!{one}"
+    for tool_name in dict.fromkeys((name, *_ALSO.get(name, ()))):
+        yield tool_name if allowed else f"!{tool_name}"
 
 
 def _last_of_each(rules: Sequence[str]) -> tuple[str, ...]:

@@ -29,42 +29,42 @@ def is_template(text: str) -> bool:
 
 def mistakes(text: str) -> Iterator[tuple[int, str]]:
     """Yield what is wrong with a template: the index of its line, from 0, and the problem."""
-    for found in _FORM.finditer(text):
-        line = text.count("\n", 0, found.start())
-        if found["open"] is not None:
+    for match in _FORM.finditer(text):
+        line = text.count("\n", 0, match.start())
+        if match["open"] is not None:
             yield line, r"`{{` has no `}}` in its line: close it, or write `\{{` for two braces"
-        elif found["name"] is not None and not _NAME.fullmatch(name := found["name"].strip()):
+        elif match["name"] is not None and not _NAME.fullmatch(name := match["name"].strip()):
             yield line, rf"`{{{{ {name[:_SHOWN]} }}}}` is unknown: write one of {_NAMES}, or `\{{{{` for two braces"
 
 
 def rendered(text: str, context: TurnContext) -> str:
     """Return the text of a turn. Raises `ConfigError`, naming the key, for metadata that the turn does not have."""
-    return _FORM.sub(lambda found: _value(found, context), text)
+    return _FORM.sub(lambda match: _read_value(match, context), text)
 
 
 def check_template(text: str, metadata: JsonObject) -> None:
     """Raise `ConfigError` for a mistake in a template, and for a key that it uses and the metadata lack."""
     for line, mistake in mistakes(text):
         raise ConfigError(f"the instructions: line {line + 1}: {mistake}")
-    for found in _FORM.finditer(text):
-        name = (found["name"] or "").strip()
+    for match in _FORM.finditer(text):
+        name = (match["name"] or "").strip()
         if name.startswith("metadata."):
-            _of_metadata(name, metadata)
+            _read_metadata(name, metadata)
 
 
-def _value(found: re.Match[str], context: TurnContext) -> str:
-    if found["name"] is None:
+def _read_value(match: re.Match[str], context: TurnContext) -> str:
+    if match["name"] is None:
         return "{{"
-    name = found["name"].strip()
+    name = match["name"].strip()
     if not name.startswith("metadata.") and name not in _PLAIN:
         raise ConfigError(f"the instructions use `{{{{ {name} }}}}`, which is unknown: write one of {_NAMES}")
-    value = _of_metadata(name, context.metadata) if name not in _PLAIN else getattr(context, name)
+    value = _read_metadata(name, context.metadata) if name not in _PLAIN else getattr(context, name)
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(thawed(value), ensure_ascii=False)
 
 
-def _of_metadata(name: str, metadata: JsonObject) -> JsonValue:
+def _read_metadata(name: str, metadata: JsonObject) -> JsonValue:
     value: object = metadata
     for key in name.split(".")[1:]:
         if not isinstance(value, Mapping) or key not in value:

@@ -125,11 +125,13 @@ class Config:
         from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
 
         sources = self.agent_sources()
-        found = find_agent(read_agents(*sources, limits=self.limits()), name)
+        agent = find_agent(read_agents(*sources, limits=self.limits()), name)
         if len(sources) == 1:
-            return found, Path(sources[0])
-        named = (source for source in sources if found.name in [one.name for one in read_agents(source)])
-        return found, Path(next(named))
+            return agent, Path(sources[0])
+        sources_with_agent = (
+            source for source in sources if agent.name in [source_agent.name for source_agent in read_agents(source)]
+        )
+        return agent, Path(next(sources_with_agent))
 
     def prepared(self, agent: Agent) -> Agent:
         """Return the agent as it runs with this configuration.
@@ -162,12 +164,12 @@ class Config:
         origins = dict(self.origins)
         where = f"{place}: agent {agent.name!r}"
         limits = agent.limits_for(self.limits()).model_dump()
-        said: dict[str, object] = {
+        agent_values: dict[str, object] = {
             f"limits.{name}": limits[name] for name in agent.overrides if f"limits.{name}" in origins
         }
-        said |= {"model": agent.model} if agent.model is not None else {}
-        said |= {"conclude_prompt_file": None} if "conclude_prompt" in agent.model_fields_set else {}
-        for key, value in said.items():
+        agent_values |= {"model": agent.model} if agent.model is not None else {}
+        agent_values |= {"conclude_prompt_file": None} if "conclude_prompt" in agent.model_fields_set else {}
+        for key, value in agent_values.items():
             if origins[key].source not in _NEAREST:
                 origins[key] = SettingOrigin(value, SettingSource.FRONT_MATTER, where)
         settings = {} if agent.model_settings is None else agent.model_settings.given
@@ -197,10 +199,8 @@ class _Layer:
 
     def origin(self, key: str) -> SettingOrigin | None:
         """Return the source's value of a setting, or None."""
-        written = next((one for one in (key, _OTHER_NAMES.get(key, key)) if one in self.leaves), None)
-        return (
-            None if written is None else SettingOrigin(self.leaves[written], self.source(written), self.place(written))
-        )
+        leaf = next((name for name in (key, _OTHER_NAMES.get(key, key)) if name in self.leaves), None)
+        return None if leaf is None else SettingOrigin(self.leaves[leaf], self.source(leaf), self.place(leaf))
 
     @classmethod
     def of(
@@ -240,13 +240,13 @@ def load_config(
     Raises `ConfigError` with all mistakes of all sources, one per line: the place, the key and the expected value.
     """
     environ = os.environ if environ is None else environ
-    path = _path(start, file, environ)
+    path = _find_path(start, file, environ)
     by_flag = {} if flags is None else flags
     from_environment, names, mistakes = files.read_environment(environ)
     layers: list[_Layer] = []
     for values, source, place in (
         (
-            _nested({} if overrides is None else overrides),
+            _nest_values({} if overrides is None else overrides),
             lambda key: SettingSource.FLAG if key in by_flag else SettingSource.CODE,
             lambda key: by_flag.get(key, f"overrides: {key}"),
         ),
@@ -265,21 +265,21 @@ def load_config(
         layers[-1] = _Layer(beside, of_file.source, of_file.place)
     if mistakes:
         raise ConfigError("\n".join(mistakes))
-    origins = dict(_merged(layers))
+    origins = dict(_merge_layers(layers))
     return Config(
         file=path,
-        settings=_settings(origins),
+        settings=_make_settings(origins),
         origins=MappingProxyType(origins),
         conclude_prompt=_prompt(origins["conclude_prompt_file"]),
     )
 
 
-def _path(start: Path | None, file: Path | None, environ: Mapping[str, str]) -> Path | None:
+def _find_path(start: Path | None, file: Path | None, environ: Mapping[str, str]) -> Path | None:
     if file is not None:
         return file
-    named = environ.get(files.CONFIG_VARIABLE, "")
-    if named != "":
-        return Path(named)
+    path = environ.get(files.CONFIG_VARIABLE, "")
+    if path != "":
+        return Path(path)
     home = environ.get("HOME", "")
     try:
         return files.find_file(Path() if start is None else start, None if home == "" else Path(home).resolve())
@@ -297,27 +297,31 @@ def _of_file(
 
 def _variable(key: str, names: Mapping[str, str]) -> str:
     around = (key, key.rpartition(".")[0], key.partition(".")[0])
-    return next((names[one] for one in around if one in names), files.variable(key))
+    return next((names[candidate] for candidate in around if candidate in names), files.variable(key))
 
 
-def _nested(overrides: Mapping[str, object]) -> dict[str, object]:
+def _nest_values(overrides: Mapping[str, object]) -> dict[str, object]:
     """Return the values with a nested mapping for each section."""
     nested: dict[str, object] = {}
     for key, value in overrides.items():
         section, _, name = key.partition(".")
-        said = {one: getattr(value, one) for one in value.model_fields_set} if isinstance(value, BaseModel) else value
-        if name or isinstance(said, Mapping):
-            inner = {name: said} if name else said
+        plain_value = (
+            {field: getattr(value, field) for field in value.model_fields_set}
+            if isinstance(value, BaseModel)
+            else value
+        )
+        if name or isinstance(plain_value, Mapping):
+            inner = {name: plain_value} if name else plain_value
             before = nested.get(section, {})
             nested[section] = (
                 {**before, **inner} if isinstance(before, Mapping) and isinstance(inner, Mapping) else inner
             )
         else:
-            nested[section] = said
+            nested[section] = plain_value
     return nested
 
 
-def _merged(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
+def _merge_layers(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
     """Yield every effective setting with its origin, in the order of `SETTINGS`."""
     preset = _first("preset", layers)
     name = SETTINGS["preset"].default if preset is None else preset.value
@@ -326,13 +330,13 @@ def _merged(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
         if key in _OTHER_NAMES.values():
             continue
         if key in _TABLES:
-            rows = dict.fromkeys(one for layer in layers for one in layer.leaves if one.startswith(f"{key}."))
-            yield from ((one, origin) for one in rows if (origin := _first(one, layers)) is not None)
+            rows = dict.fromkeys(row for layer in layers for row in layer.leaves if row.startswith(f"{key}."))
+            yield from ((row, origin) for row in rows if (origin := _first(row, layers)) is not None)
             continue
-        said = _first(key, layers)
+        setting_origin = _first(key, layers)
         limit = key.removeprefix("limits.")
-        if said is not None:
-            yield key, said
+        if setting_origin is not None:
+            yield key, setting_origin
         elif key != limit and limit in laid.model_fields_set:
             yield key, SettingOrigin(getattr(laid, limit), SettingSource.PRESET, str(name))
         else:
@@ -343,9 +347,9 @@ def _first(key: str, layers: list[_Layer]) -> SettingOrigin | None:
     return next((origin for layer in layers if (origin := layer.origin(key)) is not None), None)
 
 
-def _settings(origins: Mapping[str, SettingOrigin]) -> Settings:
-    said = _nested({key: one.value for key, one in origins.items() if one.source not in _UNSAID})
-    settings = Settings.model_validate(said)
+def _make_settings(origins: Mapping[str, SettingOrigin]) -> Settings:
+    values = _nest_values({key: origin.value for key, origin in origins.items() if origin.source not in _UNSAID})
+    settings = Settings.model_validate(values)
     try:
         laid = Limits.preset(settings.preset, **settings.limits.model_dump(exclude_unset=True))
     except ValueError as error:

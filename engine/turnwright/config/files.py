@@ -75,17 +75,17 @@ def find_file(start: Path, home: Path | None) -> Path | None:
         if os.path.lexists(folder / FILE_NAME):
             return folder / FILE_NAME
         project = folder / PROJECT_NAME
-        if os.path.lexists(project) and _table(project) is not None:
+        if os.path.lexists(project) and _read_table(project) is not None:
             return project
     return None
 
 
 def read_file(path: Path) -> dict[str, object]:
     """Return the settings in a file; in a `pyproject.toml`, its table `[tool.turnwright]`. Raises `ConfigError`."""
-    said = _table(path) if path.name == PROJECT_NAME else _document(path)
-    if said is None:
+    settings = _read_table(path) if path.name == PROJECT_NAME else _read_document(path)
+    if settings is None:
         raise ConfigError(f"{path}: has no [{'.'.join(_HEADER)}]: add it, or name another file")
-    return dict(said)
+    return dict(settings)
 
 
 def key_in(path: Path, key: str) -> str:
@@ -98,18 +98,20 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dic
 
     An empty variable counts as unset. Numbers, lists and tables are written as in JSON.
     """
-    others = {CONFIG_VARIABLE, TOKEN_VARIABLE, WEIGHTS_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE}
+    other_variables = {CONFIG_VARIABLE, TOKEN_VARIABLE, WEIGHTS_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE}
     mistakes = [
         f"{name}: {unknown(_guess(name), variable)}"
         for name in sorted(environ)
-        if name.startswith(PREFIX) and name not in VARIABLES.keys() | others and not _SERVICE_LINK.fullmatch(name)
+        if name.startswith(PREFIX)
+        and name not in VARIABLES.keys() | other_variables
+        and not _SERVICE_LINK.fullmatch(name)
     ]
     names = {key: name for name, key in VARIABLES.items() if environ.get(name, "") != ""}
     if "base_url" not in names and environ.get(BASE_URL_VARIABLE, "").strip():
         names["base_url"] = BASE_URL_VARIABLE
     # Numbers are decoded here, because the validation is strict: a file must not say "5".
     values = {
-        variable(key).lower(): _scalar(environ[name]) if SETTINGS[key].number else environ[name]
+        variable(key).lower(): _read_scalar(environ[name]) if SETTINGS[key].number else environ[name]
         for key, name in names.items()
     }
     if not values:
@@ -124,7 +126,7 @@ def _guess(name: str) -> str:
     return name.removeprefix(PREFIX).lower().replace("__", ".")
 
 
-def _scalar(text: str) -> object:
+def _read_scalar(text: str) -> object:
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -137,7 +139,7 @@ def beside(path: Path, key: str, value: object) -> object:
     folder = path.parent.absolute()
     match key, value:
         case "agents" | "hooks" | "mcp", tuple():
-            return tuple(_from(folder, one) if _is_path(key, one) else one for one in map(str, value))
+            return tuple(_from(folder, item) if _is_path(key, item) else item for item in map(str, value))
         case "root" | "conclude_prompt_file" | "tools", str():
             return _from(folder, value) if _is_path(key, value) else value
         case "store", str():
@@ -168,19 +170,19 @@ def mistakes_of_files(leaves: Mapping[str, object]) -> Iterator[tuple[str, str]]
         yield "base_url", f"has a key or a password: keep it in the environment, in {variable('base_url')}"
 
 
-def _table(path: Path) -> Mapping[str, object] | None:
+def _read_table(path: Path) -> Mapping[str, object] | None:
     """Return the file's `[tool.turnwright]`, or None."""
-    said: object = _document(path)
+    table: object = _read_document(path)
     for key in _HEADER:
-        if not isinstance(said, dict) or key not in said:
+        if not isinstance(table, dict) or key not in table:
             return None
-        said = said[key]
-    if not isinstance(said, dict):
-        raise ConfigError(f"{path}: {'.'.join(_HEADER)}: must be a table, not a {type(said).__name__}")
-    return said
+        table = table[key]
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: {'.'.join(_HEADER)}: must be a table, not a {type(table).__name__}")
+    return table
 
 
-def _document(path: Path) -> dict[str, object]:
+def _read_document(path: Path) -> dict[str, object]:
     """Parse the file's TOML. Raises `ConfigError`, with the line if possible."""
     text = read_text(path)
     # The time to parse a key grows with the square of the number of its parts.

@@ -184,17 +184,19 @@ def _all_settings() -> Iterator[Setting]:
     for name, field in Settings.model_fields.items():
         if name != "model_settings" and isinstance(section := field.default, BaseModel):
             for inner, inner_field in type(section).model_fields.items():
-                yield _setting(f"{name}.{inner}", type(section), inner_field, limit=True)
+                yield _make_setting(f"{name}.{inner}", type(section), inner_field, limit=True)
         else:
-            yield _setting(name, Settings, field, limit=False)
+            yield _make_setting(name, Settings, field, limit=False)
 
 
-def _setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit: bool) -> Setting:
+def _make_setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit: bool) -> Setting:
     united = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,)
-    types = [get_args(one)[0] if get_origin(one) is Annotated else one for one in united if one is not NoneType]
+    types = [
+        get_args(type_)[0] if get_origin(type_) is Annotated else type_ for type_ in united if type_ is not NoneType
+    ]
     off = limit and NoneType in united
     words = get_args(types[0]) if get_origin(types[0]) is Literal else ()
-    kinds = [f'"{word}"' for word in words] or [_KINDS[get_origin(one) or one] for one in types]
+    kinds = [f'"{word}"' for word in words] or [_KINDS[get_origin(type_) or type_] for type_ in types]
     return Setting(
         key=key,
         kind=" or ".join([*kinds, f'"{NO_LIMIT[0]}"'] if off else kinds),
@@ -240,10 +242,10 @@ def check(
     word for "no limit".
     """
     try:
-        given = Settings.model_validate(dict(values))
+        settings = Settings.model_validate(dict(values))
     except ValidationError as error:
-        return {}, [_mistake(details, place, written=written) for details in error.errors(include_url=False)]
-    leaves = dict(_leaves(given))
+        return {}, [_describe_mistake(details, place, written=written) for details in error.errors(include_url=False)]
+    leaves = dict(_list_leaves(settings))
     steps = {"behavior.max_steps", "limits.steps"}
     if steps <= leaves.keys():
         first, second = map(place, sorted(steps))
@@ -251,22 +253,22 @@ def check(
     return leaves, []
 
 
-def _leaves(given: Settings) -> Iterator[tuple[str, object]]:
+def _list_leaves(settings: Settings) -> Iterator[tuple[str, object]]:
     for name in Settings.model_fields:
-        if name not in given.model_fields_set:
+        if name not in settings.model_fields_set:
             continue
-        value: object = getattr(given, name)
+        value: object = getattr(settings, name)
         if name == "prices":
-            yield from ((f"prices.{model}", row.price()) for model, row in given.prices.items())
+            yield from ((f"prices.{model}", row.price()) for model, row in settings.prices.items())
         elif isinstance(value, BaseModel):
-            yield from ((f"{name}.{one}", getattr(value, one)) for one in value.model_fields_set)
+            yield from ((f"{name}.{field}", getattr(value, field)) for field in value.model_fields_set)
         else:
             yield name, value
 
 
-def _mistake(details: ErrorDetails, place: Callable[[str], str], *, written: bool) -> str:
+def _describe_mistake(details: ErrorDetails, place: Callable[[str], str], *, written: bool) -> str:
     key = ".".join(map(str, details["loc"]))
-    problem = _problem(key, details)
+    problem = _describe_problem(key, details)
     # A message of `Limits` about several fields starts with the name of the first one.
     word, _, rest = problem.partition(" ")
     if key == "limits" and word in Limits.model_fields:
@@ -276,7 +278,7 @@ def _mistake(details: ErrorDetails, place: Callable[[str], str], *, written: boo
     return f"{place(key)}: {problem}"
 
 
-def _problem(key: str, details: ErrorDetails) -> str:
+def _describe_problem(key: str, details: ErrorDetails) -> str:
     value, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
@@ -286,18 +288,18 @@ def _problem(key: str, details: ErrorDetails) -> str:
         case "missing":
             return "is missing"
         case "literal_error":
-            wanted = f"must be {context['expected']}"
+            requirement = f"must be {context['expected']}"
         case "string_type":
-            wanted = "must be text"
+            requirement = "must be text"
         case "tuple_type":
-            wanted = f"must be a {_KINDS[tuple]}"
+            requirement = f"must be a {_KINDS[tuple]}"
         case "model_type" | "dict_type" | "model_attributes_type":
-            wanted = "must be a table"
+            requirement = "must be a table"
         case _:
-            wanted = details["msg"].replace("Input should be", "must be")
+            requirement = details["msg"].replace("Input should be", "must be")
     # An address may contain a password.
-    shown = f"a value of type {type(value).__name__}" if key in ADDRESSES else _SHOWN.repr(value)
-    return f"{wanted}, not {shown}"
+    value_text = f"a value of type {type(value).__name__}" if key in ADDRESSES else _SHOWN.repr(value)
+    return f"{requirement}, not {value_text}"
 
 
 _MAX_MESSAGE: Final = 200
@@ -315,7 +317,7 @@ def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
         return f"is unknown: a price has {', '.join(f'`{name}`' for name in PriceRow.model_fields)}"
     if key.startswith("model_settings."):
         return f"is unknown: the model settings are {', '.join(ModelSettings.model_fields)}"
-    by_tail = {known.rpartition(".")[2]: known for known in reversed(tuple(SETTINGS))}
+    by_tail = {full_key.rpartition(".")[2]: full_key for full_key in reversed(tuple(SETTINGS))}
     if spelled is None:
         by_tail |= {name: name for name in Settings.model_fields}
     slip = key[:_LONGEST_SLIP].lower()
@@ -325,5 +327,5 @@ def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
         near = difflib.get_close_matches(slip.rpartition(".")[2], by_tail, n=1)
     if not near:
         return "is unknown: `turnwright config` prints every setting"
-    meant = by_tail.get(near[0], near[0])
-    return f"is unknown: did you mean `{meant if spelled is None else spelled(meant)}`?"
+    suggestion = by_tail.get(near[0], near[0])
+    return f"is unknown: did you mean `{suggestion if spelled is None else spelled(suggestion)}`?"

@@ -31,7 +31,7 @@ class Asked(WorkItem):
     `what` names the function in errors. Errors of the types in `passed` are raised as they are.
     """
 
-    __slots__ = ("_args", "_function", "_passed", "answer", "what")
+    __slots__ = ("_args", "_function", "_passed_errors", "answer", "what")
 
     def __init__(
         self,
@@ -46,32 +46,32 @@ class Asked(WorkItem):
         self.what = what
         self._function = function
         self._args = args
-        self._passed = passed
+        self._passed_errors = passed
 
     async def __call__(self) -> None:
         """Ask the function."""
         CLOCK.set(self)
         self.at_work = True
         try:
-            self.answer = await self._called()
+            self.answer = await self._call_function()
         finally:
             self.at_work = False
         # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.
         if anyio.current_time() >= self.deadline:
             await self.time_out(ended=True)
 
-    async def _called(self) -> object:
+    async def _call_function(self) -> object:
         try:
             answer = await called(self._function, *self._args)
-        except self._passed:
+        except self._passed_errors:
             raise
         except BaseException as error:
             if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
                 raise
             if isinstance(error, GeneratorExit):
                 raise  # `closed` finishes the job
-            decided = ": return a decision, do not raise it" if str(error) == _NO_EXCEPTION else ""
-            raise HookFailedError(f"{self.what} raised {describe(error)}{decided}") from error
+            hint = ": return a decision, do not raise it" if str(error) == _NO_EXCEPTION else ""
+            raise HookFailedError(f"{self.what} raised {describe(error)}{hint}") from error
         return answer
 
     def abandon(self) -> None:

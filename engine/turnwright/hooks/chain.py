@@ -59,7 +59,7 @@ class Chain:
 
     def __init__(self, hooks: Sequence[Hooks[object]], guardrails: Sequence[Guardrail[object]]) -> None:
         self._hooks: Mapping[str, tuple[Hook, ...]] = {
-            on: tuple(Hook(one, on) for one in hooks if overrides(one, on)) for on in HOOKS
+            on: tuple(Hook(hook, on) for hook in hooks if overrides(hook, on)) for on in HOOKS
         }
         self._guardrails = tuple(guardrails)
 
@@ -73,28 +73,30 @@ class Chain:
 
     def guardrails(self, kind: GuardrailKind) -> tuple[Guardrail[object], ...]:
         """Return the guardrails of this kind."""
-        return tuple(one for one in self._guardrails if one.kind is kind)
+        return tuple(guardrail for guardrail in self._guardrails if guardrail.kind is kind)
 
 
 def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks[object], ...]:
     """Return the hooks. Raises `ConfigError` for another object, and for hooks that override nothing."""
-    checked: list[Hooks[object]] = []
-    for one in hooks:
-        if not isinstance(one, Hooks):
-            said = f"write {one.__name__}()" if isinstance(one, type) else "decorate a function, as with @before_tool"
-            if isinstance(one, Guardrail):
-                said = f"guardrail {one.name!r} belongs into guardrails=[...]"
-            raise ConfigError(f"{where}: hooks: {_shown(one)} is not a hook: {said}")
-        if not any(overrides(one, on) for on in HOOKS):
-            raise ConfigError(f"{where}: hooks: {one.name} overrides no hook: {', '.join(HOOKS)}")
+    result: list[Hooks[object]] = []
+    for hook in hooks:
+        if not isinstance(hook, Hooks):
+            advice = (
+                f"write {hook.__name__}()" if isinstance(hook, type) else "decorate a function, as with @before_tool"
+            )
+            if isinstance(hook, Guardrail):
+                advice = f"guardrail {hook.name!r} belongs into guardrails=[...]"
+            raise ConfigError(f"{where}: hooks: {_name_item(hook)} is not a hook: {advice}")
+        if not any(overrides(hook, on) for on in HOOKS):
+            raise ConfigError(f"{where}: hooks: {hook.name} overrides no hook: {', '.join(HOOKS)}")
         for on in HOOKS:
-            if overrides(one, on):
-                check_arguments(getattr(one, on), TAKES[on], f"{where}: hooks: {one.name}.{on}")
-        if isinstance(one.tools, str):
-            raise ConfigError(f"{where}: hooks: {one.name}: tools must be a list of tool names: [{one.tools!r}]")
-        checked_timeout(one.timeout, f"{where}: hooks: {one.name}")
-        checked.append(one)
-    return tuple(checked)
+            if overrides(hook, on):
+                check_arguments(getattr(hook, on), TAKES[on], f"{where}: hooks: {hook.name}.{on}")
+        if isinstance(hook.tools, str):
+            raise ConfigError(f"{where}: hooks: {hook.name}: tools must be a list of tool names: [{hook.tools!r}]")
+        checked_timeout(hook.timeout, f"{where}: hooks: {hook.name}")
+        result.append(hook)
+    return tuple(result)
 
 
 def check_tool_names(hooks: Iterable[Hooks[object]], tools: Collection[str], where: str) -> None:
@@ -103,13 +105,13 @@ def check_tool_names(hooks: Iterable[Hooks[object]], tools: Collection[str], whe
     An engine without tools is not checked: it may only submit turns to workers. The tool of an MCP server
     (`server__tool`) is a warning, because the server may offer it another time.
     """
-    for one in hooks:
-        for name in (one.tools or ()) if tools else ():
+    for hook in hooks:
+        for name in (hook.tools or ()) if tools else ():
             if name in tools:
                 continue
-            about = f"{where}: hooks: {one.name}: tools: "
+            about = f"{where}: hooks: {hook.name}: tools: "
             if not isinstance(name, str):
-                raise ConfigError(f"{about}{_shown(name)} is not a name: write the name of the tool, as a text")
+                raise ConfigError(f"{about}{_name_item(name)} is not a name: write the name of the tool, as a text")
             near = meant(name, tools)
             hint = f"did you mean {near!r}?" if near else f"offered: {', '.join(tools)}"
             if "__" in name:
@@ -122,28 +124,28 @@ def functions_of(
     hooks: Iterable[HooksBase[object]], guardrails: Iterable[GuardrailBase[object]]
 ) -> list[Callable[..., object]]:
     """Return the functions of hooks and guardrails that take a context."""
-    asked = [getattr(one, on) for one in hooks if isinstance(one, Hooks) for on in HOOKS if overrides(one, on)]
-    return [*asked, *(one.check for one in guardrails if isinstance(one, Guardrail))]
+    methods = [getattr(hook, on) for hook in hooks if isinstance(hook, Hooks) for on in HOOKS if overrides(hook, on)]
+    return [*methods, *(guardrail.check for guardrail in guardrails if isinstance(guardrail, Guardrail))]
 
 
 def checked_guardrails(guardrails: Iterable[GuardrailBase[object]], where: str) -> tuple[Guardrail[object], ...]:
     """Return the guardrails. Raises `ConfigError` for another object."""
-    checked: list[Guardrail[object]] = []
-    for one in guardrails:
-        if not isinstance(one, Guardrail):
-            said = "decorate a function, as with @input_guardrail"
-            if isinstance(one, Hooks):
-                said = f"hook {one.name!r} belongs into hooks=[...]"
-            raise ConfigError(f"{where}: guardrails: {_shown(one)} is not a guardrail: {said}")
-        checked.append(one)
-    return tuple(checked)
+    result: list[Guardrail[object]] = []
+    for guardrail in guardrails:
+        if not isinstance(guardrail, Guardrail):
+            advice = "decorate a function, as with @input_guardrail"
+            if isinstance(guardrail, Hooks):
+                advice = f"hook {guardrail.name!r} belongs into hooks=[...]"
+            raise ConfigError(f"{where}: guardrails: {_name_item(guardrail)} is not a guardrail: {advice}")
+        result.append(guardrail)
+    return tuple(result)
 
 
 def code_names(code: Iterable[AppCode[object]]) -> tuple[str, ...]:
     """Return the names of hooks or guardrails, as the journal has them."""
-    return tuple(one.name for one in code if isinstance(one, Hooks | Guardrail))
+    return tuple(item.name for item in code if isinstance(item, Hooks | Guardrail))
 
 
-def _shown(one: object) -> str:
-    name = getattr(one, "name", None) or getattr(one, "__name__", None)
-    return name if isinstance(name, str) else f"{one!r:.80}"
+def _name_item(item: object) -> str:
+    name = getattr(item, "name", None) or getattr(item, "__name__", None)
+    return name if isinstance(name, str) else f"{item!r:.80}"

@@ -89,8 +89,8 @@ def input_guardrail(
     It also checks all text that a person adds, before that enters: messages, answers, imported history.
     It has `timeout` seconds; None is no limit.
     """
-    made = partial(Guardrail[object], GuardrailKind.INPUT, run_in_parallel=run_in_parallel, timeout=timeout)
-    return made if check is None else made(check)
+    make = partial(Guardrail[object], GuardrailKind.INPUT, run_in_parallel=run_in_parallel, timeout=timeout)
+    return make if check is None else make(check)
 
 
 @overload
@@ -107,8 +107,8 @@ def output_guardrail(
     Followers receive the text after the verdict. With `hold_stream=False` it streams at once, and a trip publishes
     `ResponseWithdrawnEvent`: remove what was shown. The check has `timeout` seconds; None is no limit.
     """
-    made = partial(Guardrail[object], GuardrailKind.OUTPUT, hold_stream=hold_stream, timeout=timeout)
-    return made if check is None else made(check)
+    make = partial(Guardrail[object], GuardrailKind.OUTPUT, hold_stream=hold_stream, timeout=timeout)
+    return make if check is None else make(check)
 
 
 @overload
@@ -120,8 +120,8 @@ def tool_input_guardrail(check: Callable[..., object] | None = None, /, *, timeo
 
     It has `timeout` seconds; None is no limit.
     """
-    made = partial(Guardrail[object], GuardrailKind.TOOL_INPUT, timeout=timeout)
-    return made if check is None else made(check)
+    make = partial(Guardrail[object], GuardrailKind.TOOL_INPUT, timeout=timeout)
+    return make if check is None else make(check)
 
 
 @overload
@@ -133,5 +133,5 @@ def tool_output_guardrail(check: Callable[..., object] | None = None, /, *, time
 
     It has `timeout` seconds; None is no limit.
     """
-    made = partial(Guardrail[object], GuardrailKind.TOOL_OUTPUT, timeout=timeout)
-    return made if check is None else made(check)
+    make = partial(Guardrail[object], GuardrailKind.TOOL_OUTPUT, timeout=timeout)
+    return make if check is None else make(check)

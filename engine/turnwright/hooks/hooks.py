@@ -114,12 +114,12 @@ BeforeTool = Callable[[ToolContext[D], CallView], MaybeAwaitable[ToolDecision | 
 AfterTool = Callable[[ToolContext[D], CallView, ToolResult], MaybeAwaitable[ReturnResult | None]]
 
 
-def _made(
+def _make_hook(
     on: str, hook: Callable[..., object] | None, timeout: float | None, tools: Sequence[str] | None = None
 ) -> object:
     """Return the hook, or the decorator that makes it."""
-    made = partial(_KINDS[on], tools=tools, timeout=timeout)
-    return made if hook is None else made(hook)
+    make = partial(_KINDS[on], tools=tools, timeout=timeout)
+    return make if hook is None else make(hook)
 
 
 @overload
@@ -128,7 +128,7 @@ def on_start(hook: OnStart[D], /) -> Hooks[D]: ...
 def on_start(*, timeout: float | None = TIMEOUT) -> Callable[[OnStart[D]], Hooks[D]]: ...
 def on_start(hook: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
     """Make a hook that runs before the first model call of a turn, within `timeout` seconds; None is no limit."""
-    return _made("on_start", hook, timeout)
+    return _make_hook("on_start", hook, timeout)
 
 
 @overload
@@ -140,7 +140,7 @@ def on_end(hook: Callable[..., object] | None = None, /, *, timeout: float | Non
 
     It has `timeout` seconds; None is no limit. Beyond them it is canceled, and a warning is logged.
     """
-    return _made("on_end", hook, timeout)
+    return _make_hook("on_end", hook, timeout)
 
 
 @overload
@@ -149,7 +149,7 @@ def before_model(hook: BeforeModel[D], /) -> Hooks[D]: ...
 def before_model(*, timeout: float | None = TIMEOUT) -> Callable[[BeforeModel[D]], Hooks[D]]: ...
 def before_model(hook: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
     """Make a hook that may change the requests of each step, within `timeout` seconds: return a `ChangeRequest`."""
-    return _made("before_model", hook, timeout)
+    return _make_hook("before_model", hook, timeout)
 
 
 @overload
@@ -158,7 +158,7 @@ def after_model(hook: AfterModel[D], /) -> Hooks[D]: ...
 def after_model(*, timeout: float | None = TIMEOUT) -> Callable[[AfterModel[D]], Hooks[D]]: ...
 def after_model(hook: Callable[..., object] | None = None, /, *, timeout: float | None = TIMEOUT) -> object:
     """Make a hook that may refuse a reply before anything of it runs: raise `Retry("why")` within `timeout` seconds."""
-    return _made("after_model", hook, timeout)
+    return _make_hook("after_model", hook, timeout)
 
 
 @overload
@@ -179,7 +179,7 @@ def before_tool(
     Return `ChangeArguments`, `Reject`, `RequireApproval`, `ReturnResult`, or None to let the call run. It has `timeout`
     seconds for each call; None is no limit.
     """
-    return _made("before_tool", hook, timeout, tools)
+    return _make_hook("before_tool", hook, timeout, tools)
 
 
 @overload
@@ -199,4 +199,4 @@ def after_tool(
 
     It has `timeout` seconds for each call; None is no limit.
     """
-    return _made("after_tool", hook, timeout, tools)
+    return _make_hook("after_tool", hook, timeout, tools)

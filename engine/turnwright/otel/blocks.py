@@ -50,20 +50,20 @@ class SpanBlock(ABC):
         self._kind = kind
         self._attributes = attributes
         self._links = links
-        self._said = said
+        self._content_of = said
         self.span: trace.Span = trace.INVALID_SPAN
         self._before: Token[context.Context] | None = None
-        self._began = 0.0
+        self._start = 0.0
 
     def __enter__(self) -> Self:
-        self._began = time.perf_counter()
+        self._start = time.perf_counter()
         self.span = self._tracer.start_span(
             self._name, kind=self._kind, attributes=self._attributes, links=self._links, record_exception=False
         )
         self._before = context.attach(self._context())
-        if self._said is not None:
+        if self._content_of is not None:
             try:
-                self._say(self._said)
+                self._record_content(self._content_of)
             except BaseException:
                 # A block is entered before it is left.
                 self._restore()
@@ -75,7 +75,7 @@ class SpanBlock(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
     ) -> None:
         try:
-            self._finish(error, time.perf_counter() - self._began)
+            self._finish(error, time.perf_counter() - self._start)
         finally:
             self._restore()
             self.span.end()
@@ -88,14 +88,14 @@ class SpanBlock(ABC):
     def _finish(self, error: BaseException | None, seconds: float) -> None:
         """Record the result of the work. `error` is the exception of the block."""
 
-    def _say(self, said: Callable[[], Mapping[str, object]]) -> None:
+    def _record_content(self, content_of: Callable[[], Mapping[str, object]]) -> None:
         """Record content as JSON. A span that is not recorded does not build it, because it may be long."""
         if self.span.is_recording():
-            for name, value in said().items():
+            for name, value in content_of().items():
                 if value:
                     self.span.set_attribute(name, value if isinstance(value, str) else content.as_json(value))
 
-    def _failed(self, kind: str) -> None:
+    def _record_failure(self, kind: str) -> None:
         """Record an error by its kind alone, because messages quote what people write."""
         self.span.set_attribute(names.ERROR, kind)
         self.span.set_status(trace.Status(trace.StatusCode.ERROR, kind))
@@ -119,7 +119,7 @@ class AttemptBlock(SpanBlock):
         about: Mapping[str, Value],
         measured: Instruments,
         *,
-        used: Callable[[Usage], None],
+        add_usage: Callable[[Usage], None],
         full: bool,
     ) -> None:
         attributes: dict[str, Value] = {
@@ -132,43 +132,43 @@ class AttemptBlock(SpanBlock):
         if work.request.max_tokens is not None:
             attributes[names.MAX_TOKENS] = work.request.max_tokens
         if work.request.settings is not None:
-            attributes |= _settings(work.request.settings)
+            attributes |= _list_settings(work.request.settings)
         name = f"chat {about[names.MODEL]}".strip()
-        said = partial(_request, work) if full else None
-        super().__init__(tracer, name, trace.SpanKind.CLIENT, attributes, said=said)
+        content_of = partial(_describe_request, work) if full else None
+        super().__init__(tracer, name, trace.SpanKind.CLIENT, attributes, said=content_of)
         self._work = work
         self._measured = measured
-        self._used = used
+        self._add_usage = add_usage
         self._full = full
 
     def _finish(self, error: BaseException | None, seconds: float) -> None:
         work, span = self._work, self.span
         reply = work.reply
-        response = _response(work, error)
+        response = _read_response(work, error)
         if reply is not None:
             span.set_attribute(names.FINISH, [reply.finish_reason or content.finish_of(reply)])
             if self._full:
-                self._say(lambda: {names.OUTPUT: content.output_of(reply)})
+                self._record_content(lambda: {names.OUTPUT: content.output_of(reply)})
         elif not work.error:
             span.set_attribute(names.INTERRUPTED, value=True)
-        measured = self._told_of(response)
+        measured = self._record_response(response)
         if work.usage is not None:
             tell_usage(span, work.usage)
             self._measured.used(work.usage, response.cache_creation_input_tokens, measured)
-            self._used(work.usage)
+            self._add_usage(work.usage)
         first = response.time_to_first_chunk
         if first is not None:
             self._measured.first_chunk.record(first, measured)
-        failed = work.error or _empty(work)
-        if failed:
-            self._failed(failed)
-            measured[names.ERROR] = failed
+        failure = work.error or _empty(work)
+        if failure:
+            self._record_failure(failure)
+            measured[names.ERROR] = failure
         self._measured.chat.record(seconds, measured)
 
-    def _told_of(self, response: ResponseInfo) -> dict[str, str | int]:
+    def _record_response(self, response: ResponseInfo) -> dict[str, str | int]:
         """Record the provider's details, and return the attributes of the attempt's metrics."""
         first = response.time_to_first_chunk
-        told: dict[str, Value | None] = {
+        details: dict[str, Value | None] = {
             names.RESPONSE_ID: response.id or None,
             names.RESPONSE_MODEL: response.model or None,
             names.CACHE_READ: response.cache_read_input_tokens,
@@ -176,9 +176,9 @@ class AttemptBlock(SpanBlock):
             names.FIRST_CHUNK: first,
             names.STREAM: None if first is None else True,
         }
-        self.span.set_attributes({name: value for name, value in told.items() if value is not None})
-        found = {**self._attributes, names.RESPONSE_MODEL: response.model}
-        return {name: value for name in _MEASURED if (value := found.get(name)) and isinstance(value, str | int)}
+        self.span.set_attributes({name: value for name, value in details.items() if value is not None})
+        attributes = {**self._attributes, names.RESPONSE_MODEL: response.model}
+        return {name: value for name in _MEASURED if (value := attributes.get(name)) and isinstance(value, str | int)}
 
 
 class CallBlock(SpanBlock):
@@ -200,8 +200,8 @@ class CallBlock(SpanBlock):
         if work.child:
             attributes[names.CHILD] = work.child
         name = f"execute_tool {work.tool}"
-        said = (lambda: {names.ARGUMENTS: content.as_json(dict(work.arguments))}) if full else None
-        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, said=said)
+        content_of = (lambda: {names.ARGUMENTS: content.as_json(dict(work.arguments))}) if full else None
+        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, said=content_of)
         self._work = work
         self._measured = measured
         self._full = full
@@ -214,11 +214,11 @@ class CallBlock(SpanBlock):
         else:
             span.set_attribute(names.INTERRUPTED, value=True)
         if self._full and work.status and work.status != "waiting":
-            self._say(lambda: {names.RESULT: work.result})
-        failed = work.error or ("" if not isinstance(error, Exception) or work.status else error_type(error))
-        if failed:
-            self._failed(failed)
-            measured[names.ERROR] = failed
+            self._record_content(lambda: {names.RESULT: work.result})
+        failure = work.error or ("" if not isinstance(error, Exception) or work.status else error_type(error))
+        if failure:
+            self._record_failure(failure)
+            measured[names.ERROR] = failure
         self._measured.tool.record(seconds, measured)
 
 
@@ -234,16 +234,16 @@ def tell_usage(span: trace.Span, usage: Usage) -> None:
         span.set_attribute(names.COST, usage.cost)
 
 
-def _settings(settings: ModelSettings) -> dict[str, Value]:
-    given = settings.to_json()
-    found: dict[str, Value] = {}
-    for name in names.SETTINGS.keys() & given:
-        value = given[name]
-        found[names.SETTINGS[name]] = list(map(str, value)) if isinstance(value, list) else cast("float", value)
-    return found
+def _list_settings(settings: ModelSettings) -> dict[str, Value]:
+    values = settings.to_json()
+    attributes: dict[str, Value] = {}
+    for name in names.SETTINGS.keys() & values:
+        value = values[name]
+        attributes[names.SETTINGS[name]] = list(map(str, value)) if isinstance(value, list) else cast("float", value)
+    return attributes
 
 
-def _response(work: AttemptWork, error: BaseException | None) -> ResponseInfo:
+def _read_response(work: AttemptWork, error: BaseException | None) -> ResponseInfo:
     """Return the provider's details, of a partial reply too."""
     reply = error.partial if work.reply is None and isinstance(error, ModelError) else work.reply
     return ResponseInfo() if reply is None or reply.response is None else reply.response
@@ -257,7 +257,7 @@ def _empty(work: AttemptWork) -> str:
     return str(Cause.CONTENT_FILTER if reply.finish is Finish.CONTENT_FILTER else Cause.EMPTY_REPLY)
 
 
-def _request(work: AttemptWork) -> Mapping[str, object]:
+def _describe_request(work: AttemptWork) -> Mapping[str, object]:
     return {
         names.INSTRUCTIONS: content.instructions_of(work.request),
         names.INPUT: content.input_of(work.request),

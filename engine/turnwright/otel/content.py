@@ -64,24 +64,24 @@ def definitions_of(request: ModelRequest) -> list[Part]:
 
 
 def _parts(message: Message) -> list[Part]:
-    said: list[Part] = []
+    parts: list[Part] = []
     for part in message.parts:
         match part:
             case TextPart():
-                said.append({"type": "text", "content": part.text})
+                parts.append({"type": "text", "content": part.text})
             case ReasoningPart():
-                said.append({"type": "reasoning", "content": part.text})
+                parts.append({"type": "reasoning", "content": part.text})
             case ToolCallPart():
                 call: Part = {"type": "tool_call", "id": part.id, "name": part.name, "arguments": dict(part.arguments)}
-                said.append(call)
+                parts.append(call)
             case ToolResultPart():
-                said.append({"type": "tool_call_response", "id": part.call, "response": part.text})
-                said += _files(part.files)
+                parts.append({"type": "tool_call_response", "id": part.call, "response": part.text})
+                parts += _files(part.files)
             case FilePart():
-                said += _files((part,))
+                parts += _files((part,))
             case _:
                 pass  # the engine's bookkeeping, which models do not receive
-    return said
+    return parts
 
 
 def _files(files: Sequence[FilePart]) -> list[Part]:

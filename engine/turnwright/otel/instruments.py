@@ -36,9 +36,9 @@ class Instruments:
         histogram = meter.create_histogram
         self._usage = {
             kind: meter.create_counter(
-                f"gen_ai.client.inference.usage.{kind}", unit="{token}", description=f"Number of {what}."
+                f"gen_ai.client.inference.usage.{kind}", unit="{token}", description=f"Number of {unit_name}."
             )
-            for kind, what in _KINDS.items()
+            for kind, unit_name in _KINDS.items()
         }
         self._of_operation = {
             kind: histogram(

@@ -45,8 +45,8 @@ class OpenTelemetry:
         ours = VERSION
         self._tracer = trace.get_tracer("turnwright", ours, tracer_provider)
         self._measured = Instruments(metrics.get_meter("turnwright", ours, meter_provider))
-        asked = os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURES
-        self._full = asked if capture_content is None else capture_content
+        captures = os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURES
+        self._full = captures if capture_content is None else capture_content
         self._last: OrderedDict[str, trace.SpanContext] = OrderedDict()
 
     def turn(self, work: TurnWork) -> "TurnBlock":
@@ -66,36 +66,36 @@ class TurnBlock(SpanBlock):
         *,
         full: bool,
     ) -> None:
-        started = work.started
+        start = work.started
         self._about: dict[str, Value] = {names.AGENT: work.agent, names.TURN: work.id}
-        if started.session is not None:
-            self._about[names.CONVERSATION] = started.session
+        if start.session is not None:
+            self._about[names.CONVERSATION] = start.session
         attributes: dict[str, Value] = {
             names.OPERATION: "invoke_agent",
             **self._about,
             names.EPOCH: work.epoch,
-            names.MODEL: started.model,
+            names.MODEL: start.model,
         }
-        others = {
+        optional_attributes = {
             names.AGENT_DESCRIPTION: work.description,
-            names.PARENT: started.parent_turn,
-            names.CONTINUES: started.continue_from,
-            names.FORKED_FROM: started.forked_from,
+            names.PARENT: start.parent_turn,
+            names.CONTINUES: start.continue_from,
+            names.FORKED_FROM: start.forked_from,
         }
-        attributes |= {name: value for name, value in others.items() if value}
-        before = [last.get(turn) for turn in (work.id, started.continue_from, started.forked_from) if turn is not None]
-        links = [trace.Link(one) for one in before if one is not None]
+        attributes |= {name: value for name, value in optional_attributes.items() if value}
+        before = [last.get(turn) for turn in (work.id, start.continue_from, start.forked_from) if turn is not None]
+        links = [trace.Link(span_context) for span_context in before if span_context is not None]
         name = f"invoke_agent {work.agent}".strip()
-        said = self._prompt if full and work.begun else None
-        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, links=links, said=said)
+        content_of = self._prompt if full and work.begun else None
+        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, links=links, said=content_of)
         self._work = work
         self._measured = measured
         self._last = last
         self._full = full
         self._over = work.outcome is not None
-        self._used: Usage | None = None
+        self._usage: Usage | None = None
         self._above: TurnBlock | None = None
-        self._asked: Mapping[str, Value] | None = None
+        self._attempt_attributes: Mapping[str, Value] | None = None
 
     def moved(self, move: Move) -> None:
         """See `TurnTelemetry.moved`."""
@@ -106,10 +106,12 @@ class TurnBlock(SpanBlock):
 
     def attempt(self, work: AttemptWork) -> AttemptBlock:
         """See `TurnTelemetry.attempt`."""
-        if self._asked is None:
+        if self._attempt_attributes is None:
             streamed: dict[str, Value] = {names.STREAM: True} if self._streams() else {}
-            self._asked = {**self._about, **self._model(), **streamed}
-        return AttemptBlock(self._tracer, work, self._asked, self._measured, used=self.used, full=self._full)
+            self._attempt_attributes = {**self._about, **self._model(), **streamed}
+        return AttemptBlock(
+            self._tracer, work, self._attempt_attributes, self._measured, add_usage=self.used, full=self._full
+        )
 
     def call(self, work: CallWork) -> CallBlock:
         """See `TurnTelemetry.call`."""
@@ -117,7 +119,7 @@ class TurnBlock(SpanBlock):
 
     def used(self, usage: Usage) -> None:
         """Add the usage of an attempt below this segment. A sub-agent's attempts count for its parent too."""
-        self._used = usage if self._used is None else self._used + usage
+        self._usage = usage if self._usage is None else self._usage + usage
         if self._above is not None:
             self._above.used(usage)
 
@@ -146,9 +148,9 @@ class TurnBlock(SpanBlock):
         model = self._work.model
         if model is None:
             return {names.MODEL: self._work.started.model}
-        told: dict[str, Value] = {names.MODEL: requested_from(model), names.PROVIDER: provider_of(model)}
+        attributes: dict[str, Value] = {names.MODEL: requested_from(model), names.PROVIDER: provider_of(model)}
         server = server_of(model)
-        return told if server is None else {**told, names.SERVER: server[0], names.PORT: server[1]}
+        return attributes if server is None else {**attributes, names.SERVER: server[0], names.PORT: server[1]}
 
     def _streams(self) -> bool:
         return self._work.model is not None and streams(self._work.model)
@@ -158,31 +160,31 @@ class TurnBlock(SpanBlock):
         span.set_attribute(names.STATE, str(work.state))
         span.set_attribute(names.STEPS, turn.steps_taken)
         span.set_attribute(names.TOOL_CALLS, turn.counters.calls)
-        if self._used is not None:
-            tell_usage(span, self._used)
+        if self._usage is not None:
+            tell_usage(span, self._usage)
         measured: dict[str, str | int] = {names.AGENT: work.agent}
-        failed = ""
+        failure = ""
         if work.released:
             span.set_attribute(names.RELEASED, work.released)
-            failed = error_type(error) if work.released == "error" and error is not None else ""
+            failure = error_type(error) if work.released == "error" and error is not None else ""
         if work.outcome is not None:
             span.set_attribute(names.OUTCOME, str(work.outcome))
             span.set_attribute(names.REASON, str(turn.reason))
             span.set_attribute(names.ALSO_REACHED, [str(reason) for reason in turn.also_reached])
             if work.outcome is Outcome.FAILED:
-                failed = str(turn.reason)
+                failure = str(turn.reason)
             if not self._over:
                 self._measured.ended(work)
-        if failed:
-            self._failed(failed)
-            measured[names.ERROR] = failed
+        if failure:
+            self._record_failure(failure)
+            measured[names.ERROR] = failure
         self._measured.agent.record(seconds, measured)
         self._remember()
 
     def _remember(self) -> None:
-        told = self.span.get_span_context()
-        if told.is_valid:
+        span_context = self.span.get_span_context()
+        if span_context.is_valid:
             self._last.pop(self._work.id, None)
-            self._last[self._work.id] = told
+            self._last[self._work.id] = span_context
             while len(self._last) > _REMEMBERED:
                 self._last.popitem(last=False)

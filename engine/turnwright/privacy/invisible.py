@@ -41,10 +41,10 @@ def replaced(text: str, sign: Callable[[str], str]) -> str:
     one joiner after a character that is not ASCII, one selector after any other character.
     """
 
-    def shown(found: re.Match[str]) -> str:
-        place, character = found.start(), found[0]
-        seen = _is_seen(character, text[place - 1 : place]) and not _is_piled_up(text, place)
-        return character if seen else sign(character)
+    def shown(match: re.Match[str]) -> str:
+        place, character = match.start(), match[0]
+        is_seen = _is_seen(character, text[place - 1 : place]) and not _is_piled_up(text, place)
+        return character if is_seen else sign(character)
 
     return _DOUBTFUL.sub(shown, text)
 
@@ -74,22 +74,22 @@ def exact(text: str) -> str:
     """
     last = -1  # the end of the last escape
 
-    def written(found: re.Match[str]) -> str:
+    def written(match: re.Match[str]) -> str:
         nonlocal last
-        run = found[0]
+        run = match[0]
         if run == "\\":
             return r"\\"
-        kept = _kept(text, found.start(), run, behind_escape=found.start() == last)
-        if kept == len(run):
+        kept_count = _count_kept(text, match.start(), run, behind_escape=match.start() == last)
+        if kept_count == len(run):
             return run
-        last = found.end()
-        sign, times = escape(run[0]), len(run) - kept
-        return run[:kept] + (f"{sign}{{{times}}}" if times >= _RUN_LENGTH else sign * times)
+        last = match.end()
+        sign, times = escape(run[0]), len(run) - kept_count
+        return run[:kept_count] + (f"{sign}{{{times}}}" if times >= _RUN_LENGTH else sign * times)
 
     return _UNPLAIN.sub(written, text)
 
 
-def _kept(text: str, start: int, run: str, *, behind_escape: bool) -> int:
+def _count_kept(text: str, start: int, run: str, *, behind_escape: bool) -> int:
     """Return how many characters of a run of equal ones at `start` stay unchanged."""
     if run == "{":
         return int(not behind_escape)

@@ -145,25 +145,25 @@ class Redactor:
     """Hides secrets in texts. `environ` has the secrets of this process."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        known = {value for name, value in environ.items() if _VARIABLE.search(name.upper())}
-        self._known = Secrets(one for one in known if len(one) >= _SHORTEST)
-        self._hide_short = lru_cache(maxsize=4096)(self._hidden)
+        values = {value for name, value in environ.items() if _VARIABLE.search(name.upper())}
+        self._secrets = Secrets(word for word in values if len(word) >= _SHORTEST)
+        self._hide_short = lru_cache(maxsize=4096)(self._hide_text)
 
     def hide(self, text: str) -> str:
         """Return the text with `***` for each secret."""
         if len(text) < _NOTHING_BELOW:
             return text
-        return self._hide_short(text) if len(text) <= _REMEMBERED else self._hidden(text)
+        return self._hide_short(text) if len(text) <= _REMEMBERED else self._hide_text(text)
 
     def hide_in(self, value: JsonValue, name: str = "") -> JsonValue:
         """Return the value of a field with this name, with `***` for each secret in its texts and names."""
         if name and _NAME_OF_ONE.search(name):
-            return _nothing_of(value)
+            return _hide_all(value)
         match value:
             case str():
                 return self.hide(value)
             case list():
-                return [self.hide_in(one) for one in value]
+                return [self.hide_in(item) for item in value]
             case dict():
                 return self.hide_fields(value)
             case _:
@@ -171,22 +171,22 @@ class Redactor:
 
     def hide_fields(self, fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return the fields with `***` for each secret in their names and values."""
-        hidden: dict[str, JsonValue] = {}
+        hidden_fields: dict[str, JsonValue] = {}
         for key, value in fields.items():
             name = self.hide(key)
             number = 2
-            while name in hidden:  # two names that were secrets
+            while name in hidden_fields:  # two names that were secrets
                 name, number = f"{self.hide(key)} ({number})", number + 1
-            hidden[name] = self.hide_in(value, key)
-        return hidden
+            hidden_fields[name] = self.hide_in(value, key)
+        return hidden_fields
 
-    def _hidden(self, text: str) -> str:
-        text = self._known.hide(text)
+    def _hide_text(self, text: str) -> str:
+        text = self._secrets.hide(text)
         # Searching for a prefix takes a hundredth of the time of a pattern, and most texts contain no prefix.
         for begins, form in _FORMS.items():
             if begins in text:
-                text = form.sub(_unless_within, text)
-        return "".join(map(_without_named, _pieces(_without_values(text))))
+                text = form.sub(_hide_unless_within, text)
+        return "".join(map(_without_named, _split_pieces(_hide_values(text))))
 
 
 @cache
@@ -206,10 +206,10 @@ def without_secrets(fact: Fact, hider: Redactor) -> Fact:
     Raises `InvalidJournalError` if no such fact exists.
     """
     fields = fact.to_json()
-    hidden = shown_fields(fact, hider)
-    if hidden == fields:
+    hidden_fields = shown_fields(fact, hider)
+    if hidden_fields == fields:
         return fact
-    return parse_fact(fact.kind, json.dumps({"v": PAYLOAD_VERSION, **hidden}))
+    return parse_fact(fact.kind, json.dumps({"v": PAYLOAD_VERSION, **hidden_fields}))
 
 
 def opened_in(text: str) -> tuple[int, int] | None:
@@ -217,14 +217,14 @@ def opened_in(text: str) -> tuple[int, int] | None:
 
     Text that is appended later may still belong to that value.
     """
-    return next(((named, begin) for named, begin, end in _values_in(text) if end < 0), None)
+    return next(((name_at, begin) for name_at, begin, end in _values_in(text) if end < 0), None)
 
 
-def _nothing_of(value: JsonValue) -> JsonValue:
+def _hide_all(value: JsonValue) -> JsonValue:
     """Return the value with all contents hidden. Empty values, booleans and null are not secrets and stay."""
     match value:
         case list():
-            return [_nothing_of(one) for one in value]
+            return [_hide_all(item) for item in value]
         case str() | dict():
             return HIDDEN if value else value
         case bool() | None:
@@ -233,13 +233,13 @@ def _nothing_of(value: JsonValue) -> JsonValue:
             return value if len(str(value)) < _SHORTEST_NUMBER else HIDDEN
 
 
-def _without_values(text: str) -> str:
+def _hide_values(text: str) -> str:
     """Hide the values of secrets that have a name and a clear end."""
-    shown, at = "", 0
+    text_out, at = "", 0
     for _, begin, end in _values_in(text):
-        shown += text[at:begin] + HIDDEN * (begin < len(text))
+        text_out += text[at:begin] + HIDDEN * (begin < len(text))
         at = len(text) if end < 0 else end
-    return shown + text[at:]
+    return text_out + text[at:]
 
 
 def _values_in(text: str) -> Iterator[tuple[int, int, int]]:
@@ -265,8 +265,8 @@ def _values_in(text: str) -> Iterator[tuple[int, int, int]]:
 def _next_opening(text: str, at: int) -> re.Match[str] | None:
     """Return the next opening. Short searches let other threads run in between, which a pattern blocks."""
     while at < len(text):
-        if (found := _OPENING.search(text, at, at + _PIECE)) is not None:
-            return _OPENING.match(text, found.start()) or found  # the match may continue after the piece
+        if (match := _OPENING.search(text, at, at + _PIECE)) is not None:
+            return _OPENING.match(text, match.start()) or match  # the match may continue after the piece
         at += _PIECE - _LONGEST_OPENING
     return None
 
@@ -279,10 +279,10 @@ def _end_of_quoted(text: str, at: int, slashes: int, quote: str) -> int:
     return -1
 
 
-def _ends(found: int, slashes: int) -> bool:
-    """Whether a quote with `found` backslashes before it ends a text whose quotes have `slashes` before them."""
+def _ends(backslashes: int, slashes: int) -> bool:
+    """Whether a quote with `backslashes` backslashes before it ends a text whose quotes have `slashes` before them."""
     # In that text each backslash is written as `slashes + 1` of them, and a quote has `2 * slashes + 1` before it.
-    return found % (2 * slashes + 2) == slashes
+    return backslashes % (2 * slashes + 2) == slashes
 
 
 def _end_of_bracketed(text: str, at: int) -> int | None:
@@ -315,16 +315,16 @@ def _without_named(text: str) -> str:
     return text
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_pieces(text: str) -> Iterator[str]:
     """Yield the text in pieces, so that other threads can run between them, which a pattern blocks."""
     start = 0
-    while (cut := _BETWEEN.search(text, start + _PIECE)) is not None:
-        yield text[start : cut.end()]
-        start = cut.end()
+    while (match := _BETWEEN.search(text, start + _PIECE)) is not None:
+        yield text[start : match.end()]
+        start = match.end()
     yield text[start:]
 
 
-def _unless_within(found: re.Match[str]) -> str:
+def _hide_unless_within(match: re.Match[str]) -> str:
     """Return the replacement of a match: the match itself if it continues a word, else `***`."""
-    before = found.string[found.start() - 1 : found.start()]
-    return found[0] if before.isalnum() else HIDDEN
+    before = match.string[match.start() - 1 : match.start()]
+    return match[0] if before.isalnum() else HIDDEN

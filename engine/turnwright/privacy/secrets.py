@@ -50,19 +50,19 @@ class _SecretForm(NamedTuple):
         starts = range(0, len(text) - size + 1, size)
         return cls(text, least, tuple((start, text[start : start + size]) for start in starts))
 
-    def find(self, said: str, start: int, block: str) -> Iterator[tuple[int, int]]:
+    def find(self, haystack: str, start: int, block: str) -> Iterator[tuple[int, int]]:
         """Yield the start and the end of each occurrence around one of the blocks."""
-        at = said.find(block)
+        at = haystack.find(block)
         while at >= 0:
             begin, end = at, at + len(block)
             before, behind = start, start + len(block)
-            while before and begin and said[begin - 1] == self.text[before - 1]:
+            while before and begin and haystack[begin - 1] == self.text[before - 1]:
                 begin, before = begin - 1, before - 1
-            while behind < len(self.text) and end < len(said) and said[end] == self.text[behind]:
+            while behind < len(self.text) and end < len(haystack) and haystack[end] == self.text[behind]:
                 end, behind = end + 1, behind + 1
             if end - begin >= self.least:
                 yield begin, end
-            at = said.find(block, end if end - begin >= self.least else at + 1)
+            at = haystack.find(block, end if end - begin >= self.least else at + 1)
 
 
 class Secrets:
@@ -82,10 +82,10 @@ class Secrets:
 
     def add(self, words: Iterable[str]) -> None:
         """Hide these words too."""
-        found = {word for word in words if word} - self._words
-        wholes = {text: _KEY.fullmatch(word) is None for word in found for text in _written(word)}
-        wholes |= {text: False for word in found for text in _in_base64(word)}
-        self._words |= found
+        new_words = {word for word in words if word} - self._words
+        wholes = {text: _KEY.fullmatch(word) is None for word in new_words for text in _list_forms(word)}
+        wholes |= {text: False for word in new_words for text in _in_base64(word)}
+        self._words |= new_words
         # A new list, because another thread may be iterating over the old one.
         self._forms = [*self._forms, *(_SecretForm.of(text, whole=whole) for text, whole in wholes.items())]
 
@@ -102,12 +102,12 @@ class Secrets:
                     places.extend(form.find(text, start, block))
         if not places:
             return text
-        hidden, at = "", 0
+        result, at = "", 0
         for begin, end in sorted(places):
-            if begin > at or not hidden:
-                hidden += text[at:begin] + self._mark
+            if begin > at or not result:
+                result += text[at:begin] + self._mark
             at = max(at, end)
-        return hidden + text[at:]
+        return result + text[at:]
 
     @contextmanager
     def hidden_in(self, *loggers: str) -> Iterator[None]:
@@ -116,17 +116,17 @@ class Secrets:
         The filter of a logger does not apply to the loggers below it, so name each. Handlers run after the filter.
         """
         hider = _HidingFilter(self)
-        named = [logging.getLogger(name) for name in loggers]
+        named_loggers = [logging.getLogger(name) for name in loggers]
         with _changing:
-            for logger in named:
+            for logger in named_loggers:
                 # A new list, because another thread may be iterating over the old one.
                 logger.filters = [*logger.filters, hider]
         try:
             yield
         finally:
             with _changing:
-                for logger in named:
-                    logger.filters = [one for one in logger.filters if one is not hider]
+                for logger in named_loggers:
+                    logger.filters = [filter_ for filter_ in logger.filters if filter_ is not hider]
 
 
 class _HidingFilter(logging.Filter):
@@ -138,28 +138,28 @@ class _HidingFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
-            said = record.getMessage()
+            message = record.getMessage()
         except Exception:  # noqa: BLE001 (the handler reports a record that cannot be formatted)
             return True
-        hidden = self._secrets.hide(said)
-        if hidden != said:
-            record.msg, record.args = hidden, None
+        hidden_text = self._secrets.hide(message)
+        if hidden_text != message:
+            record.msg, record.args = hidden_text, None
         if record.exc_info:
             text = record.exc_text or logging.Formatter().formatException(record.exc_info)
-            hidden = self._secrets.hide(text)
-            if hidden != text:
-                record.exc_info, record.exc_text = None, hidden
+            hidden_text = self._secrets.hide(text)
+            if hidden_text != text:
+                record.exc_info, record.exc_text = None, hidden_text
         return True
 
 
-def _written(secret: str) -> Iterator[str]:
+def _list_forms(secret: str) -> Iterator[str]:
     """Yield the forms of the secret in texts, JSON, addresses, pages and programs."""
     yield secret
     if len(secret) < _SHORTEST:
         return
     for form in (quote(secret), quote(secret, safe=""), quote_plus(secret)):
         yield form
-        yield _PERCENT.sub(lambda found: found[0].lower(), form)
+        yield _PERCENT.sub(lambda match: match[0].lower(), form)
     for form in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
         yield form
         yield form.replace("/", "\\/")

@@ -31,8 +31,8 @@ def compacted(
     base, replaced = tuple(history), 0
     for fact, count in compactions:
         view = (*base, *closed[replaced:count])
-        cut = max(len(view) - fact.kept, 0)
-        base, replaced = (*_replaced(view[:cut], fact, closed[0]), *view[cut:]), count
+        cut_at = max(len(view) - fact.kept, 0)
+        base, replaced = (*_replace_older(view[:cut_at], fact, closed[0]), *view[cut_at:]), count
     return base, replaced
 
 
@@ -50,7 +50,7 @@ def history_needed(compactions: Compactions) -> int | None:
     return needed
 
 
-def _replaced(older: Sequence[Message], fact: Compacted, prompt: Message) -> Iterable[Message]:
+def _replace_older(older: Sequence[Message], fact: Compacted, prompt: Message) -> Iterable[Message]:
     if fact.cleared:
         return map(without_results, older)
     # The prompt says what the turn is about, and is never summarized.
@@ -138,6 +138,6 @@ def size_of(messages: Iterable[Message]) -> Size:
                 characters += len(getattr(part, "text", ""))
                 files += getattr(part, "files", ())
                 # What a provider adds to its reasoning, or a tool to its text, may be far longer than the text.
-                if kept := getattr(part, "details", None) or getattr(part, "structured", None):
-                    unseen += len(str(kept))
+                if provider_data := getattr(part, "details", None) or getattr(part, "structured", None):
+                    unseen += len(str(provider_data))
     return Size(characters, len(files), unseen + sum(len(file.data) for file in files))

@@ -57,8 +57,8 @@ class Interrupt:
         Calls run side by side: the order in which they ask is chance, and after a crash it may be another one.
         """
         places = {name: place for place, name in enumerate(turn.batch)}
-        asked = sorted(turn.interrupts.values(), key=lambda one: places.get(one.call, -1))
-        return tuple(cls.of(turn, one) for one in asked)
+        interrupts = sorted(turn.interrupts.values(), key=lambda interrupt: places.get(interrupt.call, -1))
+        return tuple(cls.of(turn, interrupt) for interrupt in interrupts)
 
     def to_json(self) -> JsonLine:
         """Return the interrupt as an element of `interrupts`."""

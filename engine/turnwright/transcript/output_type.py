@@ -106,9 +106,9 @@ class OutputType:
         if not self.is_wrapped:
             return self.schema
         inner = {name: value for name, value in self.schema.items() if name != "$defs"}
-        wrapped: dict[str, JsonValue] = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED]}
-        wrapped["additionalProperties"] = False
-        return wrapped | {name: self.schema[name] for name in ("$defs",) if name in self.schema}
+        wrapper: dict[str, JsonValue] = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED]}
+        wrapper["additionalProperties"] = False
+        return wrapper | {name: self.schema[name] for name in ("$defs",) if name in self.schema}
 
     @property
     def field(self) -> str:
@@ -153,12 +153,12 @@ class OutputType:
         if deeper_than(data, MOST_NESTED):
             raise Retry(f"the answer nests more than {MOST_NESTED} lists and objects: give a flatter one")
         if self._adapter is None:
-            return self._checked(data)
+            return self._check_data(data)
         try:
             # As JSON, because a date or an enumeration is a text there.
             return self._validate(self._adapter)(json.dumps(data, allow_nan=False))
         except ValidationError as error:
-            raise Retry(_listed(map(_problem, error.errors(include_url=False)))) from None
+            raise Retry(_join_problems(map(_describe_problem, error.errors(include_url=False)))) from None
 
     def _validate(self, adapter: TypeAdapter[Any]) -> Callable[[str], object]:
         """Return the validator of JSON, made at its first use."""
@@ -167,13 +167,13 @@ class OutputType:
             self._json_validator = adapter.validate_json if validator is None else validator.validate_json
         return self._json_validator
 
-    def _checked(self, data: JsonValue) -> JsonValue:
+    def _check_data(self, data: JsonValue) -> JsonValue:
         problems = [
             f"{'.'.join(map(str, error.absolute_path)) or 'the answer'}: {error.message}"
             for error in self._validator.iter_errors(data)
         ]
         if problems:
-            raise Retry(_listed(problems))
+            raise Retry(_join_problems(problems))
         return data
 
     def dump(self, value: object) -> JsonValue:
@@ -202,13 +202,13 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def _listed(problems: "Iterable[str]") -> str:
-    found = list(problems)
-    more = f"; and {len(found) - _SHOWN_PROBLEMS} more" if len(found) > _SHOWN_PROBLEMS else ""
-    return "the answer does not fit: " + "; ".join(found[:_SHOWN_PROBLEMS]) + more
+def _join_problems(problems: "Iterable[str]") -> str:
+    problem_list = list(problems)
+    suffix = f"; and {len(problem_list) - _SHOWN_PROBLEMS} more" if len(problem_list) > _SHOWN_PROBLEMS else ""
+    return "the answer does not fit: " + "; ".join(problem_list[:_SHOWN_PROBLEMS]) + suffix
 
 
-def _problem(error: "ErrorDetails") -> str:
+def _describe_problem(error: "ErrorDetails") -> str:
     where = ".".join(map(str, error["loc"])) or "the answer"
-    given = "" if error["type"] == "missing" else f", not {json.dumps(error['input'], default=str)[:_SHOWN_VALUE]}"
-    return f"{where}: {error['msg']}{given}"
+    suffix = "" if error["type"] == "missing" else f", not {json.dumps(error['input'], default=str)[:_SHOWN_VALUE]}"
+    return f"{where}: {error['msg']}{suffix}"

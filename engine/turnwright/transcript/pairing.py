@@ -41,18 +41,18 @@ class Paired:
     The calls of the last assistant message may still be open.
     """
 
-    __slots__ = ("_asked_at", "_waiting", "messages")
+    __slots__ = ("_asked_at", "_open_calls", "messages")
 
-    def __init__(self, paired: Iterable[Message] = ()) -> None:
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
         #: It begins with messages that were checked before.
-        self.messages: tuple[Message, ...] = tuple(paired)
+        self.messages: tuple[Message, ...] = tuple(messages)
         #: The ids of the open calls, and the index of their message.
-        self._waiting: tuple[str, ...] = ()
+        self._open_calls: tuple[str, ...] = ()
         self._asked_at = 0
 
     def add(self, new: Sequence[Message]) -> None:
         """Add the next messages. Raises `UnpairedError`, and adds none, if one does not fit."""
-        number, waiting, asked_at = len(self.messages), [*self._waiting], self._asked_at
+        number, open_calls, asked_at = len(self.messages), [*self._open_calls], self._asked_at
         for message in new:
             calls: list[str] = []
             results: list[str] = []
@@ -66,31 +66,31 @@ class Paired:
             if calls and role != "assistant":
                 raise UnpairedError(f"message {number}: a tool call in a message of role {role}")
             if role == "tool":
-                if len(results) != 1 or results[0] not in waiting:
+                if len(results) != 1 or results[0] not in open_calls:
                     raise UnpairedError(f"message {number}: a tool result that answers no open call")
-                waiting.remove(results[0])
+                open_calls.remove(results[0])
             else:
-                if waiting:
-                    raise _unanswered(asked_at, waiting[0], f" before message {number}")
+                if open_calls:
+                    raise _make_unanswered_error(asked_at, open_calls[0], f" before message {number}")
                 if results:
                     raise UnpairedError(f"message {number}: a tool result in a message of role {role}")
-                waiting, asked_at = calls, number
+                open_calls, asked_at = calls, number
             number += 1
-        self.messages, self._waiting, self._asked_at = (*self.messages, *new), tuple(waiting), asked_at
+        self.messages, self._open_calls, self._asked_at = (*self.messages, *new), tuple(open_calls), asked_at
 
     def followed_by(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return all messages and then these, which are not added. Raises `UnpairedError` if a call stays open."""
         whole = self
         if messages:
             whole = Paired(self.messages)
-            whole._waiting, whole._asked_at = self._waiting, self._asked_at
+            whole._open_calls, whole._asked_at = self._open_calls, self._asked_at
             whole.add(messages)
-        if whole._waiting:
-            raise _unanswered(whole._asked_at, whole._waiting[0])
+        if whole._open_calls:
+            raise _make_unanswered_error(whole._asked_at, whole._open_calls[0])
         return whole.messages
 
 
-def _unanswered(asked_at: int, call: str, before: str = "") -> UnpairedError:
+def _make_unanswered_error(asked_at: int, call: str, before: str = "") -> UnpairedError:
     return UnpairedError(f"message {asked_at}: call {call!r} has no result{before}")
 
 
@@ -111,25 +111,25 @@ def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
         check_pairing(messages)
     except UnpairedError:
         repair = _Repair(messages)
-        return repair.sent, [note for _, note in sorted(repair.notes, key=lambda one: one[0])]
+        return repair.sent, [note for _, note in sorted(repair.notes, key=lambda note: note[0])]
     return list(messages), []
 
 
-def renamed(messages: Iterable[Message], known: int = 0) -> list[Message]:
+def renamed(messages: Iterable[Message], id_count: int = 0) -> list[Message]:
     """Return the messages of earlier turns with new call ids, so that none equals an id of the current turn.
 
     A result keeps its call. A result without a call gets an id that no call has. The messages follow others, in which
-    `known` ids were given.
+    `id_count` ids were given.
     """
-    given = list(messages)
-    answers = _answers(given)
+    originals = list(messages)
+    answers = _match_results(originals)
     names: dict[_Place, str] = {}
 
     def name(place: _Place) -> str:
-        return names.setdefault(place, f"past{known + len(names) + 1:05d}")
+        return names.setdefault(place, f"past{id_count + len(names) + 1:05d}")
 
     out: list[Message] = []
-    for number, message in enumerate(given):
+    for number, message in enumerate(originals):
         parts: list[AnyPart] = []
         for index, part in enumerate(message.parts):
             place = (number, index)
@@ -156,7 +156,7 @@ class _Repair:
         self.sent: list[Message] = []
         self.notes: list[tuple[int, str]] = []
         self._messages = messages
-        answers = _answers(messages)
+        answers = _match_results(messages)
         #: The position of each call's result.
         self._results: Mapping[_Place, _Place] = {call: result for result, call in answers.items()}
         spoke = -1
@@ -178,11 +178,11 @@ class _Repair:
         if message.role == "tool" and not results:
             self._note(number, "a tool message without a result is left out")
         for index, part in results:
-            asked = answers.get((number, index))
-            if asked is None:
+            call_place = answers.get((number, index))
+            if call_place is None:
                 self._note(number, f"the result of {part.call!r} answers no open call: it is left out")
-            elif message.role != "tool" or len(results) > 1 or asked[0] != spoke:
-                self._note(number, f"the result of {part.call!r} is moved to its call in message {asked[0]}")
+            elif message.role != "tool" or len(results) > 1 or call_place[0] != spoke:
+                self._note(number, f"the result of {part.call!r} is moved to its call in message {call_place[0]}")
 
     def _rest(self, number: int, message: Message) -> Message | None:
         """Return a message without results, and without calls outside of an assistant message."""
@@ -191,10 +191,10 @@ class _Repair:
             self._note(number, f"the call {call.id!r} is in a message of role {message.role}: it is left out")
         if message.role == "tool":
             return None
-        kept = tuple(part for part in message.parts if not isinstance(part, ToolResultPart) and part not in misplaced)
-        if len(kept) == len(message.parts):
+        parts = tuple(part for part in message.parts if not isinstance(part, ToolResultPart) and part not in misplaced)
+        if len(parts) == len(message.parts):
             return message
-        return structs.replace(message, parts=kept) if kept else None
+        return structs.replace(message, parts=parts) if parts else None
 
     def _answer(self, number: int, rest: Message) -> None:
         """Add the results of a message's calls."""
@@ -219,28 +219,28 @@ class _Repair:
         """Return the message of a result: its own, if that is a tool message without other results."""
         number, index = place
         message = self._messages[number]
-        paired = [part for part in message.parts if isinstance(part, ToolResultPart | ToolCallPart)]
+        paired_parts = [part for part in message.parts if isinstance(part, ToolResultPart | ToolCallPart)]
         return (
             message
-            if message.role == "tool" and len(paired) == 1
+            if message.role == "tool" and len(paired_parts) == 1
             else Message(role="tool", parts=(message.parts[index],))
         )
 
 
-def _answers(messages: Sequence[Message]) -> dict[_Place, _Place]:
+def _match_results(messages: Sequence[Message]) -> dict[_Place, _Place]:
     """Return the position of the call that each result belongs to, without results that belong to none."""
-    asked: dict[str, tuple[int, deque[_Place]]] = {}
-    found: dict[_Place, _Place] = {}
+    calls: dict[str, tuple[int, deque[_Place]]] = {}
+    call_places: dict[_Place, _Place] = {}
     for number, message in enumerate(messages):
         for index, part in enumerate(message.parts):
             if isinstance(part, ToolCallPart) and message.role == "assistant":
-                asked_at, waiting = asked.get(part.id, (number, deque[_Place]()))
+                asked_at, open_places = calls.get(part.id, (number, deque[_Place]()))
                 if asked_at != number:
-                    waiting = deque[_Place]()
-                asked[part.id] = (number, waiting)
-                waiting.append((number, index))
-            elif isinstance(part, ToolResultPart) and part.call in asked:
-                waiting = asked[part.call][1]
-                if waiting:
-                    found[number, index] = waiting.popleft()
-    return found
+                    open_places = deque[_Place]()
+                calls[part.id] = (number, open_places)
+                open_places.append((number, index))
+            elif isinstance(part, ToolResultPart) and part.call in calls:
+                open_places = calls[part.call][1]
+                if open_places:
+                    call_places[number, index] = open_places.popleft()
+    return call_places

@@ -63,10 +63,10 @@ class StepFacts(Struct, gc=False):
         fact, parts = self.started, message.parts
         at = self.started_seq * FACT
         start = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
-        ended = self.finished
-        if ended is None:
+        finish = self.finished
+        if finish is None:
             return Message(role=message.role, parts=(start, *parts))
-        usage, seq, before = ended.usage, self.finished_seq * FACT, 0
+        usage, seq, before = finish.usage, self.finished_seq * FACT, 0
         for part in parts:  # plain loops, because a result does this for each step
             if type(part) is ToolCallPart:  # the end comes in the slot after the calls, before the results
                 seq = part.seq + SLOT
@@ -76,12 +76,12 @@ class StepFacts(Struct, gc=False):
             before += part.seq < seq  # a partial text may follow the end
         end = StepFinishPart(
             seq=seq,
-            step_number=ended.number,
+            step_number=finish.number,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cached_tokens=usage.cached_tokens,
             reasoning_tokens=usage.reasoning_tokens,
-            seconds=ended.seconds,
+            seconds=finish.seconds,
             refused=self.refused,
         )
         return Message(role=message.role, parts=(start, *parts[:before], end, *parts[before:]))

@@ -20,9 +20,9 @@ def reading(turn_id: str) -> Iterator[None]:
     except UnreadableTurnError:
         raise
     except _MISFITS as error:
-        found = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+        problem = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
         why = "" if isinstance(error, StoreError) else "its facts do not follow from each other: "
-        raise UnreadableTurnError(turn_id, f"{why}{found}") from error
+        raise UnreadableTurnError(turn_id, f"{why}{problem}") from error
 
 
 @contextmanager
@@ -31,5 +31,5 @@ def going_on(turn_id: str) -> Iterator[None]:
     try:
         yield
     except MachineError as error:
-        broken = "" if isinstance(error, InvalidJournalError) else "its journal ends within an input, or was changed: "
-        raise UnreadableTurnError(turn_id, f"{broken}{error}") from error
+        prefix = "" if isinstance(error, InvalidJournalError) else "its journal ends within an input, or was changed: "
+        raise UnreadableTurnError(turn_id, f"{prefix}{error}") from error

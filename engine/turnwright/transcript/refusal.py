@@ -59,20 +59,20 @@ def without_refused(messages: Sequence[Message]) -> list[Message]:
 
     The sentinel of a turn says where that begins.
     """
-    sent: list[Message] = []
+    result: list[Message] = []
     for message in messages:
         sentinel = next((part for part in message.parts if isinstance(part, SentinelPart) and part.refusal), None)
         if sentinel is None:
-            sent.append(message)
+            result.append(message)
             continue
-        begins = (at for at in range(len(sent) - 1, -1, -1) if _has_part(sent[at], sentinel.refused_from))
-        begin = next(begins, len(sent))
-        if begin < len(sent):
-            sent[begin:] = [refusal_message(sent[begin:], sentinel.refusal)]
-        settled = structs.replace(sentinel, refusal="", refused_from=None)
-        parts = tuple(settled if part is sentinel else part for part in message.parts)
-        sent.append(structs.replace(message, parts=parts))
-    return sent
+        begins = (at for at in range(len(result) - 1, -1, -1) if _has_part(result[at], sentinel.refused_from))
+        begin = next(begins, len(result))
+        if begin < len(result):
+            result[begin:] = [refusal_message(result[begin:], sentinel.refusal)]
+        plain_sentinel = structs.replace(sentinel, refusal="", refused_from=None)
+        parts = tuple(plain_sentinel if part is sentinel else part for part in message.parts)
+        result.append(structs.replace(message, parts=parts))
+    return result
 
 
 def _has_part(message: Message, seq: int | None) -> bool:
@@ -83,7 +83,7 @@ def refusal_message(left_out: Sequence[Message], refusal: str) -> Message:
     """Return the line that replaces messages: what is left out, the calls that ran, and why."""
     if _is_quoted(refusal, left_out):
         refusal = refusal.partition(":")[0]
-    return Message.user(f"[Left out here, because the provider refused it ({refusal}): {_listed(left_out)}.]")
+    return Message.user(f"[Left out here, because the provider refused it ({refusal}): {_list_contents(left_out)}.]")
 
 
 def _is_quoted(refusal: str, left_out: Sequence[Message]) -> bool:
@@ -101,9 +101,9 @@ def _text_of(part: AnyPart) -> str:
     return str(part.arguments) if isinstance(part, ToolCallPart) else getattr(part, "text", "")
 
 
-def _listed(messages: Sequence[Message]) -> str:
+def _list_contents(messages: Sequence[Message]) -> str:
     parts: list[AnyPart] = [part for message in messages for part in message.parts]
-    asked = sum(message.role == "user" and message.says_something for message in messages)
+    user_messages = sum(message.role == "user" and message.says_something for message in messages)
     replies = sum(message.role == "assistant" and message.says_something for message in messages)
     results = [part for part in parts if isinstance(part, ToolResultPart)]
     files = [
@@ -112,16 +112,16 @@ def _listed(messages: Sequence[Message]) -> str:
     ]
     kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(file.media_type for file in files).items())
     items = [
-        (asked, count(asked, "message of the user", "messages of the user")),
+        (user_messages, count(user_messages, "message of the user", "messages of the user")),
         (replies, count(replies, "reply", "replies")),
         (len(results), count(len(results), "tool result")),
         (len(files), f"{count(len(files), 'file')} ({kinds})"),
     ]
     text = ", ".join(words for number, words in items if number) or "nothing that can be shown"
-    ran = Counter(part.name for part in results if part.status not in _NOT_RUN)
-    shown = [f"{cut_clean(name, _SHOWN_NAME)} ({number})" for name, number in ran.most_common(_SHOWN_NAMES)]
-    more = f" and {len(ran) - _SHOWN_NAMES} more tools" if len(ran) > _SHOWN_NAMES else ""
-    return f"{text}. Calls that ran: {', '.join(shown)}{more}; do not assume their results" if shown else text
+    run_tools = Counter(part.name for part in results if part.status not in _NOT_RUN)
+    names = [f"{cut_clean(name, _SHOWN_NAME)} ({number})" for name, number in run_tools.most_common(_SHOWN_NAMES)]
+    suffix = f" and {len(run_tools) - _SHOWN_NAMES} more tools" if len(run_tools) > _SHOWN_NAMES else ""
+    return f"{text}. Calls that ran: {', '.join(names)}{suffix}; do not assume their results" if names else text
 
 
 def shortened(messages: Sequence[Message], refusals: int) -> list[Message]:

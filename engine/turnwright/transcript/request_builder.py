@@ -24,14 +24,14 @@ _LOG = logging.getLogger(__name__)
 _INSTRUCTIONS: Final[weakref.WeakValueDictionary[str, Message]] = weakref.WeakValueDictionary()
 
 
-def settings_in(started: TurnStarted) -> ModelSettings | None:
+def settings_in(start: TurnStarted) -> ModelSettings | None:
     """Return the settings of the turn's model calls, as its journal has them. None if there are none."""
-    return ModelSettings.from_json(started.model_settings) if started.model_settings else None
+    return ModelSettings.from_json(start.model_settings) if start.model_settings else None
 
 
-def _smaller(one: int | None, other: int | None) -> int | None:
+def _take_smaller(first: int | None, second: int | None) -> int | None:
     """Return the smaller limit of a reply: what is left of a budget, or a conclusion's own; and the setting's."""
-    return min(one, other) if one is not None and other is not None else other if one is None else one
+    return min(first, second) if first is not None and second is not None else second if first is None else first
 
 
 class RequestedOutput(NamedTuple):
@@ -67,11 +67,11 @@ class Conversation:
         "_history",
         "_mode",
         "_output",
+        "_paired",
         "_plain",
-        "_replaced",
-        "_said",
+        "_replaced_count",
         "_show_budget",
-        "_taken",
+        "_taken_count",
         "_text",
         "_tools",
         "_transcript",
@@ -117,10 +117,10 @@ class Conversation:
     def _instructions(self) -> tuple[Message, ...]:
         if not self._text:
             return ()
-        known = _INSTRUCTIONS.get(self._text)
-        if known is None:
-            known = _INSTRUCTIONS[self._text] = Message.system(self._text)
-        return (known,)
+        message = _INSTRUCTIONS.get(self._text)
+        if message is None:
+            message = _INSTRUCTIONS[self._text] = Message.system(self._text)
+        return (message,)
 
     def joined(self, instructions: str) -> str:
         """Return the instructions with the prompt that asks for the typed answer, if there is one."""
@@ -129,13 +129,13 @@ class Conversation:
     def _begin(self) -> None:
         """Begin the sent messages anew. A history was checked before, the messages of a compaction were not."""
         transcript = self._transcript
-        #: What comes before the closed messages from `_replaced` on: the history, or what compactions made of it.
-        self._base, self._replaced = compacted(self._history.messages, transcript.closed, transcript.compactions)
-        self._taken, self._compactions = self._replaced, transcript.compactions
-        #: The instructions, the history and the first `_taken` closed messages of the transcript, without blank ones.
-        self._said = Paired((*self._instructions, *(() if self._compactions else self._history.said)))
-        #: The part of the history that is not in `_said` yet.
-        self._before = tuple([one for one in self._base if one.says_something]) if self._compactions else ()
+        #: What comes before the closed messages from `_replaced_count` on: the history, or what compactions made of it.
+        self._base, self._replaced_count = compacted(self._history.messages, transcript.closed, transcript.compactions)
+        self._taken_count, self._compactions = self._replaced_count, transcript.compactions
+        #: The instructions, the history and the first `_taken_count` closed messages, without blank ones.
+        self._paired = Paired((*self._instructions, *(() if self._compactions else self._history.said)))
+        #: The part of the history that is not in `_paired` yet.
+        self._before = tuple([message for message in self._base if message.says_something]) if self._compactions else ()
 
     def _follow(self) -> None:
         """Begin the sent messages anew if the instructions have changed, or the conversation was compacted."""
@@ -166,14 +166,14 @@ class Conversation:
     def closed(self) -> tuple[Message, ...]:
         """The messages of the history and of the closed steps, as models are sent them."""
         self._follow()
-        return (*self._base, *self._transcript.closed[self._replaced :])
+        return (*self._base, *self._transcript.closed[self._replaced_count :])
 
     @property
     def size(self) -> Size:
         """The size of `messages`. That of a history is known."""
         self._follow()
-        known = size_of(self._base) if self._compactions else self._history.size
-        return known + size_of((*self._transcript.closed[self._replaced :], *self._transcript.open))
+        base_size = size_of(self._base) if self._compactions else self._history.size
+        return base_size + size_of((*self._transcript.closed[self._replaced_count :], *self._transcript.open))
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -197,87 +197,95 @@ class Conversation:
         if prepared is not None and prepared.settings:
             settings = ModelSettings.from_json(prepared.settings).over(settings)
         thinks = settings is not None and settings.thinking
-        sent = self._sent(messages, self._asked(action, turn))
+        request_messages = self._pair_messages(messages, self._make_call_texts(action, turn))
         model = None if prepared is None else prepared.model
         if model is not None or transcript.step_models:
-            sent = self._signed_by(model, sent)
+            request_messages = self._drop_signatures(model, request_messages)
         return ModelRequest(
-            messages=sent,
+            messages=request_messages,
             tools=self._tools if prepared is None and output.tool is None else self.tools,
             # Only a call gives a typed answer. While a model thinks, some providers refuse to hold it to one.
             tool_choice="none" if not calls else "auto" if output.tool is None or thinks else "required",
             output=output.format if calls else None,
-            max_tokens=action.max_tokens if settings is None else _smaller(action.max_tokens, settings.max_tokens),
+            max_tokens=action.max_tokens if settings is None else _take_smaller(action.max_tokens, settings.max_tokens),
             settings=settings,
             first=step is not None and turn.counters.steps <= 1,
         )
 
-    def _signed_by(self, model: str | None, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def _drop_signatures(self, model: str | None, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages without signatures of other models than `model`; None is the turn's."""
-        closed = self._transcript.closed
+        closed_messages = self._transcript.closed
         models = {
-            id(closed[place]): name for place, name in self._transcript.step_models.items() if place < len(closed)
+            id(closed_messages[place]): name
+            for place, name in self._transcript.step_models.items()
+            if place < len(closed_messages)
         }
-        return tuple(one if models.get(id(one)) == model else self._unsigned(one) for one in messages)
+        return tuple(
+            message if models.get(id(message)) == model else self._make_unsigned(message) for message in messages
+        )
 
-    def _unsigned(self, message: Message) -> Message:
+    def _make_unsigned(self, message: Message) -> Message:
         """Return `unsigned(message)`, the same object each time, which encoders find in their caches."""
-        known = self._plain.get(id(message))
-        if known is None or known[0] is not message:
-            known = self._plain[id(message)] = message, unsigned(message)
-        return known[1]
+        entry = self._plain.get(id(message))
+        if entry is None or entry[0] is not message:
+            entry = self._plain[id(message)] = message, unsigned(message)
+        return entry[1]
 
-    def _asked(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
+    def _make_call_texts(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
         """Return the texts for this call alone."""
         if not isinstance(action, CallModel):
             instruction = conclude_instruction(turn, action.reason, self._conclude_prompt, again=action.second_try)
             return [Message.user(instruction)]
-        said: list[Message] = []
+        texts: list[Message] = []
         limits = turn.limits
         if not action.tools and limits.concluding == "within" and limits.cap and not limits.allowance:
             # The only step is also the last one: its call concludes.
             again = action.second_try
             text = conclude_instruction(turn, EndReason.STEP_CAP, self._conclude_prompt, again=again)
-            said.append(Message.user(text))
+            texts.append(Message.user(text))
         elif action.second_try:
-            said.append(Message.user(prompt("conclude_again").strip()))
+            texts.append(Message.user(prompt("conclude_again").strip()))
         if self._show_budget and action.tools:
             template = self._show_budget if isinstance(self._show_budget, str) else None
-            said.append(Message.user(budget_text(turn, template)))
+            texts.append(Message.user(budget_text(turn, template)))
         if (prepared := self._transcript.prepared) is not None:
-            said += map(Message.user, prepared.append)
+            texts += map(Message.user, prepared.append)
         if action.nudge or action.stall:
-            said.append(Message.user(hint_text(action.stall)))
-        return said
+            texts.append(Message.user(hint_text(action.stall)))
+        return texts
 
-    def _sent(self, messages: Sequence[Message] | None, asked: Sequence[Message]) -> tuple[Message, ...]:
+    def _pair_messages(self, messages: Sequence[Message] | None, call_texts: Sequence[Message]) -> tuple[Message, ...]:
         try:
             self._take_in()
             new = self._transcript.open if messages is None else self._new(messages)
             if new is not None:
-                return self._said.followed_by([*[one for one in new if one.says_something], *asked])
+                return self._paired.followed_by([*[message for message in new if message.says_something], *call_texts])
         except UnpairedError:
             pass  # check the whole list below
-        given = self.messages if messages is None else messages
-        said = [*self._instructions, *(message for message in given if message.says_something), *asked]
+        candidates = self.messages if messages is None else messages
+        request_messages = [
+            *self._instructions,
+            *(message for message in candidates if message.says_something),
+            *call_texts,
+        ]
         if self._mode == "reject":
-            check_pairing(said)
-            return tuple(said)
-        said, notes = repaired(said)
+            check_pairing(request_messages)
+            return tuple(request_messages)
+        request_messages, notes = repaired(request_messages)
         for note in notes:
             _LOG.warning("turn %s: a request is repaired: %s", self._turn_id, note, extra={"turn": self._turn_id})
-        return tuple(said)
+        return tuple(request_messages)
 
     def _take_in(self) -> None:
         """Add the new messages. Raises `UnpairedError`, and adds none, if one does not fit."""
-        closed = self._transcript.closed
-        new = closed[self._taken :]
-        self._said.add([*self._before, *[message for message in new if message.says_something]])
-        self._taken, self._before = self._taken + len(new), ()
+        closed_messages = self._transcript.closed
+        new = closed_messages[self._taken_count :]
+        self._paired.add([*self._before, *[message for message in new if message.says_something]])
+        self._taken_count, self._before = self._taken_count + len(new), ()
 
     def _new(self, messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return what a hook appended to the closed conversation; None if it changed or removed messages."""
-        known = self.closed
-        if len(messages) < len(known) or not all(map(is_, messages, known)):
+        closed_messages = self.closed
+        if len(messages) < len(closed_messages) or not all(map(is_, messages, closed_messages)):
             return None
-        return messages[len(known) :]
+        return messages[len(closed_messages) :]

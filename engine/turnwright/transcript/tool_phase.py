@@ -63,8 +63,8 @@ def phase_ended_by(
     """
     if not isinstance(fact, f.StepFinished | f.Synthesized | f.Paused):
         return None
-    settled = {call: part.status for call, part in results.items()}
-    calls = tuple(PhaseCall(call, name, settled.get(call)) for call, name in names.items())
+    statuses = {call: part.status for call, part in results.items()}
+    calls = tuple(PhaseCall(call, name, statuses.get(call)) for call, name in names.items())
     if isinstance(fact, f.Paused):
         # A doom loop's pause comes after its step has finished.
         return ToolPhase(PhaseResult.PAUSED, count, calls) if fact.interrupt is None else None

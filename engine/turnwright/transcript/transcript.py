@@ -60,10 +60,41 @@ class Transcript:
 
     # fmt: off
     __slots__ = (
-        "_asked", "_before", "_began", "_changed", "_compacting", "_conclusion", "_direct", "_in_review",
-        "_next", "_open", "_path", "_refused", "_results", "_slots", "_started", "_steers", "_step", "_steps",
-        "_synthesis", "accepted", "calls", "closed", "compactions", "compacts", "counted", "instructions", "last",
-        "prepared", "refusal", "replied_to", "reply", "sentinel", "step_models", "text", "turn",
+        "_asking_calls",
+        "_before",
+        "_changed_arguments",
+        "_compacting",
+        "_conclusion",
+        "_direct",
+        "_in_review",
+        "_next",
+        "_open",
+        "_path",
+        "_refused",
+        "_results",
+        "_slots",
+        "_start_fact",
+        "_started_calls",
+        "_steers",
+        "_step",
+        "_steps",
+        "_synthesis",
+        "accepted",
+        "calls",
+        "closed",
+        "compactions",
+        "compacts",
+        "counted",
+        "instructions",
+        "last",
+        "prepared",
+        "refusal",
+        "replied_to",
+        "reply",
+        "sentinel",
+        "step_models",
+        "text",
+        "turn",
     )
     # fmt: on
 
@@ -84,11 +115,11 @@ class Transcript:
         self.calls: dict[str, str] = _NOTHING
         self._results: dict[str, ToolResultPart] = _NOTHING
         #: The started calls of the open step.
-        self._started: tuple[str, ...] = ()
+        self._started_calls: tuple[str, ...] = ()
         self._steers: tuple[Message, ...] = ()
         #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
-        self._asked: Mapping[str, str] = _NOTHING
-        self._changed: Mapping[str, Mapping[str, JsonValue]] = _NOTHING
+        self._asking_calls: Mapping[str, str] = _NOTHING
+        self._changed_arguments: Mapping[str, Mapping[str, JsonValue]] = _NOTHING
         #: The next slot of the assistant's message in the open batch, and the slots of results by call id.
         self._next = 0
         self._slots: dict[str, int] = _NOTHING
@@ -126,7 +157,7 @@ class Transcript:
         self.last: f.Fact | None = None
         #: The states of `path`, a byte each.
         self._path = bytearray()
-        self._began: f.TurnStarted | None = None
+        self._start_fact: f.TurnStarted | None = None
 
     @classmethod
     def of(cls, facts: Iterable[tuple[int, f.Fact]]) -> "Transcript":
@@ -156,16 +187,16 @@ class Transcript:
 
         A reply in review is withheld.
         """
-        said, steps, step = [*self.closed], self._steps, self._step
+        messages, steps, step = [*self.closed], self._steps, self._step
         if step is not None or self._open:
             parts = self._withheld(UNCHECKED) if self._in_review else self._open
             if step is not None:
-                step.place = len(said)
+                step.place = len(messages)
                 steps = [*steps, step]
-            said += self._messages_of(parts)
-        for one in steps:
-            said[one.place] = one.shown(said[one.place])
-        return (*said, *self._steers)
+            messages += self._messages_of(parts)
+        for step_facts in steps:
+            messages[step_facts.place] = step_facts.shown(messages[step_facts.place])
+        return (*messages, *self._steers)
 
     @property
     def advice(self) -> str:
@@ -175,8 +206,8 @@ class Transcript:
         return f"{cut_off_advice(self.reply)} {self._advice(self.sentinel.reason)}".lstrip()
 
     def _advice(self, reason: EndReason) -> str:
-        is_child = self._began is not None and self._began.parent_turn is not None
-        return advice(self.turn, reason, _overrides(self._began), is_child=is_child)
+        is_child = self._start_fact is not None and self._start_fact.parent_turn is not None
+        return advice(self.turn, reason, _overrides(self._start_fact), is_child=is_child)
 
     @property
     def path(self) -> tuple[State, ...]:
@@ -188,7 +219,7 @@ class Transcript:
         """The answer as JSON, once the turn is `FINISHED`: a typed one as it was accepted, else the text."""
         if self.turn.state is not State.FINISHED:
             return None
-        if self._began is None or "output_schema" not in self._began.agent:
+        if self._start_fact is None or "output_schema" not in self._start_fact.agent:
             return self.text
         return None if self.accepted is None else thawed(self.accepted.output)
 
@@ -200,7 +231,7 @@ class Transcript:
     @property
     def tools(self) -> ToolPhase | None:
         """The result of a step's tools, if the last fact ended them."""
-        return phase_ended_by(self.last, self.calls, self._results, len(self._started), self.turn.counters.steps)
+        return phase_ended_by(self.last, self.calls, self._results, len(self._started_calls), self.turn.counters.steps)
 
     def add(self, seq: int, *facts: f.Fact) -> None:
         """Fold facts, the first of them at `seq`. The turn must have folded them before."""
@@ -219,7 +250,7 @@ class Transcript:
             at += FACT
 
     def _begin(self, at: int, fact: f.TurnStarted) -> None:
-        self._began = fact
+        self._start_fact = fact
         files = files_at(at + SLOT, fact.files, SLOT)
         self.closed.append(_message("user", TextPart(seq=at, text=fact.prompt), *files))
 
@@ -301,23 +332,23 @@ class Transcript:
             self.step_models = {**self.step_models, len(self.closed): self.prepared.model}
 
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
-        if fact.call not in self._started:
-            self._started += (fact.call,)
+        if fact.call not in self._started_calls:
+            self._started_calls += (fact.call,)
 
     def _wait(self, _: int, fact: f.CallWaiting) -> None:
-        self._asked = {**self._asked, fact.interrupt.id: fact.call}
+        self._asking_calls = {**self._asking_calls, fact.interrupt.id: fact.call}
 
     def _answer(self, _: int, fact: f.Answered) -> None:
-        call = self._asked.get(fact.interrupt)
+        call = self._asking_calls.get(fact.interrupt)
         # A forwarded answer changes the arguments of a call in the sub-agent's turn.
         if call is not None and fact.arguments is not None and "/" not in fact.interrupt:
-            self._changed = {**self._changed, call: fact.arguments}
+            self._changed_arguments = {**self._changed_arguments, call: fact.arguments}
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
         if fact.final and fact.status is CallStatus.OK and fact.state is not State.REVIEW and self.accepted is None:
             self._direct = fact.result
         seq = kept_seq(self._slots[fact.call], at) if fact.call in self._slots else at
-        changed = self._changed.get(fact.call) if self._changed else None
+        new_arguments = self._changed_arguments.get(fact.call) if self._changed_arguments else None
         if not self._results:
             self._results = {}
         self._results[fact.call] = ToolResultPart(
@@ -325,7 +356,7 @@ class Transcript:
             call=fact.call,
             name=self.calls.get(fact.call, ""),
             status=fact.status,
-            text=fact.result if changed is None else changed_arguments(changed) + fact.result,
+            text=fact.result if new_arguments is None else changed_arguments(new_arguments) + fact.result,
             structured=fact.structured,
             files=files_at(seq + 1, fact.files) if fact.files else (),
         )
@@ -383,18 +414,18 @@ class Transcript:
         self._close()
         if not is_blank(fact.partial):
             self.text = fact.partial
-        said: list[AnyPart] = [TextPart(seq=at + SLOT, text=text) for text in withheld]
+        parts: list[AnyPart] = [TextPart(seq=at + SLOT, text=text) for text in withheld]
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
             self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self.closed)
-            said.append(TextPart(seq=at + SLOT, text=self.text))
+            parts.append(TextPart(seq=at + SLOT, text=self.text))
         elif fact.outcome is Outcome.FINISHED and self.turn.counters.final:
-            said += self._final(at)
+            parts += self._final(at)
         elif fact.outcome is Outcome.SYNTHESIS_DONE:
             self.text = self._synthesis or ""
-            said.append(TextPart(seq=at + SLOT, text=self.text))
+            parts.append(TextPart(seq=at + SLOT, text=self.text))
         elif fact.reason is EndReason.TEXT_ONLY and not self.text:
             self.text = no_answer(self.turn)
-            said.append(TextPart(seq=at + SLOT, text=self.text))
+            parts.append(TextPart(seq=at + SLOT, text=self.text))
         # A text-only turn reports what was refused: tools that its model asked for, and a tool-call limit of 0.
         kept_from = bool(self._refused) or self.turn.limits.tool_calls == 0
         if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
@@ -408,9 +439,9 @@ class Transcript:
                 refusal=self.refusal,
                 refused_from=self._refused_from(),
             )
-            said.append(self.sentinel)
-        if said:
-            self.closed.append(_message("assistant", *said))
+            parts.append(self.sentinel)
+        if parts:
+            self.closed.append(_message("assistant", *parts))
 
     def _refused_from(self) -> int | None:
         """Return the `seq` of the first part that the provider had not accepted when it refused the last request."""
@@ -447,7 +478,7 @@ class Transcript:
         if self._step is not None or self._open:
             self.closed += self._messages_of(self._open)
         self.closed += self._steers
-        self._step, self._open, self._started, self._steers = None, (), (), ()
+        self._step, self._open, self._started_calls, self._steers = None, (), (), ()
         self.calls, self._results, self._next, self._slots = _NOTHING, _NOTHING, 0, _NOTHING
 
     #: The function that folds each kind of fact. Other kinds change no message. A lookup costs less than trying them.

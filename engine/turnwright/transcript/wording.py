@@ -54,7 +54,7 @@ def cut_off_problem(limit: int | None = None, *, window_full: bool = False) -> s
 def cut_off_advice(reply: ModelReplied | None) -> str:
     """Return what a developer can change if the reply was cut off in a call; else an empty text."""
     problems = () if reply is None else (call.refused for call in reply.calls if call.invalid)
-    problem = next((each for each in problems if each.startswith(_CUT_OFF)), "")
+    problem = next((text for text in problems if text.startswith(_CUT_OFF)), "")
     if not problem:
         return ""
     at = problem.removeprefix(_CUT_OFF).removesuffix(_INCOMPLETE)
@@ -67,23 +67,23 @@ def conclude_instruction(turn: Turn, reason: EndReason, template: str | None = N
 
     With `again` it adds that the last reply had no text.
     """
-    asked = (template or prompt("conclude")).replace("{limit}", limit_reached(turn, reason)).strip()
-    return f"{asked}\n\n{prompt('conclude_again').strip()}" if again else asked
+    instruction = (template or prompt("conclude")).replace("{limit}", limit_reached(turn, reason)).strip()
+    return f"{instruction}\n\n{prompt('conclude_again').strip()}" if again else instruction
 
 
 def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) -> str:
     """Return the conclusion for a model that gave none: the limit, the steps, the tools used, the last text."""
-    used = Counter(
+    tool_uses = Counter(
         part.name
         for message in messages
         for part in message.parts
         if isinstance(part, ToolResultPart) and part.status in _RAN
     )
-    asked = "was not asked for a" if turn.limits.concluding == "never" else "gave no"
-    lines = [f"{limit_reached(turn, reason)}. The model {asked} summary."]
+    refusal = "was not asked for a" if turn.limits.concluding == "never" else "gave no"
+    lines = [f"{limit_reached(turn, reason)}. The model {refusal} summary."]
     lines.append(f"Steps taken: {turn.steps_taken}. Tool calls run: {turn.counters.calls}.")
-    if used:
-        lines.append(f"Tools used: {list_names([name for name, _ in used.most_common()], used)}.")
+    if tool_uses:
+        lines.append(f"Tools used: {list_names([name for name, _ in tool_uses.most_common()], tool_uses)}.")
     parts = (part for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart))
     texts = [part.text.strip() for part in parts if not is_blank(part.text)]
     if texts:
@@ -99,8 +99,8 @@ def no_answer(turn: Turn) -> str:
 
 def changed_arguments(arguments: Mapping[str, JsonValue]) -> str:
     """Return what the model reads before the result of a call that a person approved with other arguments."""
-    shown = cut_clean(json.dumps(thawed(arguments), ensure_ascii=False), _SHOWN_ARGUMENTS)
-    return f"[a person approved this call with other arguments: {shown}]\n\n"
+    text = cut_clean(json.dumps(thawed(arguments), ensure_ascii=False), _SHOWN_ARGUMENTS)
+    return f"[a person approved this call with other arguments: {text}]\n\n"
 
 
 def feedback_text(feedback: str) -> str:
@@ -134,10 +134,10 @@ def notice_text(notice: Notice, limits: Limits) -> str:
         steps = limits.cap - int(notice.used)
         rest = f"{count(steps, 'step')} remaining" if steps > 0 else "the last step"
         return f"Step {notice.used:.0f}/{limits.cap} - {rest}"
-    _, counted, decimals = LIMITS[notice.limit]
-    left = max(notice.of - notice.used, 0)
-    used, most, rest = (_figure(value, decimals) for value in (notice.used, notice.of, left))
-    return f"{counted.capitalize()} {used}/{most} - {rest} remaining"
+    _, unit, decimals = LIMITS[notice.limit]
+    remaining = max(notice.of - notice.used, 0)
+    used_text, most, rest = (_format_figure(value, decimals) for value in (notice.used, notice.of, remaining))
+    return f"{unit.capitalize()} {used_text}/{most} - {rest} remaining"
 
 
 def budget_text(turn: Turn, template: str | None = None) -> str:
@@ -147,15 +147,17 @@ def budget_text(turn: Turn, template: str | None = None) -> str:
     out. The seconds are those at the turn's last fact.
     """
     steps = turn.counters.steps_left
-    left = [f"{steps} of {turn.counters.allowance} steps after this one"]
-    for name, used, most in turn.use():
+    figures = [f"{steps} of {turn.counters.allowance} steps after this one"]
+    for name, amount, most in turn.use():
         if name != "steps":
-            _, counted, decimals = LIMITS[name]
-            left.append(f"{_figure(max(most - used, 0), decimals)} of {_figure(most, decimals)} {counted}")
-    return (template or prompt("budget")).replace("{left}", ", ".join(left)).strip()
+            _, unit, decimals = LIMITS[name]
+            figures.append(
+                f"{_format_figure(max(most - amount, 0), decimals)} of {_format_figure(most, decimals)} {unit}"
+            )
+    return (template or prompt("budget")).replace("{left}", ", ".join(figures)).strip()
 
 
-def _figure(value: float, decimals: int) -> str:
+def _format_figure(value: float, decimals: int) -> str:
     """Format a number without trailing zeros: 0.5, not 0.500000."""
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -108,7 +108,7 @@ class Move(NamedTuple):
 
 
 def _follow_settled(kind: str, *, counted: bool, paid: bool = False, gives: str = "False") -> Follows:
-    was = {f"was_{state_}": str(state_ == kind) for state_ in ("ready", "running", "asking", "answering")}
+    was = {f"was_{state_name}": str(state_name == kind) for state_name in ("ready", "running", "asking", "answering")}
     of_call = {"counted": str(counted), "paid": str(paid), "used": "used", "lease": "lease", "gives": gives}
     return Follows("call_settled", {**was, **of_call})
 

@@ -204,7 +204,10 @@ def claims_of(row: Row) -> Iterator[tuple[str, str]]:
     if row.source is S.CHECK and row.dest is S.CONCLUDE and isinstance(row.reason, EndReason):
         earlier = [REASONS[reason].reached for reason in takewhile(lambda reason: reason is not row.reason, REASONS)]
         text = " and ".join(
-            [f"({_expand(REASONS[row.reason].reached)})", *(f"not ({_expand(limit_)})" for limit_ in earlier if limit_)]
+            [
+                f"({_expand(REASONS[row.reason].reached)})",
+                *(f"not ({_expand(condition)})" for condition in earlier if condition),
+            ]
         )
         yield "the first limit that is reached is the reason", text
     if row.trigger is T.REVIEWED and row.dest is not S.CONTINUE and row.dest not in FINAL:

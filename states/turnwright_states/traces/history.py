@@ -257,7 +257,7 @@ class History:
     def _take_tool_start(self, event: TraceToolStarted) -> None:
         self._need_no_pause(f"call {event.call} starts")
         # Ids need not be unique, so this is the oldest call that may start now.
-        may_start = self._find(event.call, lambda call_: call_.starts <= call_.retries)
+        may_start = self._find(event.call, lambda candidate: candidate.starts <= candidate.retries)
         call = may_start or self._find(event.call, lambda _: True)
         if call is None:
             self._add_fault(TraceClaim.STARTED, f"call {event.call} starts, and {self._explain_absence(event.call)}")
@@ -277,7 +277,7 @@ class History:
         self._need_bounds()
 
     def _take_tool_retry(self, event: TraceToolRetried) -> None:
-        call = self._find(event.call, lambda call_: call_.starts > call_.retries)
+        call = self._find(event.call, lambda candidate: candidate.starts > candidate.retries)
         if call is None:
             self._add_fault(TraceClaim.RETRIED, f"a retry of call {event.call} is recorded without an earlier start")
         else:
@@ -285,7 +285,7 @@ class History:
 
     def _take_tool_result(self, event: TraceToolResult) -> None:
         succeeded = event.status is CallStatus.OK
-        fitting = self._find(event.call, lambda call_: bool(call_.starts) is succeeded)
+        fitting = self._find(event.call, lambda candidate: bool(candidate.starts) is succeeded)
         call = fitting or self._find(event.call, lambda _: True)
         if call is None:
             self._add_fault(
