@@ -72,7 +72,7 @@ from .model.prices import Price
 from .model.protocol import Model
 from .model.retry import Backoff
 from .result import TurnResult
-from .runtime import Local, Runtime
+from .runtime import JobListener, Local, Runtime
 from .runtime.in_process import InProcessTurns
 from .runtime.opened_models import OpenedModels
 from .store import SessionInfo, Store, TurnRow, open_store
@@ -375,13 +375,15 @@ class Engine(Generic[DepsT]):
         await submit_new(self._runtime, turn_id)
         return turn_id
 
-    async def run_worker(self, stopping: anyio.Event | None = None) -> None:
+    async def run_worker(self, stopping: anyio.Event | None = None, *, listener: JobListener | None = None) -> None:
         """Work for the runtime: drive submitted and abandoned turns, until canceled.
 
         Once `stopping` is set, no turn is started. The call returns when the running turns have ended or paused, or
-        were released after the runtime's `drain` seconds. Raises `RuntimeUnavailableError`.
+        were released after the runtime's `drain` seconds. `listener` receives what the worker does. Raises
+        `RuntimeUnavailableError`.
         """
         self._need_open()
+        self._work.listener = listener
         await self._runtime.run_worker(stopping)
 
     @overload

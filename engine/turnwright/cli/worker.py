@@ -29,7 +29,7 @@ from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, t
 from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from .stores import without_password
 from .worker_engine import driving, driving_model
-from .worker_listener import ObservedRuntime, WorkerListener
+from .worker_listener import WorkerListener
 
 #: Seconds after the drain at which the process is ended, because a tool may block it.
 _BEYOND: Final = 10.0
@@ -82,15 +82,7 @@ def worker(
     opened = shared_store(store, create=True, notify=notify)
     named = driving_model(said, flags.model)
     listener = WorkerListener(as_json=as_json)
-    observed = ObservedRuntime(runtime, opened, listener)
-    opening = driving(
-        opened,
-        said,
-        named,
-        flags,
-        runtime=observed,
-        on_event=[observed.observe],
-    )
+    opening = driving(opened, said, named, flags, runtime=runtime)
     at: dict[str, JsonValue] = {}
     if service.address is not None:
         queues = serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
@@ -102,7 +94,7 @@ def worker(
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         anyio.run(
-            _work, opening, observed, listener, partial(listener.started, without_password(store), named, at), drain
+            _work, opening, runtime, listener, partial(listener.started, without_password(store), named, at), drain
         )
     except QuitError as left:
         process.say_last(str(left))
@@ -126,7 +118,7 @@ def _runtime(
 
 async def _work(
     opening: Opening,
-    observed: ObservedRuntime,
+    runtime: Runtime,
     listener: WorkerListener,
     started: Callable[[list[str]], None],
     drain: float,
@@ -135,33 +127,32 @@ async def _work(
     async with opening as engine:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             # A tool may block the loop, which then receives no signal.
-            repeated = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_farewell, observed))
+            repeated = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_farewell, listener))
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, repeated)
-            async with background_task(_drain_on_signal, signals, stopping, observed, listener, drain):
+            async with background_task(_drain_on_signal, signals, stopping, listener, drain):
                 # An error of the store or of the service must appear before the worker starts.
                 await engine.store.requests(InboxKind.ABORT)
-                await observed.reach()
+                await runtime.failure("worker", 1)  # the answer does not matter
                 started(sorted(engine.setup.tools))
-                await engine.run_worker(stopping)
+                await engine.run_worker(stopping, listener=listener)
     listener.stopped()
 
 
 async def _drain_on_signal(
     signals: AsyncIterator[signal.Signals],
     stopping: anyio.Event,
-    observed: ObservedRuntime,
     listener: WorkerListener,
     drain: float,
 ) -> None:
     async for number in signals:
         if stopping.is_set():
-            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _farewell(observed))
-        listener.draining(observed.driven, drain)
+            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _farewell(listener))
+        listener.draining(drain)
         stopping.set()
 
 
-def _farewell(observed: ObservedRuntime) -> str:
-    driven = observed.driven
+def _farewell(listener: WorkerListener) -> str:
+    driven = listener.driven
     what = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
     return "left at once" + (f"; other workers can resume {what}: {', '.join(driven)}" if driven else "")

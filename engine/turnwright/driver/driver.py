@@ -93,6 +93,7 @@ class Driver:
         *,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
+        opened: Callable[[], None] | None = None,
         known: JournalFold | None = None,
         supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult | None:
@@ -100,7 +101,7 @@ class Driver:
 
         `begun` is a turn that was just written. Without it the turn is claimed here, also from living drivers in
         `abandoned`, and only the part of its journal that is not `known` is read. `claimed` is called with the epoch of
-        each claim.
+        each claim, and `opened` each time that the turn was found to have what it needs here, but for dependencies.
 
         Returns the turn's result at its release, or None where only the journal has it. How the turn ends is never an
         exception. If the task is canceled, the turn is released and can be resumed. Raises `TurnNotFoundError`,
@@ -115,15 +116,17 @@ class Driver:
             claimed(claim.epoch)
         if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
             # An abort needs neither tools nor model.
+            if opened is not None:
+                opened()
             return await end_claimed(self._store, claim, self._listeners, known)
         with going_on(turn_id) if begun is None else NO_CONTEXT:
-            segment = await self._drive_claimed(claim, begun, known, supplied)
+            segment = await self._drive_claimed(claim, begun, known, supplied, opened)
         result = segment.result()
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
         # left to this driver.
         if (result is None or result.outcome is None) and await self._has_request(turn_id):
             with suppress(TurnBusyError):
-                return await self.drive(turn_id, claimed=claimed, supplied=supplied)
+                return await self.drive(turn_id, claimed=claimed, opened=opened, supplied=supplied)
         return result
 
     def forget(self) -> None:
@@ -150,7 +153,12 @@ class Driver:
         return requested and (await self._store.get(turn_id)).status.outcome is None
 
     async def _drive_claimed(
-        self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None, supplied: Supplied
+        self,
+        held: Claim,
+        begun: NewTurnClaim | None,
+        known: JournalFold | None,
+        supplied: Supplied,
+        opened: Callable[[], None] | None,
     ) -> Segment:
         """Fold the journal, drive the turn and watch for an abort meanwhile, and release the turn in any case.
 
@@ -168,6 +176,8 @@ class Driver:
             try:
                 segment = await self._opened(held, begun, known, supplied)
                 self.segments[turn_id] = segment
+                if opened is not None:
+                    opened()
                 await self._give_deps(segment, supplied, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
                 with segment.journal.observer or NO_CONTEXT:

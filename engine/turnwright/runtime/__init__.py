@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from turnwright._base.lazy_imports import lazy_imports
 
 from .local import Local
-from .protocol import Job, Runtime, TurnStatus, WorkerApi
+from .protocol import Job, JobListener, Runtime, TurnStatus, WorkerApi
 
 # Programs that drive turns in one process need no client of a service.
 if TYPE_CHECKING:
@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = lazy_imports(__name__, {"Temporal": ".temporal.runtime"})
 
-__all__ = ["Job", "Local", "Runtime", "Temporal", "TurnStatus", "WorkerApi"]
+__all__ = ["Job", "JobListener", "Local", "Runtime", "Temporal", "TurnStatus", "WorkerApi"]

@@ -18,7 +18,7 @@ from turnwright.journal.turn_journal import JournalFold
 from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Store
 
-from .protocol import Job, TurnStatus
+from .protocol import Job, JobListener, TurnStatus
 
 
 class InProcessTurns:
@@ -35,6 +35,8 @@ class InProcessTurns:
         self._sweep = Sweep(store, setup.now)
         #: The scopes of the jobs that workers drive or wait for, by turn.
         self._jobs: dict[str, list[anyio.CancelScope]] = {}
+        #: Receives what the worker of this engine does, if the app has given one.
+        self.listener: JobListener | None = None
 
     def is_driven(self, turn_id: str) -> bool:
         """Whether this process drives the turn."""
@@ -115,6 +117,32 @@ class InProcessTurns:
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """See `WorkerApi.drive`."""
+        listener, began, is_claimed = self.listener, self._setup.clock(), False
+        if listener is None:
+            return await self._drive(turn_id, segment, abandoned, claimed)
+
+        def report_claim() -> None:
+            nonlocal is_claimed
+            if not is_claimed:
+                is_claimed = True
+                listener.claimed(turn_id)
+
+        try:
+            status = await self._drive(turn_id, segment, abandoned, claimed, report_claim)
+        except BaseException as error:
+            listener.ended(turn_id, error, claimed=is_claimed, seconds=self._setup.clock() - began)
+            raise
+        listener.ended(turn_id, status, claimed=is_claimed, seconds=self._setup.clock() - began)
+        return status
+
+    async def _drive(
+        self,
+        turn_id: str,
+        segment: int,
+        abandoned: AbandonedDrivers,
+        claimed: Callable[[int], None] | None,
+        opened: Callable[[], None] | None = None,
+    ) -> TurnStatus:
         row = await self._store.get(turn_id)
         # An earlier attempt may have continued into the next segment, if the answer came before it paused.
         may_be_ahead = row.owner is not None and row.epoch in abandoned.epochs
@@ -127,7 +155,7 @@ class InProcessTurns:
             with anyio.CancelScope() as scope:
                 others.append(scope)
                 try:
-                    await self._driver.drive(turn_id, abandoned=abandoned, claimed=claimed, known=known)
+                    await self._driver.drive(turn_id, abandoned=abandoned, claimed=claimed, opened=opened, known=known)
                 except BaseException as error:
                     await self._close_followers(turn_id, error)
                     raise
@@ -161,7 +189,13 @@ class InProcessTurns:
     async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         """See `WorkerApi.pending`."""
         jobs: list[Job] = []
-        for row in (await self._sweep.due(idle=idle))[:most]:
+        try:
+            rows = (await self._sweep.due(idle=idle))[:most]
+        except StoreError as error:
+            if self.listener is not None:
+                self.listener.waits(error)
+            raise
+        for row in rows:
             try:
                 jobs.append(await self.job(row.id))
             except TurnNotFoundError:

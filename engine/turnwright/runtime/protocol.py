@@ -11,6 +11,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
+from turnwright.errors import StoreError
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Queued
 from turnwright_states import EndReason, State
 
@@ -31,6 +32,25 @@ class TurnStatus(msgspec.Struct, frozen=True):
 
     state: State | Queued
     reason: EndReason | None = None
+
+
+class JobListener(Protocol):
+    """Receives what the worker of an engine does, in its event loop, and must not raise: see `Engine.run_worker`."""
+
+    def claimed(self, turn_id: str) -> None:
+        """Receive that the worker drives a turn: it has the turn's tools and model."""
+        ...
+
+    def ended(self, turn_id: str, ending: TurnStatus | BaseException, *, claimed: bool, seconds: float) -> None:
+        """Receive how an attempt at a turn ended: with the turn's status, or with an error.
+
+        `claimed` says that this attempt was reported as claimed. It took `seconds`.
+        """
+        ...
+
+    def waits(self, error: StoreError) -> None:
+        """Receive that the worker could not look for turns."""
+        ...
 
 
 class WorkerApi(Protocol):

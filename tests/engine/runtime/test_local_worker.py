@@ -13,7 +13,7 @@ from turnwright import Agent, ConfigError, Engine, StoreError, TurnNotFoundError
 from turnwright.errors import TurnwrightError
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.runtime import Local
+from turnwright.runtime import Local, TurnStatus
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, MemoryStore, Store, TurnRow
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import CallStatus, Outcome
@@ -347,3 +347,46 @@ async def test_runtime_without_an_engine_has_no_worker() -> None:
     Engine(runtime=runtime)
     with pytest.raises(ConfigError, match="belongs to another engine"):
         Engine(runtime=runtime)
+
+
+class Listener:
+    """Notes what a worker does, and stops it after some attempts."""
+
+    def __init__(self, attempts: int) -> None:
+        self.lines: list[tuple[str, ...]] = []
+        self.stopping = anyio.Event()
+        self._attempts = attempts
+
+    def claimed(self, turn_id: str) -> None:
+        self.lines.append(("claimed", turn_id))
+
+    def ended(self, turn_id: str, ending: TurnStatus | BaseException, *, claimed: bool, seconds: float) -> None:
+        assert seconds >= 0
+        kind = str(ending.state) if isinstance(ending, TurnStatus) else type(ending).__name__
+        self.lines.append((kind, turn_id, "claimed" if claimed else "not claimed"))
+        self._attempts -= 1
+        if not self._attempts:
+            self.stopping.set()
+
+    def waits(self, error: StoreError) -> None:
+        self.lines.append(("waits", str(error)))
+        self.stopping.set()
+
+
+async def test_listener_receives_claims_and_endings() -> None:
+    """A turn whose tool is missing is refused, and was not claimed for the listener."""
+    store = MemoryStore()
+    turn = await Engine(model=ScriptedModel(), store=store).submit(AGENT, "hi")
+    lacking = await World().engine(store).submit(Agent(name="Holder", tools=["hold"]), "hi")
+    engine, listener = Engine(model=ScriptedModel("Done."), store=store, runtime=Local(every=OFTEN)), Listener(2)
+    await engine.run_worker(listener.stopping, listener=listener)
+    assert [line for line in listener.lines if turn in line] == [("claimed", turn), ("FINISHED", turn, "claimed")]
+    assert [line for line in listener.lines if lacking in line] == [("CannotRunError", lacking, "not claimed")]
+
+
+async def test_listener_receives_that_the_worker_waits() -> None:
+    store = Moody()
+    store.lost = True
+    engine, listener = World().engine(store), Listener(1)
+    await engine.run_worker(listener.stopping, listener=listener)
+    assert listener.lines == [("waits", "the server is away")]
