@@ -388,6 +388,46 @@ def test_openinference_is_recognized_and_read() -> None:
     assert step.metrics.cached_tokens == 4
 
 
+RESPONSES: dict[str, JsonValue] = {
+    "chat": {
+        "choices": [
+            {
+                "message": {
+                    "content": "Looking.",
+                    "reasoning": "Hm.",
+                    "tool_calls": [{"id": "c1", "function": {"name": "look_up", "arguments": {"invoice": 7}}}],
+                },
+                "finish_reason": "tool_calls",
+            }
+        ]
+    },
+    "responses": {
+        "output": [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+            {"type": "message", "content": [{"type": "output_text", "text": "Looking."}]},
+            {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": '{"invoice": 7}'},
+        ]
+    },
+    "anthropic": {
+        "type": "message",
+        "content": [
+            {"type": "thinking", "thinking": "Hm."},
+            {"type": "text", "text": "Looking."},
+            {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"invoice": 7}},
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("api", RESPONSES)
+def test_provider_response_in_a_span_reads_as_the_client_reads_it(api: str) -> None:
+    attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps(RESPONSES[api])}
+    [run] = read(json.dumps([span(1, None, attributes)]).encode(), "openinference")
+    [step] = replies(run)
+    assert (step.message, step.reasoning_content) == ("Looking.", "Hm.")
+    assert calls([run]) == {("look_up", '{"invoice": 7}'): 1}
+
+
 EVENTS: list[JsonValue] = [
     {"event.name": "gen_ai.user.message", "role": "user", "content": "Pay the invoice."},
     {

@@ -6,6 +6,12 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import JsonValue
 
+from turnwright.model.http.reply_builder import Builder
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder
+from turnwright.model.openai_responses.reply_builder import ResponseBuilder
+
+from .anthropic_blocks import MessageReplyBuilder
+from .model_replies import read_reply
 from .span_dump import Span
 
 _decode = msgspec.json.Decoder().decode
@@ -77,9 +83,8 @@ def reply_messages(span: Span) -> list[Said]:
     if text or calls:
         return [said({"role": "assistant", "content": text, "tool_calls": calls})]
     value = as_value(span.attributes.get("output.value"))
-    if isinstance(value, Mapping):  # the response of a provider
-        choices = value.get("choices")
-        return list(_messages(choices)) if choices else [said(value)]
+    if isinstance(value, Mapping):
+        return [_read_response(value) or said(value)]
     return [said({"role": "assistant", "content": value})] if isinstance(value, str) else []
 
 
@@ -119,6 +124,29 @@ def said(value: Mapping[str, JsonValue]) -> Said:
     if isinstance(answered, str) and answered and not found.results:
         found.results.append((answered, text))
     return found._replace(text=text, reasoning="\n".join(filter(None, (found.reasoning, *thoughts))))
+
+
+def _read_response(response: Mapping[str, JsonValue]) -> Said | None:
+    """Decode the response of a provider; None for another value."""
+    builder = _builder_of(response)
+    if builder is None:
+        return None
+    reply = read_reply(builder, response)
+    calls = [
+        SaidCall(call.id or None, call.name, call.raw if call.arguments is None else dict(call.arguments))
+        for call in reply.calls
+        if call.name
+    ]
+    is_empty = not (reply.text or reply.reasoning or calls)
+    return None if is_empty else Said("assistant", reply.text, reply.reasoning, calls, [], reply.finish_reason or "")
+
+
+def _builder_of(response: Mapping[str, JsonValue]) -> type[Builder] | None:
+    if isinstance(response.get("choices"), list):
+        return ReplyBuilder
+    if isinstance(response.get("output"), list):
+        return ResponseBuilder
+    return MessageReplyBuilder if response.get("type") == "message" else None
 
 
 def as_value(value: JsonValue) -> JsonValue:
