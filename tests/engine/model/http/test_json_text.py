@@ -138,7 +138,7 @@ def test_index_is_read_in_any_form(value: JsonValue, expected: int | None) -> No
 )
 @pytest.mark.parametrize("distance", range(0, 70, 3))
 def test_damage_never_quotes_a_part_of_a_word(raw: str, distance: int) -> None:
-    """A page recognizes a secret of its environment only when it is whole."""
+    """A page recognizes a secret of its environment only by the whole text."""
     quote = damage_of(raw % f"{'a' * distance} correct-horse-battery {'a' * distance}").replace(
         "correct-horse-battery", ""
     )
