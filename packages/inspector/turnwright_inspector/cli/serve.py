@@ -70,9 +70,9 @@ def serve(
 
     With --runs, it serves files, folders and archives of recordings that `turnwright audit` reads, and no store.
     """
-    given = first_given(flags)
-    if given is not None and not drive:
-        raise ConfigError(f"{given}: needs --drive: give --drive, or start a worker instead")
+    flag = first_given(flags)
+    if flag is not None and not drive:
+        raise ConfigError(f"{flag}: needs --drive: give --drive, or start a worker instead")
     place = ServerOptions.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
     if runs:
         if drive or store_flag(store):
@@ -86,10 +86,10 @@ def serve(
     if drive:
         from turnwright.cli.worker_engine import driving, driving_model, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
 
-        said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
-        named = driving_model(said, flags.model)
-        opening = driving(opened, said, named, flags)
-        agents = startable_agents(flags.agents, said)
+        config_with_flags = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
+        agent_models = driving_model(config_with_flags, flags.model)
+        opening = driving(opened, config_with_flags, agent_models, flags)
+        agents = startable_agents(flags.agents, config_with_flags)
     from .serving import serve_pages  # noqa: PLC0415 (slow to load)
 
     serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents)

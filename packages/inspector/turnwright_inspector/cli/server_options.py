@@ -51,7 +51,7 @@ class ServerOptions:
         remote: bool = False,
     ) -> "ServerOptions":
         """Check the flags. Raises `ConfigError` for an address that other machines reach without `remote`."""
-        given = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
+        secret = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         if token is not None and not token:
             raise ConfigError("--token: is empty: give a token, or leave the flag out for a random one")
         if not 0 <= port <= _HIGHEST_PORT:
@@ -60,10 +60,10 @@ class ServerOptions:
             why = f"--host {host}: other machines may reach it, and anybody with the token may answer and stop turns"
             if not remote:
                 raise ConfigError(f"{why}: to allow that, give --allow-remote")
-            if not given:
+            if not secret:
                 raise ConfigError(f"{why}: give a token of your own, with {TOKEN_VARIABLE} or --token")
         path = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
-        return cls(host, port, given, tuple(hosts), path)
+        return cls(host, port, secret, tuple(hosts), path)
 
     @property
     def is_loopback(self) -> bool:

@@ -55,7 +55,7 @@ class Token:
     hosts: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        if len(self.token) < SHORTEST_TOKEN or not all("!" <= one <= "~" for one in self.token):
+        if len(self.token) < SHORTEST_TOKEN or not all("!" <= character <= "~" for character in self.token):
             raise ConfigError(
                 f"the token has {len(self.token)} characters: it needs at least {SHORTEST_TOKEN}, all of them visible"
                 ' ASCII; `python -c "import secrets; print(secrets.token_urlsafe(32))"` makes one'
@@ -116,65 +116,67 @@ class AccessGuard:
             await self._pass(inner, receive, _with_headers(inner, send))
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = HTTPConnection(scope)
-        refused = self._wrong_host(asked) or self._way_in(scope, asked)
+        connection = HTTPConnection(scope)
+        refused = self._wrong_host(connection) or self._way_in(scope, connection)
         if refused is not None:
             await refused(scope, receive, send)
             return
-        programs = self._token is not None and self._has_bearer(asked.headers)
-        session = self._session(asked) or (secrets.token_urlsafe(16) if self._token is None or programs else "")
+        programs = self._token is not None and self._has_bearer(connection.headers)
+        session = self._session(connection) or (secrets.token_urlsafe(16) if self._token is None or programs else "")
         if not session:
-            await (await self._with_form(scope, asked, receive))(scope, receive, send)
+            await (await self._with_form(scope, connection, receive))(scope, receive, send)
             return
         csrf = self._sign("csrf", session)
         scope["state"] = {**scope.get("state", {}), "csrf": csrf}
         if scope["method"] not in _SAFE:
-            checked = _wrong_origin(asked, self._hosts) or await _read(receive)
-            if isinstance(checked, bytes) and not programs and not _has_csrf(asked.headers, checked, csrf):
+            checked = _wrong_origin(connection, self._hosts) or await _read(receive)
+            if isinstance(checked, bytes) and not programs and not _has_csrf(connection.headers, checked, csrf):
                 checked = refusal(403, "This page is too old", "Load it again, and try again: its form has expired.")
             if isinstance(checked, Response):
                 await checked(scope, receive, send)
                 return
             receive = _again(checked, receive)
-        if not programs and not self._session(asked):
+        if not programs and not self._session(connection):
             send = _with_cookie(send, self._set_cookie(scope, session))
         await self._app(scope, receive, send)
 
-    def _wrong_host(self, asked: HTTPConnection) -> Response | None:
-        host = _name_of(asked.headers.get("host", ""))
+    def _wrong_host(self, connection: HTTPConnection) -> Response | None:
+        host = _name_of(connection.headers.get("host", ""))
         # Nobody can have a number point elsewhere.
         if host == "localhost" or _is_address(host) or host in self._hosts or "*" in self._hosts:
             return None
         return refusal(421, "Unknown host", "This server does not accept this host name.")
 
-    def _way_in(self, scope: Scope, asked: HTTPConnection) -> Response | None:
+    def _way_in(self, scope: Scope, connection: HTTPConnection) -> Response | None:
         """The answer to a request with a token in its address: the cookie, and the same address without the token."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        given = next((value for name, value in query if name == "token"), None)
-        return self._with_token(scope, asked, given) if given is not None and scope["method"] in _SAFE else None
+        token = next((value for name, value in query if name == "token"), None)
+        return self._with_token(scope, connection, token) if token is not None and scope["method"] in _SAFE else None
 
-    async def _with_form(self, scope: Scope, asked: HTTPConnection, receive: Receive) -> Response:
+    async def _with_form(self, scope: Scope, connection: HTTPConnection, receive: Receive) -> Response:
         """The answer to a request without a session: to the form of the page that asks for the token, or that page."""
-        if scope["method"] in _SAFE or not _is_form(asked.headers):
-            return _not_in(asked)
+        if scope["method"] in _SAFE or not _is_form(connection.headers):
+            return _not_in(connection)
         body = await _read(receive)
-        given = None if isinstance(body, Response) else parse_qs(body.decode("latin-1")).get("token", [None])[0]
-        if given is None:
-            return _not_in(asked)
-        return _wrong_origin(asked, self._hosts) or self._with_token(scope, asked, given) or _not_in(asked)
+        token = None if isinstance(body, Response) else parse_qs(body.decode("latin-1")).get("token", [None])[0]
+        if token is None:
+            return _not_in(connection)
+        return (
+            _wrong_origin(connection, self._hosts) or self._with_token(scope, connection, token) or _not_in(connection)
+        )
 
-    def _with_token(self, scope: Scope, asked: HTTPConnection, given: str) -> Response | None:
+    def _with_token(self, scope: Scope, connection: HTTPConnection, token: str) -> Response | None:
         if self._token is None:
             return None
-        if not hmac.compare_digest(given.encode(), self._token):
-            return _not_in(asked, wrong=bool(given))
+        if not hmac.compare_digest(token.encode(), self._token):
+            return _not_in(connection, wrong=bool(token))
         response = RedirectResponse(_without_token(scope), 303)
         response.headers["Set-Cookie"] = self._set_cookie(scope, secrets.token_urlsafe(16))
         return response
 
-    def _session(self, asked: HTTPConnection) -> str:
+    def _session(self, connection: HTTPConnection) -> str:
         """Return the id of the session in the request's cookie; empty without a cookie, or for a forged one."""
-        session, _, signature = asked.cookies.get(self._cookie, "").partition(".")
+        session, _, signature = connection.cookies.get(self._cookie, "").partition(".")
         good = self._sign("session", session)
         return session if session and hmac.compare_digest(signature.encode(), good.encode()) else ""
 
@@ -184,11 +186,11 @@ class AccessGuard:
         return f"{self._cookie}={signed}; Path={quote(path)}; HttpOnly; SameSite=Strict{secure}"
 
     def _has_bearer(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
         return (
             scheme.lower() == "bearer"
             and self._token is not None
-            and hmac.compare_digest(given.strip().encode(), self._token)
+            and hmac.compare_digest(token.strip().encode(), self._token)
         )
 
     def _sign(self, purpose: str, text: str) -> str:
@@ -200,10 +202,10 @@ def entry(address: str, access: Access) -> str:
     return f"{address.rstrip('/')}/?{urlencode({'token': access.token})}" if isinstance(access, Token) else address
 
 
-def _wrong_origin(asked: HTTPConnection, hosts: frozenset[str]) -> Response | None:
+def _wrong_origin(connection: HTTPConnection, hosts: frozenset[str]) -> Response | None:
     """Return a refusal, if the browser reports that another site sent the request."""
-    site, origin = asked.headers.get("sec-fetch-site", "same-origin"), asked.headers.get("origin")
-    if site == "same-origin" and (origin is None or _is_ours(origin, asked.headers.get("host"), hosts)):
+    site, origin = connection.headers.get("sec-fetch-site", "same-origin"), connection.headers.get("origin")
+    if site == "same-origin" and (origin is None or _is_ours(origin, connection.headers.get("host"), hosts)):
         return None
     return refusal(403, "Sent from elsewhere", "Another site has sent this form, and nothing was done.")
 
@@ -220,10 +222,10 @@ def _is_form(headers: Headers) -> bool:
 
 
 def _has_csrf(headers: Headers, body: bytes, csrf: str) -> bool:
-    given = headers.get("x-csrf-token", "")
-    if not given and _is_form(headers):
-        given = parse_qs(body.decode("latin-1")).get("csrf", [""])[0]
-    return hmac.compare_digest(given.encode(), csrf.encode())
+    field = headers.get("x-csrf-token", "")
+    if not field and _is_form(headers):
+        field = parse_qs(body.decode("latin-1")).get("csrf", [""])[0]
+    return hmac.compare_digest(field.encode(), csrf.encode())
 
 
 async def _read(receive: Receive) -> bytes | Response:
@@ -243,10 +245,10 @@ async def _read(receive: Receive) -> bytes | Response:
 
 def _again(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that repeats the body, and then continues."""
-    left = [body]
+    unread = [body]
 
     async def receive_again() -> Message:
-        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+        return {"type": "http.request", "body": unread.pop(), "more_body": False} if unread else await receive()
 
     return receive_again
 
@@ -275,12 +277,12 @@ def _with_cookie(send: Send, cookie: str) -> Send:
     return send_with_cookie
 
 
-def _not_in(asked: HTTPConnection, *, wrong: bool = False) -> Response:
+def _not_in(connection: HTTPConnection, *, wrong: bool = False) -> Response:
     """Return the page that asks for the token, and leads on to the page that was asked for. `wrong`: one was given."""
-    linked = asked.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    linked = connection.headers.get("sec-fetch-site") in ("cross-site", "same-site")
     # A form of an expired page has no page of its own.
-    page = wrong or asked.scope["method"] in _SAFE
-    address = _without_token(asked.scope) if page else f"{quote(asked.scope.get('root_path', ''))}/"
+    page = wrong or connection.scope["method"] in _SAFE
+    address = _without_token(connection.scope) if page else f"{quote(connection.scope.get('root_path', ''))}/"
     return token_required(address, linked=linked and not wrong, wrong=wrong)
 
 

@@ -79,8 +79,8 @@ class _Paced:
     async def take_in(self, source: AsyncGenerator[PageEvent]) -> None:
         try:
             async with aclosing(source):
-                async for one in source:
-                    self._waiting.append(one)
+                async for event in source:
+                    self._waiting.append(event)
                     self._changed.set()
         finally:
             self._over = True
@@ -89,38 +89,38 @@ class _Paced:
     async def events(self) -> AsyncIterator[ServerSentEvent]:
         while True:
             while self._waiting:
-                for one in self._next(self._waiting.popleft()):
-                    yield one.event
+                for page_event in self._next(self._waiting.popleft()):
+                    yield page_event.event
             if self._over:
-                for one in self._let_go():
-                    yield one.event
+                for page_event in self._let_go():
+                    yield page_event.event
                 return
             self._changed = anyio.Event()
             with anyio.move_on_after(max(self._due - anyio.current_time(), 0.0) if self._held else math.inf):
                 await self._changed.wait()
             if anyio.current_time() >= self._due:
-                for one in self._let_go():
-                    yield one.event
+                for page_event in self._let_go():
+                    yield page_event.event
 
-    def _next(self, one: PageEvent) -> Iterator[PageEvent]:
-        match one.name:
+    def _next(self, page_event: PageEvent) -> Iterator[PageEvent]:
+        match page_event.name:
             case "grown":
                 self._since.clear()
                 if anyio.current_time() < self._due:
-                    self._held = one
+                    self._held = page_event
                     return
                 self._held, self._due = None, anyio.current_time() + self._rest()
             case "piece" if self._held is not None:
-                if one.fields["kind"] == "restarted":
+                if page_event.fields["kind"] == "restarted":
                     self._since.clear()
                 elif not self._since:
                     yield PageEvent.of("piece", kind="restarted", index=0, text="")
-                self._since += [one] if one.fields["text"] else []
+                self._since += [page_event] if page_event.fields["text"] else []
             case "ended" | "gone":
                 yield from self._let_go()
             case _:
                 pass
-        yield one
+        yield page_event
 
     def _let_go(self) -> Iterator[PageEvent]:
         """Send the delayed `grown`, and the pieces since then again."""

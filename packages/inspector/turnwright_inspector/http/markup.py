@@ -124,13 +124,13 @@ def coloring(budget: ColoringBudget) -> Iterator[None]:
         _BUDGET.reset(token)
 
 
-def markdown(text: str, shown: Shown) -> Markup:
+def markdown(text: str, shorten: Shown) -> Markup:
     """Render Markdown. A text with too deep lists or quotes is returned as it was written."""
     parser = _parser()
-    tokens = parser.parse(shown(text))
+    tokens = parser.parse(shorten(text))
     if any(token.level >= _DEEPEST - 1 for token in tokens):
-        return Markup('<p class="prose" dir="auto">{}</p>').format(shown(text))
-    return Markup("").join(_blocks(tokens, shown))
+        return Markup('<p class="prose" dir="auto">{}</p>').format(shorten(text))
+    return Markup("").join(_blocks(tokens, shorten))
 
 
 def highlighted(text: str, language: str) -> Markup:
@@ -143,12 +143,12 @@ def highlighted(text: str, language: str) -> Markup:
     # Slow to load, and not every page has code.
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]  # noqa: PLC0415 (it ships no types)
 
-    found = get_lexer_by_name(lexer, stripnl=False, ensurenl=False)
+    colors = get_lexer_by_name(lexer, stripnl=False, ensurenl=False)
     text = text.replace("\r\n", "\n").replace("\r", "\n")  # as the lexer does
     pieces: list[str] = []
     length = 0
     budget = _BUDGET.get() or ColoringBudget()
-    for color, group in groupby(budget.spend(found.get_tokens(text)), key=lambda token: _color(str(token[0]))):
+    for color, group in groupby(budget.spend(colors.get_tokens(text)), key=lambda token: _color(str(token[0]))):
         words = "".join(words for _, words in group)
         length += len(words)
         pieces += _colored(color, words)
@@ -168,8 +168,8 @@ def _colored(color: str, words: str) -> tuple[str, ...]:
 def _parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt  # noqa: PLC0415 (as below)
 
-    made = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": _DEEPEST})
-    return made.enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": _DEEPEST})
+    return parser.enable(["table", "strikethrough"])
 
 
 def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
@@ -254,19 +254,19 @@ def _json(text: str) -> Markup:
     ends = _ends(lines) if len(lines) <= _MOST_LINES else {}
     closing = set(ends.values())
     # Plain pieces are escaped once, when they are joined: that takes a fifth of the time of formats.
-    made: list[str] = []
+    parts: list[str] = []
     for number, line in enumerate(lines):
         if number in ends:
-            made.append(
+            parts.append(
                 Markup('<details class="json" open><summary data-lines="{}">').format(ends[number] - number - 1)
             )
-        made += _json_line(line)
-        made.append("\n" if number < len(lines) - 1 else "")
+        parts += _json_line(line)
+        parts.append("\n" if number < len(lines) - 1 else "")
         if number in ends:
-            made.append(_SUMMARY_END)
+            parts.append(_SUMMARY_END)
         elif number in closing:
-            made.append(_DETAILS_END)
-    return Markup("").join(made)
+            parts.append(_DETAILS_END)
+    return Markup("").join(parts)
 
 
 def _ends(lines: Sequence[str]) -> dict[int, int]:
@@ -285,13 +285,13 @@ def _ends(lines: Sequence[str]) -> dict[int, int]:
 
 def _json_line(line: str) -> Iterator[str]:
     """The pieces of a line: tags, and texts to be escaped."""
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         yield line
         return
-    yield found["indent"]
+    yield match["indent"]
     for group, color in _LINE_COLORS:
-        if found[group]:
-            yield from _colored(color, found[group])
-    yield found["mark"] or ""
-    yield found["rest"]
+        if match[group]:
+            yield from _colored(color, match[group])
+    yield match["mark"] or ""
+    yield match["rest"]

@@ -52,13 +52,13 @@ def question_text(hider: Redactor, pending: Interrupt, agent: str = "") -> Quest
 
     `agent` is the name of the agent that asks.
     """
-    whole, shown = words(pending, choices=False), pending
+    whole, shown_question = words(pending, choices=False), pending
     if pending.arguments is not None:
-        shown = replace(shown, arguments=hider.hide_fields(pending.arguments))
-    hidden = hider.hide(words(shown, choices=False))
+        shown_question = replace(shown_question, arguments=hider.hide_fields(pending.arguments))
+    hidden = hider.hide(words(shown_question, choices=False))
     hides = hidden != whole
     edited = "" if hides or not pending.arguments else json.dumps(thawed(pending.arguments), indent=2)
-    return QuestionText(hidden, _sentence(shown, agent), hides=hides, arguments=edited)
+    return QuestionText(hidden, _sentence(shown_question, agent), hides=hides, arguments=edited)
 
 
 def need_shown(name: str, pending: Interrupt) -> None:
@@ -70,19 +70,19 @@ def need_shown(name: str, pending: Interrupt) -> None:
         raise InvalidAnswerError(name, why, [name])
 
 
-def _sentence(asked: Interrupt, agent: str) -> str:
+def _sentence(question: Interrupt, agent: str) -> str:
     """`Clerk wants to run wire_money: 1,200.50 EUR to ACME GmbH`; empty for a question that is a sentence itself."""
-    who = exact(agent) or "The agent"
-    if asked.kind is InterruptKind.GRANT and asked.grant:
-        return cut_after(f"{who} wants to be allowed: {exact(asked.grant)}", _SENTENCE)
-    if asked.kind is not InterruptKind.APPROVAL:
+    subject = exact(agent) or "The agent"
+    if question.kind is InterruptKind.GRANT and question.grant:
+        return cut_after(f"{subject} wants to be allowed: {exact(question.grant)}", _SENTENCE)
+    if question.kind is not InterruptKind.APPROVAL:
         return ""
-    said = ""
-    for link, value in _phrases(thawed(asked.arguments or {})):
+    phrases = ""
+    for link, value in _phrases(thawed(question.arguments or {})):
         # A phrase that begins with a word of a sentence follows without a comma.
-        before = "" if not said else " " if link in _LINKS.values() else ", "
-        said += f"{before}{link} {value}" if link else f"{before}{value}"
-    return cut_after(f"{who} wants to run {exact(asked.tool)}{f': {said}' if said else ''}", _SENTENCE)
+        before = "" if not phrases else " " if link in _LINKS.values() else ", "
+        phrases += f"{before}{link} {value}" if link else f"{before}{value}"
+    return cut_after(f"{subject} wants to run {exact(question.tool)}{f': {phrases}' if phrases else ''}", _SENTENCE)
 
 
 def _phrases(arguments: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
@@ -103,8 +103,8 @@ def _is_number(value: JsonValue) -> bool:
 
 def _value(value: JsonValue) -> str:
     if isinstance(value, str):
-        said = exact(value)
-        return said if _PLAIN.fullmatch(said) else f'"{cut_after(said, _LONGEST)}"'
+        text = exact(value)
+        return text if _PLAIN.fullmatch(text) else f'"{cut_after(text, _LONGEST)}"'
     if _is_number(value):
         return f"{value:,}"
     return cut_after(exact(json.dumps(value, ensure_ascii=False)), _LONGEST)

@@ -47,7 +47,7 @@ def environment() -> Environment:
 
 
 def environment_with(hider: Redactor) -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("turnwright_inspector"),
         autoescape=True,
         finalize=partial(_finalize, hider.hide),
@@ -55,7 +55,7 @@ def environment_with(hider: Redactor) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    environment.filters.update(
         seconds=seconds,
         moment=moment,
         amount=amount,
@@ -74,8 +74,8 @@ def environment_with(hider: Redactor) -> Environment:
     )
     # What these give is taken for a template's own words, in which nothing is hidden or escaped.
     for name in ("safe", "tojson"):
-        del made.filters[name]
-    return made
+        del environment.filters[name]
+    return environment
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

@@ -63,20 +63,20 @@ class TurnActions:
             turn = request.path_params["turn"]
             form = Form(await request.form())
             seen_from = form.text("page")
-            seen = root_of(seen_from) == root_of(turn) and address(request, "turn", turn=seen_from)
-            shown = seen_from if seen else turn
+            is_below = root_of(seen_from) == root_of(turn) and address(request, "turn", turn=seen_from)
+            shown_turn = seen_from if is_below else turn
             try:
                 goes_to = await action(turn, form)
             except TurnNotFoundError:
                 raise
             except TurnwrightError as error:
-                said = PostedItem(_words(error), form.typed)
+                posted = PostedItem(_words(error), form.typed)
                 if form.text("back"):
-                    return await self._needs.show(request, said=said, turn=turn, status=status_of(error))
-                return await self._pages.show(request, shown, said=said, status=status_of(error))
+                    return await self._needs.show(request, said=posted, turn=turn, status=status_of(error))
+                return await self._pages.show(request, shown_turn, said=posted, status=status_of(error))
             if form.text("back"):
                 return RedirectResponse(address(request, "needs-you"), 303)
-            path = address(request, "turn", turn=shown if goes_to == turn else goes_to)
+            path = address(request, "turn", turn=shown_turn if goes_to == turn else goes_to)
             return RedirectResponse(URLPath(_with_query(request, path)), 303)
 
         return do

@@ -22,10 +22,10 @@ GROUPINGS: Final = {Grouping.BOTH: "agent and model", Grouping.AGENT: "agent", G
 _MOST: Final = 200
 
 
-def success(one: AgentTotals) -> float:
+def success(totals: AgentTotals) -> float:
     """Return the share of turns that gave an answer by themselves or by a synthesis."""
-    done = one.outcomes.get(Outcome.FINISHED, 0) + one.outcomes.get(Outcome.SYNTHESIS_DONE, 0)
-    return done / one.turns if one.turns else 0.0
+    done = totals.outcomes.get(Outcome.FINISHED, 0) + totals.outcomes.get(Outcome.SYNTHESIS_DONE, 0)
+    return done / totals.turns if totals.turns else 0.0
 
 
 #: The columns by which the table is sorted, the largest value first; of the successes, the smallest.
@@ -50,9 +50,9 @@ VIEWS: Final = {
 }
 
 
-def grouping_of(asked: Mapping[str, str]) -> Grouping:
+def grouping_of(fields: Mapping[str, str]) -> Grouping:
     """Return what has a row, by the address."""
-    by = asked.get("by", "")
+    by = fields.get("by", "")
     return Grouping(by) if by in GROUPINGS else Grouping.BOTH
 
 
@@ -77,10 +77,10 @@ class AgentsPage:
         by = grouping_of(request.query_params)
         current = await self._summaries.current()
         counted = await self._summaries.read.agents(query.filter(time.time()), by=by)
-        found = sorted(counted.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
+        rows = sorted(counted.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
         values = {
-            "rows": found[:_MOST],
-            "all": len(found),
+            "rows": rows[:_MOST],
+            "all": len(rows),
             "success": success,
             "current": current,
             "query": query,

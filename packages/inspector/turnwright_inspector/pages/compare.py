@@ -44,38 +44,38 @@ class ComparePages:
         Raises `TurnNotFoundError` and `StoreError`.
         """
         left, right = (request.query_params.get(name, "").strip()[:_LONGEST] for name in ("left", "right"))
-        other = await self._turns.read(right) if right else None
+        right_turn = await self._turns.read(right) if right else None
         offered: list[SummarizedTurn] = []
-        if other is not None and not left:
-            left = other.started.forked_from or ""
-            offered = [] if left else await self._others(other, earlier=True)
-            if offered and _same_prompt(other, offered[0]):
+        if right_turn is not None and not left:
+            left = right_turn.started.forked_from or ""
+            offered = [] if left else await self._others(right_turn, earlier=True)
+            if offered and _same_prompt(right_turn, offered[0]):
                 left = offered.pop(0).row.id
-        one = await self._turns.read(left) if left else None
-        started = None if other is None else other.started
+        left_turn = await self._turns.read(left) if left else None
+        started = None if right_turn is None else right_turn.started
         forked_at = started.forked_at if started is not None and started.forked_from == left else None
         values = {"noun": "turn", "path": "compare", "left": left, "right": right, "forked_at": forked_at}
-        if one is None or other is None:
-            known = one or other
-            offered = await self._others(known) if known is not None else []
+        if left_turn is None or right_turn is None:
+            chosen_turn = left_turn or right_turn
+            offered = await self._others(chosen_turn) if chosen_turn is not None else []
             return page(request, "compare.html", {**values, "found": None, "offered": offered})
         chosen = place_in(request.query_params.get("pair", ""))
-        sides = await self._side(one), await self._side(other)
-        found = await anyio.to_thread.run_sync(compare, *sides, chosen)
-        return page(request, "compare.html", {**values, "found": found, "offered": offered})
+        sides = await self._side(left_turn), await self._side(right_turn)
+        comparison = await anyio.to_thread.run_sync(compare, *sides, chosen)
+        return page(request, "compare.html", {**values, "found": comparison, "offered": offered})
 
     async def _others(self, turn: TurnRecord, *, earlier: bool = False) -> list[SummarizedTurn]:
         """Return the newest turns of a turn's agent: first those with its prompt. `earlier`: those before it."""
         await self._summaries.current()
         row = turn.row
         after = row.number if earlier else None
-        found = await self._summaries.read.find(TurnFilter(agent=row.agent), limit=_READ, after=after)
-        others = [one for one in found if one.row.agent == row.agent and one.row.id != row.id]
-        return sorted(others, key=lambda one: not _same_prompt(turn, one))[:_OFFERED]
+        turns = await self._summaries.read.find(TurnFilter(agent=row.agent), limit=_READ, after=after)
+        similar = [summary for summary in turns if summary.row.agent == row.agent and summary.row.id != row.id]
+        return sorted(similar, key=lambda summary: not _same_prompt(turn, summary))[:_OFFERED]
 
     async def _side(self, turn: TurnRecord) -> Side:
         return turn_side(turn, await history_of(self._engine.store, turn), self._engine.setup)
 
 
-def _same_prompt(turn: TurnRecord, other: SummarizedTurn) -> bool:
-    return bool(other.prompt) and redactor().hide(turn.started.prompt).startswith(other.prompt.rstrip("…"))
+def _same_prompt(turn: TurnRecord, summary: SummarizedTurn) -> bool:
+    return bool(summary.prompt) and redactor().hide(turn.started.prompt).startswith(summary.prompt.rstrip("…"))

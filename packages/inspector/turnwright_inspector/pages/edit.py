@@ -35,9 +35,9 @@ class EditPages:
 
     async def show(self, request: Request) -> Response:
         """Show the form, for a fork after the fact `at`, or before the model call of `step`."""
-        asked = request.query_params
+        fields = request.query_params
         turn = await self._turns.read(request.path_params["turn"])
-        form = edit_form(turn, place_in(asked.get("at", "")), asked.get("step"), {})
+        form = edit_form(turn, place_in(fields.get("at", "")), fields.get("step"), {})
         return self._page(request, turn, form)
 
     async def run(self, request: Request) -> Response:
@@ -47,10 +47,10 @@ class EditPages:
         """
         form = Form(await request.form())
         turn, at = await self._turns.read(request.path_params["turn"]), place_in(form.text("at"))
-        other = form.text("shown") not in ("", form.text("at"))
-        if form.text("show") or other:
-            said = "" if form.text("show") else "Another beginning was chosen: check its form, and run it then."
-            return self._page(request, turn, edit_form(turn, at, None, form.typed), said)
+        is_moved = form.text("shown") not in ("", form.text("at"))
+        if form.text("show") or is_moved:
+            note = "" if form.text("show") else "Another beginning was chosen: check its form, and run it then."
+            return self._page(request, turn, edit_form(turn, at, None, form.typed), note)
         try:
             forked = await self._fork(turn, at, form)
         except TurnNotFoundError:

@@ -64,8 +64,8 @@ class Live:
     async def turn(self, request: Request) -> Response:
         """Stream the events of one turn after a fact: the last one on its page, or the last one sent."""
         name = request.path_params["turn"]
-        told = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        after = place_in(told) or 0
+        last_event = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        after = place_in(last_event) or 0
         row = await self._engine.store.get(name)
         if row.status.outcome is not None and not await self._engine.store.facts(name, after):
             return Response(status_code=204)  # no more events: the browser does not reconnect
@@ -73,7 +73,7 @@ class Live:
 
     async def _events(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
         store, troubled = self._engine.store, False
-        seen: object = None
+        sent_state: object = None
         async with store.watching(name) as changed:
             while True:
                 try:
@@ -89,19 +89,19 @@ class Live:
                     yield PageEvent.of("gone")
                     return
                 now = (row.epoch, row.owner, driven, waiting)
-                if last > seq or seen not in (None, now):
+                if last > seq or sent_state not in (None, now):
                     seq = max(seq, last)
                     yield PageEvent.grown(seq)
-                seen = now
+                sent_state = now
                 if row.status.outcome is not None:
                     yield PageEvent.of("ended", seq=seq)
                     return
                 if driven and row.owner == store.owner:
-                    async with aclosing(self._here(name, seq)) as told:
-                        async for event in told:
+                    async with aclosing(self._here(name, seq)) as events:
+                        async for event in events:
                             seq = max(seq, event.seq or 0)
                             yield event
-                    seen = ()
+                    sent_state = ()
                     continue
                 await changed(_LOOK)
 
@@ -120,8 +120,8 @@ class Live:
             events = self._engine.events(name, seq)
             try:
                 async for event in events:
-                    for told in _told(event, words):
-                        yield told
+                    for page_event in _told(event, words):
+                        yield page_event
             finally:
                 if isinstance(events, AsyncGenerator):
                     await events.aclose()
@@ -160,39 +160,39 @@ class _List:
         first = self._seen is None
         if not first:
             await anyio.sleep(_EVERY)
-        trouble, seen = "", self._seen
+        trouble, rows = "", self._seen
         with anyio.CancelScope(shield=True):
             try:
                 newest = await self._store.turns(limit=1)
                 live = await self._store.turns(live=True, limit=_MOST)
                 driven = await self._are_driven(live)
-                seen = [
+                rows = [
                     (row.id, row.updated_at, row.epoch, row.owner, row.status, driven.get(row.id))
                     for row in (*newest, *live)
                 ]
             except UNREADABLE as error:
                 trouble = str(error)
-        if not first and (seen, trouble) != (self._seen, self._trouble):
+        if not first and (rows, trouble) != (self._seen, self._trouble):
             self._version += 1
-        self._seen, self._trouble = seen or [], trouble
+        self._seen, self._trouble = rows or [], trouble
 
     async def _are_driven(self, rows: Sequence[TurnRow]) -> dict[str, bool]:
         owned = {row.id for row in rows if row.owner}
-        known = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned)
-        for name in [*(owned - known.keys()), *list(known)[:_ASKED]]:
+        driven_by_name = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned)
+        for name in [*(owned - driven_by_name.keys()), *list(driven_by_name)[:_ASKED]]:
             with suppress(TurnNotFoundError, UnreadableTurnError):  # deleted since, or damaged
-                known[name] = await self._store.is_driven(name)
-                known.move_to_end(name)
-        self._driven = known
-        return dict(known)
+                driven_by_name[name] = await self._store.is_driven(name)
+                driven_by_name.move_to_end(name)
+        self._driven = driven_by_name
+        return dict(driven_by_name)
 
 
 async def _whole(query: Awaitable[_Found]) -> _Found:
     """Finish a query even if the page is closed, because cancellation would cost the store a connection."""
-    found: list[_Found] = []
+    results: list[_Found] = []
     with anyio.CancelScope(shield=True):
-        found.append(await query)
-    return found[0]
+        results.append(await query)
+    return results[0]
 
 
 def _told(event: TurnEvent, words: Words) -> Iterator[PageEvent]:

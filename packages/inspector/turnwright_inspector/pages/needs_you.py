@@ -56,12 +56,12 @@ class NeedsYouPage:
         """Approve, reject, resume or abort the chosen turns. Those that cannot be changed are named with the reason."""
         form = await request.form()
         action, failed = str(form.get("do", "")), list[str]()
-        chosen = [one for one in form.getlist("chosen") if isinstance(one, str)][:_MOST]
-        for one in chosen:
+        chosen = [value for value in form.getlist("chosen") if isinstance(value, str)][:_MOST]
+        for value in chosen:
             turn = ""
             try:
-                turn, asked = _chosen(one)
-                await self._do(action, turn, asked)
+                turn, interrupts = _chosen(value)
+                await self._do(action, turn, interrupts)
             except TurnwrightError as error:
                 failed.append(f"{turn}: {error}")
         if not chosen:
@@ -70,15 +70,15 @@ class NeedsYouPage:
             return await self.show(request, said=PostedItem("; ".join(failed), {}), status=409)
         return RedirectResponse(address(request, "needs-you"), 303)
 
-    async def _do(self, action: str, turn: str, asked: list[str]) -> None:
+    async def _do(self, action: str, turn: str, interrupts: list[str]) -> None:
         need_root(turn, "change")
         if action in (Decision.APPROVE, Decision.REJECT):
-            if not asked:
+            if not interrupts:
                 raise ConfigError("it asks for more than an approval, or not all of it is shown: answer it by itself")
             if action == Decision.APPROVE:
-                await need_shown_whole(self._engine, turn, asked)
+                await need_shown_whole(self._engine, turn, interrupts)
             # Only the questions that were on the page: one that came since is still open.
-            await self._engine.answer(turn, {name: Answer(Decision(action), "") for name in asked})
+            await self._engine.answer(turn, {name: Answer(Decision(action), "") for name in interrupts})
         elif action == "abort":
             await self._engine.abort(turn)
             return
@@ -93,9 +93,9 @@ class NeedsYouPage:
 def _chosen(value: str) -> tuple[str, list[str]]:
     """Return a turn and the names of the approvals that were shown, from a box of the page."""
     try:
-        turn, asked = json.loads(value)
+        turn, interrupts = json.loads(value)
     except (ValueError, TypeError, RecursionError):
         raise ConfigError("the form does not say which turn") from None
-    if not isinstance(turn, str) or not isinstance(asked, list):
+    if not isinstance(turn, str) or not isinstance(interrupts, list):
         raise ConfigError("the form does not say which turn")
-    return turn, [name for name in asked if isinstance(name, str)]
+    return turn, [name for name in interrupts if isinstance(name, str)]

@@ -32,7 +32,7 @@ class NewTurnPages:
     @property
     def agents(self) -> list[Agent]:
         """The agents that a person can start; none if this process runs no turns."""
-        return [one for one in self._agents.values() if one.mode != "subagent"] if self._background.drives else []
+        return [agent for agent in self._agents.values() if agent.mode != "subagent"] if self._background.drives else []
 
     async def show(self, request: Request) -> Response:
         """Show the form, with the agent, the prompt and the session of the query."""
@@ -42,7 +42,7 @@ class NewTurnPages:
         """Start a turn in a task of the engine, and show it."""
         form = Form(await request.form())
         try:
-            agent = next((one for one in self.agents if one.name == form.text("agent")), None)
+            agent = next((startable for startable in self.agents if startable.name == form.text("agent")), None)
             if agent is None:
                 raise ConfigError("choose an agent that this server has")
             if not form.text("prompt").strip():

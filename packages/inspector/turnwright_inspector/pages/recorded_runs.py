@@ -130,8 +130,8 @@ class RunPages:
         def counted() -> Statistics:
             return run_statistics(query.runs(library, library.entries), by)
 
-        found = await anyio.to_thread.run_sync(counted)
-        values = {"statistics": found, "of": "run", "query": query, "by": by, "reading": library.reading}
+        statistics = await anyio.to_thread.run_sync(counted)
+        values = {"statistics": statistics, "of": "run", "query": query, "by": by, "reading": library.reading}
         return page(request, "statistics.html", values)
 
     async def run(self, request: Request) -> Response:
@@ -140,11 +140,15 @@ class RunPages:
         Raises `HTTPException` (404).
         """
         entry, whole = await self._found(request.path_params["number"])
-        asked = request.query_params
-        inner, step = (place_in(asked.get(name, "")) or 0 for name in ("inner", "step"))
-        until, zoom, opened = place_in(asked.get("until", "")), asked.get("zoom", "")[:_LONGEST], asked.get("call", "")
+        fields = request.query_params
+        inner, step = (place_in(fields.get(name, "")) or 0 for name in ("inner", "step"))
+        until, zoom, opened = (
+            place_in(fields.get("until", "")),
+            fields.get("zoom", "")[:_LONGEST],
+            fields.get("call", ""),
+        )
         path = request.url_for("run", number=str(entry.number)).path
-        timed = asked.get("tab") == "timeline"
+        timed = fields.get("tab") == "timeline"
         stale = self._library.is_stale(entry)
 
         def link(**changed: object) -> str:
@@ -157,19 +161,19 @@ class RunPages:
             }
             if query["tab"] != "timeline":
                 query |= {"tab": None, "zoom": None}
-            told = {name: value for name, value in query.items() if value is not None}
-            there = f"{path}?{urlencode(told)}" if told else path
-            return f"{there}#{told['call']}" if "call" in told else there
+            fields_of_link = {name: value for name, value in query.items() if value is not None}
+            there = f"{path}?{urlencode(fields_of_link)}" if fields_of_link else path
+            return f"{there}#{fields_of_link['call']}" if "call" in fields_of_link else there
 
         def inner_link(number: str, **query: object) -> str:
             return link(**{"inner": number, "tab": None, "step": None, **query})
 
         def made() -> dict[str, object]:
-            shown = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
-            chosen = next((one for one in shown.steps if one.key == str(step)), None)
-            values: dict[str, object] = {"recorded": shown, "step": chosen, "view": None, "stale": stale}
-            if timed and shown.seconds:
-                values["view"] = run_timeline(whole, shown, zoom=zoom, step=step, until=until)
+            recorded = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
+            chosen = next((candidate for candidate in recorded.steps if candidate.key == str(step)), None)
+            values: dict[str, object] = {"recorded": recorded, "step": chosen, "view": None, "stale": stale}
+            if timed and recorded.seconds:
+                values["view"] = run_timeline(whole, recorded, zoom=zoom, step=step, until=until)
             return values
 
         values = await anyio.to_thread.run_sync(made)
@@ -181,16 +185,16 @@ class RunPages:
 
         `pair` is the number of the pair of steps to show. Raises `HTTPException` (404).
         """
-        asked = {name: request.query_params.get(name, "").strip() for name in ("left", "right")}
-        found = {name: await self._found(number) for name, number in asked.items() if number}
-        values = {"noun": "run", "path": "run-compare", "forked_at": None, **asked}
-        if len(found) < len(asked):
-            offered = [one for entry, _ in found.values() for one in others_of(entry, self._library.entries)]
+        numbers = {name: request.query_params.get(name, "").strip() for name in ("left", "right")}
+        runs = {name: await self._found(number) for name, number in numbers.items() if number}
+        values = {"noun": "run", "path": "run-compare", "forked_at": None, **numbers}
+        if len(runs) < len(numbers):
+            offered = [similar for entry, _ in runs.values() for similar in others_of(entry, self._library.entries)]
             return page(request, "compare.html", {**values, "found": None, "offered": offered})
         chosen = place_in(request.query_params.get("pair", ""))
 
         def compared() -> Comparison:
-            return compare(run_side(*found["left"]), run_side(*found["right"]), chosen)
+            return compare(run_side(*runs["left"]), run_side(*runs["right"]), chosen)
 
         return page(request, "compare.html", {**values, "found": await anyio.to_thread.run_sync(compared)})
 
@@ -204,7 +208,7 @@ class RunPages:
     async def _found(self, number: str) -> tuple[RunEntry, Trajectory]:
         place = place_in(number) or 0
         await self._library.refresh(place)
-        found = await anyio.to_thread.run_sync(self._library.run, place)
-        if found is None:
+        run = await anyio.to_thread.run_sync(self._library.run, place)
+        if run is None:
             raise HTTPException(404)
-        return found
+        return run

@@ -57,51 +57,55 @@ class SessionPages:
 
     async def sessions(self, request: Request) -> Response:
         before = Query.of(request.query_params).before
-        found = await self._store.sessions(limit=PAGE + 1, before=before)
-        shown = found[:PAGE]
-        older = f"{request.url_for('sessions').path}?before={shown[-1].number}" if len(found) > PAGE else None
-        return page(request, "sessions.html", {"sessions": shown, "older": older})
+        infos = await self._store.sessions(limit=PAGE + 1, before=before)
+        listed = infos[:PAGE]
+        older = f"{request.url_for('sessions').path}?before={listed[-1].number}" if len(infos) > PAGE else None
+        return page(request, "sessions.html", {"sessions": listed, "older": older})
 
     async def session(self, request: Request) -> Response:
         """Show the newest turns of a session, or those before the turn with the number `before`; the oldest first.
 
         Its id may have any characters, so it is not part of the path.
         """
-        asked = Query.of(request.query_params)
-        name = redactor().hide(asked.session)  # as summaries have it
+        query = Query.of(request.query_params)
+        name = redactor().hide(query.session)  # as summaries have it
         await self._summaries.current()
-        wanted = TurnFilter(session=name)
-        totals = await self._summaries.read.totals(wanted)
+        turn_filter = TurnFilter(session=name)
+        totals = await self._summaries.read.totals(turn_filter)
         if not name or not totals.turns:
-            said = {"title": "Session not found", "message": f"There is no session {name!r} in this store."}
-            return page(request, "missing.html", said, 404)
-        found = await self._summaries.read.find(wanted, limit=TURNS + 1, after=asked.before)
-        exchanges = [await self._exchange(one) for one in reversed(found[:TURNS])]
+            message = {"title": "Session not found", "message": f"There is no session {name!r} in this store."}
+            return page(request, "missing.html", message, 404)
+        turns = await self._summaries.read.find(turn_filter, limit=TURNS + 1, after=query.before)
+        exchanges = [await self._exchange(entry) for entry in reversed(turns[:TURNS])]
         values = {
             "session": name,
             "title": await self._title(name),
             "totals": totals,
-            "exchanges": [one for one in exchanges if one is not None],
-            "earlier": {"session": name, "before": str(found[TURNS - 1].row.number)} if len(found) > TURNS else None,
+            "exchanges": [entry for entry in exchanges if entry is not None],
+            "earlier": {"session": name, "before": str(turns[TURNS - 1].row.number)} if len(turns) > TURNS else None,
             "path": address(request, "session"),
-            "live": asked.before is None,
+            "live": query.before is None,
         }
         return page(request, "session.html", values)
 
     async def _title(self, name: str) -> str:
         """Return the title of a session; its id if the session is not among the newest."""
         hide = redactor().hide
-        found = (one.title for one in await self._store.sessions(limit=PAGE) if hide(one.id) == name)
-        return next(found, "") or name
+        titles = (
+            session_info.title
+            for session_info in await self._store.sessions(limit=PAGE)
+            if hide(session_info.id) == name
+        )
+        return next(titles, "") or name
 
-    async def _exchange(self, one: SummarizedTurn) -> Exchange | None:
+    async def _exchange(self, turn: SummarizedTurn) -> Exchange | None:
         try:
-            facts = await self._store.facts(one.row.id)
-            return await anyio.to_thread.run_sync(_exchange, one.row, facts)
+            facts = await self._store.facts(turn.row.id)
+            return await anyio.to_thread.run_sync(_exchange, turn.row, facts)
         except TurnNotFoundError:
             return None
         except UnreadableTurnError as error:
-            return Exchange(one.row, fault=error.why)
+            return Exchange(turn.row, fault=error.why)
 
 
 def _exchange(row: TurnRow, facts: list[tuple[int, Fact]]) -> Exchange:

@@ -42,11 +42,11 @@ class TurnFiles:
         """Return a picture. Raises `HTTPException` (404) for anything else, and `TurnNotFoundError`."""
         seq, place = place_in(request.path_params["seq"]), place_in(request.path_params.get("place", "0"))
         turn = await self._turns.read(request.path_params["turn"])
-        found = [one for at, number, one in _files(turn.result.messages) if (at, number) == (seq, place)]
-        content = base64.b64decode(found[0].data) if found else b""
-        if not found or not content.startswith(_BEGINS.get(found[0].media_type, ())):
+        files = [file for at, number, file in _files(turn.result.messages) if (at, number) == (seq, place)]
+        content = base64.b64decode(files[0].data) if files else b""
+        if not files or not content.startswith(_BEGINS.get(files[0].media_type, ())):
             raise HTTPException(404)
-        return Response(content, media_type=found[0].media_type)
+        return Response(content, media_type=files[0].media_type)
 
 
 def _files(messages: tuple[Message, ...]) -> Iterator[tuple[int, int, FilePart]]:
@@ -55,7 +55,7 @@ def _files(messages: tuple[Message, ...]) -> Iterator[tuple[int, int, FilePart]]
             if isinstance(part, FilePart):
                 yield part.seq, 0, part
             elif isinstance(part, ToolResultPart):
-                yield from ((part.seq, number, one) for number, one in enumerate(part.files))
+                yield from ((part.seq, number, file) for number, file in enumerate(part.files))
 
 
 class TurnExport:

@@ -69,10 +69,10 @@ class Lists:
         return page(request, "turns.html", values)
 
     async def statistics(self, request: Request) -> Response:
-        asked = request.query_params
-        number = asked.get("last", "")
+        fields = request.query_params
+        number = fields.get("last", "")
         last = int(number) if number.isascii() and number.isdecimal() and len(number) <= _NUMBERS else LAST
-        agent = asked.get("agent", "").replace("\0", "").strip()
+        agent = fields.get("agent", "").replace("\0", "").strip()
         last = min(max(last, 1), MOST)
         counted = await statistics_of(self._summaries, last=last, agent=agent)
         return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})

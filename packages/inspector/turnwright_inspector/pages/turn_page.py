@@ -67,17 +67,17 @@ class Pages:
 
         Raises `TurnNotFoundError` and `StoreError`.
         """
-        began = anyio.current_time()
-        asked, path = _asked(request, name)
-        at, until = place_in(asked.get("at", "")), place_in(asked.get("until", ""))
+        start = anyio.current_time()
+        fields, path = _asked(request, name)
+        at, until = place_in(fields.get("at", "")), place_in(fields.get("until", ""))
         turn = await self.turns.read(name, at)
-        raw, opened = asked.get("raw") == "1", asked.get("call", "")
-        step = turn.step(asked.get("step")) or turn.step_of(opened)
-        tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
+        raw, opened = fields.get("raw") == "1", fields.get("call", "")
+        step = turn.step(fields.get("step")) or turn.step_of(opened)
+        tab = TABS.get(fields.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
-        full, state = asked.get("chart") == "full", asked.get("state", "")
+        full, state = fields.get("chart") == "full", fields.get("state", "")
         below = await sub_agents(self._engine.store, turn.children) if tab.below else {}
-        zoom = asked.get("zoom", "")
+        zoom = fields.get("zoom", "")
         tab_context = TabContext(self._engine, turn, step, self._store, history, until, full, state, zoom, below)
         upto = turn.at if step is None else step.last
         values = {
@@ -105,24 +105,24 @@ class Pages:
             "opened": opened,
             "files": f"{path}/files" if path else "",
         }
-        made = await anyio.to_thread.run_sync(
+        response = await anyio.to_thread.run_sync(
             partial(_made, request, tab, tab_context, values, status), limiter=self._making
         )
-        self._took[name] = anyio.current_time() - began
+        self._took[name] = anyio.current_time() - start
         self._took.move_to_end(name)
         while len(self._took) > _REMEMBERED:
             self._took.popitem(last=False)
-        return made
+        return response
 
 
 def _made(request: Request, tab: Tab, tab_context: TabContext, values: Mapping[str, object], status: int) -> Response:
     """The page of a turn, in a thread of its own: a long journal takes seconds, and turns are driven meanwhile."""
-    made = {
+    own_values = {
         "view": tab.view(tab_context),
         "stop": stop_of(tab_context),
         "step_summaries": step_summaries(tab_context.turn.steps),
     }
-    return page(request, "turn.html", {**values, **made}, status)
+    return page(request, "turn.html", {**values, **own_values}, status)
 
 
 def place_in(text: str) -> int | None:

@@ -92,17 +92,17 @@ class ChartView:
 def view(tab_context: TabContext) -> ChartView:
     """Return the chart with the path of the turn highlighted, and the chosen step's more strongly."""
     turn, step = tab_context.turn, tab_context.step
-    counts = Counter(number for one in turn.steps for number in one.rows)
+    counts = Counter(number for way_step in turn.steps for number in way_step.rows)
     stands = turn.result.path[-1]
     window = Window.of(len(turn.steps) if step is None else 1, _PAGE, tab_context.until)
-    shown = turn.steps[window.part] if step is None else (step,)
+    shown_steps = turn.steps[window.part] if step is None else (step,)
     state = State.__members__.get(tab_context.state)
     facts = [] if state is None else list(_facts_in(turn, state))
     return ChartView(
         lit=Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None),
         known=frozenset(_NUMBERS[row] for row in turn.replayed.rows),
         full=tab_context.full_chart,
-        way=tuple(StateSpan(one, tuple(map(Taken.of, one.rows))) for one in shown),
+        way=tuple(StateSpan(way_step, tuple(map(Taken.of, way_step.rows))) for way_step in shown_steps),
         window=window,
         taken=counts.total(),
         kinds=len(counts),
@@ -118,12 +118,12 @@ def view(tab_context: TabContext) -> ChartView:
 
 def _facts_in(turn: TurnRecord, state: State) -> Iterator[StateFact]:
     tools = f.tool_names(fact for _, fact in turn.journal)
-    passed = {
+    visited = {
         seq
         for group in turn.replayed.groups
         if any(state in (row.source, row.dest) for row in group.rows)
         for seq in range(group.first, group.last + 1)
     }
     for seq, fact in turn.facts:
-        if seq in passed or fact.state is state:
+        if seq in visited or fact.state is state:
             yield StateFact(seq, fact.kind, fact.summary(tools))

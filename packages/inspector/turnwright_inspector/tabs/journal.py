@@ -57,12 +57,12 @@ def view(tab_context: TabContext) -> JournalView:
     begins = {span.first: span for span in turn.claim_spans}
     facts = turn.facts if step is None else turn.facts[step.first - 1 : step.last]
     window = Window.of(len(facts), _PAGE, tab_context.until)
-    shown = facts[window.part]
-    low, high = shown[0][0], shown[-1][0]
+    shown_facts = facts[window.part]
+    low, high = shown_facts[0][0], shown_facts[-1][0]
     near = (group for group in turn.replayed.groups if group.first <= high and low <= group.last)
     events = {seq: group for group in near for seq in range(group.first, group.last + 1)}
     entries, tools = [], f.tool_names(fact for _, fact in facts)
-    for seq, fact in shown:
+    for seq, fact in shown_facts:
         group = events.get(seq)
         entries.append(
             FactEntry(
@@ -87,8 +87,8 @@ def _shortened(value: JsonValue) -> JsonValue:
         case str() if len(value) > _LONGEST:
             return f"{value[:_LONGEST]}… ({len(value) - _LONGEST:,} more characters)"
         case list():
-            return [_shortened(one) for one in value]
+            return [_shortened(item) for item in value]
         case dict():
-            return {name: _shortened(one) for name, one in value.items()}
+            return {name: _shortened(item) for name, item in value.items()}
         case _:
             return value

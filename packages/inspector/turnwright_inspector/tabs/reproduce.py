@@ -108,8 +108,8 @@ def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
 
     hider = redactor()
     clean = [(seq, without_secrets(fact, hider)) for seq, fact in facts]
-    said = [Message.of_json(hider.hide_fields(one.to_json())) for one in history]
-    return as_test(turn_id, clean, history=said)
+    messages = [Message.of_json(hider.hide_fields(message.to_json())) for message in history]
+    return as_test(turn_id, clean, history=messages)
 
 
 def commands_of(tab_context: TabContext) -> tuple[Command, ...]:
@@ -128,11 +128,11 @@ def commands_of(tab_context: TabContext) -> tuple[Command, ...]:
         return tuple(commands)
     before, after = fork_place(turn, asked_at(step)), fork_place(turn, _end(turn, step))
     if before is not None:
-        told = f"Repeat {step.title.lower()} in a new turn, beginning with its model call."
-        commands.append(Command(told, fork_command(turn, before, store), runs=True))
+        title = f"Repeat {step.title.lower()} in a new turn, beginning with its model call."
+        commands.append(Command(title, fork_command(turn, before, store), runs=True))
     if after is not None and after != before:
-        told = f"Continue in a new turn from the end of {step.title.lower()}."
-        commands.append(Command(told, fork_command(turn, after, store), runs=True))
+        title = f"Continue in a new turn from the end of {step.title.lower()}."
+        commands.append(Command(title, fork_command(turn, after, store), runs=True))
     return tuple(commands)
 
 
@@ -143,8 +143,8 @@ def _whole(turn: TurnRecord, store: str) -> list[Command]:
     if outcome is None and not turn.driven:
         return [Command("Resume it here.", resume_command(name, store, elsewhere=elsewhere), runs=True)]
     if outcome in _GOES_ON:
-        told = "Continue in a new turn with the transcript."
-        return [Command(told, continue_command(name, store, elsewhere=elsewhere), runs=True)]
+        title = "Continue in a new turn with the transcript."
+        return [Command(title, continue_command(name, store, elsewhere=elsewhere), runs=True)]
     return []
 
 

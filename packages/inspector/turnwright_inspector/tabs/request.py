@@ -149,28 +149,28 @@ def view(tab_context: TabContext) -> RequestView:
 
 def _settings(request: ModelRequest) -> dict[str, str]:
     """Return the model settings of the request. `max_tokens` is shown by itself, and the body has `extra_body`."""
-    given = {} if request.settings is None else request.settings.to_json()
-    return {name: json.dumps(value) for name, value in given.items() if name not in ("max_tokens", "extra_body")}
+    settings = {} if request.settings is None else request.settings.to_json()
+    return {name: json.dumps(value) for name, value in settings.items() if name not in ("max_tokens", "extra_body")}
 
 
 def _body(model: str, request: ModelRequest) -> tuple[str, int]:
     """The request in the form of chat completions, and how many of its messages are in that."""
-    size = written = 0
-    for one in request.messages:
-        if written and size > _BODY:
+    size = written_count = 0
+    for message in request.messages:
+        if written_count and size > _BODY:
             break
-        size, written = size + len(str(one.to_json())), written + 1
+        size, written_count = size + len(str(message.to_json())), written_count + 1
     try:
-        body = OpenAIEncoder(model).encode(structs.replace(request, messages=request.messages[:written]))
-        return json_text(redactor().hide_in(json.loads(body))), written
+        body = OpenAIEncoder(model).encode(structs.replace(request, messages=request.messages[:written_count]))
+        return json_text(redactor().hide_in(json.loads(body))), written_count
     except (TurnwrightError, ValueError) as error:  # chat completions have no place for everything
-        return f"It has no such form: {error}", written
+        return f"It has no such form: {error}", written_count
 
 
 def _differences(sendings: Sequence[Sending]) -> Iterator[str]:
     last = sendings[-1].request
-    for number, one in enumerate(sendings[:-1], start=1):
-        request = one.request
+    for number, sending in enumerate(sendings[:-1], start=1):
+        request = sending.request
         fewer = len(last.messages) - _common(request.messages, last.messages)
         if fewer:
             yield f"Attempt {number} was sent without the last {fewer} of these messages: they came later."
@@ -219,8 +219,8 @@ def title_of(message: Message) -> str:
         return "; ".join(f"{part.name} {part.call} {part.status}: {part.text or 'nothing'}" for part in results)
     text = collapse_whitespace(message.text)
     if calls:
-        asked = f"calls {named(calls)}"
-        return f"{text} · {asked}" if text else asked
+        calls_text = f"calls {named(calls)}"
+        return f"{text} · {calls_text}" if text else calls_text
     files = ", ".join(part.name or part.media_type for part in message.parts if isinstance(part, FilePart))
     return text or files or ("thinking" if message.parts else "nothing")
 
@@ -228,8 +228,8 @@ def title_of(message: Message) -> str:
 def _common(before: Sequence[Message], now: Sequence[Message]) -> int:
     """Return the number of messages that both begin with."""
     same = 0
-    for one, other in zip(before, now, strict=False):
-        if one != other:
+    for old_message, new_message in zip(before, now, strict=False):
+        if old_message != new_message:
             break
         same += 1
     return same

@@ -23,7 +23,7 @@ def view(tab_context: TabContext) -> TimelineView:
     moment = time.time()
     if live:
         total += max(moment - turn.row.updated_at, 0.0)
-    shown = timeline_of(
+    whole = timeline_of(
         list(waterfall(turn.steps, tab_context.below, total, live=live)),
         total,
         zoom=tab_context.zoom,
@@ -32,9 +32,9 @@ def view(tab_context: TabContext) -> TimelineView:
         moment=moment,
     )
     return replace(
-        shown,
-        processes=tuple(_processes(turn, shown.scale, total if live else None)),
-        boundaries=tuple(_boundaries(turn, shown.scale)),
+        whole,
+        processes=tuple(_processes(turn, whole.scale, total if live else None)),
+        boundaries=tuple(_boundaries(turn, whole.scale)),
     )
 
 
@@ -45,22 +45,22 @@ def _processes(turn: TurnRecord, scale: Scale, now: float | None) -> Iterator[Ti
     copied = turn.started.forked_at or 0
     owners: dict[str, int] = {}
     for number, (span, last) in enumerate(zip(spans, ends, strict=True), start=1):
-        began, ended = _elapsed(turn, span.first - 1), _elapsed(turn, last)
+        start, ended = _elapsed(turn, span.first - 1), _elapsed(turn, last)
         ended = ended if now is None or number < len(spans) else now
         bars = []
         if number == 1 and copied:
-            began = _elapsed(turn, min(copied, last))
-            bars.append(Span(BarKind.COPIED, 0.0, began, f"facts 1 to {copied} are copied"))
+            start = _elapsed(turn, min(copied, last))
+            bars.append(Span(BarKind.COPIED, 0.0, start, f"facts 1 to {copied} are copied"))
         elif span.first > 1:
             title = f"facts 1 to {span.first - 1} were read from the journal, and not run again"
-            bars.append(Span(BarKind.READ, 0.0, began, title))
+            bars.append(Span(BarKind.READ, 0.0, start, title))
         if not (number == 1 and copied >= last):
             title = f"facts {max(span.first, copied + 1 if number == 1 else 0)} to {last} were executed here"
-            bars.append(Span(BarKind.DRIVEN, began, ended, title))
+            bars.append(Span(BarKind.DRIVEN, start, ended, title))
         detail = f"driver {span.owner}, epoch {span.epoch}"
-        known = owners.setdefault(span.owner, len(owners) + 1)
-        again = " again" if number > 1 and span.owner in [one.owner for one in spans[: number - 1]] else ""
-        yield TimelineLane(f"Process {known}{again}", detail, scale.bars(bars), ended - began, chosen=False)
+        number_of_owner = owners.setdefault(span.owner, len(owners) + 1)
+        again = " again" if number > 1 and span.owner in [earlier.owner for earlier in spans[: number - 1]] else ""
+        yield TimelineLane(f"Process {number_of_owner}{again}", detail, scale.bars(bars), ended - start, chosen=False)
 
 
 def _boundaries(turn: TurnRecord, scale: Scale) -> Iterator[Boundary]:

@@ -76,9 +76,9 @@ def view(tab_context: TabContext) -> TranscriptView:
     rows = tuple(_rows(messages))
     window = Window.of(len(rows), _PAGE, tab_context.until, _rows_of(tab_context.step, rows, messages))
     ids = message_ids(turn.row.id, messages)
-    made = _Lines(tab_context, results)
+    transcript = _Lines(tab_context, results)
     lines = tuple(
-        made.line(place, ids[place], messages[place], [part for row in group for part in row.parts])
+        transcript.line(place, ids[place], messages[place], [part for row in group for part in row.parts])
         for place, group in groupby(rows[window.part], key=lambda row: row.place)
     )
     before = tab_context.history[-_BEFORE:]
@@ -93,16 +93,16 @@ def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
     """
     called = {part.id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     for place, message in enumerate(messages):
-        shown = [
+        shown_parts = [
             part
             for part in message.parts
             if part.type not in _OF_THE_HEAD and not (isinstance(part, ToolResultPart) and part.call in called)
         ]
-        calls = [part for part in shown if isinstance(part, ToolCallPart)]
-        said = tuple(part for part in shown if not isinstance(part, ToolCallPart))
+        calls = [part for part in shown_parts if isinstance(part, ToolCallPart)]
+        texts = tuple(part for part in shown_parts if not isinstance(part, ToolCallPart))
         empty = message.role == "tool" or (message.role == "assistant" and place + 1 < len(messages))
-        if said or not (calls or empty):
-            yield _Row(place, said)
+        if texts or not (calls or empty):
+            yield _Row(place, texts)
         for call in calls:
             yield _Row(place, (call,))
 
@@ -128,11 +128,11 @@ class _Lines:
     tab_context: TabContext
     results: Mapping[str, ToolResultPart]
 
-    def line(self, place: int, name: str, message: Message, shown: Sequence[AnyPart]) -> TranscriptLine:
+    def line(self, place: int, name: str, message: Message, parts_of_row: Sequence[AnyPart]) -> TranscriptLine:
         steps, first = self.tab_context.turn.steps, _first(message)
         before = bisect_right(steps, first, key=lambda step: step.first)
         step = steps[before - 1] if before and first <= steps[before - 1].last else None
-        parts = tuple(TranscriptPart(part.type, part, fact_of(part), self._row(part, step)) for part in shown)
+        parts = tuple(TranscriptPart(part.type, part, fact_of(part), self._row(part, step)) for part in parts_of_row)
         chosen = self.tab_context.step is not None and step is self.tab_context.step
         return TranscriptLine(place + 1, name, message.role, parts, step, chosen)
 

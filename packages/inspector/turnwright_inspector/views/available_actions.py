@@ -115,7 +115,10 @@ async def available_actions(
         drives=background.drives and not fixed,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
         asked=tuple(
-            [await question_of(engine.store, turn.row, call, one, answered=call in answered) for call, one in asking]
+            [
+                await question_of(engine.store, turn.row, call, interrupt, answered=call in answered)
+                for call, interrupt in asking
+            ]
         ),
         said=tuple(steers(turn.inbox).values()) if live else (),
         fork_at=None if fixed else fork_place(turn, upto),
@@ -127,7 +130,7 @@ async def available_actions(
     )
 
 
-async def question_of(store: Store, row: TurnRow, name: str, asked: Interrupt, *, answered: bool) -> OpenQuestion:
+async def question_of(store: Store, row: TurnRow, name: str, interrupt: Interrupt, *, answered: bool) -> OpenQuestion:
     """Return a turn's question with the agent and the tool that ask: a sub-agent's, if it was forwarded.
 
     `name` is its name in the answer. Raises `StoreError`.
@@ -137,15 +140,15 @@ async def question_of(store: Store, row: TurnRow, name: str, asked: Interrupt, *
     with suppress(TurnNotFoundError):  # deleted since
         if calls:
             agent = (await store.get(":".join((root_of(row.id), *calls)))).agent
-        asked = await with_tool(store, row.id, asked)
-    return OpenQuestion(name, asked, answered, agent)
+        interrupt = await with_tool(store, row.id, interrupt)
+    return OpenQuestion(name, interrupt, answered, agent)
 
 
 async def need_shown_whole(engine: Engine, turn_id: str, names: Collection[str]) -> None:
     """Raise `InvalidAnswerError` if one of these interrupts is an approval that no page shows whole."""
-    for one in (await engine.get(turn_id)).interrupts:
-        if one.id in names:
-            need_shown(one.id, one)
+    for interrupt in (await engine.get(turn_id)).interrupts:
+        if interrupt.id in names:
+            need_shown(interrupt.id, interrupt)
 
 
 async def _asking(
@@ -153,11 +156,11 @@ async def _asking(
 ) -> tuple[list[tuple[str, Interrupt]], Sequence[InboxItem]]:
     root, _, calls = result.id.partition(":")
     if not calls or not result.interrupts:
-        return [(one.id, one) for one in result.interrupts], inbox
+        return [(interrupt.id, interrupt) for interrupt in result.interrupts], inbox
     # What a sub-agent asks is answered where a person began, and there one thing at a time is asked.
-    forwarded = {one.id for one in (await engine.get(root)).interrupts}
-    names = [(f"{calls.replace(':', '/')}/{one.id}", one) for one in result.interrupts]
-    return [(name, one) for name, one in names if name in forwarded], await engine.store.inbox(root)
+    forwarded = {interrupt.id for interrupt in (await engine.get(root)).interrupts}
+    names = [(f"{calls.replace(':', '/')}/{interrupt.id}", interrupt) for interrupt in result.interrupts]
+    return [(name, interrupt) for name, interrupt in names if name in forwarded], await engine.store.inbox(root)
 
 
 #: Endings after which a new turn may go on where this one stopped.

@@ -114,12 +114,12 @@ def _in_line(arguments: Mapping[str, JsonValue]) -> str:
     words: list[str] = []
     size = 0
     for name, value in arguments.items():
-        said = f"{name}={cut_after(json.dumps(value, ensure_ascii=False), _ARGUMENT)}"
-        size += len(said)
+        argument = f"{name}={cut_after(json.dumps(value, ensure_ascii=False), _ARGUMENT)}"
+        size += len(argument)
         if words and size > _CALL:
             words.append("…")
             break
-        words.append(said)
+        words.append(argument)
     return ", ".join(words)
 
 

@@ -138,7 +138,7 @@ def _name(element: ET.Element, name: str) -> None:
         element.set("data-state", state)
     elif " to " in name:
         source, _, dest = _card_of(name).partition(" to ")
-        (lines,) = (one.lines for one in extract().arrows if (one.source, one.dest) == (source, dest))
+        (lines,) = (arrow.lines for arrow in extract().arrows if (arrow.source, arrow.dest) == (source, dest))
         numbers = [line.number for line in lines]
         element.set("data-from", source)
         element.set("data-to", dest)
@@ -176,14 +176,14 @@ def _set_rows(card: ET.Element, rows: Sequence[int]) -> None:
     card.remove(border)
     heading, *groups = _by_row(texts)
     card.extend(heading)
-    for number, found in zip(rows, groups, strict=True):
+    for number, texts in zip(rows, groups, strict=True):
         row = {"class": "line-of-card", "data-rows": str(number), "id": f"chart-row-{number}"}
         group = ET.SubElement(card, "g", row)
-        heights = [float(text.get("y", "0")) for text in found]
+        heights = [float(text.get("y", "0")) for text in texts]
         top, low = min(heights) - _ABOVE, max(heights) + _BELOW
         place = {"x": f"{left + 1:g}", "y": f"{top:g}", "width": f"{right - left - 2:g}", "height": f"{low - top:g}"}
         ET.SubElement(group, "rect", {"class": "ground", "rx": "3", **place})
-        group.extend(found)
+        group.extend(texts)
     ground.set("class", "card-ground")
     border.set("class", "card-border")
     card.append(border)
@@ -207,9 +207,9 @@ def _box(element: ET.Element) -> tuple[float, float, float, float]:
 
 
 def _child(element: ET.Element, tag: str) -> ET.Element:
-    found = element.find(tag)
-    if found is None:
+    child = element.find(tag)
+    if child is None:
         raise ValueError(
             f"the drawing of the chart: a {element.tag} has no {tag}: draw it anew with `turnwright diagram`"
         )
-    return found
+    return child

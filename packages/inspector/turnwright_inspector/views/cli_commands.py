@@ -38,14 +38,14 @@ def resume_command(turn: str, store: str, *, elsewhere: bool) -> str:
 
 def continue_command(turn: str, store: str, *, elsewhere: bool) -> str:
     """Return the command that continues from an ended turn. `elsewhere`: another program began it."""
-    told = f" --model MODEL{_TO_TELL}" if elsewhere else ""
-    return f'turnwright run --continue {shlex.quote(turn)} "Go on."{store_flag(store)}{told}'
+    hint = f" --model MODEL{_TO_TELL}" if elsewhere else ""
+    return f'turnwright run --continue {shlex.quote(turn)} "Go on."{store_flag(store)}{hint}'
 
 
 def fork_command(turn: TurnRecord, at: int, store: str) -> str:
     """Return the command that runs a copy of the turn's first `at` facts. A sub-agent's turn has none."""
-    told = _TO_TELL if lacks_model(turn) else ""
-    return f"turnwright fork {shlex.quote(turn.row.id)} --at {at}{store_flag(store)}{told}"
+    hint = _TO_TELL if lacks_model(turn) else ""
+    return f"turnwright fork {shlex.quote(turn.row.id)} --at {at}{store_flag(store)}{hint}"
 
 
 def lacks_model(turn: TurnRecord) -> bool:

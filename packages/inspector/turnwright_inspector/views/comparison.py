@@ -114,16 +114,16 @@ class Comparison:
 
     @property
     def runs(self) -> tuple[tuple[StepPair, ...], ...]:
-        seen = groupby(self.pairs, lambda pair: bool(pair.differs) or pair == self.chosen)
-        return tuple(tuple(run) for _, run in seen)
+        groups = groupby(self.pairs, lambda pair: bool(pair.differs) or pair == self.chosen)
+        return tuple(tuple(run) for _, run in groups)
 
 
 def compare(left: Side, right: Side, chosen: int | None) -> Comparison:
     """Compare two sides. `chosen` is the number of a pair; by default the first one that differs."""
     pairs = tuple(_pairs(left, right))
-    shown = next((pair for pair in pairs if pair.number == chosen), None) if chosen is not None else None
-    shown = shown or next((pair for pair in pairs if pair.differs), None)
-    first = max((1 if shown is None else shown.number) - _PAIRS // 2, 1)
+    shown_pair = next((pair for pair in pairs if pair.number == chosen), None) if chosen is not None else None
+    shown_pair = shown_pair or next((pair for pair in pairs if pair.differs), None)
+    first = max((1 if shown_pair is None else shown_pair.number) - _PAIRS // 2, 1)
     window = Window.of(len(pairs), _PAIRS, None, (first, len(pairs)))
     return Comparison(
         lines=tuple(_figures(left, right)),
@@ -133,8 +133,8 @@ def compare(left: Side, right: Side, chosen: int | None) -> Comparison:
         pairs=pairs[window.part],
         before=window.earlier,
         after=None if window.later is None else window.last + 1,
-        chosen=shown,
-        details=None if shown is None else _details(shown, left, right),
+        chosen=shown_pair,
+        details=None if shown_pair is None else _details(shown_pair, left, right),
     )
 
 
@@ -152,8 +152,8 @@ def _figures(left: Side, right: Side) -> Iterator[Line]:
                 yield line
 
 
-def _pairs(one: Side, other: Side) -> Iterator[StepPair]:
-    left, right = step_summaries(one.steps), step_summaries(other.steps)
+def _pairs(left_side: Side, right_side: Side) -> Iterator[StepPair]:
+    left, right = step_summaries(left_side.steps), step_summaries(right_side.steps)
     aligned = _aligned(left, right, [_signature(each.step) for each in left], [_signature(each.step) for each in right])
     for number, (ours, theirs) in enumerate(aligned, start=1):
         if ours is None or theirs is None:
@@ -192,19 +192,19 @@ def _arguments(call: StepCall | None) -> str:
     return call.made.raw or json_text(redactor().hide_fields(thawed(call.made.arguments or {})))
 
 
-def _differences(one: Step, other: Step) -> Iterator[str]:
+def _differences(left_step: Step, right_step: Step) -> Iterator[str]:
     """Name what two steps differ in."""
-    if [*map(_asked, one.calls)] != [*map(_asked, other.calls)]:
+    if [*map(_asked, left_step.calls)] != [*map(_asked, right_step.calls)]:
         yield "calls"
-    elif [*map(_result, one.calls)] != [*map(_result, other.calls)]:
+    elif [*map(_result, left_step.calls)] != [*map(_result, right_step.calls)]:
         yield "results"
-    if one.text != other.text:
+    if left_step.text != right_step.text:
         yield "text"
-    if one.reasoning != other.reasoning:
+    if left_step.reasoning != right_step.reasoning:
         yield "thinking"
-    if [attempt.cause for attempt in one.attempts] != [attempt.cause for attempt in other.attempts]:
+    if [attempt.cause for attempt in left_step.attempts] != [attempt.cause for attempt in right_step.attempts]:
         yield "failed attempts"
-    if one.said != other.said:
+    if left_step.said != right_step.said:
         yield "messages"
 
 
@@ -217,20 +217,22 @@ def _result(call: StepCall | None) -> str:
 
 
 def _details(pair: StepPair, left: Side, right: Side) -> PairDetails:
-    one, other = (None if side is None else side.step for side in (pair.left, pair.right))
+    left_step, right_step = (None if side is None else side.step for side in (pair.left, pair.right))
     unsent, texts = "", ["", ""]
-    if one is not None and other is not None:
+    if left_step is not None and right_step is not None:
         try:
-            texts = [left.sent(one), right.sent(other)]
+            texts = [left.sent(left_step), right.sent(right_step)]
         except (TurnwrightError, ValidationError) as error:
             unsent = f"The requests cannot be built again: {error}"
-    ours, theirs = (() if step is None else step.calls for step in (one, other))
+    ours, theirs = (() if step is None else step.calls for step in (left_step, right_step))
     calls = _aligned(ours, theirs, [call.made.name for call in ours], [call.made.name for call in theirs])
     return PairDetails(
         request=_diff(*texts),
         unsent=unsent,
-        reasoning=_diff("" if one is None else one.reasoning, "" if other is None else other.reasoning),
-        text=_diff("" if one is None else one.text, "" if other is None else other.text),
+        reasoning=_diff(
+            "" if left_step is None else left_step.reasoning, "" if right_step is None else right_step.reasoning
+        ),
+        text=_diff("" if left_step is None else left_step.text, "" if right_step is None else right_step.text),
         calls=tuple(
             CallPair(a, b, _diff(_arguments(a), _arguments(b)), _diff(_result(a), _result(b))) for a, b in calls
         ),

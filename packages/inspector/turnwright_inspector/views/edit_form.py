@@ -78,7 +78,7 @@ class EditForm:
     @property
     def changed(self) -> bool:
         """Whether something was typed."""
-        return any(one.typed != one.value for one in self.fields)
+        return any(field.typed != field.value for field in self.fields)
 
 
 def edit_form(turn: TurnRecord, at: int | None, step: str | None, typed: Mapping[str, str]) -> EditForm:
@@ -105,7 +105,7 @@ def edit_form(turn: TurnRecord, at: int | None, step: str | None, typed: Mapping
 
 def changes_in(form: EditForm) -> ForkChanges:
     """Return the changes that were typed. Raises `ConfigError` for a value that is not JSON."""
-    typed = {one.name: one.typed for one in form.fields if one.typed != one.value}
+    typed = {field.name: field.typed for field in form.fields if field.typed != field.value}
     changes: ForkChanges = {}
     if "prompt" in typed:
         changes["prompt"] = typed["prompt"]
@@ -187,5 +187,5 @@ def _results(turn: TurnRecord, at: int) -> Iterator[tuple[str, str, str]]:
 def _field(name: str, label: str, text: str, typed: Mapping[str, str]) -> Field:
     # A page shows no secret, and line ends of forms are all alike.
     hidden = redactor().hide(text)
-    shown = visible(hidden).replace("\r\n", "\n").replace("\r", "\n")
-    return Field(name, label, shown, typed.get(name, shown), hides=hidden != text)
+    text_shown = visible(hidden).replace("\r\n", "\n").replace("\r", "\n")
+    return Field(name, label, text_shown, typed.get(name, text_shown), hides=hidden != text)

@@ -78,18 +78,18 @@ class Rebuilt:
         The last one has no answer if the turn is in that attempt, or was stopped during it: then it may not have been
         sent at all. Raises `UnreadableTurnError` if the facts do not follow from each other.
         """
-        found: list[Sending] = []
+        sendings: list[Sending] = []
         for after, answered in _attempts(self.journal, step):
-            made = self._request(after)
-            if made is not None:
-                found.append(Sending(made[0], after, answered, made[1]))
-        return tuple(found)
+            request = self._request(after)
+            if request is not None:
+                sendings.append(Sending(request[0], after, answered, request[1]))
+        return tuple(sendings)
 
     def last(self, step: Step) -> ModelRequest | None:
         """Return the request of the step's last attempt, answered or not."""
         places = list(_attempts(self.journal, step))
-        made = self._request(places[-1][0]) if places else None
-        return made and made[0]
+        request = self._request(places[-1][0]) if places else None
+        return request and request[0]
 
     def _request(self, after: int) -> tuple[ModelRequest, tuple[str, ...] | None] | None:
         facts = self.journal[:after]
@@ -98,7 +98,7 @@ class Rebuilt:
             action, transcript = machine.action, Transcript.of(facts)
         if not isinstance(action, CallModel | Conclude):
             return None
-        said = Conversation(
+        conversation = Conversation(
             self.agent,
             history=self._history,
             transcript=transcript,
@@ -110,7 +110,7 @@ class Rebuilt:
         names = self.agent.tools_needed if self.agent.tools == self.agent.tools_needed else None
         if transcript.prepared is not None and transcript.prepared.tools is not None:
             names = transcript.prepared.tools
-        return said.request(action, machine.turn), names
+        return conversation.request(action, machine.turn), names
 
 
 def _is_compacted_next(facts: Journal, place: int) -> bool:

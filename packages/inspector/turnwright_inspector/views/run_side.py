@@ -29,21 +29,21 @@ def run_side(entry: RunEntry, run: Trajectory) -> Side:
 
 
 def _figures(entry: RunEntry, active: float) -> dict[str, str]:
-    found = entry.found
+    run = entry.found
     return {
-        "Ending": found.ending,
-        "Success": "not recorded" if found.success is None else "yes" if found.success else "no",
+        "Ending": run.ending,
+        "Success": "not recorded" if run.success is None else "yes" if run.success else "no",
         "File": entry.place,
-        "Format": found.format,
-        "Agent": found.agent,
-        "Model": found.model,
-        "Turns": amount(found.turns),
-        "Steps": amount(found.steps),
-        "Tool calls": amount(found.calls),
-        "Calls without a result": amount(found.unpaired),
-        "Failed calls": amount(found.errors),
+        "Format": run.format,
+        "Agent": run.agent,
+        "Model": run.model,
+        "Turns": amount(run.turns),
+        "Steps": amount(run.steps),
+        "Tool calls": amount(run.calls),
+        "Calls without a result": amount(run.unpaired),
+        "Failed calls": amount(run.errors),
         "Loops": amount(entry.loops),
-        "Tokens": amount(found.tokens) if found.tokens else "not recorded",
-        "Cost": dollars(found.cost) if found.cost else "not recorded",
+        "Tokens": amount(run.tokens) if run.tokens else "not recorded",
+        "Cost": dollars(run.cost) if run.cost else "not recorded",
         "Active time": seconds(active) if active else "not recorded",
     }

@@ -23,13 +23,13 @@ _SPAN: Final = 60
 
 def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
     """Return the statistics of these runs. `by` is `agent` or `model`: the plots of cost and tokens are by these."""
-    now, found = time.time(), [one.found for one in runs]
+    now, runs_found = time.time(), [one.found for one in runs]
     timed = [(one.began, one) for one in runs if one.began is not None and is_plausible(one.began, now)]
     totals = RunTotals.of(runs)
     endings: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for began, one in timed:
         endings[one.found.ending].append((began, 1))
-    counted = Counter(one.ending for one in found)
+    counted = Counter(one.ending for one in runs_found)
     return Statistics(
         turns=len(runs),
         all_seen=True,
@@ -38,20 +38,20 @@ def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
         plot=plot_of("runs", series_of(endings), whole=True),
         untimed=len(runs) - len(timed),
         unreadable=0,
-        steps=grouped([one.steps for one in found]),
+        steps=grouped([one.steps for one in runs_found]),
         limits=(),
         reasons=tuple(counted.most_common(_ENDINGS)),
         tools=slowest(_tools(runs)),
         usage=Usage(
-            input_tokens=sum(one.input_tokens for one in found),
-            output_tokens=sum(one.output_tokens for one in found),
-            cached_tokens=sum(one.cached_tokens for one in found),
+            input_tokens=sum(one.input_tokens for one in runs_found),
+            output_tokens=sum(one.output_tokens for one in runs_found),
+            cached_tokens=sum(one.cached_tokens for one in runs_found),
             cost=totals.cost,
         ),
         seconds=Quantiles.of([one.seconds for one in runs if one.seconds is not None]),
-        step_counts=Quantiles.of([one.steps for one in found]),
-        tokens=Quantiles.of([one.tokens for one in found if one.tokens]),
-        costs=Quantiles.of([one.cost for one in found if one.cost]),
+        step_counts=Quantiles.of([one.steps for one in runs_found]),
+        tokens=Quantiles.of([one.tokens for one in runs_found if one.tokens]),
+        costs=Quantiles.of([one.cost for one in runs_found if one.cost]),
         spent=spent_over_time([_spending(began, one) for began, one in timed], by, _SPAN),
     )
 
@@ -69,16 +69,16 @@ def _tools(runs: Sequence[RunEntry]) -> Mapping[str, ToolCalls]:
     calls: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     seconds: defaultdict[str, list[float]] = defaultdict(list)
-    for one in runs:
-        for name, tool in one.tools.items():
+    for run in runs:
+        for name, tool in run.tools.items():
             calls[name] += tool.calls
             failed[name] += tool.failed
             seconds[name] += tool.seconds
     return {name: ToolCalls(number, failed[name], seconds[name]) for name, number in calls.most_common(_TOOLS)}
 
 
-def _spending(began: float, one: RunEntry) -> Spending:
-    return Spending(began, one.found.agent, one.found.model, 1, one.found.tokens, one.found.cost)
+def _spending(start: float, run: RunEntry) -> Spending:
+    return Spending(start, run.found.agent, run.found.model, 1, run.found.tokens, run.found.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +126,16 @@ GROUP_COLUMNS: Final[Mapping[str, Callable[[RunGroup], float]]] = {
 def groups_of(runs: Sequence[RunEntry], sort: str, by: Grouping = Grouping.BOTH) -> list[RunGroup]:
     """Return the runs by agent and model, or by one of them, sorted by a column."""
     groups: defaultdict[tuple[str, str], list[RunEntry]] = defaultdict(list)
-    for one in runs:
-        agent, model = one.found.agent, one.found.model
-        groups["" if by is Grouping.MODEL else agent, "" if by is Grouping.AGENT else model].append(one)
-    found = [_group(agent, model, some) for (agent, model), some in groups.items()]
-    return sorted(found, key=GROUP_COLUMNS.get(sort, GROUP_COLUMNS["runs"]), reverse=True)
+    for run in runs:
+        agent, model = run.found.agent, run.found.model
+        groups["" if by is Grouping.MODEL else agent, "" if by is Grouping.AGENT else model].append(run)
+    rows = [_group(agent, model, some) for (agent, model), some in groups.items()]
+    return sorted(rows, key=GROUP_COLUMNS.get(sort, GROUP_COLUMNS["runs"]), reverse=True)
 
 
 def _group(agent: str, model: str, runs: Sequence[RunEntry]) -> RunGroup:
-    stops = Counter(one.found.ending for one in runs if not one.found.finished).most_common(1)
-    steps, tokens = [one.found.steps for one in runs], [one.found.tokens for one in runs if one.found.tokens]
+    stops = Counter(run.found.ending for run in runs if not run.found.finished).most_common(1)
+    steps, tokens = [run.found.steps for run in runs], [run.found.tokens for run in runs if run.found.tokens]
     return RunGroup(
         agent=agent,
         model=model,
@@ -143,6 +143,6 @@ def _group(agent: str, model: str, runs: Sequence[RunEntry]) -> RunGroup:
         stop=stops[0] if stops else None,
         steps=(quantile(steps, 0.5), quantile(steps, 0.9)),
         tokens=(quantile(tokens, 0.5), quantile(tokens, 0.9)),
-        errors=sum(one.found.errors for one in runs),
-        others=len({(one.found.agent, one.found.model) for one in runs}),
+        errors=sum(run.found.errors for run in runs),
+        others=len({(run.found.agent, run.found.model) for run in runs}),
     )

@@ -119,17 +119,18 @@ async def statistics_of(summaries: Summaries, *, last: int = LAST, agent: str = 
     """Return the statistics of the newest `last` turns, at most `MOST`. `agent` is a part of their agent's name."""
     last = min(last, MOST)
     await summaries.current()
-    wanted = TurnFilter(agent=redactor().hide(agent))
-    found, tools = await both(
-        summaries.read.find(wanted, limit=last + 1, texts=False), lambda: summaries.read.tools(wanted, limit=last)
+    turn_filter = TurnFilter(agent=redactor().hide(agent))
+    newest, tools = await both(
+        summaries.read.find(turn_filter, limit=last + 1, texts=False),
+        lambda: summaries.read.tools(turn_filter, limit=last),
     )
     turns: list[SummarizedTurn] = []
-    for place, one in enumerate(found[:last]):
+    for place, turn in enumerate(newest[:last]):
         if not place % _AT_ONCE:
             await anyio.lowlevel.checkpoint()
         with suppress(TurnNotFoundError):  # deleted since
-            turns.append(await summaries.read_totals(one))
-    counted = partial(_counted_up, turns, tools, whole=len(found) <= last, now=time.time())
+            turns.append(await summaries.read_totals(turn))
+    counted = partial(_counted_up, turns, tools, whole=len(newest) <= last, now=time.time())
     return await anyio.to_thread.run_sync(counted)
 
 
@@ -137,8 +138,8 @@ def _counted_up(
     turns: Sequence[SummarizedTurn], tools: Mapping[str, ToolCalls], *, whole: bool, now: float
 ) -> Statistics:
     """The statistics of these turns and of their sub-agents'; in a thread of its own, for there may be many."""
-    rows = [one.row for one in turns if not one.row.fault]
-    read = [one for one in turns if not (one.row.fault or one.fault)]
+    rows = [turn.row for turn in turns if not turn.row.fault]
+    read = [turn for turn in turns if not (turn.row.fault or turn.fault)]
     timed = [row for row in rows if is_plausible(row.created_at, now)]
     standings = _counted(rows)
     return Statistics(
@@ -153,13 +154,13 @@ def _counted_up(
         limits=tuple(_limits(rows)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
         tools=slowest(tools),
-        usage=sum((one.usage for one in read), Usage()),
-        seconds=Quantiles.of([one.seconds for one in read]),
+        usage=sum((turn.usage for turn in read), Usage()),
+        seconds=Quantiles.of([turn.seconds for turn in read]),
         step_counts=Quantiles.of([row.status.steps for row in rows]),
-        tokens=Quantiles.of([one.usage.tokens for one in read]),
-        costs=Quantiles.of([one.usage.cost for one in read]),
-        retries=sum(one.retries for one in read),
-        pauses=sum(one.pauses for one in read),
+        tokens=Quantiles.of([turn.usage.tokens for turn in read]),
+        costs=Quantiles.of([turn.usage.cost for turn in read]),
+        retries=sum(turn.retries for turn in read),
+        pauses=sum(turn.pauses for turn in read),
     )
 
 
@@ -207,17 +208,17 @@ def _limits(rows: Sequence[TurnRow]) -> Iterable[Fired]:
 
 def slowest(tools: Mapping[str, ToolCalls]) -> tuple[ToolTimes, ...]:
     """Return the tools with the times of their calls, the slowest first."""
-    found = starmap(_times, tools.items())
-    return tuple(sorted(found, key=lambda one: (one.times.p50, one.calls), reverse=True))
+    times = starmap(_times, tools.items())
+    return tuple(sorted(times, key=lambda tool_times: (tool_times.times.p50, tool_times.calls), reverse=True))
 
 
-def _times(tool: str, one: ToolCalls) -> ToolTimes:
-    return ToolTimes(tool, one.calls, one.failed, Quantiles.of(one.seconds), sum(one.seconds))
+def _times(tool: str, calls: ToolCalls) -> ToolTimes:
+    return ToolTimes(tool, calls.calls, calls.failed, Quantiles.of(calls.seconds), sum(calls.seconds))
 
 
-def is_plausible(began: float, now: float) -> bool:
+def is_plausible(start: float, now: float) -> bool:
     """Whether something can have begun at that time: no clock that nobody has set says it."""
-    return _EARLIEST <= began <= now + _AHEAD
+    return _EARLIEST <= start <= now + _AHEAD
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -119,7 +119,7 @@ def steps_of(facts: Iterable[tuple[int, f.Fact]], groups: Sequence[FactGroup]) -
 
 def _begun(seq: int, fact: f.Fact, steps: list[Step]) -> Step | None:
     """The step that begins with this fact, if one does."""
-    began = steps[-1].ended if steps else 0.0
+    start = steps[-1].ended if steps else 0.0
     if isinstance(fact, f.StepStarted):
         # What the turn began with belongs to its first step.
         key, title, first = str(fact.number), f"Step {fact.number}", seq if steps else 1
@@ -129,7 +129,7 @@ def _begun(seq: int, fact: f.Fact, steps: list[Step]) -> Step | None:
         key, title, first = TEXT_ONLY, "Text only", seq
     else:
         return None
-    return Step(key, title, first, seq, began, fact.elapsed, fact.state)
+    return Step(key, title, first, seq, start, fact.elapsed, fact.state)
 
 
 def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912 (one case a fact: flat)
@@ -152,10 +152,12 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
             step.replied, step.replied_at = seq, fact.elapsed
             step.calls = [StepCall(made) for made in fact.calls]
         case f.Concluded(retry=True, refused=refused):
-            said = f"The reply had no text, only calls: {', '.join(refused)}." if refused else "The reply had no text."
+            message = (
+                f"The reply had no text, only calls: {', '.join(refused)}." if refused else "The reply had no text."
+            )
             number = len(step.attempts) + 1
             step.attempts.append(
-                Attempt(number, str(Cause.EMPTY_REPLY), said, fact.elapsed, retry=True, wait=0.0, seq=seq)
+                Attempt(number, str(Cause.EMPTY_REPLY), message, fact.elapsed, retry=True, wait=0.0, seq=seq)
             )
         case f.Concluded(text=text):
             step.text, step.replied, step.replied_at = text or "", seq, fact.elapsed
@@ -267,11 +269,11 @@ def _what(step: Step) -> tuple[str, bool]:
 
 
 def _marks(step: Step) -> Iterator[Badge]:
-    found = Counter(call.status for call in step.calls)
-    for status, (icon, tone, one, several) in _OF_CALLS.items():
-        count = found[str(status)]
+    counts = Counter(call.status for call in step.calls)
+    for status, (icon, tone, singular, plural) in _OF_CALLS.items():
+        count = counts[str(status)]
         if count:
-            yield Badge(icon, tone, f"{count} {one if count == 1 else several}")
+            yield Badge(icon, tone, f"{count} {singular if count == 1 else plural}")
     for attempt in step.attempts:
         again = "tried again" if attempt.retry else "not tried again"
         yield Badge("retry", "warn" if attempt.retry else "bad", f"attempt {attempt.number}: {attempt.cause}, {again}")
@@ -307,20 +309,20 @@ class SubAgent:
 
 async def sub_agents(store: Store, rows: Mapping[str, TurnRow]) -> Mapping[str, SubAgent]:
     """Read the turns of these rows, which are by call, and those below; the first ones, where there are very many."""
-    left = [MOST_TURNS]
+    budget = [MOST_TURNS]
 
     async def read(rows: Mapping[str, TurnRow]) -> Mapping[str, SubAgent]:
-        found: dict[str, SubAgent] = {}
+        agents: dict[str, SubAgent] = {}
         for call, row in rows.items():
-            if left[0] <= 0:
+            if budget[0] <= 0:
                 break
-            left[0] -= 1
+            budget[0] -= 1
             with suppress(TurnNotFoundError, StoreError):  # deleted since, or damaged
                 facts = await store.facts(row.id)
                 with reading(row.id):
                     steps = steps_of(facts, ())
                 below = await read(await sub_turns(store, row.id, facts))
-                found[call] = SubAgent(row.id, steps, below, live=row.status.outcome is None)
-        return found
+                agents[call] = SubAgent(row.id, steps, below, live=row.status.outcome is None)
+        return agents
 
     return await read(rows)

@@ -90,8 +90,8 @@ def stop_of(tab_context: TabContext) -> StopReason:
     if folded.state.outcome is not None:
         return _over(tab_context, folded)
     waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
-    asked = (f"Requested, and not read yet: {', '.join(waiting)}.",) if waiting else ()
-    stop = _at_work(tab_context, folded, asked)
+    requests = (f"Requested, and not read yet: {', '.join(waiting)}.",) if waiting else ()
+    stop = _at_work(tab_context, folded, requests)
     near, share = find_nearest_limit(folded)
     return replace(stop, **_limit(describe_nearest_limit(near), share))
 
@@ -99,13 +99,13 @@ def stop_of(tab_context: TabContext) -> StopReason:
 def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) -> StopReason:
     turn = tab_context.turn
     if folded.state is State.PAUSED:
-        given = answers_in(turn.inbox)
-        waits = sum(one.id not in given for one in turn.result.interrupts)
+        answers = answers_in(turn.inbox)
+        waits = sum(interrupt.id not in answers for interrupt in turn.result.interrupts)
         title = describe_pause(waits)
-        told = "Nothing runs, and no time is counted, until a person has answered."
+        text = "Nothing runs, and no time is counted, until a person has answered."
         if not waits:
-            told = "Nothing runs, and no time is counted, until it is resumed."
-        return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
+            text = "Nothing runs, and no time is counted, until it is resumed."
+        return StopReason("paused", title, text, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
         title, now, since = describe_activity(folded.state), *_now(turn)
         return StopReason("running", title, now, "", further, fault=turn.fault, since=since)
@@ -118,9 +118,9 @@ def _now(turn: TurnRecord) -> tuple[str, float]:
         return "", turn.row.updated_at
     step, elapsed = turn.steps[-1], turn.facts[-1][1].elapsed
     running = [call for call in step.calls if call.status == "running" and call.attempts]
-    began = min((call.attempts[-1][0] for call in running), default=elapsed)
+    start = min((call.attempts[-1][0] for call in running), default=elapsed)
     tools = f": {named(call.made.name for call in running)}" if running else ""
-    return f"{step.title}{tools}", turn.row.updated_at - (elapsed - began)
+    return f"{step.title}{tools}", turn.row.updated_at - (elapsed - start)
 
 
 def kind_of_question(pending: Interrupt) -> str:
@@ -180,19 +180,19 @@ def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -
     turn, row = tab_context.turn, tab_context.turn.row
     elsewhere = begun_elsewhere(turn)
     command = resume_command(row.id, tab_context.store, elsewhere=elsewhere)
-    added = "" if tab_context.store else f" {NO_ADDRESS}"
+    hint = "" if tab_context.store else f" {NO_ADDRESS}"
     if elsewhere:
-        added += " Add the program's model and tools to the command."
+        hint += " Add the program's model and tools to the command."
     if row.epoch == 0:
-        how = f"A worker on this store runs it, or `turnwright resume` does.{added}"
+        how = f"A worker on this store runs it, or `turnwright resume` does.{hint}"
         title = "Queued: no worker has started it yet"
         return StopReason(
             "waiting", title, "It was submitted.", further=further, command=command, how=how, fault=turn.fault
         )
     crashed = row.owner is not None
     gone = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if crashed else "Its driver released it."
-    told = f"{gone} Finished calls never run again."
-    how = f"`Engine.recover()` or `turnwright resume` resumes it.{added}"
-    what = "crashed" if crashed else "left"
+    text = f"{gone} Finished calls never run again."
+    how = f"`Engine.recover()` or `turnwright resume` resumes it.{hint}"
+    state_name = "crashed" if crashed else "left"
     title = describe_lost_driver(state, crashed=crashed)
-    return StopReason(what, title, told, further=further, command=command, how=how, fault=turn.fault)
+    return StopReason(state_name, title, text, further=further, command=command, how=how, fault=turn.fault)

@@ -57,8 +57,8 @@ class Summaries:
     async def forks_of(self, turn_id: str) -> tuple[TurnRow, ...]:
         """Return the newest forks of a turn, also those that were never driven. Raises `StoreError`."""
         await self.current(0.0)
-        found = await self.read.find(TurnFilter(text=fork_word(turn_id)), limit=_FORKS)
-        return tuple(one.row for one in found if one.row.id.startswith("fork-"))
+        turns = await self.read.find(TurnFilter(text=fork_word(turn_id)), limit=_FORKS)
+        return tuple(turn.row for turn in turns if turn.row.id.startswith("fork-"))
 
     async def read_totals(self, turn: SummarizedTurn) -> SummarizedTurn:
         """Return a turn of a list with its totals so far, which are never older than its row.

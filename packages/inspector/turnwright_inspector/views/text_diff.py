@@ -30,18 +30,18 @@ def text_diff(left: str, right: str) -> tuple[DiffLine, ...]:
     """
     if left == right:
         return ()
-    one, other = (redactor().hide(text).splitlines() for text in (left, right))
-    head = _common(zip(one, other, strict=False))
-    tail = _common(zip(reversed(one[head:]), reversed(other[head:]), strict=False))
-    inner, outer = one[head : len(one) - tail], other[head : len(other) - tail]
+    left_lines, right_lines = (redactor().hide(text).splitlines() for text in (left, right))
+    head = _common(zip(left_lines, right_lines, strict=False))
+    tail = _common(zip(reversed(left_lines[head:]), reversed(right_lines[head:]), strict=False))
+    inner, outer = left_lines[head : len(left_lines) - tail], right_lines[head : len(right_lines) - tail]
     cut = max(len(inner), len(outer)) - _MOST
     inner, outer = inner[:_MOST], outer[:_MOST]
     blocks = SequenceMatcher(None, inner, outer, autojunk=False).get_opcodes()
-    lines = [*_equal(one[:head], after=False, before=True)]
+    lines = [*_equal(left_lines[:head], after=False, before=True)]
     lines += [line for block in blocks for line in _lines(inner, outer, block)]
     if cut > 0:
         lines.append(DiffLine("gap", f"{cut:,} more lines are not compared"))
-    lines += _equal(one[len(one) - tail :], after=True, before=False)
+    lines += _equal(left_lines[len(left_lines) - tail :], after=True, before=False)
     return tuple(lines)
 
 
@@ -50,13 +50,15 @@ def _common(pairs: Iterable[tuple[str, str]]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _lines(one: Sequence[str], other: Sequence[str], block: tuple[str, int, int, int, int]) -> Iterator[DiffLine]:
+def _lines(
+    left_lines: Sequence[str], right_lines: Sequence[str], block: tuple[str, int, int, int, int]
+) -> Iterator[DiffLine]:
     kind, first, end, to_first, to_end = block
     if kind == "equal":
-        yield from _equal(one[first:end], after=True, before=True)
+        yield from _equal(left_lines[first:end], after=True, before=True)
         return
-    yield from (DiffLine("left", line) for line in one[first:end])
-    yield from (DiffLine("right", line) for line in other[to_first:to_end])
+    yield from (DiffLine("left", line) for line in left_lines[first:end])
+    yield from (DiffLine("right", line) for line in right_lines[to_first:to_end])
 
 
 def _equal(lines: Sequence[str], *, after: bool, before: bool) -> Iterator[DiffLine]:

@@ -60,25 +60,25 @@ class Query:
     before: int | None = None
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> "Query":
+    def of(cls, fields: Mapping[str, str]) -> "Query":
         # No store has a NUL in a text, and some refuse to look for one.
-        asked = {name: value.replace("\0", "").strip() for name, value in asked.items()}
-        standing, reason, span = asked.get("outcome", ""), asked.get("reason", ""), asked.get("range", "")
-        order = asked.get("sort", "")
+        fields = {name: value.replace("\0", "").strip() for name, value in fields.items()}
+        standing, reason, span = fields.get("outcome", ""), fields.get("reason", ""), fields.get("range", "")
+        order = fields.get("sort", "")
         return cls(
-            text=asked.get("q", ""),
+            text=fields.get("q", ""),
             standing=standing if standing in STANDINGS else "",
             reason=reason if reason in set(EndReason) else "",
-            agent=asked.get("agent", ""),
-            model=asked.get("model", ""),
-            session=asked.get("session", ""),
-            tag=asked.get("tag", ""),
+            agent=fields.get("agent", ""),
+            model=fields.get("model", ""),
+            session=fields.get("session", ""),
+            tag=fields.get("tag", ""),
             span=span if span in RANGES else "",
-            since=asked.get("since", "") if _moment(asked.get("since", "")) is not None else "",
-            until=asked.get("until", "") if _moment(asked.get("until", "")) is not None else "",
+            since=fields.get("since", "") if _moment(fields.get("since", "")) is not None else "",
+            until=fields.get("until", "") if _moment(fields.get("until", "")) is not None else "",
             order=Order(order) if order in set(Order) else Order.NEWEST,
-            ascending=asked.get("way", "") == "up",
-            before=_whole(asked.get("before", "")),
+            ascending=fields.get("way", "") == "up",
+            before=_whole(fields.get("before", "")),
         )
 
     @property
@@ -113,8 +113,8 @@ class Query:
     def sorted_by(self, order: Order) -> dict[str, str]:
         """Return the address of the list sorted by a column, or the other way round if it is already."""
         up = {"way": "up"} if self.order is order and not self.ascending else {}
-        kept = {name: value for name, value in self.address.items() if name not in ("sort", "way")}
-        return kept | ({} if order is Order.NEWEST else {"sort": str(order)}) | up
+        filters = {name: value for name, value in self.address.items() if name not in ("sort", "way")}
+        return filters | ({} if order is Order.NEWEST else {"sort": str(order)}) | up
 
     def filter(self, now: float) -> TurnFilter:
         """Return the filter of the whole list, at the time `now`. `crashed` is not a part of it."""
@@ -171,62 +171,64 @@ async def list_turns(summaries: Summaries, query: Query) -> Listing:
     """Return the next page of a query's turns, with sub-agents' turns below their callers'."""
     # The newest turns are listed without their summaries too.
     current = await (summaries.current() if query.address else summaries.current(0.0))
-    wanted = query.filter(time.time())
+    turn_filter = query.filter(time.time())
     if query.standing == CRASHED:
-        (found, following), totals = await _crashed(summaries, query, wanted), None
+        (turns, following), totals = await _crashed(summaries, query, turn_filter), None
     else:
-        (found, following), totals = await both(_found(summaries, query, wanted), lambda: summaries.read.totals(wanted))
-    turns = [shown for one in found if (shown := await _listed(summaries, one)) is not None]
-    return Listing(tuple(turns), following, totals, current)
+        (turns, following), totals = await both(
+            _found(summaries, query, turn_filter), lambda: summaries.read.totals(turn_filter)
+        )
+    entries = [entry for turn in turns if (entry := await _listed(summaries, turn)) is not None]
+    return Listing(tuple(entries), following, totals, current)
 
 
 async def _found(
-    summaries: Summaries, query: Query, wanted: TurnFilter
+    summaries: Summaries, query: Query, turn_filter: TurnFilter
 ) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
-    found = await summaries.read.find(
-        wanted, order=query.order, ascending=query.ascending, limit=PAGE + 1, after=query.before
+    turns = await summaries.read.find(
+        turn_filter, order=query.order, ascending=query.ascending, limit=PAGE + 1, after=query.before
     )
-    shown = found[:PAGE]
-    return shown, {"before": str(shown[-1].row.number)} if len(found) > PAGE else None
+    page = turns[:PAGE]
+    return page, {"before": str(page[-1].row.number)} if len(turns) > PAGE else None
 
 
 async def _crashed(
-    summaries: Summaries, query: Query, wanted: TurnFilter
+    summaries: Summaries, query: Query, turn_filter: TurnFilter
 ) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
-    found: list[SummarizedTurn] = []
+    turns: list[SummarizedTurn] = []
     before, checked = query.before, 0
-    while rows := await summaries.read.find(wanted, limit=_WINDOW, after=before):
-        for one in rows:
-            before, checked = one.row.number, checked + 1
+    while rows := await summaries.read.find(turn_filter, limit=_WINDOW, after=before):
+        for turn in rows:
+            before, checked = turn.row.number, checked + 1
             with suppress(TurnNotFoundError):
-                if (await driving_status(summaries.store, one.row))[1] is DriverStatus.CRASHED:
-                    found.append(one)
-            if len(found) == PAGE or checked == _MOST_CHECKED:
-                return found, {"before": str(before)}
-    return found, None
+                if (await driving_status(summaries.store, turn.row))[1] is DriverStatus.CRASHED:
+                    turns.append(turn)
+            if len(turns) == PAGE or checked == _MOST_CHECKED:
+                return turns, {"before": str(before)}
+    return turns, None
 
 
-async def _listed(summaries: Summaries, found: SummarizedTurn) -> Listed | None:
+async def _listed(summaries: Summaries, summary: SummarizedTurn) -> Listed | None:
     """Return a found turn as the list shows it; None if it was deleted."""
     try:
-        turn, driver = await _read_turn(summaries, found)
+        turn, driver = await _read_turn(summaries, summary)
     except TurnNotFoundError:
         return None
     return Listed(turn, driver, await _below(summaries, turn.row.id) if turn.sub_turns else ())
 
 
-async def _read_turn(summaries: Summaries, found: SummarizedTurn) -> tuple[SummarizedTurn, DriverStatus | None]:
-    row, driver = await driving_status(summaries.store, found.row)
-    return await summaries.read_totals(replace(found, row=row)), driver
+async def _read_turn(summaries: Summaries, summary: SummarizedTurn) -> tuple[SummarizedTurn, DriverStatus | None]:
+    row, driver = await driving_status(summaries.store, summary.row)
+    return await summaries.read_totals(replace(summary, row=row)), driver
 
 
 async def _below(summaries: Summaries, turn_id: str) -> tuple[Listed, ...]:
     """Return the turns of a turn's sub-agents, in the order of creation."""
     children: defaultdict[str, list[Listed]] = defaultdict(list)
     family = await summaries.read.find(TurnFilter(family=turn_id), ascending=True, limit=_BELOW)
-    for found in sorted(family, key=lambda turn: turn.row.id.count(":"), reverse=True):  # the deepest ones first
+    for summary in sorted(family, key=lambda turn: turn.row.id.count(":"), reverse=True):  # the deepest ones first
         with suppress(TurnNotFoundError):  # deleted since
-            turn, driver = await _read_turn(summaries, found)
+            turn, driver = await _read_turn(summaries, summary)
             caller = turn.row.id.rpartition(":")[0]
             children[caller].append(Listed(turn, driver, tuple(children[turn.row.id])))
     return tuple(children[turn_id])
@@ -236,8 +238,8 @@ async def marks_of(store: Store, turn_ids: Sequence[str]) -> Mapping[str, tuple[
     """Return the tags and scores of some turns, for a list."""
     if not isinstance(store, AnnotationStore):
         return {}
-    found = (one for one in await store.annotations(turn_ids) if one.kind is not AnnotationKind.NOTE)
-    return {turn: tuple(some) for turn, some in groupby(found, key=lambda one: one.turn)}
+    marks = (mark for mark in await store.annotations(turn_ids) if mark.kind is not AnnotationKind.NOTE)
+    return {turn: tuple(of_turn) for turn, of_turn in groupby(marks, key=lambda mark: mark.turn)}
 
 
 def _whole(text: str) -> int | None:

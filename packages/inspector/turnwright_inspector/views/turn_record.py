@@ -130,46 +130,46 @@ class Turns:
         Raises `TurnNotFoundError`, and `StoreError` for a journal that cannot be read.
         """
         store, row = self._store, await self._store.get(turn_id)
-        kept = self._of(row)
+        cached = self._of(row)
         # Of several who look at one turn, one reads it.
-        async with kept.reading:
-            new = await store.facts(turn_id, len(kept.journal))
-            if new or kept.replayed is None:
-                journal = (*kept.journal, *new)
-                kept.replayed = await anyio.to_thread.run_sync(replay, journal)
-                kept.journal = journal
-                kept.stood.clear()
-            known, replayed = kept.journal, kept.replayed
-            started = first_fact(turn_id, known)
-            places = _places(replayed, len(known))
-            place = max((one for one in places if at is None or one <= at), default=places[0])
-            if place not in kept.stood:
-                kept.stood[place] = await anyio.to_thread.run_sync(_stood, turn_id, known, replayed, place)
-            standing = kept.stood[place]
-            while len(kept.stood) > _PLACES:
-                kept.stood.popitem(last=False)
+        async with cached.reading:
+            new = await store.facts(turn_id, len(cached.journal))
+            if new or cached.replayed is None:
+                journal = (*cached.journal, *new)
+                cached.replayed = await anyio.to_thread.run_sync(replay, journal)
+                cached.journal = journal
+                cached.stood.clear()
+            facts, replayed = cached.journal, cached.replayed
+            started = first_fact(turn_id, facts)
+            places = _places(replayed, len(facts))
+            place = max((candidate for candidate in places if at is None or candidate <= at), default=places[0])
+            if place not in cached.stood:
+                cached.stood[place] = await anyio.to_thread.run_sync(_stood, turn_id, facts, replayed, place)
+            standing = cached.stood[place]
+            while len(cached.stood) > _PLACES:
+                cached.stood.popitem(last=False)
         return TurnRecord(
             row=row,
             at=standing.at,
-            journal=known,
+            journal=facts,
             started=started,
             replayed=replayed,
             claim_spans=tuple(await store.claim_spans(turn_id)),
             driven=await store.is_driven(turn_id),
             inbox=tuple(await store.inbox(turn_id)),
-            children=await sub_turns(store, turn_id, known),
+            children=await sub_turns(store, turn_id, facts),
             result=standing.result,
             steps=standing.steps,
         )
 
     def _of(self, row: TurnRow) -> _Kept:
-        made, kept = (row.number, row.created_at), self._kept.get(row.id)
-        if kept is None or kept.made != made:
-            kept = self._kept[row.id] = _Kept(made)
+        creation, cached = (row.number, row.created_at), self._kept.get(row.id)
+        if cached is None or cached.made != creation:
+            cached = self._kept[row.id] = _Kept(creation)
         self._kept.move_to_end(row.id)
         while len(self._kept) > _TURNS:
             self._kept.popitem(last=False)
-        return kept
+        return cached
 
 
 def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Standing:
