@@ -420,7 +420,7 @@ RESPONSES: dict[str, JsonValue] = {
 
 
 @pytest.mark.parametrize("api", RESPONSES)
-def test_provider_response_in_a_span_reads_as_the_client_reads_it(api: str) -> None:
+def test_provider_response_in_a_span_reads_as_in_the_client(api: str) -> None:
     attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps(RESPONSES[api])}
     [run] = read(json.dumps([span(1, None, attributes)]).encode(), "openinference")
     [step] = replies(run)

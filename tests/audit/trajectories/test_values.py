@@ -97,3 +97,32 @@ def test_number_with_too_many_digits_ends_the_readable_part(before: int) -> None
     for other in (b"", b"{}", b"[] -", b'"a"', b"true", b"{} null"):  # the number may be a value behind others
         assert "1" * 5000 not in str(partial_documents(other + b"1" * 5000 + b'"a"').values)
     assert partial_documents(begin + b"1" * 30 + b', "c": 2}') == ([whole], False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'data: {"a": 1}\n\ndata: {"b": 2}\n\ndata: [DONE]\n\n',
+        b'data:{"a": 1}\r\rdata:{"b": 2}\r\r',
+        b'id: 1\r\nevent: x\r\ndata: {"a": 1}\r\n\r\n: PING\r\n\r\ndata: {"b": 2}',
+        b'data: {"a": 1}\ndata: {"b": 2}\n',
+        b'data: {\ndata:   "a": 1\ndata: }\n\ndata: {"b": 2}\n\n',
+        b': PING\n\n{"a": 1}\n{"b": 2}\n',
+        b'{"a": 1}\ndata: {"b": 2}\n\n',
+    ],
+    ids=["usual", "carriage returns", "other fields", "no empty lines", "indented", "bare lines", "mixed"],
+)
+def test_data_of_events_are_values(data: bytes) -> None:
+    assert read(data) == ([{"a": 1}, {"b": 2}], False, 0)
+
+
+def test_corrupt_lines_of_a_stream_are_counted() -> None:
+    assert read(b'data: {"a": 1}\n\ndata: {\n\nx\n\ndata: {"b": 2}\n\n') == ([{"a": 1}, {"b": 2}], False, 2)
+
+
+def test_data_without_a_type_have_the_name_of_the_event() -> None:
+    assert read(b"event: message_stop\ndata: {}\n\nevent: x\ndata: {}\n\n") == (
+        [{"type": "message_stop"}, {}],
+        False,
+        0,
+    )

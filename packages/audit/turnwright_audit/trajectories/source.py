@@ -2,12 +2,13 @@
 
 import io
 import re
+import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -16,6 +17,8 @@ import msgspec
 from ijson.common import JSONError
 from pydantic import JsonValue
 
+from turnwright.model.http.sse import MAX_LINES, EventReader
+
 #: Bytes that are looked at to recognize a format.
 HEAD: Final = 256 * 1024
 #: A document up to this size is decoded whole, which is ten times faster than piece by piece.
@@ -23,10 +26,11 @@ WHOLE: Final = 256 * 1024**2
 #: The first bytes of a SQLite database.
 SQLITE: Final = b"SQLite format 3\x00"
 _LINES_OF_HEAD: Final = 50
-#: Lines of a stream of server-sent events: those without data, and all. The data that ends such a stream.
-_STREAM_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")
-_EVENT_FIELDS: Final = (b"data:", *_STREAM_FIELDS)
+#: The fields of server-sent events, the data that ends a stream, and names that are the types of the data.
+_EVENT_FIELDS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
 _STREAM_ENDS: Final = b"[DONE]"
+_NAMED_TYPES: Final = ("message_", "content_block_", "response.")
+_LINE_END: Final = re.compile(rb"\r\n?")
 _LONGEST_LINE: Final = 64 * 1024**2
 #: Bytes that the parser gets at once. It begins a text that is longer anew with each piece, so they are many.
 _PIECE: Final = 16 * 1024**2
@@ -94,8 +98,8 @@ class Recording:
     @cached_property
     def records(self) -> list[dict[str, JsonValue]]:
         """The first JSON objects of a file of JSON lines, up to 50. Lines that cannot be read are left out."""
-        lines = self.head.split(b"\n", _LINES_OF_HEAD)[:_LINES_OF_HEAD]
-        objects = (_object(line) for line in lines)
+        lines = self._data_of(self.head.split(b"\n"))
+        objects = (_object(line) for line in islice(lines, _LINES_OF_HEAD))
         return [record for record in objects if record is not None]
 
     @cached_property
@@ -108,7 +112,7 @@ class Recording:
     @cached_property
     def is_lines(self) -> bool:
         """Whether it has a JSON value in each line, and not one document. So has a stream of server-sent events."""
-        if self.head.lstrip().startswith(_EVENT_FIELDS):
+        if self._is_stream:
             return True
         lines = self.lines()
         first, second = next(lines, b""), next(lines, None)
@@ -122,9 +126,16 @@ class Recording:
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines that are not blank, without their ends; of a stream of events, the data."""
-        for line in self.raw_lines():
-            if line := _data(line):
-                yield line
+        yield from self._data_of(self.raw_lines())
+
+    @property
+    def _is_stream(self) -> bool:
+        return self.head.lstrip().startswith(_EVENT_FIELDS)
+
+    def _data_of(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        if self._is_stream:
+            lines = (part for line in lines for part in _LINE_END.split(line.rstrip(b"\r\n")))
+        yield from _values_of(map(bytes.strip, lines))
 
     def raw_lines(self) -> Iterator[bytes]:
         """Yield all lines with their ends. A longer one is cut after 64 MiB, so that none fills the memory."""
@@ -310,17 +321,39 @@ def _without_decimals(value: JsonValue) -> JsonValue:
     return value
 
 
-def _data(line: bytes) -> bytes:
-    """Return a line without its ends, or the data in it if it is one of a stream of events."""
-    line = line.strip()
-    if line.startswith(b"data:"):
-        data = line[5:].strip()
-        return b"" if data == _STREAM_ENDS else data
-    return b"" if line.startswith(_STREAM_FIELDS) else line
+def _values_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines, and of server-sent events in them the data."""
+    fields: list[bytes] = []
+    for line in lines:
+        is_field = line.startswith(_EVENT_FIELDS)
+        if is_field:
+            fields.append(line)
+        if fields and (not is_field or len(fields) == MAX_LINES):
+            yield from _event_data(fields)
+            fields = []
+        if line and not is_field:
+            yield line
+    yield from _event_data(fields)
+
+
+def _event_data(lines: list[bytes]) -> Iterator[bytes]:
+    """Yield the data of an event; of events that no empty line separates, those of each."""
+    for event in EventReader(max_event=sys.maxsize).feed(b"\n".join(lines) + b"\n\n"):
+        data = event.data.strip().encode()
+        parts = [data] if b"\n" not in data or _object(data) is not None else data.split(b"\n")
+        for part in parts:
+            if part and part != _STREAM_ENDS:
+                yield _with_type(event.name, part)
+
+
+def _with_type(name: str, data: bytes) -> bytes:
+    """Return the data of an event with the type that its name says, if the data lacks it."""
+    value = _object(data) if name.startswith(_NAMED_TYPES) and b'"type"' not in data else None
+    return data if value is None else msgspec.json.encode({"type": name, **value})
 
 
 def _object(line: bytes) -> dict[str, JsonValue] | None:
     try:
-        return _decode(_data(line))
+        return _decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
