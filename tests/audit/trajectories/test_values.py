@@ -6,7 +6,7 @@ import pytest
 
 from turnwright_audit.trajectories.formats import format_of
 from turnwright_audit.trajectories.shapes import Shape
-from turnwright_audit.trajectories.source import Recording, partial_documents
+from turnwright_audit.trajectories.source import Recording, may_hold_runs, partial_documents
 from turnwright_audit.trajectories.values import Values
 
 ANY: Shape[Any] = Shape(object)
@@ -126,3 +126,9 @@ def test_data_without_a_type_have_the_name_of_the_event() -> None:
         False,
         0,
     )
+
+
+@pytest.mark.parametrize(("head", "may"), [(b": PING\n\ndata: {}", True), (b"id: 7\nname: x\n", False)])
+def test_stream_in_a_folder_is_known_by_the_first_line(head: bytes, may: bool) -> None:
+    """Other files begin with an id too; a stream that does is read if the file is named."""
+    assert may_hold_runs(head) is may

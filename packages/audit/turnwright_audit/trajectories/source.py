@@ -230,7 +230,7 @@ def opener(path: Path) -> Callable[[], BinaryIO]:
 def may_hold_runs(head: bytes) -> bool:
     """Whether a file that begins so can be a recording: JSON, a recorded stream, or a store."""
     begin = head.lstrip(b" \t\r\n")
-    return begin[:1] in (b"{", b"[") or begin.startswith((*_EVENT_FIELDS, SQLITE))
+    return begin[:1] in (b"{", b"[") or begin.startswith((b"data:", b"event:", b": ", SQLITE))
 
 
 def iso_time(seconds: float) -> str | None:
