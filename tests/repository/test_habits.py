@@ -82,6 +82,12 @@ def test_every_path_in_the_contributors_guide_exists() -> None:
     assert {one for one in paths - made if not any((place / one).exists() for place in beside)} == set()
 
 
+def test_every_test_in_the_contributors_guide_exists() -> None:
+    code = code_in("CONTRIBUTING.md")
+    defined = "".join(read(path) for path in code if re.fullmatch(r"tests/[\w/]+\.py", path))
+    assert [name for name in code if re.fullmatch(r"test_\w+", name) and f"def {name}(" not in defined] == []
+
+
 @cache
 def is_there(name: str) -> bool:
     """Whether a dotted name is a module, or something in one."""
@@ -113,6 +119,14 @@ def test_walk_of_a_step_names_the_modules() -> None:
 def test_every_room_is_on_the_map() -> None:
     rooms = {str(one.parent.relative_to(ROOT)) for one in (ROOT / "engine" / "turnwright").glob("*/__init__.py")}
     assert rooms <= set(code_in("CONTRIBUTING.md"))
+
+
+def test_every_protocol_has_an_extra_and_tests() -> None:
+    package = ROOT / "packages" / "protocols"
+    extras = tomllib.loads(read(package / "pyproject.toml"))["project"]["optional-dependencies"]
+    protocols = {init.parent.name for init in (package / "turnwright_protocols").glob("*/__init__.py")}
+    assert {extra.replace("-", "_") for extra in extras} == protocols
+    assert all(list((ROOT / "tests" / "protocols" / protocol).glob("test_*.py")) for protocol in protocols)
 
 
 @pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)

@@ -1,6 +1,7 @@
 """The providers of models: built in, or added by a package's entry point, and what is said of one that is broken."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from turnwright.cli.decode import decode
 from turnwright.cli.models import model_named, models_for
 from turnwright.errors import ConfigError
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.providers import GROUP, find_decoder, find_provider, open_model, split_name
+from turnwright.model.providers import GROUP, PROVIDERS, Provider, find_decoder, find_provider, open_model, split_name
 from turnwright.otel.provider import provider_of, streams
 
 PROVIDER = """
@@ -149,3 +150,9 @@ def test_unknown_api_is_refused_with_the_known_apis(api: str) -> None:
         ConfigError, match="use openai-chat, openai-responses, anthropic-messages, gone, number, other, twice, wrong"
     ):
         find_decoder(api)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
+def test_opener_and_decoder_of_a_built_in_provider_exist(provider: Provider) -> None:
+    for module, _, name in (place.partition(":") for place in (provider.opener, provider.decoder) if place):
+        assert callable(getattr(import_module(module), name))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.added_packages import install
 
 from turnwright.errors import ConfigError
 from turnwright.store import MemoryStore, open_store
-from turnwright.store.address import GROUP, SCHEMES, find_scheme, outlives_process, split_file
+from turnwright.store.address import GROUP, SCHEMES, StoreScheme, find_scheme, outlives_process, split_file
 
 #: A store in memory that reads its turns from no file, but has the address of one.
 STORE = """
@@ -134,3 +135,9 @@ def test_command_line_uses_the_store_of_a_package(packages: Path) -> None:
     assert (done.returncode, "I am x." in done.stdout) == (0, True), done.stderr
     migrated = turnwright("migrate", "--store", "other://place")
     assert (migrated.returncode, migrated.stdout) == (0, "other://place: another store has nothing to migrate\n")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_opener_of_a_built_in_scheme_exists(scheme: StoreScheme) -> None:
+    module, _, name = scheme.opener.partition(":")
+    assert callable(getattr(import_module(module), name))
