@@ -17,9 +17,8 @@ from .message import Message, SentinelPart
 from .status import find_nearest_limit
 from .store import Queued
 from .transcript.pairing import repaired
-from .transcript.reading import reading
 from .transcript.refusal import without_refused
-from .transcript.transcript import Transcript
+from .transcript.transcript import Transcript, reading
 
 #: Characters of the text in `repr`.
 _SHOWN: Final = 80

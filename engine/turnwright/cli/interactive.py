@@ -23,8 +23,7 @@ from turnwright.journal.answers import Answer
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
 from turnwright.store.address import outlives_process
-from turnwright.transcript.reading import reading
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import Fact
 
 from . import codes, process

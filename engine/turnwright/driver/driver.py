@@ -37,8 +37,7 @@ from turnwright.tools.errors import describe
 from turnwright.tools.loop_handle import THREADS
 from turnwright.transcript.history import NO_HISTORY
 from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
-from turnwright.transcript.reading import going_on
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, going_on
 from turnwright_states import (
     AbortInput,
     Action,

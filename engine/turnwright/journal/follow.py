@@ -11,8 +11,7 @@ from turnwright.errors import TurnNotFoundError
 from turnwright.events import FactEvent, StreamEvent, TurnEndedEvent, TurnPausedEvent, event_of
 from turnwright.result import TurnResult
 from turnwright.store import Store
-from turnwright.transcript.reading import reading
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import CallSettled, CallWaiting, Fact, ModelReplied
 
 from .event_bus import EventBus

@@ -13,7 +13,7 @@ from turnwright.events import (
     ResponseWithdrawnEvent,
     StreamEvent,
 )
-from turnwright.transcript.withheld import without_answer
+from turnwright.transcript.wording import without_answer
 from turnwright_states import State
 from turnwright_states.facts import AttemptFailed, Fact, ModelReplied, Reviewed
 

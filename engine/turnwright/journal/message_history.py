@@ -9,9 +9,8 @@ from turnwright.message import Message, SentinelPart
 from turnwright.store import Store
 from turnwright.transcript.compaction import compacted, history_needed
 from turnwright.transcript.history import unchecked_texts, unsigned
-from turnwright.transcript.reading import reading
 from turnwright.transcript.refusal import Acceptance, refusal_message, shortened
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright.transcript.wording import withheld_text
 from turnwright_states.facts import Fact, TurnEnded, TurnStarted
 

@@ -17,8 +17,7 @@ from turnwright.errors import (
 )
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
-from turnwright.transcript.reading import reading
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import State
 
 from .inbox import RESUMING_KINDS

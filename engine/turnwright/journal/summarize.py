@@ -21,8 +21,7 @@ from turnwright.store.summaries import (
     TurnSummary,
     Unsummarized,
 )
-from turnwright.transcript.reading import reading
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import CallStatus, Turn, TurnMachine, Usage
 from turnwright_states import facts as f
 

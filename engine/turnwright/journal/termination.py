@@ -11,7 +11,7 @@ from turnwright._base.ids import child_id
 from turnwright.errors import SessionBusyError, TurnBusyError, TurnNotFoundError, UnreadableTurnError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, Store
-from turnwright.transcript.reading import going_on, reading
+from turnwright.transcript.transcript import going_on, reading
 from turnwright_states import AbortInput, EndReason, Spent, State, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.inputs import AbortReason

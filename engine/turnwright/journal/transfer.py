@@ -16,7 +16,7 @@ from turnwright.message import Message
 from turnwright.privacy.redaction import Redactor, redactor, without_secrets
 from turnwright.store import NewTurn, Status, Store
 from turnwright.store.rows import is_time
-from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import reading
 from turnwright_states import CallSettledInput, Input, InvalidJournalError, ModelRepliedInput, TurnMachine
 from turnwright_states.event_inference import started_input
 from turnwright_states.fact import PAYLOAD_VERSION

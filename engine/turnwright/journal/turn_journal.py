@@ -19,8 +19,7 @@ from turnwright.errors import LeaseLostError, StoreError, UnreadableTurnError
 from turnwright.events import StreamEvent, event_of
 from turnwright.result import TurnResult, result_from
 from turnwright.store import Claim, InboxItem, Status, Store
-from turnwright.transcript.reading import reading
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import AnsweredInput, CallStartedInput, Input, State, SteeredInput, TurnMachine
 from turnwright_states.facts import Fact, Paused, StepStarted, TurnStarted
 from turnwright_states.state import FINAL

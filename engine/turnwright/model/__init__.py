@@ -18,7 +18,7 @@ from .protocol import (
     ToolCallDelta,
     ToolChoice,
 )
-from .pydantic_ai.factory import pydantic_ai_model
+from .pydantic_ai import pydantic_ai_model
 from .retry import Backoff
 from .scripted import ScriptedModel, asks_for
 

@@ -111,7 +111,7 @@ PROVIDERS: Final = (
     ),
     Provider(
         name="pydantic-ai",
-        opener="turnwright.model.pydantic_ai.factory:open_model",
+        opener="turnwright.model.pydantic_ai:open_model",
         help="pydantic-ai:PROVIDER:ID",
         options=frozenset({"timeout"}),
     ),

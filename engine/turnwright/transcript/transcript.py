@@ -5,12 +5,14 @@ of the parts rises in message order, is unique, and never changes (`part_seq`).
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent
+from turnwright.errors import StoreError, UnreadableTurnError
 from turnwright.message import (
     AnyPart,
     Message,
@@ -22,7 +24,18 @@ from turnwright.message import (
     ToolResultPart,
 )
 from turnwright.status import advice, sentinel_text
-from turnwright_states import CallStatus, Cause, EndReason, Finish, Outcome, State, Turn, Usage
+from turnwright_states import (
+    CallStatus,
+    Cause,
+    EndReason,
+    Finish,
+    InvalidJournalError,
+    MachineError,
+    Outcome,
+    State,
+    Turn,
+    Usage,
+)
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
@@ -37,12 +50,15 @@ from .wording import (
     feedback_text,
     fixed_summary,
     no_answer,
+    withheld_parts,
     withheld_text,
 )
 
 #: What a turn has between two steps, shared by all turns: each empty dict of its own takes 64 bytes.
 _NOTHING: Final[FrozenDict[Any]] = FrozenDict()
 _NO_MODELS: Final[Mapping[int, str]] = {}
+#: Errors raised by facts that do not follow from each other. The machine makes no such facts, and does not check them.
+_MISFITS: Final = (StoreError, LookupError, ValueError, ArithmeticError, TypeError)
 #: Endings with a sentinel for the user.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
@@ -403,8 +419,6 @@ class Transcript:
 
     def _withheld(self, text: str) -> tuple[AnyPart, ...]:
         """Return the parts of the open step, with `text` in place of the reply in review."""
-        from .withheld import withheld_parts  # noqa: PLC0415 (few replies are withheld)
-
         assert self.reply is not None  # noqa: S101 (it is in review)
         return withheld_parts(self._open, text, {call.id for call in self.reply.calls if call.output})
 
@@ -514,3 +528,27 @@ def _overrides(started: f.TurnStarted | None) -> Mapping[str, object]:
 
 def _message(role: Role, *parts: AnyPart) -> Message:
     return Message(role=role, parts=parts)
+
+
+@contextmanager
+def reading(turn_id: str) -> Iterator[None]:
+    """Raise `UnreadableTurnError` if facts from the store do not follow from each other."""
+    try:
+        with going_on(turn_id):
+            yield
+    except UnreadableTurnError:
+        raise
+    except _MISFITS as error:
+        problem = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+        why = "" if isinstance(error, StoreError) else "its facts do not follow from each other: "
+        raise UnreadableTurnError(turn_id, f"{why}{problem}") from error
+
+
+@contextmanager
+def going_on(turn_id: str) -> Iterator[None]:
+    """Raise `UnreadableTurnError` if a turn cannot continue after the facts from the store."""
+    try:
+        yield
+    except MachineError as error:
+        prefix = "" if isinstance(error, InvalidJournalError) else "its journal ends within an input, or was changed: "
+        raise UnreadableTurnError(turn_id, f"{prefix}{error}") from error

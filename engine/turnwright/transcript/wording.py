@@ -6,21 +6,23 @@ that no turn ends silently if the model fails while it concludes (docs/rules.md#
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Final
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright._base.words import count, cut_after, cut_clean
-from turnwright.message import Message, TextPart, ToolResultPart
+from turnwright.message import AnyPart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from turnwright.status import LIMITS, limit_reached, list_names
 from turnwright_states import REASONS, CallStatus, EndReason, Limits, Turn
-from turnwright_states.facts import ModelReplied, Notice
+from turnwright_states.facts import CallMade, ModelReplied, Notice
 from turnwright_states.inputs import is_blank
-from turnwright_states.payload import thawed
+from turnwright_states.payload import FrozenDict, thawed
 from turnwright_states.state import Stall
 
+_NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
 _QUOTED: Final = 400
 #: Characters of the changed arguments that the model reads.
 _SHOWN_ARGUMENTS: Final = 4_000
@@ -161,3 +163,22 @@ def _format_figure(value: float, decimals: int) -> str:
     """Format a number without trailing zeros: 0.5, not 0.500000."""
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def without_answer(call: CallMade) -> CallMade:
+    """Return a call without the typed answer that a guardrail withheld."""
+    return replace(call, arguments=_NO_ARGUMENTS, raw="") if call.output else call
+
+
+def withheld_parts(parts: Sequence[AnyPart], text: str, answers: Collection[str]) -> tuple[AnyPart, ...]:
+    """Return the parts of a withheld reply, without its reasoning: `text` in place of its text.
+
+    `answers` has the ids of the calls that are typed answers: they lose their arguments.
+    """
+    return tuple([_withheld(part, text, answers) for part in parts if not isinstance(part, ReasoningPart)])
+
+
+def _withheld(part: AnyPart, text: str, answers: Collection[str]) -> AnyPart:
+    if isinstance(part, TextPart):
+        return TextPart(seq=part.seq, text=text)
+    return replace(part, arguments=_NO_ARGUMENTS) if isinstance(part, ToolCallPart) and part.id in answers else part

@@ -10,7 +10,7 @@ from turnwright.errors import TurnwrightError
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
 from turnwright.status import name_limit
-from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import reading
 from turnwright_states import EndReason, MachineError
 from turnwright_states.facts import Fact
 

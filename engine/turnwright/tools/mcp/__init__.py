@@ -1,7 +1,6 @@
 """Tools of MCP servers, configured as in other MCP clients."""
 
-from .config import Approve, McpOAuth, McpServer, mcp_servers, read_mcp_config
-from .hints import McpHints, Policy
+from .config import Approve, McpHints, McpOAuth, McpServer, Policy, mcp_servers, read_mcp_config
 from .servers import mcp_login, mcp_logout, mcp_tools, tool_names
 
 __all__ = [

@@ -9,9 +9,10 @@ import json
 import os
 import re
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -19,8 +20,12 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from turnwright._base.frozen import deeper_than, too_deep_at
 from turnwright._base.regular_files import read_regular
 from turnwright.errors import ConfigError
+from turnwright.tools.tool import Approval
 
 from .secrets import hidden_words, in_address, in_arguments
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Listed
 
 #: The names of approval policies: see `turnwright.tools.mcp.mcp_tools`.
 Approve = Literal["annotated", "always", "never"]
@@ -318,3 +323,50 @@ def _list_mistakes(error: ValidationError) -> str:
         text = detail["msg"].removeprefix("Value error, ")
         mistakes.append(f"{field}: {text}" if field else text)
     return "; ".join(mistakes)
+
+
+@dataclass(frozen=True, slots=True)
+class McpHints:
+    """A server's hints about one of its tools, with the protocol's defaults for missing hints.
+
+    A server may send wrong hints.
+    """
+
+    server: str
+    tool: str
+    read_only: bool = False
+    destructive: bool = True
+    idempotent: bool = False
+    open_world: bool = True
+
+    @classmethod
+    def of(cls, server: str, listed: "Listed") -> "McpHints":
+        """Return the hints of a tool in the server's list."""
+        annotations = listed.annotations
+        if annotations is None:
+            return cls(server, listed.name)
+        return cls(
+            server,
+            listed.name,
+            read_only=annotations.read_only_hint is True,
+            destructive=annotations.destructive_hint is not False,
+            idempotent=annotations.idempotent_hint is True,
+            open_world=annotations.open_world_hint is not False,
+        )
+
+
+#: The policy for approvals: a name, or a function that returns the `needs_approval` of a tool.
+Policy = Approve | Callable[[McpHints], Approval]
+
+
+def approval_for(hints: McpHints, policy: Policy) -> Approval:
+    """Return the `needs_approval` of a tool.
+
+    With `annotated`, a call needs approval unless the server says that the tool only reads, or that it is neither
+    destructive nor open-world. With `always`, each call needs approval; with `never`, none.
+    """
+    if callable(policy):
+        return policy(hints)
+    if policy == "annotated":
+        return not hints.read_only and (hints.destructive or hints.open_world)
+    return policy == "always"

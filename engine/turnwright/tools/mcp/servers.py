@@ -18,8 +18,7 @@ from turnwright.context import NOT_GIVEN, NotGiven
 from turnwright.errors import ConfigError
 from turnwright.tools.tool import Tool
 
-from .config import McpServer, mcp_servers, read_mcp_config
-from .hints import Policy
+from .config import McpServer, Policy, mcp_servers, read_mcp_config
 
 if TYPE_CHECKING:
     import anyio.abc

@@ -24,7 +24,7 @@ from turnwright.tools.result import ToolResult
 from turnwright.tools.text import NO_OUTPUT
 from turnwright.tools.tool import Tool
 
-from .hints import McpHints, Policy, approval_for
+from .config import McpHints, Policy, approval_for
 from .session import McpSession
 from .wire import MOST_BLOCKS, MOST_CHECKED, OUTPUT_SCHEMA, is_quick, measure, warn_left_out
 

@@ -11,9 +11,8 @@ from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
 from turnwright.transcript.history import History
 from turnwright.transcript.pairing import repaired
-from turnwright.transcript.reading import reading
 from turnwright.transcript.request_builder import Conversation, settings_in
-from turnwright.transcript.transcript import Transcript
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import CallModel, Conclude, State, TurnMachine
 from turnwright_states import facts as f
 

@@ -11,7 +11,7 @@ from turnwright.errors import StoreError, TurnNotFoundError
 from turnwright.journal.subturns import sub_turns
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store, TurnRow
-from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import reading
 from turnwright_states import CallStatus, Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, Row

@@ -17,7 +17,7 @@ from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
 from turnwright.store import Annotation, AnnotationStore, ClaimSpan, InboxItem, Store, TurnRow
-from turnwright.transcript.reading import reading
+from turnwright.transcript.transcript import reading
 from turnwright_states import facts as f
 from turnwright_states.replay import Replayed, replay
 from turnwright_states.verdict import Verdict
