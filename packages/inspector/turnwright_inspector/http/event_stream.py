@@ -71,7 +71,7 @@ class _Paced:
         self._waiting: deque[PageEvent] = deque()
         self._changed = anyio.Event()
         self._over = False
-        self._held: PageEvent | None = None
+        self._delayed: PageEvent | None = None
         self._due = -math.inf
         #: The pieces since the delayed `grown`. A page drops them when it receives that event.
         self._since: list[PageEvent] = []
@@ -96,7 +96,7 @@ class _Paced:
                     yield page_event.event
                 return
             self._changed = anyio.Event()
-            with anyio.move_on_after(max(self._due - anyio.current_time(), 0.0) if self._held else math.inf):
+            with anyio.move_on_after(max(self._due - anyio.current_time(), 0.0) if self._delayed else math.inf):
                 await self._changed.wait()
             if anyio.current_time() >= self._due:
                 for page_event in self._let_go():
@@ -107,10 +107,10 @@ class _Paced:
             case "grown":
                 self._since.clear()
                 if anyio.current_time() < self._due:
-                    self._held = page_event
+                    self._delayed = page_event
                     return
-                self._held, self._due = None, anyio.current_time() + self._rest()
-            case "piece" if self._held is not None:
+                self._delayed, self._due = None, anyio.current_time() + self._rest()
+            case "piece" if self._delayed is not None:
                 if page_event.fields["kind"] == "restarted":
                     self._since.clear()
                 elif not self._since:
@@ -124,8 +124,8 @@ class _Paced:
 
     def _let_go(self) -> Iterator[PageEvent]:
         """Send the delayed `grown`, and the pieces since then again."""
-        if self._held is not None:
-            yield self._held
+        if self._delayed is not None:
+            yield self._delayed
             yield from self._since
-            self._held, self._due = None, anyio.current_time() + self._rest()
+            self._delayed, self._due = None, anyio.current_time() + self._rest()
             self._since.clear()

@@ -94,19 +94,19 @@ class ColoringBudget:
     """The rest of the time in which the code of a page is colored. The code after it is shown without colors."""
 
     def __init__(self, seconds: float = _SECONDS, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._left = seconds
+        self._seconds_left = seconds
         self._clock = clock
 
     def spend(self, tokens: "Iterable[_Token]") -> "Iterator[_Token]":
         """Yield the tokens while time is left."""
-        if self._left <= 0:
+        if self._seconds_left <= 0:
             return
         before = self._clock()
         for token in tokens:
             now = self._clock()
-            self._left, before = self._left - (now - before), now
+            self._seconds_left, before = self._seconds_left - (now - before), now
             yield token
-            if self._left <= 0:
+            if self._seconds_left <= 0:
                 return
 
 

@@ -30,14 +30,14 @@ def success(totals: AgentTotals) -> float:
 
 #: The columns by which the table is sorted, the largest value first; of the successes, the smallest.
 SORTS: Final[Mapping[str, Callable[[AgentTotals], float]]] = {
-    "turns": lambda one: one.turns,
-    "success": lambda one: -success(one),
-    "steps": lambda one: one.steps.p50,
-    "tokens": lambda one: one.tokens.p50,
-    "cost": lambda one: one.cost.p50,
-    "time": lambda one: one.seconds.p50,
-    "spent": lambda one: one.total_cost,
-    "failures": lambda one: sum(count for _, count in one.failures),
+    "turns": lambda totals: totals.turns,
+    "success": lambda totals: -success(totals),
+    "steps": lambda totals: totals.steps.p50,
+    "tokens": lambda totals: totals.tokens.p50,
+    "cost": lambda totals: totals.cost.p50,
+    "time": lambda totals: totals.seconds.p50,
+    "spent": lambda totals: totals.total_cost,
+    "failures": lambda totals: sum(count for _, count in totals.failures),
 }
 
 #: The sorted tables that have links, which a narrow page has instead of the columns' heads.

@@ -138,7 +138,7 @@ class _List:
     def __init__(self, engine: Engine) -> None:
         self._store = engine.store
         self._lock = anyio.Lock()
-        self._seen: object = None
+        self._last_rows: object = None
         self._version = 0
         self._trouble = ""
         #: Whether those that have an owner were driven when it was asked last, the ones asked longest ago first.
@@ -157,10 +157,10 @@ class _List:
             yield PageEvent.of("trouble", message=self._trouble) if self._trouble else PageEvent.of("changed")
 
     async def _look(self) -> None:
-        first = self._seen is None
+        first = self._last_rows is None
         if not first:
             await anyio.sleep(_EVERY)
-        trouble, rows = "", self._seen
+        trouble, rows = "", self._last_rows
         with anyio.CancelScope(shield=True):
             try:
                 newest = await self._store.turns(limit=1)
@@ -172,9 +172,9 @@ class _List:
                 ]
             except UNREADABLE as error:
                 trouble = str(error)
-        if not first and (rows, trouble) != (self._seen, self._trouble):
+        if not first and (rows, trouble) != (self._last_rows, self._trouble):
             self._version += 1
-        self._seen, self._trouble = rows or [], trouble
+        self._last_rows, self._trouble = rows or [], trouble
 
     async def _are_driven(self, rows: Sequence[TurnRow]) -> dict[str, bool]:
         owned = {row.id for row in rows if row.owner}

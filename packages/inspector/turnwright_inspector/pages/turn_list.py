@@ -51,12 +51,12 @@ class Lists:
         listing = await list_turns(self._summaries, query)
         path = request.url_for("turns").path
         following = listing.following
-        marks = await marks_of(self._store, [one.row.id for one in listing.turns])
+        marks = await marks_of(self._store, [entry.row.id for entry in listing.turns])
         values = {
             "query": query,
             "listing": listing,
             "marks": marks,
-            "tags": sorted({one.name for some in marks.values() for one in some if one.kind == "tag"}),
+            "tags": sorted({mark.name for of_turn in marks.values() for mark in of_turn if mark.kind == "tag"}),
             "standings": STANDINGS,
             "reasons": tuple(EndReason),
             "ranges": RANGES,

@@ -117,14 +117,16 @@ def view(tab_context: TabContext) -> RequestView:
     if not sendings:
         return RequestView(step, missing="Nothing was sent to a model here.")
     request = sendings[-1].request
-    tool_names = tuple(one.name for one in request.tools) or sendings[-1].tool_names
+    tool_names = tuple(item.name for item in request.tools) or sendings[-1].tool_names
     same = _common(rebuilt.before if before is None else before.messages, request.messages)
     if before is None and same == 1 and not tab_context.history:
         same = 0  # the instructions alone
     window = Window.of(len(request.messages), _PAGE, tab_context.until)
     numbers = range(window.first, window.last + 1)
-    sent = [ShownRequest(number, one, title_of(one)) for number in numbers for one in (request.messages[number - 1],)]
-    body, written = _body(turn.started.model, request)
+    shown_requests = [
+        ShownRequest(number, item, title_of(item)) for number in numbers for item in (request.messages[number - 1],)
+    ]
+    body, written_count = _body(turn.started.model, request)
     return RequestView(
         step=step,
         model=turn.started.model,
@@ -133,14 +135,14 @@ def view(tab_context: TabContext) -> RequestView:
         settings=_settings(request),
         window=window,
         same=same,
-        known=tuple(one for one in sent if one.number <= same),
-        new=tuple(one for one in sent if one.number > same),
+        known=tuple(item for item in shown_requests if item.number <= same),
+        new=tuple(item for item in shown_requests if item.number > same),
         first=before is None,
         tools=request.tools,
         tool_names=tool_names,
         body=body,
-        curl=f"{_CURL}\n{body}\nJSON" if body.startswith("{") and written == len(request.messages) else "",
-        unwritten=len(request.messages) - written,
+        curl=f"{_CURL}\n{body}\nJSON" if body.startswith("{") and written_count == len(request.messages) else "",
+        unwritten=len(request.messages) - written_count,
         differs=tuple(_differences(sendings)),
         notes=tuple(_notes(tab_context, step, sendings[-1])),
         attempts=len(sendings),
@@ -192,7 +194,9 @@ def _notes(tab_context: TabContext, step: Step, sending: Sending) -> Iterator[st
         yield _EARLIER
     if any(step.first < span.first <= sending.after + 1 for span in turn.claim_spans):
         yield _TAKEN_UP
-    signed = any(isinstance(part, ReasoningPart) and part.details for one in request.messages for part in one.parts)
+    signed = any(
+        isinstance(part, ReasoningPart) and part.details for message in request.messages for part in message.parts
+    )
     if signed and len(turn.claim_spans) > 1:
         yield _SIGNED
 

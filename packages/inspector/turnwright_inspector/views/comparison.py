@@ -154,7 +154,9 @@ def _figures(left: Side, right: Side) -> Iterator[Line]:
 
 def _pairs(left_side: Side, right_side: Side) -> Iterator[StepPair]:
     left, right = step_summaries(left_side.steps), step_summaries(right_side.steps)
-    aligned = _aligned(left, right, [_signature(each.step) for each in left], [_signature(each.step) for each in right])
+    aligned = _aligned(
+        left, right, [_signature(summary.step) for summary in left], [_signature(summary.step) for summary in right]
+    )
     for number, (ours, theirs) in enumerate(aligned, start=1):
         if ours is None or theirs is None:
             yield StepPair(number, ours, theirs, ("only in one",))

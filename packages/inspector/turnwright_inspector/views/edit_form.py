@@ -88,18 +88,18 @@ def edit_form(turn: TurnRecord, at: int | None, step: str | None, typed: Mapping
     if at is None and chosen is not None:
         at = asked_at(chosen)
     place = None if not beginnings else beginnings[0].at if at is None else fork_place(turn, at)
-    if place is not None and place not in {one.at for one in beginnings}:
+    if place is not None and place not in {entry.at for entry in beginnings}:
         beginnings = (*beginnings, Beginning(place, f"After fact {place}"))
     results = [] if place is None else list(_results(turn, place))
-    kept = results[-_MOST_RESULTS:]
+    recent = results[-_MOST_RESULTS:]
     return EditForm(
         at=place,
         beginnings=beginnings,
-        texts=tuple(_field(*one, typed) for one in _texts(turn) if len(one[2]) <= _LONGEST),
+        texts=tuple(_field(*entry, typed) for entry in _texts(turn) if len(entry[2]) <= _LONGEST),
         lines=(_field("model", "Model", turn.started.model, typed),),
         limits=tuple(_field(f"{_LIMIT}{name}", words, _limit(turn, name), typed) for name, words in LIMITS.items()),
-        results=tuple(_field(*one, typed) for one in reversed(kept) if len(one[2]) <= _LONGEST),
-        left_out=len(results) - sum(len(one[2]) <= _LONGEST for one in kept),
+        results=tuple(_field(*entry, typed) for entry in reversed(recent) if len(entry[2]) <= _LONGEST),
+        left_out=len(results) - sum(len(entry[2]) <= _LONGEST for entry in recent),
     )
 
 

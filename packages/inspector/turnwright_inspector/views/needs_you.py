@@ -67,13 +67,13 @@ class WaitingTurn:
 
     @property
     def open(self) -> tuple[OpenQuestion, ...]:
-        return tuple(one for one in self.asked if not one.answered)
+        return tuple(question for question in self.asked if not question.answered)
 
     @property
     def approvals(self) -> list[str]:
         """The names of the open questions, if all of them are approvals of calls. Else a choice has to be made."""
-        kinds = {one.pending.kind for one in self.open}
-        return [one.name for one in self.open] if kinds == {InterruptKind.APPROVAL} else []
+        kinds = {question.pending.kind for question in self.open}
+        return [question.name for question in self.open] if kinds == {InterruptKind.APPROVAL} else []
 
 
 class NeedsYou:
@@ -111,10 +111,10 @@ class NeedsYou:
     async def find(self) -> list[WaitingTurn]:
         """Return the turns, those that have waited longest first. Raises `StoreError`."""
         paused = await self._summaries.read.find(TurnFilter(outcome=PAUSED), ascending=True, limit=MOST)
-        found = [(one.row, None) for one in paused] + [left async for left in self._left()]
-        found.sort(key=lambda one: one[0].updated_at)
+        turns = [(one.row, None) for one in paused] + [left async for left in self._left()]
+        turns.sort(key=lambda one: one[0].updated_at)
         waiting: list[WaitingTurn] = []
-        for row, driver in found[:MOST]:
+        for row, driver in turns[:MOST]:
             with suppress(TurnNotFoundError):
                 waiting.append(await self._waiting(row, driver))
         self._counted_at = float("-inf")
@@ -126,11 +126,11 @@ class NeedsYou:
         Of the turns of another process that lives, one is checked: a store may have to ask a server each time.
         """
         store, alive = self._summaries.store, set[str | None]()
-        for one in await self._summaries.read.find(TurnFilter(outcome=UNFINISHED), limit=_MOST_CHECKED):
-            if one.row.owner in alive:
+        for turn in await self._summaries.read.find(TurnFilter(outcome=UNFINISHED), limit=_MOST_CHECKED):
+            if turn.row.owner in alive:
                 continue
             with suppress(TurnNotFoundError):
-                row, driver = await driving_status(store, one.row)
+                row, driver = await driving_status(store, turn.row)
                 if driver is DriverStatus.RUNNING and row.owner != store.owner:
                     alive.add(row.owner)
                 if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
@@ -138,7 +138,7 @@ class NeedsYou:
 
     async def _waiting(self, row: TurnRow, driver: DriverStatus | None) -> WaitingTurn:
         store, name = self._engine.store, row.id
-        asked: tuple[OpenQuestion, ...] = ()
+        questions: tuple[OpenQuestion, ...] = ()
         prompt = fault = ""
         elsewhere = False
         inbox = await store.inbox(name)
@@ -146,7 +146,12 @@ class NeedsYou:
             facts = await store.facts(name)
             started, answered = first_fact(name, facts), answers_in(inbox)
             asking = result_of(name, facts).interrupts
-            asked = tuple([await question_of(store, row, one.id, one, answered=one.id in answered) for one in asking])
+            questions = tuple(
+                [
+                    await question_of(store, row, interrupt.id, interrupt, answered=interrupt.id in answered)
+                    for interrupt in asking
+                ]
+            )
             prompt, elsewhere = started.prompt, not by_command_line(started.metadata)
         except TurnNotFoundError:
             raise
@@ -162,7 +167,7 @@ class NeedsYou:
             driven=driven,
             drives=self._background.drives,
             stopping=any(item.kind is InboxKind.ABORT for item in inbox),
-            asked=asked,
+            asked=questions,
             due=not driven and not fault and (driver is not None or called),
             show=show_command(name, self._store),
             command=resume_command(name, self._store, elsewhere=elsewhere),

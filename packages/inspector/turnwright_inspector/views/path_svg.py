@@ -73,10 +73,10 @@ class _Arc:
         """The state below which the card is: beside the source."""
         return self.source - 1 if self.dest < self.source else self.source
 
-    def overlaps(self, other: "_Arc") -> bool:
+    def overlaps(self, second: "_Arc") -> bool:
         low, high = sorted((self.source, self.dest))
-        first, last = sorted((other.source, other.dest))
-        return self.side == other.side and low < last and first < high
+        first, last = sorted((second.source, second.dest))
+        return self.side == second.side and low < last and first < high
 
 
 @dataclass
@@ -88,12 +88,12 @@ class _Drawing:
     @classmethod
     def of(cls, stands: State, rows: Collection[int]) -> "_Drawing":
         arrows = [
-            (one.source, one.dest, lines)
-            for one in extract().arrows
-            if (lines := [line for line in one.lines if line.number in rows])
+            (arrow.source, arrow.dest, lines)
+            for arrow in extract().arrows
+            if (lines := [line for line in arrow.lines if line.number in rows])
         ]
-        shown = {stands, *(state for source, dest, _ in arrows for state in (source, dest))}
-        states = [state for state in State if state in shown]
+        shown_states = {stands, *(state for source, dest, _ in arrows for state in (source, dest))}
+        states = [state for state in State if state in shown_states]
         arcs = [_Arc(states.index(source), states.index(dest), lines) for source, dest, lines in arrows]
         _take_sides(arcs)
         drawing = cls(states, arcs)
@@ -133,11 +133,15 @@ class _Drawing:
         if arc.source == arc.dest:
             return self.middles[place] - _HIGH / 4
 
-        def order(one: _Arc) -> tuple[bool, int]:
-            below = max(one.source, one.dest) > place
-            return below, -one.track if below else one.track
+        def order(other_arc: _Arc) -> tuple[bool, int]:
+            below = max(other_arc.source, other_arc.dest) > place
+            return below, -other_arc.track if below else other_arc.track
 
-        met = (one for one in self.arcs if one.side == arc.side and (one.source == place) != (one.dest == place))
+        met = (
+            other_arc
+            for other_arc in self.arcs
+            if other_arc.side == arc.side and (other_arc.source == place) != (other_arc.dest == place)
+        )
         ports = sorted(met, key=order)
         return self.middles[place] - _HIGH / 2 + _HIGH * (ports.index(arc) + 1) / (len(ports) + 1)
 
@@ -222,11 +226,13 @@ def _take_sides(arcs: Sequence[_Arc]) -> None:
             arc.side = -1 if arc.dest < arc.source else int(arc.dest > arc.source + 1)
     for arc in arcs:
         if arc.source == arc.dest:
-            right = any(one.side > 0 and arc.source in (one.source, one.dest) for one in arcs if one is not arc)
+            right = any(
+                second.side > 0 and arc.source in (second.source, second.dest) for second in arcs if second is not arc
+            )
             arc.side = -1 if right else 1
     placed: list[_Arc] = []
-    for arc in sorted((one for one in arcs if one.side), key=lambda one: abs(one.source - one.dest)):
-        arc.track = 1 + max((one.track for one in placed if arc.overlaps(one)), default=0)
+    for arc in sorted((second for second in arcs if second.side), key=lambda second: abs(second.source - second.dest)):
+        arc.track = 1 + max((second.track for second in placed if arc.overlaps(second)), default=0)
         placed.append(arc)
 
 

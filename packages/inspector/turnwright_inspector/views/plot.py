@@ -97,15 +97,15 @@ class Plot:
     @property
     def time_marks(self) -> list[TimeMark]:
         span = self.high - self.low
-        step = next((one for one in _STEPS if span / one <= _TIMES), _DAY * ceil(span / _TIMES / _DAY))
+        step = next((width for width in _STEPS if span / width <= _TIMES), _DAY * ceil(span / _TIMES / _DAY))
         marks: list[TimeMark] = []
-        shown = ""
+        shown_day = ""
         for number in range(ceil(self.low / step), floor(self.high / step) + 1):
             at = datetime.fromtimestamp(number * step, UTC)
             day = f"{at:%b} {at.day}" if span < 300 * _DAY else f"{at:%Y-%m-%d}"
             clock = "" if step >= _DAY else f"{at:%H:%M}" if step >= _MINUTE else f"{at:%H:%M:%S}"
-            marks.append(TimeMark(100 * (number * step - self.low) / span, clock, day if day != shown else ""))
-            shown = day
+            marks.append(TimeMark(100 * (number * step - self.low) / span, clock, day if day != shown_day else ""))
+            shown_day = day
         return marks
 
     @property
@@ -131,25 +131,25 @@ def plot_of(unit: str, series: Sequence[Series], *, whole: bool = False, least: 
     and a huge one, of a forged journal, cut.
     """
     series = [
-        Series(one.name, one.tone, [(at, min(value, _LARGEST)) for at, value in one.values if value > 0])
-        for one in series
+        Series(line.name, line.tone, [(at, min(value, _LARGEST)) for at, value in line.values if value > 0])
+        for line in series
     ]
-    series = [one for one in series if one.values]
-    moments = [at for one in series for at, _ in one.values]
+    series = [line for line in series if line.values]
+    moments = [at for line in series for at, _ in line.values]
     if not moments:
         return None
     width = max(width_of(moments), least)
     columns: dict[int, list[float]] = {}
-    for place, one in enumerate(series):
-        for at, value in one.values:
+    for place, line in enumerate(series):
+        for at, value in line.values:
             columns.setdefault(int(at // width), [0.0] * len(series))[place] += value
     rows = tuple(PlotRow(number * width, tuple(columns[number])) for number in sorted(columns) if any(columns[number]))
     high = rows[-1].began + width
     return Plot(
         unit=unit,
         width=width,
-        names=tuple(one.name for one in series),
-        tones=tuple(one.tone for one in series),
+        names=tuple(line.name for line in series),
+        tones=tuple(line.tone for line in series),
         rows=rows,
         low=min(rows[0].began, high - _FEWEST * width),
         high=high,
@@ -161,9 +161,9 @@ def series_of(values: Mapping[str, Sequence[tuple[float, float]]]) -> list[Serie
     """Return a series for each name, the largest first; those beyond the tones that there are become one."""
     largest = sorted(values, key=lambda name: sum(value for _, value in values[name]), reverse=True)
     most = len(HUES) if len(largest) <= len(HUES) else len(HUES) - 1
-    shown = [Series(name, tone, values[name]) for name, tone in zip(largest[:most], HUES, strict=False)]
+    named_series = [Series(name, tone, values[name]) for name, tone in zip(largest[:most], HUES, strict=False)]
     rest = [pair for name in largest[most:] for pair in values[name]]
-    return [*shown, Series(f"{len(largest) - most} others", HUES[-1], rest)] if rest else shown
+    return [*named_series, Series(f"{len(largest) - most} others", HUES[-1], rest)] if rest else named_series
 
 
 def spent_over_time(spent: Sequence[Spending], by: str, width: float) -> tuple[tuple[str, Plot], ...]:
@@ -171,9 +171,9 @@ def spent_over_time(spent: Sequence[Spending], by: str, width: float) -> tuple[t
     plots: list[tuple[str, Plot]] = []
     for name, unit in (("Cost", "dollars"), ("Tokens", "tokens")):
         values: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-        for one in spent:
-            value = float(one.tokens) if unit == "tokens" else one.cost
-            values[getattr(one, by) or "no name"].append((one.began, value))
+        for spending in spent:
+            value = float(spending.tokens) if unit == "tokens" else spending.cost
+            values[getattr(spending, by) or "no name"].append((spending.began, value))
         plot = plot_of(unit, series_of(values), whole=unit == "tokens", least=width)
         if plot is not None:
             plots.append((name, plot))

@@ -93,7 +93,7 @@ class RecordedRun:
     chosen: int
 
 
-def recorded_run(whole: Trajectory, found: RunMeasure, *, inner: int, step: int, until: int | None) -> RecordedRun:
+def recorded_run(whole: Trajectory, measure: RunMeasure, *, inner: int, step: int, until: int | None) -> RecordedRun:
     """Return a run as its page shows it. `inner` is the number of a sub-agent's run, 0 for the whole run.
 
     `step` is a reply that the page begins with, and `until` is where its lines end.
@@ -107,47 +107,51 @@ def recorded_run(whole: Trajectory, found: RunMeasure, *, inner: int, step: int,
     listed = Window.of(len(steps), _LISTED, None, (max(step - _LISTED // 2, 1), len(steps)))
     return RecordedRun(
         run=run,
-        lacks=tuple(_lacks(whole, found, steps)),
-        shown=tuple(_lines(run, window, {one.first: int(one.key) for one in steps}, numbers)),
+        lacks=tuple(_lacks(whole, measure, steps)),
+        shown=tuple(_lines(run, window, {item.first: int(item.key) for item in steps}, numbers)),
         listed=step_summaries(steps[listed.part]),
         before=listed.earlier,
         after=None if listed.later is None else listed.last + 1,
         steps=steps,
         seconds=lasts(steps),
         window=window,
-        inner={number: one for number, one in enumerate(every) if number},
+        inner={number: item for number, item in enumerate(every) if number},
         chosen=chosen,
     )
 
 
-def run_timeline(whole: Trajectory, shown: RecordedRun, *, zoom: str, step: int, until: int | None) -> TimelineView:
+def run_timeline(whole: Trajectory, recorded: RecordedRun, *, zoom: str, step: int, until: int | None) -> TimelineView:
     """Return the waterfall of a run with its sub-agents."""
-    rows = waterfall(shown.steps, recorded_sub_agents(whole, shown.steps), shown.seconds, live=False)
-    return timeline_of(list(rows), shown.seconds, zoom=zoom, step=str(step) if step else None, until=until)
+    rows = waterfall(recorded.steps, recorded_sub_agents(whole, recorded.steps), recorded.seconds, live=False)
+    return timeline_of(list(rows), recorded.seconds, zoom=zoom, step=str(step) if step else None, until=until)
 
 
-def _lacks(run: Trajectory, found: RunMeasure, shown: Sequence[Step]) -> Iterator[str]:
+def _lacks(run: Trajectory, measure: RunMeasure, replies: Sequence[Step]) -> Iterator[str]:
     notes, steps = run.run_notes, run.steps
     if notes.cut:
         yield "The recording ends inside the run."
     if notes.ending is None:
-        yield f"How the run ended was not recorded; its last step shows: {found.ending}."
-    yield from _times(shown)
-    if not found.tokens:
+        yield f"How the run ended was not recorded; its last step shows: {measure.ending}."
+    yield from _times(replies)
+    if not measure.tokens:
         yield "Tokens were not recorded."
-    if not found.cost:
+    if not measure.cost:
         yield "Costs were not recorded."
     if notes.limits is None:
         yield "Limits were not recorded."
     if not any(step.source == "system" and text_of(step.message).strip() for step in steps):
         yield "Instructions were not recorded."
-    for count, one, several in (
-        (found.unpaired, "call has no recorded result", "calls have no recorded result"),
-        (found.lost_calls + found.unreadable, "call or result could not be read", "calls or results could not be read"),
-        (found.unreadable_lines, "line could not be read", "lines could not be read"),
+    for count, singular, plural in (
+        (measure.unpaired, "call has no recorded result", "calls have no recorded result"),
+        (
+            measure.lost_calls + measure.unreadable,
+            "call or result could not be read",
+            "calls or results could not be read",
+        ),
+        (measure.unreadable_lines, "line could not be read", "lines could not be read"),
     ):
         if count:
-            yield f"{count:,} {one if count == 1 else several}."
+            yield f"{count:,} {singular if count == 1 else plural}."
 
 
 def _times(steps: Sequence[Step]) -> Iterator[str]:
@@ -184,11 +188,11 @@ def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[Recorde
     for call, result in paired(step):
         notes = (call.extra and call.extra.turnwright) or CallNotes()
         part = ToolCallPart(id=call.tool_call_id, name=call.function_name, arguments=call.arguments)
-        given = None
+        result_part = None
         status = STATUSES.get(notes_of(result).status or "", "")
         if result is not None:
-            given = ToolResultPart(call=part.id, name=part.name, text=text_of(result.content))
-        row = replace(call_row(part, given, None, {}), status=status or "open", raw=notes.arguments_raw or "")
+            result_part = ToolResultPart(call=part.id, name=part.name, text=text_of(result.content))
+        row = replace(call_row(part, result_part, None, {}), status=status or "open", raw=notes.arguments_raw or "")
         yield RecordedCall(row, status or ("no result recorded" if result is None else ""), inner_of(result, numbers))
 
 
@@ -196,4 +200,6 @@ def _orphans(step: TrajectoryStep) -> Sequence[str]:
     called = {call.tool_call_id for call in step.tool_calls or ()}
     shared = shared_result(step) if called else None
     results = step.observation.results if step.observation else ()
-    return [text_of(one.content) for one in results if one.source_call_id not in called and one is not shared]
+    return [
+        text_of(result.content) for result in results if result.source_call_id not in called and result is not shared
+    ]

@@ -38,7 +38,7 @@ NO_RESULT: Final = "no result"
 
 def inner_runs(whole: Trajectory) -> dict[str, int]:
     """Return the numbers of the runs of sub-agents in a run, by their ids."""
-    return {one.trajectory_id: number for number, one in enumerate(whole.every()) if number and one.trajectory_id}
+    return {run.trajectory_id: number for number, run in enumerate(whole.every()) if number and run.trajectory_id}
 
 
 def paired(step: TrajectoryStep) -> Iterator[tuple[TrajectoryCall, TrajectoryResult | None]]:
@@ -80,13 +80,13 @@ def recorded_sub_agents(whole: Trajectory, steps: Sequence[Step]) -> Mapping[str
 
     def read(steps: Sequence[Step]) -> Mapping[str, SubAgent]:
         nonlocal left
-        found: dict[str, SubAgent] = {}
+        agents: dict[str, SubAgent] = {}
         for call in (call for step in steps for call in step.calls):
             if call.child is not None and left > 0:
                 left -= 1
                 inner = recorded_steps(every[int(call.child)], numbers)
-                found[call.made.id] = SubAgent(call.child, inner, read(inner))
-        return found
+                agents[call.made.id] = SubAgent(call.child, inner, read(inner))
+        return agents
 
     return read(steps)
 
@@ -102,9 +102,9 @@ def tool_calls(whole: Trajectory) -> Mapping[str, ToolCalls]:
             calls[call.function_name] += 1
             failed[call.function_name] += notes.status == "error"
             ended = seconds_of(notes.ended_at)
-            began = None if ended is None else seconds_of(notes.started_at) or seconds_of(step.timestamp)
-            if ended is not None and began is not None:
-                seconds[call.function_name].append(max(ended - began, 0.0))
+            start = None if ended is None else seconds_of(notes.started_at) or seconds_of(step.timestamp)
+            if ended is not None and start is not None:
+                seconds[call.function_name].append(max(ended - start, 0.0))
     return {name: ToolCalls(number, failed[name], tuple(seconds[name])) for name, number in calls.items()}
 
 
@@ -120,10 +120,10 @@ class _Reading:
         self.steps: list[Step] = []
         self._numbers = numbers
         results = [
-            notes_of(one) for step in run.steps for one in (step.observation.results if step.observation else ())
+            notes_of(result) for step in run.steps for result in (step.observation.results if step.observation else ())
         ]
         #: Whether the time of a reply is when it was complete.
-        self._complete = any(one.ended_at for one in results) and not any(one.started_at for one in results)
+        self._complete = any(result.ended_at for result in results) and not any(result.started_at for result in results)
         self._now = 0.0
         self._last: float | None = None
         self._said: list[str] = []
@@ -143,56 +143,58 @@ class _Reading:
         elif is_reply(step):
             self.steps.append(self._step(line, step, before if self._complete else self._now))
 
-    def _step(self, line: int, step: TrajectoryStep, began: float) -> Step:
+    def _step(self, line: int, step: TrajectoryStep, start: float) -> Step:
         replied, metrics, number = self._now, step.metrics or StepMetrics(), len(self.steps) + 1
         calls = [self._call(f"call-{line}-{place}", line, *pair) for place, pair in enumerate(paired(step), 1)]
         starts = [at for call in calls for at, _ in call.attempts]
         ends = [call.ended for call in calls if call.ended is not None]
         model_ended = replied if self._complete else min(starts, default=None)
-        said, self._said = self._said, []
-        made = Step(
+        messages, self._said = self._said, []
+        new_step = Step(
             key=str(number),
             title=f"Step {number:,}",
             first=line,
             last=line,
-            began=began,
+            began=start,
             ended=max([replied, *ends]),
             state=State.STREAM,
             text=text_of(step.message),
             reasoning=step.reasoning_content or "",
             replied=line,
-            replied_at=model_ended if model_ended is not None and model_ended > began else None,
+            replied_at=model_ended if model_ended is not None and model_ended > start else None,
             usage=Usage(
                 input_tokens=int(counted(metrics.prompt_tokens)),
                 output_tokens=int(counted(metrics.completion_tokens)),
                 cost=float(counted(metrics.cost_usd)),
             ),
             calls=calls,
-            said=said,
+            said=messages,
         )
         if self._complete:
-            for one in step.observation.results if step.observation else ():
-                self._advance(seconds_of(notes_of(one).ended_at))
-        return made
+            for result in step.observation.results if step.observation else ():
+                self._advance(seconds_of(notes_of(result).ended_at))
+        return new_step
 
     def _call(self, name: str, line: int, call: TrajectoryCall, result: TrajectoryResult | None) -> StepCall:
         notes = notes_of(result)
-        made = f.CallMade(
+        call_made = f.CallMade(
             id=name,
             name=call.function_name,
             arguments=call.arguments,
             raw=((call.extra and call.extra.turnwright) or CallNotes()).arguments_raw or "",
         )
         inner = inner_of(result, self._numbers)
-        one = StepCall(made, NO_RESULT, child=None if inner is None else str(inner), timed=False)
+        step_call = StepCall(call_made, NO_RESULT, child=None if inner is None else str(inner), timed=False)
         if result is not None:
-            one.status = STATUSES.get(notes.status or "", RECORDED)
-            one.settled = f.CallSettled(call=name, result=text_of(result.content), state=State.TOOL_EXEC, elapsed=0.0)
+            step_call.status = STATUSES.get(notes.status or "", RECORDED)
+            step_call.settled = f.CallSettled(
+                call=name, result=text_of(result.content), state=State.TOOL_EXEC, elapsed=0.0
+            )
         ended = self._at(notes.ended_at)
         if ended is not None:
-            began = self._at(notes.started_at) or self._now
-            one.attempts, one.ended = [(began, line)], max(ended, began)
-        return one
+            start = self._at(notes.started_at) or self._now
+            step_call.attempts, step_call.ended = [(start, line)], max(ended, start)
+        return step_call
 
     def _at(self, timestamp: str | None) -> float | None:
         """Return a time after the last one, in seconds of active time."""

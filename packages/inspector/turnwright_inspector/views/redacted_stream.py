@@ -50,7 +50,7 @@ class Words:
         #: Whether the next text may be the rest of a word with an unknown beginning.
         self._cut = False
         #: The last sent text; its length without secrets; and the text that is not sent yet.
-        self._before, self._shown, self._held = "", 0, ""
+        self._before, self._shown_length, self._unfinished = "", 0, ""
 
     def add(self, piece: DeltaEvent) -> Iterator[PageEvent]:
         """Add a piece. Returns the text to send, from the beginning of the reply for a new listener."""
@@ -59,10 +59,10 @@ class Words:
             self.forget()
             yield PageEvent.of("piece", kind="restarted", index=0, text="")
             missing = False
-            for known in range(piece.index):
-                if known in pieces:
-                    yield from self._add(pieces[known], cut=missing)
-                missing = known not in pieces
+            for index in range(piece.index):
+                if index in pieces:
+                    yield from self._add(pieces[index], cut=missing)
+                missing = index not in pieces
             yield from self._add(piece, cut=missing)
         else:
             yield from self._add(piece)
@@ -74,7 +74,7 @@ class Words:
 
     def forget(self) -> None:
         self._due, self._cut = 0, False
-        self._before, self._shown, self._held = "", 0, ""
+        self._before, self._shown_length, self._unfinished = "", 0, ""
 
     def _add(self, piece: DeltaEvent, *, cut: bool = False) -> Iterator[PageEvent]:
         """Add a piece. `cut` is whether the text before it is unknown."""
@@ -89,30 +89,30 @@ class Words:
             begins = _BREAK.search(text)
             self._cut = begins is None
             text = "" if begins is None else text[begins.end() :]
-        last = max((found.start() for found in _BREAK.finditer(text)), default=None)
-        if len(self._held) > _KEPT_OF_A_LONG_ONE:  # no word is that long
-            yield from self._tell(self._held + text)
-            self._held = ""
+        last = max((match.start() for match in _BREAK.finditer(text)), default=None)
+        if len(self._unfinished) > _KEPT_OF_A_LONG_ONE:  # no word is that long
+            yield from self._tell(self._unfinished + text)
+            self._unfinished = ""
         elif last is None:
-            self._held += text
+            self._unfinished += text
         else:
             # A blank waits for the word behind it, which may say what it is.
             end = last if text[last].isspace() else last + 1
-            yield from self._tell(self._held + text[:end])
-            self._held = text[end:]
+            yield from self._tell(self._unfinished + text[:end])
+            self._unfinished = text[end:]
 
     def _flush(self) -> Iterator[PageEvent]:
-        yield from self._tell(self._held)
-        self._before, self._shown, self._held = "", 0, ""
+        yield from self._tell(self._unfinished)
+        self._before, self._shown_length, self._unfinished = "", 0, ""
 
     def _tell(self, words: str) -> Iterator[PageEvent]:
-        written = self._before + words
-        shown = redactor().hide(written)
-        if len(shown) > self._shown:
-            yield PageEvent.of("piece", kind=self._kind, index=self._due, text=shown[self._shown :])
-        kept = _needed(written)
-        self._shown = max(self._shown, len(shown)) if kept == written else len(redactor().hide(kept))
-        self._before = kept
+        text = self._before + words
+        redacted = redactor().hide(text)
+        if len(redacted) > self._shown_length:
+            yield PageEvent.of("piece", kind=self._kind, index=self._due, text=redacted[self._shown_length :])
+        needed = _needed(text)
+        self._shown_length = max(self._shown_length, len(redacted)) if needed == text else len(redactor().hide(needed))
+        self._before = needed
 
 
 def _kind_and_text(piece: DeltaEvent) -> tuple[str, str]:
@@ -127,12 +127,12 @@ def _kind_and_text(piece: DeltaEvent) -> tuple[str, str]:
             return "", ""
 
 
-def _needed(written: str) -> str:
+def _needed(text: str) -> str:
     """Return the end of a text that is needed to recognize a secret that continues behind it."""
-    if (opened := opened_in(written)) is not None:
-        named, begin = opened
-        if len(written) - named <= _KEPT_OF_A_LONG_ONE:
-            return written[named:]
-        return written[named : begin + 1] + written[-_KEPT:]
-    kept = _KEPT_OF_A_LONG_ONE if _KEY in written else _KEPT
-    return written if len(written) <= kept else written[-kept // 2 :]
+    if (opened := opened_in(text)) is not None:
+        name_begin, begin = opened
+        if len(text) - name_begin <= _KEPT_OF_A_LONG_ONE:
+            return text[name_begin:]
+        return text[name_begin : begin + 1] + text[-_KEPT:]
+    length = _KEPT_OF_A_LONG_ONE if _KEY in text else _KEPT
+    return text if len(text) <= length else text[-length // 2 :]

@@ -102,7 +102,7 @@ class RunLibrary:
         self._above = f"{paths[0]}{os.sep}" if len(paths) == 1 else ""
         self._store: Store | None = None
         #: The files that were found last, in the order of the list, and the data read from them.
-        self._found: dict[str, FoundFile] = {}
+        self._found_files: dict[str, FoundFile] = {}
         self._read: dict[str, _ReadFile] = {}
         #: The numbers of the runs of each file, also of one that is gone: it may come back.
         self._numbers: dict[str, list[int]] = {}
@@ -192,7 +192,7 @@ class RunLibrary:
 
     def is_stale(self, entry: RunEntry) -> bool:
         """Whether the file of a run has changed and is not read again yet."""
-        return self._found.get(entry.read_from.path) != entry.read_from
+        return self._found_files.get(entry.read_from.path) != entry.read_from
 
     def saying(self, text: str) -> frozenset[int]:
         """Return the numbers of the runs whose prompts, answers, calls and results have the words of a text."""
@@ -200,7 +200,7 @@ class RunLibrary:
             return frozenset(numbers_with(self._db, text))
 
     def _files(self) -> Iterator[_ReadFile]:
-        return (file for path in list(self._found) if (file := self._read.get(path)) is not None)
+        return (file for path in list(self._found_files) if (file := self._read.get(path)) is not None)
 
     async def _look(self) -> list[FoundFile]:
         """Find the files to read, and import the exported turns among them."""
@@ -210,13 +210,13 @@ class RunLibrary:
 
     def _changed(self) -> list[FoundFile]:
         """Return the files that are new or have changed, and forget those that are gone."""
-        found = {file.path: file for file in find(self._paths)}
-        self._found = found
-        for path in self._read.keys() - found.keys():
+        files = {file.path: file for file in find(self._paths)}
+        self._found_files = files
+        for path in self._read.keys() - files.keys():
             gone = self._read.pop(path)
             self._unwanted += gone.turns
             self._forget(gone.entries)
-        changed = [file for path, file in found.items() if path not in self._read or self._read[path].found != file]
+        changed = [file for path, file in files.items() if path not in self._read or self._read[path].found != file]
         self._unwanted += (turn for file in changed if file.path in self._read for turn in self._read[file.path].turns)
         return changed
 
@@ -258,8 +258,8 @@ class RunLibrary:
         before = self._read.get(read.found.path)
         self._read[read.found.path] = read
         if before is not None:
-            kept = {entry.number for entry in read.entries}
-            self._forget([entry for entry in before.entries if entry.number not in kept])
+            kept_numbers = {entry.number for entry in read.entries}
+            self._forget([entry for entry in before.entries if entry.number not in kept_numbers])
 
     def _forget(self, entries: Sequence[RunEntry]) -> None:
         with self._lock:
@@ -277,15 +277,20 @@ class RunLibrary:
         return numbers[place]
 
     def _keep(self, run: Trajectory, file: str, place: int, read: _ReadFile) -> None:
-        found = measure(run, file, place)
-        loops, found.loops, found.measured = len(found.loops), [], []
+        measured = measure(run, file, place)
+        loops, measured.loops, measured.measured = len(measured.loops), [], []
         hide = redactor().hide
-        names = (found.run, found.file, found.format, found.agent, found.model, found.ending)
-        times = [at for one in run.every() for step in one.steps if (at := seconds_of(step.timestamp)) is not None]
+        names = (measured.run, measured.file, measured.format, measured.agent, measured.model, measured.ending)
+        times = [
+            at
+            for inner_run in run.every()
+            for step in inner_run.steps
+            if (at := seconds_of(step.timestamp)) is not None
+        ]
         prompt = next((text_of(step.message) for step in run.steps if step.source == "user"), "")
         entry = RunEntry(
             number=self._number(read.found.path, len(read.entries)),
-            found=found,
+            found=measured,
             loops=loops,
             names=RunNames(*(hide(name).casefold() for name in names)),
             place=file.removeprefix(self._above),
@@ -310,8 +315,8 @@ def _is_as(file: FoundFile) -> bool:
 
 
 def _texts(run: Trajectory) -> Iterator[str]:
-    for one in run.every():
-        for step in one.steps:
+    for inner_run in run.every():
+        for step in inner_run.steps:
             yield text_of(step.message)
             for call in step.tool_calls or ():
                 arguments = redactor().hide_fields(call.arguments)

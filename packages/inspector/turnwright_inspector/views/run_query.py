@@ -21,25 +21,25 @@ _ENDINGS: Final = 4
 
 #: The columns by which the list is sorted, the largest value first. Runs without a value are the last.
 COLUMNS: Final[Mapping[str, Callable[[RunEntry], float | None]]] = {
-    "turns": lambda one: one.found.turns,
-    "steps": lambda one: one.found.steps,
-    "calls": lambda one: one.found.calls,
-    "lost": lambda one: one.found.unpaired,
-    "loops": lambda one: one.loops,
-    "tokens": lambda one: one.found.tokens,
-    "cost": lambda one: one.found.cost,
-    "time": lambda one: one.seconds,
-    "began": lambda one: one.began,
+    "turns": lambda run: run.found.turns,
+    "steps": lambda run: run.found.steps,
+    "calls": lambda run: run.found.calls,
+    "lost": lambda run: run.found.unpaired,
+    "loops": lambda run: run.loops,
+    "tokens": lambda run: run.found.tokens,
+    "cost": lambda run: run.found.cost,
+    "time": lambda run: run.seconds,
+    "began": lambda run: run.began,
 }
 #: The endings of a run, by their words in an address.
 RESULTS: Final[Mapping[str, Callable[[RunEntry], bool]]] = {
-    "succeeded": lambda one: one.found.success is True,
-    "failed": lambda one: one.found.success is False,
-    "ended by itself": lambda one: one.found.finished,
-    "stopped or cut": lambda one: not one.found.finished,
-    "with a loop": lambda one: one.loops > 0,
-    "with a lost result": lambda one: one.found.unpaired > 0,
-    "with failed calls": lambda one: one.found.errors > 0,
+    "succeeded": lambda run: run.found.success is True,
+    "failed": lambda run: run.found.success is False,
+    "ended by itself": lambda run: run.found.finished,
+    "stopped or cut": lambda run: not run.found.finished,
+    "with a loop": lambda run: run.loops > 0,
+    "with a lost result": lambda run: run.found.unpaired > 0,
+    "with failed calls": lambda run: run.found.errors > 0,
 }
 
 
@@ -62,19 +62,19 @@ class RunQuery:
     ascending: bool = False
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> "RunQuery":
+    def of(cls, fields: Mapping[str, str]) -> "RunQuery":
         """Return the query of an address. Fields that nobody can mean are empty."""
-        asked = {name: value.replace("\0", "").strip()[:_LONGEST] for name, value in asked.items()}
-        result, sort = asked.get("result", ""), asked.get("sort", "")
+        fields = {name: value.replace("\0", "").strip()[:_LONGEST] for name, value in fields.items()}
+        result, sort = fields.get("result", ""), fields.get("sort", "")
         return cls(
-            text=asked.get("q", ""),
-            agent=asked.get("agent", ""),
-            model=asked.get("model", ""),
-            ending=asked.get("ending", ""),
-            format=asked.get("format", ""),
+            text=fields.get("q", ""),
+            agent=fields.get("agent", ""),
+            model=fields.get("model", ""),
+            ending=fields.get("ending", ""),
+            format=fields.get("format", ""),
             result=result if result in RESULTS else "",
             sort=sort if sort in COLUMNS else "",
-            ascending=asked.get("way", "") == "up",
+            ascending=fields.get("way", "") == "up",
         )
 
     @property
@@ -100,24 +100,24 @@ class RunQuery:
     def runs(self, library: RunLibrary, entries: Sequence[RunEntry]) -> list[RunEntry]:
         """Return the runs that match, in their order."""
         text = redactor().hide(self.text)
-        said = library.saying(text) if text else frozenset[int]()
-        found = [one for one in entries if self._matches(one, text.casefold(), said)]
+        numbers = library.saying(text) if text else frozenset[int]()
+        runs = [run for run in entries if self._matches(run, text.casefold(), numbers)]
         if self.sort:
             value = COLUMNS[self.sort]
-            known = [one for one in found if value(one) is not None]
-            known.sort(key=lambda one: value(one) or 0.0, reverse=not self.ascending)
-            found = known + [one for one in found if value(one) is None]
-        return found
+            sortable = [run for run in runs if value(run) is not None]
+            sortable.sort(key=lambda run: value(run) or 0.0, reverse=not self.ascending)
+            runs = sortable + [run for run in runs if value(run) is None]
+        return runs
 
-    def _matches(self, one: RunEntry, text: str, said: frozenset[int]) -> bool:
-        names = one.names
+    def _matches(self, run: RunEntry, text: str, numbers: frozenset[int]) -> bool:
+        names = run.names
         return (
-            (not text or one.number in said or any(text in name for name in names))
+            (not text or run.number in numbers or any(text in name for name in names))
             and self.agent.casefold() in names.agent
             and self.model.casefold() in names.model
             and self.ending.casefold() in names.ending
             and (not self.format or self.format.casefold() == names.format)
-            and (not self.result or RESULTS[self.result](one))
+            and (not self.result or RESULTS[self.result](run))
         )
 
 
@@ -144,20 +144,20 @@ class RunTotals:
     @classmethod
     def of(cls, runs: Sequence[RunEntry]) -> "RunTotals":
         """Add up some runs."""
-        found = [one.found for one in runs]
+        measures = [run.found for run in runs]
         return cls(
             runs=len(runs),
-            succeeded=sum(one.success is True for one in found),
-            labeled=sum(one.success is not None for one in found),
-            finished=sum(one.finished for one in found),
-            endings=Counter(one.ending for one in found).most_common(_ENDINGS),
-            steps=sum(one.steps for one in found),
-            calls=sum(one.calls for one in found),
-            lost=sum(one.unpaired for one in found),
-            loops=sum(one.loops for one in runs),
-            tokens=sum(one.tokens for one in found),
-            cost=sum(one.cost for one in found),
-            seconds=sum(one.seconds or 0.0 for one in runs),
+            succeeded=sum(measure.success is True for measure in measures),
+            labeled=sum(measure.success is not None for measure in measures),
+            finished=sum(measure.finished for measure in measures),
+            endings=Counter(measure.ending for measure in measures).most_common(_ENDINGS),
+            steps=sum(measure.steps for measure in measures),
+            calls=sum(measure.calls for measure in measures),
+            lost=sum(measure.unpaired for measure in measures),
+            loops=sum(run.loops for run in runs),
+            tokens=sum(measure.tokens for measure in measures),
+            cost=sum(measure.cost for measure in measures),
+            seconds=sum(run.seconds or 0.0 for run in runs),
         )
 
 
@@ -181,25 +181,25 @@ class RunList:
 def list_runs(library: RunLibrary, query: RunQuery, start: int) -> RunList:
     """Return the page of a query's runs that begins after the first `start`."""
     entries = library.entries
-    found = query.runs(library, entries)
+    runs = query.runs(library, entries)
     end = start + PAGE
     return RunList(
-        runs=found[start:end],
-        following=end if len(found) > end else None,
-        totals=RunTotals.of(found),
+        runs=runs[start:end],
+        following=end if len(runs) > end else None,
+        totals=RunTotals.of(runs),
         total=len(entries),
-        agents=_names(one.found.agent for one in entries),
-        models=_names(one.found.model for one in entries),
-        endings=_names(one.found.ending for one in entries),
-        formats=sorted({one.found.format for one in entries}),
+        agents=_names(entry.found.agent for entry in entries),
+        models=_names(entry.found.model for entry in entries),
+        endings=_names(entry.found.ending for entry in entries),
+        formats=sorted({entry.found.format for entry in entries}),
     )
 
 
 def others_of(run: RunEntry, entries: Sequence[RunEntry]) -> list[RunEntry]:
     """Return other runs to compare one with: first those with its prompt, then those of its agent."""
-    same = [one for one in entries if one.prompt and one.prompt == run.prompt]
-    related = [one for one in entries if one.found.agent == run.found.agent and one.prompt != run.prompt]
-    return [one for one in [*same, *related] if one.number != run.number][:_OFFERED]
+    same = [entry for entry in entries if entry.prompt and entry.prompt == run.prompt]
+    related = [entry for entry in entries if entry.found.agent == run.found.agent and entry.prompt != run.prompt]
+    return [entry for entry in [*same, *related] if entry.number != run.number][:_OFFERED]
 
 
 def _names(names: Iterable[str]) -> Sequence[str]:

@@ -23,13 +23,13 @@ _SPAN: Final = 60
 
 def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
     """Return the statistics of these runs. `by` is `agent` or `model`: the plots of cost and tokens are by these."""
-    now, runs_found = time.time(), [one.found for one in runs]
-    timed = [(one.began, one) for one in runs if one.began is not None and is_plausible(one.began, now)]
+    now, measures = time.time(), [run.found for run in runs]
+    timed = [(run.began, run) for run in runs if run.began is not None and is_plausible(run.began, now)]
     totals = RunTotals.of(runs)
     endings: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for began, one in timed:
-        endings[one.found.ending].append((began, 1))
-    counted = Counter(one.ending for one in runs_found)
+    for start, run in timed:
+        endings[run.found.ending].append((start, 1))
+    counted = Counter(measure.ending for measure in measures)
     return Statistics(
         turns=len(runs),
         all_seen=True,
@@ -38,21 +38,21 @@ def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
         plot=plot_of("runs", series_of(endings), whole=True),
         untimed=len(runs) - len(timed),
         unreadable=0,
-        steps=grouped([one.steps for one in runs_found]),
+        steps=grouped([measure.steps for measure in measures]),
         limits=(),
         reasons=tuple(counted.most_common(_ENDINGS)),
         tools=slowest(_tools(runs)),
         usage=Usage(
-            input_tokens=sum(one.input_tokens for one in runs_found),
-            output_tokens=sum(one.output_tokens for one in runs_found),
-            cached_tokens=sum(one.cached_tokens for one in runs_found),
+            input_tokens=sum(measure.input_tokens for measure in measures),
+            output_tokens=sum(measure.output_tokens for measure in measures),
+            cached_tokens=sum(measure.cached_tokens for measure in measures),
             cost=totals.cost,
         ),
-        seconds=Quantiles.of([one.seconds for one in runs if one.seconds is not None]),
-        step_counts=Quantiles.of([one.steps for one in runs_found]),
-        tokens=Quantiles.of([one.tokens for one in runs_found if one.tokens]),
-        costs=Quantiles.of([one.cost for one in runs_found if one.cost]),
-        spent=spent_over_time([_spending(began, one) for began, one in timed], by, _SPAN),
+        seconds=Quantiles.of([run.seconds for run in runs if run.seconds is not None]),
+        step_counts=Quantiles.of([measure.steps for measure in measures]),
+        tokens=Quantiles.of([measure.tokens for measure in measures if measure.tokens]),
+        costs=Quantiles.of([measure.cost for measure in measures if measure.cost]),
+        spent=spent_over_time([_spending(start, run) for start, run in timed], by, _SPAN),
     )
 
 
@@ -111,15 +111,15 @@ class RunGroup:
 
 #: The columns by which the table is sorted, the largest value first; of the successes, the smallest.
 GROUP_COLUMNS: Final[Mapping[str, Callable[[RunGroup], float]]] = {
-    "runs": lambda one: one.sum.runs,
-    "success": lambda one: -2.0 if one.success is None else -one.success,
-    "finished": lambda one: -one.finished,
-    "steps": lambda one: one.steps[0],
-    "tokens": lambda one: one.tokens[0],
-    "cost": lambda one: one.sum.cost,
-    "errors": lambda one: one.errors,
-    "lost": lambda one: one.sum.lost,
-    "loops": lambda one: one.sum.loops,
+    "runs": lambda group: group.sum.runs,
+    "success": lambda group: -2.0 if group.success is None else -group.success,
+    "finished": lambda group: -group.finished,
+    "steps": lambda group: group.steps[0],
+    "tokens": lambda group: group.tokens[0],
+    "cost": lambda group: group.sum.cost,
+    "errors": lambda group: group.errors,
+    "lost": lambda group: group.sum.lost,
+    "loops": lambda group: group.sum.loops,
 }
 
 

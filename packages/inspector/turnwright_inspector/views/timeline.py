@@ -52,9 +52,9 @@ class Scale:
         """Return the place of a time, of `WIDTH`."""
         return min(max((seconds - self.began) / (self.ended - self.began), 0.0), 1.0) * WIDTH
 
-    def has(self, began: float, ended: float) -> bool:
+    def has(self, start: float, ended: float) -> bool:
         """Whether some of that time is shown."""
-        return began <= self.ended and ended >= self.began
+        return start <= self.ended and ended >= self.began
 
     def bars(self, spans: Sequence[Span]) -> tuple[Bar, ...]:
         """The bars on the scale, wide enough to be seen. The others of a step are within the first."""
@@ -173,10 +173,10 @@ def timeline_of(
     chosen = [row for row in rows if step is not None and row.step == step]
     if part_of is not None and chosen and not part_of.has(chosen[0].began, chosen[0].ended):
         part_of = None
-    shown = [row for row in rows if part_of is None or part_of.has(row.began, row.ended)]
-    places = [number for number, row in enumerate(shown, start=1) if step is not None and row.step == step]
-    window = Window.of(len(shown), _PAGE, until, (places[0], places[-1]) if places else None)
-    part = shown[window.part]
+    shown_rows = [row for row in rows if part_of is None or part_of.has(row.began, row.ended)]
+    places = [number for number, row in enumerate(shown_rows, start=1) if step is not None and row.step == step]
+    window = Window.of(len(shown_rows), _PAGE, until, (places[0], places[-1]) if places else None)
+    part = shown_rows[window.part]
     scale = part_of or Scale(0.0, total or 1.0)
     if part_of is None and len(part) < len(rows):
         scale = Scale(min(row.began for row in part), max(row.ended for row in part))
@@ -205,20 +205,20 @@ def _name(row: WaterfallRow) -> str:
     return f"{row.label} ({row.call})" if row.call else f"the model call of {row.label.lower()}"
 
 
-def _zoom(asked: str, total: float) -> Scale | None:
-    found = _ZOOM.fullmatch(asked)
-    if found is None:
+def _zoom(address: str, total: float) -> Scale | None:
+    match = _ZOOM.fullmatch(address)
+    if match is None:
         return None
-    began, ended = float(found[1]), min(float(found[2]), total)
-    return Scale(began, ended) if ended - began > _LEAST else None
+    start, ended = float(match[1]), min(float(match[2]), total)
+    return Scale(start, ended) if ended - start > _LEAST else None
 
 
 def _zooms(scale: Scale, total: float, chosen: Sequence[WaterfallRow]) -> Zooms:
     size = scale.ended - scale.began
     middle = scale.began + size / 2
 
-    def part(began: float, ended: float) -> str:
-        return f"{max(began, 0.0):.9f}-{min(ended, total):.9f}" if 0 <= began < _MOST and 0 < ended < _MOST else ""
+    def part(start: float, ended: float) -> str:
+        return f"{max(start, 0.0):.9f}-{min(ended, total):.9f}" if 0 <= start < _MOST and 0 < ended < _MOST else ""
 
     wide = max(middle - size, 0.0), min(middle + size, total)
     return Zooms(
@@ -245,18 +245,18 @@ def _strip(rows: Iterable[WaterfallRow], total: float) -> Iterator[tuple[BarKind
                     first, last = (min(max(int(at / size), 0), _PARTS - 1) for at in (span.began, span.ended))
                     for place in range(first, last + 1):
                         filled[place] += max(min(span.ended, (place + 1) * size) - max(span.began, place * size), 0.0)
-        heights = (100 - 100 * min(one / size, 1.0) for one in filled)
+        heights = (100 - 100 * min(size_of_part / size, 1.0) for size_of_part in filled)
         outline = " ".join(f"V{y:.1f} H{(place + 1) * WIDTH / _PARTS:g}" for place, y in enumerate(heights))
         yield kind, f"M0,100 {outline} V100 Z"
 
 
 def _marks(scale: Scale) -> Iterator[tuple[float, str]]:
-    found = marks_of(scale.ended - scale.began)
-    width = found[1] if len(found) > 1 else _MOST
+    marks = marks_of(scale.ended - scale.began)
+    width = marks[1] if len(marks) > 1 else _MOST
     # Two marks that are near each other have different words.
     decimals = max(0, -_floor_log(width)) if width < 1 else 0
     first = -int(-scale.began // width)
-    for value in (width * number for number in range(first, first + len(found) + 1)):
+    for value in (width * number for number in range(first, first + len(marks) + 1)):
         if value <= scale.ended:
             yield scale.at(value), f"{value:.{decimals}f} s" if decimals and value >= 1 else seconds(value)
 

@@ -164,7 +164,7 @@ class Listing:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        return tuple(sorted({one.row.agent for one in self.turns} - {""}))
+        return tuple(sorted({entry.row.agent for entry in self.turns} - {""}))
 
 
 async def list_turns(summaries: Summaries, query: Query) -> Listing:

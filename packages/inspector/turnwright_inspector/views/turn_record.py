@@ -104,10 +104,10 @@ class _Standing:
 class _Kept:
     """A cached turn: its facts, their replay, and its state at the last shown places.
 
-    `made` says which turn it is: an id can be used again.
+    `creation` says which turn it is: an id can be used again.
     """
 
-    made: tuple[int, float]
+    creation: tuple[int, float]
     journal: Journal = ()
     replayed: Replayed | None = None
     stood: OrderedDict[int, _Standing] = field(default_factory=OrderedDict)
@@ -122,7 +122,7 @@ class Turns:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._cached: OrderedDict[str, _Kept] = OrderedDict()
 
     async def read(self, turn_id: str, at: int | None = None) -> TurnRecord:
         """Read a turn in its state after the fact `at`, or at the nearest place before it.
@@ -163,12 +163,12 @@ class Turns:
         )
 
     def _of(self, row: TurnRow) -> _Kept:
-        creation, cached = (row.number, row.created_at), self._kept.get(row.id)
-        if cached is None or cached.made != creation:
-            cached = self._kept[row.id] = _Kept(creation)
-        self._kept.move_to_end(row.id)
-        while len(self._kept) > _TURNS:
-            self._kept.popitem(last=False)
+        creation, cached = (row.number, row.created_at), self._cached.get(row.id)
+        if cached is None or cached.creation != creation:
+            cached = self._cached[row.id] = _Kept(creation)
+        self._cached.move_to_end(row.id)
+        while len(self._cached) > _TURNS:
+            self._cached.popitem(last=False)
         return cached
 
 

@@ -108,18 +108,18 @@ def _rows(steps: Sequence[Step], below: Mapping[str, SubAgent], frame: _Frame) -
 def _of_step(step: Step, frame: _Frame) -> WaterfallRow:
     ended = frame.high if frame.live else frame.at(step.ended)
     spans = [Span(BarKind.STEP, frame.at(step.began), ended, f"{step.title}: {ended - frame.at(step.began):.3f} s")]
-    began, since = step.began, None
+    start, since = step.began, None
     for failed in step.attempts:
-        began = min(began, failed.at)
-        title = f"attempt {failed.number} failed: {failed.cause}, after {failed.at - began:.3f} s"
-        spans.append(Span(BarKind.FAILED, frame.at(began), frame.at(failed.at), title, tab="request"))
-        began = failed.at + failed.wait
+        start = min(start, failed.at)
+        title = f"attempt {failed.number} failed: {failed.cause}, after {failed.at - start:.3f} s"
+        spans.append(Span(BarKind.FAILED, frame.at(start), frame.at(failed.at), title, tab="request"))
+        start = failed.at + failed.wait
     if step.replied_at is not None:
-        began = min(began, step.replied_at)
-        title = f"model call: {step.replied_at - began:.3f} s"
-        spans.append(Span(BarKind.MODEL, frame.at(began), frame.at(step.replied_at), title, tab="request"))
+        start = min(start, step.replied_at)
+        title = f"model call: {step.replied_at - start:.3f} s"
+        spans.append(Span(BarKind.MODEL, frame.at(start), frame.at(step.replied_at), title, tab="request"))
     elif frame.live:
-        since = frame.at(began)
+        since = frame.at(start)
         title = f"model call: running for {frame.high - since:.3f} s"
         spans.append(Span(BarKind.MODEL, since, frame.high, title, "running", "request"))
     return WaterfallRow(
@@ -144,9 +144,9 @@ def _of_call(call: StepCall, step: Step, frame: _Frame) -> WaterfallRow:
     spans = []
     for number, (start, end) in enumerate(pairwise([*map(frame.at, starts), ended]), start=1):
         last = number == len(starts)
-        asked = "asked a person, and was run again" if call.interrupt is not None else "cut off: it was run again"
+        again = "asked a person, and was run again" if call.interrupt is not None else "cut off: it was run again"
         title = (
-            f"{call.made.name} {call.made.id}, attempt {number}: {call.status if last else asked}, {end - start:.3f} s"
+            f"{call.made.name} {call.made.id}, attempt {number}: {call.status if last else again}, {end - start:.3f} s"
         )
         spans.append(Span(BarKind.CALL, start, end, title, call.status if last else "cut", "transcript"))
     return WaterfallRow(
