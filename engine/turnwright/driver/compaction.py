@@ -74,8 +74,9 @@ class Compactor:
             return conversation.size.tokens + tools + len(conversation.instructions) // 4
         # The provider has counted everything up to its own last reply.
         messages = conversation.messages
-        spoke = (at for at, one in enumerate(reversed(messages)) if one.role == "assistant" and one.says_something)
-        return transcript.counted.tokens + size_of(messages[len(messages) - next(spoke, 0) :]).tokens
+        newest_first = enumerate(reversed(messages))
+        replies = (at for at, message in newest_first if message.role == "assistant" and message.says_something)
+        return transcript.counted.tokens + size_of(messages[len(messages) - next(replies, 0) :]).tokens
 
     def _older(self, keep_steps: int) -> int:
         """Return how many messages a compaction would replace; 0 if it would gain nothing."""
@@ -83,8 +84,8 @@ class Compactor:
         cut = cut_before(messages, keep_steps)
         older = messages[:cut]
         if self._config.mode == "clear_tool_results":
-            return cut if any(without_results(one) is not one for one in older) else 0
-        return cut if any(one.role == "assistant" for one in older) else 0
+            return cut if any(without_results(message) is not message for message in older) else 0
+        return cut if any(message.role == "assistant" for message in older) else 0
 
     def _kept_steps(self) -> Iterator[int]:
         """Yield how many of the latest steps may stay, fewer and fewer.
@@ -128,9 +129,9 @@ class Compactor:
         turn_id = self._segment.journal.turn_id
         _LOG.warning("turn %s: its summary was refused: %s", turn_id, error, extra={"turn": turn_id})
         messages = self._segment.conversation.closed
-        if any(without_results(one) is not one for one in messages[:cut]):
-            kept = len(messages) - cut
-            return CompactedInput(cleared=True, kept=kept, usage=usage, elapsed=self._segment.elapsed())
+        if any(without_results(message) is not message for message in messages[:cut]):
+            kept_count = len(messages) - cut
+            return CompactedInput(cleared=True, kept=kept_count, usage=usage, elapsed=self._segment.elapsed())
         return self._left_out(cut, usage)
 
     def _left_out(self, cut: int, usage: Usage | None = None) -> Input:
@@ -146,14 +147,14 @@ class Compactor:
 
     async def _summarized(self, older: tuple[Message, ...], max_tokens: int | None) -> ModelResponse:
         conversation = self._segment.conversation
-        asked = [Message.system(conversation.instructions)] if conversation.instructions else []
-        spoken = (one for one in older if one.says_something)
-        said, _ = repaired([*asked, *spoken, Message.user(prompt("compact").strip())])
+        instructions = [Message.system(conversation.instructions)] if conversation.instructions else []
+        spoken = (message for message in older if message.says_something)
+        request_messages, _ = repaired([*instructions, *spoken, Message.user(prompt("compact").strip())])
         most = _SUMMARY_TOKENS if max_tokens is None else min(_SUMMARY_TOKENS, max_tokens)
         # Another model has other names for the same things, and may lack a setting.
         settings = summary_settings(conversation.settings) if self._model is self._segment.model else None
         request = ModelRequest(
-            tuple(said), tools=conversation.tools, tool_choice="none", max_tokens=most, settings=settings
+            tuple(request_messages), tools=conversation.tools, tool_choice="none", max_tokens=most, settings=settings
         )
         stream, repetition = stream_reply(self._model, request), RepetitionGuard()
         try:

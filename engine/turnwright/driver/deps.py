@@ -96,8 +96,8 @@ class _Making(WorkItem):
         CLOCK.set(self)
         self.at_work = True
         try:
-            made = await self._made()
-            self.deps = await self._first(made)
+            product = await self._made()
+            self.deps = await self._first(product)
         except (StopAsyncIteration, _EndedError):
             why = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} ended without a `yield`"
             raise CannotRunError(why) from None
@@ -116,8 +116,8 @@ class _Making(WorkItem):
             await self._closing.wait()
             if self.seconds is not None:
                 self.deadline = anyio.current_time() + self.seconds
-        if isinstance(made, AsyncIterator | Generator):
-            await self._close(made)
+        if isinstance(product, AsyncIterator | Generator):
+            await self._close(product)
 
     async def _made(self) -> object:
         """Call the factory: in a thread, unless that makes a coroutine or an iterator whose code has not begun."""
@@ -130,15 +130,15 @@ class _Making(WorkItem):
             return self._factory(self._turn)
         return await in_thread(partial(self._factory, self._turn))
 
-    async def _first(self, made: object) -> object:
-        if inspect.isawaitable(made):
-            return await made
-        return await _next(made) if isinstance(made, AsyncIterator | Generator) else made
+    async def _first(self, product: object) -> object:
+        if inspect.isawaitable(product):
+            return await product
+        return await _next(product) if isinstance(product, AsyncIterator | Generator) else product
 
-    async def _close(self, made: AsyncIterator[object] | Generator[object]) -> None:
+    async def _close(self, product: AsyncIterator[object] | Generator[object]) -> None:
         about = {"turn": self._turn.turn_id}
         try:
-            await _next(made)
+            await _next(product)
         except (StopAsyncIteration, _EndedError):
             return
         except Exception:  # noqa: BLE001 (the turn is as it is in the journal)
@@ -170,12 +170,12 @@ class _EndedError(Exception):
     """A generator has ended. A `StopIteration` cannot leave a coroutine."""
 
 
-async def _next(made: AsyncIterator[object] | Generator[object]) -> object:
+async def _next(product: AsyncIterator[object] | Generator[object]) -> object:
     """Return the next value of a generator, which runs in a thread unless it is async. Raises what it raises."""
-    if isinstance(made, AsyncIterator):
-        return await anext(made)
+    if isinstance(product, AsyncIterator):
+        return await anext(product)
     ended = object()
-    value = await in_thread(partial(next, made, ended))
+    value = await in_thread(partial(next, product, ended))
     if value is ended:
         raise _EndedError
     return value

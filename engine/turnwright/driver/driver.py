@@ -93,14 +93,14 @@ class Driver:
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
         opened: Callable[[], None] | None = None,
-        known: JournalFold | None = None,
+        fold: JournalFold | None = None,
         supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult | None:
         """Drive a turn until it ends or pauses. Returns at once if it already has.
 
         `begun` is a turn that was just written. Without it the turn is claimed here, also from living drivers in
-        `abandoned`, and only the part of its journal that is not `known` is read. `claimed` is called with the epoch of
-        each claim, and `opened` each time that the turn was found to have what it needs here, but for dependencies.
+        `abandoned`, and only the part of its journal that is not in `fold` is read. `claimed` is called with the epoch
+        of each claim, and `opened` each time that the turn was found to have what it needs here, but for dependencies.
 
         Returns the turn's result at its release, or None where only the journal has it. How the turn ends is never an
         exception. If the task is canceled, the turn is released and can be resumed. Raises `TurnNotFoundError`,
@@ -117,9 +117,9 @@ class Driver:
             # An abort needs neither tools nor model.
             if opened is not None:
                 opened()
-            return await end_claimed(self._store, claim, self._listeners, known)
+            return await end_claimed(self._store, claim, self._listeners, fold)
         with going_on(turn_id) if begun is None else NO_CONTEXT:
-            segment = await self._drive_claimed(claim, begun, known, supplied, opened)
+            segment = await self._drive_claimed(claim, begun, fold, supplied, opened)
         result = segment.result()
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
         # left to this driver.
@@ -153,9 +153,9 @@ class Driver:
 
     async def _drive_claimed(
         self,
-        held: Claim,
+        claim: Claim,
         begun: NewTurnClaim | None,
-        known: JournalFold | None,
+        fold: JournalFold | None,
         supplied: Supplied,
         opened: Callable[[], None] | None,
     ) -> Segment:
@@ -164,16 +164,16 @@ class Driver:
         Dependencies are made when all else is known to be there. They are closed after the release, so that a close
         that takes long holds no turn.
         """
-        turn_id = held.turn
+        turn_id = claim.turn
         # Never set back: only the functions of turns read it, and a coroutine may be closed in another context.
         THREADS.set(self._setup.threads)
         segment: Segment | None = None
         # A crash that is not accounted for before the release is left to the next driver.
-        crashed = held.crashed
+        crashed = claim.crashed
         # Few engines make dependencies, and a stack has memory of its own in each turn.
         async with AsyncExitStack() if self._setup.make_deps is not None else NO_CONTEXT as after_release:
             try:
-                segment = await self._opened(held, begun, known, supplied)
+                segment = await self._opened(claim, begun, fold, supplied)
                 self.segments[turn_id] = segment
                 if opened is not None:
                     opened()
@@ -198,16 +198,16 @@ class Driver:
                     del self.segments[turn_id]
                 with anyio.CancelScope(shield=True):
                     try:
-                        await self._release(held, crashed=crashed)
+                        await self._release(claim, crashed=crashed)
                     except anyio.get_cancelled_exc_class():
                         # Canceled again, past the shield. A turn that is never released stays this process's for ever.
-                        await self._release(held, crashed=crashed)
+                        await self._release(claim, crashed=crashed)
                         raise
         assert segment is not None  # noqa: S101 (neither context above swallows an error)
         return segment
 
     async def _opened(
-        self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None, supplied: Supplied
+        self, claim: Claim, begun: NewTurnClaim | None, fold: JournalFold | None, supplied: Supplied
     ) -> Segment:
         """Return a claimed turn, ready to be driven but for its dependencies."""
         setup = self._setup
@@ -215,15 +215,15 @@ class Driver:
             segment = await open_segment(
                 self._store,
                 setup,
-                held,
+                claim,
                 self._listeners,
                 self._histories,
                 self._delegate,
                 begun,
-                known,
+                fold,
                 supplied.agent,
             )
-            setup.need_supplied(held.turn, segment.journal.started, supplied)
+            setup.need_supplied(claim.turn, segment.journal.started, supplied)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
         segment.origin = supplied.origin or segment.origin
@@ -331,8 +331,8 @@ def _stopped_by(segment: Segment, error: Exception) -> Input | None:
     name, steps = segment.journal.turn_id, machine.turn.counters.steps
     about = {"turn": name, "step": steps, "state": str(machine.state)}
     _LOG.exception("turn %s failed in %s", name, machine.state, extra=about, exc_info=error)
-    said = str(error) if isinstance(error, HookFailedError) else describe(error)
-    return FailInput(error=said, partial=segment.partial, usage=segment.unfed, elapsed=segment.elapsed())
+    message = str(error) if isinstance(error, HookFailedError) else describe(error)
+    return FailInput(error=message, partial=segment.partial, usage=segment.unfed, elapsed=segment.elapsed())
 
 
 async def _account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
@@ -361,21 +361,21 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     histories: SessionHistories,
     delegate: Delegation,
     begun: NewTurnClaim | None = None,
-    known: JournalFold | None = None,
-    given: Agent | None = None,
+    fold: JournalFold | None = None,
+    given_agent: Agent | None = None,
 ) -> Segment:
     """Return a claimed turn, ready to be driven but for its dependencies.
 
-    A turn that was just `begun`, or is `known`, is not read again. `given` has the code of its agent, if the caller
-    has it. Raises `ConfigError` if the model, its price for a cost limit, a tool of an open call or the agent's code is
-    missing, or if unpaired history is to be rejected. Raises `StoreError` if the journal cannot be read.
+    A turn that was just `begun`, or is in `fold`, is not read again. `given_agent` has the code of its agent, if the
+    caller has it. Raises `ConfigError` if the model, its price for a cost limit, a tool of an open call or the agent's
+    code is missing, or if unpaired history is to be rejected. Raises `StoreError` if the journal cannot be read.
     """
     if begun is None:
-        journal = await TurnJournal.open(store, claim, listeners, setup.now, known)
+        journal = await TurnJournal.open(store, claim, listeners, setup.now, fold)
         now = journal.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
         _LOG.info("turn %s: resumed in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
-        agent = _agent(journal, setup, given)
+        agent = _agent(journal, setup, given_agent)
     else:
         fold = JournalFold(claim.turn, list(enumerate(begun.facts, start=1)), begun.machine)
         journal = TurnJournal(store, claim, fold, listeners, now=setup.now)
@@ -413,18 +413,18 @@ def participants_of(segment: Segment, settle: Delegate) -> Participants:
         compaction = Compactor(segment, agent.compaction, setup.writer_for(agent) or segment.model)
     participants = Participants(settle=settle, review=review, compaction=compaction)
     if setup.hooks or setup.guardrails or agent.asks_code:
-        from .hooking import with_hooks  # noqa: PLC0415 (many turns have none)
+        from .hooks import with_hooks  # noqa: PLC0415 (many turns have none)
 
         participants = with_hooks(segment, participants)
     return participants
 
 
-def _agent(journal: TurnJournal, setup: Dependencies, given: Agent | None) -> Agent:
+def _agent(journal: TurnJournal, setup: Dependencies, agent: Agent | None) -> Agent:
     try:
-        return setup.agent_of(journal.turn_id, journal.started.agent, given)
+        return setup.agent_of(journal.turn_id, journal.started.agent, agent)
     except ValidationError as error:
-        said = error.errors()[0]["msg"]
-        raise UnreadableTurnError(journal.turn_id, f"its agent cannot be read: {said}") from error
+        why = error.errors()[0]["msg"]
+        raise UnreadableTurnError(journal.turn_id, f"its agent cannot be read: {why}") from error
 
 
 def _paired(turn_id: str, setup: Dependencies, history: list[Message]) -> list[Message]:

@@ -1,12 +1,15 @@
-"""Asks guardrails. What they say when they trip ends the turn."""
+"""The guardrails of a turn, as its driver asks them (docs/rules.md#guardrails)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import anyio
 from pydantic import JsonValue
 
+from turnwright._base.background_task import background_task
 from turnwright.errors import HookFailedError
+from turnwright.events import ResponseWithdrawnEvent
 from turnwright.hooks.asking import MODEL_ERROR, ask
 from turnwright.hooks.decisions import Trip
 from turnwright.hooks.guardrails import Guardrail
@@ -14,9 +17,18 @@ from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
 from turnwright.tools.result import STRUCTURED_LIMIT, plain
 from turnwright.tools.text import NotJsonError, cap
+from turnwright.transcript.wording import UNCHECKED, withheld_text
+from turnwright_states import Input, ModelRepliedInput, State
+from turnwright_states.inputs import is_blank
 from turnwright_states.payload import thawed
+from turnwright_states.state import FINAL
 
-from .review import TripError
+from .review import Reviewing, TripError
+from .segment import Segment
+
+#: The gate that parallel input guardrails keep closed, and the one of output guardrails.
+_INPUT_GATE: Final = "input"
+_OUTPUT_GATE: Final = "output"
 
 
 class Guards:
@@ -48,25 +60,208 @@ class Guards:
 
     async def check_once(self, guardrail: Guardrail[object], *args: object) -> None:
         """Ask a guardrail. Raises `TripError`, `HookFailedError`, and the `ModelError` of its own model."""
-        said = await ask(
+        verdict = await ask(
             what(guardrail), guardrail.check, *args, seconds=guardrail.timeout, grace=self._grace, passed=MODEL_ERROR
         )
-        if said is None:
+        if verdict is None:
             return
-        if not isinstance(said, Trip):
-            raise HookFailedError(f"{what(guardrail)} returned {said!r:.80}: return Trip or None")
+        if not isinstance(verdict, Trip):
+            raise HookFailedError(f"{what(guardrail)} returned {verdict!r:.80}: return Trip or None")
         metadata: JsonValue
         try:
-            metadata = plain(thawed(dict(said.metadata)))
+            metadata = plain(thawed(dict(verdict.metadata)))
         except (NotJsonError, TypeError, ValueError) as error:
             raise HookFailedError(f"{what(guardrail)} returned metadata that are not a JSON object: {error}") from error
         assert isinstance(metadata, dict)  # noqa: S101 (a copy of a mapping)
         size = len(json.dumps(metadata, ensure_ascii=False).encode())
         if size > STRUCTURED_LIMIT:
             metadata = {"left out": f"{size:,} bytes of JSON; the limit: {STRUCTURED_LIMIT:,}"}
-        raise TripError(guardrail.name, cap(str(said.message)), metadata, guardrail.kind)
+        raise TripError(guardrail.name, cap(str(verdict.message)), metadata, guardrail.kind)
+
+
+class InputGuards:
+    """The input guardrails of one turn, and which of them have passed."""
+
+    def __init__(self, segment: Segment, guardrails: Sequence[Guardrail[object]], guards: Guards) -> None:
+        self._segment = segment
+        self._guards = guards
+        self.blocking = tuple(guardrail for guardrail in guardrails if not guardrail.run_in_parallel)
+        self.parallel = tuple(guardrail for guardrail in guardrails if guardrail.run_in_parallel)
+        #: See `InputChecks.has_unchecked_fork`.
+        self.has_unchecked_fork = False
+        #: The guardrails that have not passed yet.
+        self._unpassed = [] if _have_passed(segment) else list(guardrails)
+        if segment.machine.turn.counters.prepared:  # the journal has that they passed
+            self._unpassed = [guardrail for guardrail in self._unpassed if guardrail.run_in_parallel]
+        if not guardrails:
+            return
+        notices = {UNCHECKED, *(withheld_text(guardrail.name) for guardrail in guardrails)}
+        #: The text before the turn that is to be checked, without the lines in place of what was withheld.
+        self._history = "\n\n".join(text for text in segment.unchecked if text not in notices)
+        if "prompt" in segment.journal.started.forked_with:
+            self._unpassed = list(guardrails)  # the journal is that of another prompt
+            self.has_unchecked_fork = True
+
+    @property
+    def are_left(self) -> bool:
+        """Whether a guardrail has not passed yet."""
+        return bool(self._unpassed)
+
+    async def check_blocking(self) -> None:
+        """Ask the blocking guardrails, one after the other. Raises `TripError` and `ModelError`."""
+        for guardrail in self.blocking:
+            if guardrail in self._unpassed:  # else it passed before another one's model failed
+                await self._check(guardrail, self._guards.check_once)
+
+    async def check_added(self, text: str, kind: str) -> None:
+        """Ask every guardrail about text that a person adds: a `message` or an `answer`.
+
+        Raises `TripError` of that kind, and `HookFailedError`.
+        """
+        for guardrail in (*self.blocking, *self.parallel):
+            try:
+                await self._guards.check(guardrail, self._segment.context(), text)
+            except TripError as trip:
+                trip.kind = kind
+                raise
+
+    async def check_fork(self) -> None:
+        """See `InputChecks.check_fork`. Raises `TripError`, and `HookFailedError` if a guardrail's model fails."""
+        await self.check_all()
+        self.has_unchecked_fork = False
+
+    async def check_all(self) -> None:
+        """Ask every guardrail that has not passed. Raises `TripError`, and `HookFailedError` if its model fails."""
+        for guardrail in tuple(self._unpassed):
+            await self._check(guardrail, self._guards.check)
+
+    async def finish(self, _: Reviewing) -> None:
+        """Ask every guardrail that has not passed, as a stage of a review. Raises `TripError` and `ModelError`."""
+        for guardrail in tuple(self._unpassed):
+            await self._check(guardrail, self._guards.check_once)
+
+    async def beside(self, attempt: Callable[[], Awaitable[Input]], *, reviewed: bool) -> Input | None:
+        """Make an attempt at a model call beside the guardrails that have not passed. Return the input to feed.
+
+        A trip cancels the attempt and is raised here. A complete reply is fed at once if it will be `reviewed`, so that
+        a crash does not lose it; else it waits for the guardrails here.
+        """
+        segment, done = self._segment, anyio.Event()
+        segment.hold(_INPUT_GATE)
+
+        async def check() -> None:
+            try:
+                async with anyio.create_task_group() as group:
+                    for guardrail in tuple(self._unpassed):
+                        group.start_soon(self._check_beside, guardrail, reviewed)
+            except BaseExceptionGroup as errors:
+                raise _first(errors) from None
+            done.set()
+
+        async with background_task(check):
+            event: Input | None = await attempt()
+            if isinstance(event, ModelRepliedInput) and not _is_blank(event):
+                if reviewed and event.review:
+                    await segment.feed(event)
+                    event = None
+                    if segment.machine.state in FINAL:  # the provider has filtered the reply
+                        return None
+                segment.unfed = None if event is None else event.usage
+                await done.wait()
+                segment.unfed = None
+        return event
+
+    async def _check_beside(self, guardrail: Guardrail[object], reviewed: bool) -> None:
+        try:
+            await self._check(guardrail, self._guards.check_once if reviewed else self._guards.check)
+        except ModelError:
+            return  # asked again in the review, where the machine counts the attempts
+
+    async def _check(self, guardrail: Guardrail[object], check: Callable[..., Awaitable[None]]) -> None:
+        segment = self._segment
+        await check(guardrail, segment.context(), segment.journal.started.prompt)
+        if self._history:
+            try:
+                await check(guardrail, segment.context(), self._history)
+            except TripError as trip:
+                trip.kind = "history"
+                raise
+        if guardrail in self._unpassed:
+            self._unpassed.remove(guardrail)
+        if not self._unpassed:
+            segment.open_gate(_INPUT_GATE)
+            review = segment.participants.review
+            if review is not None:
+                review.drop(self.finish)
+
+
+class OutputGuards:
+    """The output guardrails of one turn."""
+
+    def __init__(self, segment: Segment, guardrails: Sequence[Guardrail[object]], guards: Guards) -> None:
+        self._segment = segment
+        self._guardrails = guardrails
+        self._guards = guards
+        self._holds = any(guardrail.hold_stream for guardrail in guardrails)
+
+    def hold(self) -> None:
+        """Hold the pieces of the reply that begins back, unless every guardrail lets them stream."""
+        if self._holds:
+            self._segment.hold(_OUTPUT_GATE)
+
+    async def review(self, reviewing: Reviewing) -> None:
+        """Check a reply, or its typed answer as JSON, as a stage of its review. Raises `TripError` and `ModelError`."""
+        text = reviewing.reply.text
+        if reviewing.output is not None:
+            text = json.dumps(thawed(reviewing.output), ensure_ascii=False)
+        if not is_blank(text):
+            for guardrail in self._guardrails:
+                await self._check(guardrail, text, counted=True)
+
+    async def check_text(self, text: str | None) -> None:
+        """Check a conclusion or the reply of a text-only turn, which nothing reviews. Raises `TripError`."""
+        if text is not None and not is_blank(text):
+            for guardrail in self._guardrails:
+                await self._check(guardrail, text, counted=False)
+        self._segment.open_gate(_OUTPUT_GATE)
+
+    async def _check(self, guardrail: Guardrail[object], text: str, *, counted: bool) -> None:
+        segment = self._segment
+        check = self._guards.check_once if counted else self._guards.check
+        try:
+            await check(guardrail, segment.context(), text)
+        except TripError as trip:
+            if not self._holds:
+                journal = segment.journal
+                journal.publish(ResponseWithdrawnEvent(journal.turn_id, journal.claim.seq, trip.guardrail))
+            raise
 
 
 def what(guardrail: Guardrail[object]) -> str:
     """Return the guardrail in an error."""
     return f"{guardrail.kind} guardrail {guardrail.name!r}"
+
+
+def _have_passed(segment: Segment) -> bool:
+    """Return whether the journal has that all guardrails passed: a verdict on the first reply says so."""
+    turn, transcript = segment.machine.turn, segment.journal.transcript
+    if turn.counters.steps > 1 or turn.state in (State.TOOL_EXEC, State.PAUSED):
+        return True
+    reply = transcript.reply
+    if turn.state is not State.CONCLUDE or reply is None:
+        return False
+    refused = turn.counters.output_retries_left < turn.limits.output_retries
+    return refused or transcript.accepted is not None or reply.state is not State.REVIEW
+
+
+def _is_blank(reply: ModelRepliedInput) -> bool:
+    """Return whether a reply will be a failed attempt, which waits for no guardrail."""
+    return not reply.calls and is_blank(reply.text)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error that is not a group."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

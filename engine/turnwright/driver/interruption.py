@@ -41,7 +41,7 @@ class Interruption:
 
     __slots__ = (
         "_abort",
-        "_began",
+        "_began_in",
         "_busy",
         "_journal",
         "_late",
@@ -63,7 +63,7 @@ class Interruption:
         self.aborting = False
         self._scope: anyio.CancelScope | None = None
         #: The machine's state when the current or last action began.
-        self._began: State | None = None
+        self._began_in: State | None = None
         self._busy = False
         #: Whether the turn's time was up before its first action here.
         self._late = False
@@ -89,11 +89,11 @@ class Interruption:
         machine, scope = self._journal.machine, self._scope
         limit = machine.turn.limits.seconds
         if deadline and limit is not None and scope is not None:
-            left = limit - self._work.elapsed()
-            if left <= 0 or self._late:
+            seconds_left = limit - self._work.elapsed()
+            if seconds_left <= 0 or self._late:
                 return self._expiry(limit)
-            scope.deadline = anyio.current_time() + left
-        self._began, self._busy, self._journal.waiting = machine.state, True, None
+            scope.deadline = anyio.current_time() + seconds_left
+        self._began_in, self._busy, self._journal.waiting = machine.state, True, None
         return None
 
     def end(self) -> None:
@@ -116,8 +116,8 @@ class Interruption:
         turn = self._journal.machine.turn
         with self.scope() as scope:
             if turn.limits.seconds is not None and turn.state is not State.CONCLUDE:
-                left = turn.limits.seconds - self._work.elapsed()
-                scope.deadline = anyio.current_time() + max(left, self._setup.cancel_grace)
+                seconds_left = turn.limits.seconds - self._work.elapsed()
+                scope.deadline = anyio.current_time() + max(seconds_left, self._setup.cancel_grace)
             self._busy = True
             try:
                 await work()
@@ -133,7 +133,7 @@ class Interruption:
             return None  # the last result was the answer: nothing is left to abort
         if self._abort is not None:
             return self._abortion()
-        if machine.state is not self._began:
+        if machine.state is not self._began_in:
             return None  # the time was up during the last append: nothing is left to stop
         return self._expiry(machine.turn.limits.seconds or 0.0)
 

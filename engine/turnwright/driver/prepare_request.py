@@ -21,7 +21,7 @@ from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Model, ModelRequest
 from turnwright_states import CallModel, RequestPreparedInput
 
-from .input_guards import InputGuards
+from .guards import InputGuards
 from .segment import Segment
 
 
@@ -51,23 +51,23 @@ class PrepareRequest:
         first = segment.machine.turn.counters.steps <= 1
         decisions = [*await self._begin()] if first else []
         fixed = segment.conversation.fixed_instructions
-        instructions, asked = fixed, first and bool(self._on_start or self._inputs.blocking)
+        instructions, is_asked = fixed, first and bool(self._on_start or self._inputs.blocking)
         if not isinstance(segment.agent.instructions, str):
-            instructions, asked = await self._instructions(), True
+            instructions, is_asked = await self._instructions(), True
         elif segment.agent.template:
             instructions = rendered(segment.agent.instructions, segment.context())
         changes = _Changes(instructions, tuple(segment.tools), segment.find_model)
         if segment.agent.prepare_tools is not None and action.tools:
-            changes.tools, asked = await self._tools(segment.agent.prepare_tools), True
+            changes.tools, is_asked = await self._tools(segment.agent.prepare_tools), True
         for hook in self._hooks:
             request = changes.of(
                 segment.conversation.request(action, segment.machine.turn), segment.conversation.joined
             )
             decision = await hook.ask(segment.context(), request, grace=segment.setup.cancel_grace)
             changes.take(hook, decision)
-        sent = segment.journal.transcript.instructions
-        changed = changes.instructions != (fixed if sent is None else sent)
-        if not (asked or changed or self._hooks):
+        sent_instructions = segment.journal.transcript.instructions
+        changed = changes.instructions != (fixed if sent_instructions is None else sent_instructions)
+        if not (is_asked or changed or self._hooks):
             return None
         return RequestPreparedInput(
             instructions=changes.instructions if changed else None,
@@ -87,27 +87,28 @@ class PrepareRequest:
                 await hook.ask(segment.context(), grace=segment.setup.cancel_grace)
         self._has_begun = True
         await self._inputs.check_blocking()
-        return [{"guardrail": one.name, "on": "input", "decision": "passed"} for one in self._inputs.blocking]
+        names = (guardrail.name for guardrail in self._inputs.blocking)
+        return [{"guardrail": name, "on": "input", "decision": "passed"} for name in names]
 
     async def _instructions(self) -> str:
         segment = self._segment
         function = segment.agent.instructions
         assert not isinstance(function, str)  # noqa: S101 (asked by the caller)
-        what = f"agent {segment.agent.name!r}: the instructions function"
-        text = await ask(what, function, segment.context(), grace=segment.setup.cancel_grace)
+        subject = f"agent {segment.agent.name!r}: the instructions function"
+        text = await ask(subject, function, segment.context(), grace=segment.setup.cancel_grace)
         if not isinstance(text, str):
-            raise HookFailedError(f"{what} returned {text!r:.80}: return the text")
+            raise HookFailedError(f"{subject} returned {text!r:.80}: return the text")
         return clean(text)
 
     async def _tools(self, function: ToolsFunction[object]) -> tuple[str, ...] | None:
         """Ask for the tools of the step. Return None if they are all."""
         segment = self._segment
         offered = tuple(segment.tools)
-        what = f"agent {segment.agent.name!r}: prepare_tools"
-        names = await ask(what, function, segment.context(), offered, grace=segment.setup.cancel_grace)
+        subject = f"agent {segment.agent.name!r}: prepare_tools"
+        names = await ask(subject, function, segment.context(), offered, grace=segment.setup.cancel_grace)
         if isinstance(names, str) or not isinstance(names, Sequence):
-            raise HookFailedError(f"{what} returned {names!r:.80}: return a list of names")
-        chosen = subset(what, names, offered)
+            raise HookFailedError(f"{subject} returned {names!r:.80}: return a list of names")
+        chosen = subset(subject, names, offered)
         return None if chosen == offered else chosen
 
 
@@ -167,16 +168,17 @@ class _Changes:
     def _subset(self, hook: Hook, tools: Sequence[str]) -> tuple[str, ...]:
         """Return the tools that the request had, out of these names, in its order."""
         chosen = subset(hook.what, _texts(hook, "tools", tools), self._offered)
-        return chosen if self.tools is None else tuple(one for one in self.tools if one in chosen)
+        return chosen if self.tools is None else tuple(name for name in self.tools if name in chosen)
 
 
-def subset(what: str, names: Iterable[object], offered: Sequence[str]) -> tuple[str, ...]:
+def subset(subject: str, names: Iterable[object], offered: Sequence[str]) -> tuple[str, ...]:
     """Return the offered tools that are among these names. Raises `HookFailedError` for a name that is not offered."""
     chosen = list(names)
-    unknown = [str(one) for one in chosen if one not in offered]
+    unknown = [str(name) for name in chosen if name not in offered]
     if unknown:
-        raise HookFailedError(f"{what} returned tools that the agent does not have: {', '.join(sorted(unknown))[:80]}")
-    return tuple(one for one in offered if one in chosen)
+        listed = ", ".join(sorted(unknown))[:80]
+        raise HookFailedError(f"{subject} returned tools that the agent does not have: {listed}")
+    return tuple(name for name in offered if name in chosen)
 
 
 def _texts(hook: Hook, field: str, texts: object) -> Sequence[str]:

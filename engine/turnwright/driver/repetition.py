@@ -66,8 +66,8 @@ def repeats(text: str) -> bool:
 
 def repeats_itself(model: str) -> ModelError:
     """Make the error of a reply that repeats its own end."""
-    what = (
+    why = (
         f"the reply repeated one text for {REPEATED:,} characters, so it was stopped; "
         "to allow such a reply, set `stop_repetition` to false"
     )
-    return ModelError(f"model {model}: {what}", cause=Cause.REPETITION)
+    return ModelError(f"model {model}: {why}", cause=Cause.REPETITION)

@@ -20,8 +20,8 @@ from turnwright_states.facts import ModelReplied
 class Reviewing:
     """A reply being reviewed: the fact, its open calls, and what the stages so far said.
 
-    `answer` is the call that is the typed answer, and `output` the answer as data. `passed` are the stages that are not
-    asked again if a later one fails and is retried.
+    `answer` is the call that is the typed answer, and `output` the answer as data. `passed_stages` are not asked again
+    if a later one fails and is retried.
     """
 
     reply: ModelReplied
@@ -29,7 +29,7 @@ class Reviewing:
     answer: str | None = None
     output: JsonValue = None
     decisions: list[dict[str, JsonValue]] = field(default_factory=list)
-    passed: "list[Stage]" = field(default_factory=list)
+    passed_stages: "list[Stage]" = field(default_factory=list)
 
 
 #: One stage. It raises `Retry` to refuse the reply, and `TripError` if a guardrail trips.
@@ -70,7 +70,7 @@ class Review:
 
     def drop(self, stage: Stage) -> None:
         """Ask a stage no longer, because it has nothing left to check."""
-        self.stages = tuple(kept for kept in self.stages if kept != stage)
+        self.stages = tuple(kept_stage for kept_stage in self.stages if kept_stage != stage)
 
     async def run(
         self,
@@ -89,9 +89,9 @@ class Review:
             reviewing = self._reviewing = Reviewing(reply, calls)
         try:
             for stage in self.stages:
-                if stage not in reviewing.passed:
+                if stage not in reviewing.passed_stages:
                     await stage(reviewing)
-                    reviewing.passed.append(stage)
+                    reviewing.passed_stages.append(stage)
         except Retry as refusal:
             feedback, decisions = cap(str(refusal.feedback)), tuple(reviewing.decisions)
             return ReviewedInput(refused=True, feedback=feedback, decisions=decisions, elapsed=elapsed())

@@ -122,7 +122,7 @@ class Segment:
         self._texts: list[str] | None = None
         self._pieces = 0
         self._base = self.machine.turn.elapsed
-        self._began = setup.clock()
+        self._began_at = setup.clock()
         self.interruption = Interruption(journal, setup, self)
 
     def join(self, participants: Participants) -> None:
@@ -152,7 +152,7 @@ class Segment:
 
     def elapsed(self) -> float:
         """Seconds of driving since the turn began, over all its segments."""
-        return self._base + self.setup.clock() - self._began
+        return self._base + self.setup.clock() - self._began_at
 
     def info(self, *, resumed: bool) -> TurnInfo:
         """Return the turn as the function that makes its dependencies receives it."""
@@ -319,8 +319,8 @@ class Segment:
     @property
     def holds_reply(self) -> bool:
         """Whether a guardrail holds the reply back."""
-        held = self.journal.held
-        return held is not None and bool(held.gates)
+        held_events = self.journal.held
+        return held_events is not None and bool(held_events.gates)
 
     def hold(self, gate: str) -> None:
         """Hold the pieces of replies back until the gate is opened."""
@@ -469,16 +469,21 @@ class Segment:
 
     async def _withheld_answer(self, event: AnsweredInput, text: str, stop: StopInput) -> tuple[Input, ...]:
         """Return the inputs that withhold an answer and end the turn, which share one append."""
-        others = [one for one in self.machine.turn.interrupts.values() if one.id != event.interrupt]
+        open_interrupts = [
+            interrupt for interrupt in self.machine.turn.interrupts.values() if interrupt.id != event.interrupt
+        ]
         inputs: tuple[Input, ...] = (
-            *(AnsweredInput(interrupt=one.id, decision=unanswered(one.kind), text=text) for one in others),
+            *(
+                AnsweredInput(interrupt=interrupt.id, decision=unanswered(interrupt.kind), text=text)
+                for interrupt in open_interrupts
+            ),
             structs.replace(event, text=text, arguments=None),
         )
         stop = structs.replace(stop, spent=await end_children(self.journal))
         trial = self.machine.copy()
         try:
-            for one in (*inputs, stop):
-                trial.feed(one)
+            for trial_input in (*inputs, stop):
+                trial.feed(trial_input)
         except IllegalInputError:  # the turn ends or pauses with this answer, and nobody reads it
             return inputs
         return (*inputs, stop)
@@ -486,8 +491,13 @@ class Segment:
     def _expired(self) -> InterruptRecord | None:
         if not isinstance(self.machine.action, AwaitPerson):
             return None
-        now, asked = self.setup.now(), self.machine.turn.interrupts.values()
-        return next((one for one in asked if one.expires_at is not None and one.expires_at <= now), None)
+        now, open_interrupts = self.setup.now(), self.machine.turn.interrupts.values()
+        due = (
+            interrupt
+            for interrupt in open_interrupts
+            if interrupt.expires_at is not None and interrupt.expires_at <= now
+        )
+        return next(due, None)
 
     async def _expire_interrupts(self) -> None:
         while (expired := self._expired()) is not None:

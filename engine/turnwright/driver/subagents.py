@@ -161,18 +161,18 @@ def agent_tools(agents: Iterable[Agent[D, object]]) -> list[AgentTool[D]]:
 
     Raises `ConfigError` if two tools would have one name. See docs/rules.md#sub-agents.
     """
-    made: dict[str, AgentTool[D]] = {}
+    tools: dict[str, AgentTool[D]] = {}
     for agent in agents:
         if agent.mode == "primary":
             continue
-        one = agent_tool(agent.model_copy(update={"mode": "subagent"}))
-        if one.name in made:
+        tool = agent_tool(agent.model_copy(update={"mode": "subagent"}))
+        if tool.name in tools:
             raise ConfigError(
-                f"agent {agent.name!r}: its tool would be called {one.name}, like the tool of agent"
-                f" {made[one.name].agent.name!r}: rename one of them"
+                f"agent {agent.name!r}: its tool would be called {tool.name}, like the tool of agent"
+                f" {tools[tool.name].agent.name!r}: rename one of them"
             )
-        made[one.name] = one
-    return list(made.values())
+        tools[tool.name] = tool
+    return list(tools.values())
 
 
 def primary_agents(agents: Sequence[Agent]) -> list[Agent]:
@@ -216,8 +216,8 @@ class SubagentCalls:
         except CannotRunError:
             raise  # its turn has started elsewhere and may go on there: both turns stay as they are
         except ConfigError as error:
-            known = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
-            _LOG.warning("turn %s: sub-agent %s cannot run here: %s", known["turn"], call.name, error, extra=known)
+            extra = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
+            _LOG.warning("turn %s: sub-agent %s cannot run here: %s", extra["turn"], call.name, error, extra=extra)
             return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent())  # its turn has not begun
 
     async def _drive_on(
@@ -234,8 +234,8 @@ class SubagentCalls:
                 return self._settled(call, status, _report(result), spent_by(result))
             if self._segment.machine.turn.counters.pauses_left:
                 return self._forwarded(call, result.interrupts[0], str(first_fact(child, facts).agent["name"]))
-            for asked in result.interrupts:
-                await self._store.post(answer_item(child, asked.id, Answer(unanswered(asked.kind), _NO_PAUSE)))
+            for interrupt in result.interrupts:
+                await self._store.post(answer_item(child, interrupt.id, Answer(unanswered(interrupt.kind), _NO_PAUSE)))
 
     async def _drive_when_free(self, child: str, begun: NewTurnClaim | None) -> None:
         while True:
@@ -282,8 +282,8 @@ class SubagentCalls:
             raise ConfigError(f"{call.name} is no longer a sub-agent: make it with agent_tool(...)")
         turn, setup = segment.machine.turn, segment.setup
         started = admit(setup, tool.agent, str(call.arguments["prompt"]), {})
-        left = None if turn.limits.seconds is None else max(turn.limits.seconds - segment.elapsed(), 0.001)
-        limits = leased_limits(started.limits, call.made.lease or f.Lease(), left)
+        seconds_left = None if turn.limits.seconds is None else max(turn.limits.seconds - segment.elapsed(), 0.001)
+        limits = leased_limits(started.limits, call.made.lease or f.Lease(), seconds_left)
         if limits.cost is not None:
             setup.need_costs(tool.agent, f"agent {tool.agent.name!r}: the calling turn has a cost budget, which")
         lineage = {"parent_turn": segment.journal.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
@@ -293,14 +293,14 @@ class SubagentCalls:
         """Post people's answers to the sub-agent's own interrupts."""
         # An answer to the call's own approval is not one to its sub-agent's interrupt of the same name.
         prefix = f"{call.id}/"
-        given = {
-            one.interrupt.removeprefix(prefix): Answer(one.decision, one.text, one.arguments)
-            for one in call.answers
-            if one.interrupt.startswith(prefix)
+        answers = {
+            answer.interrupt.removeprefix(prefix): Answer(answer.decision, answer.text, answer.arguments)
+            for answer in call.answers
+            if answer.interrupt.startswith(prefix)
         }
-        for asked in result_of(child, await self._store.facts(child)).interrupts:
-            if asked.id in given:
-                await self._store.post(answer_item(child, asked.id, given[asked.id]))
+        for interrupt in result_of(child, await self._store.facts(child)).interrupts:
+            if interrupt.id in answers:
+                await self._store.post(answer_item(child, interrupt.id, answers[interrupt.id]))
 
     async def _pass_on_an_abort(self, child: str) -> None:
         """Abort the sub-agent too. Its tools then have the same time to finish as those of this turn."""
@@ -314,7 +314,7 @@ class SubagentCalls:
             call=call.id, status=status, result=result, spent=spent, elapsed=self._segment.elapsed()
         )
 
-    def _forwarded(self, call: Call, asked: Interrupt, agent: str) -> CallWaitingInput:
+    def _forwarded(self, call: Call, interrupt: Interrupt, agent: str) -> CallWaitingInput:
         """Return the sub-agent's question as one of this turn.
 
         The arguments are included, so that a person at any level sees all of them. A read access is only named in the
@@ -322,23 +322,23 @@ class SubagentCalls:
         """
         return CallWaitingInput(
             call=call.id,
-            interrupt_kind=asked.kind,
-            question=_question(asked, agent),
-            choices=asked.choices,
-            arguments=None if asked.kind is InterruptKind.QUESTION else asked.arguments,
-            expires_at=asked.expires_at,
-            forwarded=asked.id,
+            interrupt_kind=interrupt.kind,
+            question=_question(interrupt, agent),
+            choices=interrupt.choices,
+            arguments=None if interrupt.kind is InterruptKind.QUESTION else interrupt.arguments,
+            expires_at=interrupt.expires_at,
+            forwarded=interrupt.id,
             elapsed=self._segment.elapsed(),
         )
 
 
-def _question(asked: Interrupt, agent: str) -> str:
+def _question(interrupt: Interrupt, agent: str) -> str:
     """Return the path of agents and the question: `Lead > Reader: may erase run?`."""
-    if "/" in asked.id:  # forwarded before: its question has the path
-        return f"{agent} > {asked.question}"
+    if "/" in interrupt.id:  # forwarded before: its question has the path
+        return f"{agent} > {interrupt.question}"
     from turnwright.journal.questions import question  # noqa: PLC0415 (few sub-agents ask a person)
 
-    return f"{agent}: {question(asked)}"
+    return f"{agent}: {question(interrupt)}"
 
 
 def _report(result: TurnResult) -> str:
@@ -346,21 +346,20 @@ def _report(result: TurnResult) -> str:
 
     A call's result is public, so it leaves out error texts, which may name hosts and accounts.
     """
-    said = f"{cap(result.text)}\n\n" if result.text else ""
+    answer = f"{cap(result.text)}\n\n" if result.text else ""
     why = ""
     if result.outcome is Outcome.FAILED and result.reason is not None:
         why = f": {REASONS[result.reason].means.rstrip('.')}"
-    return f"{said}[sub-agent: {result.outcome}, {result.reason}{why}; turn {result.id}]"
+    return f"{answer}[sub-agent: {result.outcome}, {result.reason}{why}; turn {result.id}]"
 
 
 def leased_limits(limits: Limits, lease: f.Lease, seconds: float | None) -> Limits:
     """Return a sub-agent's limits, cut to its lease. `seconds` is what is left of its parent's time."""
-    lowest = {
+    bounds = {
         "tool_calls": (limits.call_limit, lease.calls),
         "tokens": (limits.tokens, lease.tokens),
         "cost": (limits.cost, lease.cost),
         "seconds": (limits.seconds, seconds),
     }
-    return limits.model_copy(
-        update={name: min((one for one in pair if one is not None), default=None) for name, pair in lowest.items()}
-    )
+    lowest = {name: min((limit for limit in pair if limit is not None), default=None) for name, pair in bounds.items()}
+    return limits.model_copy(update=lowest)

@@ -51,7 +51,7 @@ class TypedOutput:
         #: The text of the answer that has streamed in, the call that it belongs to, and the part that was shown.
         self._streamed = ""
         self._index = -1
-        self._shown: JsonValue = None
+        self._shown_part: JsonValue = None
         self.type = type_
         self.mode = mode
         self._validators = validators
@@ -62,14 +62,14 @@ class TypedOutput:
     @property
     def requested(self) -> RequestedOutput:
         """The part of a request that asks for it."""
-        asked = self.type.asked
+        schema = self.type.asked
         match self.mode:
             case "native":
-                return RequestedOutput(format=OutputFormat(OUTPUT_TOOL, asked))
+                return RequestedOutput(format=OutputFormat(OUTPUT_TOOL, schema))
             case "prompt":
                 return RequestedOutput(prompt=self.type.prompt)
             case _:
-                tool = OutputToolSpec(OUTPUT_TOOL, self.type.description, asked, self.type.field)
+                tool = OutputToolSpec(OUTPUT_TOOL, self.type.description, schema, self.type.field)
                 return RequestedOutput(tool=tool)
 
     def is_answer(self, call: ResponseToolCall) -> bool:
@@ -89,15 +89,15 @@ class TypedOutput:
             case _:
                 return None
         self._streamed = text if begins else self._streamed + text
-        found = self.type.partial(self._streamed)
-        if found is None or found == self._shown:
+        part = self.type.partial(self._streamed)
+        if part is None or part == self._shown_part:
             return None
-        self._shown = found
-        return found
+        self._shown_part = part
+        return part
 
     def restart(self) -> None:
         """Forget what has streamed in: another reply begins."""
-        self._streamed, self._index, self._shown = "", -1, None
+        self._streamed, self._index, self._shown_part = "", -1, None
 
     async def review(self, reviewing: Reviewing) -> None:
         """Judge a reply. A reply that only asks for other calls has no answer yet. Raises `Retry` for a misfit."""
@@ -138,12 +138,12 @@ class TypedOutput:
         """
         for validator in self._validators:
             name = getattr(validator, "__name__", type(validator).__name__)
-            what = f"agent {self._agent!r}: output validator {name!r}"
-            value = await ask(what, validator, self._context(), value, grace=self._grace, passed=_RETRIED)
+            subject = f"agent {self._agent!r}: output validator {name!r}"
+            value = await ask(subject, validator, self._context(), value, grace=self._grace, passed=_RETRIED)
             try:
                 self.type.load(self.type.dump(value))
             except (Retry, TypeError) as misfit:
-                raise HookFailedError(f"{what} returned {value!r:.80}, which is not an answer: {misfit}") from misfit
+                raise HookFailedError(f"{subject} returned {value!r:.80}, which is not an answer: {misfit}") from misfit
         return self.type.dump(value)
 
     def load(self, data: JsonValue) -> object:

@@ -54,12 +54,12 @@ class InProcessTurns:
         self,
         turn_id: str,
         begun: NewTurnClaim | None = None,
-        known: JournalFold | None = None,
+        fold: JournalFold | None = None,
         supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult:
         """Drive a turn until it ends or pauses. See `Driver.drive`."""
         try:
-            rests = await self._driver.drive(turn_id, begun, known=known, supplied=supplied)
+            rests = await self._driver.drive(turn_id, begun, fold=fold, supplied=supplied)
         except BaseException as error:
             await self._close_followers(turn_id, error)
             raise
@@ -77,10 +77,10 @@ class InProcessTurns:
             await anyio.sleep(self._setup.poll_interval)
 
     async def resume(
-        self, turn_id: str, known: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
+        self, turn_id: str, fold: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
     ) -> TurnResult:
         """Drive a released or answered turn until it ends or pauses."""
-        return await self.run(turn_id, known=known, supplied=supplied)
+        return await self.run(turn_id, fold=fold, supplied=supplied)
 
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by its driver."""
@@ -117,7 +117,7 @@ class InProcessTurns:
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """See `WorkerApi.drive`."""
-        listener, began, is_claimed = self.listener, self._setup.clock(), False
+        listener, began_at, is_claimed = self.listener, self._setup.clock(), False
         if listener is None:
             return await self._drive(turn_id, segment, abandoned, claimed)
 
@@ -130,9 +130,9 @@ class InProcessTurns:
         try:
             status = await self._drive(turn_id, segment, abandoned, claimed, report_claim)
         except BaseException as error:
-            listener.ended(turn_id, error, claimed=is_claimed, seconds=self._setup.clock() - began)
+            listener.ended(turn_id, error, claimed=is_claimed, seconds=self._setup.clock() - began_at)
             raise
-        listener.ended(turn_id, status, claimed=is_claimed, seconds=self._setup.clock() - began)
+        listener.ended(turn_id, status, claimed=is_claimed, seconds=self._setup.clock() - began_at)
         return status
 
     async def _drive(
@@ -146,24 +146,24 @@ class InProcessTurns:
         row = await self._store.get(turn_id)
         # An earlier attempt may have continued into the next segment, if the answer came before it paused.
         may_be_ahead = row.owner is not None and row.epoch in abandoned.epochs
-        known = None if may_be_ahead else await JournalFold.read(self._store, turn_id)
-        if known is None or known.segment <= segment:
-            others = self._jobs.setdefault(turn_id, [])
+        fold = None if may_be_ahead else await JournalFold.read(self._store, turn_id)
+        if fold is None or fold.segment <= segment:
+            scopes = self._jobs.setdefault(turn_id, [])
             if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
-                for earlier in others:
+                for earlier in scopes:
                     earlier.cancel()
             with anyio.CancelScope() as scope:
-                others.append(scope)
+                scopes.append(scope)
                 try:
-                    await self._driver.drive(turn_id, abandoned=abandoned, claimed=claimed, opened=opened, known=known)
+                    await self._driver.drive(turn_id, abandoned=abandoned, claimed=claimed, opened=opened, fold=fold)
                 except BaseException as error:
                     await self._close_followers(turn_id, error)
                     raise
                 else:
                     await self._close_followers(turn_id)
                 finally:
-                    others.remove(scope)
-                    if not others:
+                    scopes.remove(scope)
+                    if not scopes:
                         self._jobs.pop(turn_id, None)
         return await self.status(turn_id)
 

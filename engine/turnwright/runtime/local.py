@@ -51,7 +51,7 @@ class Local:
         self._bound: WorkerApi | None = None
         self._woken = anyio.Event()
         #: Turns that were found to be due, and are not started yet.
-        self._found: list[Job] = []
+        self._due: list[Job] = []
         #: The turns that this worker drives.
         self._running: set[str] = set()
         #: Skipped turns: until when, and for how long the last time.
@@ -111,11 +111,11 @@ class Local:
     async def _begin_some(self, jobs: anyio.abc.TaskGroup, stop: anyio.Event) -> None:
         if len(self._running) >= self._concurrency:
             return
-        if not self._found:
+        if not self._due:
             await self._look()
         now = anyio.current_time()
-        while self._found and len(self._running) < self._concurrency and not stop.is_set():
-            job = self._found.pop()
+        while self._due and len(self._running) < self._concurrency and not stop.is_set():
+            job = self._due.pop()
             until, _ = self._skipped.get(job.turn, (now, 0.0))
             if job.turn not in self._running and until <= now:
                 self._running.add(job.turn)
@@ -123,7 +123,7 @@ class Local:
 
     async def _look(self) -> None:
         try:
-            self._found = list(await self._work.pending())
+            self._due = list(await self._work.pending())
         except StoreError as error:
             if not self._lost:
                 _LOG.warning("no turn is resumed until the store can be reached again: %s", error)
@@ -131,9 +131,9 @@ class Local:
             return
         self._lost = False
         # Shuffled, so that workers that found the same turns do not start with the same one.
-        shuffle(self._found)
-        due = {job.turn for job in self._found} | self._running
-        self._skipped = {turn: kept for turn, kept in self._skipped.items() if turn in due}
+        shuffle(self._due)
+        due = {job.turn for job in self._due} | self._running
+        self._skipped = {turn: wait for turn, wait in self._skipped.items() if turn in due}
 
     async def _drive(self, job: Job) -> None:
         try:

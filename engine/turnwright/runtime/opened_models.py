@@ -13,17 +13,17 @@ class OpenedModels:
         need_plain_function("models", models)
         self._model = model
         self._models = models
-        self._made: dict[str, Model] = {}
+        self._by_name: dict[str, Model] = {}
 
     def get(self, name: str) -> Model:
         """Return the model of that name. Raises what `models` raises."""
-        if name not in self._made and self._models is not None:
-            self._made[name] = self._models(name)
-        return self._made[name]
+        if name not in self._by_name and self._models is not None:
+            self._by_name[name] = self._models(name)
+        return self._by_name[name]
 
     async def aclose(self) -> None:
         """Close the connections of each model that has an `aclose`."""
-        for model in {id(one): one for one in (self._model, *self._made.values())}.values():
+        for model in {id(model): model for model in (self._model, *self._by_name.values())}.values():
             close = getattr(model, "aclose", None)
             if close is not None:
                 await close()

@@ -42,7 +42,7 @@ class SubmittedTurns:
         self,
         turn_id: str,
         begun: NewTurnClaim | None = None,
-        known: JournalFold | None = None,  # noqa: ARG002 (as `InProcessTurns`)
+        fold: JournalFold | None = None,  # noqa: ARG002 (as `InProcessTurns`)
         supplied: Supplied = NOTHING_SUPPLIED,  # noqa: ARG002 (likewise: the workers have their own)
     ) -> TurnResult:
         """Submit a turn, and wait until it ends or pauses. Canceling the wait does not stop the turn.
@@ -56,10 +56,10 @@ class SubmittedTurns:
         return await self._wait_for(turn_id)
 
     async def resume(
-        self, turn_id: str, known: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
+        self, turn_id: str, fold: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
     ) -> TurnResult:
         """Submit a released or answered turn, and wait until it ends or pauses."""
-        return await self.run(turn_id, None, known, supplied)
+        return await self.run(turn_id, None, fold, supplied)
 
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by its driver."""
@@ -77,7 +77,7 @@ class SubmittedTurns:
             await self._runtime.submit(job.turn, job.segment)
 
     async def _wait_for(self, turn_id: str) -> TurnResult:
-        unchanged, last, asked = 0, -1.0, 0
+        unchanged, last, times_asked = 0, -1.0, 0
         async with self._store.watching(turn_id) as changed:
             while True:
                 row = await self._store.get(turn_id)
@@ -91,8 +91,8 @@ class SubmittedTurns:
                 if unchanged >= _LOOKS and not await self._store.is_driven(turn_id):
                     unchanged = 0
                     await self._raise_if_given_up(turn_id)
-                    asked += 1
-                    if asked == _ASKED:
+                    times_asked += 1
+                    if times_asked == _ASKED:
                         _LOG.warning("turn %s is waiting, and no worker has it", turn_id, extra={"turn": turn_id})
                 await changed(self._setup.poll_interval)
         return await current_result(self._store, turn_id)

@@ -58,13 +58,13 @@ class SyncLoop:
             with interrupt.received():
                 result = self._runner.run(cancelable(), context=copy_context())
         except asyncio.CancelledError:
-            if interrupt.came:
+            if interrupt.has_come:
                 raise KeyboardInterrupt from None
             raise
         finally:
             self._is_running = False
             self._end(task)
-        if interrupt.came:
+        if interrupt.has_come:
             raise KeyboardInterrupt  # too late to cancel anything
         return result
 
@@ -150,13 +150,13 @@ class _Interrupt:
     """
 
     def __init__(self) -> None:
-        self.came = False
+        self.has_come = False
         self._cancel: Callable[[], object] = bool
 
     def cancels(self, cancel: Callable[[], object]) -> None:
         """Call `cancel` when Ctrl-C comes, or at once if it came before."""
         self._cancel = cancel
-        if self.came:
+        if self.has_come:
             cancel()
 
     @contextmanager
@@ -173,7 +173,7 @@ class _Interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _receive(self, *_: object) -> None:
-        if self.came:
+        if self.has_come:
             raise KeyboardInterrupt
-        self.came = True
+        self.has_come = True
         self._cancel()

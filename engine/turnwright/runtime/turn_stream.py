@@ -192,6 +192,6 @@ class _ReplyText:
 
     def _complete(self, text: str) -> str:
         """Return a complete text, unless it has streamed in or is the last one again."""
-        known = text in (self._streamed, self._last)
+        is_repeated = text in (self._streamed, self._last)
         self._streamed, self._last = "", text or self._last
-        return "" if known else text
+        return "" if is_repeated else text

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 from msgspec.structs import replace
 
-from turnwright.driver.hooking import SegmentHooks
+from turnwright.driver.hooks import SegmentHooks
 from turnwright.driver.participants import Participants
 from turnwright.driver.review import Review, Reviewing, TripError
 from turnwright.driver.segment import Segment
@@ -49,13 +49,13 @@ class PlayedDecisions(SegmentHooks):
         #: The input that ends the turn while its calls run, as soon as it is driven again.
         self._ending: Decided | None = None
 
-    def participants(self, segment: Segment, others: Participants) -> Participants:
+    def participants(self, segment: Segment, participants: Participants) -> Participants:
         """See `SegmentHooks.participants`."""
         self._segment, self._review = segment, Review(self._check)
         if self._ending is not None:
             segment.batch_context = self._end  # type: ignore[method-assign]  # the calls do not run again
-        judge = _Judge(self._recording)
-        return dataclasses.replace(others, prepare=self._prepare, compaction=self, review=self._review, judge=judge)
+        judge, review = _Judge(self._recording), self._review
+        return dataclasses.replace(participants, prepare=self._prepare, compaction=self, review=review, judge=judge)
 
     def end(self) -> None:
         """Let the next driver end the turn in the midst of its calls, as recorded."""

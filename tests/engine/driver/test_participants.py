@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from turnwright import Agent, EndReason, Engine
-from turnwright.driver.hooking import SegmentHooks
+from turnwright.driver.hooks import SegmentHooks
 from turnwright.driver.participants import Participants
 from turnwright.driver.review import Review, Reviewing
 from turnwright.driver.segment import Segment
@@ -23,9 +23,9 @@ class Editor(SegmentHooks):
         self.participants_of_turns: list[Participants] = []
         self._refused = False
 
-    def participants(self, segment: Segment, others: Participants) -> Participants:
+    def participants(self, segment: Segment, participants: Participants) -> Participants:
         del segment
-        self.participants_of_turns.append(replace(others, prepare=self._prepare, review=Review(self._check)))
+        self.participants_of_turns.append(replace(participants, prepare=self._prepare, review=Review(self._check)))
         return self.participants_of_turns[-1]
 
     async def _prepare(self, _: CallModel) -> RequestPreparedInput:

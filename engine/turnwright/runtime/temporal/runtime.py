@@ -99,7 +99,7 @@ class Temporal:
         self._sweep = sweep
         self._heartbeat = heartbeat
         self._patience = patience
-        self._wanted = search_attributes
+        self._search_attributes = search_attributes
         self._searchable = bool(search_attributes)
         #: When the namespace is asked again for its search attributes.
         self._asks_again = 0.0
@@ -213,7 +213,7 @@ class Temporal:
                 rpc_timeout=_RPC,
             )
         except RPCError as error:
-            if pairs and error.status is RPCStatusCode.INVALID_ARGUMENT and not self._wanted:
+            if pairs and error.status is RPCStatusCode.INVALID_ARGUMENT and not self._search_attributes:
                 # The server does not know the attributes yet. The turn does not wait for that.
                 self._searchable = False
                 await self._start(job, segment, signal=signal)
@@ -226,13 +226,13 @@ class Temporal:
             if self._client is None:
                 self._client = await self._connect()
             now = anyio.current_time()
-            if prepare or (self._wanted is None and not self._searchable and now >= self._asks_again):
+            if prepare or (self._search_attributes is None and not self._searchable and now >= self._asks_again):
                 self._asks_again = now + _ASK_AGAIN
                 try:
-                    found = await has_attributes(self._client, make=prepare and self._wanted is not False)
+                    has_them = await has_attributes(self._client, make=prepare and self._search_attributes is not False)
                 except RPCError as error:
                     raise self._unavailable(error) from error
-                self._searchable = found if self._wanted is None else self._wanted
+                self._searchable = has_them if self._search_attributes is None else self._search_attributes
             return self._client
 
     async def _connect(self) -> Client:

@@ -163,8 +163,8 @@ async def keep_schedule(client: Client, queue: str, every: float) -> None:
         await client.create_schedule(schedule_id(queue), schedule)
     except ScheduleAlreadyRunningError:
 
-        async def updated(found: ScheduleUpdateInput) -> ScheduleUpdate | None:
-            current = found.description.schedule  # an operator may have paused it
+        async def updated(update: ScheduleUpdateInput) -> ScheduleUpdate | None:
+            current = update.description.schedule  # an operator may have paused it
             if current.spec.intervals == schedule.spec.intervals:
                 return None
             current.spec = schedule.spec

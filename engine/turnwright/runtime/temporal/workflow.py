@@ -63,11 +63,11 @@ class TurnWorkflow:
             # The submission that comes with the start is counted before the turn is driven.
             await asyncio.sleep(0)
             while True:
-                seen = self._submissions
+                before = self._submissions
                 status = await self._drive(turn_id)
                 self._show(status)
                 _check_cancelled()
-                if self._ended or self._submissions == seen:
+                if self._ended or self._submissions == before:
                     return status["state"]
         except asyncio.CancelledError:
             if not self._ended:

@@ -1,16 +1,23 @@
-"""The hooks and guardrails of tool calls, as a batch asks them (docs/rules.md#hooks)."""
+"""The hooks and guardrails of a turn, as participants (docs/rules.md#hooks). Turns without any need none of this."""
 
+import dataclasses
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright.context import JsonObject
-from turnwright.errors import HookFailedError
-from turnwright.hooks.chain import Chain, Hook
+from turnwright.context import JsonObject, TurnContext
+from turnwright.errors import HookFailedError, Retry
+from turnwright.hooks.asking import RETRY
+from turnwright.hooks.chain import Chain, Hook, checked_guardrails, checked_hooks
 from turnwright.hooks.decisions import CallView, ChangeArguments, Reject, RequireApproval, ReturnResult
 from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.hooks.hooks import Hooks
 from turnwright.message import FilePart
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright.result import TurnResult
 from turnwright.tools.batch_context import BatchContext, BeforeCall
 from turnwright.tools.context import Ask
 from turnwright.tools.errors import ToolError
@@ -19,9 +26,102 @@ from turnwright.tools.text import NotJsonError, cap
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import context_of
 from turnwright_states import Call, CallSettledInput, CallStatus, InterruptKind
+from turnwright_states.facts import CallMade, ModelReplied
 from turnwright_states.payload import frozen, thawed
 
-from .guards import Guards
+from .guards import Guards, InputGuards, OutputGuards
+from .participants import Participants
+from .prepare_request import PrepareRequest
+from .review import Review, Reviewing
+from .segment import Segment
+
+_LOG = logging.getLogger(__name__)
+
+
+class SegmentHooks(Hooks[object], ABC):
+    """Hooks that are not functions of an app: they say themselves who acts in the turns of an engine."""
+
+    async def on_start(self, ctx: TurnContext[object]) -> None:
+        """Do nothing. An engine accepts no hooks that override nothing."""
+
+    @abstractmethod
+    def participants(self, segment: Segment, participants: Participants) -> Participants:
+        """Return who acts in a turn that has these participants without them."""
+
+
+def with_hooks(segment: Segment, participants: Participants) -> Participants:
+    """Add the hooks and guardrails of a turn's engine and agent, and what asks for dynamic instructions and tools.
+
+    A review has one order: input guardrails, `after_model` hooks, the typed answer, output guardrails.
+    """
+    setup, agent = segment.setup, segment.agent
+    chain = Chain(
+        (*checked_hooks(setup.hooks, "engine"), *checked_hooks(agent.hooks, f"agent {agent.name!r}")),
+        (
+            *checked_guardrails(setup.guardrails, "engine"),
+            *checked_guardrails(agent.guardrails, f"agent {agent.name!r}"),
+        ),
+    )
+    guards = Guards(setup.backoff, lambda: segment.machine.turn.limits.max_retries, setup.cancel_grace)
+    calls = CallHooks(chain, guards)
+    input_guardrails, output_guardrails = chain.guardrails(GuardrailKind.INPUT), chain.guardrails(GuardrailKind.OUTPUT)
+    inputs = InputGuards(segment, input_guardrails, guards)
+    outputs = OutputGuards(segment, output_guardrails, guards) if output_guardrails else None
+    prepare = PrepareRequest(segment, chain, inputs)
+    replies = ReplyHooks(segment, chain)
+    stages = [
+        *([inputs.finish] if inputs.are_left else []),
+        *([replies.review] if replies.after_model else []),
+        *(participants.review.stages if participants.review is not None else ()),
+        *([outputs.review] if outputs is not None else []),
+    ]
+    participants = dataclasses.replace(
+        participants,
+        inputs=inputs if input_guardrails else None,
+        prepare=prepare if prepare.is_needed else None,
+        outputs=outputs,
+        review=Review(*stages) if stages else None,
+        judge=calls if calls.judges_before or calls.judges_after else None,
+        on_end=replies.end if chain.before("on_end") else None,
+    )
+    for hooks in setup.hooks:
+        if isinstance(hooks, SegmentHooks):
+            participants = hooks.participants(segment, participants)
+    return participants
+
+
+class ReplyHooks:
+    """The hooks that judge replies, and those of the end."""
+
+    def __init__(self, segment: Segment, chain: Chain) -> None:
+        self._segment = segment
+        self._on_end = chain.after("on_end")
+        self.after_model = chain.after("after_model")
+
+    async def review(self, reviewing: Reviewing) -> None:
+        """Ask the `after_model` hooks, as a stage of a review. Raises `Retry`."""
+        segment = self._segment
+        response = _response(reviewing.reply)
+        for hook in self.after_model:
+            try:
+                answer = await hook.ask(segment.context(), response, grace=segment.setup.cancel_grace, passed=RETRY)
+            except Retry as refusal:
+                reviewing.decisions.append(hook.decision("retry", feedback=cap(str(refusal.feedback))))
+                raise
+            if answer is not None:
+                raise HookFailedError(f"{hook.what} returned {answer!r:.80}: return None, or raise Retry")
+
+    async def end(self, result: TurnResult) -> None:
+        """Ask the `on_end` hooks. An error is logged, because the turn has ended."""
+        segment = self._segment
+        for hook in self._on_end:
+            try:
+                await hook.ask(segment.context(), result, grace=segment.setup.cancel_grace)
+            except HookFailedError:
+                about = {"turn": segment.journal.turn_id}
+                _LOG.warning(
+                    "turn %s has ended: %s failed", segment.journal.turn_id, hook.what, exc_info=True, extra=about
+                )
 
 
 class CallHooks:
@@ -51,8 +151,8 @@ class CallHooks:
         person may have changed its arguments. Raises `ToolError` for changed arguments that the tool does not accept,
         `TripError`, and `HookFailedError`.
         """
-        asked = call.counted or bool(call.answers)
-        verdict = BeforeCall(call.arguments) if asked else await self._asked(call, tool, batch)
+        was_asked = call.counted or bool(call.answers)
+        verdict = BeforeCall(call.arguments) if was_asked else await self._asked(call, tool, batch)
         if verdict.rejected is None and verdict.result is None:
             view = CallView(call.id, call.name, verdict.arguments)
             for guardrail in self._inputs:
@@ -83,15 +183,15 @@ class CallHooks:
             case None:
                 pass
             case ChangeArguments(arguments=arguments):
-                kept = hook.decision("change_arguments", replaced=dict(thawed(verdict.arguments)))
+                change = hook.decision("change_arguments", replaced=dict(thawed(verdict.arguments)))
                 verdict.arguments, verdict.changed = _arguments(hook, arguments), True
-                verdict.decisions.append(kept)
-            case Reject(reason=given):
-                reason = cap(hook.text(given))
+                verdict.decisions.append(change)
+            case Reject(reason=why):
+                reason = cap(hook.text(why))
                 verdict.rejected = f"rejected: {reason}" if reason else "rejected"
                 verdict.decisions.append(hook.decision("reject", reason=reason))
-            case RequireApproval(question=asked):
-                question = cap(hook.text(asked))
+            case RequireApproval(question=wording):
+                question = cap(hook.text(wording))
                 if verdict.ask is None:
                     verdict.ask = Ask(kind=InterruptKind.APPROVAL, question=question, expires_in=tool.expires_in)
                 verdict.decisions.append(hook.decision("require_approval", question=question))
@@ -142,16 +242,32 @@ class CallHooks:
         )
 
 
+def _response(reply: ModelReplied) -> ModelResponse:
+    """Return a journaled reply as its model gave it. The ids of its calls are the turn's."""
+    return ModelResponse(
+        text=reply.text,
+        reasoning=reply.reasoning,
+        calls=tuple(ResponseToolCall(call.name, call.arguments, _raw(call), call.id) for call in reply.calls),
+        finish=reply.finish,
+        usage=reply.usage,
+    )
+
+
+def _raw(call: CallMade) -> str:
+    """Return the text of a call's arguments. The journal keeps it only for a call that cannot run."""
+    return call.raw if call.arguments or call.arguments is None else "{}"
+
+
 def _arguments(hook: Hook, arguments: object) -> JsonObject:
     """Return changed arguments as the journal keeps them. Raises `HookFailedError` unless they are a JSON object."""
     if not isinstance(arguments, Mapping):
         raise HookFailedError(f"{hook.what} returned arguments that are not a JSON object: {arguments!r:.80}")
     try:
-        kept = plain(thawed(dict(arguments)))
+        copy = plain(thawed(dict(arguments)))
     except NotJsonError as error:
         raise HookFailedError(f"{hook.what} returned arguments that are not JSON: {error}") from error
-    assert isinstance(kept, dict)  # noqa: S101 (a copy of a mapping)
-    return frozen(kept)
+    assert isinstance(copy, dict)  # noqa: S101 (a copy of a mapping)
+    return frozen(copy)
 
 
 def _result(hook: Hook, value: object) -> ToolResult:
