@@ -199,17 +199,17 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters.values()
-        known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name in kwargs.keys() - set(known):
+            for name in kwargs.keys() - set(names):
                 from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
 
-                probably = meant(name, (*known, *limits))
-                in_limits = probably is not None and probably not in known
+                probably = meant(name, (*names, *limits))
+                in_limits = probably is not None and probably not in names
                 why = (
-                    f"is unknown: did you mean `limits=Limits({probably}=...)`?" if in_limits else unknown(name, known)
+                    f"is unknown: did you mean `limits=Limits({probably}=...)`?" if in_limits else unknown(name, names)
                 )
                 whose = f"{what} {kwargs['name']}" if "name" in kwargs else what
                 raise UnknownOptionError(f"{whose}: {name} {why}")
@@ -247,9 +247,9 @@ def need_method(name: str, given: object, method: str, form: str) -> None:
 
 def need_list(name: str, given: object) -> None:
     """Raise `ConfigError` unless several were given. One agent can be iterated too, over its fields: it has a name."""
-    one = getattr(given, "name", getattr(given, "__name__", None))
-    if one is not None or not isinstance(given, Iterable):
-        raise ConfigError(f"{name} must be a list: write {name}=[{one or '...'}]")
+    label = getattr(given, "name", getattr(given, "__name__", None))
+    if label is not None or not isinstance(given, Iterable):
+        raise ConfigError(f"{name} must be a list: write {name}=[{label or '...'}]")
 
 
 class HookFailedError(TurnwrightError):

@@ -253,7 +253,7 @@ class TurnPausedEvent(TurnEvent[Literal["paused"]], frozen=True):
 
     def to_json(self) -> JsonLine:
         """Return the last line of a paused turn."""
-        pending: list[JsonValue] = [one.to_json() for one in self.interrupts]
+        pending: list[JsonValue] = [interrupt.to_json() for interrupt in self.interrupts]
         line: JsonLine = {"type": self.type, "turn": self.turn, "seq": self.seq, "interrupts": pending}
         if self.tools is not None:
             line["tools"] = self.tools.to_json(self.turn)
@@ -356,20 +356,20 @@ def _public_part(value: JsonValue, rule: PublicPart) -> JsonValue:
     if rule is None or value is None:
         return value
     if isinstance(value, list):
-        return [_public_part(one, rule) for one in value]
+        return [_public_part(item, rule) for item in value]
     return _public(value, rule) if isinstance(value, dict) else None
 
 
 def without_content(value: JsonValue) -> JsonValue:
     """Return files, or messages with files, as JSON with the `size` in bytes in place of the content (`data`)."""
     if isinstance(value, list):
-        return [without_content(one) for one in value]
+        return [without_content(item) for item in value]
     if not isinstance(value, dict):
         return value
     data = value.get("data")
     if "media_type" not in value or not isinstance(data, str):
-        return {name: without_content(one) if name in ("parts", "files") else one for name, one in value.items()}
-    rest = {name: one for name, one in value.items() if name != "data"}
+        return {name: without_content(item) if name in ("parts", "files") else item for name, item in value.items()}
+    rest = {name: item for name, item in value.items() if name != "data"}
     return {**rest, "size": content_size(data)} if data else rest
 
 

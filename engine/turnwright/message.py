@@ -126,7 +126,7 @@ class FilePart(Part, frozen=True, kw_only=True):
 
     def kept(self) -> dict[str, JsonValue]:
         """Return the file as the journal keeps it. `of_json` reads it."""
-        return {name: said for name in ("media_type", "data", "url", "name") if (said := getattr(self, name))}
+        return {name: field for name in ("media_type", "data", "url", "name") if (field := getattr(self, name))}
 
     @classmethod
     def of(cls, content: bytes, media_type: str, name: str = "") -> Self:
@@ -358,13 +358,13 @@ def _part_of(part: JsonValue) -> TextPart | FilePart:
     if not isinstance(part, dict):
         raise _unreadable("a part of a content", part, "a mapping")
     kind = part.get("type")
-    said = part.get(kind) if isinstance(kind, str) else None
-    if kind in ("text", "refusal") and isinstance(said, str):
-        return TextPart(text=said)
-    if kind == "image_url" and isinstance(said, dict):
-        return _file_of({"media_type": "image/*", "url": said.get("url")})
-    if kind == "file" and isinstance(said, dict) and "file_data" in said:
-        return _file_of({"url": said["file_data"], "name": said.get("filename") or ""})
+    content = part.get(kind) if isinstance(kind, str) else None
+    if kind in ("text", "refusal") and isinstance(content, str):
+        return TextPart(text=content)
+    if kind == "image_url" and isinstance(content, dict):
+        return _file_of({"media_type": "image/*", "url": content.get("url")})
+    if kind == "file" and isinstance(content, dict) and "file_data" in content:
+        return _file_of({"url": content["file_data"], "name": content.get("filename") or ""})
     raise ValueError(f"content has a part of type {kind!r}: only text, pictures and files are supported")
 
 
@@ -377,9 +377,9 @@ def _file_of(fields: Mapping[str, JsonValue]) -> FilePart:
 
 def _inlined(url: object) -> dict[str, str]:
     """Return the fields of a file whose content is in a `data:` URL, so that there is one form only."""
-    if not isinstance(url, str) or (found := _DATA_URL.match(url)) is None:
+    if not isinstance(url, str) or (match := _DATA_URL.match(url)) is None:
         return {}
-    return {"media_type": found[1].lower() or "text/plain", "url": "", "data": url[found.end() :]}
+    return {"media_type": match[1].lower() or "text/plain", "url": "", "data": url[match.end() :]}
 
 
 def _calls_of(calls: JsonValue) -> list[ToolCallPart]:
@@ -389,14 +389,14 @@ def _calls_of(calls: JsonValue) -> list[ToolCallPart]:
 
 
 def _call_of(call: JsonValue) -> ToolCallPart:
-    wanted = "{'id': ..., 'type': 'function', 'function': {'name': ..., 'arguments': ...}}"
+    form = "{'id': ..., 'type': 'function', 'function': {'name': ..., 'arguments': ...}}"
     if not isinstance(call, dict):
-        raise _unreadable("a tool call", call, wanted)
+        raise _unreadable("a tool call", call, form)
     function = call.get("function")
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(name, str):
         kind = call.get("type")
-        raise ValueError(f"a tool call must be {wanted}, not of type {kind!r}")  # noqa: TRY004 (see from_chat)
+        raise ValueError(f"a tool call must be {form}, not of type {kind!r}")  # noqa: TRY004 (see from_chat)
     identifier = _string_of("the id of a tool call", call.get("id"))
     return ToolCallPart(id=identifier, name=name, arguments=_arguments_of(function.get("arguments")))
 
@@ -420,6 +420,6 @@ def _string_of(what: str, value: JsonValue) -> str:
     return value or ""
 
 
-def _unreadable(what: str, value: object, wanted: str) -> ValueError:
+def _unreadable(what: str, value: object, form: str) -> ValueError:
     """Return an error that names the type of the value and not the value, which may be a picture."""
-    return ValueError(f"{what} must be {wanted}, not {type(value).__name__}")
+    return ValueError(f"{what} must be {form}, not {type(value).__name__}")

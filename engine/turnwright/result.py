@@ -75,8 +75,8 @@ class TurnResult(Generic[OutT_co]):
         if self.interrupts:
             about["interrupts"] = ", ".join(interrupt.id for interrupt in self.interrupts)
         text = cut_clean(self.error or self.text, _SHOWN)
-        told = {"id": self.id, **about, "error" if self.error else "text": text}
-        words = [f"{name}={str(value)!r}" for name, value in told.items()]
+        shown_fields = {"id": self.id, **about, "error" if self.error else "text": text}
+        words = [f"{name}={str(value)!r}" for name, value in shown_fields.items()]
         return f"TurnResult({', '.join([*words, f'steps={self.steps}', f'tool_calls={self.tool_calls}'])})"
 
     @property
@@ -104,14 +104,14 @@ class TurnResult(Generic[OutT_co]):
         With `form="chat"` they are dictionaries of the chat completions format,
         without reasoning. `message_history=` takes both forms. Raises `ConfigError` for another form.
         """
-        said, _ = repaired([message for message in without_refused(self.messages) if message.says_something])
+        messages, _ = repaired([message for message in without_refused(self.messages) if message.says_something])
         if form is None:
-            return tuple(said)
+            return tuple(messages)
         if form != "chat":
             raise ConfigError(f'new_messages: the form must be "chat", or left out, not {form!r}')
         from .model.openai_chat.request import chat_messages  # noqa: PLC0415 (a turn needs no wire format)
 
-        return chat_messages(said)
+        return chat_messages(messages)
 
 
 def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]], late: Sequence[str] = ()) -> TurnResult:

@@ -62,10 +62,10 @@ class RowCounts:
         return cls((0,) * len(CHART.rows))
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
-        return RowCounts(tuple(one + more for one, more in zip(self.taken, other.taken, strict=True)))
+        return RowCounts(tuple(count + more for count, more in zip(self.taken, other.taken, strict=True)))
 
     def __sub__(self, before: "RowCounts") -> "RowCounts":
-        return RowCounts(tuple(one - less for one, less in zip(self.taken, before.taken, strict=True)))
+        return RowCounts(tuple(count - less for count, less in zip(self.taken, before.taken, strict=True)))
 
     @property
     def covered(self) -> int:

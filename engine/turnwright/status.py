@@ -96,14 +96,14 @@ def find_nearest_limit(turn: Turn, passed: Collection[EndReason | None] = ()) ->
     `passed` are the limits that stopped it; these and limits of 0 are left out. Returns an empty text and 0 if no other
     limit is set.
     """
-    left = [
+    shares = [
         (_float(used) / most, name, used, most)
         for name, used, most in turn.use()
         if most and _REASONS[name] not in passed
     ]
-    if not left:
+    if not shares:
         return "", 0.0
-    share, name, used, most = max(left, key=lambda one: one[0])
+    share, name, used, most = max(shares, key=lambda entry: entry[0])
     return f"the {LIMITS[name].name} ({_format_use(name, used, most)})", share
 
 
@@ -126,9 +126,9 @@ def limit_reached(turn: Turn, reason: EndReason) -> str:
         return f"Stopped at {name_limit(reason)} ({_figures(turn, reason)})"
     if reason is EndReason.DOOM_LOOP:
         stall = turn.rounds.stalls.stall if turn.limits.stall_response == "loop" else None
-        what = "repeated the same tool calls" if stall is None else _STALLED[stall]
+        cause = "repeated the same tool calls" if stall is None else _STALLED[stall]
         tools = f": {list_names(turn.rounds.tools)}" if turn.rounds.tools else ""
-        return f"Stopped because the model {what}{tools}"
+        return f"Stopped because the model {cause}{tools}"
     if reason is EndReason.NO_CALL_RAN:
         steps = turn.counters.idle
         return f"Stopped because no tool call could run in {steps} step{'s in a row' if steps > 1 else ''}"
@@ -140,9 +140,11 @@ def limit_reached(turn: Turn, reason: EndReason) -> str:
 
 def list_names(names: Sequence[str], counts: Mapping[str, int] | None = None) -> str:
     """List the names of tools that the model wrote, which may be many and long, perhaps with a count of each."""
-    shown = [cut_clean(name, _SHOWN_NAME) + (f" ({counts[name]})" if counts else "") for name in names[:_SHOWN_NAMES]]
+    shown_names = [
+        cut_clean(name, _SHOWN_NAME) + (f" ({counts[name]})" if counts else "") for name in names[:_SHOWN_NAMES]
+    ]
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(shown) + more
+    return ", ".join(shown_names) + more
 
 
 def _figures(turn: Turn, reason: EndReason) -> str:

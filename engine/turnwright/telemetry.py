@@ -243,14 +243,14 @@ class ObservedSegment:
             child="" if call.made.lease is None else child_id(self.work.id, call.id),
         )
         with self._block(lambda observer: observer.call(work)):
-            came = await execution(work.failed)
-            if isinstance(came, CallWaitingInput):
+            outcome = await execution(work.failed)
+            if isinstance(outcome, CallWaitingInput):
                 work.status = "waiting"
             else:
-                work.status, work.result = str(came.status), came.result
-                if came.status is CallStatus.ERROR:
+                work.status, work.result = str(outcome.status), outcome.result
+                if outcome.status is CallStatus.ERROR:
                     work.error = work.error or OTHER_ERROR
-            return came
+            return outcome
 
     def _report(self, move: Move) -> None:
         self._call(lambda observer: observer.moved(move))
@@ -381,9 +381,11 @@ def error_type(error: BaseException) -> str:
 
 
 def _failed(work: TurnWork | None) -> None:
-    known = {} if work is None else {"turn": work.id, "step": work.turn.counters.steps, "state": str(work.state)}
+    attributes = {} if work is None else {"turn": work.id, "step": work.turn.counters.steps, "state": str(work.state)}
     _LOG.warning(
-        "the telemetry raised an error, and misses a part of a turn; the turn continues", exc_info=True, extra=known
+        "the telemetry raised an error, and misses a part of a turn; the turn continues",
+        exc_info=True,
+        extra=attributes,
     )
 
 

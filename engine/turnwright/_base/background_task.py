@@ -47,17 +47,17 @@ async def both(first: Awaitable[A], second: Callable[[], Awaitable[B]]) -> tuple
 
     The error of either cancels the other one, and is raised without an exception group.
     """
-    found: list[B] = []
+    results: list[B] = []
     ended = anyio.Event()
 
     async def beside() -> None:
-        found.append(await second())
+        results.append(await second())
         ended.set()
 
     async with background_task(beside):
         result = await first
         await ended.wait()
-    return result, found[0]
+    return result, results[0]
 
 
 class _NoContext:

@@ -38,13 +38,13 @@ def find_added(group: str, name: str, kind: type[Record], error: type[Exception]
     Raises `error`, which names the package, for a record that cannot be loaded or is no `kind` of this name, and for a
     name that two packages add. No other record is loaded.
     """
-    found = list(_entries(group).select(name=name))
-    if not found:
+    entries = list(_entries(group).select(name=name))
+    if not entries:
         return None
-    packages = sorted(one.dist.name if one.dist else "a package without a name" for one in found)
-    if len(found) > 1:
+    packages = sorted(entry.dist.name if entry.dist else "a package without a name" for entry in entries)
+    if len(entries) > 1:
         raise error(f"{group}: {name!r} is added by {' and by '.join(packages)}: uninstall all but one of them")
-    (entry,) = found
+    (entry,) = entries
     where = f"the entry point `{name} = {entry.value}` ({group}) of the package {packages[0]}"
     try:
         record: object = entry.load()
@@ -52,6 +52,6 @@ def find_added(group: str, name: str, kind: type[Record], error: type[Exception]
         why = f"{type(failure).__name__}: {failure}"
         raise error(f"{where} cannot be loaded ({why}): upgrade the package, or uninstall it") from failure
     if not isinstance(record, kind) or record.name != name:
-        wanted = f"{kind.__module__}.{kind.__qualname__}"
-        raise error(f"{where} is not a {wanted} of that name, but {record!r:.200}: upgrade or uninstall it")
+        expected = f"{kind.__module__}.{kind.__qualname__}"
+        raise error(f"{where} is not a {expected} of that name, but {record!r:.200}: upgrade or uninstall it")
     return record

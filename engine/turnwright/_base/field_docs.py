@@ -43,8 +43,8 @@ def described(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
         return
     own = model.__mro__[: model.__mro__.index(BaseModel)]
     for name, field in model.model_fields.items():
-        one = properties.get(field.alias or name)
+        entry = properties.get(field.alias or name)
         text = next((docs[name] for docs in map(attribute_docs, own) if name in docs), "")
         # The field's type may have the same docstring.
-        if isinstance(one, dict) and text and inspect.getdoc(field.annotation) != text:
-            one.setdefault("description", text)
+        if isinstance(entry, dict) and text and inspect.getdoc(field.annotation) != text:
+            entry.setdefault("description", text)

@@ -71,9 +71,9 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
             value: Self = _reader(cls).validate_python(fields)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            said = str(first.get("ctx", {}).get("error") or first["msg"])
+            message = str(first.get("ctx", {}).get("error") or first["msg"])
             where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{where}: {said}" if where else said) from None
+            raise ValueError(f"{where}: {message}" if where else message) from None
         return value
 
     @classmethod
@@ -87,7 +87,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(name, str):
             fields["type"] = core_schema.typed_dict_field(core_schema.literal_schema([name]), required=False)
 
-        def made(fields: dict[str, object]) -> Value:
+        def construct_value(fields: dict[str, object]) -> Value:
             fields.pop("type", None)
             return cls(**{name: frozen(value) for name, value in fields.items()})
 
@@ -97,7 +97,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
         return core_schema.no_info_wrap_validator_function(
             read,
             core_schema.no_info_after_validator_function(
-                made, core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+                construct_value, core_schema.typed_dict_schema(fields, extra_behavior="forbid")
             ),
             serialization=core_schema.plain_serializer_function_ser_schema(cls.to_json),
         )
@@ -111,7 +111,7 @@ def _reader(kind: type[V]) -> TypeAdapter[V]:
 def _as_json(value: object) -> JsonValue:
     plain: object = value
     if type(value) is tuple:
-        plain = [_as_json(one) for one in value]
+        plain = [_as_json(item) for item in value]
     elif type(value) in _JSON:  # first, because it is faster than the checks below
         pass
     elif isinstance(value, Value):

@@ -24,9 +24,9 @@ def lazy_imports(package: str, homes: "Mapping[str, str]") -> "tuple[Callable[[s
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         from importlib import import_module  # noqa: PLC0415 (a package is imported without it)
 
-        found: object = getattr(import_module(homes[name], package), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        exported: object = getattr(import_module(homes[name], package), name)
+        setattr(sys.modules[package], name, exported)
+        return exported
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

@@ -28,12 +28,12 @@ class DanglingRef(NamedTuple):
 
     def __str__(self) -> str:
         """Return where it is, and what to do."""
-        what = (
+        fault = (
             "is in another document, which is not fetched: copy it into this one, under $defs"
             if self.is_remote
             else "leads to nothing in this document"
         )
-        return f"{'.'.join(map(str, self.path))}: {self.ref!r:.200} {what}"
+        return f"{'.'.join(map(str, self.path))}: {self.ref!r:.200} {fault}"
 
 
 class _Place(NamedTuple):
@@ -55,7 +55,7 @@ def dangling_refs(schema: Mapping[str, object]) -> list[DanglingRef]:
         for name in (place.schema.get("$anchor"), place.schema.get("$dynamicAnchor"), _fragment_id(place.schema))
         if isinstance(name, str)
     }
-    found: list[DanglingRef] = []
+    refs: list[DanglingRef] = []
     for place in places:
         for keyword in _REFS:
             ref = place.schema.get(keyword)
@@ -64,8 +64,8 @@ def dangling_refs(schema: Mapping[str, object]) -> list[DanglingRef]:
             url, fragment = urldefrag(urljoin(place.base, ref))
             is_remote = url not in documents and not url.startswith(_KNOWN)
             if is_remote or (url in documents and not _leads(documents[url], url, unquote(fragment), anchors)):
-                found.append(DanglingRef((*place.path, keyword), ref, is_remote))
-    return found
+                refs.append(DanglingRef((*place.path, keyword), ref, is_remote))
+    return refs
 
 
 def invalid_keyword(schema: Mapping[str, object]) -> str | None:
@@ -100,12 +100,12 @@ def _inner_schemas(keyword: str, value: object) -> Iterator[tuple[Mapping[str, o
 
 def without_refs(schema: Mapping[str, object], refs: Sequence[DanglingRef]) -> dict[str, object]:
     """Return a copy of a schema without these references: any value fits there."""
-    paths = {one.path for one in refs}
+    paths = {ref.path for ref in refs}
 
     def copy(value: object, path: Path) -> object:
         if isinstance(value, Mapping):
-            kept = {name: item for name, item in value.items() if (*path, name) not in paths}
-            return {name: copy(item, (*path, name)) for name, item in kept.items()}
+            items = {name: item for name, item in value.items() if (*path, name) not in paths}
+            return {name: copy(item, (*path, name)) for name, item in items.items()}
         if isinstance(value, list | tuple):
             return [copy(item, (*path, number)) for number, item in enumerate(value)]
         return value

@@ -48,10 +48,10 @@ Answers = Mapping[str, str | bool | Answer]
 
 def answer_item(turn: str, interrupt: str, answer: Answer) -> InboxItem:
     """Make an answer to an open interrupt. An interrupt has at most one."""
-    said: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
+    fields: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
     if answer.arguments is not None:
-        said["arguments"] = {**thawed(answer.arguments)}
-    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, json.dumps(said))
+        fields["arguments"] = {**thawed(answer.arguments)}
+    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, json.dumps(fields))
 
 
 def unanswered(kind: InterruptKind) -> Decision:
@@ -93,33 +93,35 @@ def parse_answer(
     Raises `InvalidAnswerError`, which lists the open interrupts, also for one that expired by `now` (seconds since the
     Unix epoch). Interrupts in `answered` count as closed. See docs/rules.md#approvals.
     """
-    ids = [one.id for one in pending if one.id not in answered]
-    asked = next((one for one in pending if one.id == interrupt), None)
-    if asked is None:
+    ids = [open_interrupt.id for open_interrupt in pending if open_interrupt.id not in answered]
+    open_interrupt = next((open_interrupt for open_interrupt in pending if open_interrupt.id == interrupt), None)
+    if open_interrupt is None:
         raise InvalidAnswerError(interrupt, "no such interrupt is open", ids)
-    if asked.expires_at is not None and asked.expires_at <= now:
+    if open_interrupt.expires_at is not None and open_interrupt.expires_at <= now:
         raise InvalidAnswerError(interrupt, "it has expired: resume the turn without an answer to it", ids)
-    takes = DECISIONS[asked.kind]
+    takes = DECISIONS[open_interrupt.kind]
     if isinstance(answer, Answer):
         reply = answer
-    elif asked.kind is InterruptKind.APPROVAL and isinstance(answer, str) and answer.lstrip().startswith("{"):
+    elif open_interrupt.kind is InterruptKind.APPROVAL and isinstance(answer, str) and answer.lstrip().startswith("{"):
         reply = approve(arguments=read_arguments(interrupt, answer, ids))
-    elif asked.kind is InterruptKind.QUESTION and isinstance(answer, str):
+    elif open_interrupt.kind is InterruptKind.QUESTION and isinstance(answer, str):
         reply = Answer(Decision.REPLY, answer)
     else:
         reply = Answer(_decision(answer, takes) or Decision.REPLY)
     if reply.decision not in takes:
-        words = " or ".join({Decision.APPROVE: "yes", Decision.REJECT: "no"}.get(one, str(one)) for one in takes)
-        words += ", or arguments as JSON" if asked.kind is InterruptKind.APPROVAL else ""
-        given = reply.decision if isinstance(answer, Answer) else repr(answer)
-        raise InvalidAnswerError(interrupt, f"{_article(asked.kind)} takes {words}, not {given}", ids)
+        words = " or ".join(
+            {Decision.APPROVE: "yes", Decision.REJECT: "no"}.get(decision, str(decision)) for decision in takes
+        )
+        words += ", or arguments as JSON" if open_interrupt.kind is InterruptKind.APPROVAL else ""
+        decision = reply.decision if isinstance(answer, Answer) else repr(answer)
+        raise InvalidAnswerError(interrupt, f"{_article(open_interrupt.kind)} takes {words}, not {decision}", ids)
     try:
         reply.text.encode()
     except UnicodeEncodeError as error:
         raise InvalidAnswerError(
             interrupt, f"its text has half a surrogate pair at character {error.start}", ids
         ) from None
-    return reply if reply.arguments is None else _changed(asked, reply, reply.arguments, tools, ids)
+    return reply if reply.arguments is None else _changed(open_interrupt, reply, reply.arguments, tools, ids)
 
 
 def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, JsonValue]:
@@ -170,7 +172,7 @@ def _decision(answer: str | bool, takes: tuple[Decision, ...]) -> Decision | Non
         return Decision.APPROVE
     if word in _NO and Decision.REJECT in takes:
         return Decision.REJECT
-    return next((one for one in takes if one == word), None)
+    return next((decision for decision in takes if decision == word), None)
 
 
 def _article(kind: InterruptKind) -> str:
@@ -203,7 +205,7 @@ async def current_result(store: Store, turn_id: str) -> TurnResult:
     # Read last: then the turn was still queued when everything else was read.
     if result.outcome is None and (await store.get(turn_id)).status.state is QUEUED:
         result = replace(result, state=QUEUED)
-    return replace(result, answered=answers_in(inbox) & {one.id for one in result.interrupts})
+    return replace(result, answered=answers_in(inbox) & {interrupt.id for interrupt in result.interrupts})
 
 
 def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -> None:
@@ -224,14 +226,14 @@ async def post_answers(
     need_live(turn_id, turn.state.outcome, turn.reason)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
-    asked = Interrupt.all_of(turn)
+    interrupts = Interrupt.all_of(turn)
     if any("/" in name and _has_arguments(answer) for name, answer in answers.items()):
-        asked = tuple([await with_tool(store, turn_id, one) for one in asked])
+        interrupts = tuple([await with_tool(store, turn_id, interrupt) for interrupt in interrupts])
 
     def parse_all(answered: Collection[str] = ()) -> dict[str, Answer]:
         return {
-            name: parse_answer(asked, name, one, now=now, answered=answered, tools=tools)
-            for name, one in answers.items()
+            name: parse_answer(interrupts, name, answer, now=now, answered=answered, tools=tools)
+            for name, answer in answers.items()
         }
 
     try:
@@ -241,12 +243,14 @@ async def post_answers(
             answers_in(await store.inbox(turn_id))
         )  # the error lists the open interrupts, which only the inbox knows
     items = {answer_item(turn_id, name, reply): name for name, reply in replies.items()}
-    taken = {item.id for item in await store.post(*items)}
+    posted = {item.id for item in await store.post(*items)}
     for item, name in items.items():
-        if item.id in taken:
-            late = {each for one, each in items.items() if one.id in taken}
-            open_ones = {one.id for one in asked} - late - answers_in(await store.inbox(turn_id))
-            raise InvalidAnswerError(name, _OTHER_ANSWER, [one.id for one in asked if one.id in open_ones])
+        if item.id in posted:
+            late = {late_name for late_item, late_name in items.items() if late_item.id in posted}
+            open_ids = {interrupt.id for interrupt in interrupts} - late - answers_in(await store.inbox(turn_id))
+            raise InvalidAnswerError(
+                name, _OTHER_ANSWER, [interrupt.id for interrupt in interrupts if interrupt.id in open_ids]
+            )
     return replies
 
 
@@ -264,7 +268,7 @@ async def with_tool(store: Store, turn_id: str, asked: Interrupt) -> Interrupt:
         return asked
     child = ":".join((turn_id, *calls))
     waited = (fact.interrupt for _, fact in await store.facts(child) if isinstance(fact, CallWaiting))
-    return replace(asked, tool=next((one.tool for one in waited if one.id == name), asked.tool))
+    return replace(asked, tool=next((interrupt.tool for interrupt in waited if interrupt.id == name), asked.tool))
 
 
 async def need_accepted(store: Store, known: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:
@@ -278,7 +282,7 @@ async def need_accepted(store: Store, known: JournalFold, result: TurnResult, re
         decided = _decided(known)
     for name, reply in replies.items():
         if decided.get(name, reply) != reply and not is_withheld(decided[name].text):
-            still = [one.id for one in result.interrupts if one.id not in result.answered]
+            still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
             raise InvalidAnswerError(name, _OTHER_ANSWER, still)
 
 

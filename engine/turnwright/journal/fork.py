@@ -75,8 +75,8 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str, changes
 async def _write_fork(store: Store, turn_id: str, new: NewTurn, facts: Sequence[Fact]) -> None:
     """Write a fork, after those of the sub-agents' turns for which it waits."""
     turn = TurnMachine.resume(facts).turn
-    for call, asked in _asked_below(turn).items():
-        await _fork_below(store, child_id(turn_id, call), child_id(new.id, call), asked, parent=new.id)
+    for call, interrupts in _asked_below(turn).items():
+        await _fork_below(store, child_id(turn_id, call), child_id(new.id, call), interrupts, parent=new.id)
     claim = await store.create(new, facts, Status.of(turn))
     with anyio.CancelScope(shield=True):
         await store.release(claim)

@@ -61,12 +61,12 @@ def changed_facts(
     results = _other_results(copied, changes.get("results", {}))
     first = structs.replace(started, **_fields(started, changes))
     limits = _limits(started.limits, changes.get("limits", {}))
-    named = [name for name in ("prompt", "model", "model_settings") if getattr(first, name) != getattr(started, name)]
+    names = [name for name in ("prompt", "model", "model_settings") if getattr(first, name) != getattr(started, name)]
     if first.agent.get("instructions") != started.agent.get("instructions"):
-        named.append("instructions")
-    named += [f"limits.{name}" for name, value in limits if value != getattr(started.limits, name)]
-    named += [f"results.{call}" for call in results]
-    first = structs.replace(first, limits=limits, forked_with=tuple(named))
+        names.append("instructions")
+    names += [f"limits.{name}" for name, value in limits if value != getattr(started.limits, name)]
+    names += [f"results.{call}" for call in results]
+    first = structs.replace(first, limits=limits, forked_with=tuple(names))
     facts = [first, *copied[1:]]
     if limits != started.limits or results:
         facts = _played(first, copied, groups, results)
@@ -87,8 +87,8 @@ def _fields(started: TurnStarted, changes: ForkChanges) -> dict[str, object]:
         if by_command_line(started.metadata):
             fields["metadata"] = frozen({**started.metadata, "model": changes["model"]})
     if "model_settings" in changes:
-        given = changes["model_settings"]
-        settings = parsed_settings(given, "model_settings") if isinstance(given, Mapping) else given
+        settings = changes["model_settings"]
+        settings = parsed_settings(settings, "model_settings") if isinstance(settings, Mapping) else settings
         checked = checked_settings(settings, "model_settings")
         fields["model_settings"] = frozen({} if checked is None else checked.to_json())
     agent: dict[str, JsonValue] = {name: cast("str", value) for name, value in changes.items() if name in _OF_AGENT}
@@ -135,15 +135,15 @@ def _other_results(facts: Sequence[Fact], results: Mapping[str, str]) -> dict[st
 def _played(
     first: TurnStarted, copied: Sequence[Fact], groups: Sequence[FactGroup], results: Mapping[str, str]
 ) -> list[Fact]:
-    found = rederive(copied, groups, started_input(first), partial(_changed, results))
-    if not isinstance(found, FactGroup) and found[-1].state.outcome is not None:
-        found = groups[-1]
-    if isinstance(found, FactGroup):
+    last_group = rederive(copied, groups, started_input(first), partial(_changed, results))
+    if not isinstance(last_group, FactGroup) and last_group[-1].state.outcome is not None:
+        last_group = groups[-1]
+    if isinstance(last_group, FactGroup):
         raise ConfigError(
-            f"with these changes the turn would differ before fact {found.last}:"
-            f" fork it at an earlier fact than {found.first}"
+            f"with these changes the turn would differ before fact {last_group.last}:"
+            f" fork it at an earlier fact than {last_group.first}"
         )
-    return found
+    return last_group
 
 
 def _changed(results: Mapping[str, str], event: Input) -> Input:

@@ -37,7 +37,7 @@ class HeldEvents:
     def take(self, event: StreamEvent) -> Sequence[StreamEvent]:
         """Return the events to pass on now that this one has come."""
         if isinstance(event, ResponseRestartedEvent | ResponseWithdrawnEvent):
-            self._events = [one for one in self._events if not isinstance(one, _PIECES)]
+            self._events = [held_event for held_event in self._events if not isinstance(held_event, _PIECES)]
             return (event,)
         fact = event.fact if isinstance(event, FactEvent) else None
         if self._reviewed:

@@ -50,8 +50,8 @@ def steers(items: Iterable[InboxItem]) -> dict[str, str]:
 
     Another program may have written them. Blank ones are left out, and invalid characters become `?`.
     """
-    said = {item.id: str(_read(item).get("text", "")) for item in items if item.kind is InboxKind.STEER}
-    return {name: text.encode(errors="replace").decode() for name, text in said.items() if text.strip()}
+    texts = {item.id: str(_read(item).get("text", "")) for item in items if item.kind is InboxKind.STEER}
+    return {name: text.encode(errors="replace").decode() for name, text in texts.items() if text.strip()}
 
 
 def writable(text: str, what: str = "the message") -> str:

@@ -71,8 +71,8 @@ async def history_before(
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(unsigned, messages))
     accepted = Acceptance()
-    for one in await said_before(store, turn_id, started, model, known, session):
-        messages, accepted = one.after(messages, accepted)
+    for earlier in await said_before(store, turn_id, started, model, known, session):
+        messages, accepted = earlier.after(messages, accepted)
     if started.forked_from is not None:  # its messages are those of the original, which were checked
         return messages, ()
     known_ids = set(map(id, imported))
@@ -132,10 +132,10 @@ class SessionTurns:
         while not self._is_read:
             # After a known turn, there is usually one.
             limit = 2 if self._after and not self.listed else _PAGE
-            found = await self._store.turns(session=self._session, live=False, limit=limit, before=self._next)
-            rows = [row for row in found if row.number > self._after]
+            listed = await self._store.turns(session=self._session, live=False, limit=limit, before=self._next)
+            rows = [row for row in listed if row.number > self._after]
             self.newest = self.newest or (rows[0].id if rows else "")
-            self.newest_known = found[len(rows)].id if len(rows) < len(found) else ""
+            self.newest_known = listed[len(rows)].id if len(rows) < len(listed) else ""
             self._is_read = len(rows) < limit
             self.listed += len(rows)
             for row in rows:
@@ -189,25 +189,25 @@ class Said(NamedTuple):
         before = [*messages, *self.brought]
         if self._withheld_by:
             before = [*messages[: accepted.messages], Message.user(withheld_text(self._withheld_by))]
-        base, taken = compacted(before, self.transcript.closed, self.transcript.compactions)
+        base, replaced = compacted(before, self.transcript.closed, self.transcript.compactions)
         own = [
             message if self._is_signed(place) else unsigned(message)
-            for place, message in enumerate(self.transcript.messages[taken:], taken)
+            for place, message in enumerate(self.transcript.messages[replaced:], replaced)
         ]
-        if taken and not self.signed:
-            known = set(map(id, before))
-            base = tuple(one if id(one) in known else unsigned(one) for one in base)
-        sent = [*base, *own]
-        now = self.accepted_after(len(before), accepted, len(sent))
+        if replaced and not self.signed:
+            given_ids = set(map(id, before))
+            base = tuple(message if id(message) in given_ids else unsigned(message) for message in base)
+        conversation = [*base, *own]
+        now = self.accepted_after(len(before), accepted, len(conversation))
         if not self.transcript.refusal:
-            return sent, now
-        kept, refused = sent[: now.messages], sent[now.messages :]
+            return conversation, now
+        accepted_messages, refused = conversation[: now.messages], conversation[now.messages :]
         # The fixed summary of a turn whose conclusion was refused is the engine's text.
         last = [refused.pop()] if refused and refused[-1].text and _has_sentinel(refused[-1]) else []
         is_other = self.signed and accepted.model not in ("", self.model) and not self.transcript.replied_to
-        kept = shortened(kept, now.refusals + is_other)
+        accepted_messages = shortened(accepted_messages, now.refusals + is_other)
         line = [refusal_message(refused, self.transcript.refusal)] if refused else []
-        return [*kept, *line, *last], now._replace(messages=len(kept))
+        return [*accepted_messages, *line, *last], now._replace(messages=len(accepted_messages))
 
     def _is_signed(self, place: int) -> bool:
         """Whether the signatures of this message of the turn are of our model: a hook may choose one for a step."""
@@ -239,12 +239,12 @@ def _has_sentinel(message: Message) -> bool:
 def _is_enough(said: Sequence[Said]) -> bool:
     """Return whether these turns, the newest first, have every message that compactions left."""
     needed: int | None = None
-    for one in said:
-        left = history_needed(one.transcript.compactions)
-        if left is not None:
-            needed = left
+    for turn in said:
+        needed_here = history_needed(turn.transcript.compactions)
+        if needed_here is not None:
+            needed = needed_here
         elif needed is not None:
-            needed -= len(one.transcript.messages)
+            needed -= len(turn.transcript.messages)
         if needed is not None and needed <= 0:
             return True
     return False
@@ -263,9 +263,9 @@ async def session_messages(store: Store, session: str) -> list[Message]:
     for row in rows:
         if row.fault:
             raise UnreadableTurnError(row.id, row.fault)
-        said = await _said_until(store, row.id, before="", session=whole, model=None, known={})
-        for one in reversed(said):
-            messages += [*one.brought, *one.transcript.messages]
+        turns = await _said_until(store, row.id, before="", session=whole, model=None, known={})
+        for turn in reversed(turns):
+            messages += [*turn.brought, *turn.transcript.messages]
     return messages
 
 
@@ -287,43 +287,43 @@ async def _said_until(
     """
     said: list[Said] = []
     followed = {before: None}
-    other: str | None = last
-    while other is not None:
-        if other in followed:
-            raise _cycle(before, [*followed, other])
-        followed[other] = None
+    turn_id: str | None = last
+    while turn_id is not None:
+        if turn_id in followed:
+            raise _cycle(before, [*followed, turn_id])
+        followed[turn_id] = None
         try:
-            facts = known.pop(other, None) or await store.facts(other)
+            facts = known.pop(turn_id, None) or await store.facts(turn_id)
         except TurnNotFoundError:
             _LOG.warning(
                 "turn %s was deleted: a later turn's history lacks its messages",
-                other,
-                extra={"turn": other},
+                turn_id,
+                extra={"turn": turn_id},
             )
             if session is not None:
                 session.is_whole = False
             break
-        if session is not None and other != last:
-            session.outside.add(other)
-        first = first_fact(other, facts)
-        with reading(other):
-            given, transcript = _brought(other, first), Transcript.of(facts)
+        if session is not None and turn_id != last:
+            session.outside.add(turn_id)
+        first = first_fact(turn_id, facts)
+        with reading(turn_id):
+            imported, transcript = _brought(turn_id, first), Transcript.of(facts)
         signed = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
-        given = given if signed else list(map(unsigned, given))
-        said.append(Said(given, transcript, first.model, signed, model))
+        imported = imported if signed else list(map(unsigned, imported))
+        said.append(Said(imported, transcript, first.model, signed, model))
         is_known = session is not None and await session.has(first.continue_from)
-        other = None if is_known else first.continue_from
+        turn_id = None if is_known else first.continue_from
     return said
 
 
 def _cycle(turn_id: str, followed: Sequence[str]) -> StoreError:
     """Return the error for turns that continue each other, the last of which is also an earlier one."""
     turns = followed[followed.index(followed[-1]) :]
-    named = [repr(one[:_NAMED]) for one in turns]
-    if len(named) > _MOST_NAMED:
-        named = [*named[: _MOST_NAMED - 2], f"{len(named) - _MOST_NAMED + 1} more", named[-1]]
+    names = [repr(turn[:_NAMED]) for turn in turns]
+    if len(names) > _MOST_NAMED:
+        names = [*names[: _MOST_NAMED - 2], f"{len(names) - _MOST_NAMED + 1} more", names[-1]]
     return StoreError(
         f"turn {turn_id}: its history cannot be read, because turns continue each other in a cycle:"
-        f" {', which continues '.join(named)}: a journal was edited"
+        f" {', which continues '.join(names)}: a journal was edited"
     )

@@ -73,10 +73,10 @@ def _shown(before: str, value: JsonValue, level: int, after: str = "") -> Iterat
     elif isinstance(value, dict | list) and value:
         opened, closed = "{}" if isinstance(value, dict) else "[]"
         yield f"{indent}{before}{opened}"
-        named = value.items() if isinstance(value, dict) else (("", one) for one in value)
-        for number, (name, one) in enumerate(named, 1):
+        entries = value.items() if isinstance(value, dict) else (("", item) for item in value)
+        for number, (name, item) in enumerate(entries, 1):
             inner = f"{_quoted(name)}: " if isinstance(value, dict) else ""
-            yield from _shown(inner, one, level + 1, "," * (number < len(value)))
+            yield from _shown(inner, item, level + 1, "," * (number < len(value)))
         yield f"{indent}{closed}{after}"
     else:
         yield f"{indent}{before}{_quoted(value) if isinstance(value, str) else dumps(value)}{after}"

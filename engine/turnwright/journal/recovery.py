@@ -49,19 +49,19 @@ class Sweep:
         self._expiries = {row.id: self._expiries[row.id] for row in rows if row.id in self._expiries}
         self._unread = {row.id: self._unread[row.id] for row in rows if row.id in self._unread}
         owners: dict[str, bool] = {}
-        found: list[TurnRow] = []
+        resumable: list[TurnRow] = []
         for row in rows:
             try:
                 if row.fault:
                     raise UnreadableTurnError(row.id, row.fault)
                 is_idle = not idle or row.updated_at <= self._now() - idle  # clocks of machines differ
                 if is_idle and await self._must_go_on(row, requested) and not await self._is_driven(row, owners):
-                    found.append(row)
+                    resumable.append(row)
             except TurnNotFoundError:
                 continue  # deleted meanwhile
             except StoreError as error:
                 self.warn_of(row, error)
-        return found
+        return resumable
 
     def warn_of(self, row: TurnRow, error: StoreError) -> None:
         """Warn that a turn cannot be read: once, until it is written to again."""
@@ -83,14 +83,16 @@ class Sweep:
             return True
         if row.id in requested:
             return True
-        kept = self._expiries.get(row.id)
-        if kept is None or kept[0] != row.updated_at:
+        expiry = self._expiries.get(row.id)
+        if expiry is None or expiry[0] != row.updated_at:
             facts = await self._store.facts(row.id)
             with reading(row.id):
-                asked = Transcript.of(facts).turn.interrupts.values()
-            ends = min((one.expires_at for one in asked if one.expires_at is not None), default=None)
-            kept = self._expiries[row.id] = (row.updated_at, ends)
-        return kept[1] is not None and kept[1] <= self._now()
+                interrupts = Transcript.of(facts).turn.interrupts.values()
+            ends = min(
+                (interrupt.expires_at for interrupt in interrupts if interrupt.expires_at is not None), default=None
+            )
+            expiry = self._expiries[row.id] = (row.updated_at, ends)
+        return expiry[1] is not None and expiry[1] <= self._now()
 
     async def _is_driven(self, row: TurnRow, owners: dict[str, bool]) -> bool:
         if not row.owner:

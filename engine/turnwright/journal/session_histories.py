@@ -86,33 +86,33 @@ class SessionHistories:
 
     async def _longer(self, asked: "_Asked", session: str, number: int) -> History | None:
         """Return the history of a session that is known, and the turns since. None if it must be read anew."""
-        known = self._take((session, asked.model))
-        if known is None or known.last >= number or not await self._exist(known.outside):
+        kept_history = self._take((session, asked.model))
+        if kept_history is None or kept_history.last >= number or not await self._exist(kept_history.outside):
             return None
-        turns = SessionTurns(self._store, session, number, known.last)
-        said = await asked.said_before(self._store, turns)
+        turns = SessionTurns(self._store, session, number, kept_history.last)
+        turns_since = await asked.said_before(self._store, turns)
         # Counted last: what is deleted between the two, is missed here.
         count = await self._count(session, number)
-        if count is None or count != known.turns + turns.listed:
+        if count is None or count != kept_history.turns + turns.listed:
             return None
-        if turns.newest_known not in {"", known.newest}:  # the store was restored, and gave the numbers again
+        if turns.newest_known not in {"", kept_history.newest}:  # the store was restored, and gave the numbers again
             return None
-        history, accepted = known.history, known.accepted
+        history, accepted = kept_history.history, kept_history.accepted
         try:
-            for one in said:
-                if one.only_adds:
-                    before = len(history.messages) + len(one.brought)
-                    history = history.followed_by(one.after((), accepted)[0])
-                    accepted = one.accepted_after(before, accepted, len(history.messages))
+            for turn in turns_since:
+                if turn.only_adds:
+                    before = len(history.messages) + len(turn.brought)
+                    history = history.followed_by(turn.after((), accepted)[0])
+                    accepted = turn.accepted_after(before, accepted, len(history.messages))
                 else:
-                    messages, accepted = one.after(history.messages, accepted)
+                    messages, accepted = turn.after(history.messages, accepted)
                     history = History.of(messages)
         except UnpairedError:
             return None
         if turns.is_whole:
-            newest, outside = turns.newest or known.newest, known.outside | turns.outside
-            known = _Known(history, number - 1, count, newest, outside, accepted)
-        self._keep((session, asked.model), known, asked.forgotten)
+            newest, outside = turns.newest or kept_history.newest, kept_history.outside | turns.outside
+            kept_history = _Known(history, number - 1, count, newest, outside, accepted)
+        self._keep((session, asked.model), kept_history, asked.forgotten)
         return _checkable(history, accepted)
 
     async def _anew(
@@ -127,21 +127,21 @@ class SessionHistories:
         count = await self._count(session, turns.before)
         messages: list[Message] = []
         accepted = Acceptance()
-        for one in await asked.said_before(self._store, turns):
-            messages, accepted = one.after(messages, accepted)
+        for turn in await asked.said_before(self._store, turns):
+            messages, accepted = turn.after(messages, accepted)
         try:
             history = History.of(messages)
         except UnpairedError:
             return _checkable(History.of(paired(messages)), accepted)
         if turns.is_whole and count is not None:
-            known = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), accepted)
-            self._keep((session, asked.model), known, asked.forgotten)
+            kept_history = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), accepted)
+            self._keep((session, asked.model), kept_history, asked.forgotten)
         return _checkable(history, accepted)
 
     async def _count(self, session: str, number: int) -> int | None:
         """Return the turns of a session before its newest turn, which has this number. None if they are not counted."""
-        found = await self._store.sessions(limit=1, before=number + 1)
-        return found[0].turns - 1 if found and found[0].id == session else None
+        sessions = await self._store.sessions(limit=1, before=number + 1)
+        return sessions[0].turns - 1 if sessions and sessions[0].id == session else None
 
     async def _exist(self, turns: frozenset[str]) -> bool:
         try:
@@ -152,18 +152,18 @@ class SessionHistories:
         return True
 
     def _take(self, key: tuple[str, str]) -> _Known | None:
-        known = self._known.pop(key, None)
-        if known is not None:
-            self._weight -= known.weight
-        return known
+        kept_history = self._known.pop(key, None)
+        if kept_history is not None:
+            self._weight -= kept_history.weight
+        return kept_history
 
-    def _keep(self, key: tuple[str, str], known: _Known, forgotten: int) -> None:
+    def _keep(self, key: tuple[str, str], kept_history: _Known, forgotten: int) -> None:
         """Keep a history, unless all were forgotten since it was asked for."""
         self._take(key)
-        if known.weight > self._most or forgotten != self._forgotten:
+        if kept_history.weight > self._most or forgotten != self._forgotten:
             return
-        self._known[key] = known
-        self._weight += known.weight
+        self._known[key] = kept_history
+        self._weight += kept_history.weight
         while self._weight > self._most:
             self._take(next(iter(self._known)))
 

@@ -20,20 +20,20 @@ async def sub_turns(store: Store, turn: str, facts: Iterable[tuple[int, Fact]]) 
 
     Deleted and damaged ones are left out. `facts` are the turn's own.
     """
-    found: dict[str, TurnRow] = {}
+    rows: dict[str, TurnRow] = {}
     for call in leased_calls(fact for _, fact in facts):
         with suppress(TurnNotFoundError, UnreadableTurnError):  # it never started, or is damaged
-            found[call] = await store.get(child_id(turn, call))
-    return found
+            rows[call] = await store.get(child_id(turn, call))
+    return rows
 
 
 async def unfinished_below(
     store: Store, turn: str, facts: Iterable[tuple[int, Fact]]
 ) -> dict[str, list[tuple[int, Fact]]]:
     """Return the journals of all sub-agents' turns, at any depth, that have not ended; parents first."""
-    found: dict[str, list[tuple[int, Fact]]] = {}
+    journals: dict[str, list[tuple[int, Fact]]] = {}
     for row in (await sub_turns(store, turn, facts)).values():
         if row.status.outcome is None:
-            found[row.id] = await store.facts(row.id)
-            found |= await unfinished_below(store, row.id, found[row.id])
-    return found
+            journals[row.id] = await store.facts(row.id)
+            journals |= await unfinished_below(store, row.id, journals[row.id])
+    return journals

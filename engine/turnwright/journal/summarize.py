@@ -51,20 +51,20 @@ async def summarize_turns(
 
     Raises `StoreError`.
     """
-    found = await summaries.unsummarized(limit=limit)
-    made: list[tuple[Unsummarized, TurnSummary]] = []
-    for one in found:
+    turns = await summaries.unsummarized(limit=limit)
+    summarized: list[tuple[Unsummarized, TurnSummary]] = []
+    for turn in turns:
         try:
-            summary = await (_unread(store, one.id) if one.version == UNREAD else _summary(store, one.id, hide))
+            summary = await (_unread(store, turn.id) if turn.version == UNREAD else _summary(store, turn.id, hide))
         except TurnNotFoundError:
             continue
-        own = one.names
+        own = turn.names
         session = None if own.session is None else hide(own.session)
         summary = replace(summary, names=TurnNames(hide(own.id), hide(own.agent), hide(own.model), session))
-        made.append((one, summary if search else replace(summary, text="")))
-    if made:
-        await summaries.summarize(made)
-    return len(found)
+        summarized.append((turn, summary if search else replace(summary, text="")))
+    if summarized:
+        await summaries.summarize(summarized)
+    return len(turns)
 
 
 async def _unread(store: Store, turn_id: str) -> TurnSummary:
@@ -137,14 +137,14 @@ def _runs(
     facts: Sequence[f.Fact], copied: int, names: Mapping[str, str]
 ) -> Mapping[str, list[tuple[float, CallStatus]]]:
     """Return the times and the statuses of the calls that ran, by tool; without those of the copied facts."""
-    began: dict[str, float] = {}
+    started_at: dict[str, float] = {}
     runs: defaultdict[str, list[tuple[float, CallStatus]]] = defaultdict(list)
     for place, fact in enumerate(facts):
         match fact:
             case f.CallStarted(call=call):
-                began.setdefault(call, fact.elapsed)
-            case f.CallSettled(call=call, status=status) if call in began and place >= copied:
-                runs[names.get(call, "")].append((fact.elapsed - began[call], status))
+                started_at.setdefault(call, fact.elapsed)
+            case f.CallSettled(call=call, status=status) if call in started_at and place >= copied:
+                runs[names.get(call, "")].append((fact.elapsed - started_at[call], status))
             case _:
                 pass
     return runs
@@ -186,14 +186,14 @@ def _texts(facts: Sequence[f.Fact]) -> Iterator[str]:
 
 def searched_text(texts: Iterable[str], hide: Callable[[str], str], *, room: int = _TEXTS) -> str:
     """Return what a search finds of some texts, without secrets: the beginning of each, `room` characters in all."""
-    found: list[str] = []
-    left = room
+    parts: list[str] = []
+    room_left = room
     for text in texts:
-        if left <= 0:
+        if room_left <= 0:
             break
-        found.append(hide(text[: _TEXT + _EDGE])[:_TEXT])
-        left -= len(found[-1]) + 1
-    return "\n".join(found)[:room]
+        parts.append(hide(text[: _TEXT + _EDGE])[:_TEXT])
+        room_left -= len(parts[-1]) + 1
+    return "\n".join(parts)[:room]
 
 
 def shown_line(text: str, hide: Callable[[str], str]) -> str:

@@ -178,7 +178,9 @@ async def _withdraw(store: Store, turn_id: str) -> None:
     if path:
         facts = await store.facts(root)
         with reading(root):
-            asked = TurnMachine.resume(fact for _, fact in facts).turn.interrupts.values()
-        for one in asked:
-            if one.id.startswith(f"{path.replace(':', '/')}/"):
-                await store.post(answer_item(root, one.id, Answer(unanswered(one.kind), "the sub-agent was aborted")))
+            interrupts = TurnMachine.resume(fact for _, fact in facts).turn.interrupts.values()
+        for interrupt in interrupts:
+            if interrupt.id.startswith(f"{path.replace(':', '/')}/"):
+                await store.post(
+                    answer_item(root, interrupt.id, Answer(unanswered(interrupt.kind), "the sub-agent was aborted"))
+                )

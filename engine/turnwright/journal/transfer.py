@@ -43,10 +43,10 @@ async def export_turn(store: Store, turn_id: str) -> list[str]:
         history = await messages_before(store, name, first) if name == turn_id else []
         facts = [_alone(first, history), *(fact for _, fact in journal[1:])]
         try:
-            shown = _hidden(facts, redactor())
+            hidden = _hidden(facts, redactor())
         except InvalidJournalError as error:
             raise UnreadableTurnError(name, f"it cannot be copied: {error}") from error
-        for seq, fact in enumerate(shown, start=1):
+        for seq, fact in enumerate(hidden, start=1):
             head: dict[str, JsonValue] = {"turn": name, "seq": seq, "kind": fact.kind, "v": PAYLOAD_VERSION}
             if seq == 1:
                 head["created_at"] = row.created_at
@@ -57,8 +57,8 @@ async def export_turn(store: Store, turn_id: str) -> list[str]:
 
 def _alone(first: TurnStarted, history: Sequence[Message]) -> TurnStarted:
     """Return the first fact of a turn without its earlier turns."""
-    said = tuple(message.to_json() for message in history) or first.message_history
-    return structs.replace(first, message_history=said, continue_from=None)
+    messages = tuple(message.to_json() for message in history) or first.message_history
+    return structs.replace(first, message_history=messages, continue_from=None)
 
 
 def _hidden(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
@@ -70,7 +70,7 @@ def _hidden(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
     first, pairs = hidden[0], [*enumerate(facts, start=1)]
     keyed = (ModelReplied, CallSettled)
     if not isinstance(first, TurnStarted) or all(
-        one is other for one, other in zip(facts, hidden, strict=True) if isinstance(one, keyed)
+        fact is hidden_fact for fact, hidden_fact in zip(facts, hidden, strict=True) if isinstance(fact, keyed)
     ):
         return hidden
     replayed = replay(pairs)

@@ -383,8 +383,8 @@ class TurnJournal:
         claim, machine = self.claim, self.machine
         facts = [] if event is None else machine.feed(event)
         self._failed = True  # until all that the machine has taken is written
-        for one in more:
-            facts += machine.feed(one)
+        for item in more:
+            facts += machine.feed(item)
         earlier = self.unwritten
         if earlier:
             facts[:0], self.unwritten = earlier, ()

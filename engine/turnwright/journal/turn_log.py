@@ -24,8 +24,8 @@ def log_facts(log: logging.Logger, turn_id: str, facts: Sequence[Fact], turn: Tu
         if isinstance(fact, Stopping):
             # The loop's tools are left out, because a model may have made their names up.
             text = "doom loop" if fact.reason is EndReason.DOOM_LOOP else limit_reached(turn, fact.reason)
-        known: dict[str, object] = {"turn": turn_id, "step": step, "state": str(fact.state), **fact.log_fields()}
-        call = turn.batch.get(str(known.get("call", "")))
+        fields: dict[str, object] = {"turn": turn_id, "step": step, "state": str(fact.state), **fact.log_fields()}
+        call = turn.batch.get(str(fields.get("call", "")))
         if call is not None and not call.made.refused:  # a model may have made up the name of a refused call
-            known["tool"] = call.name
-        log.log(level, "turn %s: %s", turn_id, text, extra=known)
+            fields["tool"] = call.name
+        log.log(level, "turn %s: %s", turn_id, text, extra=fields)
