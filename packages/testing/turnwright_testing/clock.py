@@ -43,9 +43,9 @@ class _Skipping(selectors.SelectSelector):
             return super().select(None)
         ready = super().select(0)
         if not ready and timeout > 0 and self.waits():
-            began = time.monotonic()
+            start = time.monotonic()
             ready = super().select(timeout)
-            self.now += time.monotonic() - began
+            self.now += time.monotonic() - start
         elif not ready and timeout > 0:
             if timeout >= _FAR and THREADS_AT_WORK[threading.get_ident()]:
                 ready = super().select(_PATIENCE)
@@ -75,15 +75,15 @@ def run(work: Callable[[], Awaitable[T]], *, real_time: bool = False) -> T:
 
     Raises what `work` raises, and `RuntimeError` inside a loop that runs already.
     """
-    made: list[T] = []
+    results: list[T] = []
 
     async def keep() -> None:
         # Asyncio writes out the result of its main task when it puts the signal handlers back, and ours are large.
         loop = asyncio.get_running_loop()
         if isinstance(loop, SkippingLoop):
             loop.wait_for_threads()
-        made.append(await work())
+        results.append(await work())
 
     options = {} if real_time else {"loop_factory": SkippingLoop}
     anyio.run(keep, backend="asyncio", backend_options=options)
-    return made[0]
+    return results[0]

@@ -95,13 +95,15 @@ class _Reader:
         if turn.state.outcome is None and turn.state is not State.PAUSED:
             self._then.append(At(self._count, "left", self._parallel(_states(turn))))
             self._notes.append("Nobody has driven it to its end: the test leaves it where its journal ends.")
-        said = history if history is not None else [Message.of_json(message) for message in started.message_history]
+        recorded_messages = (
+            history if history is not None else [Message.of_json(message) for message in started.message_history]
+        )
         recording = Recording(
             agent=_agent(started.agent),
             prompt=started.prompt,
             files=tuple(map(FilePart.of_json, started.files)),
             limits=self._limits(started.limits),
-            message_history=tuple(_bare(message) for message in said if message.says_something),
+            message_history=tuple(_bare(message) for message in recorded_messages if message.says_something),
             model=tuple(self._lines),
             tools=self._calls.tools,
             ignore_in_loop_detection=tuple(sorted(self._calls.exempt)),
@@ -208,9 +210,11 @@ class _Reader:
         if fact.interrupt.kind is InterruptKind.UNKNOWN_OUTCOME:
             self._died(fact.call, "ask")
         else:
-            asked, call = fact.interrupt, self._turn.batch[fact.call]
+            interrupt, call = fact.interrupt, self._turn.batch[fact.call]
             attempt = call.attempt if call.state is CallState.STARTED else 0
-            self._calls.ask(fact.call, Ask(asked.kind, asked.question, asked.choices, asked.grant), attempt)
+            self._calls.ask(
+                fact.call, Ask(interrupt.kind, interrupt.question, interrupt.choices, interrupt.grant), attempt
+            )
         self._touched.add(fact.call)
 
     def _died(self, call: str, how: OnCrash) -> None:
@@ -221,7 +225,7 @@ class _Reader:
         if call not in self._recovering:
             states = _states(self._turn)
             self._then.append(At(self._count, "crash", self._parallel(states)))
-            self._recovering = {other for other, state in states.items() if state is CallState.STARTED}
+            self._recovering = {started_call for started_call, state in states.items() if state is CallState.STARTED}
             self._touched = set()
         self._recovering.discard(call)
 
@@ -239,12 +243,12 @@ class _Reader:
 
     def _answer(self, fact: f.Answered) -> None:
         kind = self._turn.interrupts[fact.interrupt].kind
-        said = _said(fact, kind)
+        answer = _said(fact, kind)
         last = self._then[-1] if self._then else None
         if isinstance(last, dict) and isinstance(self._previous, f.Answered | f.CallSettled) and self._is_paused:
-            last[fact.interrupt] = said
+            last[fact.interrupt] = answer
         else:
-            self._then.append({fact.interrupt: said})
+            self._then.append({fact.interrupt: answer})
         self._touched = set()
 
     @property
@@ -281,11 +285,11 @@ class _Reader:
             if state is State.TOOL_EXEC:
                 self._then.append(At(at, "decision", self._parallel(self._before_closing)))
         elif fact.outcome is Outcome.ABORTED:
-            what: Literal["abort", "superseded"] = "superseded" if fact.reason is EndReason.SUPERSEDED else "abort"
-            if state in _CALLING and what == "abort":
+            ending: Literal["abort", "superseded"] = "superseded" if fact.reason is EndReason.SUPERSEDED else "abort"
+            if state in _CALLING and ending == "abort":
                 self._lines.append(Unfinished(fact.partial))
             else:
-                self._then.append(At(at, what, self._parallel(self._before_closing)))
+                self._then.append(At(at, ending, self._parallel(self._before_closing)))
         elif fact.reason is EndReason.DEADLINE and state is State.TEXT_ONLY:
             self._lines.append(Unfinished(fact.partial, "deadline"))
         elif fact.reason is EndReason.ENGINE_ERROR and state in _CALLING:
@@ -337,10 +341,10 @@ class _Reader:
         return limits.model_copy(update={"seconds": seconds})
 
 
-def _agent(told: Mapping[str, JsonValue]) -> Agent:
+def _agent(agent_fields: Mapping[str, JsonValue]) -> Agent:
     """Return the agent of the turn, without limits and tools. Another driver's journal may not have it."""
     try:
-        return Agent.model_validate({name: told[name] for name in _WHO if name in told})
+        return Agent.model_validate({name: agent_fields[name] for name in _WHO if name in agent_fields})
     except ValidationError:
         return Agent(name="recorded")
 
@@ -361,8 +365,8 @@ def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
 
 def _bare(message: Message) -> Message:
     """Return the message without the engine's bookkeeping and its place in its turn."""
-    kept = [part for part in message.parts if not isinstance(part, StepStartPart | StepFinishPart | SentinelPart)]
-    return structs.replace(message, parts=tuple(structs.replace(part, seq=0) for part in kept))
+    kept_parts = [part for part in message.parts if not isinstance(part, StepStartPart | StepFinishPart | SentinelPart)]
+    return structs.replace(message, parts=tuple(structs.replace(part, seq=0) for part in kept_parts))
 
 
 def _states(turn: Turn) -> dict[str, CallState]:

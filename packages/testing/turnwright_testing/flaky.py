@@ -125,5 +125,5 @@ def _called(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:
 
 
 def _heard(line: Cut) -> ModelResponse:
-    thought, said = line.reply.reasoning, line.reply.text
-    return ModelResponse(reasoning=thought[: line.after], text=said[: max(line.after - len(thought), 0)])
+    thought, text = line.reply.reasoning, line.reply.text
+    return ModelResponse(reasoning=thought[: line.after], text=text[: max(line.after - len(thought), 0)])

@@ -100,9 +100,9 @@ class FuzzReport:
         for driven in turns:
             last = driven.facts[-1][1] if driven.facts else None
             self.ends[f"{last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "not ended"] += 1
-            for one in check(driven):
-                self.verdicts.setdefault(one.claim, Counter())[one.verdict] += 1
-                broken += [one] if one.verdict is Verdict.VIOLATED else []
+            for result in check(driven):
+                self.verdicts.setdefault(result.claim, Counter())[result.verdict] += 1
+                broken += [result] if result.verdict is Verdict.VIOLATED else []
         return tuple(broken)
 
 
@@ -126,13 +126,13 @@ def fuzz(
     The same target, number and seed draw the same scenarios under one release of Hypothesis. Nothing is written to
     the working directory. Raises `ConfigError` for an agent that cannot run with these tools.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     with _quiet():
         for agent in target.agents:  # an agent that cannot run at all fails before any example
             target.play(agent, Scenario(metadata=target.metadata))
-        run = _Run(target, FuzzReport(seed, examples), None if seconds is None else began + seconds, progress)
+        run = _Run(target, FuzzReport(seed, examples), None if seconds is None else start + seconds, progress)
         run.go()
-    run.report.seconds = time.monotonic() - began
+    run.report.seconds = time.monotonic() - start
     return run.report
 
 
@@ -218,7 +218,12 @@ class _Run:
         if report.found is None:
             broken = report.add(turns)
         else:
-            broken = tuple(one for driven in turns for one in check(driven) if one.verdict is Verdict.VIOLATED)
+            broken = tuple(
+                check_result
+                for driven in turns
+                for check_result in check(driven)
+                if check_result.verdict is Verdict.VIOLATED
+            )
         self._progress(report.examples, report.found is not None)
         if broken:
             if report.found is None:  # what making it smaller takes is not counted
@@ -227,9 +232,9 @@ class _Run:
             raise InvariantViolatedError(broken)
 
     def _came_once(self) -> None:
-        found = self.report.found
-        if found is not None:
-            self.report.found = Found(found.agent, found.scenario, found.checks, comes_back=False)
+        failure = self.report.found
+        if failure is not None:
+            self.report.found = Found(failure.agent, failure.scenario, failure.checks, comes_back=False)
 
     def _stop(self, why: str) -> None:
         if self.report.found is None:

@@ -34,7 +34,7 @@ class FailureOrigin:
     build: str = ""
 
 
-def as_test(found: Found, origin: FailureOrigin, *, command: str, run_tools: bool = False) -> str:
+def as_test(failure: Found, origin: FailureOrigin, *, command: str, run_tools: bool = False) -> str:
     """A pytest file that plays the scenario again, and fails with the same invariants. `command` found it.
 
     It needs no Hypothesis. Where the origin names files, it is to be run where the command was.
@@ -45,16 +45,16 @@ def as_test(found: Found, origin: FailureOrigin, *, command: str, run_tools: boo
     arguments = ["SCENARIO", "agent=AGENT", "tools=TOOLS"]
     arguments += ["build=BUILD"] if origin.build else []
     arguments += ["run_tools=True"] if run_tools else []
-    named = {"AGENT": origin.agent, "TOOLS": origin.tools} | ({"BUILD": origin.build} if origin.build else {})
-    scenario = code(found.scenario, imports, before=len("SCENARIO = "))
+    sources = {"AGENT": origin.agent, "TOOLS": origin.tools} | ({"BUILD": origin.build} if origin.build else {})
+    scenario = code(failure.scenario, imports, before=len("SCENARIO = "))
     called = f"{imports.name(assert_invariants)}({imports.name(play)}({', '.join(arguments)}))"
     return "\n".join(
         [
-            *_head(found, command),
+            *_head(failure, command),
             "",
             *imports.lines(),
             "",
-            *(f"{name} = {made}" for name, made in named.items()),
+            *(f"{name} = {source}" for name, source in sources.items()),
             f"SCENARIO = {scenario}",
             "",
             "",
@@ -65,8 +65,8 @@ def as_test(found: Found, origin: FailureOrigin, *, command: str, run_tools: boo
     )
 
 
-def _head(found: Found, command: str) -> list[str]:
+def _head(failure: Found, command: str) -> list[str]:
     """Return the violations as comments, because a tool's text could end a docstring."""
-    violated = [f"# violated: {check.claim}: {check.detail!a}" for check in found.checks]
-    moody = [] if found.comes_back else ["# It held when the same was played again."]
+    violated = [f"# violated: {check.claim}: {check.detail!a}" for check in failure.checks]
+    moody = [] if failure.comes_back else ["# It held when the same was played again."]
     return [f"# Found by: {command}", *violated, *moody]

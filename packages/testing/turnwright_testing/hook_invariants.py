@@ -37,11 +37,12 @@ def asks_once(driven: Driven) -> Check:
         return unknown(claim, "the questions to hooks are not known")
     decided = _decided(driven)
     faults: list[str] = []
-    for one in driven.consulted:
-        seq = decided.get((one.on, one.about))
-        if seq is not None and one.facts >= seq:
+    for consultation in driven.consulted:
+        seq = decided.get((consultation.on, consultation.about))
+        if seq is not None and consultation.facts >= seq:
             faults.append(
-                f"{one.on} was asked about {one.about} after fact {one.facts}, and fact {seq} has its decision"
+                f"{consultation.on} was asked about {consultation.about} after fact {consultation.facts}, "
+                f"and fact {seq} has its decision"
             )
     return checked(claim, faults)
 
@@ -56,10 +57,14 @@ def stops_at_trips(driven: Driven) -> Check:
     if driven.consulted is None:
         return unknown(claim, "the verdicts of guardrails are not known")
     faults: list[str] = []
-    for one in (each for each in driven.consulted if each.tripped):
+    for consultation in (consultation for consultation in driven.consulted if consultation.tripped):
         for seq, fact in driven.facts:
-            if one.facts < seq <= (one.died or seq) and _goes_on(fact, one.on, one.about):
-                faults.append(f"{one.on} tripped after fact {one.facts}, and fact {seq} is {fact.kind}")
+            if consultation.facts < seq <= (consultation.died or seq) and _goes_on(
+                fact, consultation.on, consultation.about
+            ):
+                faults.append(
+                    f"{consultation.on} tripped after fact {consultation.facts}, and fact {seq} is {fact.kind}"
+                )
     return checked(claim, faults)
 
 
@@ -129,10 +134,10 @@ def facts_of(driven: Driven, kind: type[F]) -> Iterator[F]:
 
 def checked(claim: str, faults: Iterable[str]) -> Check:
     """Return the check of a claim: it holds without faults."""
-    found = tuple(faults)
-    if not found:
+    all_faults = tuple(faults)
+    if not all_faults:
         return Check(claim, Verdict.HOLDS)
-    return Check(claim, Verdict.VIOLATED, found[0], witness=found)
+    return Check(claim, Verdict.VIOLATED, all_faults[0], witness=all_faults)
 
 
 def unknown(claim: str, why: str) -> Check:

@@ -89,25 +89,25 @@ class Prompter:
 
     def instructed(self, agent: Agent, tools: Collection[str], compaction: Compact | None) -> Agent:
         """Return the agent with what the scenario adds to it. `tools` are the names of those that it may use."""
-        script, added = self._hooks, dict[str, object]()
+        script, additions = self._hooks, dict[str, object]()
         hooks = [hook for name, hook in self._made(tools).items() if getattr(script, name)]
         if hooks:
-            added["hooks"] = (*agent.hooks, *hooks)
+            additions["hooks"] = (*agent.hooks, *hooks)
         if self._guardrails:
-            added["guardrails"] = (*agent.guardrails, *map(self._guardrail, range(len(self._guardrails))))
+            additions["guardrails"] = (*agent.guardrails, *map(self._guardrail, range(len(self._guardrails))))
         if script.validator and agent.is_typed:
-            added["output_validators"] = (*agent.output_validators, self._validate)
+            additions["output_validators"] = (*agent.output_validators, self._validate)
         if script.prepare_tools and agent.prepare_tools is None:
-            added["prepare_tools"] = self._prepare_tools
+            additions["prepare_tools"] = self._prepare_tools
         if compaction is not None:
-            added["compaction"] = compaction
-        return agent.model_copy(update=added) if added else agent
+            additions["compaction"] = compaction
+        return agent.model_copy(update=additions) if additions else agent
 
     async def process_died(self) -> None:
         """Note that what was decided so far, and is not in the journal, is lost."""
-        for place, one in enumerate(self.consulted):
-            if one.died is None:
-                self.consulted[place] = replace(one, died=await self._facts_of(one.turn))
+        for place, consultation in enumerate(self.consulted):
+            if consultation.died is None:
+                self.consulted[place] = replace(consultation, died=await self._facts_of(consultation.turn))
 
     def _made(self, tools: Collection[str]) -> dict[str, Hooks[object]]:
         async def scripted_before_model(ctx: TurnContext, _: ModelRequest) -> ChangeRequest | None:

@@ -59,14 +59,14 @@ def guardrail_scripts() -> st.SearchStrategy[tuple[GuardrailScript, ...]]:
     """Guardrails of every kind: most let most things pass, some trip, and the model of some fails."""
     trip = st.builds(Trip, st.just("no"), st.just({}) | st.just({"why": [1]}))
     failure = st.sampled_from([Cause.OVERLOADED, Cause.REJECTED]).map(lambda cause: ModelError(str(cause), cause=cause))
-    one = st.builds(
+    single_hook = st.builds(
         GuardrailScript,
         st.sampled_from(GuardrailKind),
         st.lists(mixed((3, st.none()), (2, trip), (1, failure)), min_size=1, max_size=_MOST).map(tuple),
         run_in_parallel=st.booleans(),
         hold_stream=st.booleans(),
     )
-    return mixed((1, st.just(())), (1, st.lists(one, min_size=1, max_size=3).map(tuple)))
+    return mixed((1, st.just(())), (1, st.lists(single_hook, min_size=1, max_size=3).map(tuple)))
 
 
 def typed_answers(agent: Agent[Never, object]) -> st.SearchStrategy[ModelResponse]:
@@ -75,16 +75,16 @@ def typed_answers(agent: Agent[Never, object]) -> st.SearchStrategy[ModelRespons
     An answer as a call may have other answers or an unknown tool's call beside it. Raises `ConfigError` for an agent
     without a typed answer.
     """
-    asked = OutputType(agent.name, agent.output_type, agent.output_schema).asked
+    has_output_tool = OutputType(agent.name, agent.output_type, agent.output_schema).asked
     data = st.sampled_from([True, True, True, False]).flatmap(
-        lambda fits: arguments_of(asked) if fits else misfits_of(asked)
+        lambda fits: arguments_of(has_output_tool) if fits else misfits_of(has_output_tool)
     )
     if mode_for(agent.output_mode, FlakyModel(())) == "tool":
         call = data.map(lambda arguments: ResponseToolCall(OUTPUT_TOOL, arguments))
         cut_off = st.just(ResponseToolCall(OUTPUT_TOOL, None, raw='{"'))
-        other = st.just(ResponseToolCall("no_such_tool", {}))
-        calls = st.lists(call, min_size=1, max_size=1) | st.lists(call | cut_off | other, min_size=1, max_size=3)
-        return st.builds(lambda made: ModelResponse(calls=tuple(made)), calls)
+        unknown_call = st.just(ResponseToolCall("no_such_tool", {}))
+        calls = st.lists(call, min_size=1, max_size=1) | st.lists(call | cut_off | unknown_call, min_size=1, max_size=3)
+        return st.builds(lambda call_list: ModelResponse(calls=tuple(call_list)), calls)
     texts = data.map(_as_text) | st.sampled_from(["Done.", "{"])
     return st.builds(ModelResponse, text=texts)
 

@@ -59,7 +59,7 @@ def check(driven: Driven) -> list[Check]:
 
 def assert_invariants(turns: Iterable[Driven]) -> None:
     """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is not a violation."""
-    broken = tuple(one for driven in turns for one in check(driven) if one.verdict is Verdict.VIOLATED)
+    broken = tuple(result for driven in turns for result in check(driven) if result.verdict is Verdict.VIOLATED)
     if broken:
         raise InvariantViolatedError(broken)
 
@@ -76,8 +76,8 @@ def ends(driven: Driven) -> Check:
         return Check(claim, Verdict.INCONCLUSIVE, "it was left, for the engine raised")
     last = driven.facts[-1][1] if driven.facts else None
     ended = isinstance(last, f.TurnEnded)
-    told = driven.gave_up or f"the last fact is {last.kind if last else 'missing'}"
-    return checked(claim, [] if ended and not driven.gave_up else [told])
+    ending = driven.gave_up or f"the last fact is {last.kind if last else 'missing'}"
+    return checked(claim, [] if ended and not driven.gave_up else [ending])
 
 
 def ends_once(driven: Driven) -> Check:
@@ -127,14 +127,14 @@ def within_model_calls(driven: Driven) -> Check:
     claim = "model calls <= (allowance + 1) x (1 + max_retries) + 2 x max_compactions"
     if driven.requests is None:
         return unknown(claim, "the requests are not known")
-    most, made = limits_of(driven).model_calls, len(driven.requests)
-    return checked(claim, [f"{made} model calls, of {most}"] if made > most else [])
+    most, request_count = limits_of(driven).model_calls, len(driven.requests)
+    return checked(claim, [f"{request_count} model calls, of {most}"] if request_count > most else [])
 
 
 def within_pauses(driven: Driven) -> Check:
     """Pauses, each for any number of interrupts. Source: docs/rules.md#approvals."""
-    most, made = limits_of(driven).max_pauses, sum(1 for _ in facts_of(driven, f.Paused))
-    return checked("pauses <= max_pauses", [f"{made} pauses, of {most}"] if made > most else [])
+    most, pause_count = limits_of(driven).max_pauses, sum(1 for _ in facts_of(driven, f.Paused))
+    return checked("pauses <= max_pauses", [f"{pause_count} pauses, of {most}"] if pause_count > most else [])
 
 
 def within_budgets(driven: Driven) -> Check:
@@ -162,23 +162,27 @@ def pairs_its_calls(driven: Driven) -> Check:
         if isinstance(fact, _AT_REST):
             faults += _unpaired(f"after fact {seq} ({fact.kind})", transcript.messages)
     parts = [part for message in transcript.messages for part in message.parts]
-    made = Counter(part.id for part in parts if isinstance(part, ToolCallPart))
+    call_counts = Counter(part.id for part in parts if isinstance(part, ToolCallPart))
     results = Counter(part.call for part in parts if isinstance(part, ToolResultPart))
     faults += [
-        f"call {call} occurs in the transcript {count} times" for call, count in (made | results).items() if count > 1
+        f"call {call} occurs in the transcript {count} times"
+        for call, count in (call_counts | results).items()
+        if count > 1
     ]
     return checked("every call has exactly one result, wherever the turn pauses", faults)
 
 
 def settles_once(driven: Driven) -> Check:
     """Each call that a reply made gets one result in the journal, and nothing else gets one."""
-    made = Counter(call.id for fact in facts_of(driven, f.ModelReplied) for call in fact.calls)
+    call_counts = Counter(call.id for fact in facts_of(driven, f.ModelReplied) for call in fact.calls)
     settled = Counter(fact.call for fact in facts_of(driven, f.CallSettled))
     over = any(isinstance(fact, f.TurnEnded) for _, fact in driven.facts)
-    faults = [f"call {call} was made twice" for call, count in made.items() if count > 1]
-    faults += [f"call {call} has a result, and was never made" for call in settled if call not in made]
+    faults = [f"call {call} was made twice" for call, count in call_counts.items() if count > 1]
+    faults += [f"call {call} has a result, and was never made" for call in settled if call not in call_counts]
     faults += [f"call {call} has {count} results" for call, count in settled.items() if count > 1]
-    faults += [f"call {call} has no result, and the turn is over" for call in made if over and call not in settled]
+    faults += [
+        f"call {call} has no result, and the turn is over" for call in call_counts if over and call not in settled
+    ]
     return checked("every call is settled exactly once in the journal", faults)
 
 
@@ -188,9 +192,9 @@ def sends_sound_requests(driven: Driven) -> Check:
     if driven.requests is None:
         return unknown(claim, "the requests are not known")
     faults: list[str] = []
-    named = list(driven.tools or ())
+    tool_names = list(driven.tools or ())
     prepared = [fact.tools for fact in facts_of(driven, f.RequestPrepared) if fact.tools is not None]
-    chosen = [named, *([name for name in named if name in tools] for tools in prepared)]
+    chosen = [tool_names, *([name for name in tool_names if name in tools] for tools in prepared)]
     typed = {any(spec.name == OUTPUT_TOOL for spec in request.tools) for request in driven.requests}
     if len(typed) > 1:
         faults.append("some requests offer the tool of the typed answer, and some do not")
@@ -239,9 +243,9 @@ def journals_before_it_runs(driven: Driven) -> Check:
         return unknown(claim, "what ran is not known")
     started = {(fact.call, fact.attempt) for fact in facts_of(driven, f.CallStarted)}
     faults = [
-        f"{one.tool} ran as {one.call}, attempt {one.attempt}, and the journal knows of no such start"
-        for one in _recorded(driven)
-        if (one.call, one.attempt) not in started
+        f"{execution.tool} ran as {execution.call}, attempt {execution.attempt}, and the journal knows of no such start"
+        for execution in _recorded(driven)
+        if (execution.call, execution.attempt) not in started
     ]
     return checked(claim, faults)
 
@@ -253,9 +257,11 @@ def runs_once(driven: Driven) -> Check:
         return unknown(claim, "what ran is not known")
     reruns = Counter(_reruns(driven))
     faults: list[str] = []
-    for (call, attempt), count in Counter((one.call, one.attempt) for one in _recorded(driven)).items():
+    for (call, attempt), count in Counter(
+        (execution.call, execution.attempt) for execution in _recorded(driven)
+    ).items():
         faults += [f"attempt {attempt} of {call} ran {count} times"] if count > 1 else []
-    for (call, name), count in Counter((one.call, one.tool) for one in _recorded(driven)).items():
+    for (call, name), count in Counter((execution.call, execution.tool) for execution in _recorded(driven)).items():
         if count > 1 + reruns[call] and not driven.tools[name].idempotent:
             faults.append(f"{name} is not idempotent, and {call} ran {count} times")
     return checked(claim, faults)
@@ -310,21 +316,21 @@ def _recorded(driven: Driven) -> list[Execution]:
     if not driven.facts:
         return list(executions)
     started = driven.facts[0][1]
-    return [one for one in executions if not may_be_repeated(started, one.tool, tools)]
+    return [execution for execution in executions if not may_be_repeated(started, execution.tool, tools)]
 
 
 def _reruns(driven: Driven) -> Iterator[str]:
     """Return the calls that a person allowed to run again, or answered during their work, once for each time."""
-    asked: dict[str, str] = {}
-    began: set[str] = set()
+    open_calls: dict[str, str] = {}
+    started_calls: set[str] = set()
     for _, fact in driven.facts:
         if isinstance(fact, f.CallStarted):
-            began.add(fact.call)
-        elif isinstance(fact, f.CallWaiting) and fact.call in began:
-            asked[fact.interrupt.id] = fact.call
-            began.discard(fact.call)
-        elif isinstance(fact, f.Answered) and fact.decision in _GOES_ON and fact.interrupt in asked:
-            yield asked[fact.interrupt]
+            started_calls.add(fact.call)
+        elif isinstance(fact, f.CallWaiting) and fact.call in started_calls:
+            open_calls[fact.interrupt.id] = fact.call
+            started_calls.discard(fact.call)
+        elif isinstance(fact, f.Answered) and fact.decision in _GOES_ON and fact.interrupt in open_calls:
+            yield open_calls[fact.interrupt]
 
 
 def _applied(turn: Turn, fact: f.Fact) -> bool:

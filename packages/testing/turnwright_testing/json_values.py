@@ -65,13 +65,13 @@ def misfits_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
         arguments_of(schema),
         st.sampled_from(names),
     )
-    other = st.builds(
+    extra_fields = st.builds(
         lambda fitting, name, value: {**fitting, name: value},
         arguments_of(schema),
         st.sampled_from(names),
         json_values(),
     )
-    return without | one_too_many | other
+    return without | one_too_many | extra_fields
 
 
 class _Reader:
@@ -93,10 +93,10 @@ class _Reader:
         branches = schema.get("anyOf", schema.get("oneOf", schema.get("allOf")))
         if isinstance(branches, list) and branches:
             # Of several that must all fit, the first is a guess.
-            return st.one_of([self.read(one) for one in (branches[:1] if "allOf" in schema else branches)])
+            return st.one_of([self.read(branch) for branch in (branches[:1] if "allOf" in schema else branches)])
         kind = schema.get("type", "object" if "properties" in schema else None)
         kinds = kind if isinstance(kind, list) else [kind]
-        return st.one_of([self._of_type(str(one), schema) if one in _ANY_TYPE else json_values() for one in kinds])
+        return st.one_of([self._of_type(str(kind), schema) if kind in _ANY_TYPE else json_values() for kind in kinds])
 
     def _definition(self, name: str) -> Values:
         if name not in self._definitions:
@@ -129,13 +129,13 @@ class _Reader:
         properties = {name: self.read(inner) for name, inner in _mapping(schema.get("properties")).items()}
         needed = schema.get("required")
         required = set(map(str, needed)) if isinstance(needed, list) else set()
-        known: Values = st.fixed_dictionaries(
+        known_fields: Values = st.fixed_dictionaries(
             {name: inner for name, inner in properties.items() if name in required},
             optional={name: inner for name, inner in properties.items() if name not in required},
         )
         more = schema.get("additionalProperties")
         if properties or not isinstance(more, Mapping):
-            return known
+            return known_fields
         return st.dictionaries(_names(), self.read(more), max_size=_LONGEST).map(_mapping)
 
     def _array(self, schema: Schema) -> Values:

@@ -72,14 +72,14 @@ class ModelSuite:
 
     async def test_parallel_calls_come_in_their_order_with_all_that_was_said(self, bench: ModelBench) -> None:
         """Calls keep their text, ids, names and arguments, also calls of the same tool."""
-        said = (
+        said_calls = (
             SaidCall("id-1", "search", '{"q": "é", "deep": {"n": [1, null]}}'),
             SaidCall("id-2", "read", '{"path": "a.py"}'),
             SaidCall("id-3", "search", '{"q": "b"}'),
         )
-        reply = await self.reply(bench, Says(("I look.",), said, finish="calls"))
+        reply = await self.reply(bench, Says(("I look.",), said_calls, finish="calls"))
         assert reply.text == "I look."
-        assert [(call.id, call.name) for call in reply.calls] == [(call.id, call.name) for call in said]
+        assert [(call.id, call.name) for call in reply.calls] == [(call.id, call.name) for call in said_calls]
         assert [call.arguments for call in reply.calls] == [
             {"q": "é", "deep": {"n": [1, None]}},
             {"path": "a.py"},
@@ -88,8 +88,8 @@ class ModelSuite:
 
     async def test_deltas_of_a_call_are_the_beginning_of_its_arguments(self, bench: ModelBench) -> None:
         """A model need not stream arguments. If it does, each call has its number in the reply, and its tool."""
-        said = (SaidCall("id-1", "search", '{"q": "é"}'), SaidCall("id-2", "read", '{"path": "a.py"}'))
-        *deltas, reply = await self.ask(bench, Says(calls=said, finish="calls"))
+        said_calls = (SaidCall("id-1", "search", '{"q": "é"}'), SaidCall("id-2", "read", '{"path": "a.py"}'))
+        *deltas, reply = await self.ask(bench, Says(calls=said_calls, finish="calls"))
         assert isinstance(reply, ModelResponse)
         streamed: dict[int, str] = {}
         for delta in deltas:
@@ -100,8 +100,8 @@ class ModelSuite:
 
     async def test_ids_that_are_not_unique_stay_as_they_are(self, bench: ModelBench) -> None:
         """Some providers give every call the same id: the calls are still two."""
-        said = (SaidCall("call_0", "search", '{"q": "a"}'), SaidCall("call_0", "read", '{"path": "b"}'))
-        reply = await self.reply(bench, Says(calls=said, finish="calls"))
+        said_calls = (SaidCall("call_0", "search", '{"q": "a"}'), SaidCall("call_0", "read", '{"path": "b"}'))
+        reply = await self.reply(bench, Says(calls=said_calls, finish="calls"))
         assert [(call.id, call.name, call.arguments) for call in reply.calls] == [
             ("call_0", "search", {"q": "a"}),
             ("call_0", "read", {"path": "b"}),
@@ -115,8 +115,8 @@ class ModelSuite:
 
     async def test_no_arguments_are_an_empty_object(self, bench: ModelBench) -> None:
         """An empty text, as some providers write a call without arguments, is not broken JSON."""
-        said = (SaidCall("id-1", "list", ""), SaidCall("id-2", "list", "{}"))
-        reply = await self.reply(bench, Says(calls=said, finish="calls"))
+        said_calls = (SaidCall("id-1", "list", ""), SaidCall("id-2", "list", "{}"))
+        reply = await self.reply(bench, Says(calls=said_calls, finish="calls"))
         assert [call.arguments for call in reply.calls] == [{}, {}]
 
     async def test_the_finish_reason_is_returned(self, bench: ModelBench) -> None:
@@ -223,8 +223,8 @@ class ModelSuite:
                 tools=(SEARCH,),
             ),
         )
-        (sent,) = bench.requests
-        assert sent.messages == (
+        (request,) = bench.requests
+        assert request.messages == (
             SentMessage("system", "Be short."),
             SentMessage("user", "Tidy."),
             SentMessage(
@@ -236,19 +236,19 @@ class ModelSuite:
             SentMessage("tool", "two", answers="call00002"),
             SentMessage("user", "And now?"),
         )
-        assert sent.tools == ("search",)
-        assert sent.tool_choice in {None, "auto"}
+        assert request.tools == ("search",)
+        assert request.tool_choice in {None, "auto"}
 
     async def test_tools_that_are_disabled_are_still_sent(self, bench: ModelBench) -> None:
         """They are sent with the choice `none`: providers refuse a conversation with calls whose tools are missing."""
         await self.take(bench.model(Says(("a",))), ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="none"))
-        (sent,) = bench.requests
-        assert (sent.tools, sent.tool_choice) == (("search",), "none")
+        (request,) = bench.requests
+        assert (request.tools, request.tool_choice) == (("search",), "none")
 
     async def test_the_bound_on_what_may_be_written_is_sent(self, bench: ModelBench) -> None:
         """A step may write no more tokens than the token budget has left."""
         await self.take(bench.model(Says(("a",))), ModelRequest(HELLO.messages, max_tokens=17))
-        assert [sent.max_tokens for sent in bench.requests] == [17]
+        assert [request.max_tokens for request in bench.requests] == [17]
 
     # What the tests share.
 

@@ -148,7 +148,7 @@ class _World:
         open_store: Callable[[], Store] | None,
     ) -> None:
         self._scenario = scenario
-        self._tools = stage.tools([one for one in tools if _may_stand_in(one, agent)])
+        self._tools = stage.tools([tool for tool in tools if _may_stand_in(tool, agent)])
         self._offered = {tool.name: tool for tool in self._tools if agent.may_use(tool.name)}
         self._open_store = open_store
         self._journal: Store = MemoryStore() if open_store is None else open_store()
@@ -191,9 +191,9 @@ class _World:
             Driven(
                 facts=await self._journal.facts(row.id),
                 requests=self._model.requests[begin:end],
-                executions=[one for one in self._stage.executions if one.turn == row.id],
+                executions=[execution for execution in self._stage.executions if execution.turn == row.id],
                 tools=self._offered,
-                consulted=[one for one in self._prompter.consulted if one.turn == row.id],
+                consulted=[consultation for consultation in self._prompter.consulted if consultation.turn == row.id],
             )
             for row, begin, end in zip(rows, begins, ends, strict=True)
         ]
@@ -241,25 +241,25 @@ class _World:
         self._pauses += 1
         match people[number] if number < len(people) else Answers():
             case Answers() as person:
-                asked = turn.interrupts[: person.first]
+                interrupts = turn.interrupts[: person.first]
                 answers: dict[str, Answer] = {}
-                for one in asked:
-                    takes = DECISIONS[one.kind]
+                for interrupt in interrupts:
+                    takes = DECISIONS[interrupt.kind]
                     answer = Answer(takes[person.decision % len(takes)], person.text)
-                    answers[one.id] = self._with_arguments(answer, one, person.arguments)
+                    answers[interrupt.id] = self._with_arguments(answer, interrupt, person.arguments)
                 return await self._do(partial(self._engine.resume, turn.id, answers, agent=self._agent))
             case Leaves(then="abort"):
                 return await self._do(partial(self._engine.abort, turn.id))
             case Leaves():
                 return await self._begin("Something else.")
 
-    def _with_arguments(self, answer: Answer, asked: Interrupt, arguments: JsonObject | None) -> Answer:
+    def _with_arguments(self, answer: Answer, interrupt: Interrupt, arguments: JsonObject | None) -> Answer:
         """Return the answer with other arguments for the call, if it may have them and its tool accepts them."""
-        approved = (asked.kind, answer.decision) == (InterruptKind.APPROVAL, Decision.APPROVE)
+        approved = (interrupt.kind, answer.decision) == (InterruptKind.APPROVAL, Decision.APPROVE)
         if arguments is None or not approved:
             return answer
         try:
-            return parse_answer((asked,), asked.id, approve(arguments=arguments), tools=self._offered)
+            return parse_answer((interrupt,), interrupt.id, approve(arguments=arguments), tools=self._offered)
         except InvalidAnswerError:
             return answer
 

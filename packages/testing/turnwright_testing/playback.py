@@ -87,7 +87,7 @@ class _Player:
         self._recording = recording
         self._then = deque(recording.then)
         self._journal = _Journal(self._then, recording.limits.seconds or 0.0)
-        self._decided = PlayedDecisions(recording, lambda: self._journal.written)
+        self._decided = PlayedDecisions(recording, lambda: self._journal.written_count)
         self._model = _Model(recording, self._journal, self._abort, self._decided)
         self._tools = [_Tool(name, recording, self._journal, self._model) for name in recording.tools]
         self._synthesis = deque(recording.synthesis or ())
@@ -96,8 +96,8 @@ class _Player:
 
     async def play(self) -> TurnResult:
         recorded = self._recording
-        said = recorded.message_history
-        begin = partial(self._engine.run, self._agent, recorded.prompt, files=recorded.files, message_history=said)
+        messages = recorded.message_history
+        begin = partial(self._engine.run, self._agent, recorded.prompt, files=recorded.files, message_history=messages)
         await self._drive(begin)
         while self._then:
             act = self._then.popleft()
@@ -127,7 +127,7 @@ class _Player:
             with anyio.fail_after(_FOREVER):
                 await work()
         except TimeoutError:
-            raise PlaybackError(f"the turn stands still after {self._journal.written} facts") from None
+            raise PlaybackError(f"the turn stands still after {self._journal.written_count} facts") from None
         except StoreError:
             if not self._journal.stopped:
                 raise
@@ -156,12 +156,12 @@ class _Player:
     async def _synthesize(self, _batch: tuple[FinishedCall, ...]) -> str | None:
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
-        made = self._synthesis.popleft() if self._synthesis else None
-        if isinstance(made, Broke):
-            raise RuntimeError(made.error)  # noqa: TRY004 (no type is wrong: it is what the hook raised)
-        if isinstance(made, ModelError):
-            raise made
-        return made
+        synthesis = self._synthesis.popleft() if self._synthesis else None
+        if isinstance(synthesis, Broke):
+            raise RuntimeError(synthesis.error)  # noqa: TRY004 (no type is wrong: it is what the hook raised)
+        if isinstance(synthesis, ModelError):
+            raise synthesis
+        return synthesis
 
 
 class _Journal(FaultyStore):
@@ -171,7 +171,7 @@ class _Journal(FaultyStore):
         super().__init__(MemoryStore())
         self.turn = ""
         #: Facts so far, without the notices.
-        self.written = 0
+        self.written_count = 0
         #: Whether the last append was made to fail.
         self.stopped = False
         self._then = then
@@ -222,14 +222,14 @@ class _Journal(FaultyStore):
         return time.monotonic() + self._held_up
 
     def _count(self, facts: Sequence[Fact]) -> None:
-        self.written += sum(not isinstance(fact, Notice) for fact in facts)
+        self.written_count += sum(not isinstance(fact, Notice) for fact in facts)
         if self._is_due(delay=False):
             self.stopped = True
-            raise StoreError(f"the driver is stopped after {self.written} facts, as it was recorded")
+            raise StoreError(f"the driver is stopped after {self.written_count} facts, as it was recorded")
 
     def _is_due(self, *, delay: bool) -> bool:
         act = self._then[0] if self._then else None
-        return isinstance(act, At) and self.written >= act.facts and (act.what == "delay") is delay
+        return isinstance(act, At) and self.written_count >= act.facts and (act.what == "delay") is delay
 
 
 class _Model:
@@ -249,9 +249,9 @@ class _Model:
         #: Its replies contain the costs that were recorded.
         self.capabilities = Capabilities(reports_cost=True)
         #: The calls of the last reply that are not looked up yet, with their ids.
-        self.asked: list[tuple[str, ResponseToolCall]] = []
+        self.open_calls: list[tuple[str, ResponseToolCall]] = []
         self._lines = deque(recording.model)
-        self._made = 0
+        self._call_count = 0
         self._streamed = 0
         self._journal = journal
         self._abort = abort
@@ -284,15 +284,15 @@ class _Model:
                     yield item
 
     def _note(self, calls: Sequence[ResponseToolCall]) -> None:
-        self.asked = [(f"call{self._made + number:05d}", call) for number, call in enumerate(calls, start=1)]
-        self._made += len(calls)
+        self.open_calls = [(f"call{self._call_count + number:05d}", call) for number, call in enumerate(calls, start=1)]
+        self._call_count += len(calls)
 
     def looked_up(self, name: str, arguments: Mapping[str, JsonValue], *, done: bool = False) -> str:
         """The id of the call that is being looked up, empty if none is. `done`: the next one is its successor."""
-        for place, (call, asked) in enumerate(self.asked):
-            if asked.name == name and asked.arguments == arguments:
+        for place, (call, open_call) in enumerate(self.open_calls):
+            if open_call.name == name and open_call.arguments == arguments:
                 if done:
-                    del self.asked[: place + 1]
+                    del self.open_calls[: place + 1]
                 return call
         return ""
 
@@ -376,9 +376,9 @@ def _agent(recording: Recording) -> Agent:
 
 def _uncut(text: str) -> str:
     """A text that the engine will cut to `text`, if it was cut."""
-    found = _CUT.search(text)
-    if found is None or len(text.encode()) <= RESULT_LIMIT:
+    match = _CUT.search(text)
+    if match is None or len(text.encode()) <= RESULT_LIMIT:
         return text
-    kept = text[: found.start()]
-    kept += _DROPPED[RESULT_LIMIT - len(kept.encode())]
-    return kept + "x" * (int(found[1]) - len(kept.encode()))
+    shortened = text[: match.start()]
+    shortened += _DROPPED[RESULT_LIMIT - len(shortened.encode())]
+    return shortened + "x" * (int(match[1]) - len(shortened.encode()))

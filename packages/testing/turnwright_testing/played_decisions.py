@@ -41,9 +41,9 @@ class PlayedDecisions(SegmentHooks):
     It serves all engines of the turn: it is the world outside.
     """
 
-    def __init__(self, recording: Recording, written: Callable[[], int]) -> None:
+    def __init__(self, recording: Recording, count_written: Callable[[], int]) -> None:
         self._recording = recording
-        self._written = written
+        self._count_written = count_written
         self._segment: Segment | None = None
         self._review = Review()
         #: The input that ends the turn while its calls run, as soon as it is driven again.
@@ -71,7 +71,7 @@ class PlayedDecisions(SegmentHooks):
             raise _trip(due)
 
     def _due(self) -> Decided | None:
-        return self._recording.decisions.get(self._written())
+        return self._recording.decisions.get(self._count_written())
 
     def _elapsed(self) -> float:
         return 0.0 if self._segment is None else self._segment.elapsed()
@@ -129,7 +129,7 @@ class _Judge:
     judges_after = False
 
     def __init__(self, recording: Recording) -> None:
-        self._rejected = {call: one.text for call, one in recording.results.items() if one.at == "hook"}
+        self._rejected = {call: result.text for call, result in recording.results.items() if result.at == "hook"}
 
     @property
     def judges_before(self) -> bool:

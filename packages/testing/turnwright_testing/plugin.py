@@ -56,9 +56,9 @@ class _Worker:
         self._before = RowCounts.now()
 
     def pytest_sessionfinish(self) -> None:
-        taken = (RowCounts.now() - self._before).taken
+        rows_taken = (RowCounts.now() - self._before).taken
         output: dict[str, object] = self._config.workeroutput  # type: ignore[attr-defined]  # pytest-xdist's
-        output[_OUTPUT] = list(taken)
+        output[_OUTPUT] = list(rows_taken)
 
 
 class _Report:
@@ -71,7 +71,7 @@ class _Report:
         self._before = RowCounts.now()
         self._handed_in = RowCounts.none()
         self._silent_workers = 0
-        self._said: list[str] = []
+        self._summary: list[str] = []
         self._failed: list[str] = []
         if self._file is not None and not self._file.parent.is_dir():
             raise pytest.UsageError(f"--turnwright-rows-file {file}: there is no folder {self._file.parent}")
@@ -88,7 +88,7 @@ class _Report:
         if session.config.getoption("collectonly"):
             return
         counts = self._handed_in + RowCounts.now() - self._before
-        self._said = list(_lines(counts, self._silent_workers))
+        self._summary = list(_lines(counts, self._silent_workers))
         if self._file is not None:
             self._write(counts, self._file)
         if self._require and counts.untaken:
@@ -98,10 +98,10 @@ class _Report:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._said:
+        if not self._summary:
             return
         terminalreporter.section("rows of the chart")
-        for line in self._said:
+        for line in self._summary:
             terminalreporter.line(line)
         for line in self._failed:
             terminalreporter.line(f"FAILED: {line}", red=True, bold=True)
@@ -113,7 +113,7 @@ class _Report:
             self._failed.append(f"--turnwright-rows-file: {error}")
         else:
             drawn = f"turnwright diagram --format svg --coverage {shlex.quote(str(file))} > rows.svg"
-            self._said.append(f"written to {file}; to see it: {drawn}")
+            self._summary.append(f"written to {file}; to see it: {drawn}")
 
 
 def _lines(counts: RowCounts, silent_workers: int) -> Iterator[str]:

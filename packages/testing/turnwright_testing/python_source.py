@@ -85,8 +85,8 @@ class Imports:
         """
         name: str = getattr(thing, "__name__", "")
         module = _home(name, thing)
-        known, _ = self._names.setdefault(name, (thing, module))
-        return name if known is thing else f"{self.module(module)}.{name}"
+        known_thing, _ = self._names.setdefault(name, (thing, module))
+        return name if known_thing is thing else f"{self.module(module)}.{name}"
 
     def module(self, name: str) -> str:
         """Note a module that is imported as a whole, and return its name."""
@@ -166,14 +166,14 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
         case ModelResponse() if _asks(value):
             return _asking(value, imports, depth)
         case _Budget(limits):
-            written = [(name, one) for name, one in limits if name in limits.model_fields_set]
-            return _call(imports.name(Limits), written, imports, depth)
+            set_limits = [(name, limit) for name, limit in limits if name in limits.model_fields_set]
+            return _call(imports.name(Limits), set_limits, imports, depth)
         case list() | Mapping() if depth >= _DEEPEST or _has_long_keys(value):
             return _as_json(value, imports)
         case list():
-            return _group("[", [("", one) for one in value], "]", imports, depth)
+            return _group("[", [("", item) for item in value], "]", imports, depth)
         case tuple():
-            return _group("(", [("", one) for one in value], ",)" if len(value) == 1 else ")", imports, depth)
+            return _group("(", [("", item) for item in value], ",)" if len(value) == 1 else ")", imports, depth)
         case Mapping():
             return _mapping(value, imports, depth)
         case BaseModel():
@@ -192,7 +192,7 @@ def _call(name: str, arguments: Iterable[tuple[str, object]], imports: Imports, 
 
 
 def _mapping(value: Mapping[object, object], imports: Imports, depth: int) -> _Node:
-    pairs = [(f"{_node(key, imports, depth + 1).flat}: ", one) for key, one in value.items()]
+    pairs = [(f"{_node(key, imports, depth + 1).flat}: ", item) for key, item in value.items()]
     return _group("{", pairs, "}", imports, depth)
 
 
@@ -204,9 +204,9 @@ def _group(opens: str, labelled: Sequence[tuple[str, object]], closes: str, impo
 
 def _as_json(value: object, imports: Imports) -> _Node:
     text = json.dumps(value, default=dict, ensure_ascii=False)
-    made = f"{imports.module('json')}.loads("
+    source = f"{imports.module('json')}.loads("
     inner = _Node(_literal(text), text=text)
-    return _Node(f"{made}{inner.flat})", (made, ")"), (_Item("", inner),))
+    return _Node(f"{source}{inner.flat})", (source, ")"), (_Item("", inner),))
 
 
 def _has_long_keys(value: object) -> bool:
@@ -256,21 +256,21 @@ def _fields_of_model(model: BaseModel) -> Iterator[tuple[str, object]]:
 def _fields_of_struct(value: msgspec.Struct) -> Iterator[tuple[str, object]]:
     parameters = signature(type(value)).parameters
     for field in msgspec.structs.fields(value):
-        held = getattr(value, field.name)
+        field_value = getattr(value, field.name)
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        if field.required or held != default or type(held) is not type(default):
-            named = not field.required or parameters[field.name].kind is Parameter.KEYWORD_ONLY
-            yield field.name if named else "", held
+        if field.required or field_value != default or type(field_value) is not type(default):
+            is_named = not field.required or parameters[field.name].kind is Parameter.KEYWORD_ONLY
+            yield field.name if is_named else "", field_value
 
 
 def _fields_of_dataclass(value: object) -> Iterator[tuple[str, object]]:
     assert is_dataclass(value)  # noqa: S101 (the caller has looked)
     for field in fields(value):
-        held = getattr(value, field.name)
+        field_value = getattr(value, field.name)
         required, default = _default(field)
-        if not field.init or (not required and held == default and type(held) is type(default)):
+        if not field.init or (not required and field_value == default and type(field_value) is type(default)):
             continue
-        yield "" if required and not field.kw_only else field.name, held
+        yield "" if required and not field.kw_only else field.name, field_value
 
 
 def _default(field: "Field[object]") -> tuple[bool, object]:
@@ -335,15 +335,15 @@ def _pieces(text: str, width: int) -> Iterator[str]:
     """The text in pieces, each of which makes a literal of at most `width` columns; lines are kept apart."""
     width = max(width, _NARROWEST)
     for line in text.splitlines(keepends=True):
-        start = taken = 0
+        start = used_width = 0
         for place, character in enumerate(line):
             wide = _width(_escaped(character, '"'))
-            if taken + wide > width and character != "\n":
+            if used_width + wide > width and character != "\n":
                 space = line.rfind(" ", start + (place - start) // 2, place) + 1
                 cut = space or place
                 yield line[start:cut]
-                start, taken = cut, _width("".join(_escaped(one, '"') for one in line[cut:place]))
-            taken += wide
+                start, used_width = cut, _width("".join(_escaped(character, '"') for character in line[cut:place]))
+            used_width += wide
         yield line[start:]
 
 

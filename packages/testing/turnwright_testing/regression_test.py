@@ -48,8 +48,8 @@ def as_test(
     was, imports = result_of(turn_id, facts), Imports()
     with reading(turn_id):
         recording, notes = read_facts((fact for _, fact in facts), history)
-    kept, lost = _compared(was, recording)
-    body = [*_recording(recording, imports), "", "", *_test(was, kept, recording, imports)]
+    kept_assertions, lost = _compared(was, recording)
+    body = [*_recording(recording, imports), "", "", *_test(was, kept_assertions, recording, imports)]
     lines = [*_head(turn_id, (*notes, *lost), recorded), "", *imports.lines(), "", *body]
     return "\n".join(lines) + "\n"
 
@@ -66,7 +66,7 @@ def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
         yield "turn.guardrail", attrgetter("guardrail")
     yield '" > ".join(turn.path)', lambda turn: " > ".join(turn.path)
     if turn.interrupts:
-        yield "[asked.id for asked in turn.interrupts]", lambda turn: [asked.id for asked in turn.interrupts]
+        yield "[asked.id for asked in turn.interrupts]", lambda turn: [interrupt.id for interrupt in turn.interrupts]
 
 
 def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, object]], list[str]]:
@@ -75,23 +75,23 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
         played = playback(recording)
     except (TurnwrightError, MachineError) as error:  # the machine refuses facts that somebody changed
         raise PlaybackError(f"turn {was.id} cannot be played again as it was recorded: {error}") from error
-    kept: list[tuple[str, object]] = []
+    kept_assertions: list[tuple[str, object]] = []
     lost: list[str] = []
-    for written, get in _facts_of(was):
-        if written == "turn.text" and was.reason is EndReason.DEADLINE and was.text.startswith(_TIMED):
+    for assertion, get in _facts_of(was):
+        if assertion == "turn.text" and was.reason is EndReason.DEADLINE and was.text.startswith(_TIMED):
             lost.append("The turn's text is a fixed summary that contains times: it is not compared.")
         elif get(played) == get(was):
-            kept.append((written, get(was)))
+            kept_assertions.append((assertion, get(was)))
         else:
-            lost.append(f"DIFFERENT: {written} was {get(was)!a}, and is {get(played)!a} when it is played.")
+            lost.append(f"DIFFERENT: {assertion} was {get(was)!a}, and is {get(played)!a} when it is played.")
     results = results_of(was)
     if results == results_of(played):
-        kept.append(
+        kept_assertions.append(
             ("results_of(turn)", PythonSource("RECORDING.results") if results == recording.results else results)
         )
     else:
         lost.append("DIFFERENT: some calls have other results when the turn is played: they are not compared.")
-    return kept, lost
+    return kept_assertions, lost
 
 
 def _head(turn_id: str, notes: Sequence[str], recorded: str) -> list[str]:
@@ -108,15 +108,17 @@ def _recording(recording: Recording, imports: Imports) -> list[str]:
     return f"RECORDING = {source}".split("\n")
 
 
-def _test(was: TurnResult, kept: Sequence[tuple[str, object]], recording: Recording, imports: Imports) -> Iterator[str]:
+def _test(
+    was: TurnResult, kept_assertions: Sequence[tuple[str, object]], recording: Recording, imports: Imports
+) -> Iterator[str]:
     how = f"{was.outcome}: {was.reason}" if was.outcome is not None else f"in {was.state}"
     yield f"def test_turn_{_name(was.id)}() -> None:"
     yield f'    """{how}. Model calls: {len(recording.model)}."""'
     yield f"    turn = {imports.name(playback)}(RECORDING)"
-    for written, value in kept:
-        if written.startswith(results_of.__name__):
+    for assertion, value in kept_assertions:
+        if assertion.startswith(results_of.__name__):
             imports.name(results_of)
-        before = f"assert {written} == "
+        before = f"assert {assertion} == "
         yield f"    {before}{code(value, imports, indent=4, before=len(before))}"
 
 

@@ -108,8 +108,11 @@ def limits(**fixed: st.SearchStrategy[object] | object) -> st.SearchStrategy[Lim
 
     `fixed` gives a value, or a strategy of your own, for a field by name: `limits(steps=3, tool_calls=st.none())`.
     """
-    chosen = {name: one if isinstance(one, st.SearchStrategy) else st.just(one) for name, one in fixed.items()}
-    loose = {name: one for name, one in LIMITS.items() if name not in chosen}
+    chosen = {
+        name: strategy if isinstance(strategy, st.SearchStrategy) else st.just(strategy)
+        for name, strategy in fixed.items()
+    }
+    loose = {name: strategy for name, strategy in LIMITS.items() if name not in chosen}
     drawn = mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
     names = drawn.flatmap(lambda few: mixed((1, st.just(few)), (9, st.just([*few, *_LONG])))) if loose else drawn
     fields = names.flatmap(lambda few: st.fixed_dictionaries({**chosen, **{n: loose[n] for n in few if n in loose}}))
@@ -136,18 +139,18 @@ def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
 def usages() -> st.SearchStrategy[Usage | None]:
     """The usage of a reply: little, much, or unknown."""
     # A part of each count, as of a cache and of reasoning.
-    told = st.builds(
-        lambda read, written, part: Usage(
+    usage = st.builds(
+        lambda read, output_tokens, part: Usage(
             input_tokens=read,
-            output_tokens=written,
+            output_tokens=output_tokens,
             cached_tokens=read * part // 4,
-            reasoning_tokens=written * part // 4,
+            reasoning_tokens=output_tokens * part // 4,
         ),
         st.integers(0, 100),
         st.integers(0, 50),
         st.integers(0, 4),
     )
-    return st.just(Usage(input_tokens=1, output_tokens=1)) | told | st.none()
+    return st.just(Usage(input_tokens=1, output_tokens=1)) | usage | st.none()
 
 
 def obedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
@@ -229,15 +232,15 @@ def scripts(
         (1, broken),
         (4, obedient if answers is None else answers),
     )
-    alone = line.map(lambda one: (one,))
+    alone = line.map(lambda scripted_line: (scripted_line,))
     mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
     outage = model_errors()  # a provider that is down fails again and again
     cycle = st.lists(mixed((3, obedient), (3, mistaken), (1, outage)), min_size=1, max_size=4)
     repeated = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
     runs = st.lists(mixed((2, alone), (1, repeated)), min_size=1, max_size=max_size)
-    once = st.just(()) if answers is None else answers.map(lambda one: (one,))
+    once = st.just(()) if answers is None else answers.map(lambda scripted_line: (scripted_line,))
     ending = mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)), (3, once))
-    return st.builds(lambda said, last: _not_for_ever(tuple(chain(*said, last))), runs, ending)
+    return st.builds(lambda lines, last: _not_for_ever(tuple(chain(*lines, last))), runs, ending)
 
 
 def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
@@ -298,7 +301,7 @@ def scenarios(
         script: st.SearchStrategy[tuple[Line, ...]],
         limited: st.SearchStrategy[Limits],
         abort_at: st.SearchStrategy[int | None],
-        **added: st.SearchStrategy[Any],
+        **additions: st.SearchStrategy[Any],
     ) -> st.SearchStrategy[Scenario]:
         return st.builds(
             Scenario,
@@ -309,16 +312,16 @@ def scenarios(
             synthesis=seldom(batches) if synthesis else st.none(),
             crash=seldom(crashes()),
             abort_at=abort_at,
-            **added,
+            **additions,
         )
 
     script = scripts(usable, real_time=run_tools, answers=answers)
     replies = obedient_replies(usable) if answers is None else obedient_replies(usable) | answers
     willing = st.lists(replies, min_size=1, max_size=4).map(tuple)
     common = (bounds or limits(), seldom(abort_points()))
-    anything, added = played(script, *common), played(willing | script, *common, **additions(usable))
+    anything, additional = played(script, *common), played(willing | script, *common, **additions(usable))
     kinds = () if bounds is not None else _kinds(usable, played, real_time=run_tools, typed=typed is not None)
-    return _shown_plainly(mixed((4, anything), (8, added), *kinds))
+    return _shown_plainly(mixed((4, anything), (8, additional), *kinds))
 
 
 class _Played(Protocol):
@@ -327,7 +330,7 @@ class _Played(Protocol):
         script: st.SearchStrategy[tuple[Line, ...]],
         limited: st.SearchStrategy[Limits],
         abort_at: st.SearchStrategy[int | None],
-        **added: st.SearchStrategy[Any],
+        **additions: st.SearchStrategy[Any],
     ) -> st.SearchStrategy[Scenario]: ...
 
 
@@ -339,7 +342,7 @@ def _kinds(
     asking = st.lists(_asking(st.lists(tool_calls(tools), min_size=1, max_size=2)), min_size=1, max_size=2)
     times = st.sampled_from([1, 2, 3, 3, 6])
     loop = st.builds(lambda cycle, again, last: (*(tuple(cycle) * again), *last), asking, times, ending)
-    soon = st.builds(lambda asked, last: (*asked, *last), asking, ending)
+    soon = st.builds(lambda lines, last: (*lines, *last), asking, ending)
     no_steps = limits(steps=0, seconds=st.none() | LIMITS["seconds"])
     yield (
         2,
@@ -388,7 +391,9 @@ def _call(
     name: str | st.SearchStrategy[str], arguments: st.SearchStrategy[dict[str, JsonValue]]
 ) -> st.SearchStrategy[ResponseToolCall]:
     names = st.just(name) if isinstance(name, str) else name
-    return st.builds(lambda called, given, made: ResponseToolCall(called, given, id=made), names, arguments, _ids())
+    return st.builds(
+        lambda called, arguments, own_id: ResponseToolCall(called, arguments, id=own_id), names, arguments, _ids()
+    )
 
 
 def _ids() -> st.SearchStrategy[str]:
@@ -399,7 +404,7 @@ def _ids() -> st.SearchStrategy[str]:
 def _asking(calls: st.SearchStrategy[list[ResponseToolCall]]) -> st.SearchStrategy[ModelResponse]:
     text = st.sampled_from(["", "I look."])
     return st.builds(
-        lambda made, said, usage: ModelResponse(text=said, calls=tuple(made), usage=usage), calls, text, usages()
+        lambda calls, text, usage: ModelResponse(text=text, calls=tuple(calls), usage=usage), calls, text, usages()
     )
 
 

@@ -36,7 +36,7 @@ def agent_chart(certified: Certificate, *, synthesis: bool = False) -> AgentChar
     `synthesis` says that the app makes answers from the results of tools.
     """
     team = certified.sub_agents
-    below = {} if team is None else {one.tool: one for one in team.agents}
+    below = {} if team is None else {agent.tool: agent for agent in team.agents}
     calls = () if team is None else team.calls
     code = certified.code or _UNKNOWN
     limits = limits_of(certified.bounds)
@@ -46,7 +46,7 @@ def agent_chart(certified: Certificate, *, synthesis: bool = False) -> AgentChar
 
 def limits_of(bounds: Iterable[CertifiedBound]) -> Limits:
     """Return the limits that the settings of these bounds are."""
-    return Limits.model_validate({one.field: one.value for bound in bounds for one in bound.settings})
+    return Limits.model_validate({setting.field: setting.value for bound in bounds for setting in bound.settings})
 
 
 def _abilities(
@@ -54,10 +54,10 @@ def _abilities(
 ) -> Abilities:
     tools = code.tools
     return Abilities(
-        tools=tools is None or any(not one.delegates for one in tools),
+        tools=tools is None or any(not tool.delegates for tool in tools),
         delegates=bool(calls),
         asks=code.may_ask or any(_may_ask(below[name]) for name in _reached(calls, below)),
-        direct=tools is None or any(one.returns_direct for one in tools),
+        direct=tools is None or any(tool.returns_direct for tool in tools),
         typed=code.typed,
         reviews=code.reviews,
         refuses=code.may_refuse,
@@ -66,27 +66,27 @@ def _abilities(
     )
 
 
-def _may_ask(one: CertifiedSubAgent) -> bool:
+def _may_ask(sub_agent: CertifiedSubAgent) -> bool:
     """Return whether a sub-agent may pause its caller: by a tool, or because of a doom loop."""
-    limits = limits_of(one.bounds)
+    limits = limits_of(sub_agent.bounds)
     loops = limits.doom_response == "ask" and limits.shortest_loop is not None
-    return loops or (one.code or _UNKNOWN).may_ask
+    return loops or (sub_agent.code or _UNKNOWN).may_ask
 
 
 def _reached(calls: Sequence[str], below: Mapping[str, CertifiedSubAgent]) -> set[str]:
     """Return the sub-agents that these calls lead to, themselves included."""
-    found: set[str] = set()
-    left = set(calls)
-    while left:
-        found |= left
-        left = {name for one in left for name in below[one].calls} - found
-    return found
+    reached: set[str] = set()
+    level = set(calls)
+    while level:
+        reached |= level
+        level = {name for caller in level for name in below[caller].calls} - reached
+    return reached
 
 
 def _beside(code: CertifiedCode) -> dict[int, str]:
     """Return the tools, hooks and guardrails that act at a row, by its number."""
-    found = ((number, _at(row, code)) for number, row in enumerate(ROWS, start=1))
-    return {number: words for number, words in found if words}
+    places = ((number, _at(row, code)) for number, row in enumerate(ROWS, start=1))
+    return {number: words for number, words in places if words}
 
 
 def _at(row: Row, code: CertifiedCode) -> str:
@@ -97,13 +97,13 @@ def _at(row: Row, code: CertifiedCode) -> str:
         case State.TOOL_EXEC, Trigger.SETTLED, State.PAUSED:
             return _listed(tools, writes=False)
         case State.TOOL_EXEC, Trigger.SETTLED, State.FINISHED:
-            direct = [one.tool for one in tools or () if one.returns_direct]
+            direct = [tool.tool for tool in tools or () if tool.returns_direct]
             return f"by {some_names(direct)}" if direct else ""
         case _, Trigger.TRIPPED, _:
-            return f"by {some_names([one.name for one in code.guardrails])}"
+            return f"by {some_names([guardrail.name for guardrail in code.guardrails])}"
         case _, Trigger.REPLIED, State.REVIEW:
-            checks = [one.name for one in code.hooks if "after_model" in one.on] + ["the output type"] * code.typed
-            checks += [one.name for one in code.guardrails if one.checks in ("input", "output")]
+            checks = [hook.name for hook in code.hooks if "after_model" in hook.on] + ["the output type"] * code.typed
+            checks += [guardrail.name for guardrail in code.guardrails if guardrail.checks in ("input", "output")]
             return f"by {some_names(checks)}"
         case _:
             return ""
@@ -114,10 +114,10 @@ def _listed(tools: tuple[CertifiedTool, ...] | None, *, writes: bool) -> str:
     if tools is None:
         return "(some tools are unknown)"
     groups = {
-        "writes": [one.tool for one in tools if writes and one.read_only is False],
-        "may write": [one.tool for one in tools if writes and one.read_only is None and not one.delegates],
-        "delegates to": [one.tool for one in tools if writes and one.delegates],
-        "asks by": [one.tool for one in tools if not writes and one.asks == "always"],
-        "may ask by": [one.tool for one in tools if not writes and one.asks == "perhaps"],
+        "writes": [tool.tool for tool in tools if writes and tool.read_only is False],
+        "may write": [tool.tool for tool in tools if writes and tool.read_only is None and not tool.delegates],
+        "delegates to": [tool.tool for tool in tools if writes and tool.delegates],
+        "asks by": [tool.tool for tool in tools if not writes and tool.asks == "always"],
+        "may ask by": [tool.tool for tool in tools if not writes and tool.asks == "perhaps"],
     }
-    return ", ".join(f"{what} {some_names(names)}" for what, names in groups.items() if names)
+    return ", ".join(f"{label} {some_names(names)}" for label, names in groups.items() if names)

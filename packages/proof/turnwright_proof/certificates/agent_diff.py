@@ -77,14 +77,14 @@ class AgentDiff(NamedTuple):
 
 def agent_diffs(old: Mapping[str, Known], new: Mapping[str, Known]) -> list[AgentDiff]:
     """Return the changes of each agent whose bounds, tools or abilities changed, the removed ones last."""
-    found = [
-        AgentDiff(name, "changed", tuple(_changes(old[name], known)))
+    diffs = [
+        AgentDiff(name, "changed", tuple(_changes(old[name], certified)))
         if name in old
-        else AgentDiff(name, "added", tuple(_of_new(known)))
-        for name, known in new.items()
+        else AgentDiff(name, "added", tuple(_of_new(certified)))
+        for name, certified in new.items()
     ]
     gone = [AgentDiff(name, "removed", ()) for name in old if name not in new]
-    return [one for one in found if one.changes or one.kind == "added"] + gone
+    return [diff for diff in diffs if diff.changes or diff.kind == "added"] + gone
 
 
 def to_markdown(diffs: Sequence[AgentDiff]) -> str:
@@ -92,11 +92,11 @@ def to_markdown(diffs: Sequence[AgentDiff]) -> str:
     if not diffs:
         return "No bound of an agent changed.\n"
     rows: list[tuple[str, ...]] = []
-    for one in diffs:
-        agent = plain_markdown(one.agent)
-        kind = {"changed": "", "added": "new agent", "removed": "removed"}[one.kind]
+    for diff in diffs:
+        agent = plain_markdown(diff.agent)
+        kind = {"changed": "", "added": "new agent", "removed": "removed"}[diff.kind]
         rows += [(agent, kind, "", "")] if kind else []
-        changes = ((plain_markdown(f"{change.what}{_ARROWS[change.wider]}"), *change.shown) for change in one.changes)
+        changes = ((plain_markdown(f"{change.what}{_ARROWS[change.wider]}"), *change.shown) for change in diff.changes)
         rows += [(agent, *change) for change in changes]
     return markdown_table(("agent", "change", "before", "after"), rows) + "\n\n▲ may do more, ▼ may do less\n"
 
@@ -115,27 +115,27 @@ def _changes(old: Known, new: Known) -> Iterator[Change]:
     yield from (Change(name, (before[name], after[name])) for name in _TEXTS if before[name] != after[name])
     yield from _of_bounds(_tree(old[0]), _tree(new[0]))
     yield from _of_abilities(_abilities(old), _abilities(new))
-    for what, names_before, names_after in zip(_CODE, _names(old[0]), _names(new[0]), strict=True):
-        yield from (Change(f"{what} added: {name}") for name in names_after if name not in names_before)
-        yield from (Change(f"{what} removed: {name}") for name in names_before if name not in names_after)
+    for kind, names_before, names_after in zip(_CODE, _names(old[0]), _names(new[0]), strict=True):
+        yield from (Change(f"{kind} added: {name}") for name in names_after if name not in names_before)
+        yield from (Change(f"{kind} removed: {name}") for name in names_before if name not in names_after)
 
 
-def _of_new(known: Known) -> Iterator[Change]:
+def _of_new(certified: Known) -> Iterator[Change]:
     """Return the bounds that matter most of a new agent, and what it may do."""
-    bounds = _bounds(known[0]) | _tree(known[0])
+    bounds = _bounds(certified[0]) | _tree(certified[0])
     yield from (Change(f"{name} {_shown(bounds[name])}") for name in _FIRST if name in bounds)
-    yield from (Change(f"may {ability}") for ability in sorted(_abilities(known)) if not ability.startswith(_ENDS))
+    yield from (Change(f"may {ability}") for ability in sorted(_abilities(certified)) if not ability.startswith(_ENDS))
 
 
 def _of_bounds(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> Iterator[Change]:
     """Return the bounds that changed. The bounds of a tree are there only with sub-agents."""
-    said: dict[str, tuple[Value, Value]] = {}
+    values_by_name: dict[str, tuple[Value, Value]] = {}
     for name in dict.fromkeys((*old, *new)):
         before, after = old.get(name), new.get(name)
         values: tuple[Value, Value] = (before if name in old else "none", after if name in new else "none")
-        if values[0] == values[1] or said.get(_FOLLOWS.get(name, "")) == values:
+        if values[0] == values[1] or values_by_name.get(_FOLLOWS.get(name, "")) == values:
             continue
-        said[name] = values
+        values_by_name[name] = values
         grown = after is None or (before is not None and before < after)
         yield Change(name, values, grown if name in old and name in new else name in new)
 
@@ -146,11 +146,16 @@ def _of_abilities(old: set[str], new: set[str]) -> Iterator[Change]:
 
 
 def _bounds(certified: Certificate) -> dict[str, float | None]:
-    return {_NAMES.get(one.bound, one.bound): one.value for one in (*certified.bounds, certified.reply)}
+    return {_NAMES.get(bound.bound, bound.bound): bound.value for bound in (*certified.bounds, certified.reply)}
 
 
 def _texts(certified: Certificate) -> dict[str, str]:
-    return {one.field: str(one.value) for bound in certified.bounds for one in bound.settings if one.field in _TEXTS}
+    return {
+        setting.field: str(setting.value)
+        for bound in certified.bounds
+        for setting in bound.settings
+        if setting.field in _TEXTS
+    }
 
 
 def _tree(certified: Certificate) -> dict[str, float | None]:
@@ -161,16 +166,16 @@ def _tree(certified: Certificate) -> dict[str, float | None]:
     }
 
 
-def _abilities(known: Known) -> set[str]:
+def _abilities(known_agent: Known) -> set[str]:
     """Return what turns of the agent may do: by its chart, and by its tools."""
-    certified, chart = known
+    certified, chart = known_agent
     tools = _code(certified).tools
-    found = {f"{_ENDS}{end.replace('/', ': ')}" for end in chart.rows.ends}
-    found |= {does for state, does in _DOES.items() if state in chart.states}
+    abilities = {f"{_ENDS}{end.replace('/', ': ')}" for end in chart.rows.ends}
+    abilities |= {does for state, does in _DOES.items() if state in chart.states}
     if tools is None:
-        return found | {"use tools that are unknown"}
-    found |= {"write"} if any(one.read_only is False for one in tools) else set()
-    return found | ({"delegate"} if any(one.delegates for one in tools) else set())
+        return abilities | {"use tools that are unknown"}
+    abilities |= {"write"} if any(tool.read_only is False for tool in tools) else set()
+    return abilities | ({"delegate"} if any(tool.delegates for tool in tools) else set())
 
 
 _CODE: Final = ("tool", "hook", "guardrail", "sub-agent")
@@ -179,9 +184,9 @@ _CODE: Final = ("tool", "hook", "guardrail", "sub-agent")
 def _names(certified: Certificate) -> tuple[list[str], list[str], list[str], list[str]]:
     code, team = _code(certified), certified.sub_agents
     return (
-        [one.tool for one in code.tools or () if not one.delegates],
-        [one.name for one in code.hooks],
-        [one.name for one in code.guardrails],
+        [tool.tool for tool in code.tools or () if not tool.delegates],
+        [hook.name for hook in code.hooks],
+        [guardrail.name for guardrail in code.guardrails],
         list(team.calls) if team is not None else [],
     )
 

@@ -23,9 +23,14 @@ def agent_page(certified: Certificate, chart: AgentChart) -> str:
     numbers = drawn_rows(chart.picture)
     left_out = [number for number in range(1, len(ROWS) + 1) if number not in numbers]
     bounds = [(bound.bound, _value(bound), bound.formula) for bound in (*certified.bounds, certified.reply)]
-    taken = f"A turn of this agent can take {len(numbers)} of the {len(ROWS)} rows of the chart."
-    others = f"Its limits, tools and hooks exclude the others: {number_ranges(left_out) or 'none'}."
-    parts = [MARK, f"# {plain_markdown(certified.agent)}", _fenced(to_mermaid(chart.picture)), f"{taken} {others}"]
+    rows_taken = f"A turn of this agent can take {len(numbers)} of the {len(ROWS)} rows of the chart."
+    rows_left_out = f"Its limits, tools and hooks exclude the others: {number_ranges(left_out) or 'none'}."
+    parts = [
+        MARK,
+        f"# {plain_markdown(certified.agent)}",
+        _fenced(to_mermaid(chart.picture)),
+        f"{rows_taken} {rows_left_out}",
+    ]
     if certified.sub_agents is not None:
         parts += ["## Team", _fenced(team_mermaid(certified)), _leases(certified.sub_agents)]
     parts += ["## Bounds", markdown_table(("bound", "at most", "formula"), bounds)]
@@ -43,13 +48,13 @@ def _team(certified: Certificate) -> Iterator[str]:
     team = certified.sub_agents
     if team is None:
         return
-    ids = {one.tool: f"agent{number}" for number, one in enumerate(team.agents, start=1)}
-    for one in team.agents:
-        yield f'{ids[one.tool]}["{_node(one.agent, one.bounds)}<br/>depth {one.depth}"]'
+    ids = {agent.tool: f"agent{number}" for number, agent in enumerate(team.agents, start=1)}
+    for agent in team.agents:
+        yield f'{ids[agent.tool]}["{_node(agent.agent, agent.bounds)}<br/>depth {agent.depth}"]'
     tree = team.tree
     words = f"{tree.turns} turns<br/>{tree.steps} steps<br/>{tree.model_calls} model calls<br/>"
     yield f'tree(["all turns together, at most<br/>{words}{tree.tool_calls} tool calls"])'
-    for source, calls in (("first", team.calls), *((ids[one.tool], one.calls) for one in team.agents)):
+    for source, calls in (("first", team.calls), *((ids[agent.tool], agent.calls) for agent in team.agents)):
         for name in calls:
             yield f'{source} -->|"{mermaid_text(name)}"| {ids[name]}'
     yield "first -.- tree"

@@ -232,7 +232,7 @@ class _Issuer:
 
     def bounds(self, agent: Agent, flags: Mapping[str, int | float | None]) -> tuple[CertifiedBound, ...]:
         limits, base = agent.limits_for(self._base).model_copy(update=flags), self._base
-        written = (
+        set_by = (
             dict.fromkeys(Limits.model_fields, SetBy.DEFAULT)
             | dict.fromkeys(base.model_fields_set, SetBy.CONFIGURATION)
             | dict.fromkeys(agent.overrides, SetBy.AGENT)
@@ -242,52 +242,52 @@ class _Issuer:
         tools = None if code is None or code.tools is None else class_of(code.tools)
         calls = limits.tool_calls
         if isinstance(calls, ToolCallLimits) and (tools or "default") not in calls.model_fields_set:
-            written["tool_calls"] = SetBy.DEFAULT
+            set_by["tool_calls"] = SetBy.DEFAULT
         values = dict(limits.for_tools(tools or "default"))
-        return tuple(_certified(bound, values, written) for bound in bounds_of(limits, tools))
+        return tuple(_certified(bound, values, set_by) for bound in bounds_of(limits, tools))
 
     def reply(self, agent: Agent, bounds: tuple[CertifiedBound, ...]) -> CertifiedBound:
         """Return the bound of one reply: the model setting `max_tokens`, and the budget of tokens."""
         own, base = agent.model_settings or ModelSettings(), self._settings
         most, tokens = own.over(base).max_tokens, agent.limits_for(self._base).tokens
-        who = SetBy.AGENT if own.max_tokens else SetBy.CONFIGURATION if base.max_tokens else SetBy.DEFAULT
+        reply_set_by = SetBy.AGENT if own.max_tokens else SetBy.CONFIGURATION if base.max_tokens else SetBy.DEFAULT
         of_tokens = next(bound.set_by for bound in bounds if bound.bound == "tokens")
         return _certified(
             reply_bound(most, tokens),
             {"max_tokens": most, "tokens": tokens},
-            {"max_tokens": who, "tokens": of_tokens},
+            {"max_tokens": reply_set_by, "tokens": of_tokens},
         )
 
     def sub_agents(
         self, agent: Agent, bounds: tuple[CertifiedBound, ...], subagent_tools: SubagentTools
     ) -> SubAgents | None:
         """Return every reachable sub-agent with its smallest depth, or None."""
-        found: dict[str, CertifiedSubAgent] = {}
+        agents: dict[str, CertifiedSubAgent] = {}
         first = level = dict(subagent_tools(agent))
         for depth in range(1, MAX_DEPTH + 1):
             below: dict[str, Agent] = {}
-            for name, one in level.items():
-                may_call = subagent_tools(one) if depth < MAX_DEPTH else {}
-                own = self.bounds(one, {})
-                found[name] = CertifiedSubAgent(
+            for name, sub_agent in level.items():
+                may_call = subagent_tools(sub_agent) if depth < MAX_DEPTH else {}
+                own = self.bounds(sub_agent, {})
+                agents[name] = CertifiedSubAgent(
                     tool=name,
-                    agent=one.name,
+                    agent=sub_agent.name,
                     depth=depth,
                     calls=tuple(may_call),
                     bounds=own,
-                    reply=self.reply(one, own),
-                    code=self.code(one),
+                    reply=self.reply(sub_agent, own),
+                    code=self.code(sub_agent),
                 )
                 below |= may_call
-            level = {name: one for name, one in below.items() if name not in found}
-        if not found:
+            level = {name: sub_agent for name, sub_agent in below.items() if name not in agents}
+        if not agents:
             return None
-        callers = {name: (_one_turn(one.bounds), one.calls) for name, one in found.items()}
+        callers = {name: (_one_turn(sub_agent.bounds), sub_agent.calls) for name, sub_agent in agents.items()}
         return SubAgents(
             leases=LEASES,
             max_depth=MAX_DEPTH,
             calls=tuple(first),
-            agents=tuple(found.values()),
+            agents=tuple(agents.values()),
             tree=tree_bounds((_one_turn(bounds), tuple(first)), callers, MAX_DEPTH),
         )
 
@@ -301,9 +301,9 @@ def _stamp() -> ChartStamp:
     return ChartStamp(version=VERSION, rows=len(ROWS), digest=hashlib.sha256(lines.encode()).hexdigest())
 
 
-def _certified(bound: Bound, values: Mapping[str, object], written: Mapping[str, SetBy]) -> CertifiedBound:
+def _certified(bound: Bound, values: Mapping[str, object], set_by: Mapping[str, SetBy]) -> CertifiedBound:
     settings = tuple(
-        AgentSetting.model_validate({"field": name, "value": values[name], "set_by": written[name]})
+        AgentSetting.model_validate({"field": name, "value": values[name], "set_by": set_by[name]})
         for name in bound.settings
     )
     first = settings[0]

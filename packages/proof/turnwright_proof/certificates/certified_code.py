@@ -80,7 +80,7 @@ class CertifiedCode(Part):
     @property
     def endless_tools(self) -> tuple[str, ...]:
         """The tools that may take for ever."""
-        return tuple(one.tool for one in self.tools or () if one.timeout is None and not one.delegates)
+        return tuple(tool.tool for tool in self.tools or () if tool.timeout is None and not tool.delegates)
 
     @property
     def may_refuse(self) -> bool:

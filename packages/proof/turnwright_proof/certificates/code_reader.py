@@ -30,12 +30,14 @@ def certified_code(
     and `limits` are the engine's. Raises `ConfigError` for an object of another kind.
     """
     where = f"agent {agent.name!r}"
-    asked = (*checked_hooks(hooks, "engine"), *checked_hooks(agent.hooks, where))
+    all_hooks = (*checked_hooks(hooks, "engine"), *checked_hooks(agent.hooks, where))
     checks = (*checked_guardrails(guardrails, "engine"), *checked_guardrails(agent.guardrails, where))
     return CertifiedCode(
-        tools=None if tools is None else tuple(_certified(one, agent.limits_for(limits)) for one in tools),
-        hooks=tuple(CertifiedHook(name=one.name, on=tuple(on for on in HOOKS if overrides(one, on))) for one in asked),
-        guardrails=tuple(CertifiedGuardrail(name=one.name, checks=one.kind) for one in checks),
+        tools=None if tools is None else tuple(_certified(tool, agent.limits_for(limits)) for tool in tools),
+        hooks=tuple(
+            CertifiedHook(name=hook.name, on=tuple(on for on in HOOKS if overrides(hook, on))) for hook in all_hooks
+        ),
+        guardrails=tuple(CertifiedGuardrail(name=check.name, checks=check.kind) for check in checks),
         typed=agent.is_typed,
     )
 

@@ -22,6 +22,6 @@ def explain(engine: Engine, agent: Agent) -> Certificate:
         agent,
         setup.limits,
         subagent_tools=partial(subagent_tools, setup.tools),
-        code_of=code_reader(lambda each: setup.tools_for(each).values(), setup.hooks, setup.guardrails, setup.limits),
+        code_of=code_reader(lambda agent: setup.tools_for(agent).values(), setup.hooks, setup.guardrails, setup.limits),
         model_settings=setup.model_settings,
     )

@@ -60,36 +60,40 @@ def tree_bounds(first: Caller, below: Mapping[str, Caller], max_depth: int) -> T
 
     Turns at `max_depth` call none.
     """
-    known: dict[tuple[str, int], TreeBounds] = {}
+    bounds_by_level: dict[tuple[str, int], TreeBounds] = {}
 
     def tree(caller: Caller, depth: int) -> TreeBounds:
         names = caller[1] if depth < max_depth else ()
         for name in names:
-            if (name, depth + 1) not in known:
-                known[name, depth + 1] = tree(below[name], depth + 1)
-        under = [known[name, depth + 1] for name in names]
+            if (name, depth + 1) not in bounds_by_level:
+                bounds_by_level[name, depth + 1] = tree(below[name], depth + 1)
+        under = [bounds_by_level[name, depth + 1] for name in names]
         reached = [below[name][0] for name in _reached(names, below, max_depth - depth)]
         return _tree_of(caller[0], under, reached)
 
     return tree(first, 0)
 
 
-def _tree_of(one: OneTurn, under: Sequence[TreeBounds], reached: Sequence[OneTurn]) -> TreeBounds:
+def _tree_of(one_turn: OneTurn, under: Sequence[TreeBounds], reached: Sequence[OneTurn]) -> TreeBounds:
     """Return the bounds of a tree from those of the trees below it, and of all turns that it may contain."""
     if not under:
-        return TreeBounds(turns=1, steps=one.cap, model_calls=one.model_calls, tool_calls=one.calls)
-    tool_calls = one.within(one.calls * (1 + max(tree.tool_calls for tree in under)))
-    more = min(tool_calls, one.calls * max(tree.turns for tree in under))
-    steps = min(one.calls * max(tree.steps for tree in under), more * max(turn.cap for turn in reached))
-    calls = min(one.calls * max(tree.model_calls for tree in under), more * max(turn.model_calls for turn in reached))
-    return TreeBounds(turns=1 + more, steps=one.cap + steps, model_calls=one.model_calls + calls, tool_calls=tool_calls)
+        return TreeBounds(turns=1, steps=one_turn.cap, model_calls=one_turn.model_calls, tool_calls=one_turn.calls)
+    tool_calls = one_turn.within(one_turn.calls * (1 + max(tree.tool_calls for tree in under)))
+    more = min(tool_calls, one_turn.calls * max(tree.turns for tree in under))
+    steps = min(one_turn.calls * max(tree.steps for tree in under), more * max(turn.cap for turn in reached))
+    calls = min(
+        one_turn.calls * max(tree.model_calls for tree in under), more * max(turn.model_calls for turn in reached)
+    )
+    return TreeBounds(
+        turns=1 + more, steps=one_turn.cap + steps, model_calls=one_turn.model_calls + calls, tool_calls=tool_calls
+    )
 
 
 def _reached(names: Sequence[str], below: Mapping[str, Caller], levels: int) -> set[str]:
     """Return the sub-agents that are reached within so many levels."""
-    found: set[str] = set()
+    reached: set[str] = set()
     level = set(names)
     for _ in range(levels):
-        found |= level
-        level = {name for one in level for name in below[one][1]} - found
-    return found
+        reached |= level
+        level = {name for caller in level for name in below[caller][1]} - reached
+    return reached

@@ -29,24 +29,28 @@ _MAX_BYTES = 16 * 1024 * 1024
 class AgentDrawing:
     """Draws agents under one configuration."""
 
-    def __init__(self, said: "Config", tools: str | None, hooks: Sequence[str], *, synthesis: bool) -> None:
-        self._said = said
-        self._issuer = Issuer(said, tools, hooks)
+    def __init__(self, config: "Config", tools: str | None, hooks: Sequence[str], *, synthesis: bool) -> None:
+        self._config = config
+        self._issuer = Issuer(config, tools, hooks)
         self._synthesis = synthesis
 
     def certificates(self, source: str | None, name: str | None) -> dict[str, Certificate]:
         """Return the certificates of the named agent, or of all agents of the source, by the names of their pages."""
         if name is not None:
-            agent, beside = choose_agent(name, source, self._said)
+            agent, beside = choose_agent(name, source, self._config)
             return {_page_name(agent): self._issuer.certificate(agent, beside)}
-        found: dict[str, Certificate] = {}
-        for one, certified in self._issuer.certify_all(*([source] if source else self._said.agent_sources())):
-            page = _page_name(one)
-            if page in found:
-                other = found[page].agent
-                raise ConfigError(f"agents {other!r} and {one.name!r} would have one page: rename one of them")
-            found[page] = certified
-        return found
+        certificates: dict[str, Certificate] = {}
+        for source_agent, certified in self._issuer.certify_all(
+            *([source] if source else self._config.agent_sources())
+        ):
+            page = _page_name(source_agent)
+            if page in certificates:
+                earlier_agent = certificates[page].agent
+                raise ConfigError(
+                    f"agents {earlier_agent!r} and {source_agent.name!r} would have one page: rename one of them"
+                )
+            certificates[page] = certified
+        return certificates
 
     def drawn(self, certified: Certificate, form: str) -> str:
         """Return the picture of an agent in a format."""
@@ -63,16 +67,16 @@ class AgentDrawing:
             case _:
                 return agent_page(certified, chart)
 
-    def printed(self, found: Mapping[str, Certificate], form: str) -> str:
+    def printed(self, certificates: Mapping[str, Certificate], form: str) -> str:
         """Return the picture of one agent, or the pages of all. Raises `ConfigError` for several in one picture."""
-        if form != "page" and len(found) > 1:
-            names = ", ".join(one.agent for one in found.values())
+        if form != "page" and len(certificates) > 1:
+            names = ", ".join(certificate.agent for certificate in certificates.values())
             raise ConfigError(f"a picture in {form} shows one agent: choose one with --agent: {names}")
-        return "\n".join(self.drawn(one, form) for one in found.values())
+        return "\n".join(self.drawn(certificate, form) for certificate in certificates.values())
 
-    def pages(self, found: Mapping[str, Certificate]) -> dict[str, str]:
+    def pages(self, certificates: Mapping[str, Certificate]) -> dict[str, str]:
         """Return the text of each page, by its file name."""
-        return {f"{name}.md": self.drawn(certified, "page") for name, certified in found.items()}
+        return {f"{name}.md": self.drawn(certified, "page") for name, certified in certificates.items()}
 
 
 def _page_name(agent: Agent) -> str:
@@ -85,13 +89,13 @@ def draw_agents(
 ) -> None:
     """Print the picture of one agent, or of all as pages, or write the pages, or check them. Exits with 1 or 2."""
     try:
-        found = drawing.certificates(source, name)
+        certificates = drawing.certificates(source, name)
         if write_to is not None:
-            _write(write_to, drawing.pages(found))
+            _write(write_to, drawing.pages(certificates))
         elif check is not None:
-            _check(check, drawing.pages(found), whole=name is None)
+            _check(check, drawing.pages(certificates), whole=name is None)
         else:
-            echo(drawing.printed(found, form).removesuffix("\n"))
+            echo(drawing.printed(certificates, form).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         echo(f"turnwright diagram: {words_of(error)}", err=True)
         raise typer.Exit(codes.USAGE) from None
@@ -110,13 +114,13 @@ def _write(directory: Path, pages: Mapping[str, str]) -> None:
 def _check(directory: Path, pages: Mapping[str, str], *, whole: bool) -> None:
     """List the pages that are missing or stale, and, if the file is drawn whole, those of agents that are gone."""
     there = {name: _read(directory / name) for name in pages}
-    found = {name: "missing" if text is None else "stale" for name, text in there.items() if text != pages[name]}
+    problems = {name: "missing" if text is None else "stale" for name, text in there.items() if text != pages[name]}
     if whole and directory.is_dir():
-        others = sorted(path for path in directory.glob("*.md") if path.name not in pages)
-        found |= {path.name: "of no agent" for path in others if (_read(path) or "").startswith(MARK)}
-    for name, what in found.items():
-        echo(f"{directory / name} is {what}")
-    if found:
+        other_pages = sorted(path for path in directory.glob("*.md") if path.name not in pages)
+        problems |= {path.name: "of no agent" for path in other_pages if (_read(path) or "").startswith(MARK)}
+    for name, problem in problems.items():
+        echo(f"{directory / name} is {problem}")
+    if problems:
         echo(f"to update them: the same command with --write {directory}; delete pages of no agent", err=True)
         raise typer.Exit(codes.FAILED)
 

@@ -208,10 +208,10 @@ def _write(directory: Path) -> None:
 
 
 def _check(directory: Path) -> None:
-    found = stale(directory)
-    for name, what in found.items():
-        echo(f"{directory / name} is {what}")
-    if found:
+    problems = stale(directory)
+    for name, problem in problems.items():
+        echo(f"{directory / name} is {problem}")
+    if problems:
         echo(f"to update them: `turnwright diagram --write {directory}`", err=True)
         raise typer.Exit(codes.FAILED)
 

@@ -53,11 +53,11 @@ def explain(
     if schema:
         echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return
-    said = configuration(config, {"limits.tool_timeout": tool_timeout})
-    chosen, beside = choose_agent(agent, agents, said)
+    settings = configuration(config, {"limits.tool_timeout": tool_timeout})
+    chosen, beside = choose_agent(agent, agents, settings)
     # An error about --steps names the flag.
-    with_limits(said.prepared(chosen), {"steps": steps}).limits_for(said.limits())
-    issuer = Issuer(said, tools, hooks or ())
+    with_limits(settings.prepared(chosen), {"steps": steps}).limits_for(settings.limits())
+    issuer = Issuer(settings, tools, hooks or ())
     certified = issuer.certificate(chosen, beside, steps=steps, tool_timeout=tool_timeout)
     if unknown := issuer.offered.unknown_to(chosen, beside):
         names = ", ".join(unknown)
@@ -65,7 +65,7 @@ def explain(
     if as_json:
         echo_json(certified.to_json())
     else:
-        _print(certified, said)
+        _print(certified, settings)
 
 
 def _print(certified: Certificate, config: Config) -> None:
@@ -86,26 +86,26 @@ def _print(certified: Certificate, config: Config) -> None:
 def _print_sub_agents(below: SubAgents) -> None:
     print_lines(["", f"It may call sub-agents, nested at most {below.max_depth} deep:", ""])
     head = ("called", "agent", "depth", *_OF_SUB_AGENTS, "may call")
-    print_columns(head, [_sub_agent_cells(one) for one in below.agents])
+    print_columns(head, [_sub_agent_cells(agent) for agent in below.agents])
     tree = below.tree
     print_lines(["", f"Leases: {below.leases}.", ""])
     most = f"{tree.turns} turns, {tree.steps} steps, {tree.model_calls} model calls and {tree.tool_calls} tool calls"
     print_lines([f"With all turns below it, a turn of this agent is at most {most}."])
 
 
-def _sub_agent_cells(one: CertifiedSubAgent) -> tuple[str, ...]:
-    values = {bound.bound: bound.shown for bound in one.bounds}
+def _sub_agent_cells(sub_agent: CertifiedSubAgent) -> tuple[str, ...]:
+    values = {bound.bound: bound.shown for bound in sub_agent.bounds}
     bounds = (values[name] for name in _OF_SUB_AGENTS)
-    return (one.tool, one.agent, str(one.depth), *bounds, ", ".join(one.calls) or "-")
+    return (sub_agent.tool, sub_agent.agent, str(sub_agent.depth), *bounds, ", ".join(sub_agent.calls) or "-")
 
 
 def _cells(bound: CertifiedBound, config: Config) -> tuple[str, ...]:
-    others = ", ".join(
+    other_sources = ", ".join(
         f"{setting.field}: {_source(setting.field, setting.set_by, config)}" for setting in bound.settings[1:]
     )
     first = _source(bound.field, bound.set_by, config)
-    who = f"{first} ({others})" if others else first
-    return (bound.bound, bound.shown, who, bound.exactness, bound.formula)
+    set_by = f"{first} ({other_sources})" if other_sources else first
+    return (bound.bound, bound.shown, set_by, bound.exactness, bound.formula)
 
 
 def _source(field: str, set_by: SetBy, config: Config) -> str:

@@ -39,21 +39,23 @@ def read_goal(reach: str, conditions: Iterable[str]) -> tuple[Goal, dict[str, ob
         elif condition in EVENTS:
             events.add(condition)
         else:
-            known = f"states: {', '.join(State)}; events: {', '.join(sorted(EVENTS))}; or FIELD=VALUE of a limit"
-            raise ConfigError(f"--with {condition}: no such state or event ({known})")
+            choices = f"states: {', '.join(State)}; events: {', '.join(sorted(EVENTS))}; or FIELD=VALUE of a limit"
+            raise ConfigError(f"--with {condition}: no such state or event ({choices})")
     return Goal(_ends(reach), frozenset(states), frozenset(events)), values
 
 
 def _ends(reach: str) -> frozenset[str]:
-    wanted = reach.lower()  # the chart writes final states in capitals
-    ends = {end for end in ENDS if wanted in (end, end.split("/")[0])} or {e for e in ENDS if e.split("/")[1] == wanted}
+    goal_text = reach.lower()  # the chart writes final states in capitals
+    ends = {end for end in ENDS if goal_text in (end, end.split("/")[0])} or {
+        e for e in ENDS if e.split("/")[1] == goal_text
+    }
     if not ends and reach.upper() in State.__members__:
         state = reach.upper()
         raise ConfigError(f"--can-reach {reach}: is a state, not an ending: use --can-reach END --with {state}")
     if not ends:
-        known = "; ".join(f"{outcome}: {', '.join(sorted(REASONS_OF[outcome]))}" for outcome in Outcome)
-        what = "name an outcome, OUTCOME/REASON or a reason"
-        raise ConfigError(f"--can-reach {reach}: no such end: {what} ({known})")
+        choices = "; ".join(f"{outcome}: {', '.join(sorted(REASONS_OF[outcome]))}" for outcome in Outcome)
+        hint = "name an outcome, OUTCOME/REASON or a reason"
+        raise ConfigError(f"--can-reach {reach}: no such end: {hint} ({choices})")
     return frozenset(ends)
 
 

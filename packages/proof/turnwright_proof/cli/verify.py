@@ -119,16 +119,16 @@ def verify(
         if smt:
             report.add("the chart and the effects, proven for all limits by SMT", proven)
         raise typer.Exit(report.close())
-    for flag, given in (("--smt", smt), ("--no-walk", not walks)):
-        if given:
+    for flag, is_set in (("--smt", smt), ("--no-walk", not walks)):
+        if is_set:
             raise ConfigError(f"{flag} and --can-reach exclude each other: give one of them")
     goal, values = read_goal(can_reach, conditions or ())
     chosen = narrowed(grid(bound), values)
     processes = min(workers, len(chosen))
     with _pool(processes) as pool:
-        found = reach(chosen, goal, each=_ParallelMap(pool, processes, quiet=as_json), most=most)
-    asked = " with ".join((can_reach, *conditions)) if conditions else can_reach
-    raise typer.Exit(answer(asked, found, f"the {len(chosen)} cases of bound {bound}", as_json=as_json))
+        result = reach(chosen, goal, each=_ParallelMap(pool, processes, quiet=as_json), most=most)
+    question = " with ".join((can_reach, *conditions)) if conditions else can_reach
+    raise typer.Exit(answer(question, result, f"the {len(chosen)} cases of bound {bound}", as_json=as_json))
 
 
 def weight(case: Case) -> float:
@@ -143,15 +143,15 @@ class Estimate:
 
     def __init__(self, total: float, processes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._total, self._processes, self._now = max(total, 1.0), processes, now
-        self._began = now()
+        self._start = now()
         self.done = 0.0
 
     def __str__(self) -> str:
         """Return the share that is done and the remaining time: ` 42 %, about 9 s left`."""
-        spent = (self._now() - self._began) * self._processes
-        each = (spent + _GUESS * _GUESSED) / (self.done + _GUESSED)
-        left = (self._total - self.done) * each / self._processes
-        words = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"  # noqa: PLR2004 (a limit for seconds as a unit)
+        spent = (self._now() - self._start) * self._processes
+        seconds_each = (spent + _GUESS * _GUESSED) / (self.done + _GUESSED)
+        remaining_seconds = (self._total - self.done) * seconds_each / self._processes
+        words = f"{remaining_seconds:.0f} s" if remaining_seconds < 90 else f"{remaining_seconds / 60:.0f} min"  # noqa: PLR2004 (a limit for seconds as a unit)
         return f"{100 * self.done / self._total:>3.0f} %, about {words} left"
 
 
@@ -182,26 +182,26 @@ class _ParallelMap:
 
     def __call__(self, work: Callable[[Case], _Made], cases: Sequence[Case]) -> Iterator[_Made]:
         """Yield the result of each case, in their order."""
-        came: dict[int, _Made | Exception] = {}
+        results: dict[int, _Made | Exception] = {}
         due = 0
         with walking(cases, self._processes, quiet=self._quiet) as walked:
             worked = self._pool.imap_unordered(partial(_numbered, work), enumerate(cases), chunksize=_CHUNK)
-            for number, made in worked:
-                came[number] = made
+            for number, result in worked:
+                results[number] = result
                 walked(cases[number])
-                while due in came:
-                    first = came.pop(due)
+                while due in results:
+                    first = results.pop(due)
                     if isinstance(first, Exception):
                         raise first
                     yield first
                     due += 1
 
 
-def _numbered(work: Callable[[Case], _Made], given: tuple[int, Case]) -> tuple[int, _Made | Exception]:
+def _numbered(work: Callable[[Case], _Made], numbered_case: tuple[int, Case]) -> tuple[int, _Made | Exception]:
     """Return the number and the result, or the error, which is raised in the order of the cases."""
-    number, one = given
+    number, case = numbered_case
     try:
-        return number, work(one)
+        return number, work(case)
     except Exception as error:  # noqa: BLE001 (raised in the parent process)
         return number, error
 
@@ -239,7 +239,7 @@ class VerifyReport:
 
     def add_walks(self, heading: str, walks: Iterable[Walk]) -> None:
         """Add up the walks as they finish, and print the findings. A walk raises the fault that it found."""
-        began, total, violation = time.monotonic(), self._total, None
+        start, total, violation = time.monotonic(), self._total, None
         try:
             for done in walks:
                 total.add(done)
@@ -248,18 +248,23 @@ class VerifyReport:
         self.add(heading, findings(total, violation))
         self._say(
             f"  walked {count(total.configurations, 'configuration')} over {count(total.edges, 'event')}"
-            f" in {count(total.walks, 'walk')}, {time.monotonic() - began:.0f} s"
+            f" in {count(total.walks, 'walk')}, {time.monotonic() - start:.0f} s"
         )
-        self._say("events into each end:", *(f"  {end:<28} {seen:>9,}" for end, seen in sorted(total.ends.items())))
+        self._say(
+            "events into each end:",
+            *(f"  {end:<28} {event_count:>9,}" for end, event_count in sorted(total.ends.items())),
+        )
 
     def close(self) -> int:
         if self._as_json:
             total = self._total
             counts = {"walks": total.walks, "configurations": total.configurations, "events": total.edges}
             echo_json(json_of(self._checks) | counts | {"ends": total.ends})
-        found = Counter(check.verdict for check in self._checks)
-        each = ", ".join(f"{found[verdict]} {word}" for verdict, word in _SUM.items() if found[verdict])
-        self._say(f"{count(len(self._checks), 'check')}: {each or 'no checks'}")
+        verdict_counts = Counter(check.verdict for check in self._checks)
+        verdict_list = ", ".join(
+            f"{verdict_counts[verdict]} {word}" for verdict, word in _SUM.items() if verdict_counts[verdict]
+        )
+        self._say(f"{count(len(self._checks), 'check')}: {verdict_list or 'no checks'}")
         return exit_code(self._checks)
 
     def _say(self, *lines: str) -> None:
@@ -270,21 +275,21 @@ class VerifyReport:
 _SUM: Final = {Verdict.HOLDS: "hold", Verdict.VIOLATED: "violated", Verdict.INCONCLUSIVE: "inconclusive"}
 
 
-def answer(asked: str, found: Search, where: str, *, as_json: bool = False) -> int:
+def answer(question: str, search: Search, where: str, *, as_json: bool = False) -> int:
     """Print the path that was found, or that there is none in `where`. Returns the exit code."""
-    if found.witness is not None:
+    if search.witness is not None:
         if as_json:
-            echo_json({"reached": True} | json_of_witness(found.witness))
+            echo_json({"reached": True} | json_of_witness(search.witness))
         else:
             print_lines(
-                [f"{asked}: reached in {count(len(found.witness.events), 'event')}; no shorter path exists", ""]
+                [f"{question}: reached in {count(len(search.witness.events), 'event')}; no shorter path exists", ""]
             )
-            print_lines(drawn(found.witness))
+            print_lines(drawn(search.witness))
         return 0
-    seen = f"not in {count(found.configurations, 'configuration')} of {where}; larger cases were not checked"
-    if found.cut:
-        seen = f"the search was cut: {seen}"
-    check = Check(f"{asked} can be reached", Verdict.INCONCLUSIVE, seen)
+    sentence = f"not in {count(search.configurations, 'configuration')} of {where}; larger cases were not checked"
+    if search.cut:
+        sentence = f"the search was cut: {sentence}"
+    check = Check(f"{question} can be reached", Verdict.INCONCLUSIVE, sentence)
     if as_json:
         echo_json({"reached": False} | json_of([check]))
     else:

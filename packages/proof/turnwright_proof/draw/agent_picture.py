@@ -23,7 +23,7 @@ def agent_picture(
     `rows` are the rows that its turns can take, and `ends` their endings as "outcome/reason". `beside` has words for
     some rows, by number. Only tests pass another `chart`.
     """
-    whole, words, known = extract(chart), limit_words(limits), known_atoms(limits)
+    whole, words, atoms = extract(chart), limit_words(limits), known_atoms(limits)
 
     def kept(line: TextLine) -> bool:
         return chart.rows[line.number - 1] in rows
@@ -31,18 +31,18 @@ def agent_picture(
     def of_agent(line: TextLine) -> TextLine:
         row = chart.rows[line.number - 1]
         alone = not any(
-            other in rows
-            for other in chart.rows
-            if other is not row and (other.source, other.trigger) == (row.source, row.trigger)
+            sibling in rows
+            for sibling in chart.rows
+            if sibling is not row and (sibling.source, sibling.trigger) == (row.source, row.trigger)
         )
-        guard = row.guard.given(known).words_from(words) or ("" if alone else "otherwise")
+        guard = row.guard.given(atoms).words_from(words) or ("" if alone else "otherwise")
         return replace(line, guard=guard, beside=beside.get(line.number, ""))
 
     arrows = (replace(arrow, lines=tuple(map(of_agent, filter(kept, arrow.lines)))) for arrow in whole.arrows)
     drawn = tuple(arrow for arrow in arrows if arrow.lines)
     touched = {whole.initial}.union(*({arrow.source, arrow.dest} for arrow in drawn))
     nodes = (
-        replace(node, reasons=tuple(one for one in node.reasons if f"{OUTCOMES[node.state]}/{one}" in ends))
+        replace(node, reasons=tuple(reason for reason in node.reasons if f"{OUTCOMES[node.state]}/{reason}" in ends))
         if node.reasons
         else node
         for node in whole.nodes
@@ -75,7 +75,7 @@ def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
 def known_atoms(limits: Limits) -> Mapping[str, bool]:
     """Return the atoms of guards whose values never change in turns with these limits."""
     spending = _spending_limits(limits)
-    known = {
+    atoms = {
         "allowance == 0": limits.allowance == 0,
         "no_calls": limits.call_limit == 0,
         "doom_asks": limits.doom_response == "ask",
@@ -90,7 +90,7 @@ def known_atoms(limits: Limits) -> Mapping[str, bool]:
         "compactions_left > 0": limits.max_compactions == 0,
     }
     always = {"pauses_left == 0": True} if limits.max_pauses == 0 else {}
-    return known | {atom: False for atom, is_off in never.items() if is_off} | always
+    return atoms | {atom: False for atom, is_off in never.items() if is_off} | always
 
 
 def _spending_limits(limits: Limits) -> Mapping[str, float | None]:
@@ -104,14 +104,14 @@ def _spending_limits(limits: Limits) -> Mapping[str, float | None]:
     }
 
 
-def _left(what: str, most: int) -> tuple[str, str]:
-    return f"{'an' if what[0] in 'aeiou' else 'a'} {what} of {most} left", f"no {what} of {most} left"
+def _left(label: str, most: int) -> tuple[str, str]:
+    return f"{'an' if label[0] in 'aeiou' else 'a'} {label} of {most} left", f"no {label} of {most} left"
 
 
 def some_names(names: Collection[str]) -> str:
     """Return names in a list, the first ones of many."""
-    shown, more = list(names)[:_NAMES], len(names) - _NAMES
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    first_names, more = list(names)[:_NAMES], len(names) - _NAMES
+    return ", ".join(first_names) + (f" and {more} more" if more > 0 else "")
 
 
 def drawn_rows(picture: Picture) -> set[int]:

@@ -40,7 +40,9 @@ def _document(style: Style, hints: LayoutHints) -> Iterator[str]:
     yield from _sides(style.picture, hints)
     yield f"start -> {style.picture.initial} [weight=100 {style.start}]"
     # Graphviz lays out what it reads first as the straight line.
-    for arrow in sorted(style.picture.arrows, key=lambda one: not hints.straight((one.source, one.dest))):
+    for arrow in sorted(
+        style.picture.arrows, key=lambda arrow_to_sort: not hints.straight((arrow_to_sort.source, arrow_to_sort.dest))
+    ):
         yield from _arrow(arrow, style, hints)
     if style.picture.folded:
         yield from _note(style.picture, hints)

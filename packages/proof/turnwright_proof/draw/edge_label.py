@@ -44,10 +44,10 @@ def label_rows(arrow: Arrow, columns: int) -> Iterator[LabelRow]:
 
     The rows below an event do not repeat it. An abort's reason is shown only in the state where it leads.
     """
-    said = None
+    event_shown = None
     for line in arrow.lines:
-        yield LabelRow((line,), tuple(_wrapped(_words(line, say_event=line.event != said), columns)))
-        said = line.event
+        yield LabelRow((line,), tuple(_wrapped(_words(line, say_event=line.event != event_shown), columns)))
+        event_shown = line.event
 
 
 def note_rows(folded: Iterable[FoldedRows], columns: int) -> Iterator[LabelRow]:
@@ -72,7 +72,7 @@ def _words(line: TextLine, *, say_event: bool) -> Iterator[LabelWord]:
 def _wrapped(words: Iterable[LabelWord], columns: int) -> Iterator[tuple[LabelWord, ...]]:
     row: tuple[LabelWord, ...] = ()
     for word in words:
-        if row and len(" ".join(one.text for one in (*row, word))) > columns:
+        if row and len(" ".join(row_word.text for row_word in (*row, word))) > columns:
             yield row
             row = ()
         row = (*row, word)

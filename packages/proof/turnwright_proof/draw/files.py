@@ -28,15 +28,15 @@ def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
     Only tests pass another `chart`. Graphviz is not needed. Line ends are not compared, because a checkout may change
     them. Raises `OSError` for a file that cannot be read.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, text in _texts(chart).items():
         if (there := _read(directory / name)) != text:
-            found[name] = "missing" if there is None else "stale"
+            texts[name] = "missing" if there is None else "stale"
     for view, picture in _views(chart).items():
         drawing = _read(directory / f"{view}.svg")
         if drawing is None or not is_fresh(drawing, to_dot(picture)):
-            found[f"{view}.svg"] = "missing" if drawing is None else "stale"
-    return found
+            texts[f"{view}.svg"] = "missing" if drawing is None else "stale"
+    return texts
 
 
 def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:

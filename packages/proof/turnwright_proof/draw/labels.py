@@ -32,8 +32,8 @@ def name_label(node: Node, looks: NameLook) -> str:
     if looks.below:
         lines.append(f"<B>{_font(looks.below, looks.accent, _TEXT)}</B>")
     for line in textwrap.wrap(", ".join(node.reasons), width=17):
-        found = re.sub(rf"\b{looks.reason}\b", f'<FONT COLOR="{looks.accent}"><B>\\g<0></B></FONT>', line)
-        lines.append(_font(found if looks.reason else line, looks.reasons, _TEXT))
+        marked_line = re.sub(rf"\b{looks.reason}\b", f'<FONT COLOR="{looks.accent}"><B>\\g<0></B></FONT>', line)
+        lines.append(_font(marked_line if looks.reason else line, looks.reasons, _TEXT))
     return _table("".join(map(_cell, lines)), 'BORDER="0" CELLPADDING="0"')
 
 

@@ -175,8 +175,8 @@ def fold_common_rows(picture: Picture) -> Picture:
         for dest, rows in to.items()
     )
     gone = {line for rows in folded for line in rows.lines}
-    left = (replace(arrow, lines=tuple(one for one in arrow.lines if one not in gone)) for arrow in picture.arrows)
-    return replace(picture, arrows=tuple(arrow for arrow in left if arrow.lines), folded=folded)
+    arrows = (replace(arrow, lines=tuple(line for line in arrow.lines if line not in gone)) for arrow in picture.arrows)
+    return replace(picture, arrows=tuple(arrow for arrow in arrows if arrow.lines), folded=folded)
 
 
 def endings(picture: Picture) -> dict[EndReason, tuple[State, ...]]:
@@ -194,16 +194,16 @@ def _fallback(row: Row, rows: tuple[Row, ...]) -> str:
 
 def _tried(row: Row, rows: tuple[Row, ...]) -> list[Row]:
     """Return the rows that are tried for the row's state and event."""
-    return [one for one in rows if (one.source, one.trigger) == (row.source, row.trigger)]
+    return [row_tried for row_tried in rows if (row_tried.source, row_tried.trigger) == (row.source, row.trigger)]
 
 
 def _reasons_of_ends(rows: tuple[Row, ...]) -> dict[State, tuple[EndReason, ...]]:
     """Return the reasons of each final state, in the order of `EndReason`."""
-    found: dict[State, set[EndReason]] = {}
+    reasons: dict[State, set[EndReason]] = {}
     for row in rows:
         if row.dest in FINAL:
-            found.setdefault(row.dest, set()).update(_reasons(row, rows))
-    return {state: tuple(reason for reason in EndReason if reason in found[state]) for state in found}
+            reasons.setdefault(row.dest, set()).update(_reasons(row, rows))
+    return {state: tuple(reason for reason in EndReason if reason in reasons[state]) for state in reasons}
 
 
 def _reasons(row: Row, rows: tuple[Row, ...]) -> set[EndReason]:
@@ -215,7 +215,11 @@ def _reasons(row: Row, rows: tuple[Row, ...]) -> set[EndReason]:
         case ReasonFrom.EVENT:
             return {EndReason.ABORTED, EndReason.SUPERSEDED}
         case ReasonFrom.CARRIED:
-            carried = {one.reason for one in rows if one.dest is row.source and isinstance(one.reason, EndReason)}
+            carried = {
+                earlier_row.reason
+                for earlier_row in rows
+                if earlier_row.dest is row.source and isinstance(earlier_row.reason, EndReason)
+            }
             return {reason for reason in carried if _taken(row, rows, reason)}
         case None:
             return set()
@@ -225,4 +229,4 @@ def _taken(row: Row, rows: tuple[Row, ...], carried: EndReason) -> bool:
     """Whether a turn that carries this reason, and has no retry left, takes this row."""
     counters = Counters(Limits(max_retries=0))
     counters.carried_doom = carried is EndReason.DOOM_LOOP
-    return next(one for one in _tried(row, rows) if one.guard.holds(counters)) is row
+    return next(row_tried for row_tried in _tried(row, rows) if row_tried.guard.holds(counters)) is row

@@ -205,9 +205,9 @@ def _path(points: tuple[tuple[int, int], ...]) -> str:
     return "".join((*parts, f"L{points[-1][0]} {points[-1][1]}"))
 
 
-def _near(corner: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+def _near(corner: tuple[int, int], next_corner: tuple[int, int]) -> tuple[int, int]:
     """Return the point before a corner, on the line from the other point."""
-    x, y = (there - here for here, there in zip(corner, other, strict=True))
+    x, y = (there - here for here, there in zip(corner, next_corner, strict=True))
     return corner[0] + _CORNER * ((x > 0) - (x < 0)), corner[1] + _CORNER * ((y > 0) - (y < 0))
 
 

@@ -19,20 +19,20 @@ def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) ->
     (`turnwright_states.replay`). `path` is its path through the states in words, for the caption. Raises `ValueError`
     for a row of another chart.
     """
-    taken = [0] * len(CHART.rows)
+    counts = [0] * len(CHART.rows)
     for row in rows:
         if row not in _PLACES:
             raise ValueError(f"{row.name} is not a row of this chart")
-        taken[_PLACES[row]] += 1
-    kinds = sum(times > 0 for times in taken)
+        counts[_PLACES[row]] += 1
+    kinds = sum(times > 0 for times in counts)
     figures = (
         count(turn.steps_taken, "step"),
         f"{count(turn.counters.calls, 'tool call')} run",
         f"{turn.elapsed:.1f} s of driving",
-        f"{kinds} of {len(taken)} rows taken, {count(len(rows), 'time')} in all",
+        f"{kinds} of {len(counts)} rows taken, {count(len(rows), 'time')} in all",
     )
     caption = (f"turn {turn_id}: {_standing(turn)}", ", ".join(figures), f"path: {path}")
-    return Overlay(OverlayKind.TURN, tuple(taken), caption, turn.state, turn.reason)
+    return Overlay(OverlayKind.TURN, tuple(counts), caption, turn.state, turn.reason)
 
 
 def _standing(turn: Turn) -> str:

@@ -54,8 +54,8 @@ def to_svg(dot: str, overlay: Overlay | None = None) -> str:
             [program, "-Tsvg"], input=dot, capture_output=True, encoding="utf-8", timeout=_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        raise ConfigError(f"Graphviz could not draw the picture: {program}: {said.strip()}") from None
+        message = getattr(error, "stderr", None) or str(error)
+        raise ConfigError(f"Graphviz could not draw the picture: {program}: {message.strip()}") from None
     if overlay is not None:
         return _finished(done.stdout, f"{_TITLE}: {overlay.caption[0]}", " ".join(overlay.caption[1:]) or _DESCRIPTION)
     text = _finished(done.stdout, _TITLE, _DESCRIPTION)
@@ -64,8 +64,8 @@ def to_svg(dot: str, overlay: Overlay | None = None) -> str:
 
 def is_fresh(svg: str, dot: str) -> bool:
     """Whether an SVG was drawn from this DOT text, and has not been changed since."""
-    found = _MADE_FROM.match(svg)
-    return found is not None and found.groups() == (_digest(dot), _digest(svg[found.end() :]))
+    match = _MADE_FROM.match(svg)
+    return match is not None and match.groups() == (_digest(dot), _digest(svg[match.end() :]))
 
 
 def _digest(text: str) -> str:
@@ -89,8 +89,8 @@ def _finished(drawn: str, title: str, description: str) -> str:
     # Rounded corners look right on a dark page too.
     body = re.sub(rf'<polygon fill="{PAPER}"[^>]*/>\n', "", body, count=1)
     # The root has the font, no spaces need keeping, and SVG 1.1 has no transparent stroke.
-    for said in (f' font-family="{FONT}"', ' xml:space="preserve"', ' stroke="transparent"'):
-        body = body.replace(said, "")
+    for attribute in (f' font-family="{FONT}"', ' xml:space="preserve"', ' stroke="transparent"'):
+        body = body.replace(attribute, "")
     return head + _RUNS.sub(_joined, body)
 
 

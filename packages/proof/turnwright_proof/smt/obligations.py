@@ -83,7 +83,7 @@ class Query(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         """Yield the assertions."""
-        yield from (f"(assert {one})" for one in self.hypotheses)
+        yield from (f"(assert {hypothesis})" for hypothesis in self.hypotheses)
         for name, term in self.defines.items():
             yield f"(define-fun {name} () {'Bool' if term.flag else 'Int'} {term.text})"
         if self.goals:
@@ -129,7 +129,7 @@ def transitions(system: System) -> Iterator[Transition]:
         chosen = assigned(move.before, _NOW, value_of)
         guard = formula(row.guard.expanded, chosen)
         before = earlier.setdefault((row.source, row.trigger), [])
-        conditions = (formula(move.assume, _NOW), *(f"(not {one})" for one in before), guard)
+        conditions = (formula(move.assume, _NOW), *(f"(not {condition})" for condition in before), guard)
         after = after_row(row, chosen, value_of, system.effects)
         yield Transition(name, row.source, row.dest, conditions, chosen, after, move, row)
         before.append(guard)
@@ -143,9 +143,9 @@ def transitions(system: System) -> Iterator[Transition]:
 def invariants(state: State, values: Terms, *groups: str) -> dict[str, str]:
     """Return the invariants of a state as terms, by name; of these groups, or all."""
     return {
-        name: formula(one.text, values)
-        for name, one in INVARIANTS.items()
-        if state in one.states and (not groups or one.group in groups)
+        name: formula(invariant.text, values)
+        for name, invariant in INVARIANTS.items()
+        if state in invariant.states and (not groups or invariant.group in groups)
     }
 
 
@@ -163,42 +163,49 @@ def definitions() -> Iterator[tuple[str, str]]:
 
 
 def _kept(system: System, group: str) -> Iterator[Query]:
-    for one in transitions(system):
-        if group == "reasons" and one.row is None:
+    for transition in transitions(system):
+        if group == "reasons" and transition.row is None:
             continue
-        known = invariants(one.source, _NOW, group)
+        known_invariants = invariants(transition.source, _NOW, group)
         goals = {
             name: goal
-            for name, goal in invariants(one.dest, one.following, group).items()
-            if known.get(name) != goal  # nothing that it reads has changed
+            for name, goal in invariants(transition.dest, transition.following, group).items()
+            if known_invariants.get(name) != goal  # nothing that it reads has changed
         }
-        yield _query(one, goals, credit=group == "credit")
+        yield _query(transition, goals, credit=group == "credit")
 
 
-def _query(one: Transition, goals: Mapping[str, str], *, credit: bool = False) -> Query:
-    hypotheses = ("limits", held(one.source), *((held(one.source, credit=True),) if credit else ()), *one.conditions)
-    used = words(" ".join(goals.values()))
-    defines = {name: term for name, term in one.changed.items() if name in used}
-    return Query(one.name, hypotheses, tuple(goals.items()) or (("nothing changes", "true"),), defines, one)
+def _query(transition: Transition, goals: Mapping[str, str], *, credit: bool = False) -> Query:
+    hypotheses = (
+        "limits",
+        held(transition.source),
+        *((held(transition.source, credit=True),) if credit else ()),
+        *transition.conditions,
+    )
+    used_words = words(" ".join(goals.values()))
+    defines = {name: term for name, term in transition.changed.items() if name in used_words}
+    return Query(
+        transition.name, hypotheses, tuple(goals.items()) or (("nothing changes", "true"),), defines, transition
+    )
 
 
 def _ranked(state: State, values: Terms) -> list[Term]:
     stage, paused, asks = rank_values(state)
-    known = {**values, "stage": Term(str(stage))} | {
+    terms = {**values, "stage": Term(str(stage))} | {
         name: Term(str(flag).lower(), flag=True) for name, flag in (("paused", paused), ("asks_model", asks))
     }
-    return [value_of("rank", text, known) for text in RANK.values()]
+    return [value_of("rank", text, terms) for text in RANK.values()]
 
 
 def _rank(system: System) -> Iterator[Query]:
-    for one in transitions(system):
-        before, after = _ranked(one.source, _NOW), _ranked(one.dest, one.following)
-        if one.move is not None and not one.move.lowers:
+    for transition in transitions(system):
+        before, after = _ranked(transition.source, _NOW), _ranked(transition.dest, transition.following)
+        if transition.move is not None and not transition.move.lowers:
             same = conjunction(f"(= {new.number} {old.number})" for old, new in zip(before, after, strict=True))
-            yield _query(one, {"the rank stays": same})
+            yield _query(transition, {"the rank stays": same})
             continue
         floor = conjunction(f"(>= {new.number} 0)" for new in after)
-        yield _query(one, {"the rank falls": lower(before, after), "the rank is not below zero": floor})
+        yield _query(transition, {"the rank falls": lower(before, after), "the rank is not below zero": floor})
 
 
 def _events(system: System) -> Iterator[Query]:
@@ -211,25 +218,26 @@ def _events(system: System) -> Iterator[Query]:
     yield Query(
         "what is left is worth something", ("(>= left 0)", "(>= worth 0)"), (("no product is negative", product),)
     )
-    for one in transitions(system):
-        if one.move is None or one.move.lowers:
-            yield _query(one, dict(_fewer(one)))
+    for transition in transitions(system):
+        if transition.move is None or transition.move.lowers:
+            yield _query(transition, dict(_fewer(transition)))
 
 
-def _fewer(one: Transition) -> Iterator[tuple[str, str]]:
+def _fewer(transition: Transition) -> Iterator[tuple[str, str]]:
     here, after = (
-        value_of("potential", HERE[at], to).number for at, to in ((one.source, _NOW), (one.dest, one.following))
+        value_of("potential", HERE[at], to).number
+        for at, to in ((transition.source, _NOW), (transition.dest, transition.following))
     )
     lost = [here]
-    for text, each in WORTH.items():
-        left, next_ = value_of("left", text, _NOW), value_of("left", text, one.following)
+    for text, worth in WORTH.items():
+        before_value, next_ = value_of("left", text, _NOW), value_of("left", text, transition.following)
         yield f"{text} >= 0", f"(>= {next_.text} 0)"
-        if next_ != left:
+        if next_ != before_value:
             yield (
                 f"{text} falls by one at most",
-                f"(or (= {next_.text} {left.text}) (= {next_.text} (- {left.text} 1)))",
+                f"(or (= {next_.text} {before_value.text}) (= {next_.text} (- {before_value.text} 1)))",
             )
-            lost.append(f"(ite (< {next_.text} {left.text}) {value_of('worth', each, _NOW).text} 0)")
+            lost.append(f"(ite (< {next_.text} {before_value.text}) {value_of('worth', worth, _NOW).text} 0)")
     before = here if len(lost) == 1 else f"(+ {' '.join(lost)})"
     yield "fewer events can follow", f"(< {after} {before})"
     yield "not below zero", f"(>= {after} 0)"
@@ -237,11 +245,11 @@ def _fewer(one: Transition) -> Iterator[tuple[str, str]]:
 
 def _happens(system: System) -> Iterator[Query]:
     entered: dict[State, list[str]] = {state: [] for state in State if state is not _INITIAL}
-    for one in transitions(system):
-        hypotheses = ("limits", held(one.source), held(one.source, credit=True), *one.conditions)
-        yield Query(f"{one.name} can happen", hypotheses, transition=one)
-        if one.dest is not one.source and one.dest in entered:
-            entered[one.dest].append(conjunction(hypotheses))
+    for transition in transitions(system):
+        hypotheses = ("limits", held(transition.source), held(transition.source, credit=True), *transition.conditions)
+        yield Query(f"{transition.name} can happen", hypotheses, transition=transition)
+        if transition.dest is not transition.source and transition.dest in entered:
+            entered[transition.dest].append(conjunction(hypotheses))
     for state, ways in entered.items():
         yield Query(f"{state} can be entered", (disjunction(ways),))
 
@@ -273,10 +281,15 @@ def _example(move: Move) -> Terms:
 
 
 def _claims(system: System) -> Iterator[Query]:
-    for one in transitions(system):
-        for claim, text in claims_of(one.row) if one.row is not None else ():
-            hypotheses = ("limits", held(one.source), *one.conditions)
-            yield Query(f"{claim}: {one.name}", hypotheses, ((claim, formula(text, one.chosen)),), transition=one)
+    for transition in transitions(system):
+        for claim, text in claims_of(transition.row) if transition.row is not None else ():
+            hypotheses = ("limits", held(transition.source), *transition.conditions)
+            yield Query(
+                f"{claim}: {transition.name}",
+                hypotheses,
+                ((claim, formula(text, transition.chosen)),),
+                transition=transition,
+            )
 
 
 def _loops(system: System) -> Iterator[Query]:
@@ -337,8 +350,12 @@ def _summary(shipped: Effect, values: Terms, effect: Effect) -> Terms:
     return {name: after[name] for name in {**shipped.sets, **effect.sets}}
 
 
-def _equal(said: Terms, seen: Terms) -> tuple[tuple[str, str], ...]:
-    return tuple((name, f"(= {seen[name].text} {term.text})") for name, term in said.items() if term != seen[name])
+def _equal(machine_terms: Terms, read_terms: Terms) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name, f"(= {read_terms[name].text} {term.text})")
+        for name, term in machine_terms.items()
+        if term != read_terms[name]
+    )
 
 
 def _start(_: System) -> Iterator[Query]:
@@ -349,18 +366,20 @@ def _start(_: System) -> Iterator[Query]:
 def _bounds(_: System) -> Iterator[Query]:
     product = ("a product of numbers is a number", "(>= (* (- allowance steps) (+ 1 max_retries)) 0)")
     for state in State:
-        known = ("limits", held(state), held(state, credit=True))
-        yield Query(f"steps times retries in {state}", known, (product,))
+        known_parts = ("limits", held(state), held(state, credit=True))
+        yield Query(f"steps times retries in {state}", known_parts, (product,))
         for name, text in BOUNDS.items():
-            yield Query(f"{name} in {state}", (*known, product[1]), ((name, formula(text, _NOW)),))
+            yield Query(f"{name} in {state}", (*known_parts, product[1]), ((name, formula(text, _NOW)),))
     names = variables(("asked", "no_steps", "ceiling", "after", "cap"))
-    given = (
+    given_terms = (
         formula(CEILING, names),
         f"(= cap {value_of('cap', CAP, names).number})",
         f"(= allowance {value_of('allowance', ALLOWANCE, names).number})",
     )
     within = f"(and (>= allowance 0) (<= allowance {PROMISED_STEPS}) (or no_steps (<= allowance asked)))"
-    yield Query(f"allowance <= min(steps, {PROMISED_STEPS})", given, (("the allowance is within the limits", within),))
+    yield Query(
+        f"allowance <= min(steps, {PROMISED_STEPS})", given_terms, (("the allowance is within the limits", within),)
+    )
     begun = value_of("potential", potential(_INITIAL), _NOW).number
     most = value_of("potential", EVENTS, _NOW).number
     yield Query(
@@ -380,14 +399,16 @@ class Group(NamedTuple):
 
 GROUPS: Final = (
     Group("start", "a turn that begins satisfies the invariants", _start),
-    Group("keeps", "every row and event keeps the invariants", lambda one: _kept(one, "keeps")),
+    Group("keeps", "every row and event keeps the invariants", lambda transition: _kept(transition, "keeps")),
     Group(
         "credit",
         "every row and event keeps the model calls within what steps and compactions allow",
-        lambda one: _kept(one, "credit"),
+        lambda transition: _kept(transition, "credit"),
     ),
     Group(
-        "reasons", "every row into an end or a conclusion gives one reason that fits", lambda one: _kept(one, "reasons")
+        "reasons",
+        "every row into an end or a conclusion gives one reason that fits",
+        lambda transition: _kept(transition, "reasons"),
     ),
     Group("rank", "every row and event lowers the rank, never below zero, and a message leaves it as it is", _rank),
     Group("events", "every row and event lowers the number of events that can follow", _events),

@@ -85,11 +85,11 @@ def _definitions() -> tuple[tuple[str, str], ...]:
 def _prelude(lines: Sequence[str]) -> Iterator[str]:
     """Yield the logic, and the declarations and definitions that the lines need."""
     text = "\n".join(line for line in lines if line[0] != ";")
-    used = words(text)
-    defined = {name: term for name, term in _definitions() if name in used}
-    known = words(" ".join(defined.values())) | used
-    yield "(set-logic QF_NIA)" if "(* " in text or "credit" in known else "(set-logic QF_LIA)"
-    yield from (declared(name) for name in (*NAMES, *_MORE) if name in known)
+    used_words = words(text)
+    defined = {name: term for name, term in _definitions() if name in used_words}
+    known_words = words(" ".join(defined.values())) | used_words
+    yield "(set-logic QF_NIA)" if "(* " in text or "credit" in known_words else "(set-logic QF_LIA)"
+    yield from (declared(name) for name in (*NAMES, *_MORE) if name in known_words)
     yield from (f"(define-fun {name} () Bool {term})" for name, term in defined.items())
 
 
@@ -103,23 +103,23 @@ def _checked(group: Group, system: System, solvers: Sequence[Solver]) -> Check:
     queries = list(group.queries(system))
     spent = dict.fromkeys((solver.name for solver in solvers), 0.0)
     for query in queries:
-        script, said = _script(query), {}
+        script, verdicts = _script(query), {}
         for solver in solvers:
             answer = solver.solve(script)
             spent[solver.name] += answer.seconds
-            said[solver.name] = answer.said
-        if set(said.values()) != {query.expected}:
-            return _failed(group, query, said, solvers[0])
+            verdicts[solver.name] = answer.said
+        if set(verdicts.values()) != {query.expected}:
+            return _failed(group, query, verdicts, solvers[0])
     times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in spent.items())
     agree = "; both agree" if len(solvers) > 1 else ""
     number = "1 query" if len(queries) == 1 else f"{len(queries)} queries"
     return Check(f"{group.name}: {group.claim}", Verdict.HOLDS, f"{number}; {times}{agree}")
 
 
-def _failed(group: Group, query: Query, said: Mapping[str, str], solver: Solver) -> Check:
+def _failed(group: Group, query: Query, verdicts: Mapping[str, str], solver: Solver) -> Check:
     claim = f"{group.name}: {group.claim}"
-    if len({*said.values()}) > 1 or "unknown" in said.values():
-        answers = ", ".join(f"{name} says {answer}" for name, answer in said.items())
+    if len({*verdicts.values()}) > 1 or "unknown" in verdicts.values():
+        answers = ", ".join(f"{name} says {answer}" for name, answer in verdicts.items())
         return Check(claim, Verdict.INCONCLUSIVE, f"{query.name}: {answers}")
     if not query.goals:
         return Check(claim, Verdict.VIOLATED, f"not so: {query.name}")
@@ -135,7 +135,7 @@ def _witness(query: Query, solver: Solver) -> tuple[str, ...]:
         failing = query._replace(goals=(goal,))
         for most in (*_SMALL, None):
             small = [f"(and (<= (- {most}) {name}) (<= {name} {most}))" for name in names if "Int" in declared(name)]
-            answer = solver.solve(_script(failing, *(f"(assert {one})" for one in small if most)), names)
+            answer = solver.solve(_script(failing, *(f"(assert {condition})" for condition in small if most)), names)
             if answer.said == "sat":
                 return (f"not: {goal[0]}", *_words_of(query.transition, answer.values))
     return ()
@@ -143,8 +143,8 @@ def _witness(query: Query, solver: Solver) -> tuple[str, ...]:
 
 def _all_words(query: Query) -> frozenset[str]:
     lines = [*query.lines()]
-    used = words("\n".join(lines))
-    return used | words(" ".join(term for name, term in definitions() if name in used))
+    used_words = words("\n".join(lines))
+    return used_words | words(" ".join(term for name, term in definitions() if name in used_words))
 
 
 def _words_of(transition: Transition | None, values: Mapping[str, int]) -> Iterator[str]:
@@ -153,8 +153,8 @@ def _words_of(transition: Transition | None, values: Mapping[str, int]) -> Itera
         yield _shown(values, [name for name in values if name not in CONSTANTS])
         return
     yield f"in {transition.source}: {_shown(values, CHANGING)}"
-    what = transition.row.trigger if transition.row is not None else ""
-    yield f"{transition.move.name if transition.move is not None else what}: {_shown(values, CHOSEN)}"
+    trigger = transition.row.trigger if transition.row is not None else ""
+    yield f"{transition.move.name if transition.move is not None else trigger}: {_shown(values, CHOSEN)}"
     after = _after(transition, {**dict.fromkeys(NAMES, 0), **values})
     changed = ", ".join(f"{name} = {int(after[name])}" for name in CHANGING if int(after[name]) != values.get(name, 0))
     yield f"then {transition.dest}: {changed or 'nothing changes'}"

@@ -60,17 +60,17 @@ class Z3:
 
     def solve(self, script: str, names: Sequence[str] = ()) -> Answer:
         """See `Solver`."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         solver = self._z3.Solver()
         solver.set("timeout", self._most)
         solver.from_string(script)
-        said = str(solver.check())
-        took = time.perf_counter() - began
-        if said != "sat" or not names:
-            return Answer(said, took)
+        verdict = str(solver.check())
+        took = time.perf_counter() - start
+        if verdict != "sat" or not names:
+            return Answer(verdict, took)
         model = solver.model()
-        found = {str(one): str(model[one]) for one in model.decls()}
-        return Answer(said, took, {name: _number(found.get(name, "0")) for name in names})
+        values = {str(declaration): str(model[declaration]) for declaration in model.decls()}
+        return Answer(verdict, took, {name: _number(values.get(name, "0")) for name in names})
 
 
 class Cvc5:
@@ -83,22 +83,22 @@ class Cvc5:
 
     def solve(self, script: str, names: Sequence[str] = ()) -> Answer:
         """See `Solver`."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         solver = self._cvc5.Solver(self._cvc5.TermManager())
         solver.setOption("tlimit-per", str(self._most))
         if names:
             script = f"(set-option :produce-models true)\n{script}(get-value ({' '.join(names)}))\n"
         parser = self._cvc5.InputParser(solver)
         parser.setStringInput(self._cvc5.InputLanguage.SMT_LIB_2_6, script, "query")
-        said: list[str] = []
+        lines: list[str] = []
         while not (command := parser.nextCommand()).isNull():
-            said.append(str(command.invoke(solver, parser.getSymbolManager())))
-            if said[-1].strip() in ("unsat", "unknown"):
+            lines.append(str(command.invoke(solver, parser.getSymbolManager())))
+            if lines[-1].strip() in ("unsat", "unknown"):
                 break
-        text = "".join(said).strip()
+        text = "".join(lines).strip()
         answer, _, rest = text.partition("\n")
         values = {name: _number(value) for name, value in re.findall(r"\((\w+) (\w+|\(- \d+\))\)", rest)}
-        return Answer(answer if answer in ("sat", "unsat") else "unknown", time.perf_counter() - began, values)
+        return Answer(answer if answer in ("sat", "unsat") else "unknown", time.perf_counter() - start, values)
 
 
 def _number(text: str) -> int:

@@ -68,14 +68,14 @@ def value_of(name: str, text: str, values: Terms) -> Term:
 
 def conjunction(parts: Iterable[str]) -> str:
     """Return the conjunction of boolean terms."""
-    each = list(parts)
-    return each[0] if len(each) == 1 else f"(and {' '.join(each)})" if each else "true"
+    terms = list(parts)
+    return terms[0] if len(terms) == 1 else f"(and {' '.join(terms)})" if terms else "true"
 
 
 def disjunction(parts: Iterable[str]) -> str:
     """Return the disjunction of boolean terms."""
-    each = list(parts)
-    return each[0] if len(each) == 1 else f"(or {' '.join(each)})" if each else "false"
+    terms = list(parts)
+    return terms[0] if len(terms) == 1 else f"(or {' '.join(terms)})" if terms else "false"
 
 
 def lower(before: Iterable[Term], after: Iterable[Term]) -> str:
@@ -120,17 +120,17 @@ def _term(node: ast.expr, values: Terms) -> Term:  # noqa: C901, PLR0911 (one a 
             return Term(join(_term(part, values).holds for part in parts), flag=True)
         case ast.UnaryOp(operand=operand):
             return Term(f"(not {_term(operand, values).holds})", flag=True)
-        case ast.IfExp(test=test, body=body, orelse=other):
-            yes, no, when = _term(body, values), _term(other, values), _term(test, values).holds
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            yes, no, when = _term(body, values), _term(orelse, values), _term(test, values).holds
             if yes.flag and no.flag:
                 return Term(f"(ite {when} {yes.text} {no.text})", flag=True)
             return Term(f"(ite {when} {yes.number} {no.number})")
-        case ast.BinOp(left=left, op=op, right=right):
-            return Term(f"({_SUMS[type(op)]} {_term(left, values).number} {_term(right, values).number})")
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            one, other_one = _term(left, values), _term(right, values)
-            same = one.flag and other_one.flag and isinstance(op, ast.Eq | ast.NotEq)
-            sides = f"{one.text} {other_one.text}" if same else f"{one.number} {other_one.number}"
+        case ast.BinOp(left=left_node, op=op, right=right_node):
+            return Term(f"({_SUMS[type(op)]} {_term(left_node, values).number} {_term(right_node, values).number})")
+        case ast.Compare(left=left_node, ops=[op], comparators=[right_node]):
+            left_term, right_term = _term(left_node, values), _term(right_node, values)
+            same = left_term.flag and right_term.flag and isinstance(op, ast.Eq | ast.NotEq)
+            sides = f"{left_term.text} {right_term.text}" if same else f"{left_term.number} {right_term.number}"
             if isinstance(op, ast.NotEq):
                 return Term(f"(not (= {sides}))", flag=True)
             return Term(f"({_SIGNS[type(op)]} {sides})", flag=True)

@@ -127,14 +127,14 @@ class AgentRows(NamedTuple):
 def rows_of(limits: Limits, abilities: Abilities) -> AgentRows:
     """Return the rows that turns with these limits and abilities can take. It takes about a second."""
     loops = abilities.in_loops
-    found = [
+    searches = [
         *(rows_within(case, abilities) for case in cases_for(limits, abilities)),
         *(rows_within(case, loops, loops=True) for case in loops_for(limits, abilities)),
     ]
     return AgentRows(
-        frozenset[Row]().union(*(one.rows for one in found)),
-        frozenset[str]().union(*(one.ends for one in found)),
-        sum(one.configurations for one in found),
+        frozenset[Row]().union(*(search.rows for search in searches)),
+        frozenset[str]().union(*(search.ends for search in searches)),
+        sum(search.configurations for search in searches),
     )
 
 
@@ -148,10 +148,10 @@ def rows_within(case: Case, abilities: Abilities, *, loops: bool = False) -> Age
     begun, _ = WalkedMachine.start(case.started)
     assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
     rows, ends = set(begun.rows), set[str]()
-    known: set[Key] = {key_of(begun.turn)}
-    left = [begun]
-    while left:
-        machine = left.pop()
+    keys: set[Key] = {key_of(begun.turn)}
+    waiting = [begun]
+    while waiting:
+        machine = waiting.pop()
         action = machine.action
         tried = _OF_LOOPS.get(type(action), ()) if loops else (Input,)
         for event in around.moves(machine.turn, action):
@@ -162,10 +162,10 @@ def rows_within(case: Case, abilities: Abilities, *, loops: bool = False) -> Age
             rows.update(there.rows)
             if there.state in FINAL:
                 ends.add(f"{there.state.outcome}/{there.turn.reason}")
-            elif (key := key_of(there.turn)) not in known:
-                known.add(key)
-                left.append(there)
-    return AgentRows(frozenset(rows), frozenset(ends), len(known))
+            elif (key := key_of(there.turn)) not in keys:
+                keys.add(key)
+                waiting.append(there)
+    return AgentRows(frozenset(rows), frozenset(ends), len(keys))
 
 
 def cases_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
@@ -197,8 +197,8 @@ def loops_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
         hints = min(nudges, 1) if threshold + nudges < steps else never
         loops = 2, hints, min(pauses, 1) if (pauses + 1) * threshold < steps else never
     # Tools may have taken every pause before the loop.
-    for left in {loops[2], 0} if abilities.asks else {loops[2]}:
-        fields = {"doom_threshold": loops[0], "nudges": loops[1], "max_pauses": left, "max_retries": 0}
+    for nudges_left in {loops[2], 0} if abilities.asks else {loops[2]}:
+        fields = {"doom_threshold": loops[0], "nudges": loops[1], "max_pauses": nudges_left, "max_retries": 0}
         for budget, spent in _spendings(limits, abilities, _LOOP_STEPS, 1):
             yield Case(_small(limits, _LOOP_STEPS, fields | spent, budget), widest=1)
         # The loop may be one of calls that cannot run, at the end of as many idle steps as are allowed.
@@ -210,7 +210,7 @@ def loops_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
 def _small(limits: Limits, most: int, fields: Mapping[str, object], budget: int | None) -> Limits:
     """Return limits with at most so many steps, and these fields."""
     steps = min(limits.allowance, most)
-    given: dict[str, object] = {
+    limit_fields: dict[str, object] = {
         "steps": steps + 1 if limits.concluding == "within" and limits.cap else steps,
         "concluding": limits.concluding,
         "tool_calls": budget,
@@ -222,7 +222,7 @@ def _small(limits: Limits, most: int, fields: Mapping[str, object], budget: int 
         "doom_response": limits.doom_response,
         "max_calls_per_step": min(limits.max_calls_per_step, 2),
     }
-    return Limits.model_validate(given | dict(fields))
+    return Limits.model_validate(limit_fields | dict(fields))
 
 
 def _spendings(
@@ -243,4 +243,4 @@ def _spendings(
         budget = None
     small: dict[str, object] = {"tokens": 1, "cost": 1.0, "seconds": 1.0}
     spent = [{name: value} for name, value in small.items() if getattr(limits, name) is not None]
-    yield from ((budget, one) for one in spent or [{}])
+    yield from ((budget, spent_fields) for spent_fields in spent or [{}])

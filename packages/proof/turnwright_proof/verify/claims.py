@@ -33,10 +33,10 @@ class Property(StrEnum):
 class ViolationError(PicklableError, Exception):
     """A claim is false. `what` is the fault, and `path` leads there, oldest first."""
 
-    def __init__(self, claim: Property, what: str, case: Case, path: Path) -> None:
+    def __init__(self, claim: Property, problem: str, case: Case, path: Path) -> None:
         steps = "\n".join(f"  {number}. {edge}" for number, edge in enumerate(path, start=1))
-        super().__init__(f"{what}\nlimits: {case.changed}\n{steps}")
+        super().__init__(f"{problem}\nlimits: {case.changed}\n{steps}")
         self.claim = claim
-        self.what = what
+        self.what = problem
         self.case = case
         self.path = path

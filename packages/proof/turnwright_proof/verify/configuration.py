@@ -60,15 +60,15 @@ class WalkedMachine(TurnMachine):
 def key_of(turn: Turn) -> Key:
     """Return the reduced key of a configuration."""
     counters, limits = turn.counters, turn.limits
-    kept = counters.kept()
+    kept_values = counters.kept()
     if not counters.budgeted:
-        kept = (*kept[:_CALLS], *kept[_CALLS + 1 :])
+        kept_values = (*kept_values[:_CALLS], *kept_values[_CALLS + 1 :])
     calls = [condition(turn, call) for call in turn.batch.values() if call.state is not CallState.SETTLED]
     if len(calls) > 1:
         calls.sort()
     return (
         turn.state,
-        kept,
+        kept_values,
         tuple(calls),
         turn.carried,
         loops_ahead(turn),
@@ -149,7 +149,11 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
 
 
 def _asked(turn: Turn, call: Call) -> tuple[tuple[str, bool], ...]:
-    return tuple(sorted((one.kind, one.forwarded) for one in turn.interrupts.values() if one.call == call.id))
+    return tuple(
+        sorted(
+            (interrupt.kind, interrupt.forwarded) for interrupt in turn.interrupts.values() if interrupt.call == call.id
+        )
+    )
 
 
 def whole_key_of(turn: Turn) -> Key:

@@ -37,12 +37,14 @@ Values = Mapping[str, int]
 #: The path to a configuration is not part of it, so a walk does not know the model calls so far.
 _OF_PATHS: Final = "model_calls"
 _KEPT: Final = tuple(name for name in CHANGING if name != _OF_PATHS)
-_kept: Final[Callable[[Values], tuple[int, ...]]] = itemgetter(*_KEPT)
+_kept_values: Final[Callable[[Values], tuple[int, ...]]] = itemgetter(*_KEPT)
 _OF_ROWS: Final = {(state, move.trigger): move for move in MOVES if move.trigger for state in move.states}
 _INSIDE: Final = {(state, move.name): move for move in MOVES if not move.trigger for state in move.states}
 _CHECKED: Final = {
     state: tuple(
-        (name, one.text) for name, one in INVARIANTS.items() if state in one.states and _OF_PATHS not in one.text
+        (name, invariant.text)
+        for name, invariant in INVARIANTS.items()
+        if state in invariant.states and _OF_PATHS not in invariant.text
     )
     for state in State
 }
@@ -155,10 +157,10 @@ class _Part:
         if move is None:
             _compare(assigned(SPENDING, {**now, **inputs}, _value), self.after, "nothing happens")
             return self.after
-        known = {**now, "model_calls": 0, **inputs}
-        if not evaluate(move.assume, known):
-            raise ConformanceError(f"{move.name} in {self.state}, although not {move.assume}: {_shown(known)}")
-        mid = assigned(move.before, known, _value)
+        known_values = {**now, "model_calls": 0, **inputs}
+        if not evaluate(move.assume, known_values):
+            raise ConformanceError(f"{move.name} in {self.state}, although not {move.assume}: {_shown(known_values)}")
+        mid = assigned(move.before, known_values, _value)
         if self.row is None:
             after = after_event(move, mid, _value)
         else:
@@ -174,21 +176,21 @@ class _Part:
         return _INSIDE[self.state, self.name] if self.name else None
 
 
-def _compare(said: Values, seen: Values, where: str) -> None:
-    if _kept(said) != _kept(seen):
-        names = [name for name in _KEPT if said[name] != seen[name]]
-        differ = ", ".join(f"{name} is {int(seen[name])} and not {int(said[name])}" for name in names)
+def _compare(expected: Values, actual: Values, where: str) -> None:
+    if _kept_values(expected) != _kept_values(actual):
+        names = [name for name in _KEPT if expected[name] != actual[name]]
+        differ = ", ".join(f"{name} is {int(actual[name])} and not {int(expected[name])}" for name in names)
         raise ConformanceError(f"{where}: {differ}")
 
 
 def _name_of(fact: f.Fact, fell: list[str]) -> str:
     match fact:
         case f.CallStarted() | f.CallSettled() | f.CallWaiting():
-            named, again = _NAMED[type(fact)]
+            field_names, again = _NAMED[type(fact)]
             if fell == ["crash_paid"] and isinstance(fact, f.CallStarted):
                 return f"{again} without a retry"
             kind = "crash_paid" if "crash_paid" in fell else fell[0] if fell else ""
-            return named.format(f"{kind} call") if kind else again
+            return field_names.format(f"{kind} call") if kind else again
         case f.AttemptFailed():
             return "the synthesis is tried again" if fact.retry else ""
         case f.MessageAdded():
@@ -205,7 +207,7 @@ def _value(name: str, text: str, values: Values) -> int:
 def values_of(turn: Turn) -> dict[str, int]:
     """Return the values of a configuration: its limits, counters, and what the proof counts, but no model calls."""
     values = _values(turn.counters, turn.limits)
-    values["doom_waits"] = sum([not asked.call for asked in turn.interrupts.values()]) if turn.interrupts else 0
+    values["doom_waits"] = sum([not interrupt.call for interrupt in turn.interrupts.values()]) if turn.interrupts else 0
     reason = turn.reason if turn.state in FINAL else turn.carried if turn.state is State.CONCLUDE else None
     values["reason"] = 0 if reason is None else NUMBER_OF[reason]
     return values
@@ -248,23 +250,23 @@ def _check_invariants(state: State, values: Values) -> None:
 
 def _check_batch(turn: Turn) -> None:
     """Compare the counts of the batch with its calls."""
-    seen: dict[str, int] = dict.fromkeys(BATCH, 0)
+    counts: dict[str, int] = dict.fromkeys(BATCH, 0)
     for call in turn.open_calls():
         lease = call.made.lease
-        seen["lent"] += 0 if lease is None else lease.calls or 0
+        counts["lent"] += 0 if lease is None else lease.calls or 0
         match call.state:
             case CallState.READY if call.made.output:
-                seen["answering"] += 1
+                counts["answering"] += 1
             case CallState.READY:
-                seen["ready_counted" if call.counted else "ready"] += 1
+                counts["ready_counted" if call.counted else "ready"] += 1
             case CallState.STARTED:
-                seen["running"] += 1
-                seen["crash_paid"] += call.crash_paid
+                counts["running"] += 1
+                counts["crash_paid"] += call.crash_paid
             case _:
-                seen["asking_counted" if call.counted else "asking"] += 1
+                counts["asking_counted" if call.counted else "asking"] += 1
     counted: dict[str, int] = {name: getattr(turn.counters, name) for name in BATCH}
-    if seen != counted:
-        raise ConformanceError(f"the batch has {_shown(seen)}, and the counters say {_shown(counted)}")
+    if counts != counted:
+        raise ConformanceError(f"the batch has {_shown(counts)}, and the counters say {_shown(counted)}")
 
 
 def _shown(values: Values) -> str:

@@ -64,13 +64,13 @@ def _change(row: Row, component: str) -> int:
 def reachable(rows: Iterable[Placed], start: State) -> frozenset[State]:
     """Return the states that these rows reach from `start`, including `start`."""
     rows = tuple(rows)
-    found, news = {start}, [start]
+    reached, news = {start}, [start]
     while news:
         state = news.pop()
-        new = {placed.row.dest for placed in rows if placed.row.source is state} - found
-        found |= new
+        new = {placed.row.dest for placed in rows if placed.row.source is state} - reached
+        reached |= new
         news += new
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def endless(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
@@ -83,17 +83,17 @@ def endless(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
 
 def _unended(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
     """Return the parts without a component that ends them, after the rows of all found components were removed."""
-    left: list[tuple[Placed, ...]] = []
+    unended: list[tuple[Placed, ...]] = []
     for part in cyclic(rows):
-        ends = next((one for one in COMPONENTS if _ends(part, one)), None)
-        left += [part] if ends is None else _unended([placed for placed in part if not lowers(placed.row, ends)])
-    return left
+        ends = next((component for component in COMPONENTS if _ends(part, component)), None)
+        unended += [part] if ends is None else _unended([placed for placed in part if not lowers(placed.row, ends)])
+    return unended
 
 
 def _core(part: tuple[Placed, ...]) -> tuple[Placed, ...]:
     """Remove every row from an endless part that is not needed to keep it endless."""
     for placed in part:
-        fewer = tuple(other for other in part if other != placed)
+        fewer = tuple(other_placed for other_placed in part if other_placed != placed)
         if _unended(fewer):
             part = fewer
     return part
@@ -120,14 +120,14 @@ def cyclic(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
 def way(rows: Sequence[Placed], start: State, goal: State) -> tuple[Placed, ...]:
     """Return a shortest path from `start` to `goal` of at least one row. Empty without one."""
     ways = deque[tuple[Placed, ...]]([()])
-    seen: set[State] = set()
+    states: set[State] = set()
     while ways:
         done = ways.popleft()
         state = done[-1].row.dest if done else start
         if done and state is goal:
             return done
-        if state in seen:
+        if state in states:
             continue
-        seen.add(state)
+        states.add(state)
         ways.extend((*done, placed) for placed in rows if placed.row.source is state)
     return ()

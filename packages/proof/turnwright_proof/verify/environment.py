@@ -133,7 +133,7 @@ class Environment:
         self._two_results = limits.results_decide
         self._timed = limits.seconds is not None
         #: Stops with a usage of sub-agents, and false accounts, each made once.
-        self._used: dict[tuple[tuple[tuple[str, Lease], ...], bool], tuple[Input, ...]] = {}
+        self._stops_by_lease: dict[tuple[tuple[tuple[str, Lease], ...], bool], tuple[Input, ...]] = {}
         self._false: dict[tuple[str, int, bool, bool], tuple[Input, ...]] = {}
         #: All that a turn may spend, at once.
         self._spends = Usage(input_tokens=limits.tokens or 0, cost=limits.cost or 0.0)
@@ -188,7 +188,7 @@ class Environment:
     def _reviews(self, turn: Turn) -> Iterator[Input]:
         """Yield what hooks, guardrails and the output type say of a reply."""
         answers = [call.id for call in turn.open_calls() if call.made.output]
-        yield from (ReviewedInput(answer=one, output={}) for one in answers) if answers else (ReviewedInput(),)
+        yield from (ReviewedInput(answer=answer, output={}) for answer in answers) if answers else (ReviewedInput(),)
         yield _REFUSED
         yield from _REVIEW_FAILED
         yield from self._stopped
@@ -198,23 +198,23 @@ class Environment:
             yield from self._call_moves(call)
         if not turn.counters.final:
             yield _STEERED
-        yield from self._stops(turn, left=False)
+        yield from self._stops(turn, is_left=False)
 
     def _people(self, turn: Turn) -> Iterator[Input]:
         yield from self._answers(turn)
-        if not turn.counters.final and all(asked.call for asked in turn.interrupts.values()):
+        if not turn.counters.final and all(interrupt.call for interrupt in turn.interrupts.values()):
             yield _STEERED
-        yield from self._stops(turn, left=True)
+        yield from self._stops(turn, is_left=True)
 
-    def _stops(self, turn: Turn, *, left: bool) -> tuple[Input, ...]:
+    def _stops(self, turn: Turn, *, is_left: bool) -> tuple[Input, ...]:
         """Return the stops, and each again after the open sub-agents used their whole leases and one token more."""
-        stops = _LEFT if left else self._stopped
-        lent = tuple([(one.id, one.made.lease) for one in turn.open_calls() if one.counted and one.made.lease])
+        stops = _LEFT if is_left else self._stopped
+        lent = tuple([(call.id, call.made.lease) for call in turn.open_calls() if call.counted and call.made.lease])
         if not lent:
             return stops
-        if (lent, left) not in self._used:
-            self._used[lent, left] = (*stops, *_with(stops, _used_up(lent)))
-        return self._used[lent, left]
+        if (lent, is_left) not in self._stops_by_lease:
+            self._stops_by_lease[lent, is_left] = (*stops, *_with(stops, _used_up(lent)))
+        return self._stops_by_lease[lent, is_left]
 
     def false_accounts(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Yield inputs with an impossible usage of sub-agents, which the machine must refuse.
@@ -224,21 +224,21 @@ class Environment:
         """
         if not isinstance(action, RunTools | AwaitPerson):
             return
-        left = isinstance(action, AwaitPerson)
+        is_left = isinstance(action, AwaitPerson)
         for call in self._one_of_each(turn, tuple(turn.open_calls())):
             lease, waits = call.made.lease, call.state is CallState.WAITING
             if lease is None or not call.counted:
-                yield from self._false_account(call.id, 0, left=left, waits=waits)
+                yield from self._false_account(call.id, 0, is_left=is_left, waits=waits)
             elif lease.calls is not None:
-                yield from self._false_account(call.id, lease.calls + 1, left=left, waits=waits)
-        yield from self._false_account("nobody", 0, left=left, waits=True)
+                yield from self._false_account(call.id, lease.calls + 1, is_left=is_left, waits=waits)
+        yield from self._false_account("nobody", 0, is_left=is_left, waits=True)
 
-    def _false_account(self, call: str, calls: int, *, left: bool, waits: bool) -> tuple[Input, ...]:
-        key = call, calls, left, waits
+    def _false_account(self, call: str, calls: int, *, is_left: bool, waits: bool) -> tuple[Input, ...]:
+        key = call, calls, is_left, waits
         if key not in self._false:
             spent = Spent(calls=calls)
             ends = () if waits else (CallSettledInput(call=call, status=CallStatus.ERROR, spent=spent),)
-            self._false[key] = (*ends, *_with(_LEFT if left else self._stopped, {call: spent}))
+            self._false[key] = (*ends, *_with(_LEFT if is_left else self._stopped, {call: spent}))
         return self._false[key]
 
     def _one_of_each(self, turn: Turn, calls: tuple[Call, ...]) -> Iterator[Call]:
@@ -271,11 +271,18 @@ class Environment:
             yield from _settled(call.id, elapsed=self._in_time)
 
     def _answers(self, turn: Turn) -> Iterator[Input]:
-        asked: dict[object, tuple[str, tuple[Decision, ...]]] = {}
-        for one in turn.interrupts.values():
-            alike = (one.kind, one.forwarded, condition(turn, turn.batch[one.call]) if one.call else ())
-            asked[alike if self._reduced else one.id] = (one.id, DECISIONS[one.kind])
-        for interrupt, decisions in asked.values():
+        questions: dict[object, tuple[str, tuple[Decision, ...]]] = {}
+        for open_interrupt in turn.interrupts.values():
+            alike = (
+                open_interrupt.kind,
+                open_interrupt.forwarded,
+                condition(turn, turn.batch[open_interrupt.call]) if open_interrupt.call else (),
+            )
+            questions[alike if self._reduced else open_interrupt.id] = (
+                open_interrupt.id,
+                DECISIONS[open_interrupt.kind],
+            )
+        for interrupt, decisions in questions.values():
             for decision in decisions:
                 yield _answered(interrupt, decision)
 
@@ -354,7 +361,9 @@ def _final(call: str) -> tuple[Input, ...]:
 
 @cache
 def _child_asks(call: str) -> tuple[Input, ...]:
-    return tuple(CallWaitingInput(call=call, interrupt_kind=kind, forwarded=asked) for asked, kind in _FORWARDED)
+    return tuple(
+        CallWaitingInput(call=call, interrupt_kind=kind, forwarded=forwarded) for forwarded, kind in _FORWARDED
+    )
 
 
 @cache
@@ -363,11 +372,11 @@ def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | 
 
     Its last reply may use more tokens than the lease.
     """
-    spent = [Spent(calls=used) for used in range(2 if calls is None else calls + 1)]
-    spent += [Spent(tokens=used) for used in (() if tokens is None else (tokens, tokens + 1))]
+    spent = [Spent(calls=count) for count in range(2 if calls is None else calls + 1)]
+    spent += [Spent(tokens=count) for count in (() if tokens is None else (tokens, tokens + 1))]
     spent += [] if cost is None else [Spent(cost=cost)]
     # A call that an answer made ready again may end, but only with an error.
-    return tuple(CallSettledInput(call=call, status=CallStatus.ERROR, spent=used) for used in spent)
+    return tuple(CallSettledInput(call=call, status=CallStatus.ERROR, spent=spending) for spending in spent)
 
 
 def _with(stops: tuple[Input, ...], spent: Mapping[str, Spent]) -> Iterator[Input]:

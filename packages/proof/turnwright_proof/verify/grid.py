@@ -85,13 +85,13 @@ def _stalled() -> Iterator[Case]:
 
 
 def _idle() -> Iterator[Case]:
-    each: tuple[dict[str, object], ...] = (
+    budgets: tuple[dict[str, object], ...] = (
         {},
         {"doom_threshold": 2, "doom_response": "ask", "nudges": 1},
         {"doom_threshold": 2, "nudges": 1},
         {"tokens": 1},
     )
-    for idle, more in product((1, 2), each):
+    for idle, more in product((1, 2), budgets):
         fields = {"steps": idle + 1, "tool_calls": 2, "idle_steps": idle, "max_retries": 0} | more
         yield Case(_limits(**fields), widest=2 if idle == 1 else 1)
     refusing = {"steps": _FEW + 1, "tool_calls": 2, "idle_steps": _FEW, "output_retries": 1, "max_retries": 0}
@@ -107,9 +107,9 @@ def _seen_late(doom: dict[str, object]) -> Iterator[Case]:
 
 
 def _spent(bound: int) -> Iterator[Case]:
-    each: tuple[dict[str, object], ...] = ({"tokens": 1}, {"cost": 1.0}, {"seconds": 1.0})
+    budgets: tuple[dict[str, object], ...] = ({"tokens": 1}, {"cost": 1.0}, {"seconds": 1.0})
     for spent, cap, synthesis in product(
-        (*each, each[0] | each[1] | each[2]), range(max(min(bound, _FEW + 1), _FEW) + 1), (False, True)
+        (*budgets, budgets[0] | budgets[1] | budgets[2]), range(max(min(bound, _FEW + 1), _FEW) + 1), (False, True)
     ):
         doom = {"doom_threshold": 2, "doom_response": "ask", "nudges": 1, "max_retries": 1 if cap <= _FEW else 0}
         yield Case(_limits(steps=cap, tool_calls=2, **doom, **spent), synthesis)
@@ -135,8 +135,8 @@ def _hooked(bound: int) -> Iterator[Case]:
                 steps=cap, tool_calls=budget, output_retries=refusals, max_compactions=compactions, max_retries=retries
             )
             yield Case(limits, synthesis, hooked=True)
-    each: tuple[dict[str, object], ...] = ({"tokens": 1}, {"tokens": 2}, {"cost": 1.0}, {"seconds": 1.0})
-    for spent, cap, doom in product(each, range(1, few + 1), (None, 2)):
+    budgets: tuple[dict[str, object], ...] = ({"tokens": 1}, {"tokens": 2}, {"cost": 1.0}, {"seconds": 1.0})
+    for spent, cap, doom in product(budgets, range(1, few + 1), (None, 2)):
         fields = {"output_retries": 1, "max_compactions": 1, "doom_threshold": doom, "doom_response": "ask"}
         yield Case(_limits(steps=cap, tool_calls=2, **fields, **spent), hooked=True)
     within = {"steps": few + 1, "concluding": "within", "tool_calls": 2}

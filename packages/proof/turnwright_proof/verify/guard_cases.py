@@ -45,8 +45,8 @@ ASSUMED: Final = (
 
 def names_in(guards: Iterable[Guard]) -> tuple[str, ...]:
     """Return the counters and flags that the guards use, also within shorthands, in the order of `NAMES`."""
-    used = {word for guard in guards for word in re.findall(r"\w+", guard.expanded)}
-    return tuple(name for name in NAMES if name in used)
+    used_words = {word for guard in guards for word in re.findall(r"\w+", guard.expanded)}
+    return tuple(name for name in NAMES if name in used_words)
 
 
 def _values() -> dict[str, Sequence[int | bool]]:
@@ -78,7 +78,7 @@ def guard_cases(group: Sequence[Placed], also: Iterable[Guard], assumed: Iterabl
     Configurations that contradict an assumption about the pair are left out.
     """
     pair = group[0].row[:2]
-    ruled = [one.holds for one in assumed if (one.source, one.trigger) == pair]
+    ruled = [assumption.holds for assumption in assumed if (assumption.source, assumption.trigger) == pair]
     names = names_in([placed.row.guard for placed in group] + [*also, *ruled])
     counters = Counters(Limits())
     guards = [(placed.row.guard.holds, placed) for placed in group]

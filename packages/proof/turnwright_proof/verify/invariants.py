@@ -107,8 +107,11 @@ def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault |
         return Property.PRECEDENCE, f"stopped for {fact.reason}, although {_listed(holds)} was reached"
     also = tuple(reason for reason in holds if reason is not fact.reason)
     if fact.also_reached != also:
-        said = _listed(fact.also_reached)
-        return Property.ALSO, f"stopped for {fact.reason} and also for {said}, although {_listed(holds)} was reached"
+        reached_limits = _listed(fact.also_reached)
+        return (
+            Property.ALSO,
+            f"stopped for {fact.reason} and also for {reached_limits}, although {_listed(holds)} was reached",
+        )
     return None
 
 
@@ -125,7 +128,7 @@ _FAULT_OF: Final[dict[type[f.Fact], Callable[[Any, Turn, list[Row]], Fault | Non
 
 def holding(turn: Turn) -> list[EndReason]:
     """Return every limit that a turn has reached, in the documented order, from its limits and its usage."""
-    full = {name for name, used, most in turn.use() if used >= most}
+    full = {name for name, used_amount, most in turn.use() if used_amount >= most}
     if turn.counters.steps >= turn.limits.allowance:  # the conclusion may be a step of the cap
         full.add("steps")
     if turn.rounds.tools:
@@ -144,8 +147,8 @@ def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:
     if reason is None or turn_ended.outcome is not OUTCOMES[machine.turn.state] or not isinstance(machine.action, Halt):
         return Property.ONE_END, "an end without one outcome and one reason"
     if reason not in REASONS_OF[turn_ended.outcome]:
-        what = f"{turn_ended.outcome}/{reason} is not an ending: the outcome has other reasons"
-        return Property.ONE_END, what
+        problem = f"{turn_ended.outcome}/{reason} is not an ending: the outcome has other reasons"
+        return Property.ONE_END, problem
     also = turn_ended.also_reached
     if also and (reason in also or len(set(also)) != len(also)):
         return Property.ALSO, f"ended for {reason}, and also for {_listed(also)}"

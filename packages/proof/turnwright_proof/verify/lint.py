@@ -58,29 +58,31 @@ class Survey:
     def __init__(self, group: tuple[Placed, ...], assumed: Iterable[Assumption]) -> None:
         self.group = group
         #: The guards that each row needs; most rows need none.
-        self.needs = {one: [guard for component, guard in _LEFT if lowers(one.row, component)] for one in group}
-        self.seen = 0
-        self.taken: set[Placed] = set()
+        self.needs = {
+            placed: [guard for component, guard in _LEFT if lowers(placed.row, component)] for placed in group
+        }
+        self.case_count = 0
+        self.taken_rows: set[Placed] = set()
         #: The faults of rows, each with the first configuration that shows it.
         self.overspent: dict[tuple[Placed, str], str] = {}
         self.untrue: dict[tuple[Placed, str], str] = {}
         also = [guard for guards in self.needs.values() for guard in guards]
-        if any(one.row.reason is ReasonFrom.CARRIED for one in group):
+        if any(placed.row.reason is ReasonFrom.CARRIED for placed in group):
             also.append(_CARRIED_DOOM)
         for choice in guard_cases(group, also, assumed):
             self._add(choice)
 
     def _add(self, choice: Choice) -> None:
-        self.seen += 1
-        taken = choice.taken
-        if taken is None:
+        self.case_count += 1
+        chosen = choice.taken
+        if chosen is None:
             return
-        self.taken.add(taken)
-        for guard in self.needs[taken]:
+        self.taken_rows.add(chosen)
+        for guard in self.needs[chosen]:
             if not guard.holds(choice.counters):
-                self.overspent.setdefault((taken, f"is taken even if not: {guard.words}"), choice.shown)
-        if wrong := _untrue(taken.row, choice.counters):
-            self.untrue.setdefault((taken, wrong), choice.shown)
+                self.overspent.setdefault((chosen, f"is taken even if not: {guard.words}"), choice.shown)
+        if wrong := _untrue(chosen.row, choice.counters):
+            self.untrue.setdefault((chosen, wrong), choice.shown)
 
 
 class Table(NamedTuple):
@@ -96,9 +98,9 @@ class Table(NamedTuple):
         """Number the rows, sort them by pair, and survey each pair."""
         placed = tuple(Placed(number, row) for number, row in enumerate(rows, start=1))
         groups: dict[Pair, tuple[Placed, ...]] = {}
-        for one in placed:
-            pair = (one.row.source, one.row.trigger)
-            groups[pair] = (*groups.get(pair, ()), one)
+        for placed_row in placed:
+            pair = (placed_row.row.source, placed_row.row.trigger)
+            groups[pair] = (*groups.get(pair, ()), placed_row)
         return cls(placed, {pair: Survey(group, assumed) for pair, group in groups.items()}, illegal, assumed)
 
 
@@ -118,9 +120,9 @@ def lint(
 
 
 def _check(claim: str, over: str, faults: Iterable[str], witness: Iterable[Placed] = ()) -> Check:
-    found = "; ".join(faults)
-    if found:
-        return Check(claim, Verdict.VIOLATED, found, tuple(map(str, witness)))
+    all_faults = "; ".join(faults)
+    if all_faults:
+        return Check(claim, Verdict.VIOLATED, all_faults, tuple(map(str, witness)))
     return Check(claim, Verdict.HOLDS, over)
 
 
@@ -172,8 +174,13 @@ def _every_pair_ends_in_a_fallback(table: Table) -> Check:
 
 def _no_row_is_shadowed(table: Table) -> Check:
     surveys = table.surveys.values()
-    faults = [f"{one} is never the first that holds" for all_ in surveys for one in all_.group if one not in all_.taken]
-    over = f"{sum(survey.seen for survey in surveys):,} configurations of the counters"
+    faults = [
+        f"{placed} is never the first that holds"
+        for all_ in surveys
+        for placed in all_.group
+        if placed not in all_.taken_rows
+    ]
+    over = f"{sum(survey.case_count for survey in surveys):,} configurations of the counters"
     return _check("every row is the first that holds somewhere", over, faults)
 
 
@@ -193,16 +200,18 @@ def _nothing_is_spent_twice(table: Table) -> Check:
     spending, faults = 0, []
     for survey in table.surveys.values():
         spending += sum(map(bool, survey.needs.values()))
-        faults += [f"{placed} {wrong} ({shown})" for (placed, wrong), shown in survey.overspent.items()]
+        faults += [f"{placed} {wrong} ({example})" for (placed, wrong), example in survey.overspent.items()]
     claim = "a row takes a step, a retry, a pause, a compaction or an interrupt only if one is left"
-    assumed = [f"; assumed in {one.source} at {one.trigger}: {one.why}" for one in table.assumed]
+    assumed = [
+        f"; assumed in {assumption.source} at {assumption.trigger}: {assumption.why}" for assumption in table.assumed
+    ]
     return _check(claim, f"{spending} rows that take one{''.join(assumed)}", faults)
 
 
 def _reasons_are_right(table: Table) -> Check:
     faults = [f"{placed} {wrong}" for placed in table.rows if (wrong := _misnamed(placed.row))]
     for survey in table.surveys.values():
-        faults += [f"{placed} {wrong} ({shown})" for (placed, wrong), shown in survey.untrue.items()]
+        faults += [f"{placed} {wrong} ({example})" for (placed, wrong), example in survey.untrue.items()]
     naming = sum(placed.row.reason is not None for placed in table.rows)
     claim = "a row into an end or a conclusion names a reason that fits, and no other row names one"
     return _check(claim, f"{naming} rows with a reason", faults)
@@ -218,9 +227,9 @@ def _misnamed(row: Row) -> str:
         return "" if row.reason is None else f"names the reason {row.reason} without an ending"
     if row.reason is None:
         return "names no reason"
-    given = _given_by(row)
+    given_values = _given_by(row)
     fitting = _LIMITS | _DOOM if outcome is None else REASONS_OF[outcome]
-    return "" if given and given <= fitting else f"names the reason {row.reason}, which does not fit"
+    return "" if given_values and given_values <= fitting else f"names the reason {row.reason}, which does not fit"
 
 
 def _given_by(row: Row) -> frozenset[EndReason]:

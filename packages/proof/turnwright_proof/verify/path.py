@@ -91,8 +91,8 @@ def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911, PLR0
             status = f"{event.status}, with the turn's answer" if event.final else event.status
             return f"{_name(turn, event.call)} ends: {status}{inside}" + _timely(event, turn)
         case CallWaitingInput():
-            who = "'s sub-agent" if event.forwarded else ""
-            return f"{_name(turn, event.call)}{who} waits for a person ({event.interrupt_kind.replace('_', ' ')})"
+            owner = "'s sub-agent" if event.forwarded else ""
+            return f"{_name(turn, event.call)}{owner} waits for a person ({event.interrupt_kind.replace('_', ' ')})"
         case SynthesizedInput():
             return "the synthesis " + ("gives no answer" if is_blank(event.text or "") else "gives the answer")
         case AnsweredInput():
@@ -141,9 +141,9 @@ def _stop(event: StopInput) -> str:
 
 
 def _used_inside(spent: Mapping[str, Spent]) -> str:
-    used = sum(one.calls for one in spent.values())
+    call_count = sum(spending.calls for spending in spent.values())
     sub_agents = "its sub-agents" if len(spent) > 1 else "its sub-agent"
-    return f", {sub_agents} made {used} call{'s' * (used > 1)}" if used else ""
+    return f", {sub_agents} made {call_count} call{'s' * (call_count > 1)}" if call_count else ""
 
 
 def _reply(event: ModelRepliedInput) -> str:
@@ -170,25 +170,31 @@ def _asked(call: ToolCall) -> str:
 
 
 def _start(turn: Turn, call: str) -> str:
-    it = turn.batch[call]
-    if it.state is CallState.STARTED:
+    state = turn.batch[call]
+    if state.state is CallState.STARTED:
         return (
-            "runs again after a crash, for which another call has paid" if it.crash_paid else "runs again after a crash"
+            "runs again after a crash, for which another call has paid"
+            if state.crash_paid
+            else "runs again after a crash"
         )
-    return "continues" if it.counted else "starts"
+    return "continues" if state.counted else "starts"
 
 
 def _name(turn: Turn, call: str) -> str:
     """Return the tool's name, with the call's number if the batch has several calls of the tool."""
     name = turn.batch[call].name
-    alike = [one.id for one in turn.batch.values() if one.name == name]
+    alike = [state.id for state in turn.batch.values() if state.name == name]
     return f"{name} (the {alike.index(call) + 1}. of {len(alike)})" if len(alike) > 1 else name
 
 
 def _spending(usage: Usage | None) -> str:
     usage = usage or Usage()
-    what = [name for name, spent in (("tokens", usage.tokens), ("money", usage.cost)) if spent]
-    return f", and the {' and '.join(what)} {'is' if what == ['money'] else 'are'} spent" if what else ""
+    spent_kinds = [name for name, spent in (("tokens", usage.tokens), ("money", usage.cost)) if spent]
+    return (
+        f", and the {' and '.join(spent_kinds)} {'is' if spent_kinds == ['money'] else 'are'} spent"
+        if spent_kinds
+        else ""
+    )
 
 
 def _timely(event: Input, turn: Turn) -> str:

@@ -66,7 +66,7 @@ class _SearchNode(NamedTuple):
     """A configuration on the frontier: how it was reached, and what of the goal's conditions was passed."""
 
     machine: WalkedMachine
-    seen: _Seen
+    marks: _Seen
     #: The events that led here, latest first, as nested pairs: frontiers share them.
     events: "_Events"
 
@@ -80,58 +80,66 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
     `each` maps a search over cases, as `map` does, so that several processes can share the work. `most` bounds the
     configurations of one case; a search that reached it is not whole.
     """
-    left, configurations, cut, before = list(cases), 0, False, 0
+    waiting, configurations, cut, before = list(cases), 0, False, 0
     for depth in DEPTHS:
         searches: list[Search] = []
-        for one in each(partial(search, goal=goal, depth=depth, most=most), left):
-            searches.append(one)
-            if one.witness is not None and len(one.witness.events) == before + 1:
+        for search_result in each(partial(search, goal=goal, depth=depth, most=most), waiting):
+            searches.append(search_result)
+            if search_result.witness is not None and len(search_result.witness.events) == before + 1:
                 break  # no path is shorter
-        found = [one.witness for one in searches if one.witness is not None]
-        if found:
-            best = min(found, key=lambda witness: len(witness.events))
-            return Search(best, configurations + sum(one.configurations for one in searches), whole=False)
-        cut |= any(one.cut for one in searches)
-        configurations += sum(one.configurations for one in searches if one.whole or one.cut)
-        left = [case for case, one in zip(left, searches, strict=True) if not one.whole and not one.cut]
+        witnesses = [search_result.witness for search_result in searches if search_result.witness is not None]
+        if witnesses:
+            best = min(witnesses, key=lambda witness: len(witness.events))
+            return Search(
+                best, configurations + sum(search_result.configurations for search_result in searches), whole=False
+            )
+        cut |= any(search_result.cut for search_result in searches)
+        configurations += sum(
+            search_result.configurations for search_result in searches if search_result.whole or search_result.cut
+        )
+        waiting = [
+            case
+            for case, search_result in zip(waiting, searches, strict=True)
+            if not search_result.whole and not search_result.cut
+        ]
         before = depth or before
     return Search(None, configurations, whole=not cut, cut=cut)
 
 
 def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST) -> Search:
     """Search one case for a shortest path to the goal, of at most `depth` inputs (None: of any length)."""
-    around, wanted = Environment(case), _wanted(goal)
+    around, wanted_marks = Environment(case), _wanted(goal)
     begun, _ = WalkedMachine.start(case.started)
     assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
-    root = _SearchNode(begun, _passed(begun, None) & wanted, None)
-    known: set[tuple[Key, _Seen]] = {(key_of(begun.turn), root.seen)}
+    root = _SearchNode(begun, _passed(begun, None) & wanted_marks, None)
+    known_nodes: set[tuple[Key, _Seen]] = {(key_of(begun.turn), root.marks)}
     frontier, gone = [root], 0
     while frontier and (depth is None or gone < depth):
         gone += 1
         beyond: list[_SearchNode] = []
         for node in frontier:
             for event in around.moves(node.machine.turn, node.machine.action):
-                there = _led(node, event, wanted)
+                there = _led(node, event, wanted_marks)
                 if there.machine.state in FINAL:
                     end = f"{there.machine.state.outcome}/{there.machine.turn.reason}"
-                    if end in goal.ends and there.seen == wanted:
-                        return Search(Counterexample(case, _unwound(there.events)), len(known), whole=False)
+                    if end in goal.ends and there.marks == wanted_marks:
+                        return Search(Counterexample(case, _unwound(there.events)), len(known_nodes), whole=False)
                     continue
-                key = key_of(there.machine.turn), there.seen
-                if key in known:
+                key = key_of(there.machine.turn), there.marks
+                if key in known_nodes:
                     continue
-                if len(known) >= most:
-                    return Search(None, len(known), whole=False, cut=True)
-                known.add(key)
+                if len(known_nodes) >= most:
+                    return Search(None, len(known_nodes), whole=False, cut=True)
+                known_nodes.add(key)
                 beyond.append(there)
         frontier = beyond
-    return Search(None, len(known), whole=not frontier)
+    return Search(None, len(known_nodes), whole=not frontier)
 
 
-def _led(node: _SearchNode, event: Input, wanted: _Seen) -> _SearchNode:
+def _led(node: _SearchNode, event: Input, wanted_marks: _Seen) -> _SearchNode:
     machine = node.machine.twin()
     machine.feed(event)
-    return _SearchNode(machine, node.seen | (_passed(machine, event) & wanted), (event, node.events))
+    return _SearchNode(machine, node.marks | (_passed(machine, event) & wanted_marks), (event, node.events))
 
 
 def _wanted(goal: Goal) -> _Seen:
@@ -141,9 +149,9 @@ def _wanted(goal: Goal) -> _Seen:
 def _passed(machine: WalkedMachine, event: Input | None) -> _Seen:
     """Return the conditions that the last input met, as a goal names them."""
     rows = machine.rows
-    named = {event_name(type(event))} if event is not None else set()
+    event_names = {event_name(type(event))} if event is not None else set()
     states = {row.source for row in rows} | {row.dest for row in rows}
-    return frozenset(named | {str(row.trigger) for row in rows} | {f"in {state}" for state in states})
+    return frozenset(event_names | {str(row.trigger) for row in rows} | {f"in {state}" for state in states})
 
 
 def event_name(kind: type[Input]) -> str:

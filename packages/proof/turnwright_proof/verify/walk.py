@@ -51,16 +51,16 @@ class Walk:
     #: The most model calls on a path of any walk.
     model_calls: int = 0
 
-    def add(self, other: "Walk") -> None:
+    def add(self, walk: "Walk") -> None:
         """Add another walk's counts to these."""
-        self.walks += other.walks
-        self.cut += other.cut
-        self.configurations += other.configurations
-        self.edges += other.edges
-        for end, count in other.ends.items():
+        self.walks += walk.walks
+        self.cut += walk.cut
+        self.configurations += walk.configurations
+        self.edges += walk.edges
+        for end, count in walk.ends.items():
             self.ends[end] = self.ends.get(end, 0) + count
-        self.rows |= other.rows
-        self.model_calls = max(self.model_calls, other.model_calls)
+        self.rows |= walk.rows
+        self.model_calls = max(self.model_calls, walk.model_calls)
 
     def untaken(self, chart: Chart = CHART) -> tuple[Row, ...]:
         """Return the rows that no edge took."""
@@ -117,7 +117,7 @@ class _Walker:
         self.key_of = key_of if reduced else whole_key_of
         self.around = Environment(case, reduced=reduced)
         self.walk = Walk(walks=1)
-        self.left = frozenset(s for s in FINAL if any(chart.accepts(s, trigger) for trigger in Trigger))
+        self.leavable_states = frozenset(s for s in FINAL if any(chart.accepts(s, trigger) for trigger in Trigger))
         #: The most model calls from a configuration to an end; None while the configuration is on the path.
         self.longest: dict[Key, int | None] = {}
         self.stack: list[_Place] = []
@@ -139,8 +139,8 @@ class _Walker:
         self._check(begun, rank, facts)
         calls = self._explore(begun, rank)
         if calls > limits.model_calls:
-            what = f"{calls} model calls; the formula allows {limits.model_calls}"
-            raise self._violation(Property.MODEL_CALLS, what)
+            problem = f"{calls} model calls; the formula allows {limits.model_calls}"
+            raise self._violation(Property.MODEL_CALLS, problem)
         self.walk.model_calls = calls
         self.walk.configurations = len(self.longest)
         self.walk.rows = set(self.rows.values())
@@ -172,9 +172,9 @@ class _Walker:
                     return 0
                 self._enter(key, there, lower)
                 continue
-            known = longest[key]
-            if known is not None:
-                here.count(known)
+            known_length = longest[key]
+            if known_length is not None:
+                here.count(known_length)
             elif key != here.key or not isinstance(event, SteeredInput):
                 raise self._violation(Property.CYCLE, "a cycle: this configuration is on the path already", there)
 
@@ -208,8 +208,8 @@ class _Walker:
         except MachineError as error:
             raise self._violation(Property.WAY_ON, f"no way on: {error}", there) from None
         except Exception as error:
-            what = f"the machine broke: {type(error).__name__}: {error}"
-            raise self._violation(Property.WAY_ON, what, there) from error
+            problem = f"the machine broke: {type(error).__name__}: {error}"
+            raise self._violation(Property.WAY_ON, problem, there) from error
         self._take(there.rows)
         before, after = here.rank, there.turn.rank
         if isinstance(event, SteeredInput):
@@ -230,14 +230,14 @@ class _Walker:
         if state in FINAL:
             if fault is None:
                 fault = fault_of_end(machine, facts)
-                if state in self.left:
+                if state in self.leavable_states:
                     fault = Property.ONE_END, f"the final state {state} has a way out"
             end = state, machine.turn.reason
             self.ends[end] = self.ends.get(end, 0) + 1
         if fault is not None:
             raise self._violation(*fault, machine)
 
-    def _violation(self, claim: Property, what: str, there: WalkedMachine | None = None) -> ViolationError:
+    def _violation(self, claim: Property, problem: str, there: WalkedMachine | None = None) -> ViolationError:
         """Make the error. `there` is the result of the current input; every other edge leads to the next place."""
         after = [place.machine for place in self.stack[1:]] + ([there] if there is not None else [])
         edges = (
@@ -251,4 +251,4 @@ class _Walker:
             for place, next_ in zip(self.stack, after, strict=False)
             if place.event is not None
         )
-        return ViolationError(claim, what, self.case, (*self.first, *edges))
+        return ViolationError(claim, problem, self.case, (*self.first, *edges))

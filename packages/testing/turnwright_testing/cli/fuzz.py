@@ -95,17 +95,17 @@ def fuzz(
     if coverage is not None and not coverage.parent.is_dir():
         raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
-    given = _Given(agents, agent, tools, root, coverage, tuple(metadata or ()))
+    target_options = _Given(agents, agent, tools, root, coverage, tuple(metadata or ()))
     if simulate:
         if run_tools:
             raise ConfigError("--simulate runs no tools: leave out --run-tools")
-        raise typer.Exit(_simulate(given, schedules=schedules, seed=seed, seconds=seconds))
+        raise typer.Exit(_simulate(target_options, schedules=schedules, seed=seed, seconds=seconds))
     from turnwright_testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is slow to load)
 
     folder = root or Path()
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
     offered = choose_tools(tools, folder)
-    source = given.source
+    source = target_options.source
     helpers = [] if source is None else agent_tools(read_agents(source))
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
     target = runner.Target(
@@ -120,7 +120,9 @@ def fuzz(
     if coverage is not None:
         _write(report.rows, coverage)
     run = ["--run-tools"] if run_tools else []
-    command = shlex.join(["turnwright", "fuzz", *given.words(), *run, "--examples", str(examples), "--seed", str(seed)])
+    command = shlex.join(
+        ["turnwright", "fuzz", *target_options.words(), *run, "--examples", str(examples), "--seed", str(seed)]
+    )
     if report.found is None:
         out.write(*_report_lines(report, target))
     else:
@@ -151,30 +153,30 @@ class _Given:
         """Return the options of a command that plays or simulates the same."""
         flags = {"--agents": self.agents, "--agent": self.agent, "--tools": self.tools, "--root": self.root}
         words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
-        return words + [word for one in self.metadata for word in ("--metadata", one)]
+        return words + [word for entry in self.metadata for word in ("--metadata", entry)]
 
 
-def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None) -> int:
+def _simulate(target_options: _Given, *, schedules: int, seed: int, seconds: float | None) -> int:
     """Simulate the agents with their tools and sub-agents. Returns the exit code."""
     from turnwright_testing.simulation import SimulationTarget  # noqa: PLC0415 (few runs simulate)
 
     from .simulate import simulate_agents  # noqa: PLC0415 (likewise)
 
-    folder = given.root or Path()
-    offered = choose_tools(given.tools, folder)
-    source = given.source
+    folder = target_options.root or Path()
+    offered = choose_tools(target_options.tools, folder)
+    source = target_options.source
     helpers = [] if source is None else agent_tools(read_agents(source))
     build = Engine if offered.make_deps is None else _builder(offered.make_deps)
-    metadata = read_metadata(given.metadata)
+    metadata = read_metadata(target_options.metadata)
     played = with_helpers(offered.tools, helpers)
     targets = [
-        SimulationTarget(one, played, cast("Callable[..., Engine[None]]", build), metadata)
-        for one in _choose(given.agent, given.agents)
+        SimulationTarget(chosen_agent, played, cast("Callable[..., Engine[None]]", build), metadata)
+        for chosen_agent in _choose(target_options.agent, target_options.agents)
     ]
 
     def origin_of(agent: Agent) -> FailureOrigin:
         makes_deps = offered.make_deps is not None
-        return _origin(agent, source, given.tools, folder, makes_deps=makes_deps, helps=bool(helpers))
+        return _origin(agent, source, target_options.tools, folder, makes_deps=makes_deps, helps=bool(helpers))
 
     with _bar(schedules) as progress:
         report = simulate_agents(
@@ -183,11 +185,11 @@ def _simulate(given: _Given, *, schedules: int, seed: int, seconds: float | None
             seed=seed,
             seconds=seconds,
             progress=progress,
-            command=shlex.join(["turnwright", "fuzz", "--simulate", *given.words()]),
+            command=shlex.join(["turnwright", "fuzz", "--simulate", *target_options.words()]),
             origin_of=origin_of,
         )
-    if given.coverage is not None:
-        _write(report.rows, given.coverage)
+    if target_options.coverage is not None:
+        _write(report.rows, target_options.coverage)
     return exit_code(report.checks)
 
 
@@ -227,7 +229,7 @@ def _write(rows: RowCounts, file: Path) -> None:
 def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
     turns, agents = sum(report.ends.values()), target.agents
     names = ", ".join(agent.name for agent in agents)
-    tools = sum(any(one.may_use(tool.name, delegates=tool.delegates) for one in agents) for tool in target.tools)
+    tools = sum(any(agent.may_use(tool.name, delegates=tool.delegates) for agent in agents) for tool in target.tools)
     yield (
         f"played {report.examples} examples, {turns} turns, with {names} and {count(tools, 'tool')}:"
         f" seed {report.seed}, {report.seconds:.1f} s"
@@ -235,15 +237,15 @@ def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
     yield _RAN if target.run_tools else _STOOD_IN
     if report.stopped:
         yield f"inconclusive: {report.stopped}"
-    for one in report.checks:
-        yield f"  {one.verdict}: {one.claim}" + ("" if report.stopped or not one.detail else f" ({one.detail})")
+    for check in report.checks:
+        yield f"  {check.verdict}: {check.claim}" + ("" if report.stopped or not check.detail else f" ({check.detail})")
     yield from lines_of_turns(report.ends, report.rows)
 
 
-def _print_found(report: "FuzzReport", found: Found, command: str) -> None:
-    for one in found.checks:
-        echo(f"violated: {one.claim}: {one.detail}", err=True)
-    often = "" if found.comes_back else "; the same example passed when it was repeated, and was not reduced"
+def _print_found(report: "FuzzReport", failure: Found, command: str) -> None:
+    for check in failure.checks:
+        echo(f"violated: {check.claim}: {check.detail}", err=True)
+    often = "" if failure.comes_back else "; the same example passed when it was repeated, and was not reduced"
     echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
     echo(f"to repeat: {command}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
@@ -263,10 +265,10 @@ def _origin(
     read = f"{reader.__name__}({code(source)})"
     if source is None:
         imported.append(Agent)
-        made = f"Agent(name={code(agent.name)})"
+        expression = f"Agent(name={code(agent.name)})"
     else:
         imported += [find_agent, reader]
-        made = f"find_agent({read}, {code(agent.name)})"
+        expression = f"find_agent({read}, {code(agent.name)})"
     # A tool of the module wins over a built-in tool of the same name.
     all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
     if helps:
@@ -275,7 +277,7 @@ def _origin(
     if tools is not None and makes_deps:
         imported += [partial, Engine, load_tools_and_deps]
         build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"
-    return FailureOrigin(tuple(imported), agent=made, tools=all_tools, build=build)
+    return FailureOrigin(tuple(imported), agent=expression, tools=all_tools, build=build)
 
 
 _STOOD_IN: Final = "stand-ins replaced the tools: no tool was run (--run-tools runs them)"

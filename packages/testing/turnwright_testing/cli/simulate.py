@@ -38,13 +38,13 @@ def simulate_agents(
         out.write(*_report_lines(report, targets))
         return report
     again = f"{command} --schedules 1 --seed {report.found.seed}"
-    for one in report.found.violations:
-        echo(f"violated: {one.claim}: {one.detail}", err=True)
+    for violation in report.found.violations:
+        echo(f"violated: {violation.claim}: {violation.detail}", err=True)
     for line in report.found.trace[-_MOST_LINES:]:
         echo(f"  {line}", err=True)
     echo(f"found in schedule {report.schedules} of {report.wanted}, whose seed is {report.found.seed}", err=True)
-    kept = sum(number > 0 for made in plain(report.found.choices).values() for number in made)
-    echo(f"reduced to {kept} choices that are not the simplest", err=True)
+    kept_choices = sum(number > 0 for numbers in plain(report.found.choices).values() for number in numbers)
+    echo(f"reduced to {kept_choices} choices that are not the simplest", err=True)
     echo(f"to repeat: {again}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
     origin = origin_of(cast("Agent", report.target.agent))
@@ -54,7 +54,7 @@ def simulate_agents(
 
 
 def _report_lines(report: SimulationReport, targets: list[SimulationTarget]) -> Iterator[str]:
-    turns, names = sum(report.ends.values()), ", ".join(one.agent.name for one in targets)
+    turns, names = sum(report.ends.values()), ", ".join(target.agent.name for target in targets)
     first, last = report.seed, report.seed + max(report.schedules, 1) - 1
     yield f"simulated {report.schedules:,} schedules, {turns:,} turns, with {names}: seeds {first} to {last}"
     a_second = report.schedules / report.seconds if report.seconds else 0
@@ -63,6 +63,6 @@ def _report_lines(report: SimulationReport, targets: list[SimulationTarget]) -> 
     yield "stand-ins replaced the tools: no tool was run"
     if report.stopped:
         yield f"inconclusive: {report.stopped}"
-    for one in report.checks:
-        yield f"  {one.verdict}: {one.claim}" + ("" if report.stopped or not one.detail else f" ({one.detail})")
+    for check in report.checks:
+        yield f"  {check.verdict}: {check.claim}" + ("" if report.stopped or not check.detail else f" ({check.detail})")
     yield from lines_of_turns(report.ends, report.rows)

@@ -83,15 +83,15 @@ class WitnessedTurn:
     def _consulted(self) -> Iterator[Consulted]:
         """Return the questions to hooks and guardrails. Their process knew the facts that had been acknowledged."""
         claimed: dict[int, int] = {}
-        known = 0
+        last_seq = 0
         for line in self.lines:
             if line.words[0] == "claimed":
                 claimed[line.process] = int(line.words[3])
             elif line.words[0] == "wrote":
-                known = max(known, int(line.words[3]))
+                last_seq = max(last_seq, int(line.words[3]))
             elif line.words[0] == CONSULTED:
                 _, hook, about, decision = line.words
-                facts = max(known, claimed.get(line.process, 0))
+                facts = max(last_seq, claimed.get(line.process, 0))
                 object_ = int(about) if about.isdigit() else about
                 following = self.claim_after(line.process)
                 died = None if following is None else int(following.words[3])
@@ -110,15 +110,15 @@ def _lost(turn: WitnessedTurn) -> Iterator[str]:
 def _run_again(turn: WitnessedTurn) -> Iterator[str]:
     results = {fact.call: seq for seq, fact in turn.journal if isinstance(fact, f.CallSettled)}
     recorded: dict[int, int] = {}
-    known = 0
+    last_seq = 0
     for line in turn.lines:
         if line.words[0] == "claimed":
             recorded[line.process] = int(line.words[3])
         elif line.words[0] == "wrote":
-            known = max(known, int(line.words[3]))
+            last_seq = max(last_seq, int(line.words[3]))
         elif line.words[3:] == ("start",):
             settled = results.get(line.words[1])
-            if settled is not None and settled <= max(known, recorded.get(line.process, 0)):
+            if settled is not None and settled <= max(last_seq, recorded.get(line.process, 0)):
                 yield f"{line.words[1]} ran again when its result was fact {settled}"
 
 
@@ -161,7 +161,7 @@ def _unpaired(turn: WitnessedTurn) -> Iterator[str]:
 def _answers(turn: WitnessedTurn) -> Iterator[str]:
     """Each interrupt has one answer, and it is the first that was acknowledged."""
     answered = Counter(fact.interrupt for fact in turn.of(f.Answered))
-    yield from (f"{one} was answered {count} times" for one, count in answered.items() if count > 1)
+    yield from (f"{interrupt} was answered {count} times" for interrupt, count in answered.items() if count > 1)
     accepted: dict[str, str] = {}
     for line in turn.lines:
         if line.words[0] == "posted" and line.words[2].startswith("answer:"):

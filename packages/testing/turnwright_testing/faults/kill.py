@@ -38,7 +38,7 @@ class KillingStore(StoreWrapper):
     def __init__(self, inner: Store, at: KillAt) -> None:
         super().__init__(inner)
         self._at = at
-        self._seen = 0
+        self._write_count = 0
 
     @property
     def inline(self) -> bool:
@@ -64,22 +64,22 @@ class KillingStore(StoreWrapper):
             await self.inner.release(claim, crashed=crashed)
 
     @contextmanager
-    def _perilous(self, what: Write, facts: Sequence[Fact] = (), seq: int = 0) -> Iterator[None]:
-        doomed = self._is_it(what, facts, seq)
+    def _perilous(self, write: Write, facts: Sequence[Fact] = (), seq: int = 0) -> Iterator[None]:
+        doomed = self._is_it(write, facts, seq)
         if doomed and not self._at.after:
             kill_this_process()
         yield
         if doomed:
             kill_this_process()
 
-    def _is_it(self, what: Write, facts: Sequence[Fact], seq: int) -> bool:
+    def _is_it(self, write: Write, facts: Sequence[Fact], seq: int) -> bool:
         at = self._at
-        if what != at.what or (at.fact and all(fact.kind != at.fact for fact in facts)):
+        if write != at.what or (at.fact and all(fact.kind != at.fact for fact in facts)):
             return False
         if at.seq:
             return seq < at.seq <= seq + len(facts)
-        self._seen += 1
-        return self._seen == at.number
+        self._write_count += 1
+        return self._write_count == at.number
 
 
 def kill_this_process() -> NoReturn:

@@ -37,8 +37,8 @@ class StoreWrapper:
     def inline(self) -> bool:
         """See `Store.inline`. It is false if a subclass overrides one of these methods, which may suspend."""
         own = type(self)
-        kept = own.append is StoreWrapper.append and own.inbox is StoreWrapper.inbox
-        return kept and self.inner.inline
+        is_direct = own.append is StoreWrapper.append and own.inbox is StoreWrapper.inbox
+        return is_direct and self.inner.inline
 
     @property
     def owner(self) -> str:

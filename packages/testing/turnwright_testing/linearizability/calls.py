@@ -13,11 +13,11 @@ class _Value(Struct, frozen=True):
 
     def __str__(self) -> str:
         fields = structs.fields(type(self))
-        told = [(one.name, getattr(self, one.name)) for one in fields]
-        shown = ", ".join(
-            f"{name}={value!r}" for (name, value), one in zip(told, fields, strict=True) if value != one.default
+        values = [(field.name, getattr(self, field.name)) for field in fields]
+        shown_values = ", ".join(
+            f"{name}={value!r}" for (name, value), field in zip(values, fields, strict=True) if value != field.default
         )
-        return f"{type(self).__name__}({shown})"
+        return f"{type(self).__name__}({shown_values})"
 
 
 class Create(_Value, frozen=True, tag=True):

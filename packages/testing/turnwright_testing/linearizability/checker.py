@@ -64,9 +64,9 @@ class Linearization(Generic[C, R]):
         if not self.stuck:
             return f"{len(self.order)} calls have an order"
         lines = ["no order of the calls explains their results. The longest one:"]
-        lines += [f"  {one}" for one in self.order] or ["  (empty)"]
+        lines += [f"  {operation}" for operation in self.order] or ["  (empty)"]
         lines.append("each call that could come next has another result than a store may give then:")
-        lines += [f"  {one}, expected {' or '.join(map(str, allowed))}" for one, allowed in self.stuck]
+        lines += [f"  {operation}, expected {' or '.join(map(str, allowed))}" for operation, allowed in self.stuck]
         return "\n".join(lines)
 
 
@@ -80,9 +80,9 @@ class _Search(Generic[S, C, R]):
 
     def __init__(self, model: SequentialModel[S, C, R], operations: Iterable[Operation[C, R]]) -> None:
         self._model = model
-        self._ops = sorted(operations, key=lambda one: one.began)
-        self._needed = sum(1 << place for place, one in enumerate(self._ops) if one.ended is not None)
-        self._seen: set[tuple[int, S]] = set()
+        self._ops = sorted(operations, key=lambda operation: operation.began)
+        self._needed = sum(1 << place for place, operation in enumerate(self._ops) if operation.ended is not None)
+        self._visited: set[tuple[int, S]] = set()
 
     def run(self) -> Linearization[C, R]:
         order: list[int] = []
@@ -95,39 +95,39 @@ class _Search(Generic[S, C, R]):
                 stack.pop()
                 del order[len(stack) - 1 :]
                 continue
-            place, taken, state = step
+            place, done_set, state = step
             order.append(place)
-            stack.append(self._next(taken, state))
+            stack.append(self._next(done_set, state))
             if len(order) > len(longest[0]):
-                longest = ([*order], taken, state)
-            done = taken & self._needed == self._needed
-        found, taken, state = longest
-        stuck = () if done else tuple(self._stuck(taken, state))
-        return Linearization([self._ops[place] for place in found], len(self._seen), stuck)
+                longest = ([*order], done_set, state)
+            done = done_set & self._needed == self._needed
+        places, done_set, state = longest
+        stuck = () if done else tuple(self._stuck(done_set, state))
+        return Linearization([self._ops[place] for place in places], len(self._visited), stuck)
 
-    def _next(self, taken: int, state: S) -> Iterator[tuple[int, int, S]]:
+    def _next(self, done_set: int, state: S) -> Iterator[tuple[int, int, S]]:
         """Return each operation that may come next, with the set and the state after it, unless these were seen."""
-        for place in self._candidates(taken):
-            one, after = self._ops[place], taken | 1 << place
-            for result, following in self._model.outcomes(state, one.call):
-                if (one.ended is None or one.result == result) and (after, following) not in self._seen:
-                    self._seen.add((after, following))
+        for place in self._candidates(done_set):
+            operation, after = self._ops[place], done_set | 1 << place
+            for result, following in self._model.outcomes(state, operation.call):
+                if (operation.ended is None or operation.result == result) and (after, following) not in self._visited:
+                    self._visited.add((after, following))
                     yield place, after, following
 
-    def _candidates(self, taken: int) -> Iterator[int]:
+    def _candidates(self, done_set: int) -> Iterator[int]:
         """Return the operations that began before every other one that is left had ended."""
         first_end: int | None = None
-        for place, one in enumerate(self._ops):
-            if taken >> place & 1:
+        for place, operation in enumerate(self._ops):
+            if done_set >> place & 1:
                 continue
-            if first_end is not None and one.began > first_end:
+            if first_end is not None and operation.began > first_end:
                 return
             yield place
-            if one.ended is not None:
-                first_end = one.ended if first_end is None else min(first_end, one.ended)
+            if operation.ended is not None:
+                first_end = operation.ended if first_end is None else min(first_end, operation.ended)
 
-    def _stuck(self, taken: int, state: S) -> Iterator[tuple[Operation[C, R], Sequence[R]]]:
-        for place in self._candidates(taken):
-            one = self._ops[place]
-            if one.ended is not None:
-                yield one, tuple(result for result, _ in self._model.outcomes(state, one.call))
+    def _stuck(self, done_set: int, state: S) -> Iterator[tuple[Operation[C, R], Sequence[R]]]:
+        for place in self._candidates(done_set):
+            operation = self._ops[place]
+            if operation.ended is not None:
+                yield operation, tuple(result for result, _ in self._model.outcomes(state, operation.call))

@@ -107,7 +107,7 @@ class StoreClient:
         ends = (claim.turn, claim.epoch) in self._over or self._one_in(10)
         marks = self._marks(self.draw.choice((0, 1, 1, 2)))
         waiting = [item.id for item in claim.waiting]
-        consumed = tuple(one for one in waiting if self._one_in(2))
+        consumed = tuple(item for item in waiting if self._one_in(2))
         call = Append(claim.turn, claim.epoch, claim.seq, marks, next(self._numbers), ends, consumed)
         if marks:
             self._last = copy(claim), call
@@ -127,25 +127,25 @@ class StoreClient:
 
         await self._do(call, make)
 
-    async def read(self, turn: str, what: Reading, after: int = 0) -> StoreResult | None:
+    async def read(self, turn: str, reading: Reading, after: int = 0) -> StoreResult | None:
         """Read one thing of a turn, and return the recorded result."""
-        match what:
+        match reading:
             case "facts":
-                return await self._do(Read(turn, what, after), lambda: self._facts(turn, after))
+                return await self._do(Read(turn, reading, after), lambda: self._facts(turn, after))
             case "get":
-                return await self._do(Read(turn, what), lambda: self._get(turn))
+                return await self._do(Read(turn, reading), lambda: self._get(turn))
             case "inbox":
-                return await self._do(Read(turn, what), lambda: self._inbox(turn))
+                return await self._do(Read(turn, reading), lambda: self._inbox(turn))
             case "is_driven":
-                return await self._do(Read(turn, what, owner=self.store.owner), lambda: self._is_driven(turn))
+                return await self._do(Read(turn, reading, owner=self.store.owner), lambda: self._is_driven(turn))
             case _:
-                assert_never(what)
+                assert_never(reading)
 
     async def read_all(self) -> None:
         """Read every turn: what was lost shows here, if nowhere before."""
         for turn in self.turns:
-            for what in _READS:
-                await self.read(turn, what)
+            for reading in _READS:
+                await self.read(turn, reading)
 
     def _one_in(self, number: int) -> bool:
         return self.draw.randrange(number) == 0

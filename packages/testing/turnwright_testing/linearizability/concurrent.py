@@ -44,12 +44,12 @@ async def record_history(
     first = StoreClient("client0", stores[0], history, draw, turns, owners)
     for turn in turns[: draw.choice((1, 2))]:
         await first.create(turn)
-    others = [
+    other_clients = [
         StoreClient(f"client{number}", stores[number % len(stores)], history, Random(f"{seed}/{number}"), turns, owners)  # noqa: S311 (likewise)
         for number in range(1, clients)
     ]
     async with anyio.create_task_group() as group:
-        for client in [first, *others]:
+        for client in [first, *other_clients]:
             group.start_soon(act, client)
     await first.read_all()
     return history

@@ -43,8 +43,8 @@ class History:
     def operations(self) -> list[StoreOperation]:
         """The calls so far."""
         return [
-            Operation(client, call, began, *self._ended.get(number, _UNKNOWN))
-            for number, (client, call, began) in enumerate(self._begun)
+            Operation(client, call, start, *self._ended.get(number, _UNKNOWN))
+            for number, (client, call, start) in enumerate(self._begun)
         ]
 
 
@@ -91,4 +91,4 @@ def read_history(path: Path) -> list[StoreOperation]:
             begun[line.number] = line.call, line.at
         elif line.result is not None:
             ended[line.number] = line.at, line.result, line.note
-    return [Operation(path.stem, call, began, *ended.get(number, _UNKNOWN)) for number, (call, began) in begun.items()]
+    return [Operation(path.stem, call, start, *ended.get(number, _UNKNOWN)) for number, (call, start) in begun.items()]

@@ -41,7 +41,7 @@ class _Fault:
 
     process: int
     after: float
-    what: Literal["kill", "stop"]
+    action: Literal["kill", "stop"]
     seconds: float = 0.0
 
 
@@ -91,7 +91,9 @@ def run_history(address: str, folder: Path, seed: int, *, processes: int = 3) ->
         for process in running:
             process.kill()
     anyio.run(_end, address, own, turns)
-    return [one for file in (folder / "parent", *(role.file for role in roles)) for one in read_history(file)]
+    return [
+        operation for file in (folder / "parent", *(role.file for role in roles)) for operation in read_history(file)
+    ]
 
 
 def _faults(draw: Random, processes: int) -> list[_Fault]:
@@ -108,7 +110,7 @@ def _faults(draw: Random, processes: int) -> list[_Fault]:
             case _:
                 drawn.append(_Fault(process, after, "stop", draw.uniform(0.01, 0.1)))
                 drawn.append(_Fault(process, after + draw.uniform(0.0, 0.1), "kill"))
-    return sorted(drawn, key=lambda one: one.after)
+    return sorted(drawn, key=lambda fault: fault.after)
 
 
 def _disturb(
@@ -116,12 +118,12 @@ def _disturb(
 ) -> None:
     _wait_for(roles)
     roles[0].start.touch()
-    began = time.monotonic()
+    start = time.monotonic()
     later: list[tuple[float, DriverProcess]] = []
     for fault in faults:
-        time.sleep(max(0.0, began + fault.after - time.monotonic()))
+        time.sleep(max(0.0, start + fault.after - time.monotonic()))
         process = running[fault.process]
-        if fault.what == "stop":
+        if fault.action == "stop":
             process.stop()
             later.append((time.monotonic() + fault.seconds, process))
             continue
@@ -129,7 +131,7 @@ def _disturb(
         process.kill()
         owners = _owners(roles[fault.process].file)
         own.begin("parent", Die(owners), at=dies)  # without an end: a server may notice it at any time
-    for at, process in sorted(later, key=lambda one: one[0]):
+    for at, process in sorted(later, key=lambda entry: entry[0]):
         time.sleep(max(0.0, at - time.monotonic()))
         process.go_on()
 
@@ -144,7 +146,11 @@ def _wait_for(roles: Sequence[ClientRole]) -> None:
 
 
 def _owners(file: Path) -> tuple[str, ...]:
-    return tuple(sorted({one.call.owner for one in read_history(file) if isinstance(one.call, Create | TakeClaim)}))
+    return tuple(
+        sorted(
+            {operation.call.owner for operation in read_history(file) if isinstance(operation.call, Create | TakeClaim)}
+        )
+    )
 
 
 async def _close(store: Store, history: HistoryFile, name: str) -> None:

@@ -38,7 +38,9 @@ class StoreState(NamedTuple):
 
     def with_turn(self, turn: str, state: TurnState | None) -> "StoreState":
         turns = {**dict(self.turns), turn: state}
-        return self._replace(turns=tuple((name, kept) for name, kept in sorted(turns.items()) if kept is not None))
+        return self._replace(
+            turns=tuple((name, turn_state) for name, turn_state in sorted(turns.items()) if turn_state is not None)
+        )
 
 
 Allowed = Iterator[tuple[StoreResult, StoreState]]
@@ -76,8 +78,8 @@ def _create(state: StoreState, call: Create) -> Allowed:
         yield StoreResult("session_busy"), state
         return
     epoch, owner = (1, call.owner) if call.driven else (0, None)
-    made = TurnState(call.marks, epoch, owner, call.number, call.session)
-    yield StoreResult(epoch=epoch, seq=len(call.marks)), state.with_turn(call.turn, made)
+    turn_state = TurnState(call.marks, epoch, owner, call.number, call.session)
+    yield StoreResult(epoch=epoch, seq=len(call.marks)), state.with_turn(call.turn, turn_state)
 
 
 def _of_missing(state: StoreState, call: TakeClaim | Release | Append | Post | Delete | Read) -> Allowed:
@@ -103,9 +105,9 @@ def _of_turn(state: StoreState, turn: TurnState, call: TakeClaim | Release | App
         case Append():
             yield from _append(state, turn, call)
         case Post():
-            there, wanted = dict(turn.items), dict(call.items)
-            blocking = tuple(name for name, payload in turn.items if wanted.get(name, payload) != payload)
-            new = () if blocking else tuple(one for one in call.items if one[0] not in there)
+            there, posted = dict(turn.items), dict(call.items)
+            blocking = tuple(name for name, payload in turn.items if posted.get(name, payload) != payload)
+            new = () if blocking else tuple(item for item in call.items if item[0] not in there)
             yield StoreResult(items=blocking), state.with_turn(call.turn, turn._replace(items=turn.items + new))
         case Delete():
             driven = _driven(state, turn)
@@ -136,7 +138,7 @@ def _append(state: StoreState, turn: TurnState, call: Append) -> Allowed:
     if call.marks and call.seq != len(turn.marks):
         yield _ERROR, state
         return
-    items = tuple(one for one in turn.items if one[0] not in call.consumed)
+    items = tuple(item for item in turn.items if item[0] not in call.consumed)
     ended = call.ends or turn.ended
     turn = turn._replace(marks=turn.marks + call.marks, number=call.number, ended=ended, items=items)
     yield StoreResult(seq=call.seq + len(call.marks), items=turn.ids), state.with_turn(call.turn, turn)

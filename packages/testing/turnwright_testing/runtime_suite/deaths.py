@@ -28,7 +28,7 @@ class DeathFacts(SceneFacts):
             "call00003": CallStatus.OK,
             "call00004": CallStatus.OK,
         }
-        ran = [one.call for one in scene.runs(turn)]
+        ran = [run.call for run in scene.runs(turn)]
         assert sorted(ran) == ["call00001", "call00002", "call00003", "call00003", "call00004"]
 
     async def test_the_next_worker_makes_the_dependencies_of_a_dead_ones_turn_again(self, scene: Scene) -> None:
@@ -50,10 +50,10 @@ class DeathFacts(SceneFacts):
         await scene.begun(turn, "call00001")
         worker.kill()
         scene.worker()
-        (asked,) = (await scene.paused(turn)).interrupts
-        assert asked.kind is InterruptKind.UNKNOWN_OUTCOME
+        (interrupt,) = (await scene.paused(turn)).interrupts
+        assert interrupt.kind is InterruptKind.UNKNOWN_OUTCOME
         scene.witness.open_gate(1)
-        await scene.client.answer(turn, {asked.id: "rerun"})
+        await scene.client.answer(turn, {interrupt.id: "rerun"})
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
         assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
 
@@ -69,7 +69,7 @@ class DeathFacts(SceneFacts):
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
         assert (await scene.client.get(child)).outcome is Outcome.FINISHED
         assert await scene.statuses(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
-        assert [one.call for one in scene.runs(child)] == ["call00001", "call00002", "call00002"]
+        assert [run.call for run in scene.runs(child)] == ["call00001", "call00002", "call00002"]
         assert len(scene.runs(turn)) == 1
 
     async def test_a_stopped_worker_is_overtaken_and_writes_nothing_when_it_goes_on(self, scene: Scene) -> None:
@@ -81,21 +81,21 @@ class DeathFacts(SceneFacts):
         await scene.begun(turn, "call00001")
         zombie = scene.process(await scene.begun(f"{turn}:call00002", "call00001"))
         zombie.stop()
-        other = await scene.begun(f"{turn}:call00002", "call00001", times=2)
-        assert other != zombie.pid
+        other_worker = await scene.begun(f"{turn}:call00002", "call00001", times=2)
+        assert other_worker != zombie.pid
         scene.witness.open_gate(2)
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-        written = await scene.client.store.facts(turn)
+        facts = await scene.client.store.facts(turn)
         assert (await scene.statuses(turn))["call00001"] is CallStatus.UNKNOWN
-        assert scene.drivers(turn)[-1] == other
-        scene.process(other).kill()
+        assert scene.drivers(turn)[-1] == other_worker
+        scene.process(other_worker).kill()
         zombie.go_on()
         scene.witness.open_gate(1)
         following = await scene.submit([("put", 1)])
         await scene.ended(following)
-        assert {one.process for one in scene.runs(following)} == {zombie.pid}
+        assert {run.process for run in scene.runs(following)} == {zombie.pid}
         await scene.ended(turn)
-        assert await scene.client.store.facts(turn) == written
+        assert await scene.client.store.facts(turn) == facts
 
     async def test_a_stopped_worker_keeps_its_turn_and_goes_on_with_it(self, scene: Scene) -> None:
         """Other workers see that it is alive. Its tool does not run again."""
@@ -111,7 +111,7 @@ class DeathFacts(SceneFacts):
         assert scene.drivers(turn) == [os.getpid(), zombie.pid]
         zombie.go_on()
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-        assert [one.process for one in scene.runs(turn)] == [zombie.pid] * 2
+        assert [run.process for run in scene.runs(turn)] == [zombie.pid] * 2
         assert scene.drivers(turn) == [os.getpid(), zombie.pid]
 
     async def test_a_worker_that_stalls_and_is_alone_goes_on_afterwards(self, scene: Scene) -> None:
@@ -148,12 +148,12 @@ class DeathFacts(SceneFacts):
         await scene.until(lambda: any(line.words == ("thinks", "1") for line in scene.witness.lines()))
         await scene.begun(working, "call00001")
         await scene.told_to_stop(worker)
-        other = scene.worker()
+        other_worker = scene.worker()
         await scene.gone(worker)
         scene.witness.open_gate(1)
         for turn in (thinking, working):
             assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert scene.drivers(turn)[-1] == other.pid
+            assert scene.drivers(turn)[-1] == other_worker.pid
             assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
             facts = [fact for _, fact in await scene.client.store.facts(turn)]
             assert not any(isinstance(fact, f.AttemptFailed) for fact in facts)

@@ -15,11 +15,11 @@ class DeployFacts(SceneFacts):
         """An approved call runs the new release's tool, and new tools are available."""
         old = scene.worker()
         turn = await scene.submit(*_STEPS)
-        (asked,) = (await scene.paused(turn)).interrupts
+        (interrupt,) = (await scene.paused(turn)).interrupts
         await scene.told_to_stop(old)
         await scene.gone(old)
         scene.worker(NEW)
-        await scene.client.answer(turn, {asked.id: True})
+        await scene.client.answer(turn, {interrupt.id: True})
         ended = await scene.ended(turn)
         assert ended.outcome is Outcome.FINISHED
         assert _results(ended) == ["erased 1 for good", "stamped 2"]
@@ -30,21 +30,21 @@ class DeployFacts(SceneFacts):
         """The worker without the tool writes nothing to the turn."""
         old = scene.worker()
         turn = await scene.submit(*_STEPS)
-        (asked,) = (await scene.paused(turn)).interrupts
+        (interrupt,) = (await scene.paused(turn)).interrupts
         await scene.told_to_stop(old)
         await scene.gone(old)
-        written = await scene.client.store.facts(turn)
+        facts = await scene.client.store.facts(turn)
         poor = scene.worker(POOR)
-        await scene.client.answer(turn, {asked.id: True})
+        await scene.client.answer(turn, {interrupt.id: True})
         await scene.until(lambda: "need the tools erase" in scene.logged())
         assert "WARNING" in scene.logged()
-        assert (await scene.client.store.facts(turn)) == written
+        assert (await scene.client.store.facts(turn)) == facts
         await scene.ended(await scene.submit([("put", 1)]))  # what it has tools for it drives
         scene.worker(NEW)
         ended = await scene.ended(turn)
         assert ended.outcome is Outcome.FINISHED
         assert _results(ended) == ["erased 1 for good", "stamped 2"]
-        assert poor.pid not in {one.process for one in scene.runs(turn)}
+        assert poor.pid not in {run.process for run in scene.runs(turn)}
 
 
 def _results(turn: TurnResult) -> list[str]:

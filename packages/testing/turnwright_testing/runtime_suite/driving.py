@@ -27,19 +27,19 @@ class DrivingFacts(SceneFacts):
         turn = await scene.submit([("put", 1), ("send", 2)], [("put", 3)])
         ended = await scene.ended(turn)
         assert (ended.outcome, ended.text, ended.steps) == (Outcome.FINISHED, "Well, that is all.", 3)
-        assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
-        assert {one.process for one in scene.runs(turn)} == {worker.pid}
+        assert sorted(run.call for run in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+        assert {run.process for run in scene.runs(turn)} == {worker.pid}
 
     async def test_many_turns_on_two_workers_all_end_and_each_call_runs_once(self, scene: Scene) -> None:
         """Both workers drive turns, and no turn is driven by both."""
         turns = [await scene.submit([("hold", 1)], [("send", n), ("put", n)]) for n in range(_MANY)]
         workers = scene.workers(2)
         pids = {worker.pid for worker in workers}
-        await scene.until(lambda: pids <= {one.process for one in scene.witness.ran()})
+        await scene.until(lambda: pids <= {run.process for run in scene.witness.ran()})
         scene.witness.open_gate(1)
         for turn in turns:
             assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+            assert sorted(run.call for run in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
             assert scene.drivers(turn) in [[os.getpid(), worker.pid] for worker in workers]
 
     async def test_to_run_a_turn_and_to_resume_it_gives_what_it_gives_in_one_process(
@@ -48,22 +48,22 @@ class DrivingFacts(SceneFacts):
         """The results are the same; with workers, a worker drives the turn."""
         async with _alone(tmp_path) as alone:
             worker = scene.worker()
-            one, other = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
-            assert _told(one) == _told(other)
-            (asked,) = one.interrupts
-            answered = await scene.client.resume(one.id, {asked.id: "This."})
-            assert _told(answered) == _told(await alone.resume(other.id, {asked.id: "This."}))
+            turn, local_turn = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
+            assert _told(turn) == _told(local_turn)
+            (interrupt,) = turn.interrupts
+            answered = await scene.client.resume(turn.id, {interrupt.id: "This."})
+            assert _told(answered) == _told(await alone.resume(local_turn.id, {interrupt.id: "This."}))
             assert answered.outcome is Outcome.FINISHED
-            await scene.ended(one.id)
+            await scene.ended(turn.id)
             driver = os.getpid() if scene.runtime.embedded else worker.pid
-            assert {run.process for run in scene.runs(one.id)} == {driver}
+            assert {run.process for run in scene.runs(turn.id)} == {driver}
 
     async def test_to_stream_a_turn_shows_what_it_shows_in_one_process(self, scene: Scene, tmp_path: Path) -> None:
         """The events of facts are the same, in their order, up to the pause and from there to the end."""
         async with _alone(tmp_path) as alone:
             scene.worker()
-            seen = [await _streamed(engine) for engine in (scene.client, alone)]
-            assert seen[0] == seen[1]
+            streams = [await _streamed(engine) for engine in (scene.client, alone)]
+            assert streams[0] == streams[1]
 
     async def test_a_client_that_stops_waiting_may_follow_the_turn_later(self, scene: Scene) -> None:
         """A submitted turn can be followed from any process, from its beginning."""
@@ -89,7 +89,7 @@ class DrivingFacts(SceneFacts):
         await scene.runtime.submit(turn, 1)
         await scene.ended(await scene.submit([("put", 2)]))
         assert await scene.client.store.facts(turn) == facts
-        assert [one.call for one in scene.runs(turn)] == ["call00001"]
+        assert [run.call for run in scene.runs(turn)] == ["call00001"]
         assert scene.drivers(turn) == [os.getpid(), worker.pid]
 
     async def test_a_sub_agent_is_driven_by_the_driver_of_its_parent(self, scene: Scene) -> None:
@@ -108,9 +108,11 @@ def _alone(folder: Path) -> Engine[Desk]:
 
 def _told(turn: TurnResult) -> object:
     """Return the parts in which two turns with the same work are equal."""
-    said = [(message.role, message.text, [(call.name, call.id) for call in message.calls]) for message in turn.messages]
-    asked = [(one.id, one.kind, one.question) for one in turn.interrupts]
-    return turn.state, turn.reason, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.path, said, asked
+    messages = [
+        (message.role, message.text, [(call.name, call.id) for call in message.calls]) for message in turn.messages
+    ]
+    interrupts = [(interrupt.id, interrupt.kind, interrupt.question) for interrupt in turn.interrupts]
+    return turn.state, turn.reason, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.path, messages, interrupts
 
 
 async def _streamed(engine: Engine[Desk]) -> list[tuple[int, str, str]]:

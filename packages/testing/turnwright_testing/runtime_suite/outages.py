@@ -10,17 +10,17 @@ class OutageFacts(SceneFacts):
         """Workers, service, store and client restart: a new client's answer is enough for a new worker to continue."""
         worker = scene.worker()
         turn = await scene.submit([("send", 1)], [("erase", 2), ("put", 3)])
-        (asked,) = (await scene.paused(turn)).interrupts
+        (interrupt,) = (await scene.paused(turn)).interrupts
         worker.kill()
         await scene.close(scene.client)
         for restart in (scene.bench.restart_store, scene.bench.restart_service):
             if restart is not None:
                 await restart()
         scene.client = scene.user()
-        await scene.client.answer(turn, {asked.id: True})
+        await scene.client.answer(turn, {interrupt.id: True})
         scene.worker()
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-        assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+        assert sorted(run.call for run in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
 
     async def test_a_turn_outlives_a_restart_of_the_database_while_a_tool_runs(self, scene: Scene) -> None:
         """The turn ends whether its worker noticed or not, and with any next worker."""
@@ -56,7 +56,7 @@ class OutageFacts(SceneFacts):
         """The same client answers, and the same worker continues the turn."""
         scene.worker()
         turn = await scene.submit([("erase", 1)])
-        (asked,) = (await scene.paused(turn)).interrupts
+        (interrupt,) = (await scene.paused(turn)).interrupts
         await scene.restart_service()
-        await scene.client.answer(turn, {asked.id: True})
+        await scene.client.answer(turn, {interrupt.id: True})
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED

@@ -23,16 +23,16 @@ class PeopleFacts(SceneFacts):
         scene.workers(2)
         turn = await scene.submit(_ASKS, [("erase", 1)])
         for answer in ("This.", True):
-            (asked,) = (await scene.paused(turn)).interrupts
-            await scene.client.answer(turn, {asked.id: answer})
-            await scene.answered(turn, asked.id)
+            (interrupt,) = (await scene.paused(turn)).interrupts
+            await scene.client.answer(turn, {interrupt.id: answer})
+            await scene.answered(turn, interrupt.id)
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-        assert [one.call for one in scene.runs(turn)] == ["call00002"]
+        assert [run.call for run in scene.runs(turn)] == ["call00002"]
 
     async def test_when_two_give_the_same_answer_at_once_the_turn_goes_on_once(self, scene: Scene) -> None:
         """Neither caller learns of the other."""
-        turn, asked, first = await _asking(scene)
-        assert await _at_once(scene, partial(_answer, turn, asked), "This.", "This.") == []
+        turn, interrupt, first = await _asking(scene)
+        assert await _at_once(scene, partial(_answer, turn, interrupt), "This.", "This.") == []
         second = scene.worker()
         await scene.ended(turn)
         assert await _answers(scene, turn) == ["This."]
@@ -40,8 +40,8 @@ class PeopleFacts(SceneFacts):
 
     async def test_when_two_give_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
         """The other one gets an error, and the turn continues once."""
-        turn, asked, first = await _asking(scene)
-        refused = await _at_once(scene, partial(_answer, turn, asked), "This.", "That.")
+        turn, interrupt, first = await _asking(scene)
+        refused = await _at_once(scene, partial(_answer, turn, interrupt), "This.", "That.")
         assert len(refused) == 1
         second = scene.worker()
         await scene.ended(turn)
@@ -50,9 +50,9 @@ class PeopleFacts(SceneFacts):
 
     async def test_when_two_resume_with_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
         """The first answer stands, also where a worker reads it before the second is posted."""
-        turn, asked, _ = await _asking(scene)
+        turn, interrupt, _ = await _asking(scene)
         scene.worker()
-        refused = await _at_once(scene, partial(_resume, turn, asked), "This.", "That.")
+        refused = await _at_once(scene, partial(_resume, turn, interrupt), "This.", "That.")
         assert len(refused) == 1
         await scene.ended(turn)
         assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
@@ -83,7 +83,7 @@ class PeopleFacts(SceneFacts):
             "call00003": CallStatus.ABORTED,
         }
         assert (await scene.client.get(f"{turn}:call00003")).outcome is Outcome.ABORTED
-        assert [one.ended for one in scene.runs(turn, "call00002")] == [False]
+        assert [run.ended for run in scene.runs(turn, "call00002")] == [False]
         # Its worker is free again.
         await scene.ended(await scene.submit([("put", 1)]))
 
@@ -110,20 +110,20 @@ async def _asking(scene: Scene) -> tuple[str, str, int]:
     """Return a paused turn, its interrupt, and the worker that drove it, which has stopped."""
     worker = scene.worker()
     turn = await scene.submit(_ASKS, [("send", 1)])
-    (asked,) = (await scene.paused(turn)).interrupts
+    (interrupt,) = (await scene.paused(turn)).interrupts
     worker.kill()
-    return turn, asked.id, worker.pid
+    return turn, interrupt.id, worker.pid
 
 
-async def _answer(turn: str, asked: str, user: Engine[Desk], said: str) -> None:
-    await user.answer(turn, {asked: said})
+async def _answer(turn: str, interrupt: str, user: Engine[Desk], text: str) -> None:
+    await user.answer(turn, {interrupt: text})
 
 
-async def _resume(turn: str, asked: str, user: Engine[Desk], said: str) -> None:
-    await user.resume(turn, {asked: said})
+async def _resume(turn: str, interrupt: str, user: Engine[Desk], text: str) -> None:
+    await user.resume(turn, {interrupt: text})
 
 
-async def _at_once(scene: Scene, say: Callable[[Engine[Desk], str], Awaitable[None]], *said: str) -> list[str]:
+async def _at_once(scene: Scene, say: Callable[[Engine[Desk], str], Awaitable[None]], *texts: str) -> list[str]:
     """Make so many calls of users at once. Returns the errors of those refused."""
     refused: list[str] = []
 
@@ -134,7 +134,7 @@ async def _at_once(scene: Scene, say: Callable[[Engine[Desk], str], Awaitable[No
             refused.append(words)
 
     async with anyio.create_task_group() as group:
-        for words in said:
+        for words in texts:
             group.start_soon(one, scene.user(), words)
     return refused
 

@@ -87,7 +87,7 @@ class Scene:
         """Ask a worker to stop, and return when it has received the signal."""
         os.kill(process.pid, signal.SIGTERM)
         await self.until(
-            lambda: (process.pid, ("stops",)) in [(one.process, one.words) for one in self.witness.lines()]
+            lambda: (process.pid, ("stops",)) in [(line.process, line.words) for line in self.witness.lines()]
         )
 
     async def gone(self, process: DriverProcess) -> None:
@@ -119,13 +119,13 @@ class Scene:
 
     async def ended(self, turn: str) -> TurnResult:
         """Wait until a turn has ended, audit its journal and witness, and return how it ended."""
-        result = await self._stands(turn, lambda one: one.outcome is not None)
+        result = await self._stands(turn, lambda turn_result: turn_result.outcome is not None)
         await self._audit(turn)
         return result
 
     async def paused(self, turn: str) -> TurnResult:
         """Wait until a turn is paused, and no process owns it."""
-        result = await self._stands(turn, lambda one: one.paused)
+        result = await self._stands(turn, lambda turn_result: turn_result.paused)
         await self._let_go_of(turn)
         return result
 
@@ -135,11 +135,13 @@ class Scene:
         return self.runs(turn, calls[-1])[-1].process
 
     async def settled(self, turn: str, *calls: str) -> None:
-        await self._written(turn, lambda facts: set(calls) <= {one.call for one in facts if type(one) is f.CallSettled})
+        await self._written(
+            turn, lambda facts: set(calls) <= {fact.call for fact in facts if type(fact) is f.CallSettled}
+        )
 
     async def answered(self, turn: str, interrupt: str) -> None:
         await self._written(
-            turn, lambda facts: interrupt in {one.interrupt for one in facts if type(one) is f.Answered}
+            turn, lambda facts: interrupt in {fact.interrupt for fact in facts if type(fact) is f.Answered}
         )
 
     async def statuses(self, turn: str) -> dict[str, CallStatus]:
@@ -154,7 +156,7 @@ class Scene:
 
     def runs(self, turn: str, call: str = "") -> list[Ran]:
         """Return each start of a tool for a turn, or for one call of it."""
-        return [one for one in self.witness.ran() if one.turn == turn and call in ("", one.call)]
+        return [run for run in self.witness.ran() if run.turn == turn and call in ("", run.call)]
 
     def drivers(self, turn: str) -> list[int]:
         """Return the processes that wrote to a turn, in order; the first created it."""
@@ -162,7 +164,7 @@ class Scene:
         return list({line.words[2]: line.process for line in wrote}.values())
 
     def process(self, number: int) -> DriverProcess:
-        return next(one for one in self._processes if one.pid == number)
+        return next(process for process in self._processes if process.pid == number)
 
     def logged(self) -> str:
         log = self.shift().log
@@ -182,16 +184,16 @@ class Scene:
                 await anyio.sleep(_LOOK)
 
     async def _stands(self, turn: str, holds: Callable[[TurnResult], bool]) -> TurnResult:
-        found: list[TurnResult] = []
+        results: list[TurnResult] = []
 
         async def look() -> bool:
             # A server that was restarted may have cut the connection at which it is asked.
             with suppress(StoreError):
-                found.append(await self.client.get(turn))
-            return bool(found) and holds(found[-1])
+                results.append(await self.client.get(turn))
+            return bool(results) and holds(results[-1])
 
         await self._until(look)
-        return found[-1]
+        return results[-1]
 
     async def _written(self, turn: str, holds: Callable[[Sequence[f.Fact]], bool]) -> None:
         async def look() -> bool:

@@ -18,17 +18,17 @@ class SweepFacts(SceneFacts):
         """A turn, an answer or an abort whose writer died, or could not reach the service, is found."""
         scene.worker()
         answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
-        (asked,) = (await scene.paused(answered)).interrupts
+        (interrupt,) = (await scene.paused(answered)).interrupts
         await scene.paused(aborted)
         lost = scene.user(OutOfReach())
         with pytest.raises(RuntimeUnavailableError):
             await lost.submit(AGENT, prompt([("put", 1)]))
         with pytest.raises(RuntimeUnavailableError):
-            await lost.answer(answered, {asked.id: "This."})
+            await lost.answer(answered, {interrupt.id: "This."})
         await scene.client.store.post(abort_item(aborted))
         for row in await scene.client.store.turns():
-            wanted = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED
-            assert (await scene.ended(row.id)).outcome is wanted
+            expected = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED
+            assert (await scene.ended(row.id)).outcome is expected
 
     async def test_a_turn_outlives_its_client(self, scene: Scene) -> None:
         """Its client was killed while it ran the turn, or waited for it: with workers, the turn ends all the same."""

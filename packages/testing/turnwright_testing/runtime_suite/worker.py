@@ -130,23 +130,27 @@ class PromptedModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         self._witness.note("asked", paired(request))
-        said = [message.text for message in request.messages if message.role == "user"]
-        steps: list[list[Call]] = json.loads(said[0])
+        prompts = [message.text for message in request.messages if message.role == "user"]
+        steps: list[list[Call]] = json.loads(prompts[0])
         step = sum(bool(message.calls) for message in request.messages)
         yield TextDelta("Well")
         if step >= len(steps) or request.tool_choice == "none":
-            heard = "".join(f" {text}" for text in said[1:])
+            heard = "".join(f" {text}" for text in prompts[1:])
             yield ModelResponse(text=f"Well, that is all.{heard}", usage=_USAGE)
             return
         for name, gate in steps[step]:
             if name == _THINKS and isinstance(gate, int):
                 self._witness.note("thinks", gate)
                 await self._witness.gate_opened(gate)
-        yield asks_for(*(_call(*one) for one in steps[step] if one[0] != _THINKS), text="Well", usage=_USAGE)
+        yield asks_for(
+            *(_call(*planned_call) for planned_call in steps[step] if planned_call[0] != _THINKS),
+            text="Well",
+            usage=_USAGE,
+        )
 
 
-def _call(name: str, given: int | Mapping[str, JsonValue]) -> tuple[str, Mapping[str, JsonValue]]:
-    return name, {"n": given} if isinstance(given, int) else given
+def _call(name: str, arguments: int | Mapping[str, JsonValue]) -> tuple[str, Mapping[str, JsonValue]]:
+    return name, {"n": arguments} if isinstance(arguments, int) else arguments
 
 
 def _tools(witness: Witness, version: int) -> list[Tool[Desk]]:
@@ -173,5 +177,5 @@ def _tools(witness: Witness, version: int) -> list[Tool[Desk]]:
     tools: list[Tool[Desk]] = [*watched_tools(witness), agent_tool(_HELPER), tell_desk]
     if version == OLD:
         return tools
-    kept = [one for one in tools if one.name != erase.name]
-    return [*kept, erase, stamp] if version == NEW else [*kept, stamp]
+    kept_tools = [tool for tool in tools if tool.name != erase.name]
+    return [*kept_tools, erase, stamp] if version == NEW else [*kept_tools, stamp]

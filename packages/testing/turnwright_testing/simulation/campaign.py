@@ -51,8 +51,8 @@ class SimulationReport:
         self.schedules += 1
         self.virtual += schedule.seconds
         self.ends.update(schedule.ends)
-        for one in schedule.checks:
-            self.verdicts.setdefault(one.claim, Counter())[one.verdict] += 1
+        for check in schedule.checks:
+            self.verdicts.setdefault(check.claim, Counter())[check.verdict] += 1
 
     def _summed(self, claim: str, counted: Counter[Verdict]) -> Check:
         if counted[Verdict.VIOLATED]:
@@ -77,11 +77,11 @@ def simulate(
     The targets are simulated in turn, so a seed repeats a schedule where the targets are the same. Ctrl-C stops the
     run. Raises `ConfigError` for an agent that cannot run with its tools.
     """
-    began, before = time.monotonic(), RowCounts.now()
+    start, before = time.monotonic(), RowCounts.now()
     report = SimulationReport(seed, schedules)
     try:
         for number in range(seed, seed + schedules):
-            if seconds is not None and time.monotonic() - began >= seconds:
+            if seconds is not None and time.monotonic() - start >= seconds:
                 report.stopped = f"the time was up after {report.schedules} of {schedules} schedules"
                 break
             target = targets[number % len(targets)]
@@ -91,8 +91,8 @@ def simulate(
             if schedule.violations:
                 report.rows = RowCounts.now() - before
                 report.target, report.found = target, schedule
-                told = partial(progress, report.schedules, True)
-                report.found = shrink(schedule, partial(_again, target, number), progress=told)
+                on_progress = partial(progress, report.schedules, True)
+                report.found = shrink(schedule, partial(_again, target, number), progress=on_progress)
                 break
             if number % _COLLECT_EVERY == 0:
                 gc.collect()
@@ -100,7 +100,7 @@ def simulate(
         report.stopped = f"it was interrupted after {report.schedules} of {schedules} schedules"
     if report.found is None:
         report.rows = RowCounts.now() - before
-    report.seconds = time.monotonic() - began
+    report.seconds = time.monotonic() - start
     return report
 
 

@@ -19,27 +19,27 @@ _LEFT_OUT: Final = (within_model_calls, asks_once, stops_at_trips)
 
 def checks_of(world: World) -> list[Check]:
     """Return one check of each claim, over all turns of a world."""
-    found: dict[str, list[str]] = {claim: list(world.violations.get(claim, ())) for claim in CLAIMS}
-    known: set[str] = {*CLAIMS}
+    problems_by_claim: dict[str, list[str]] = {claim: list(world.violations.get(claim, ())) for claim in CLAIMS}
+    known_claims: set[str] = {*CLAIMS}
     for turn in world.disk.turns_now():
         driven = _driven(world, turn)
         for invariant in INVARIANTS:
             if invariant not in _LEFT_OUT:
                 check = invariant(driven)
-                seen = found.setdefault(check.claim, [])
+                problems = problems_by_claim.setdefault(check.claim, [])
                 if check.verdict is Verdict.VIOLATED:
-                    seen.append(f"turn {turn}: {check.detail}")
+                    problems.append(f"turn {turn}: {check.detail}")
                 if check.verdict is not Verdict.INCONCLUSIVE:
-                    known.add(check.claim)
-        found[MODEL_CALLS] += _too_many_calls(world, turn, driven)
-    found[KEEPS] += _lost_messages(world)
-    return [_check(claim, seen, known=claim in known) for claim, seen in found.items()]
+                    known_claims.add(check.claim)
+        problems_by_claim[MODEL_CALLS] += _too_many_calls(world, turn, driven)
+    problems_by_claim[KEEPS] += _lost_messages(world)
+    return [_check(claim, problems, is_known=claim in known_claims) for claim, problems in problems_by_claim.items()]
 
 
-def _check(claim: str, seen: list[str], *, known: bool) -> Check:
-    if seen:
-        return Check(claim, Verdict.VIOLATED, seen[0], witness=tuple(seen))
-    return Check(claim, Verdict.HOLDS if known else Verdict.INCONCLUSIVE)
+def _check(claim: str, problems: list[str], *, is_known: bool) -> Check:
+    if problems:
+        return Check(claim, Verdict.VIOLATED, problems[0], witness=tuple(problems))
+    return Check(claim, Verdict.HOLDS if is_known else Verdict.INCONCLUSIVE)
 
 
 def _driven(world: World, turn: str) -> Driven:
@@ -50,7 +50,7 @@ def _driven(world: World, turn: str) -> Driven:
     return Driven(
         facts=facts,
         requests=world.requests.get(prompt, []) if is_root else None,
-        executions=[one for one in world.stage.executions if one.turn == turn],
+        executions=[execution for execution in world.stage.executions if execution.turn == turn],
         tools=_offered(world) if is_root else None,
     )
 
@@ -64,9 +64,9 @@ def _too_many_calls(world: World, turn: str, driven: Driven) -> Iterator[str]:
     """Model calls stay within the formula, and one more for each driver that was cut off in the middle of one."""
     started = driven.facts[0][1]
     if driven.requests is not None and isinstance(started, f.TurnStarted):
-        most, made = started.limits.model_calls + world.disk.epoch_of(turn) - 1, len(driven.requests)
-        if made > most:
-            yield f"turn {turn}: {made} model calls, of {most}"
+        most, request_count = started.limits.model_calls + world.disk.epoch_of(turn) - 1, len(driven.requests)
+        if request_count > most:
+            yield f"turn {turn}: {request_count} model calls, of {most}"
 
 
 def _lost_messages(world: World) -> Iterator[str]:

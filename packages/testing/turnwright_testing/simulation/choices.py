@@ -17,9 +17,9 @@ class Choices:
     With `given`, each stream repeats these choices, and its later ones are 0. Otherwise they are drawn from `seed`.
     """
 
-    def __init__(self, seed: int, given: Made | None = None) -> None:
+    def __init__(self, seed: int, repeated: Made | None = None) -> None:
         self._random = Random(seed)  # noqa: S311 (repeatable, not secret)
-        self._given = given
+        self._repeated = repeated
         self.made: dict[str, list[int]] = {}
 
     def below(self, stream: str, options: int) -> int:
@@ -43,11 +43,11 @@ class Choices:
         return next(place for place, upto in enumerate(accumulate(weights)) if drawn < upto)
 
     def _keep(self, stream: str, options: int, draw: Callable[[], int]) -> int:
-        made = self.made.setdefault(stream, [])
-        if self._given is None:
+        numbers = self.made.setdefault(stream, [])
+        if self._repeated is None:
             number = draw()
         else:
-            given = self._given.get(stream, ())
-            number = min(given[len(made)], options - 1) if len(made) < len(given) else 0
-        made.append(number)
+            repeated_numbers = self._repeated.get(stream, ())
+            number = min(repeated_numbers[len(numbers)], options - 1) if len(numbers) < len(repeated_numbers) else 0
+        numbers.append(number)
         return number

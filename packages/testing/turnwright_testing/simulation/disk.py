@@ -37,11 +37,11 @@ class Weather(Protocol):
         """Return how long a part of a call takes, in seconds."""
         ...
 
-    def fault(self, what: str) -> Fault:
+    def fault(self, action: str) -> Fault:
         """Return what happens to a call."""
         ...
 
-    def note(self, who: str, what: str) -> None:
+    def note(self, process: str, action: str) -> None:
         """Write a line of the trace."""
         ...
 
@@ -52,21 +52,22 @@ class Disk(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         #: The processes whose locks are held.
-        self.held: set[str] = set()
+        self.held_locks: set[str] = set()
 
-    def seen_by(self, owner: str, driving: dict[str, int]) -> None:
+    def seen_by(self, owner: str, driven_turns: dict[str, int]) -> None:
         """Look at the turns as this process does: it knows its own turns, and of others whether their process lives."""
         self.owner = owner
         self._driven = {
             name
-            for name, kept in self._turns.items()
-            if kept.owner and (name in driving if kept.owner == owner else kept.owner in self.held)
+            for name, stored_turn in self._turns.items()
+            if stored_turn.owner
+            and (name in driven_turns if stored_turn.owner == owner else stored_turn.owner in self.held_locks)
         }
 
     def facts_now(self, turn: str) -> list[Fact]:
         """Return the facts of a turn that are written; none if there is no such turn."""
-        kept = self._turns.get(turn)
-        return [] if kept is None else kept.facts
+        stored_turn = self._turns.get(turn)
+        return [] if stored_turn is None else stored_turn.facts
 
     def epoch_of(self, turn: str) -> int:
         """Return how often a turn was claimed."""
@@ -98,13 +99,13 @@ class ProcessStore(StoreWrapper):
         self._weather = weather
         self._inline = inline
         #: The epochs of the turns that this process drives.
-        self.driving: dict[str, int] = {}
+        self.driven_turns: dict[str, int] = {}
         self.dead = False
         #: Ends the process.
         self.die: Callable[[], None] = self.close
         #: Whether a call has failed on purpose.
         self.failed = False
-        disk.held.add(owner)
+        disk.held_locks.add(owner)
 
     @property
     def owner(self) -> str:
@@ -117,21 +118,21 @@ class ProcessStore(StoreWrapper):
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         def done(claim: Claim) -> None:
             if driven:
-                self.driving[new.id] = claim.epoch
+                self.driven_turns[new.id] = claim.epoch
 
         try:
             return await self._do(
                 f"create {new.id}", lambda: self._disk.create(new, facts, status, driven=driven), done, writes=True
             )
         except BaseException:
-            self.driving.pop(new.id, None)  # the claim is lost: the turn is left as after a crash
+            self.driven_turns.pop(new.id, None)  # the claim is lost: the turn is left as after a crash
             raise
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         mine: list[Claim] = []
 
         def done(claim: Claim) -> None:
-            self.driving[turn_id] = claim.epoch
+            self.driven_turns[turn_id] = claim.epoch
             mine.append(claim)
 
         try:
@@ -139,23 +140,23 @@ class ProcessStore(StoreWrapper):
                 f"claim {turn_id}", lambda: self._disk.claim(turn_id, abandoned=abandoned), done, writes=True
             )
         except BaseException:
-            if mine and self.driving.get(turn_id) == mine[0].epoch:
-                del self.driving[turn_id]
+            if mine and self.driven_turns.get(turn_id) == mine[0].epoch:
+                del self.driven_turns[turn_id]
             raise
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
             await self._do(f"release {claim.turn}", lambda: self._disk.release(claim, crashed=crashed), writes=True)
         finally:
-            if self.driving.get(claim.turn) == claim.epoch:
-                del self.driving[claim.turn]
+            if self.driven_turns.get(claim.turn) == claim.epoch:
+                del self.driven_turns[claim.turn]
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         kinds = " ".join(fact.kind for fact in facts)
-        what = f"append {claim.turn} {claim.epoch}/{claim.seq} {kinds}"
-        return await self._do(what, lambda: self._disk.append(claim, facts, status, consumed), writes=True)
+        action = f"append {claim.turn} {claim.epoch}/{claim.seq} {kinds}"
+        return await self._do(action, lambda: self._disk.append(claim, facts, status, consumed), writes=True)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         return await self._do("facts", lambda: self._disk.facts(turn_id, after))
@@ -187,8 +188,8 @@ class ProcessStore(StoreWrapper):
         return await self._do("is_driven", lambda: self._disk.is_driven(turn_id))
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        what = f"post {' '.join(item.id for item in items)}"
-        return await self._do(what, lambda: self._disk.post(*items), writes=True)
+        action = f"post {' '.join(item.id for item in items)}"
+        return await self._do(action, lambda: self._disk.post(*items), writes=True)
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         return await self._do("inbox", lambda: self._disk.inbox(turn_id), local=True)
@@ -198,7 +199,7 @@ class ProcessStore(StoreWrapper):
 
     async def _do(
         self,
-        what: str,
+        action: str,
         call: Callable[[], Awaitable[R]],
         done: Callable[[R], None] = lambda _: None,
         *,
@@ -207,19 +208,19 @@ class ProcessStore(StoreWrapper):
     ) -> R:
         """Make a call. What it returns is known to this process only after a while."""
         self._need_life()
-        fault = self._weather.fault(what)
+        fault = self._weather.fault(action)
         waits = not (self._inline and (writes or local))
         if waits:
             await self._wait("store")
         if fault.endswith("before"):
-            raise self._failed(fault, f"{what}: not made")
+            raise self._failed(fault, f"{action}: not made")
         self._look()
         result = await call()
         done(result)
         if writes:
-            self._weather.note(self._owner, what)
+            self._weather.note(self._owner, action)
         if fault.endswith("after"):
-            raise self._failed(fault, f"{what}: it is not known whether the last write was made")
+            raise self._failed(fault, f"{action}: it is not known whether the last write was made")
         if waits:
             await self._wait("answer")
         return result
@@ -227,7 +228,7 @@ class ProcessStore(StoreWrapper):
     def close(self) -> None:
         """Release the lock: the process is dead."""
         self.dead = True
-        self._disk.held.discard(self._owner)
+        self._disk.held_locks.discard(self._owner)
 
     def _failed(self, fault: Fault, why: str) -> StoreError:
         self.failed = True
@@ -242,7 +243,7 @@ class ProcessStore(StoreWrapper):
 
     def _look(self) -> None:
         self._need_life()
-        self._disk.seen_by(self._owner, self.driving)
+        self._disk.seen_by(self._owner, self.driven_turns)
 
     async def _wait(self, where: str) -> None:
         seconds = self._weather.delay(where)

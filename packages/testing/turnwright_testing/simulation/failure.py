@@ -8,21 +8,21 @@ from .schedule import Schedule, SimulationTarget, assert_schedule, run_schedule
 from .shrink import plain
 
 
-def as_schedule_test(found: Schedule, origin: FailureOrigin, *, command: str, metadata: JsonObject) -> str:
+def as_schedule_test(schedule: Schedule, origin: FailureOrigin, *, command: str, metadata: JsonObject) -> str:
     """Return a pytest file that runs the schedule again. `command` found it, and the origin names files from there."""
     imports = Imports()
     for thing in origin.imported:
         imports.name(thing)
     build = [f"build={origin.build}"] if origin.build else []
-    given = [f"metadata={code(metadata, imports)}"] if metadata else []
-    target = f"{imports.name(SimulationTarget)}({', '.join(['AGENT', 'tuple(TOOLS)', *build, *given])})"
-    choices = code(plain(found.choices), imports, before=len("CHOICES = "))
-    run = f"{imports.name(run_schedule)}({target}, {found.seed}, choices=CHOICES)"
+    metadata_argument = [f"metadata={code(metadata, imports)}"] if metadata else []
+    target = f"{imports.name(SimulationTarget)}({', '.join(['AGENT', 'tuple(TOOLS)', *build, *metadata_argument])})"
+    choices = code(plain(schedule.choices), imports, before=len("CHOICES = "))
+    run = f"{imports.name(run_schedule)}({target}, {schedule.seed}, choices=CHOICES)"
     called = f"{imports.name(assert_schedule)}({run})"
     return "\n".join(
         [
             f"# Found by: {command}",
-            *(f"# violated: {check.claim}: {check.detail!a}" for check in found.violations),
+            *(f"# violated: {check.claim}: {check.detail!a}" for check in schedule.violations),
             "",
             *imports.lines(),
             "",

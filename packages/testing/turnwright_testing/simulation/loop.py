@@ -49,12 +49,12 @@ class SimulatedLoop(SkippingLoop):
 
     def _cancel_the_rest(self) -> None:
         self._ready.restart()
-        left = asyncio.all_tasks(self)
-        for task in left:
+        tasks = asyncio.all_tasks(self)
+        for task in tasks:
             task.cancel()
-        if left:
+        if tasks:
             try:
-                self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+                self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             except (NobodyRunsError, NeverRestsError):
                 self.set_exception_handler(lambda _loop, _context: None)  # they were reported once
         self.run_until_complete(self.shutdown_asyncgens())

@@ -105,8 +105,8 @@ class People:
             case "follow":
                 self._start(process, f"follow {turn}", partial(self._follow, process, turn))
 
-    def _start(self, process: Process, what: str, work: Callable[[], Awaitable[object]]) -> None:
-        self._group.start_soon(self._world.call, process, what, work, self._world.opened(process, what))
+    def _start(self, process: Process, action: str, work: Callable[[], Awaitable[object]]) -> None:
+        self._group.start_soon(self._world.call, process, action, work, self._world.opened(process, action))
 
     def _begin(self, process: Process) -> None:
         self._numbers += 1
@@ -136,7 +136,7 @@ class People:
     def _lose_lock(self, process: Process) -> None:
         """Let a process look dead for a while, as when its machine stalls or its connection breaks."""
         self._world.note(process.owner, "loses its lock")
-        self._world.disk.held.discard(process.owner)
+        self._world.disk.held_locks.discard(process.owner)
         self._group.start_soon(self._regain_lock, process)
 
     async def _regain_lock(self, process: Process) -> None:
@@ -144,25 +144,31 @@ class People:
         await anyio.sleep(world.choices.of("people", (0.5, 5.0, 60.0)))
         if process.alive:
             world.note(process.owner, "has its lock again")
-            world.disk.held.add(process.owner)
+            world.disk.held_locks.add(process.owner)
 
     def _overtake(self, turns: Sequence[str]) -> None:
         """Let a process lose its lock while it drives a turn, and another one resume the turn at once."""
         world = self._world
-        driving = [one for one in world.processes if one.alive and any(turn in one.store.driving for turn in turns)]
-        if driving:
-            stalled = world.choices.of("process", driving)
-            turn = next(turn for turn in turns if turn in stalled.store.driving)
+        drivers = [
+            process
+            for process in world.processes
+            if process.alive and any(turn in process.store.driven_turns for turn in turns)
+        ]
+        if drivers:
+            stalled = world.choices.of("process", drivers)
+            turn = next(turn for turn in turns if turn in stalled.store.driven_turns)
             self._lose_lock(stalled)
-            others = [one for one in world.processes if one.alive and one is not stalled]
-            other = world.choices.of("process", others) if others else world.new_process()
-            self._for_turn("resume", other, turn)
+            other_processes = [process for process in world.processes if process.alive and process is not stalled]
+            other_process = world.choices.of("process", other_processes) if other_processes else world.new_process()
+            self._for_turn("resume", other_process, turn)
 
     async def _answer(self, process: Process, turn: str) -> TurnResult:
         """Answer some or all interrupts, with any decision that each takes."""
-        choices, found = self._world.choices, await process.engine.get(turn)
-        asked = found.interrupts[: choices.of("answer", (None, 1))]
-        answers = {one.id: Answer(choices.of("answer", DECISIONS[one.kind]), "yes") for one in asked}
+        choices, result = self._world.choices, await process.engine.get(turn)
+        interrupts = result.interrupts[: choices.of("answer", (None, 1))]
+        answers = {
+            interrupt.id: Answer(choices.of("answer", DECISIONS[interrupt.kind]), "yes") for interrupt in interrupts
+        }
         return await process.engine.resume(turn, answers, agent=self._world.agent)
 
     async def _steer(self, process: Process, turn: str, text: str) -> None:
@@ -185,25 +191,25 @@ class People:
     async def _finish(self) -> None:
         """Bring every turn to its end, as a program would that starts again and asks a person."""
         world = self._world
-        left: list[str] = []
+        open_turns: list[str] = []
         for number in range(_ROUNDS):
-            left = [turn for turn in world.roots() if not self._ended(turn)]
-            if not left and not any(call.endswith(tuple(world.prompts)) for call in world.open_calls.values()):
+            open_turns = [turn for turn in world.roots() if not self._ended(turn)]
+            if not open_turns and not any(call.endswith(tuple(world.prompts)) for call in world.open_calls.values()):
                 return
             if number == _ROUNDS // 2:  # a turn that its living process failed to release
                 for process in world.processes:
                     process.die()
             process = world.living()
-            for turn in left:
-                what = f"finish {turn}"
-                await world.call(process, what, partial(self._go_on, process, turn), world.opened(process, what))
+            for turn in open_turns:
+                action = f"finish {turn}"
+                await world.call(process, action, partial(self._go_on, process, turn), world.opened(process, action))
             await anyio.sleep(2.0)
-        for turn in left:  # calls that wait are reported later
+        for turn in open_turns:  # calls that wait are reported later
             world.violate(RETURNS, f"turn {turn} has not ended after {_ROUNDS} resumptions")
 
     async def _go_on(self, process: Process, turn: str) -> TurnResult:
-        found = await process.engine.get(turn)
-        answers = {one.id: Answer(DECISIONS[one.kind][0], "yes") for one in found.interrupts}
+        result = await process.engine.get(turn)
+        answers = {interrupt.id: Answer(DECISIONS[interrupt.kind][0], "yes") for interrupt in result.interrupts}
         with suppress(InvalidAnswerError):  # some have expired: a resumption rejects them
             return await process.engine.resume(turn, answers, agent=self._world.agent)
         return await process.engine.resume(turn, agent=self._world.agent)
@@ -216,8 +222,8 @@ class People:
         with anyio.move_on_after(_RETURNS_WITHIN):
             while world.open_calls:  # noqa: ASYNC110 (each call removes itself)
                 await anyio.sleep(1.0)
-        for what in world.open_calls.values():
-            world.violate(RETURNS, f"{what} has not returned {_RETURNS_WITHIN:g} s after the last turn's end")
+        for call in world.open_calls.values():
+            world.violate(RETURNS, f"{call} has not returned {_RETURNS_WITHIN:g} s after the last turn's end")
         for process in world.processes:
             for scope in tuple(process.scopes):
                 scope.cancel()

@@ -15,8 +15,8 @@ _DEEPEST: Final = 4
 
 def arguments(schema: Schema, choices: Choices) -> dict[str, JsonValue]:
     """Choose arguments for a tool whose parameters have this schema."""
-    made = _value({**schema, "type": "object"}, schema, choices, 0)
-    return made if isinstance(made, dict) else {}
+    sample = _value({**schema, "type": "object"}, schema, choices, 0)
+    return sample if isinstance(sample, dict) else {}
 
 
 def _value(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonValue:  # noqa: PLR0911 (a case a type: flat)
@@ -28,8 +28,8 @@ def _value(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonVa
         return chosen if "enum" in schema else _value(_schema(chosen), root, choices, depth)
     reference = schema.get("$ref")
     if isinstance(reference, str) and depth < _DEEPEST:
-        found = _schema(_schema(root.get("$defs")).get(reference.rpartition("/")[2]))
-        return _value(found, root, choices, depth + 1)
+        definition = _schema(_schema(root.get("$defs")).get(reference.rpartition("/")[2]))
+        return _value(definition, root, choices, depth + 1)
     kind = schema.get("type")
     kind = choices.of("arguments", kind) if isinstance(kind, list) and kind else kind
     match kind:
@@ -55,11 +55,11 @@ def _value(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonVa
 def _object(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonValue:
     required = schema.get("required")
     needed = set(required) if isinstance(required, list) else set()
-    made: dict[str, JsonValue] = {}
+    fields: dict[str, JsonValue] = {}
     for name, inner in _schema(schema.get("properties")).items():
         if name in needed or (depth < _DEEPEST and choices.one_in("arguments", 3)):
-            made[name] = _value(_schema(inner), root, choices, depth + 1)
-    return made
+            fields[name] = _value(_schema(inner), root, choices, depth + 1)
+    return fields
 
 
 def _schema(value: JsonValue) -> Schema:

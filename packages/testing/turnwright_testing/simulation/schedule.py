@@ -65,7 +65,7 @@ class Schedule:
     @property
     def violations(self) -> tuple[Check, ...]:
         """The claims that do not hold, with what was seen."""
-        return tuple(one for one in self.checks if one.verdict is Verdict.VIOLATED)
+        return tuple(check for check in self.checks if check.verdict is Verdict.VIOLATED)
 
 
 def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | None = None) -> Schedule:

@@ -9,23 +9,25 @@ from .schedule import Schedule
 Run = Callable[[Made], Schedule]
 
 
-def shrink(found: Schedule, run: Run, *, most: int = 400, progress: Callable[[], None] = lambda: None) -> Schedule:
+def shrink(schedule: Schedule, run: Run, *, most: int = 400, progress: Callable[[], None] = lambda: None) -> Schedule:
     """Return a schedule in which one of the same claims does not hold, with fewer choices that are not 0.
 
     At most `most` schedules are run.
     """
-    claims = {one.claim for one in found.violations}
-    best, left = _trimmed(found, run), most
+    claims = {violation.claim for violation in schedule.violations}
+    best, remaining = _trimmed(schedule, run), most
     again = True
-    while again and left > 0:
+    while again and remaining > 0:
         again = False
         for choices in _simpler(best.choices):
-            if left <= 0:
+            if remaining <= 0:
                 break
-            left -= 1
+            remaining -= 1
             progress()
             tried = run(choices)
-            if claims & {one.claim for one in tried.violations} and _size(tried.choices) < _size(best.choices):
+            if claims & {violation.claim for violation in tried.violations} and _size(tried.choices) < _size(
+                best.choices
+            ):
                 best, again = tried, True
                 break
     return best
@@ -33,43 +35,46 @@ def shrink(found: Schedule, run: Run, *, most: int = 400, progress: Callable[[],
 
 def plain(choices: Made) -> dict[str, tuple[int, ...]]:
     """Return the choices without the zeros at the ends of their streams."""
-    trimmed = {stream: _without_zeros(made) for stream, made in choices.items()}
-    return {stream: made for stream, made in sorted(trimmed.items()) if made}
+    trimmed = {stream: _without_zeros(numbers) for stream, numbers in choices.items()}
+    return {stream: numbers for stream, numbers in sorted(trimmed.items()) if numbers}
 
 
-def _trimmed(found: Schedule, run: Run) -> Schedule:
+def _trimmed(schedule: Schedule, run: Run) -> Schedule:
     """Return the schedule as its choices repeat it."""
-    again = run(plain(found.choices))
-    return again if again.violations else found
+    again = run(plain(schedule.choices))
+    return again if again.violations else schedule
 
 
 def _size(choices: Made) -> tuple[int, int, int]:
     """Return what is made smaller: the choices that are not 0, their sum, and the number of all."""
-    every = [number for made in choices.values() for number in made]
+    every = [number for numbers in choices.values() for number in numbers]
     return sum(number > 0 for number in every), sum(every), len(every)
 
 
 def _simpler(choices: Made) -> Iterator[Mapping[str, Sequence[int]]]:
     """Return simpler choices, those first that leave most out."""
-    known = plain(choices)
-    for stream in known:
-        yield {name: made for name, made in known.items() if name != stream}
-    longest = max((len(made) for made in known.values()), default=0)
+    plain_choices = plain(choices)
+    for stream in plain_choices:
+        yield {name: numbers for name, numbers in plain_choices.items() if name != stream}
+    longest = max((len(numbers) for numbers in plain_choices.values()), default=0)
     size = longest
     while size:
-        for stream, made in known.items():
-            for begin in range(0, len(made), size):
-                if any(made[begin : begin + size]):
-                    block = (0,) * len(made[begin : begin + size])
-                    yield {**known, stream: _without_zeros((*made[:begin], *block, *made[begin + size :]))}
-                    yield {**known, stream: (*made[:begin], *made[begin + size :])}
+        for stream, numbers in plain_choices.items():
+            for begin in range(0, len(numbers), size):
+                if any(numbers[begin : begin + size]):
+                    block = (0,) * len(numbers[begin : begin + size])
+                    yield {
+                        **plain_choices,
+                        stream: _without_zeros((*numbers[:begin], *block, *numbers[begin + size :])),
+                    }
+                    yield {**plain_choices, stream: (*numbers[:begin], *numbers[begin + size :])}
         size //= 2
-    for stream, made in known.items():
-        for place, number in enumerate(made):
+    for stream, numbers in plain_choices.items():
+        for place, number in enumerate(numbers):
             for lower in sorted({1, number // 2, number - 1}) if number > 1 else ():
-                yield {**known, stream: (*made[:place], lower, *made[place + 1 :])}
+                yield {**plain_choices, stream: (*numbers[:place], lower, *numbers[place + 1 :])}
 
 
-def _without_zeros(made: Sequence[int]) -> tuple[int, ...]:
-    last = max((place for place, number in enumerate(made) if number), default=-1)
-    return tuple(made[: last + 1])
+def _without_zeros(numbers: Sequence[int]) -> tuple[int, ...]:
+    last = max((place for place, number in enumerate(numbers) if number), default=-1)
+    return tuple(numbers[: last + 1])

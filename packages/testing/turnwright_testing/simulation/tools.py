@@ -24,7 +24,7 @@ class ToolWorld(Protocol):
         """Let some time pass."""
         ...
 
-    def executed(self, process: str, one: Execution) -> None:
+    def executed(self, process: str, execution: Execution) -> None:
         """Note that a tool's work begins."""
         ...
 
@@ -78,8 +78,8 @@ class _SimulatedTool(StandIn):
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """See `StandIn.execute`. It takes a chosen time."""
-        one = Execution(context.turn_id, context.call_id, self.name, context.attempt)
-        self._world.executed(self._process, one)
+        execution = Execution(context.turn_id, context.call_id, self.name, context.attempt)
+        self._world.executed(self._process, execution)
         result = await super().execute(values, context)
         await self._world.pause("tool time")
         return result

@@ -172,9 +172,9 @@ class World:
         else:
             await anyio.lowlevel.checkpoint()
 
-    def fault(self, what: str) -> Fault:
+    def fault(self, action: str) -> Fault:
         """See `Weather.fault`."""
-        del what
+        del action
         if not self._fault_every or self.calm or self._faults >= _MOST_FAULTS:
             return ""
         if not self.choices.one_in("fault", self._fault_every):
@@ -226,50 +226,50 @@ class World:
 
     # Calls.
 
-    def opened(self, process: Process, what: str) -> int:
+    def opened(self, process: Process, action: str) -> int:
         """Note that a call begins, and return its number."""
         self._calls += 1
-        self.open_calls[self._calls] = f"{process.owner}: {what}"
+        self.open_calls[self._calls] = f"{process.owner}: {action}"
         return self._calls
 
-    async def call(self, process: Process, what: str, work: Callable[[], Awaitable[object]], number: int) -> None:
+    async def call(self, process: Process, action: str, work: Callable[[], Awaitable[object]], number: int) -> None:
         """Run a call of an engine to its end. Errors that nobody caused are violations."""
-        self.note(process.owner, f"call {what}")
+        self.note(process.owner, f"call {action}")
         try:
             with anyio.CancelScope() as scope:
                 process.scopes.add(scope)
                 try:
-                    await self._guarded(process, what, work)
+                    await self._guarded(process, action, work)
                 finally:
                     process.scopes.discard(scope)
         finally:
             self.open_calls.pop(number, None)
 
-    async def _guarded(self, process: Process, what: str, work: Callable[[], Awaitable[object]]) -> None:
+    async def _guarded(self, process: Process, action: str, work: Callable[[], Awaitable[object]]) -> None:
         try:
             result = await work()
         except _RACES as error:
-            self.note(process.owner, f"{what} raises {type(error).__name__}")
+            self.note(process.owner, f"{action} raises {type(error).__name__}")
         except ConfigError as error:
             self.cannot_run = error
         except StoreError as error:
-            self.note(process.owner, f"{what} raises {type(error).__name__}")
+            self.note(process.owner, f"{action} raises {type(error).__name__}")
             if not process.store.failed and process.alive:
-                self.violate(RAISES, f"{what} raised {_told(error)}, and no call of the store had failed")
+                self.violate(RAISES, f"{action} raised {_told(error)}, and no call of the store had failed")
         except Exception as error:  # noqa: BLE001 (whatever it is, the report has it)
             if process.alive:
-                self.violate(RAISES, f"{what} raised {_told(error)}")
+                self.violate(RAISES, f"{action} raised {_told(error)}")
         else:
             if isinstance(result, TurnResult):
-                self._returned(process, what, result)
-            self.note(process.owner, f"{what} returns")
+                self._returned(process, action, result)
+            self.note(process.owner, f"{action} returns")
 
     # Promises that are checked while they can be broken.
 
-    def violate(self, claim: str, what: str) -> None:
+    def violate(self, claim: str, problem: str) -> None:
         """Note that a claim does not hold."""
-        self.note("violated", f"{claim}: {what}")
-        self.violations.setdefault(claim, []).append(what)
+        self.note("violated", f"{claim}: {problem}")
+        self.violations.setdefault(claim, []).append(problem)
 
     def asked(self, process: str, request: ModelRequest) -> None:
         """Note a model call, and the turn that makes it."""
@@ -279,34 +279,42 @@ class World:
         self.note(process, f"model call with {len(request.messages)} messages")
         self._maybe_die(process)
 
-    def executed(self, process: str, one: Execution) -> None:
+    def executed(self, process: str, execution: Execution) -> None:
         """Check that the start of a tool is in the journal, under this process's claim."""
-        self.note(process, f"runs {one.tool} as {one.call}, attempt {one.attempt}, of {one.turn}")
-        facts = self.disk.facts_now(one.turn)
-        known = any(isinstance(x, f.CallStarted) and (x.call, x.attempt) == (one.call, one.attempt) for x in facts)
-        if not known and not may_be_repeated(facts[0], one.tool, {tool.name: tool for tool in self.tools}):
+        self.note(
+            process, f"runs {execution.tool} as {execution.call}, attempt {execution.attempt}, of {execution.turn}"
+        )
+        facts = self.disk.facts_now(execution.turn)
+        is_journaled = any(
+            isinstance(x, f.CallStarted) and (x.call, x.attempt) == (execution.call, execution.attempt) for x in facts
+        )
+        if not is_journaled and not may_be_repeated(facts[0], execution.tool, {tool.name: tool for tool in self.tools}):
             self.violate(
-                DURABLE, f"{one.tool} ran as {one.call}, attempt {one.attempt}, before its start was in the journal"
+                DURABLE,
+                f"{execution.tool} ran as {execution.call}, attempt {execution.attempt}, "
+                "before its start was in the journal",
             )
         self._maybe_die(process)
 
     def _published(self, process: str, event: TurnEvent) -> None:
-        written = len(self.disk.facts_now(event.turn))
-        if event.seq > written:
-            self.violate(DURABLE, f"{process} published {event.type} {event.seq}, and the journal has {written} facts")
+        fact_count = len(self.disk.facts_now(event.turn))
+        if event.seq > fact_count:
+            self.violate(
+                DURABLE, f"{process} published {event.type} {event.seq}, and the journal has {fact_count} facts"
+            )
 
-    def _returned(self, process: Process, what: str, result: TurnResult) -> None:
+    def _returned(self, process: Process, action: str, result: TurnResult) -> None:
         if result.outcome is None:
             return
         facts = self.disk.facts_now(result.id)
         last = facts[-1] if facts else None
         if not isinstance(last, f.TurnEnded) or (last.outcome, last.reason) != (result.outcome, result.reason):
-            where = f"{what} in {process.owner}"
+            where = f"{action} in {process.owner}"
             self.violate(DURABLE, f"{where} returned {result.outcome}, and the journal does not end with it")
 
-    def note(self, who: str, what: str) -> None:
+    def note(self, process: str, action: str) -> None:
         """See `Weather.note`."""
-        self.trace.append(f"{self.clock():9.3f} {who}: {what}")
+        self.trace.append(f"{self.clock():9.3f} {process}: {action}")
 
     def roots(self) -> Iterator[str]:
         """Return the turns that people began."""

@@ -28,10 +28,10 @@ async def _opened(bench: Bench, *turns: str) -> tuple[Store, AnnotationStore]:
 class AnnotationFacts:
     async def test_annotations_are_kept_by_turn_the_oldest_first(self, bench: Bench) -> None:
         store, notes = await _opened(bench, "t1", "t2", "t3")
-        other = replace(_TAG, turn="t2", at=0.0)
-        await notes.annotate(_NOTE, other, _SCORE, _TAG)
+        other_annotation = replace(_TAG, turn="t2", at=0.0)
+        await notes.annotate(_NOTE, other_annotation, _SCORE, _TAG)
         assert await notes.annotations(["t1"]) == [_TAG, _SCORE, _NOTE]
-        assert await notes.annotations(["t2", "t3", "t2", "nobody", "t1"]) == [other, _TAG, _SCORE, _NOTE]
+        assert await notes.annotations(["t2", "t3", "t2", "nobody", "t1"]) == [other_annotation, _TAG, _SCORE, _NOTE]
         assert await notes.annotations([]) == []
         assert [len(await store.facts(turn)) for turn in ("t1", "t3")] == [2, 2]
 
@@ -53,10 +53,10 @@ class AnnotationFacts:
         await notes.unannotate("t2", AnnotationKind.TAG, "slow")
         summaries = summaries_of(store)
         for tag, turns in (("slow", ["t3", "t1"]), ("Slow", []), ("slo", []), ("success", [])):
-            assert [one.row.id for one in await summaries.find(TurnFilter(tag=tag), limit=9)] == turns, tag
+            assert [entry.row.id for entry in await summaries.find(TurnFilter(tag=tag), limit=9)] == turns, tag
             assert (await summaries.totals(TurnFilter(tag=tag))).turns == len(turns)
         await notes.unannotate("t3", AnnotationKind.TAG, "slow")
-        assert [one.row.id for one in await summaries.find(TurnFilter(tag="slow"), limit=9)] == ["t1"]
+        assert [entry.row.id for entry in await summaries.find(TurnFilter(tag="slow"), limit=9)] == ["t1"]
 
     async def test_all_are_written_or_none(self, bench: Bench) -> None:
         _, notes = await _opened(bench, "t1")
@@ -66,8 +66,8 @@ class AnnotationFacts:
 
     async def test_annotations_are_deleted_with_their_turn(self, bench: Bench) -> None:
         store, notes = await _opened(bench, "t1", "t1:c1", "t10")
-        kept = [replace(_TAG, turn=turn) for turn in ("t1", "t1:c1", "t10")]
-        await notes.annotate(*kept)
+        kept_annotations = [replace(_TAG, turn=turn) for turn in ("t1", "t1:c1", "t10")]
+        await notes.annotate(*kept_annotations)
         await store.delete("t1")
         await store.release(await Written("t1").create(store))
-        assert await notes.annotations(["t1", "t1:c1", "t10"]) == [kept[2]]
+        assert await notes.annotations(["t1", "t1:c1", "t10"]) == [kept_annotations[2]]

@@ -67,11 +67,11 @@ class Written:
         return self.keep(self.machine.feed(ModelRepliedInput(text=text, elapsed=1.25)))
 
     def pause(self) -> Sequence[Fact]:
-        asked = list(
+        facts = list(
             self.machine.feed(ModelRepliedInput(calls=(ToolCall(name="delete_file", arguments={}),), elapsed=0.5))
         )
         (call,) = self.machine.turn.batch
-        return self.keep(asked + self.machine.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL)))
+        return self.keep(facts + self.machine.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL)))
 
     def abort(self) -> Sequence[Fact]:
         return self.keep(self.machine.feed(AbortInput(elapsed=2)))

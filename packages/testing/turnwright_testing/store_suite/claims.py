@@ -18,190 +18,194 @@ _TIMES: Final = 20
 class ClaimFacts:
     async def test_a_new_turn_is_claimed_by_who_made_it(self, bench: Bench) -> None:
         """The turn has its first facts, epoch 1, and an owner."""
-        store, written = await bench.open(), Written()
-        claim = await written.create(store)
-        assert (claim.turn, claim.epoch, claim.seq, claim.crashed) == ("t1", 1, len(written.facts), False)
+        store, draft = await bench.open(), Written()
+        claim = await draft.create(store)
+        assert (claim.turn, claim.epoch, claim.seq, claim.crashed) == ("t1", 1, len(draft.facts), False)
         assert await store.is_driven("t1")
         row = await store.get("t1")
         assert (row.id, row.session, row.agent, row.model, row.created_at) == ("t1", None, "Tidier", "scripted", NOW)
-        assert (row.epoch, row.status) == (1, written.status)
+        assert (row.epoch, row.status) == (1, draft.status)
         assert row.owner is not None
 
     async def test_a_turn_that_is_driven_is_busy(self, bench: Bench) -> None:
         """The turn is busy for its own process as for any other; the error names the owner, and the epoch stays."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
-        for handle in (store, other):
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
+        for handle in (store, other_store):
             assert await handle.is_driven("t1")
             with pytest.raises(TurnBusyError) as busy:
                 await handle.claim("t1")
             assert busy.value.turn == "t1"
             assert busy.value.owner
-        await store.append(claim, written.answer(), written.status)
+        await store.append(claim, draft.answer(), draft.status)
 
     async def test_an_append_names_the_claim_that_it_lost(self, bench: Bench) -> None:
         """The error has its turn and its epoch, whether the append has facts or only a status."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
         await store.release(claim)
-        await other.claim("t1")
-        for facts in ((), written.calls("read_file")):
+        await other_store.claim("t1")
+        for facts in ((), draft.calls("read_file")):
             with pytest.raises(LeaseLostError) as lost:
-                await store.append(claim, facts, written.status)
+                await store.append(claim, facts, draft.status)
             assert (lost.value.turn, lost.value.epoch) == ("t1", claim.epoch)
 
     async def test_a_released_turn_can_be_claimed(self, bench: Bench) -> None:
         """Any process can claim a released turn, with the next epoch, and it does not look crashed."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        await store.release(await written.create(store))
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        await store.release(await draft.create(store))
         assert not await store.is_driven("t1")
         assert (await store.get("t1")).owner is None
-        claim = await other.claim("t1")
-        assert (claim.epoch, claim.seq, claim.crashed) == (2, len(written.facts), False)
+        claim = await other_store.claim("t1")
+        assert (claim.epoch, claim.seq, claim.crashed) == (2, len(draft.facts), False)
         assert await store.is_driven("t1")
 
     async def test_a_crash_may_be_left_for_the_next_one_to_account_for(self, bench: Bench) -> None:
         """A process that claimed a crashed turn and released it unused: the next claim still reports the crash."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        await store.release(await written.create(store), crashed=True)
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        await store.release(await draft.create(store), crashed=True)
         assert not await store.is_driven("t1")
-        assert not await other.is_driven("t1")
-        claim = await other.claim("t1")
+        assert not await other_store.is_driven("t1")
+        claim = await other_store.claim("t1")
         assert (claim.epoch, claim.crashed) == (2, True)
-        await other.release(claim)
+        await other_store.release(claim)
         assert not (await store.claim("t1")).crashed
 
     async def test_a_crash_that_nobody_has_accounted_for_has_no_owner_by_name(self, bench: Bench) -> None:
         """`owner` is `NOBODY` then, and None only after a release."""
-        store, written = await bench.open(), Written()
-        await store.release(await written.create(store), crashed=True)
+        store, draft = await bench.open(), Written()
+        await store.release(await draft.create(store), crashed=True)
         assert (await store.get("t1")).owner == NOBODY
 
     async def test_a_turn_whose_driver_died_can_be_claimed(self, bench: Bench) -> None:
         """The claim reports that the turn was not released."""
-        store, written = await bench.open(), Written()
-        await written.create(store)
+        store, draft = await bench.open(), Written()
+        await draft.create(store)
         await bench.bury(store)
-        other = await bench.open()
-        assert not await other.is_driven("t1")
-        claim = await other.claim("t1")
-        assert (claim.epoch, claim.seq, claim.crashed) == (2, len(written.facts), True)
+        other_store = await bench.open()
+        assert not await other_store.is_driven("t1")
+        claim = await other_store.claim("t1")
+        assert (claim.epoch, claim.seq, claim.crashed) == (2, len(draft.facts), True)
 
     async def test_who_was_overtaken_writes_nothing(self, bench: Bench) -> None:
         """An append under an old epoch is `LeaseLostError`: no fact, no status, no item of the inbox consumed."""
-        store, written = await bench.open(), Written()
-        loser = await written.create(store)
+        store, draft = await bench.open(), Written()
+        loser = await draft.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         await bench.bury(store)
-        other = await bench.open()
-        winner = await other.claim("t1")
-        before = list(written.facts)
+        other_store = await bench.open()
+        winner = await other_store.claim("t1")
+        before = list(draft.facts)
         with pytest.raises(LeaseLostError, match="t1"):
-            await store.append(loser, written.abort(), written.status, ("abort",))
+            await store.append(loser, draft.abort(), draft.status, ("abort",))
         assert loser.seq == len(before)
-        assert await other.facts("t1") == list(enumerate(before, start=1))
-        assert (await other.get("t1")).status.outcome is None
-        assert [item.id for item in await other.inbox("t1")] == ["abort"]
-        await other.append(winner, written.facts[len(before) :], written.status)
-        assert winner.seq == len(written.facts)
+        assert await other_store.facts("t1") == list(enumerate(before, start=1))
+        assert (await other_store.get("t1")).status.outcome is None
+        assert [item.id for item in await other_store.inbox("t1")] == ["abort"]
+        await other_store.append(winner, draft.facts[len(before) :], draft.status)
+        assert winner.seq == len(draft.facts)
 
     async def test_an_overtaken_driver_does_not_release_the_turn_of_the_winner(self, bench: Bench) -> None:
         """A release under an old epoch changes nothing."""
-        store, written = await bench.open(), Written()
-        loser = await written.create(store)
+        store, draft = await bench.open(), Written()
+        loser = await draft.create(store)
         await bench.bury(store)
-        other = await bench.open()
-        winner = await other.claim("t1")
+        other_store = await bench.open()
+        winner = await other_store.claim("t1")
         await store.release(loser)
-        assert await other.is_driven("t1")
-        assert (await other.get("t1")).epoch == winner.epoch
+        assert await other_store.is_driven("t1")
+        assert (await other_store.get("t1")).epoch == winner.epoch
         with pytest.raises(TurnBusyError):
-            await other.claim("t1")
+            await other_store.claim("t1")
 
     async def test_a_second_release_does_not_release_the_turn_of_the_next_driver(self, bench: Bench) -> None:
         """The second release is under an old epoch, also where both owners are of one process."""
-        store, written = await bench.open(), Written()
-        first = await written.create(store)
+        store, draft = await bench.open(), Written()
+        first = await draft.create(store)
         await store.release(first)
         second = await store.claim("t1")
         await store.release(first)
         assert await store.is_driven("t1")
         with pytest.raises(TurnBusyError):
             await store.claim("t1")
-        await store.append(second, written.answer(), written.status)
+        await store.append(second, draft.answer(), draft.status)
 
     async def test_the_owner_of_a_turn_is_who_drives_it_by_name(self, bench: Bench) -> None:
         """The row names the driver's store as owner from the claim on, and nobody after the release."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
-        assert (await other.get("t1")).owner == store.owner
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
+        assert (await other_store.get("t1")).owner == store.owner
         await store.release(claim)
         assert (await store.get("t1")).owner is None
-        await other.claim("t1")
-        assert (await store.get("t1")).owner == other.owner
+        await other_store.claim("t1")
+        assert (await store.get("t1")).owner == other_store.owner
 
     async def test_a_turn_is_taken_over_from_an_owner_that_was_given_up(self, bench: Bench) -> None:
         """Even a living driver loses the turn: its release changes nothing, and the claim reports no release."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        loser = await written.create(store)
-        before = len(written.facts)
-        winner = await other.claim("t1", abandoned=AbandonedDrivers(frozenset({"nobody that we know", store.owner})))
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        loser = await draft.create(store)
+        before = len(draft.facts)
+        winner = await other_store.claim(
+            "t1", abandoned=AbandonedDrivers(frozenset({"nobody that we know", store.owner}))
+        )
         assert (winner.epoch, winner.seq, winner.crashed) == (2, before, True)
         with pytest.raises(LeaseLostError, match="t1"):
-            await store.append(loser, written.answer(), written.status)
+            await store.append(loser, draft.answer(), draft.status)
         await store.release(loser)
-        assert (await store.get("t1")).owner == other.owner
+        assert (await store.get("t1")).owner == other_store.owner
         assert await store.is_driven("t1")
-        await other.append(winner, written.facts[before:], written.status)
-        assert winner.seq == len(written.facts)
-        await other.release(winner)
+        await other_store.append(winner, draft.facts[before:], draft.status)
+        assert winner.seq == len(draft.facts)
+        await other_store.release(winner)
         assert (await store.get("t1")).owner is None
 
     async def test_a_turn_is_not_taken_over_from_an_owner_that_was_not_named(self, bench: Bench) -> None:
         """The turn is busy, even if other owners are abandoned; the epoch stays."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
-        for handle in (store, other):
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
+        for handle in (store, other_store):
             with pytest.raises(TurnBusyError, match="t1"):
                 await handle.claim("t1", abandoned=AbandonedDrivers(frozenset({NOBODY, f"not {store.owner}"})))
-        await store.append(claim, written.answer(), written.status)
+        await store.append(claim, draft.answer(), draft.status)
 
     async def test_a_later_claim_of_an_owner_that_was_given_up_stands(self, bench: Bench) -> None:
         """With known claims, only these are abandoned, and no others."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        await store.release(await written.create(store))
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        await store.release(await draft.create(store))
         claim = await store.claim("t1")
         with pytest.raises(TurnBusyError, match="t1"):
-            await other.claim("t1", abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1})))
+            await other_store.claim(
+                "t1", abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1}))
+            )
         abandoned = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
-        assert (await other.claim("t1", abandoned=abandoned)).epoch == claim.epoch + 1
+        assert (await other_store.claim("t1", abandoned=abandoned)).epoch == claim.epoch + 1
 
     async def test_a_turn_may_be_made_for_others_to_drive(self, bench: Bench) -> None:
         """Such a turn has no driver and epoch 0; its first claim finds all facts, and reports no crash."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        await store.create(written.new, written.facts, written.status, driven=False)
-        for handle in (store, other):
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        await store.create(draft.new, draft.facts, draft.status, driven=False)
+        for handle in (store, other_store):
             row = await handle.get("t1")
             assert (row.owner, row.epoch, await handle.is_driven("t1")) == (None, 0, False)
             assert (row.status.state, (await handle.turns())[0].status.state) == (QUEUED, QUEUED)
-        claim = await other.claim("t1")
-        assert (claim.epoch, claim.seq, claim.crashed) == (1, len(written.facts), False)
-        assert (await store.get("t1")).status == written.status
-        await other.append(claim, written.answer(), written.status)
-        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+        claim = await other_store.claim("t1")
+        assert (claim.epoch, claim.seq, claim.crashed) == (1, len(draft.facts), False)
+        assert (await store.get("t1")).status == draft.status
+        await other_store.append(claim, draft.answer(), draft.status)
+        assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
     async def test_an_owner_that_was_given_up_need_not_have_the_turn(self, bench: Bench) -> None:
         """A released turn can be claimed as usual, and does not look crashed."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        await store.release(await written.create(store))
-        claim = await other.claim("t1", abandoned=AbandonedDrivers(frozenset({store.owner})))
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        await store.release(await draft.create(store))
+        claim = await other_store.claim("t1", abandoned=AbandonedDrivers(frozenset({store.owner})))
         assert (claim.epoch, claim.crashed) == (2, False)
 
     async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
         """The other one gets an error that it is busy, and the epoch rises by one."""
-        store, written = await bench.open(), Written()
+        store, draft = await bench.open(), Written()
         handles = [store, await bench.open(), await bench.open()]
-        await store.release(await written.create(store))
+        await store.release(await draft.create(store))
         claims: list[Claim] = []
         refused: list[TurnBusyError] = []
 
@@ -219,8 +223,8 @@ class ClaimFacts:
 
     async def test_of_two_that_claim_at_once_through_one_handle_one_gets_the_turn(self, bench: Bench) -> None:
         """Of two calls of one process, the second gets an error that the turn is busy, and no claim reports a crash."""
-        store, written = await bench.open(), Written()
-        await store.release(await written.create(store))
+        store, draft = await bench.open(), Written()
+        await store.release(await draft.create(store))
         for epoch in range(2, 2 + _TIMES):
             claims: list[Claim] = []
             async with anyio.create_task_group() as group:
@@ -233,14 +237,14 @@ class ClaimFacts:
 
     async def test_a_claim_during_a_release_of_its_own_process_reports_no_crash(self, bench: Bench) -> None:
         """The claim succeeds, or fails because the turn is busy."""
-        store, written = await bench.open(), Written()
-        claim = await written.create(store)
+        store, draft = await bench.open(), Written()
+        claim = await draft.create(store)
         for _ in range(_TIMES):
             claims: list[Claim] = []
             async with anyio.create_task_group() as group:
                 group.start_soon(store.release, claim)
                 group.start_soon(_claim, store, claims)
-            assert not any(made.crashed for made in claims)
+            assert not any(claim.crashed for claim in claims)
             claim = claims[0] if claims else await store.claim("t1")
             assert not claim.crashed
 
@@ -248,9 +252,9 @@ class ClaimFacts:
         """The turn is unknown or busy; its creator drives it."""
         store = await bench.open()
         for n in range(_TIMES):
-            written, claims = Written(f"t{n}"), list[Claim]()
+            draft, claims = Written(f"t{n}"), list[Claim]()
             async with anyio.create_task_group() as group:
-                group.start_soon(written.create, store)
+                group.start_soon(draft.create, store)
                 group.start_soon(_claim, store, claims, f"t{n}")
             assert claims == []
             assert (await store.get(f"t{n}")).epoch == 1

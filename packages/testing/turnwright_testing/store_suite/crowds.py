@@ -19,32 +19,32 @@ _MANY: Final = 40
 class _Driven:
     """A turn that the test has made and drives, with a message in its inbox. `fenced`: it lost its claim."""
 
-    def __init__(self, written: Written, claim: Claim) -> None:
-        self.written, self.claim = written, claim
-        self.id = written.new.id
-        self.before = list(written.facts)
+    def __init__(self, draft: Written, claim: Claim) -> None:
+        self.draft, self.claim = draft, claim
+        self.id = draft.new.id
+        self.before = list(draft.facts)
         self.fenced = False
 
     async def append(self, store: Store) -> None:
-        facts = self.written.calls("read_file", "read_file")
+        facts = self.draft.calls("read_file", "read_file")
         try:
-            waiting = await store.append(self.claim, facts, self.written.status, ("steer",))
+            waiting = await store.append(self.claim, facts, self.draft.status, ("steer",))
         except LeaseLostError:
             self.fenced = True
         else:
             assert waiting == []
-            assert self.claim.seq == len(self.written.facts)
+            assert self.claim.seq == len(self.draft.facts)
 
     async def end(self, store: Store) -> None:
-        await store.append(self.claim, self.written.abort(), self.written.status)
+        await store.append(self.claim, self.draft.abort(), self.draft.status)
         await store.release(self.claim)
 
 
 async def _driven(store: Store) -> list[_Driven]:
     turns: list[_Driven] = []
     for n in range(_MANY):
-        written = Written(f"t{n}", session=f"s{n}")
-        turns.append(_Driven(written, await written.create(store)))
+        draft = Written(f"t{n}", session=f"s{n}")
+        turns.append(_Driven(draft, await draft.create(store)))
         await store.post(InboxItem(f"t{n}", "steer", InboxKind.STEER))
     return turns
 
@@ -52,11 +52,11 @@ async def _driven(store: Store) -> list[_Driven]:
 class CrowdFacts:
     async def test_an_append_that_is_inline_lets_nobody_else_run(self, bench: Bench) -> None:
         """Neither the append nor a read of the inbox before it suspends, not even once."""
-        store, written = await bench.open(), Written()
-        claim = await written.create(store)
-        for write in (partial(written.calls, "read_file"), written.abort):
+        store, draft = await bench.open(), Written()
+        claim = await draft.create(store)
+        for write in (partial(draft.calls, "read_file"), draft.abort):
             inline, facts = store.inline, write()
-            looking, appending = store.inbox("t1"), store.append(claim, facts, written.status)
+            looking, appending = store.inbox("t1"), store.append(claim, facts, draft.status)
             if inline:
                 for call in (looking, appending):
                     with pytest.raises(StopIteration) as done:
@@ -64,7 +64,7 @@ class CrowdFacts:
                     assert done.value.value == []
             else:
                 assert (await looking, await appending) == ([], [])
-        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+        assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
     async def test_no_append_is_inline_while_another_is_under_way(self, bench: Bench) -> None:
         """Otherwise an append could overtake another one of the same turn."""
@@ -90,7 +90,7 @@ class CrowdFacts:
 
     async def test_what_many_turns_append_at_once_is_all_written(self, bench: Bench) -> None:
         """Every process reads the facts, the status and the consumed items, and the ends and releases too."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         turns = await _driven(store)
 
         async def drive(turn: _Driven) -> None:
@@ -101,34 +101,34 @@ class CrowdFacts:
             for turn in turns:
                 group.start_soon(drive, turn)
         for turn in turns:
-            assert await other.facts(turn.id) == list(enumerate(turn.written.facts, start=1))
-            row = await other.get(turn.id)
-            assert (row.status, row.owner, row.epoch) == (turn.written.status, None, 1)
-            assert await other.inbox(turn.id) == []
-            await Written(f"{turn.id}-next", session=turn.written.new.session).create(other)
+            assert await other_store.facts(turn.id) == list(enumerate(turn.draft.facts, start=1))
+            row = await other_store.get(turn.id)
+            assert (row.status, row.owner, row.epoch) == (turn.draft.status, None, 1)
+            assert await other_store.inbox(turn.id) == []
+            await Written(f"{turn.id}-next", session=turn.draft.new.session).create(other_store)
 
     async def test_only_an_overtaken_append_fails(self, bench: Bench) -> None:
         """Of appends at once, those without a claim get `LeaseLostError` and write nothing; all others succeed."""
         store = await bench.open()
         turns = await _driven(store)
         await bench.bury(store)
-        other = await bench.open()
+        other_store = await bench.open()
         overtaken = turns[3::7]
         for turn in overtaken:
-            await other.claim(turn.id)
+            await other_store.claim(turn.id)
         async with anyio.create_task_group() as group:
             for turn in turns:
                 group.start_soon(turn.append, store)
         assert [turn.id for turn in turns if turn.fenced] == [turn.id for turn in overtaken]
         for turn in turns:
-            kept = turn.before if turn.fenced else turn.written.facts
-            assert await other.facts(turn.id) == list(enumerate(kept, start=1))
-            assert [item.id for item in await other.inbox(turn.id)] == ["steer"] * turn.fenced
-            assert turn.claim.seq == len(kept)
+            kept_facts = turn.before if turn.fenced else turn.draft.facts
+            assert await other_store.facts(turn.id) == list(enumerate(kept_facts, start=1))
+            assert [item.id for item in await other_store.inbox(turn.id)] == ["steer"] * turn.fenced
+            assert turn.claim.seq == len(kept_facts)
 
     async def test_turns_that_are_made_at_once_are_kept_out_alone(self, bench: Bench) -> None:
         """A taken id or a session's live turn refuses one turn; all others are created and driven."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await Written("t3").create(store)
         await Written("old", session="s5").create(store)
         refused: dict[str, type[Exception]] = {}
@@ -143,13 +143,13 @@ class CrowdFacts:
             for number in range(_MANY):
                 group.start_soon(make, number)
         assert refused == {"t3": StoreError, "t5": SessionBusyError}
-        assert len(await other.turns()) == _MANY  # two that were there, and all but two
+        assert len(await other_store.turns()) == _MANY  # two that were there, and all but two
         for number in set(range(_MANY)) - {5}:
-            assert await other.is_driven(f"t{number}")
+            assert await other_store.is_driven(f"t{number}")
 
     async def test_a_canceled_append_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
         """A canceled one: its claim shows whether it was written, and others are not harmed."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         turns = await _driven(store)
 
         async def append(turn: _Driven, *, cancelled: bool) -> None:
@@ -165,8 +165,8 @@ class CrowdFacts:
             for number, turn in enumerate(turns):
                 group.start_soon(partial(append, turn, cancelled=number % 3 == 0))
         for number, turn in enumerate(turns):
-            kept = turn.before if turn.claim.seq == len(turn.before) else turn.written.facts
-            assert await other.facts(turn.id) == list(enumerate(kept, start=1))
-            assert number % 3 == 0 or kept == turn.written.facts
-            assert turn.claim.seq == len(kept)
-            await store.append(turn.claim, turn.written.facts[len(kept) :], turn.written.status)
+            kept_facts = turn.before if turn.claim.seq == len(turn.before) else turn.draft.facts
+            assert await other_store.facts(turn.id) == list(enumerate(kept_facts, start=1))
+            assert number % 3 == 0 or kept_facts == turn.draft.facts
+            assert turn.claim.seq == len(kept_facts)
+            await store.append(turn.claim, turn.draft.facts[len(kept_facts) :], turn.draft.status)

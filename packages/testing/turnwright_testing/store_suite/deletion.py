@@ -28,18 +28,18 @@ async def _there(store: Store) -> set[str]:
 class DeletionFacts:
     async def test_a_deleted_turn_is_forgotten_with_its_sub_turns(self, bench: Bench) -> None:
         """Rows, facts and inboxes, for every process; turns whose ids only look alike stay as they were."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await _make(store, *_FAMILY, *_OTHERS)
         assert await store.delete("t_1") == len(_FAMILY)
-        assert await _there(other) == set(_OTHERS)
+        assert await _there(other_store) == set(_OTHERS)
         for turn_id in _FAMILY:
-            for handle in (store, other):
+            for handle in (store, other_store):
                 with pytest.raises(TurnNotFoundError):
                     await handle.facts(turn_id)
                 assert await handle.inbox(turn_id) == []
         for turn_id in _OTHERS:
-            assert await other.facts(turn_id) == list(enumerate(Written(turn_id).facts, start=1))
-            assert [item.id for item in await other.inbox(turn_id)] == ["abort"]
+            assert await other_store.facts(turn_id) == list(enumerate(Written(turn_id).facts, start=1))
+            assert [item.id for item in await other_store.inbox(turn_id)] == ["abort"]
 
     async def test_a_sub_turn_can_be_deleted_alone(self, bench: Bench) -> None:
         """Its own sub-turns are deleted too; its parent and its siblings stay."""
@@ -50,82 +50,82 @@ class DeletionFacts:
 
     async def test_a_driven_turn_is_not_deleted(self, bench: Bench) -> None:
         """Neither a driven turn nor one with a driven sub-turn can be deleted by any process: both are busy."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await _make(store, *_FAMILY)
         for driven in ("t_1", "t_1:c1:c9"):
             claim = await store.claim(driven)
-            for handle in (store, other):
+            for handle in (store, other_store):
                 with pytest.raises(TurnBusyError) as busy:
                     await handle.delete("t_1")
                 assert busy.value.turn == driven
                 assert busy.value.owner
-            assert await _there(other) == set(_FAMILY)
-            assert [item.id for item in await other.inbox("t_1")] == ["abort"]
-            assert await other.facts("t_1") == list(enumerate(Written().facts, start=1))
+            assert await _there(other_store) == set(_FAMILY)
+            assert [item.id for item in await other_store.inbox("t_1")] == ["abort"]
+            assert await other_store.facts("t_1") == list(enumerate(Written().facts, start=1))
             await store.release(claim)
-        assert await other.delete("t_1") == len(_FAMILY)
+        assert await other_store.delete("t_1") == len(_FAMILY)
 
     async def test_a_turn_whose_driver_died_can_be_deleted(self, bench: Bench) -> None:
         """A driver that is still alive loses its claim."""
-        store, written = await bench.open(), Written()
-        claim = await written.create(store)
+        store, draft = await bench.open(), Written()
+        claim = await draft.create(store)
         await bench.bury(store)
-        other = await bench.open()
-        assert await other.delete("t1") == 1
+        other_store = await bench.open()
+        assert await other_store.delete("t1") == 1
         with pytest.raises(LeaseLostError, match="t1"):
-            await store.append(claim, written.answer(), written.status)
+            await store.append(claim, draft.answer(), draft.status)
         await store.release(claim)
-        assert await _there(other) == set()
+        assert await _there(other_store) == set()
 
     async def test_a_deleted_turn_can_be_made_anew(self, bench: Bench) -> None:
         """The new turn starts from its first fact: nothing of the deleted one is left."""
-        store, other, first = await bench.open(), await bench.open(), Written()
+        store, other_store, first = await bench.open(), await bench.open(), Written()
         claim = await first.create(store)
         await store.append(claim, first.calls("read_file"), first.status)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         await store.release(claim)
         await store.delete("t1")
         again = Written(prompt="again")
-        claim = await again.create(other)
+        claim = await again.create(other_store)
         assert (claim.epoch, claim.seq) == (1, len(again.facts))
-        await other.append(claim, again.answer(), again.status)
+        await other_store.append(claim, again.answer(), again.status)
         assert await store.facts("t1") == list(enumerate(again.facts, start=1))
         assert await store.inbox("t1") == []
 
     async def test_who_drove_a_turn_before_it_was_deleted_writes_nothing_to_the_new_one(self, bench: Bench) -> None:
         """Even where both have the same epoch."""
-        store, other, written = await bench.open(), await bench.open(), Written("t1")
-        loser = await written.create(store)
-        await store.append(loser, written.calls("read_file"), written.status)
+        store, other_store, draft = await bench.open(), await bench.open(), Written("t1")
+        loser = await draft.create(store)
+        await store.append(loser, draft.calls("read_file"), draft.status)
         await store.release(loser)
         await store.delete("t1")
         anew = Written("t1")
-        winner = await anew.create(other)
-        before = await other.facts("t1")
+        winner = await anew.create(other_store)
+        before = await other_store.facts("t1")
         assert (winner.epoch, winner.seq) == (loser.epoch, len(before))
         with pytest.raises(StoreError):
-            await store.append(loser, written.abort(), written.status)
-        assert await other.facts("t1") == before
-        await other.append(winner, anew.answer(), anew.status)
+            await store.append(loser, draft.abort(), draft.status)
+        assert await other_store.facts("t1") == before
+        await other_store.append(winner, anew.answer(), anew.status)
 
     async def test_a_session_is_free_when_its_live_turn_was_deleted(self, bench: Bench) -> None:
         """A turn that nobody will resume need not block its session."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await store.release(await Written("t1", session="s1").create(store))
         await store.delete("t1")
-        await Written("t2", session="s1").create(other)
+        await Written("t2", session="s1").create(other_store)
         assert [row.id for row in await store.turns(session="s1", live=True)] == ["t2"]
 
     async def test_a_store_of_this_release_need_not_be_migrated(self, bench: Bench) -> None:
         """Migration changes nothing, also while a turn is driven."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         row = await store.get("t1")
-        before, after = await other.migrate()
+        before, after = await other_store.migrate()
         assert before == after > 0
-        assert await other.migrate() == (before, after)
-        assert await other.get("t1") == row
-        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-        await store.append(claim, written.abort(), written.status, ("abort",))
-        assert await other.inbox("t1") == []
+        assert await other_store.migrate() == (before, after)
+        assert await other_store.get("t1") == row
+        assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
+        await store.append(claim, draft.abort(), draft.status, ("abort",))
+        assert await other_store.inbox("t1") == []

@@ -15,12 +15,12 @@ class HistoryFacts:
         """Clients create, claim, append, post, release, delete and read; some turns are taken from living owners."""
         stores = [await bench.open() for _ in range(3)]
         for seed in range(_HISTORIES):
-            found = explain_history((await record_history(stores, seed)).operations)
-            assert not found.stuck, str(found)
+            explanation = explain_history((await record_history(stores, seed)).operations)
+            assert not explanation.stuck, str(explanation)
 
     async def test_calls_at_once_have_an_order_when_processes_die(self, bench: Bench) -> None:
         """Processes look dead in the middle of their calls, and go on, as after a stall."""
         for seed in range(100, 100 + _HISTORIES // 2):
             stores = [await bench.open() for _ in range(3)]
-            found = explain_history((await record_history(stores, seed, bury=bench.bury)).operations)
-            assert not found.stuck, str(found)
+            explanation = explain_history((await record_history(stores, seed, bury=bench.bury)).operations)
+            assert not explanation.stuck, str(explanation)

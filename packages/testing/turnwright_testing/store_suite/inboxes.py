@@ -16,140 +16,140 @@ def _answer(name: str, text: str = "yes", turn: str = "t1") -> InboxItem:
 class InboxFacts:
     async def test_anybody_may_post_to_a_turn_that_is_driven(self, bench: Bench) -> None:
         """A post needs no claim; each item stays until it is consumed, oldest first."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
         answer, abort = _answer("q-1", "é"), InboxItem("t1", "abort", InboxKind.ABORT)
-        assert await other.post(answer) == ()
+        assert await other_store.post(answer) == ()
         assert await store.post(abort) == ()
         assert await store.inbox("t1") == [answer, abort]
-        assert await store.append(claim, (), written.status, ("q-1", "never posted")) == [abort]
-        assert await other.inbox("t1") == [abort]
-        assert claim.seq == len(written.facts)
+        assert await store.append(claim, (), draft.status, ("q-1", "never posted")) == [abort]
+        assert await other_store.inbox("t1") == [abort]
+        assert claim.seq == len(draft.facts)
 
     async def test_an_inbox_that_was_empty_is_looked_at_again(self, bench: Bench) -> None:
         """Each read returns the items that wait by then, from any sender and after any other write."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
-        for handle in (store, other):
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
+        for handle in (store, other_store):
             assert await store.inbox("t1") == await store.inbox("t1") == []
             await handle.post(_answer("q-1"))
             assert await store.inbox("t1") == [_answer("q-1")]
-            await store.append(claim, (), written.status, ("q-1",))
+            await store.append(claim, (), draft.status, ("q-1",))
         assert await store.inbox("t1") == []
         await store.release(claim)
         await store.delete("t1")
-        await Written().create(other)
-        await other.post(_answer("q-2"))
+        await Written().create(other_store)
+        await other_store.post(_answer("q-2"))
         assert await store.inbox("t1") == [_answer("q-2")]
 
     async def test_an_append_returns_what_waits_then(self, bench: Bench) -> None:
         """The append returns the waiting items of its own turn, oldest first, without those that it consumes."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(store)
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(store)
         await Written("t2").create(store)
-        await other.post(_answer("q-2", turn="t2"))
-        assert claim.waiting == await store.append(claim, written.calls("read_file"), written.status) == []
-        await other.post(_answer("q-2", "é"))
+        await other_store.post(_answer("q-2", turn="t2"))
+        assert claim.waiting == await store.append(claim, draft.calls("read_file"), draft.status) == []
+        await other_store.post(_answer("q-2", "é"))
         await store.post(_answer("q-1"))
-        assert await store.append(claim, (), written.status) == [_answer("q-2", "é"), _answer("q-1")]
-        assert await store.append(claim, written.abort(), written.status, ("q-2",)) == [_answer("q-1")]
+        assert await store.append(claim, (), draft.status) == [_answer("q-2", "é"), _answer("q-1")]
+        assert await store.append(claim, draft.abort(), draft.status, ("q-2",)) == [_answer("q-1")]
         assert await store.inbox("t1") == [_answer("q-1")]
 
     async def test_a_claim_has_what_waits_then(self, bench: Bench) -> None:
         """The claim has the waiting items, so that the new driver need not read the inbox."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await store.release(await Written().create(store))
-        claim = await other.claim("t1")
+        claim = await other_store.claim("t1")
         assert claim.waiting == []
-        await other.release(claim)
+        await other_store.release(claim)
         await store.post(_answer("q-2"), _answer("q-1"))
-        assert (await other.claim("t1")).waiting == [_answer("q-2"), _answer("q-1")]
+        assert (await other_store.claim("t1")).waiting == [_answer("q-2"), _answer("q-1")]
 
     async def test_the_same_item_is_there_once(self, bench: Bench) -> None:
         """The same item can be posted repeatedly: it conflicts with nothing."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await Written().create(store)
-        for handle in (store, other):
+        for handle in (store, other_store):
             assert await handle.post(_answer("q-1"), _answer("q-2"), _answer("q-1")) == ()
         assert await store.inbox("t1") == [_answer("q-1"), _answer("q-2")]
 
     async def test_the_inbox_outlives_its_driver(self, bench: Bench) -> None:
         """The next driver receives an abort that was not consumed."""
-        store, written = await bench.open(), Written()
-        await written.create(store)
+        store, draft = await bench.open(), Written()
+        await draft.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         await bench.bury(store)
-        other = await bench.open()
-        await other.claim("t1")
-        assert [item.id for item in await other.inbox("t1")] == ["abort"]
+        other_store = await bench.open()
+        await other_store.claim("t1")
+        assert [item.id for item in await other_store.inbox("t1")] == ["abort"]
 
     async def test_the_requests_to_stop_are_found_over_all_turns(self, bench: Bench) -> None:
         """The query returns the waiting requests of that kind, and no others."""
-        store, other, first, second = await bench.open(), await bench.open(), Written(), Written("t2")
+        store, other_store, first, second = await bench.open(), await bench.open(), Written(), Written("t2")
         claim = await first.create(store)
         await second.create(store)
-        assert await other.requests(InboxKind.ABORT) == []
+        assert await other_store.requests(InboxKind.ABORT) == []
         stops = [InboxItem(turn, "abort", InboxKind.ABORT) for turn in ("t1", "t2")]
         for stop in stops:
-            await other.post(stop, _answer("q-1", turn=stop.turn))
+            await other_store.post(stop, _answer("q-1", turn=stop.turn))
         assert sorted(await store.requests(InboxKind.ABORT), key=lambda item: item.turn) == stops
         await store.append(claim, (), first.status, ("abort",))
         assert await store.requests(InboxKind.ABORT) == stops[1:]
 
     async def test_requests_are_found_by_what_they_ask_for(self, bench: Bench) -> None:
         """The query takes one or several kinds and returns complete items of all turns; with no kind, none."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         for turn_id in ("t1", "t2"):
             await Written(turn_id).create(store)
         answers = [_answer("q-1"), _answer("q-2", "no", "t2")]
         steer = InboxItem("t2", "steer:1", InboxKind.STEER, "é")
         abort = InboxItem("t1", "abort", InboxKind.ABORT)
         for item in (*answers, steer, abort):
-            await other.post(item)
+            await other_store.post(item)
         assert set(await store.requests(InboxKind.ANSWER)) == set(answers)
         assert await store.requests(InboxKind.STEER) == [steer]
         assert set(await store.requests(InboxKind.ABORT, InboxKind.ANSWER)) == {abort, *answers}
-        assert len(await other.requests(*InboxKind)) == len([abort, steer, *answers])
+        assert len(await other_store.requests(*InboxKind)) == len([abort, steer, *answers])
         assert await store.requests() == []
 
     async def test_another_answer_gets_the_conflicting_item(self, bench: Bench) -> None:
         """An item conflicts with one of the same id and another payload or kind; the first one stays."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await Written().create(store)
         first = _answer("q-1")
         await store.post(first)
-        assert await other.post(_answer("q-1", "no")) == (first,)
+        assert await other_store.post(_answer("q-1", "no")) == (first,)
         assert await store.post(InboxItem("t1", "q-1", InboxKind.STEER, first.payload)) == (first,)
-        assert await other.inbox("t1") == [first]
+        assert await other_store.inbox("t1") == [first]
 
     async def test_a_post_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
         """One conflicting item keeps its whole post out."""
         store = await bench.open()
         await Written().create(store)
-        one, two = _answer("q-1"), _answer("q-2")
-        assert await store.post(one, two) == ()
-        assert await store.post(_answer("q-0"), two, _answer("q-1", "no"), _answer("q-3")) == (one,)
-        assert set(await store.post(_answer("q-0"), _answer("q-2", "no"), _answer("q-1", "no"))) == {one, two}
-        assert await store.inbox("t1") == [one, two]
+        first_item, two = _answer("q-1"), _answer("q-2")
+        assert await store.post(first_item, two) == ()
+        assert await store.post(_answer("q-0"), two, _answer("q-1", "no"), _answer("q-3")) == (first_item,)
+        assert set(await store.post(_answer("q-0"), _answer("q-2", "no"), _answer("q-1", "no"))) == {first_item, two}
+        assert await store.inbox("t1") == [first_item, two]
         assert await store.post(_answer("q-0"), two, _answer("q-3")) == ()
-        assert await store.inbox("t1") == [one, two, _answer("q-0"), _answer("q-3")]
+        assert await store.inbox("t1") == [first_item, two, _answer("q-0"), _answer("q-3")]
 
     async def test_of_two_answers_at_once_one_stands(self, bench: Bench) -> None:
         """The second answer's error shows the first."""
         store = await bench.open()
         await Written().create(store)
         posts = [(store, _answer("q-1", "yes")), (await bench.open(), _answer("q-1", "no"))]
-        told: dict[InboxItem, tuple[InboxItem, ...]] = {}
+        blocking_items: dict[InboxItem, tuple[InboxItem, ...]] = {}
 
         async def post(handle: Store, item: InboxItem) -> None:
-            told[item] = await handle.post(item)
+            blocking_items[item] = await handle.post(item)
 
         async with anyio.create_task_group() as group:
             for handle, item in posts:
                 group.start_soon(post, handle, item)
         (winner,) = await store.inbox("t1")
         (loser,) = {item for _, item in posts} - {winner}
-        assert told == {winner: (), loser: (winner,)}
+        assert blocking_items == {winner: (), loser: (winner,)}
 
     async def test_two_posts_that_cross_are_not_mixed(self, bench: Bench) -> None:
         """Of two posts that answer the same interrupts in opposite orders, one is stored completely."""
@@ -159,38 +159,38 @@ class InboxFacts:
             (store, (_answer("q-1", "yes"), _answer("q-2", "yes"))),
             (await bench.open(), (_answer("q-2", "no"), _answer("q-1", "no"))),
         ]
-        told: dict[tuple[InboxItem, ...], tuple[InboxItem, ...]] = {}
+        blocking_items: dict[tuple[InboxItem, ...], tuple[InboxItem, ...]] = {}
 
         async def post(handle: Store, items: tuple[InboxItem, ...]) -> None:
-            told[items] = await handle.post(*items)
+            blocking_items[items] = await handle.post(*items)
 
         async with anyio.create_task_group() as group:
             for handle, items in posts:
                 group.start_soon(post, handle, items)
-        (winner,) = (items for items, blocking in told.items() if not blocking)
-        (loser,) = (items for items, blocking in told.items() if blocking)
+        (winner,) = (items for items, blocking in blocking_items.items() if not blocking)
+        (loser,) = (items for items, blocking in blocking_items.items() if blocking)
         assert await store.inbox("t1") == list(winner)
-        assert set(told[loser]) == set(winner)
+        assert set(blocking_items[loser]) == set(winner)
 
     async def test_what_was_consumed_can_be_posted_again(self, bench: Bench) -> None:
         """A consumed id accepts any payload: only waiting items are compared. The new item is last."""
-        store, written = await bench.open(), Written()
-        claim = await written.create(store)
+        store, draft = await bench.open(), Written()
+        claim = await draft.create(store)
         await store.post(_answer("q-1"), _answer("q-2"))
-        await store.append(claim, (), written.status, ("q-1",))
+        await store.append(claim, (), draft.status, ("q-1",))
         assert await store.post(_answer("q-1", "no")) == ()
         assert await store.inbox("t1") == [_answer("q-2"), _answer("q-1", "no")]
 
     async def test_an_inbox_is_in_the_order_in_which_it_was_posted(self, bench: Bench) -> None:
         """The order is that of the posts, for any ids and senders, in one post or in several."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await Written().create(store)
         items = [_answer(name) for name in ("z", "b", "a", "c", "Z", "10", "9", "é")]
         await store.post(items[0])
-        await other.post(*items[1:4])
+        await other_store.post(*items[1:4])
         await store.post(items[1], items[4])
         for item in items[5:]:
-            await other.post(item)
+            await other_store.post(item)
         assert await store.inbox("t1") == items
 
     async def test_messages_to_a_running_turn_wait_in_line(self, bench: Bench) -> None:

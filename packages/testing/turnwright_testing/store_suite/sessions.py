@@ -14,61 +14,61 @@ _HOUR: Final = 3600
 
 async def _ended(store: Store, turn_id: str, session: str | None, *, age: float = 0, title: str = "") -> None:
     """Write a turn that has ended."""
-    written = Written(turn_id, session=session, age=age, title=title)
-    claim = await written.create(store)
-    await store.append(claim, written.answer(), written.status)
+    draft = Written(turn_id, session=session, age=age, title=title)
+    claim = await draft.create(store)
+    await store.append(claim, draft.answer(), draft.status)
     await store.release(claim)
 
 
 async def _paused(store: Store, turn_id: str, session: str | None) -> None:
     """Write a turn that waits, with something in its inbox."""
-    written = Written(turn_id, session=session)
-    claim = await written.create(store)
-    await store.append(claim, written.pause(), written.status)
+    draft = Written(turn_id, session=session)
+    claim = await draft.create(store)
+    await store.append(claim, draft.pause(), draft.status)
     await store.release(claim)
     await store.post(InboxItem(turn_id, "abort", InboxKind.ABORT))
 
 
 async def _listed(store: Store) -> list[str]:
-    return [one.id for one in await store.sessions()]
+    return [session.id for session in await store.sessions()]
 
 
 class SessionFacts:
     async def test_a_session_begins_with_its_first_turn_and_keeps_its_title(self, bench: Bench) -> None:
         """Times, turns and the open turn are those of its turns. Turns without a session are in no list."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         assert await store.sessions() == []
         await _ended(store, "alone", None, title="Never shown")
         await _ended(store, "t1", "s1", age=_HOUR, title="The first prompt")
-        await _paused(other, "t2", "s1")
+        await _paused(other_store, "t2", "s1")
         number = (await store.get("t2")).number
         updated = (await store.get("t2")).updated_at
-        shown = SessionInfo("s1", "The first prompt", 2, NOW - _HOUR, updated, "t2", number)
-        assert await store.sessions() == await other.sessions() == [shown]
+        expected = SessionInfo("s1", "The first prompt", 2, NOW - _HOUR, updated, "t2", number)
+        assert await store.sessions() == await other_store.sessions() == [expected]
 
     async def test_a_session_has_no_open_turn_once_its_last_turn_has_ended(self, bench: Bench) -> None:
         """The next turn is open from its creation, whether it is driven or not."""
         store = await bench.open()
         await _ended(store, "t1", "s1")
-        assert [one.open_turn for one in await store.sessions()] == [None]
-        written = Written("t2", session="s1")
-        await store.create(written.new, written.facts, written.status, driven=False)
-        assert [one.open_turn for one in await store.sessions()] == ["t2"]
+        assert [session.open_turn for session in await store.sessions()] == [None]
+        draft = Written("t2", session="s1")
+        await store.create(draft.new, draft.facts, draft.status, driven=False)
+        assert [session.open_turn for session in await store.sessions()] == ["t2"]
 
     async def test_sub_turns_are_not_counted(self, bench: Bench) -> None:
         """They have no session of their own."""
         store = await bench.open()
         await _ended(store, "t1", "s1")
         await _ended(store, "t1:c1", None)
-        assert [one.turns for one in await store.sessions()] == [1]
+        assert [session.turns for session in await store.sessions()] == [1]
 
     async def test_a_title_can_be_replaced(self, bench: Bench) -> None:
         """For all processes. A later turn does not change it."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", title="First")
-        await other.set_title("s1", "Größe \N{GRINNING FACE} 'quoted' %s")
+        await other_store.set_title("s1", "Größe \N{GRINNING FACE} 'quoted' %s")
         await _ended(store, "t2", "s1", title="Second")
-        assert [one.title for one in await store.sessions()] == ["Größe \N{GRINNING FACE} 'quoted' %s"]
+        assert [session.title for session in await store.sessions()] == ["Größe \N{GRINNING FACE} 'quoted' %s"]
 
     async def test_an_unknown_session_is_reported(self, bench: Bench) -> None:
         """A refused title is not kept for a later session of the name."""
@@ -79,71 +79,75 @@ class SessionFacts:
                 await call
             assert unknown.value.session == "s2"
         await _ended(store, "t2", "s2")
-        assert {one.id: one.title for one in await store.sessions()} == {"s1": "", "s2": ""}
+        assert {session.id: session.title for session in await store.sessions()} == {"s1": "", "s2": ""}
 
     async def test_sessions_are_listed_by_their_newest_turns_page_by_page(self, bench: Bench) -> None:
         """By the order of creation, not by the clock. Changes between two pages move only what changed."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         for number in range(5):
             await _ended(store, f"t{number}", f"s{number}", age=number * _HOUR)
-        await _ended(other, "again", "s1")
-        assert await _listed(other) == ["s1", "s4", "s3", "s2", "s0"]
-        assert [one.id for one in await store.sessions(limit=2)] == ["s1", "s4"]
+        await _ended(other_store, "again", "s1")
+        assert await _listed(other_store) == ["s1", "s4", "s3", "s2", "s0"]
+        assert [session.id for session in await store.sessions(limit=2)] == ["s1", "s4"]
         pages: list[list[str]] = []
         before: int | None = None
         while page := await store.sessions(limit=2, before=before):
-            pages.append([one.id for one in page])
+            pages.append([session.id for session in page])
             before = page[-1].number
             if len(pages) == 1:
-                await _ended(other, "new", "s5")
-                await other.delete("t2")
+                await _ended(other_store, "new", "s5")
+                await other_store.delete("t2")
         assert pages == [["s1", "s4"], ["s3", "s0"]]
         assert await _listed(store) == ["s5", "s1", "s4", "s3", "s0"]
 
     async def test_a_session_is_deleted_with_all_of_its_turns(self, bench: Bench) -> None:
         """Sub-turns, facts, inboxes and the title are deleted too; turns of other sessions stay."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", title="Secret")
         await _ended(store, "t1:c1", None)
         await _paused(store, "t2", "s1")
         await _ended(store, "t10", "s10", title="Other")
         await _ended(store, "alone", None)
-        assert await other.delete_session("s1") == 3  # noqa: PLR2004 (two turns and a sub-turn)
+        assert await other_store.delete_session("s1") == 3  # noqa: PLR2004 (two turns and a sub-turn)
         assert {row.id for row in await store.turns()} == {"t10", "alone"}
-        assert [one.title for one in await store.sessions()] == ["Other"]
+        assert [session.title for session in await store.sessions()] == ["Other"]
         assert await store.inbox("t2") == []
-        for handle in (store, other):
+        for handle in (store, other_store):
             with pytest.raises(TurnNotFoundError):
                 await handle.facts("t1")
         await _ended(store, "t1", "s1", title="Anew")
-        assert [(one.id, one.title, one.turns) for one in await other.sessions()][:1] == [("s1", "Anew", 1)]
+        assert [(session.id, session.title, session.turns) for session in await other_store.sessions()][:1] == [
+            ("s1", "Anew", 1)
+        ]
 
     async def test_a_session_of_which_a_turn_is_driven_is_not_deleted(self, bench: Bench) -> None:
         """Nothing of it is deleted, also while a sub-turn is driven."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", title="Kept")
         await _ended(store, "t1:c1", None)
         await _paused(store, "t2", "s1")
         for driven in ("t2", "t1:c1"):
             claim = await store.claim(driven)
-            for handle in (store, other):
+            for handle in (store, other_store):
                 with pytest.raises(TurnBusyError) as busy:
                     await handle.delete_session("s1")
                 assert busy.value.turn == driven
             await store.release(claim)
-        assert {row.id for row in await other.turns()} == {"t1", "t1:c1", "t2"}
-        assert [(one.title, one.turns) for one in await other.sessions()] == [("Kept", 2)]
+        assert {row.id for row in await other_store.turns()} == {"t1", "t1:c1", "t2"}
+        assert [(session.title, session.turns) for session in await other_store.sessions()] == [("Kept", 2)]
         assert await store.delete_session("s1") == 3  # noqa: PLR2004 (two turns and a sub-turn)
 
     async def test_a_session_ends_with_the_deletion_of_its_last_turn(self, bench: Bench) -> None:
         """A turn that was deleted alone is not counted any more. The title is deleted with the last one."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", age=_HOUR, title="Title")
         await _ended(store, "t2", "s1")
         await _ended(store, "t2:c1", None)
-        await other.delete("t1")
-        assert [(one.title, one.turns, one.created_at) for one in await store.sessions()] == [("Title", 1, NOW)]
+        await other_store.delete("t1")
+        assert [(session.title, session.turns, session.created_at) for session in await store.sessions()] == [
+            ("Title", 1, NOW)
+        ]
         assert await store.delete("t2") == 2  # noqa: PLR2004 (a turn and a sub-turn)
-        assert await other.sessions() == []
-        await _ended(other, "t3", "s1", title="Anew")
-        assert [one.title for one in await store.sessions()] == ["Anew"]
+        assert await other_store.sessions() == []
+        await _ended(other_store, "t3", "s1", title="Anew")
+        assert [session.title for session in await store.sessions()] == ["Anew"]

@@ -35,21 +35,23 @@ async def _summarized(store: Store, summaries: SummaryStore | None = None) -> Su
     return summaries
 
 
-async def _ended(store: Store, turn_id: str, *, prompt: str = "hi", answer: str = "done", **made: object) -> None:
-    written = Written(turn_id, prompt=prompt, **made)  # type: ignore[arg-type]
-    claim = await written.create(store)
-    await store.append(claim, written.calls("look_up"), written.status)
-    (call,) = written.machine.turn.batch
-    started = written.machine.feed(CallStartedInput(call=call, elapsed=0.5))
+async def _ended(
+    store: Store, turn_id: str, *, prompt: str = "hi", answer: str = "done", **draft_options: object
+) -> None:
+    draft = Written(turn_id, prompt=prompt, **draft_options)  # type: ignore[arg-type]
+    claim = await draft.create(store)
+    await store.append(claim, draft.calls("look_up"), draft.status)
+    (call,) = draft.machine.turn.batch
+    started = draft.machine.feed(CallStartedInput(call=call, elapsed=0.5))
     settled = CallSettledInput(call=call, status=CallStatus.ERROR, result="wolverine missing", elapsed=0.75)
-    await store.append(claim, written.keep([*started, *written.machine.feed(settled)]), written.status)
-    await store.append(claim, written.answer(answer), written.status)
+    await store.append(claim, draft.keep([*started, *draft.machine.feed(settled)]), draft.status)
+    await store.append(claim, draft.answer(answer), draft.status)
     await store.release(claim)
 
 
-async def _found(summaries: SummaryStore, **wanted: object) -> list[str]:
-    found = await summaries.find(TurnFilter(**wanted), limit=_ALL)  # type: ignore[arg-type]
-    return [one.row.id for one in found]
+async def _found(summaries: SummaryStore, **filters: object) -> list[str]:
+    entries = await summaries.find(TurnFilter(**filters), limit=_ALL)  # type: ignore[arg-type]
+    return [entry.row.id for entry in entries]
 
 
 class SummaryFacts:
@@ -58,15 +60,15 @@ class SummaryFacts:
         store = await bench.open()
         await _ended(store, "t1", prompt="Find  the\nanimal", answer="None is there.")
         await _summarized(store)
-        other = await bench.open()
-        summaries = await _summarized(other)
+        other_store = await bench.open()
+        summaries = await _summarized(other_store)
         assert await summaries.unsummarized(limit=_ALL) == []
-        (one,) = await summaries.find(TurnFilter(), limit=_ALL)
-        assert one.row == await store.get("t1")
-        assert one.summarized
-        assert (one.usage.tokens, one.usage.cost, one.seconds) == (3, 0.1, 1.25)
-        assert (one.prompt, one.answer, one.fault) == ("Find the animal", "None is there.", "")
-        assert await summaries.find(TurnFilter(), limit=_ALL, texts=False) == [replace(one, prompt="", answer="")]
+        (entry,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert entry.row == await store.get("t1")
+        assert entry.summarized
+        assert (entry.usage.tokens, entry.usage.cost, entry.seconds) == (3, 0.1, 1.25)
+        assert (entry.prompt, entry.answer, entry.fault) == ("Find the animal", "None is there.", "")
+        assert await summaries.find(TurnFilter(), limit=_ALL, texts=False) == [replace(entry, prompt="", answer="")]
         totals = await summaries.totals(TurnFilter())
         assert (totals.turns, totals.outcomes) == (1, {Outcome.FINISHED: 1})
         assert (totals.steps, totals.tool_calls, totals.tokens, totals.cost, totals.seconds) == (2, 1, 3, 0.1, 1.25)
@@ -76,25 +78,25 @@ class SummaryFacts:
         store = await bench.open()
         await Written("t1").create(store)
         summaries = await _summarized(store)
-        (one,) = await summaries.find(TurnFilter(), limit=_ALL)
-        assert (one.row.id, one.summarized, one.usage.tokens) == ("t1", False, 0)
+        (entry,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert (entry.row.id, entry.summarized, entry.usage.tokens) == ("t1", False, 0)
         assert await _found(summaries, outcome="unfinished") == ["t1"]
         assert await _found(summaries, outcome="paused") == []
         assert (await summaries.totals(TurnFilter())).turns == 1
         assert (await summaries.agents(TurnFilter())).agents == []
 
     async def test_a_paused_turn_is_summarized_again_when_it_has_ended(self, bench: Bench) -> None:
-        store, written = await bench.open(), Written("t1")
-        claim = await written.create(store)
-        await store.append(claim, written.pause(), written.status)
+        store, draft = await bench.open(), Written("t1")
+        claim = await draft.create(store)
+        await store.append(claim, draft.pause(), draft.status)
         summaries = await _summarized(store)
         (paused,) = await summaries.find(TurnFilter(), limit=_ALL)
         assert paused.summarized
         assert (await summaries.totals(TurnFilter())).outcomes == {}
         assert await _found(summaries, outcome="paused") == ["t1"]
         assert await _found(summaries, outcome="unfinished") == []
-        await store.append(claim, written.abort(), written.status)
-        assert [one.ended for one in await summaries.unsummarized(limit=_ALL)] == [True]
+        await store.append(claim, draft.abort(), draft.status)
+        assert [entry.ended for entry in await summaries.unsummarized(limit=_ALL)] == [True]
         await _summarized(store, summaries)
         assert (await summaries.totals(TurnFilter())).outcomes == {Outcome.ABORTED: 1}
 
@@ -130,8 +132,8 @@ class SummaryFacts:
         summaries = await _summarized(store)
         assert await _found(summaries, text="password works") == ["t1"]
         assert await _found(summaries, text="hunter2hunter2") == await _found(summaries, text="hunt") == []
-        (one,) = await summaries.find(TurnFilter(), limit=_ALL)
-        assert "hunter" not in one.prompt + one.answer
+        (entry,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert "hunter" not in entry.prompt + entry.answer
 
     async def test_names_are_compared_without_their_secrets(self, bench: Bench) -> None:
         """Also those of a turn that runs, and that of a session, which is compared whole."""
@@ -145,13 +147,13 @@ class SummaryFacts:
         assert await _found(summaries, session="of hunter2hunter2") == []
         assert await _found(summaries, session="of ***") == await _found(summaries, text="t1-***")
         assert await _found(summaries, session="now ***") == await _found(summaries, text="t2") == ["t2-hunter2hunter2"]
-        found = await summaries.find(TurnFilter(text="T1-***"), limit=_ALL)
-        assert [one.row for one in found] == [await store.get("t1-hunter2hunter2")]
+        entries = await summaries.find(TurnFilter(text="T1-***"), limit=_ALL)
+        assert [entry.row for entry in entries] == [await store.get("t1-hunter2hunter2")]
 
     async def test_names_of_any_length_are_compared_by_their_beginnings(self, bench: Bench) -> None:
-        store, written = await bench.open(), Written("t1")
-        claim = await written.create(store)
-        await store.append(claim, written.abort(), written.status)
+        store, draft = await bench.open(), Written("t1")
+        claim = await draft.create(store)
+        await store.append(claim, draft.abort(), draft.status)
         summaries = summaries_of(store)
         (turn,) = await summaries.unsummarized(limit=_ALL)
         # No compression makes them short.
@@ -162,15 +164,15 @@ class SummaryFacts:
             assert await _found(summaries, text=name[:40]) == ["t1"]
             assert await _found(summaries, text=name[-40:]) == []
         assert await _found(summaries, agent=names.agent[:40], model=names.model[:40], session=long[3]) == ["t1"]
-        assert [one.agent for one in (await summaries.agents(TurnFilter())).agents] == [names.agent[:51]]
+        assert [agent.agent for agent in (await summaries.agents(TurnFilter())).agents] == [names.agent[:51]]
 
     async def test_filters_match_parts_of_names_sessions_endings_and_times(self, bench: Bench) -> None:
         store = await bench.open()
         await _ended(store, "t1", session="s1", age=10)
         await _ended(store, "t2", session="s2")
-        written = Written("t3", session="s3", age=5)
-        claim = await written.create(store)
-        await store.append(claim, written.abort(), written.status)
+        draft = Written("t3", session="s3", age=5)
+        claim = await draft.create(store)
+        await store.append(claim, draft.abort(), draft.status)
         await store.release(claim)
         summaries = await _summarized(store)
         assert await _found(summaries, agent="IDI", model="crip") == ["t3", "t2", "t1"]
@@ -193,7 +195,7 @@ class SummaryFacts:
         assert await _found(summaries, family="t1") == ["t1:c1"]
         assert await _found(summaries, family="t") == []
         assert (await summaries.totals(TurnFilter())).turns == 1
-        assert [one.turns for one in (await summaries.agents(TurnFilter())).agents] == [1]
+        assert [agent.turns for agent in (await summaries.agents(TurnFilter())).agents] == [1]
 
     async def test_lists_are_sorted_and_paged(self, bench: Bench) -> None:
         """Turns with the same value are in the order of creation."""
@@ -207,9 +209,9 @@ class SummaryFacts:
             while pages[-1]:
                 pages += [await summaries.find(TurnFilter(), order=order, limit=2, after=pages[-1][-1].row.number)]
             expected = ["t4", "t3", "t2", "t1"] if order is Order.NEWEST else ["t3", "t2", "t1", "t4"]
-            assert [one.row.id for page in pages for one in page] == expected, order
+            assert [entry.row.id for page in pages for entry in page] == expected, order
             back = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL)
-            assert [one.row.id for one in back] == expected[::-1], order
+            assert [entry.row.id for entry in back] == expected[::-1], order
             rest = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL, after=back[1].row.number)
             assert rest == back[2:], order
 
@@ -218,19 +220,19 @@ class SummaryFacts:
         store = await bench.open()
         for turn_id in ("t1", "t2", "t3"):
             await _ended(store, turn_id)
-        written = Written("t4")
-        claim = await written.create(store)
-        await store.append(claim, written.abort(), written.status)
+        draft = Written("t4")
+        claim = await draft.create(store)
+        await store.append(claim, draft.abort(), draft.status)
         await Written("t5").create(store)
-        (one,) = (await (await _summarized(store)).agents(TurnFilter())).agents
-        assert (one.agent, one.model, one.turns) == ("Tidier", "scripted", 4)
-        assert one.outcomes == {Outcome.FINISHED: 3, Outcome.ABORTED: 1}
-        assert one.reasons == [(EndReason.ANSWERED, 3), (EndReason.ABORTED, 1)]
-        assert (one.steps.p50, one.steps.p90) == (2, 2)
-        assert (one.tokens.p50, one.tokens.p90, one.total_tokens) == (3, 3, 9)
-        assert (one.cost.p50, one.seconds.p50, one.seconds.p90) == (0.1, 1.25, 2)
-        assert one.total_cost == pytest.approx(0.3)
-        assert one.failures == [("look_up", 3)]
+        (agent,) = (await (await _summarized(store)).agents(TurnFilter())).agents
+        assert (agent.agent, agent.model, agent.turns) == ("Tidier", "scripted", 4)
+        assert agent.outcomes == {Outcome.FINISHED: 3, Outcome.ABORTED: 1}
+        assert agent.reasons == [(EndReason.ANSWERED, 3), (EndReason.ABORTED, 1)]
+        assert (agent.steps.p50, agent.steps.p90) == (2, 2)
+        assert (agent.tokens.p50, agent.tokens.p90, agent.total_tokens) == (3, 3, 9)
+        assert (agent.cost.p50, agent.seconds.p50, agent.seconds.p90) == (0.1, 1.25, 2)
+        assert agent.total_cost == pytest.approx(0.3)
+        assert agent.failures == [("look_up", 3)]
 
     async def test_an_agent_is_added_up_over_its_models_and_a_model_over_its_agents(self, bench: Bench) -> None:
         """Its quantiles are those of all of its turns."""
@@ -239,11 +241,11 @@ class SummaryFacts:
             await _ended(store, turn_id)
         summaries = await _summarized(store)
         for by, names in ((Grouping.AGENT, ("Tidier", "")), (Grouping.MODEL, ("", "scripted"))):
-            found = await summaries.agents(TurnFilter(), by=by)
-            (one,) = found.agents
-            assert (one.agent, one.model, one.others) == (*names, 1)
-            assert (one.turns, one.steps.p90, one.failures) == (2, 2, [("look_up", 2)])
-            assert {(spent.agent, spent.model) for spent in found.spending} == {names}
+            totals = await summaries.agents(TurnFilter(), by=by)
+            (agent,) = totals.agents
+            assert (agent.agent, agent.model, agent.others) == (*names, 1)
+            assert (agent.turns, agent.steps.p90, agent.failures) == (2, 2, [("look_up", 2)])
+            assert {(spent.agent, spent.model) for spent in totals.spending} == {names}
 
     async def test_tools_have_their_calls_and_times(self, bench: Bench) -> None:
         """Of the newest turns that match. A turn that runs has none yet, and one that was deleted none any more."""
@@ -253,8 +255,8 @@ class SummaryFacts:
         await Written("t4").create(store)
         summaries = await _summarized(store)
         assert await summaries.tools(TurnFilter(), limit=1) == {}
-        (one,) = (await summaries.tools(TurnFilter(), limit=2)).items()
-        assert one == ("look_up", ToolCalls(calls=1, failed=1, seconds=[0.25]))
+        (tool_totals,) = (await summaries.tools(TurnFilter(), limit=2)).items()
+        assert tool_totals == ("look_up", ToolCalls(calls=1, failed=1, seconds=[0.25]))
         assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 3  # noqa: PLR2004 (t1, t2, t3)
         assert await summaries.tools(TurnFilter(agent="nobody"), limit=_ALL) == {}
         await store.delete("t3")
@@ -267,16 +269,19 @@ class SummaryFacts:
         for turn_id, age in (("t1", 2 * day), ("t2", 0.0), ("t3", 0.0), ("t4", NOW - 60)):
             await _ended(store, turn_id, age=age)
         summaries = await _summarized(store)
-        found = await summaries.agents(TurnFilter())
+        totals = await summaries.agents(TurnFilter())
         begins = NOW // day * day
-        assert (found.width, found.agents[0].turns) == (day, 4)
-        assert [(one.began, one.agent, one.model, one.turns, one.tokens) for one in found.spending] == [
+        assert (totals.width, totals.agents[0].turns) == (day, 4)
+        assert [
+            (interval.began, interval.agent, interval.model, interval.turns, interval.tokens)
+            for interval in totals.spending
+        ] == [
             (begins - 2 * day, "Tidier", "scripted", 1, 3),
             (begins, "Tidier", "scripted", 2, 6),
         ]
-        assert found.spending[1].cost == pytest.approx(0.2)
+        assert totals.spending[1].cost == pytest.approx(0.2)
         newest = await summaries.agents(TurnFilter(since=NOW - day))
-        assert (newest.width, [one.began for one in newest.spending]) == (60, [NOW // 60 * 60])
+        assert (newest.width, [interval.began for interval in newest.spending]) == (60, [NOW // 60 * 60])
 
     async def test_a_deleted_turn_is_found_no_more(self, bench: Bench) -> None:
         """Nor are those of its sub-agents. A new turn with its id is another one."""

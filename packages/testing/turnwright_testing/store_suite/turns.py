@@ -20,40 +20,40 @@ class TurnFacts:
 
     async def test_a_store_that_knows_at_once_whether_a_turn_is_there_says_so(self, bench: Bench) -> None:
         """`has` returns the truth, or None."""
-        store, written = await bench.open(), Written()
-        await written.create(store)
+        store, draft = await bench.open(), Written()
+        await draft.create(store)
         assert store.has("t1") in (True, None)
         assert store.has("nobody") in (False, None)
 
     async def test_a_turn_is_written_once(self, bench: Bench) -> None:
         """An existing id is refused, and the first turn stays unchanged."""
-        store, written = await bench.open(), Written()
-        await written.create(store)
+        store, draft = await bench.open(), Written()
+        await draft.create(store)
         with pytest.raises(StoreError, match="t1"):
             await Written(prompt="other").create(store)
-        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+        assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
     async def test_a_session_has_one_live_turn(self, bench: Bench) -> None:
         """A second one is refused, by every handle, and leaves no trace."""
-        store, other, written = await bench.open(), await bench.open(), Written("t1", session="s1")
-        claim = await written.create(store)
-        for handle in (store, other):
+        store, other_store, draft = await bench.open(), await bench.open(), Written("t1", session="s1")
+        claim = await draft.create(store)
+        for handle in (store, other_store):
             with pytest.raises(SessionBusyError, match="t1") as busy:
                 await Written("t2", session="s1").create(handle)
             assert (busy.value.session, busy.value.turn) == ("s1", "t1")
             with pytest.raises(TurnNotFoundError):
                 await handle.get("t2")
         await Written("t3", session="s2").create(store)
-        await store.append(claim, written.answer(), written.status)
-        await Written("t4", session="s1").create(other)
+        await store.append(claim, draft.answer(), draft.status)
+        await Written("t4", session="s1").create(other_store)
 
     async def test_a_turn_at_rest_is_live(self, bench: Bench) -> None:
         """The paused turn has not ended, so its session is busy, although no process drives it."""
-        store, other, written = await bench.open(), await bench.open(), Written("t1", session="s1")
-        claim = await written.create(store)
-        await store.append(claim, written.pause(), written.status)
+        store, other_store, draft = await bench.open(), await bench.open(), Written("t1", session="s1")
+        claim = await draft.create(store)
+        await store.append(claim, draft.pause(), draft.status)
         await store.release(claim)
-        for handle in (store, other):
+        for handle in (store, other_store):
             with pytest.raises(SessionBusyError, match="t1"):
                 await Written("t2", session="s1").create(handle)
             assert [row.id for row in await handle.turns(live=True)] == ["t1"]
@@ -69,10 +69,10 @@ class TurnFacts:
         """The order is that of creation, with any clock. Filters: session, live or ended, and a maximum."""
         store = await bench.open()
         for turn_id, session, age in (("old", "s1", 10), ("mid", "s1", 20), ("new", "s2", 30)):
-            written = Written(turn_id, session=session, age=age)
-            claim = await written.create(store)
+            draft = Written(turn_id, session=session, age=age)
+            claim = await draft.create(store)
             if turn_id != "new":
-                await store.append(claim, written.answer(), written.status)
+                await store.append(claim, draft.answer(), draft.status)
 
         async def listed(
             session: str | None = None, *, live: bool | None = None, limit: int | None = None
@@ -91,12 +91,12 @@ class TurnFacts:
 
     async def test_turns_are_listed_page_by_page(self, bench: Bench) -> None:
         """The turns before the last one of a page are the next page: none is missing, none comes twice."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         for n in range(7):
-            written = Written(f"t{n}", session=f"s{n % 2}", age=n * 60)
-            claim = await written.create(store)
+            draft = Written(f"t{n}", session=f"s{n % 2}", age=n * 60)
+            claim = await draft.create(store)
             if n < 5:  # noqa: PLR2004 (the others live)
-                await store.append(claim, written.answer(), written.status)
+                await store.append(claim, draft.answer(), draft.status)
             await store.release(claim)
 
         async def paged(
@@ -104,7 +104,7 @@ class TurnFacts:
         ) -> list[list[str]]:
             pages: list[list[str]] = []
             before: int | None = None
-            while page := await other.turns(session=session, live=live, limit=limit, before=before):
+            while page := await other_store.turns(session=session, live=live, limit=limit, before=before):
                 pages.append([row.id for row in page])
                 before = page[-1].number
                 if meanwhile and len(pages) == 1:
@@ -116,20 +116,20 @@ class TurnFacts:
         assert await paged(2, "s1") == [["t5", "t3"], ["t1"]]
         assert await paged(1, live=True) == [["t6"], ["t5"]]
         assert await paged(2, "s0", live=False) == [["t4", "t2"], ["t0"]]
-        first = (await other.get("t0")).number
-        assert await other.turns(before=first) == []
-        assert [row.id for row in await other.turns(before=first + 1)] == ["t0"]
+        first = (await other_store.get("t0")).number
+        assert await other_store.turns(before=first) == []
+        assert [row.id for row in await other_store.turns(before=first + 1)] == ["t0"]
         assert await paged(3, meanwhile="new") == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
         assert await paged(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
 
     async def test_turns_are_numbered_as_they_are_made(self, bench: Bench) -> None:
         """Numbers rise in the order of creation, from any process, even if the clock goes back; none is used again."""
-        store, other = await bench.open(), await bench.open()
+        store, other_store = await bench.open(), await bench.open()
         numbers: list[int] = []
-        for age, handle in enumerate((store, other, store, other)):
+        for age, handle in enumerate((store, other_store, store, other_store)):
             await store.release(await Written(f"t{age}", age=age * 3600).create(handle))
             numbers.append((await store.get(f"t{age}")).number)
             if age == 1:
                 await store.delete("t1")
         assert numbers == sorted(set(numbers))
-        assert [row.number for row in await other.turns()] == [numbers[3], numbers[2], numbers[0]]
+        assert [row.number for row in await other_store.turns()] == [numbers[3], numbers[2], numbers[0]]

@@ -25,14 +25,14 @@ class WatchFacts:
 
     async def test_who_watches_a_turn_sees_what_was_written_since(self, bench: Bench) -> None:
         """A write of any process after the block began ends the wait, and the next read shows it."""
-        store, other, written = await bench.open(), await bench.open(), Written()
-        claim = await written.create(other)
+        store, other_store, draft = await bench.open(), await bench.open(), Written()
+        claim = await draft.create(other_store)
         async with store.watching("t1") as changed:
-            for write in (partial(written.calls, "look"), written.abort):
-                before, facts = len(written.facts), write()
+            for write in (partial(draft.calls, "look"), draft.abort):
+                before, facts = len(draft.facts), write()
                 read: list[tuple[int, Fact]] = []
                 async with anyio.create_task_group() as group:
-                    group.start_soon(other.append, claim, facts, written.status)
+                    group.start_soon(other_store.append, claim, facts, draft.status)
                     with anyio.fail_after(_PATIENCE):
                         while not read:
                             await changed(0.01)
@@ -41,11 +41,11 @@ class WatchFacts:
 
     async def test_a_turn_can_be_watched_before_it_is_made(self, bench: Bench) -> None:
         """Several watchers may wait, and one of them may leave before the others."""
-        store, other = await bench.open(), await bench.open()
-        async with store.watching("t1") as changed, other.watching("t1") as elsewhere:
+        store, other_store = await bench.open(), await bench.open()
+        async with store.watching("t1") as changed, other_store.watching("t1") as elsewhere:
             async with store.watching("t1") as shortly:
                 await shortly(0)
-            await Written().create(other)
+            await Written().create(other_store)
             with anyio.fail_after(_PATIENCE):
                 await changed(0.01)
                 await elsewhere(0.01)
