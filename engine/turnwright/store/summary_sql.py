@@ -297,6 +297,11 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     }
 
 
+def stored_failures(summary: TurnSummary) -> list[tuple[str, int]]:
+    """Return the columns of the tools with failed calls: name, failed calls."""
+    return [(_text(tool), count) for tool, count in summary.failures.items()]
+
+
 def stored_tools(summary: TurnSummary) -> list[tuple[str, int, int, str]]:
     """Return the columns of the tools of a summary: name, calls, failed ones, times in milliseconds."""
     return [

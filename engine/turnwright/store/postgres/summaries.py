@@ -17,6 +17,7 @@ from turnwright.store.summary_sql import (
     Query,
     SqlSummaries,
     stored,
+    stored_failures,
     stored_tools,
     words_of,
 )
@@ -46,7 +47,7 @@ _SUMMARIZE: Final = """
     WHERE number = (SELECT number FROM turnwright_turns WHERE turn_id = %(turn)s) RETURNING number
 """
 _FAILURE: Final = (
-    "INSERT INTO turnwright_failures VALUES (%(number)s, %(tool)s, %(failed)s)"
+    "INSERT INTO turnwright_failures VALUES (%s, %s, %s)"
     " ON CONFLICT (number, tool) DO UPDATE SET failed = excluded.failed"
 )
 _TOOL: Final = (
@@ -88,8 +89,8 @@ class PostgresSummaries(SqlSummaries):
                 columns = stored(turn, summary)
                 for (number,) in await (await connection.execute(_SUMMARIZE, columns)).fetchall():
                     await connection.execute("DELETE FROM turnwright_failures WHERE number = %s", (number,))
-                    for tool, failed in summary.failures.items():
-                        await connection.execute(_FAILURE, {"number": number, "tool": _plain(tool), "failed": failed})
+                    for failure_columns in stored_failures(summary):
+                        await connection.execute(_FAILURE, (number, *failure_columns))
                     await connection.execute("DELETE FROM turnwright_tools WHERE number = %s", (number,))
                     for tool_columns in stored_tools(summary):
                         await connection.execute(_TOOL, (number, *tool_columns))
@@ -103,7 +104,3 @@ class PostgresSummaries(SqlSummaries):
         # In quotes a word is text, whatever characters it has. With the star it may go on.
         quoted = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(turn_filter.text))
         return _DIALECT, " & ".join(f"'{word}':*" for word in quoted)
-
-
-def _plain(text: str) -> str:
-    return text.replace("\0", "").encode(errors="replace").decode()

@@ -17,6 +17,7 @@ from turnwright.store.summary_sql import (
     Query,
     SqlSummaries,
     stored,
+    stored_failures,
     stored_tools,
     words_of,
 )
@@ -106,7 +107,7 @@ class SqliteSummaries(SqlSummaries, SqliteTables):
                     self._db.execute("DELETE FROM failures WHERE number = ?", (number,))
                     self._db.executemany(
                         "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
-                        [(number, _plain(tool), count) for tool, count in summary.failures.items()],
+                        [(number, *columns) for columns in stored_failures(summary)],
                     )
                     self._db.execute("DELETE FROM tools WHERE number = ?", (number,))
                     self._db.executemany(
@@ -148,7 +149,3 @@ def numbers_with(db: sqlite3.Connection, text: str) -> Iterator[int]:
 def _matching(words: Iterable[str]) -> str:
     """Return the words as FTS5 looks for them. In quotes a word is text; with the star it may go on."""
     return " ".join('"{}"*'.format(word.replace('"', '""')) for word in words)
-
-
-def _plain(text: str) -> str:
-    return text.encode(errors="replace").decode()
