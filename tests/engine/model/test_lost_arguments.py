@@ -110,6 +110,8 @@ def test_anthropic_arguments_at_an_unknown_index_join_the_open_call() -> None:
         [begun(0), messages.stop(0), messages.arguments(7, '{"a": 1}')],
         [begun(0), begun(1), messages.arguments(7, '{"a": 1}')],
         [begun(0), messages.begin(1, "text"), messages.arguments(1, '{"a": 1}')],
+        [begun(0), begun(1), messages.arguments(7, '{"a": 1}'), messages.stop(0), messages.stop(1)],
+        [begun(0), begun(1), *(messages.arguments(index, '{"a": 1}') for index in (1, 7)), messages.stop(0)],
     ],
 )
 def test_ambiguous_anthropic_arguments_run_no_call(given: list[messages.Event]) -> None:

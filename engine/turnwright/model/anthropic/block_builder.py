@@ -31,6 +31,8 @@ class BlockBuilder:
         self.stopped = False
         #: Whether arguments came here because no call was open at their index.
         self.guessed = False
+        #: Whether it was open when arguments came that no open call had the index of: they may be this one's.
+        self.was_open_at_guess = False
         #: The call's number among those whose deltas were returned; None before its first delta.
         self.number: int | None = None
         self.name = ""

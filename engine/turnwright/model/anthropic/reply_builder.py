@@ -168,7 +168,11 @@ class MessageBuilder(Builder):
     def _called(self, reason: str) -> Iterator[ResponseToolCall]:
         """Return the calls of our tools."""
         blocks = [block for block in self._blocks if block.is_call]
-        missing = [block for block in blocks if block.lacks_arguments and (self._lost or not block.stopped)]
+        missing = [
+            block
+            for block in blocks
+            if block.lacks_arguments and (self._lost or block.was_open_at_guess or not block.stopped)
+        ]
         guessed = [block for block in blocks if block.guessed]
         # Nobody knows which of these have which arguments.
         unsure = {id(block) for block in (*missing, *guessed)} if self._lost or (missing and guessed) else set()
@@ -272,6 +276,8 @@ class MessageBuilder(Builder):
                 self._lost = True
                 return []
             block.guessed = True
+            for candidate in self._blocks:
+                candidate.was_open_at_guess = candidate.was_open_at_guess or not candidate.stopped
         return self._add_to(block, piece)
 
     def _add_to(self, block: "BlockBuilder", piece: str) -> list[Delta]:
