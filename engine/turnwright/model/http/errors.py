@@ -145,7 +145,8 @@ _OVERFLOW: Final = re.compile(
 _NEVER_FITS: Final = re.compile(r"(?:input|output) tokens must be reduced", re.IGNORECASE)
 _FILTERED: Final = re.compile(
     r"content (?:management|filtering)? ?policy|content exists risk"
-    r"|violat(?:es?|ing) (?:our |the )?usage (?:guidelines|polic)",
+    r"|violat(?:es?|ing) (?:our |the )?usage (?:guidelines|polic)"
+    r"|\b(?:input|prompt|request|message|content)s? (?:was|were|has been|have been) flagged",
     re.IGNORECASE,
 )
 # Anthropic (twice), DeepSeek and GLM, OpenRouter, xAI.

@@ -132,6 +132,7 @@ def test_each_status_has_a_cause_the_providers_words_and_a_next_step(status: int
         (400, {"message": "Range of input length should be [1, 30720]"}, Cause.CONTEXT_OVERFLOW),
         (400, {"code": "data_inspection_failed"}, Cause.CONTENT_FILTER),
         (403, {"message": "Content violates usage guidelines."}, Cause.CONTENT_FILTER),
+        (403, {"message": "The model requires moderation and your input was flagged"}, Cause.CONTENT_FILTER),
         (429, {"message": "Your team has used all available credits"}, Cause.PERMISSION),
         # TGI, Together, Groq's other words, Mistral, Cohere.
         (422, {"message": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000"}, Cause.CONTEXT_OVERFLOW),
