@@ -58,36 +58,36 @@ def agents(
     `explain` has all limits of an agent. --diff prints what a change does to bounds, tools, and what turns may do.
     """
     if diff is not None:
-        said = configuration(config)
+        configured = configuration(config)
         part = import_part("turnwright_proof.cli.agents_diff", "turnwright agents --diff")
-        part.print_diff(*diff, said, tools=tools, hooks=hooks or (), form=form, as_json=as_json)
+        part.print_diff(*diff, configured, tools=tools, hooks=hooks or (), form=form, as_json=as_json)
         return
     try:
-        said = configuration(config)
-        limits = said.limits()
-        found = read_agents(*(said.agent_sources() if source is None else (source,)), limits=limits)
-        classes = _tool_classes(found, said, tools)
+        configured = configuration(config)
+        limits = configured.limits()
+        listed = read_agents(*(configured.agent_sources() if source is None else (source,)), limits=limits)
+        classes = _tool_classes(listed, configured, tools)
     except ConfigError as error:
         echo(error, err=True)
         raise typer.Exit(2) from None
     if as_json:
-        for agent in found:
+        for agent in listed:
             echo_json(record(agent, limits, classes[agent.name]))
     else:
-        print_columns(_COLUMNS, [_row(agent, limits, classes[agent.name]) for agent in found])
+        print_columns(_COLUMNS, [_row(agent, limits, classes[agent.name]) for agent in listed])
 
 
-def _tool_classes(found: Sequence[Agent], said: "Config", tools: str | None) -> dict[str, ToolClass]:
+def _tool_classes(agents: Sequence[Agent], config: "Config", tools: str | None) -> dict[str, ToolClass]:
     """Return the class of each agent's tools, `default` without a module of tools.
 
     Raises `ConfigError` for an agent that names a tool that is not offered.
     """
-    if tools is None and said.settings.tools is None:
-        return dict.fromkeys([agent.name for agent in found], "default")
-    offered, helpers = OfferedTools(said, tools), agent_tools(found)
-    for agent in found:
+    if tools is None and config.settings.tools is None:
+        return dict.fromkeys([agent.name for agent in agents], "default")
+    offered, helpers = OfferedTools(config, tools), agent_tools(agents)
+    for agent in agents:
         offered.require(agent, helpers)
-    return {agent.name: offered.class_for(agent, helpers) or "default" for agent in found}
+    return {agent.name: offered.class_for(agent, helpers) or "default" for agent in agents}
 
 
 def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[str, object]:
@@ -110,12 +110,12 @@ def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[s
     }
 
 
-def table(found: Sequence[Agent], engine: Limits | None = None) -> Columns:
-    return Columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
+def table(agents: Sequence[Agent], engine: Limits | None = None) -> Columns:
+    return Columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in agents])
 
 
-def plain(found: Sequence[Agent], engine: Limits | None = None) -> str:
-    return plain_columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
+def plain(agents: Sequence[Agent], engine: Limits | None = None) -> str:
+    return plain_columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in agents])
 
 
 def _row(agent: Agent, engine: Limits, tools: ToolClass = "default") -> tuple[str, ...]:

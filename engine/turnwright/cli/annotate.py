@@ -43,13 +43,13 @@ def annotate(
     They are kept beside the journal. `turnwright audit` reads the score `success`: the turn succeeded if it is above 0.
     """
     turn = find_turn(store, turn)
-    given = [*_given(turn, tag or (), score or (), note or ())]
-    found = use_store(store, partial(_annotated, turn=turn, given=given, remove=remove or ()))
+    annotations = [*_given(turn, tag or (), score or (), note or ())]
+    listed = use_store(store, partial(_annotated, turn=turn, annotations=annotations, remove=remove or ()))
     if as_json:
-        for one in found:
-            echo_json(_record(one))
-    elif found:
-        print_columns(_COLUMNS, [_cells(one) for one in found])
+        for annotation in listed:
+            echo_json(_record(annotation))
+    elif listed:
+        print_columns(_COLUMNS, [_cells(annotation) for annotation in listed])
     else:
         echo("no tags, notes and scores", err=True)
 
@@ -58,38 +58,38 @@ def _given(turn: str, tags: Sequence[str], scores: Sequence[str], notes: Sequenc
     now = time.time()
     for name in tags:
         yield Annotation(turn, AnnotationKind.TAG, name, at=now)
-    for one in scores:
-        name, equals, number = one.rpartition("=")
+    for score in scores:
+        name, equals, number = score.rpartition("=")
         try:
             value = float(number if equals else "")
         except ValueError:
-            raise ConfigError(f"--score {one}: write it as NAME=NUMBER, such as success=1") from None
+            raise ConfigError(f"--score {score}: write it as NAME=NUMBER, such as success=1") from None
         yield Annotation(turn, AnnotationKind.SCORE, name, value=value, at=now)
     for text in notes:
         yield Annotation(turn, AnnotationKind.NOTE, new_id(), text=text, at=now)
 
 
 async def _annotated(
-    store: Store, *, turn: str, given: Sequence[Annotation], remove: Sequence[str]
+    store: Store, *, turn: str, annotations: Sequence[Annotation], remove: Sequence[str]
 ) -> list[Annotation]:
-    kept = annotation_store(store)
+    opened = annotation_store(store)
     await store.get(turn)
-    before = await kept.annotations([turn])
-    if unknown := set(remove).difference(one.name for one in before):
+    before = await opened.annotations([turn])
+    if unknown := set(remove).difference(annotation.name for annotation in before):
         raise ConfigError(f"--remove {min(unknown)}: turn {turn} has no tag, score or note of this name")
-    for one in before:
-        if one.name in remove:
-            await kept.unannotate(turn, one.kind, one.name)
-    await kept.annotate(*given)
-    return await kept.annotations([turn])
+    for annotation in before:
+        if annotation.name in remove:
+            await opened.unannotate(turn, annotation.kind, annotation.name)
+    await opened.annotate(*annotations)
+    return await opened.annotations([turn])
 
 
-def _record(one: Annotation) -> dict[str, JsonValue]:
-    fields: dict[str, JsonValue] = {"turn": one.turn, "kind": one.kind.value, "name": one.name}
-    return fields | {"value": one.value, "text": one.text, "at": one.at}
+def _record(annotation: Annotation) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {"turn": annotation.turn, "kind": annotation.kind.value, "name": annotation.name}
+    return fields | {"value": annotation.value, "text": annotation.text, "at": annotation.at}
 
 
-def _cells(one: Annotation) -> tuple[str, ...]:
-    when = local_time(one.at, "%Y-%m-%d %H:%M:%S")
-    value = "" if one.value is None else f"{one.value:g}"
-    return (one.kind.value, cut_line(one.name), value, when, cut_line(one.text, 200))
+def _cells(annotation: Annotation) -> tuple[str, ...]:
+    when = local_time(annotation.at, "%Y-%m-%d %H:%M:%S")
+    value = "" if annotation.value is None else f"{annotation.value:g}"
+    return (annotation.kind.value, cut_line(annotation.name), value, when, cut_line(annotation.text, 200))

@@ -26,20 +26,20 @@ def read_answers(
     an interrupt in `answered` is accepted too: the engine then reports that another person was faster. Raises
     `InvalidAnswerError` for a text or arguments without an id, an ambiguous id, and two answers to one interrupt.
     """
-    given: list[tuple[str, str | Answer]] = []
+    pairs: list[tuple[str, str | Answer]] = []
     for text in flags.texts:
-        name, separator, said = text.partition("=")
+        name, separator, answer_text = text.partition("=")
         if not separator:
             raise InvalidAnswerError(name, "write --answer ID=TEXT", still_open)
-        given.append((name, said))
+        pairs.append((name, answer_text))
     changed = [*_with_arguments(flags, still_open)]
-    given += [(name, approve(arguments=read_arguments(name, said, still_open))) for name, said in changed]
-    given += [(name, approve()) for name in flags.approvals if name not in dict(changed)]
+    pairs += [(name, approve(arguments=read_arguments(name, answer_text, still_open))) for name, answer_text in changed]
+    pairs += [(name, approve()) for name in flags.approvals if name not in dict(changed)]
     for text in flags.rejections:
         name, _, words = text.partition("=")
-        given.append((name, reject(words)))
+        pairs.append((name, reject(words)))
     answers: dict[str, str | Answer] = {}
-    for name, answer in given:
+    for name, answer in pairs:
         whole = _whole(name, still_open, answered)
         if whole in answers:
             raise InvalidAnswerError(name, "it is answered twice: give one answer for each", still_open)
@@ -49,25 +49,28 @@ def read_answers(
 
 def change_arguments(answers: Iterable[str | Answer]) -> bool:
     """Whether an answer may approve a call with other arguments, which the call's tool must check."""
-    return any(one.lstrip().startswith("{") if isinstance(one, str) else one.arguments is not None for one in answers)
+    return any(
+        answer.lstrip().startswith("{") if isinstance(answer, str) else answer.arguments is not None
+        for answer in answers
+    )
 
 
 def _with_arguments(flags: AnswerFlags, still_open: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the id of each interrupt that is approved with arguments, and their JSON."""
     for text in flags.arguments:
-        name, _, said = ("", "", text) if text.lstrip().startswith("{") else text.partition("=")
-        meant = flags.approvals or still_open
-        if not name and len(meant) != 1:
+        name, _, json_text = ("", "", text) if text.lstrip().startswith("{") else text.partition("=")
+        ids = flags.approvals or still_open
+        if not name and len(ids) != 1:
             raise InvalidAnswerError(name, "write --arguments ID=JSON", still_open)
-        yield name or meant[0], said
+        yield name or ids[0], json_text
 
 
 def _whole(name: str, still_open: Sequence[str], answered: Collection[str]) -> str:
     """Return the id that begins with `name`: of an open interrupt, or else of an answered one. Else return `name`."""
     if name in still_open or name in answered:
         return name
-    found = [one for one in still_open if name and one.startswith(name)]
-    found = found or sorted(one for one in answered if name and one.startswith(name))
-    if len(found) > 1:
-        raise InvalidAnswerError(name, f"it is ambiguous: {', '.join(found)}: write more of it", still_open)
-    return found[0] if found else name
+    matches = [open_id for open_id in still_open if name and open_id.startswith(name)]
+    matches = matches or sorted(open_id for open_id in answered if name and open_id.startswith(name))
+    if len(matches) > 1:
+        raise InvalidAnswerError(name, f"it is ambiguous: {', '.join(matches)}: write more of it", still_open)
+    return matches[0] if matches else name

@@ -44,9 +44,9 @@ def _commands_for(arguments: Sequence[str]) -> dict[str, Callable[..., object]]:
         return {}
     if arguments and arguments[0] in PLACES:
         return {arguments[0]: command(arguments[0])}
-    added = load_command(arguments[0]) if arguments and not arguments[0].startswith("-") else None
-    if added is not None:
-        return {arguments[0]: added}
+    added_command = load_command(arguments[0]) if arguments and not arguments[0].startswith("-") else None
+    if added_command is not None:
+        return {arguments[0]: added_command}
     commands = {}
     for name in PLACES:
         with suppress(ConfigError):  # its package is not installed

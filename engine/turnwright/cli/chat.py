@@ -108,9 +108,9 @@ def chat(
     plan = plan_turn(turn_flags, [conversation.show])
     try:
         code = anyio.run(conversation.run, plan, earlier[0] if earlier else None)
-    except QuitError as left:
-        process.say_last(str(left))
-        raise typer.Exit(left.code) from None
+    except QuitError as quit_error:
+        process.say_last(str(quit_error))
+        raise typer.Exit(quit_error.code) from None
     if conversation.lasts:
         print_lines(["To continue:", f"  turnwright chat --session {session}{store_flag(store)}"])
     raise typer.Exit(code)
@@ -180,9 +180,9 @@ class ChatSession:
         }
         try:
             if line in commands:
-                done = commands[line]()
-                if done is not None:
-                    await done
+                is_finished = commands[line]()
+                if is_finished is not None:
+                    await is_finished
             elif line.startswith("/") and line[1:].isalpha():
                 echo(f"There is no command {line}. /help lists the commands.")
             else:
@@ -205,8 +205,8 @@ class ChatSession:
         try:
             result = await driven(display, engine, work)
             result, quit_ = await answered_by_person(display, engine, result, self._answer)
-        except QuitError as left:
-            if left.code == codes.ABORTED and not display.view.turn:  # Ctrl-C before the turn started
+        except QuitError as quit_error:
+            if quit_error.code == codes.ABORTED and not display.view.turn:  # Ctrl-C before the turn started
                 echo("Canceled.")
                 return
             raise
@@ -243,8 +243,8 @@ class ChatSession:
     def _say_unfinished(self) -> None:
         if self._last is not None and self._last.outcome is None:
             paused = "is paused. /resume continues it; a new message ends it."
-            left = "has not ended. /resume continues it; until it ends, no message can be sent."
-            print_lines([f"The last turn {paused if self._last.paused else left}"])
+            notice = "has not ended. /resume continues it; until it ends, no message can be sent."
+            print_lines([f"The last turn {paused if self._last.paused else notice}"])
 
     async def _print_why(self, engine: Engine) -> None:
         if self._last is None:
@@ -255,20 +255,20 @@ class ChatSession:
 
     def _print_limits(self, plan: TurnPlan, engine: Engine) -> None:
         last = self._last
-        used: dict[str, str] = {}
+        figures: dict[str, str] = {}
         if last is not None:
-            used = {
+            figures = {
                 "cap": str(last.steps),
                 "tool calls": str(last.tool_calls),
                 "tokens": f"{last.usage.tokens:,}",
                 "seconds": f"{last.seconds:.1f}",
             }
-        shown = {"cap" if name == "steps" else limit.counted: limit.counted for name, limit in LIMITS.items()}
+        labels = {"cap" if name == "steps" else limit.counted: limit.counted for name, limit in LIMITS.items()}
         setup = engine.setup
         tools = class_of(setup.tools_for(plan.agent).values())
         bounds = {bound.name: bound for bound in bounds_of(plan.agent.limits_for(setup.limits), tools)}
         rows = []
-        for name, word in shown.items():
+        for name, word in labels.items():
             value = bounds[name].value
-            rows.append((word, "no limit" if value is None else f"{value:g}", used.get(name, "")))
+            rows.append((word, "no limit" if value is None else f"{value:g}", figures.get(name, "")))
         print_columns(("LIMIT", "VALUE", "LAST TURN"), rows)

@@ -28,8 +28,8 @@ def exit_code(checks: Iterable[Check]) -> int:
 def lines_of(checks: Sequence[Check]) -> Iterator[str]:
     """Return each check as text: the verdict and the claim, the detail, and the path to the fault."""
     for check in checks:
-        known = f" ({check.detail})" if check.detail and check.verdict is Verdict.HOLDS else ""
-        yield f"{check.verdict:<{_WIDTH}}  {check.claim}{known}"
+        detail = f" ({check.detail})" if check.detail and check.verdict is Verdict.HOLDS else ""
+        yield f"{check.verdict:<{_WIDTH}}  {check.claim}{detail}"
         if check.verdict is not Verdict.HOLDS:
             # A witness quotes the checked data, which may contain anything.
             yield f"{'':<{_WIDTH}}  {cut_line(check.detail, _LONGEST)}"
@@ -49,7 +49,7 @@ def json_of(checks: Sequence[Check]) -> dict[str, JsonValue]:
     return {
         "verdict": worst(checks),
         "checks": [
-            {"claim": one.claim, "verdict": one.verdict, "detail": one.detail, "witness": list(one.witness)}
-            for one in checks
+            {"claim": check.claim, "verdict": check.verdict, "detail": check.detail, "witness": list(check.witness)}
+            for check in checks
         ],
     }

@@ -48,19 +48,21 @@ def config(
         return
     from turnwright.config.config import load_config  # noqa: PLC0415 (pydantic-settings is slow to load)
 
-    found = load_config(file=file)
-    origins, cap = found.origins, None
+    config_found = load_config(file=file)
+    origins, cap = config_found.origins, None
     if agent is not None:
-        written, place = found.written(agent)
-        origins = found.origins_for(written, str(place))
-        cap = bounds_of(found.prepared(written).limits_for(found.limits()))[0]
+        text, place = config_found.written(agent)
+        origins = config_found.origins_for(text, str(place))
+        cap = bounds_of(config_found.prepared(text).limits_for(config_found.limits()))[0]
     published = price_data()
     if as_json:
-        record = _record(found.file, agent, origins, cap)
+        record = _record(config_found.file, agent, origins, cap)
         echo_json(record | {"published_prices": None if published is None else asdict(published)})
         return
-    echo(f"Configuration file: {'none' if found.file is None else found.file}\n")
-    print_columns(("KEY", "VALUE", "SOURCE"), [(key, _text(key, one), str(one)) for key, one in origins.items()])
+    echo(f"Configuration file: {'none' if config_found.file is None else config_found.file}\n")
+    print_columns(
+        ("KEY", "VALUE", "SOURCE"), [(key, _text(key, origin), str(origin)) for key, origin in origins.items()]
+    )
     if published is not None:
         echo(f"\nOther prices: {published}.")
     if agent is not None and cap is not None:
@@ -72,7 +74,9 @@ def config(
 def settings_list() -> str:
     from turnwright.config.settings import SETTINGS  # noqa: PLC0415 (only needed here)
 
-    return "\n".join(f"- `{one.key}` ({one.kind}; {_default(one)}): {one.means}" for one in SETTINGS.values())
+    return "\n".join(
+        f"- `{setting.key}` ({setting.kind}; {_default(setting)}): {setting.means}" for setting in SETTINGS.values()
+    )
 
 
 def _default(setting: "Setting") -> str:
@@ -91,8 +95,8 @@ def _record(
         "agent": agent,
         "cap": None if cap is None else cap.value,
         "settings": [
-            {"key": key, "value": _value(key, one), "source": one.source, "place": one.place}
-            for key, one in origins.items()
+            {"key": key, "value": _value(key, origin), "source": origin.source, "place": origin.place}
+            for key, origin in origins.items()
         ],
     }
 

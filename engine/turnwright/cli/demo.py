@@ -63,14 +63,14 @@ def demo(
     if serve:
         _serve(port, as_json=as_json)
         return
-    began = time.monotonic()
+    started_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
         for number, scene in enumerate((_cap, _doom_loop, _pause, _crash), start=1):
             title, *story = scene.__doc__.strip().splitlines() if scene.__doc__ else [""]
             print_lines(["", "=" * 78, f"{number}. {title}", ""])
             print_lines([*(f"   {line.strip()}" for line in story if line.strip()), ""], hang=3)
             scene(Path(folder))
-    print_lines(["", "=" * 78, f"Four turns ended clearly, in {time.monotonic() - began:.0f} s."])
+    print_lines(["", "=" * 78, f"Four turns ended clearly, in {time.monotonic() - started_at:.0f} s."])
     print_lines(["The models were scripts. Everything else was real."])
 
 
@@ -138,9 +138,9 @@ def _pause(folder: Path) -> None:
         async with engine:
             paused = await engine.run(Agent(name="Cleaner"), "Delete old.log.")
             echo("\n   ... the turn is paused; nothing runs. A person is asked:\n")
-            print_lines(f"   {line}" for one in paused.interrupts for line in words(one).split("\n"))
+            print_lines(f"   {line}" for interrupt in paused.interrupts for line in words(interrupt).split("\n"))
             echo("\n   ... and approves:\n")
-            return await engine.resume(paused.id, {one.id: "yes" for one in paused.interrupts})
+            return await engine.resume(paused.id, {interrupt.id: "yes" for interrupt in paused.interrupts})
 
     _close(anyio.run(play), display.view.said)
 
@@ -205,6 +205,6 @@ def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None
     _close(anyio.run(play), display.view.said)
 
 
-def _close(result: TurnResult, said: str = "") -> None:
-    text = final_text(result, said)
+def _close(result: TurnResult, shown_text: str = "") -> None:
+    text = final_text(result, shown_text)
     print_lines(["", *([text, ""] if text else []), *closing_lines(result, hints=False, verbose=True)])

@@ -75,14 +75,14 @@ class DemoModel:
         self._overloaded = False
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-        asked = next((one.text for one in request.messages if one.role == "user"), "")
-        if asked == _FORECAST and not self._overloaded:
+        prompt = next((message.text for message in request.messages if message.role == "user"), "")
+        if prompt == _FORECAST and not self._overloaded:
             self._overloaded = True
             raise ModelError("the model is overloaded; try again later", cause=Cause.OVERLOADED, status=529)
-        said = _SCRIPTS.get(asked, _anything)(request)
-        if isinstance(said, ModelError):
-            raise said
-        reply = ModelResponse(text=said) if isinstance(said, str) else said
+        reply = _SCRIPTS.get(prompt, _anything)(request)
+        if isinstance(reply, ModelError):
+            raise reply
+        reply = ModelResponse(text=reply) if isinstance(reply, str) else reply
         for index, word in enumerate(reply.text.split(" ") if reply.text else ()):
             await anyio.sleep(_WORD)
             yield TextDelta(f" {word}" if index else word)
@@ -156,8 +156,8 @@ def _walk(request: ModelRequest) -> ModelResponse | str:
     if request.tool_choice == "none" or _rounds(request) >= 3 * len(_PLACES):
         return "I walked around the whole farm. Everything is in order."
     place = _PLACES[_rounds(request) % len(_PLACES)]
-    said = [message.text for message in request.messages if message.role == "user"][1:]
-    reply = f" You said: {said[-1]}" if said else ""
+    texts = [message.text for message in request.messages if message.role == "user"][1:]
+    reply = f" You said: {texts[-1]}" if texts else ""
     text = f"I walk to {place}, slowly, so that you can watch the page.{reply}"
     return asks_for(ResponseToolCall("walk_to", {"place": place}), text=text)
 
@@ -185,7 +185,7 @@ _EXPERT: Final = Agent(name="Expert", description="Knows one subject well.", ins
 
 def demo_engine(folder: Path) -> Engine:
     """Return an engine that can drive every turn of the demo, on a store in that folder."""
-    asks = [one for one in builtin_tools(folder) if one.name == "ask_user_input"]
+    asks = [tool for tool in builtin_tools(folder) if tool.name == "ask_user_input"]
     tools: list[Tool] = [look_up, measure, delete_file, walk_to, *asks, *crash_tools(folder / _WITNESS)]
     expert = agent_tool(_EXPERT, name="expert")
     return Engine(model=DemoModel(), tools=[*tools, expert], store=SqliteStore(folder / _DATABASE))

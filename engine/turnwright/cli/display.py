@@ -186,8 +186,8 @@ class LiveDisplay(Display):
             case TurnPausedEvent():
                 self._print_step(view)
             case TurnEndedEvent(outcome=outcome, reason=reason, text=text) if view.path:
-                said = [_markdown(text)] if text and text != view.said else []
-                self._print(view, *said, styled(f"{outcome}: {reason}", style="dim"))
+                rendered = [_markdown(text)] if text and text != view.said else []
+                self._print(view, *rendered, styled(f"{outcome}: {reason}", style="dim"))
             case FactEvent(fact=f.TurnStarted() as started):
                 self._print_start(view, started)
             case FactEvent(fact=f.StepFinished()):
@@ -225,12 +225,12 @@ class LiveDisplay(Display):
         files = [styled(file_line(file), style="dim") for file in started.files]
         self._print(view, *lines, styled(started.prompt, style="bold"), *files)
 
-    def _print(self, view: TurnView, *shown: RenderableType) -> None:
+    def _print(self, view: TurnView, *renderables: RenderableType) -> None:
         """Print something for good. What a sub-agent did is indented below its name."""
         if not view.path:
-            self._console.print(*shown, sep="\n")
+            self._console.print(*renderables, sep="\n")
             return
-        block = Group(styled(view.label, style="magenta"), *shown)
+        block = Group(styled(view.label, style="magenta"), *renderables)
         self._console.print(Padding(block, (0, 0, 0, len(_INDENT) * view.depth), expand=False))
 
     def _print_head(self, view: TurnView) -> None:
@@ -239,11 +239,11 @@ class LiveDisplay(Display):
             self._print(view, *head)
 
     def _print_step(self, view: TurnView) -> None:
-        shown = self._head(view)
+        head = self._head(view)
         if view.calls:
-            shown.append(_table(view))
-        if shown:
-            self._print(view, *shown)
+            head.append(_table(view))
+        if head:
+            self._print(view, *head)
 
     def _head(self, view: TurnView) -> list[RenderableType]:
         if self._headed.get(view.turn) == view.step or not (view.text or view.calls):
@@ -277,9 +277,9 @@ class LiveDisplay(Display):
 def _busy(view: TurnView, height: int) -> list[Text]:
     """Return a line for each sub-agent that has not ended, at most `height` of them."""
     lines = [
-        styled(f"{_INDENT * one.depth}{one.label}  {one.state}  {_progress(one)}", cut=True)
-        for one in view.below.values()
-        if one.state.outcome is None
+        styled(f"{_INDENT * below.depth}{below.label}  {below.state}  {_progress(below)}", cut=True)
+        for below in view.below.values()
+        if below.state.outcome is None
     ]
     return lines if len(lines) <= height else [*lines[:height], styled(f"{_INDENT}and {len(lines) - height} more")]
 
@@ -306,9 +306,9 @@ def _activity(view: TurnView) -> str:
     running = [named(view, name) for name, call in view.calls.items() if not call.status]
     if view.state is State.TOOL_EXEC and running:
         return f"Running {running[0]}" if len(running) == 1 else f"Running {len(running)} tools"
-    written = [call.name for call in view.calls.values() if call.status == WRITING]
-    if written:
-        return f"Writing a call of {written[-1]}"
+    names = [call.name for call in view.calls.values() if call.status == WRITING]
+    if names:
+        return f"Writing a call of {names[-1]}"
     if view.text and view.state not in (State.COMPACT, State.REVIEW, State.TOOL_EXEC):
         return "Writing"
     return describe_activity(view.state)

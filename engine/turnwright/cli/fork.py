@@ -95,7 +95,7 @@ def fork(
     if no_run:
         _copy(store, turn, at, make, as_json=as_json)
         return
-    asked = can_ask(no_input=no_input, as_json=as_json)
+    is_asking = can_ask(no_input=no_input, as_json=as_json)
     display = choose_display(as_json=as_json, store=store)
     opened = open_store(store, create=False)
     there = "`Engine.fork` forks it there. To fork it here, name the model with --model and the tools with --tools"
@@ -107,7 +107,7 @@ def fork(
         display,
         opening,
         lambda engine: engine.resume(copied),
-        resume=(lambda engine, answers: engine.resume(copied, answers)) if asked else None,
+        resume=(lambda engine, answers: engine.resume(copied, answers)) if is_asking else None,
     )
 
 

@@ -109,7 +109,7 @@ def answer(
             before = await Engine(store=opened).get(turn)
             if before.outcome is not None and before.reason is not None:
                 raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
-            still_open = [one.id for one in before.interrupts if one.id not in before.answered]
+            still_open = [interrupt.id for interrupt in before.interrupts if interrupt.id not in before.answered]
             flags = AnswerFlags(replies or [], approvals or [], rejections or [], arguments or [])
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
@@ -127,21 +127,25 @@ def answer(
         return answers, result, "the driver of the turn reads it" if driven else f"{again} continues the turn"
 
     answers, result, next_step = use_store(store, record)
-    left = [one.id for one in result.interrupts if one.id not in result.answered and one.id not in answers]
+    still_waiting = [
+        interrupt.id
+        for interrupt in result.interrupts
+        if interrupt.id not in result.answered and interrupt.id not in answers
+    ]
     if as_json:
-        echo_json({"turn": turn, "answered": [*answers], "open": left})
-    elif left:
-        echo(f"turn {turn}: recorded {', '.join(answers)}; still open: {', '.join(left)}")
+        echo_json({"turn": turn, "answered": [*answers], "open": still_waiting})
+    elif still_waiting:
+        echo(f"turn {turn}: recorded {', '.join(answers)}; still open: {', '.join(still_waiting)}")
     else:
         echo(f"turn {turn}: recorded {', '.join(answers)}; {next_step}")
 
 
 def _with_tools(make: Callable[..., Engine], agents: str | None, module: str | None, started: TurnStarted) -> Opening:
     """Return an engine that opens with the tools of a turn, which check changed arguments. Raises `ConfigError`."""
-    kept = SavedOptions.from_json(started.metadata)
-    own = choose_tools(module or kept.tools, kept.root or Path())
-    helpers = kept.helpers() if agents is None else read_agents_of(agents, configuration())[1]
-    return with_mcp(kept.mcp, make, with_helpers(own.tools, helpers))
+    options = SavedOptions.from_json(started.metadata)
+    own = choose_tools(module or options.tools, options.root or Path())
+    helpers = options.helpers() if agents is None else read_agents_of(agents, configuration())[1]
+    return with_mcp(options.mcp, make, with_helpers(own.tools, helpers))
 
 
 def steer(
@@ -157,14 +161,14 @@ def steer(
     The model gets it with its next call that may use tools. A message adds nothing to a limit. If the turn ends first,
     the message is reported as not delivered.
     """
-    said = piped("message") if text is None else text
-    if said is None:
+    message = piped("message") if text is None else text
+    if message is None:
         raise ConfigError(f'no message: write one, as in `turnwright steer {turn} "Leave the tests alone."`')
 
     turn = find_turn(store, turn)
 
     async def post(opened: Store) -> str:
-        await Engine(store=opened).steer(turn, said)
+        await Engine(store=opened).steer(turn, message)
         driven, root = await opened.is_driven(turn), root_of(turn)
         again = resumed_by(root, store_flag(store), elsewhere=await is_elsewhere(opened, root))
         return _when_read((await opened.get(turn)).status.state, driven=driven, again=again)
@@ -176,7 +180,8 @@ def _no_answer(result: TurnResult, still_open: Sequence[str]) -> str:
     if still_open:
         return f"no answer: give --approve, --reject or --answer with one of {', '.join(still_open)}"
     if result.interrupts:
-        return f"turn {result.id}: nothing is open: {', '.join(one.id for one in result.interrupts)}: already answered"
+        ids = ", ".join(interrupt.id for interrupt in result.interrupts)
+        return f"turn {result.id}: nothing is open: {ids}: already answered"
     return f"turn {result.id} has no open question: it is in {result.state}"
 
 

@@ -93,7 +93,7 @@ class FollowedTurn:
             await anyio.sleep(engine.setup.poll_interval)
 
     async def catch_up(self, store: Store) -> None:
-        transcript, held = self._transcript, bool(self._held)
+        transcript, had_held = self._transcript, bool(self._held)
         for seq, fact in await store.facts(self.turn, after=self._read):
             with reading(self.turn):
                 transcript.turn.apply(fact)
@@ -101,7 +101,7 @@ class FollowedTurn:
             self._read = seq
             if seq > self._shown and not self._is_held(seq):
                 self._show_event(event_of(self.turn, seq, fact, transcript))
-        self._joined = self._joined or held
+        self._joined = self._joined or had_held
         self._show_held()
 
     async def is_elsewhere(self, store: Store) -> bool:
@@ -157,9 +157,9 @@ def execute(
 
     try:
         result, seq, quit_ = anyio.run(drive)
-    except QuitError as left:
-        process.say_last(str(left))
-        raise typer.Exit(left.code) from None
+    except QuitError as quit_error:
+        process.say_last(str(quit_error))
+        raise typer.Exit(quit_error.code) from None
     if quit_:
         display.say_paused(result)
     else:
@@ -211,7 +211,7 @@ async def driven(display: Display, engine: Engine, work: Work, followed: Followe
 async def _handle_signals(
     signals: AsyncIterator[signal.Signals], display: Display, engine: Engine, followed: FollowedTurn | None
 ) -> None:
-    asked = False
+    was_asked = False
     async for number in signals:
         code, how = (codes.TERMINATED, _BY_SIGTERM) if number == signal.SIGTERM else (codes.ABORTED, _BY_CTRL_C)
         if not display.service and followed is not None and await followed.is_elsewhere(engine.store):
@@ -219,9 +219,9 @@ async def _handle_signals(
             raise QuitError(code, f"{how}; another process drives turn {followed.turn}: `{command}` stops it")
         if number == signal.SIGTERM and not display.service:
             await _finish_tools(display, engine)
-        if number == signal.SIGTERM or asked or not display.view.turn:
+        if number == signal.SIGTERM or was_asked or not display.view.turn:
             raise QuitError(code, _farewell(display, how)())
-        asked = True
+        was_asked = True
         await engine.abort(display.view.turn)
         display.view.told_to_stop = True
 
@@ -241,11 +241,11 @@ def _farewell(display: Display, how: str) -> Callable[[], str]:
         if not outlives_process(display.store):
             return f"{how}; turn {turn} is lost, because its store was in memory"
         hint = f" ({password_hint(display.store)})" if password_hint(display.store) else ""
-        told, elsewhere = display.view.told_to_stop, display.view.begun_elsewhere
+        is_stopping, elsewhere = display.view.told_to_stop, display.view.begun_elsewhere
         if display.service:
-            continues = f"the workers {'end' if told else 'continue'} turn {turn}"
+            continues = f"the workers {'end' if is_stopping else 'continue'} turn {turn}"
             return f"{how}; {continues}: `turnwright resume {turn}{display.flags}` follows it{hint}"
-        if told:
+        if is_stopping:
             ends = ended_by(turn, display.flags, elsewhere=elsewhere)
             return f"{how}; turn {turn} was asked to stop and has not ended: {ends} ends it{hint}"
         again = resumed_by(turn, display.flags, elsewhere=elsewhere)

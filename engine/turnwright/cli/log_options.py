@@ -54,29 +54,31 @@ def with_shared_options(command: Callable[..., object]) -> Callable[..., object]
     """
     kinds = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
-    shown: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     for name, own in inspect.signature(command).parameters.items():
         if name in groups:
             hints = get_type_hints(groups[name], include_extras=True)
-            for one in fields(groups[name]):
-                annotation = hints[one.name]
-                shown[one.name] = Parameter(
-                    one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=annotation
+            for field in fields(groups[name]):
+                annotation = hints[field.name]
+                parameters[field.name] = Parameter(
+                    field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
                 )
         else:
-            shown[name] = own.replace(annotation=kinds[name])
+            parameters[name] = own.replace(annotation=kinds[name])
     for name, option in _OPTIONS.items():
-        shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
 
     @wraps(command)
     def spread(*, log_format: LogFormat | None, log_level: LogLevel | None, **given: object) -> object:
         choose_log(log_format, log_level)
-        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
-        return command(**given, **made)
+        groups_made = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
+        }
+        return command(**given, **groups_made)
 
     # Typer reads the parameters of a function from these two attributes.
-    vars(spread).update(__signature__=inspect.Signature(list(shown.values())))
-    spread.__annotations__ = {name: one.annotation for name, one in shown.items()}
+    vars(spread).update(__signature__=inspect.Signature(list(parameters.values())))
+    spread.__annotations__ = {name: optionameter.annotation for name, optionameter in parameters.items()}
     del spread.__wrapped__
     return spread
 

@@ -70,10 +70,10 @@ def _find_server(name: str, files: Sequence[Path]) -> McpServer:
     """Return the server of that name in the files. Raises `ConfigError` that names those that have logins."""
     if not files:
         raise ConfigError("no MCP servers: name their file with --mcp FILE, or with `mcp` in turnwright.toml")
-    servers = {each: server for file in files for each, server in read_mcp_config(file).items()}
+    servers = {server_name: server for file in files for server_name, server in read_mcp_config(file).items()}
     if name not in servers:
-        known = ", ".join(each for each, server in servers.items() if server.logs_in) or "none"
-        raise ConfigError(f"there is no MCP server {name!r}. Servers with logins: {known}")
+        names = ", ".join(server_name for server_name, server in servers.items() if server.logs_in) or "none"
+        raise ConfigError(f"there is no MCP server {name!r}. Servers with logins: {names}")
     return servers[name]
 
 

@@ -34,14 +34,14 @@ def models_for(
     `served`, called `name`, is the model of `agent`, whichever model the agent names. `base_url` is used only for
     models of the same API as `name`.
     """
-    named = None if agent is None else agent.model
-    made = {one: served for one in (served.name, name, named) if one is not None}
+    agent_model = None if agent is None else agent.model
+    models = {model_name: served for model_name in (served.name, name, agent_model) if model_name is not None}
 
-    def find(wanted: str) -> Model:
-        if wanted not in made:
-            whole = model_named(wanted, base_url)
+    def find(model_name: str) -> Model:
+        if model_name not in models:
+            whole = model_named(model_name, base_url)
             same = split_name(whole)[0] == split_name(name)[0]
-            made[wanted] = open_model(whole, base_url=base_url if same else None, timeout=timeout)
-        return made[wanted]
+            models[model_name] = open_model(whole, base_url=base_url if same else None, timeout=timeout)
+        return models[model_name]
 
     return find

@@ -53,8 +53,8 @@ def configuration(file: Path | None = None, given: Mapping[str, object] | None =
     """
     from turnwright.config.config import load_config  # noqa: PLC0415 (slow to load)
 
-    said = {key: value for key, value in ({} if given is None else given).items() if value is not None}
-    return load_config(file=file, overrides=said, flags=FLAGS)
+    values = {key: value for key, value in ({} if given is None else given).items() if value is not None}
+    return load_config(file=file, overrides=values, flags=FLAGS)
 
 
 def _steps(value: int | None) -> int | None:
@@ -86,7 +86,7 @@ StoreOption = Annotated[
         "--store",
         metavar="URL",
         callback=_store,
-        help=f"{', '.join(one.example for one in SCHEMES)}, or that of a package.",
+        help=f"{', '.join(scheme.example for scheme in SCHEMES)}, or that of a package.",
     ),
 ]
 ToolsOption = Annotated[
@@ -169,7 +169,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="ID",
-        help=f"The model: {', '.join(one.help for one in PROVIDERS)}, or PROVIDER:ID of a package.",
+        help=f"The model: {', '.join(provider.help for provider in PROVIDERS)}, or PROVIDER:ID of a package.",
     ),
 ]
 AgentOption = Annotated[
@@ -259,8 +259,8 @@ class DriverFlags(EngineFlags):
 
 def first_given(flags: EngineFlags) -> str | None:
     """Return the first of these flags that was given, as people write it."""
-    given = (one.name for one in fields(flags) if getattr(flags, one.name) not in (None, []))
-    return next((f"--{name.replace('_', '-')}" for name in given), None)
+    flags_given = (field.name for field in fields(flags) if getattr(flags, field.name) not in (None, []))
+    return next((f"--{name.replace('_', '-')}" for name in flags_given), None)
 
 
 def read_schema(file: Path) -> dict[str, JsonValue]:
@@ -276,7 +276,7 @@ def read_schema(file: Path) -> dict[str, JsonValue]:
     return schema
 
 
-def choose_agent(name: str | None, source: str | None, said: "Config") -> "tuple[Agent, list[AgentTool]]":
+def choose_agent(name: str | None, source: str | None, config: "Config") -> "tuple[Agent, list[AgentTool]]":
     """Return the agent of that name, or the only one that is not a sub-agent, and the sub-agents of its source.
 
     Without a name and a source, return a plain assistant, which follows a plain AGENTS.md of this folder. Raises
@@ -288,15 +288,15 @@ def choose_agent(name: str | None, source: str | None, said: "Config") -> "tuple
     from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
     from turnwright.driver.subagents import agent_tools, primary_agents  # noqa: PLC0415 (as above)
 
-    found = read_agents(*(said.agent_sources() if source is None else (source,)), limits=said.limits())
-    helpers = agent_tools(found)
+    agents = read_agents(*(config.agent_sources() if source is None else (source,)), limits=config.limits())
+    helpers = agent_tools(agents)
     if name is not None:
-        return find_agent(found, name), helpers
-    primary = primary_agents(found)
+        return find_agent(agents, name), helpers
+    primary = primary_agents(agents)
     if len(primary) != 1:
-        names = ", ".join(one.name for one in primary or found)
-        what = "several agents" if primary else "sub-agents"
-        raise ConfigError(f"{source} has {what}: choose one with --agent: {names}")
+        names = ", ".join(agent.name for agent in primary or agents)
+        kind = "several agents" if primary else "sub-agents"
+        raise ConfigError(f"{source} has {kind}: choose one with --agent: {names}")
     return primary[0], helpers
 
 
@@ -311,34 +311,34 @@ def _plain_agent() -> Agent:
     return plain_agent()
 
 
-def read_agents_of(source: str, said: "Config") -> "tuple[list[Agent], list[AgentTool]]":
+def read_agents_of(source: str, config: "Config") -> "tuple[list[Agent], list[AgentTool]]":
     """Return the agents of a source as they run with the configuration, and the sub-agents as tools."""
     from turnwright.agents.files import read_agents  # noqa: PLC0415 (few commands read agents)
     from turnwright.driver.subagents import agent_tools  # noqa: PLC0415 (as above)
 
-    found = [said.prepared(one) for one in read_agents(source, limits=said.limits())]
-    return found, agent_tools(found)
+    agents = [config.prepared(agent) for agent in read_agents(source, limits=config.limits())]
+    return agents, agent_tools(agents)
 
 
 def with_limits(agent: Agent, limits: Mapping[str, float | None]) -> Agent:
     """Return the agent with the limits of flags, by name; None is a flag that was not given. Raises `ConfigError`."""
-    given = {name: value for name, value in limits.items() if value is not None}
-    if not given:
+    limits_given = {name: value for name, value in limits.items() if value is not None}
+    if not limits_given:
         return agent
     try:
-        return Agent.model_validate(agent.to_json() | agent.code | given)
+        return Agent.model_validate(agent.to_json() | agent.code | limits_given)
     except ValidationError as error:
         details = error.errors()[0]
         flag = FLAGS[f"limits.{details['loc'][0]}"]
         raise ConfigError(f"{flag}: {details['msg']}") from None
 
 
-def read_settings(given: Sequence[str] | None) -> ModelSettings | None:
+def read_settings(pairs: Sequence[str] | None) -> ModelSettings | None:
     """Return the model settings of `--setting` flags; None without any. A value is JSON, or else a text.
 
     Raises `ConfigError` for a flag without `=`, an unknown setting, and a value out of range.
     """
-    values = _pairs(given, "--setting", "NAME=VALUE, such as temperature=0")
+    values = _pairs(pairs, "--setting", "NAME=VALUE, such as temperature=0")
     return parsed_settings(values, "--setting") if values else None
 
 
@@ -348,31 +348,31 @@ def read_changes(limits: Sequence[str] | None, results: Sequence[str] | None) ->
     if limits:
         changes["limits"] = _pairs(limits, "--limit", "NAME=VALUE, such as steps=20")
     if results:
-        pairs = [one.partition("=") for one in results]
+        pairs = [result.partition("=") for result in results]
         if wrong := [f"{call}" for call, equals, _ in pairs if not (equals and call)]:
             raise ConfigError(f"--result {wrong[0]}: write it as CALL=TEXT")
         changes["results"] = {call: text for call, _, text in pairs}
     return changes
 
 
-def read_metadata(given: Sequence[str] | None) -> dict[str, JsonValue]:
+def read_metadata(pairs: Sequence[str] | None) -> dict[str, JsonValue]:
     """Return the metadata of `--metadata` flags. A value is JSON, or else a text.
 
     Raises `ConfigError` for a flag without `=`, and for a key under which the command line saves a flag.
     """
-    values = _pairs(given, "--metadata", "KEY=VALUE, such as user=ann")
-    if taken := sorted(values.keys() & SavedOptions.model_fields.keys()):
-        raise ConfigError(f"--metadata {taken[0]}: the command line saves a flag under this key: choose another key")
+    values = _pairs(pairs, "--metadata", "KEY=VALUE, such as user=ann")
+    if reserved := sorted(values.keys() & SavedOptions.model_fields.keys()):
+        raise ConfigError(f"--metadata {reserved[0]}: the command line saves a flag under this key: choose another key")
     return values
 
 
-def _pairs(given: Sequence[str] | None, flag: str, form: str) -> dict[str, JsonValue]:
+def _pairs(pairs: Sequence[str] | None, flag: str, form: str) -> dict[str, JsonValue]:
     """Return the values of flags like NAME=VALUE, the last one of each name."""
     values: dict[str, JsonValue] = {}
-    for one in given or ():
-        name, equals, text = one.partition("=")
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
         if not (equals and name):
-            raise ConfigError(f"{flag} {one}: write it as {form}")
+            raise ConfigError(f"{flag} {pair}: write it as {form}")
         try:
             values[name] = json.loads(text, parse_constant=_not_json)
         except (ValueError, RecursionError):
@@ -425,6 +425,6 @@ def choose_hooks(specs: Sequence[str]) -> tuple[list[HooksBase], list[GuardrailB
     """Return the hooks and the guardrails that `--hooks` names. Raises `ConfigError`, naming the flag."""
     from turnwright.agents.named_code import code_of  # noqa: PLC0415 (few commands have hooks)
 
-    found = [one for spec in specs for one in code_of(spec)]
-    hooks = [one for one in found if isinstance(one, HooksBase)]
-    return hooks, [one for one in found if isinstance(one, GuardrailBase)]
+    objects = [value for spec in specs for value in code_of(spec)]
+    hooks = [value for value in objects if isinstance(value, HooksBase)]
+    return hooks, [value for value in objects if isinstance(value, GuardrailBase)]

@@ -279,8 +279,8 @@ class _FinalMessage:
     def say(cls, text: str) -> None:
         """Write the message to the descriptor. A second caller waits until it is written."""
         # Not forever: stderr may be a full pipe.
-        held = cls._lock.acquire(timeout=_LAST_MOMENT)
-        if cls._said or not held:
+        is_locked = cls._lock.acquire(timeout=_LAST_MOMENT)
+        if cls._said or not is_locked:
             return
         with suppress(OSError):
             os.write(_STDERR, escaped(_line(text)).encode())

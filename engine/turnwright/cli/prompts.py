@@ -74,14 +74,14 @@ def ask(result: "TurnResult") -> dict[str, str | Answer] | None:
     `KeyboardInterrupt` for Ctrl-C.
     """
     answers: dict[str, str | Answer] = {}
-    waiting = [one for one in result.interrupts if one.id not in result.answered]
-    for number, one in enumerate(waiting, start=1):
+    waiting = [interrupt for interrupt in result.interrupts if interrupt.id not in result.answered]
+    for number, interrupt in enumerate(waiting, start=1):
         place = f" ({number} of {len(waiting)})" if len(waiting) > 1 else ""
         with _interruptible():
-            answer = _ask_one(one, place)
+            answer = _ask_one(interrupt, place)
         if answer is None:
             return None
-        answers[one.id] = answer
+        answers[interrupt.id] = answer
     return answers
 
 
@@ -134,10 +134,10 @@ def _key_awaited(prompt: str, *, by_key: bool) -> "Iterator[None]":
         termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
-def _set_local_flags(descriptor: int, before: "list[int | list[bytes | int]]", kept: int) -> None:
+def _set_local_flags(descriptor: int, before: "list[int | list[bytes | int]]", flags: int) -> None:
     inputs, outputs, controls, local, *rest = before
     if isinstance(local, int):
-        termios.tcsetattr(descriptor, termios.TCSANOW, [inputs, outputs, controls, local & kept, *rest])
+        termios.tcsetattr(descriptor, termios.TCSANOW, [inputs, outputs, controls, local & flags, *rest])
 
 
 @contextmanager
@@ -150,16 +150,16 @@ def _interruptible() -> "Iterator[None]":
         signal.signal(signal.SIGINT, before)
 
 
-def _ask_one(asked: Interrupt, place: str) -> str | Answer | None:
-    is_question = asked.kind is InterruptKind.QUESTION
-    first, *rest = spelled(words(asked, choices=not is_question)).split("\n")
-    lines = ["", f"  {asked.id}{place}: {first}", *(f"    {line}" for line in rest)]
-    lines += [f"    {number}  {spelled(choice)}" for number, choice in enumerate(asked.choices, 1) if is_question]
+def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
+    is_question = interrupt.kind is InterruptKind.QUESTION
+    first, *rest = spelled(words(interrupt, choices=not is_question)).split("\n")
+    lines = ["", f"  {interrupt.id}{place}: {first}", *(f"    {line}" for line in rest)]
+    lines += [f"    {number}  {spelled(choice)}" for number, choice in enumerate(interrupt.choices, 1) if is_question]
     if not print_to_the_end(lines):
         return None
     if is_question:
-        return _read_answer(asked)
-    keys = _KEYS.get(asked.kind, _APPROVAL_KEYS if asked.kind is InterruptKind.APPROVAL else _GRANT_KEYS)
+        return _read_answer(interrupt)
+    keys = _KEYS.get(interrupt.kind, _APPROVAL_KEYS if interrupt.kind is InterruptKind.APPROVAL else _GRANT_KEYS)
     print_lines([f"    {key}  {text}" for key, (text, _) in keys.items()] + [f"    {_QUIT}  {_QUIT_WORDS}"])
     _ignore_earlier_keys()
     changed: dict[str, JsonValue] | None = None
@@ -171,7 +171,7 @@ def _ask_one(asked: Interrupt, place: str) -> str | Answer | None:
         if decision is not None:
             return approve(arguments=changed) if decision is Decision.APPROVE else Answer(decision)
         if key == "e":
-            changed = _edit(asked.arguments or {} if changed is None else changed) or changed
+            changed = _edit(interrupt.arguments or {} if changed is None else changed) or changed
             continue
         note = read_line("  Note to the model: ")
         if note is not None and note.strip():
@@ -182,9 +182,9 @@ def _read_key(keys: Sequence[str]) -> str:
     """Read one of the keys, or the word that means it. The end of the input means to quit."""
     while True:
         line = read_line(f"  [{'/'.join(keys)}] ")
-        said = _QUIT if line is None else line.strip().lower()
+        reply = _QUIT if line is None else line.strip().lower()
         for key in keys:
-            if said in (key, _SPELLINGS.get(key)):
+            if reply in (key, _SPELLINGS.get(key)):
                 return key
         print_lines([f"  Answer {', '.join(keys[:-1])} or {keys[-1]} ({_QUIT_WORDS})."])
 
@@ -204,7 +204,7 @@ def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
         return None
     lines = [
         "  With your changes it would run with:",
-        *(f"    {MARK}{spelled(one)}" for one in shown_arguments(edited)),
+        *(f"    {MARK}{spelled(line)}" for line in shown_arguments(edited)),
     ]
     return edited if print_to_the_end(lines) else None
 
@@ -219,7 +219,7 @@ def _edited(text: str) -> str:
         return file.read_text(encoding="utf-8")
 
 
-def _read_answer(asked: Interrupt) -> str | None:
+def _read_answer(interrupt: Interrupt) -> str | None:
     """Read the answer to a question: a text, or the number of a choice."""
     print_lines(["    (Ctrl-D: leave the turn paused)"])
     _ignore_earlier_keys()
@@ -227,7 +227,7 @@ def _read_answer(asked: Interrupt) -> str | None:
         text = line.strip()
         with suppress(ValueError, IndexError):
             if int(text) > 0:
-                return asked.choices[int(text) - 1]
+                return interrupt.choices[int(text) - 1]
         if text:
             return text
     return None

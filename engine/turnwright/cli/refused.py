@@ -49,8 +49,8 @@ def _advice(
         return unknown_words(error.turn, store, flags) + hint
     if isinstance(error, SessionNotFoundError):
         return f"there is no session {error.session!r} in this store: `turnwright sessions{flags}` lists them{hint}"
-    named = given.get("service")
-    service = replace(named, agent_queues=None).flags if isinstance(named, Service) else ""
+    service = given.get("service")
+    service = replace(service, agent_queues=None).flags if isinstance(service, Service) else ""
     try:
         driven, elsewhere = use_store(store, partial(_driver_of, turn=error.turn))
     except TurnwrightError:  # it has been deleted
@@ -84,8 +84,8 @@ def busy_words(
     from .summary import resumed_by  # noqa: PLC0415 (as above)
 
     stop = f"`turnwright abort {busy.turn}{flags}{service}`"
-    what = f"session {busy.session!r} is busy with turn {busy.turn}"
+    cause = f"session {busy.session!r} is busy with turn {busy.turn}"
     if driven:
-        return f"{what}, which is running: wait for it, or stop it with {stop}"
+        return f"{cause}, which is running: wait for it, or stop it with {stop}"
     again = again or resumed_by(busy.turn, flags + service, elsewhere=elsewhere)
-    return f"{what}, whose driver is gone: {again} resumes it, {stop} ends it"
+    return f"{cause}, whose driver is gone: {again} resumes it, {stop} ends it"

@@ -56,14 +56,14 @@ def replay(
     inconclusive.
     """
     is_file = journal == "-" or journal.endswith(".jsonl") or _exists(journal)
-    found = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
-    if not is_file and found.check.verdict is Verdict.HOLDS:
-        found = _with_columns(found, store, journal)
+    replayed = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
+    if not is_file and replayed.check.verdict is Verdict.HOLDS:
+        replayed = _with_columns(replayed, store, journal)
     if as_json:
-        echo_json(_record(found))
+        echo_json(_record(replayed))
     else:
-        print_lines(cut_line(line, _LONGEST) for line in _lines(found))
-    raise typer.Exit(check_report.exit_code([found.check]))
+        print_lines(cut_line(line, _LONGEST) for line in _lines(replayed))
+    raise typer.Exit(check_report.exit_code([replayed.check]))
 
 
 def _exists(name: str) -> bool:
@@ -105,7 +105,7 @@ def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
         raise
 
 
-def _with_columns(found: Replayed, address: str, journal: str) -> Replayed:
+def _with_columns(replayed: Replayed, address: str, journal: str) -> Replayed:
     """Return the result with the fault of a column that does not copy its fact."""
     turn = find_turn(address, journal)
 
@@ -120,42 +120,43 @@ def _with_columns(found: Replayed, address: str, journal: str) -> Replayed:
     try:
         use_store(address, compare)
     except InvalidJournalError as fault:
-        check = Check(found.check.claim, Verdict.VIOLATED, str(fault), found.check.witness)
-        return replace(found, check=check, fault=fault)
-    return found
+        check = Check(replayed.check.claim, Verdict.VIOLATED, str(fault), replayed.check.witness)
+        return replace(replayed, check=check, fault=fault)
+    return replayed
 
 
-def _lines(found: Replayed) -> Iterator[str]:
-    check, events = found.check, len(found.groups)
+def _lines(replayed: Replayed) -> Iterator[str]:
+    check, events = replayed.check, len(replayed.groups)
     if check.verdict is Verdict.HOLDS:
-        yield f"holds: {found.facts} facts, {events} events, {check.claim}"
+        yield f"holds: {replayed.facts} facts, {events} events, {check.claim}"
     else:
         yield f"{check.verdict}: {check.detail}"
-        if found.groups:
-            yield f"until then: {found.facts} facts, {events} events, {check.claim}; the last is {found.groups[-1]}"
-    if found.machine is not None:
-        turn, taken = found.machine.turn, found.rows
-        yield f"rows: {len(taken)} of the chart's {len(ROWS)} taken, {sum(taken.values())} times in all"
+        if replayed.groups:
+            last = replayed.groups[-1]
+            yield f"until then: {replayed.facts} facts, {events} events, {check.claim}; the last is {last}"
+    if replayed.machine is not None:
+        turn, rows = replayed.machine.turn, replayed.rows
+        yield f"rows: {len(rows)} of the chart's {len(ROWS)} taken, {sum(rows.values())} times in all"
         yield f"turn: {turn.state.outcome}, {turn.reason}" if turn.reason else f"turn: not ended, in {turn.state}"
-    if found.believed:
-        calls = ", ".join(found.believed)
+    if replayed.believed:
+        calls = ", ".join(replayed.believed)
         yield f"not checked: name and arguments of {calls}, which have no loop key, or one from their tools"
     yield "not checked: texts that decide nothing (prompts, replies, results, answers) may have been changed"
 
 
-def _record(found: Replayed) -> dict[str, JsonValue]:
-    turn = None if found.machine is None else found.machine.turn
-    fault = found.fault
+def _record(replayed: Replayed) -> dict[str, JsonValue]:
+    turn = None if replayed.machine is None else replayed.machine.turn
+    fault = replayed.fault
     return {
-        "verdict": found.check.verdict,
-        "claim": found.check.claim,
-        "detail": found.check.detail,
+        "verdict": replayed.check.verdict,
+        "claim": replayed.check.claim,
+        "detail": replayed.check.detail,
         "fault": None if fault is None else fault.seq,
-        "facts": found.facts,
-        "events": len(found.groups),
-        "rows": {row.name: count for row, count in found.rows.items()},
+        "facts": replayed.facts,
+        "events": len(replayed.groups),
+        "rows": {row.name: count for row, count in replayed.rows.items()},
         "state": None if turn is None else turn.state,
         "outcome": None if turn is None else turn.state.outcome,
         "reason": None if turn is None else turn.reason,
-        "believed": list(found.believed),
+        "believed": list(replayed.believed),
     }

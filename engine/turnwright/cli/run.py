@@ -111,8 +111,8 @@ def run(
     model unless --model or the agent names one.
     """
     display = choose_display(as_json=as_json, store=store, service=service.flags, verbose=verbose)
-    said = _prompt(prompt, continuing=continues is not None)
-    shown = [FilePart.read(file) for file in files or ()]
+    text = _prompt(prompt, continuing=continues is not None)
+    parts = [FilePart.read(file) for file in files or ()]
     continues = None if continues is None else find_turn(store, continues)
     before = None if continues is None else first_fact(continues, read_journal(store, continues))
     turn_flags = TurnFlags(
@@ -133,7 +133,7 @@ def run(
         raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
     asked_of = plan.agent.model_copy(update=typed)
     asks = TurnOptions(
-        files=shown,
+        files=parts,
         session=session,
         continue_from=continues,
         metadata=plan.metadata,
@@ -142,8 +142,8 @@ def run(
 
     async def work(engine: Engine) -> TurnResult:
         if service.embedded:
-            return await engine.run(asked_of, said, **asks)
-        async with engine.stream(asked_of, said, **asks) as events:
+            return await engine.run(asked_of, text, **asks)
+        async with engine.stream(asked_of, text, **asks) as events:
             async for event in events:
                 display.show(event)
         return events.result
@@ -151,8 +151,8 @@ def run(
     async def again(engine: Engine, answers: Answers) -> TurnResult:
         return await engine.resume(display.view.turn, answers)
 
-    asked = service.embedded and can_ask(no_input=no_input, as_json=as_json)
-    execute(display, plan.opening, work, resume=again if asked else None)
+    is_asking = service.embedded and can_ask(no_input=no_input, as_json=as_json)
+    execute(display, plan.opening, work, resume=again if is_asking else None)
 
 
 def resume(
@@ -181,14 +181,14 @@ def resume(
     for name, journal in {turn: facts, **below}.items():
         display.view.recall(name, [fact for _, fact in journal])
     followed = FollowedTurn(display.show, row, facts, driven=driven)
-    still_open = [one for one in followed.open if one not in answered]
-    given = AnswerFlags(answer or [], approvals or [], rejections or [], arguments or [])
-    answers = read_answers(given, still_open, answered)
+    still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
+    answer_flags = AnswerFlags(answer or [], approvals or [], rejections or [], arguments or [])
+    answers = read_answers(answer_flags, still_open, answered)
     started, opened = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     if service.embedded:
-        told = _elsewhere(turn, store_flag(store), asks=bool(still_open))
-        opening = engine_for(turn, started, opened, followed.observe, flags, elsewhere=told)
+        notice = _elsewhere(turn, store_flag(store), asks=bool(still_open))
+        opening = engine_for(turn, started, opened, followed.observe, flags, elsewhere=notice)
     else:
         service.refuse(flags)
         opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
@@ -200,7 +200,7 @@ def resume(
             async with background_task(followed.follow, engine):
                 result = await engine.resume(turn, answers)
         except TurnBusyError as error:
-            still_open = [one for one in followed.open if one not in answered]
+            still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
             may = f" (you can answer: {', '.join(still_open)})" if still_open else ""
             raise ConfigError(f"{error}{may}") from None
         await followed.catch_up(engine.store)
@@ -209,8 +209,8 @@ def resume(
     async def work(engine: Engine) -> TurnResult:
         return await answered_with(engine, answers)
 
-    asked = service.embedded and can_ask(no_input=no_input, as_json=as_json)
-    execute(display, opening, work, followed=followed, resume=answered_with if asked else None)
+    is_asking = service.embedded and can_ask(no_input=no_input, as_json=as_json)
+    execute(display, opening, work, followed=followed, resume=answered_with if is_asking else None)
 
 
 def _elsewhere(turn: str, flags: str, *, asks: bool) -> str:
@@ -237,7 +237,7 @@ def engine_for(
     `model` is that of a turn of another program or of a sub-agent, which need one or --base-url. Without both, and for
     a tool that no longer exists, it raises `ConfigError`; `elsewhere` says what to do with another program's turn.
     """
-    kept, said_so = SavedOptions.from_json(started.metadata), configuration(given={"timeout": flags.timeout})
+    saved, said_so = SavedOptions.from_json(started.metadata), configuration(given={"timeout": flags.timeout})
     placed = flags.base_url is not None or model is not None
     if started.parent_turn is not None and not placed:
         raise ConfigError(
@@ -250,28 +250,28 @@ def engine_for(
             f"turn {turn} was started by another program, which has its model {started.model!r} and its tools:"
             f" {elsewhere}"
         )
-    url = kept.endpoint(flags.base_url)
-    timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
-    named = model_named(kept.model or model or started.model, url)
-    served = open_model(named, base_url=url, timeout=timeout)
+    url = saved.endpoint(flags.base_url)
+    timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
+    model_id = model_named(saved.model or model or started.model, url)
+    served = open_model(model_id, base_url=url, timeout=timeout)
     options = said_so.engine_options()
-    options["limits"] = kept.limits or Limits()
+    options["limits"] = saved.limits or Limits()
     make = partial(
         engine_with,
         options,
         model=served,
-        models=models_for(served, named, same_agent(started), url, timeout),
+        models=models_for(served, model_id, same_agent(started), url, timeout),
         store=store,
         on_event=[on_event],
     )
-    own = choose_tools(flags.tools or kept.tools, kept.root or Path())
-    hooks, guardrails = choose_hooks(flags.hooks or kept.hooks or said_so.settings.hooks)
+    own = choose_tools(flags.tools or saved.tools, saved.root or Path())
+    hooks, guardrails = choose_hooks(flags.hooks or saved.hooks or said_so.settings.hooks)
     if flags.agents is None:
-        registered, helpers = kept.registered(), kept.helpers()
+        registered, helpers = saved.registered(), saved.helpers()
     else:
         registered, helpers = read_agents_of(flags.agents, said_so)
     make = partial(make, make_deps=own.make_deps, hooks=hooks, guardrails=guardrails, agents=registered)
-    return with_mcp(flags.mcp or kept.mcp, make, with_helpers(own.tools, helpers))
+    return with_mcp(flags.mcp or saved.mcp, make, with_helpers(own.tools, helpers))
 
 
 async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:
@@ -287,12 +287,12 @@ async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool,
     return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered
 
 
-def _prompt(given: str | None, *, continuing: bool) -> str:
+def _prompt(prompt: str | None, *, continuing: bool) -> str:
     """Return the user's message: the argument, or standard input, or, after a limit, a request to continue."""
-    if given is None and not continuing:
-        given = piped("prompt")
-    if given is None and continuing:
+    if prompt is None and not continuing:
+        prompt = piped("prompt")
+    if prompt is None and continuing:
         return "Go on."
-    if given is None or not given.strip():
+    if prompt is None or not prompt.strip():
         raise ConfigError('no prompt: write one, as in `turnwright run "Tidy utils.py"`, or pipe one in')
-    return given
+    return prompt

@@ -59,10 +59,10 @@ class Service:
     @property
     def flags(self) -> str:
         """The flags with which another command finds the service. They begin with a space, unless empty."""
-        given = {"--temporal-address": self.address, "--namespace": self.namespace, "--queue": self.queue}
-        named = [(flag, value) for flag, value in given.items() if value is not None]
-        named += [("--agent-queue", text) for text in self.agent_queues or ()]
-        return "".join(f" {flag} {shlex.quote(value)}" for flag, value in named)
+        values = {"--temporal-address": self.address, "--namespace": self.namespace, "--queue": self.queue}
+        flags = [(flag, value) for flag, value in values.items() if value is not None]
+        flags += [("--agent-queue", text) for text in self.agent_queues or ()]
+        return "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags)
 
     def runtime(self) -> Runtime:
         """Return the runtime. Raises `ConfigError` if the client of the service is not installed."""
@@ -72,10 +72,10 @@ class Service:
 
     def refuse(self, flags: EngineFlags) -> None:
         """Raise `ConfigError` if any of `flags` was given: they are for a turn that this process drives."""
-        given = first_given(flags)
-        if given is not None:
+        flag = first_given(flags)
+        if flag is not None:
             why = "with --temporal-address the workers have the tools and the models"
-            raise ConfigError(f"{given}: {why}: leave it out")
+            raise ConfigError(f"{flag}: {why}: leave it out")
 
     def store(self, address: str, *, create: bool = True) -> Store:
         """Return the store of the turns. With a service it must be a store that the workers share.
@@ -108,9 +108,9 @@ def temporal_worker(
         if number is not None and not 0 < number < math.inf:
             raise ConfigError(f"{flag}: must be a number of turns per second above 0, and is {number:g}")
     queue, queues = service.queue or QUEUE, service.queues
-    for one in serves:
-        if one not in (queue, *queues.values()):
-            raise ConfigError(f"--serves {one}: is not a queue of this worker: name it with --queue or --agent-queue")
+    for agent in serves:
+        if agent not in (queue, *queues.values()):
+            raise ConfigError(f"--serves {agent}: is not a queue of this worker: name it with --queue or --agent-queue")
     return temporal()(
         service.address,
         namespace=service.namespace,
@@ -140,17 +140,21 @@ def _quieten() -> None:
     from temporalio import runtime as sdk  # noqa: PLC0415 (an extra)
 
     forwarded = sdk.LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
-    said = sdk.LoggingConfig(filter=sdk.TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarded)
+    logging_config = sdk.LoggingConfig(
+        filter=sdk.TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarded
+    )
     logging.getLogger("temporalio").setLevel(logging.ERROR)
-    sdk.Runtime.set_default(sdk.Runtime(telemetry=sdk.TelemetryConfig(logging=said)), error_if_already_set=False)
+    sdk.Runtime.set_default(
+        sdk.Runtime(telemetry=sdk.TelemetryConfig(logging=logging_config)), error_if_already_set=False
+    )
 
 
 def check_flags(address: str | None, flags: Mapping[str, object]) -> None:
     """Raise `ConfigError` for an address that is not `HOST:PORT`, and for a flag of `flags` without an address."""
     if address is None:
-        given = next((flag for flag, value in flags.items() if value not in (None, [])), None)
-        if given is not None:
-            raise ConfigError(f"{given}: needs a Temporal server: name it with --temporal-address HOST:PORT")
+        flag = next((flag for flag, value in flags.items() if value not in (None, [])), None)
+        if flag is not None:
+            raise ConfigError(f"{flag}: needs a Temporal server: name it with --temporal-address HOST:PORT")
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
@@ -166,7 +170,7 @@ def shared_store(address: str, *, create: bool = False, notify: bool = False) ->
     """
     scheme = find_scheme(address)
     if notify and scheme is not None and not scheme.notifies:
-        able = " or ".join(one.help for one in SCHEMES if one.notifies)
+        able = " or ".join(scheme.help for scheme in SCHEMES if scheme.notifies)
         raise ConfigError(f"--notify: is for {able}; other stores are polled")
     store = open_store(address, create=create, notify=notify)
     if not store.shared:

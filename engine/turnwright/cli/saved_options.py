@@ -74,7 +74,9 @@ class SavedOptions(BaseModel):
             root=root.resolve(),
             mcp=tuple(file.expanduser().resolve() for file in mcp),
             hooks=tuple(map(_whole, hooks)),
-            agents=tuple(_whole(one) if names_code(one) else str(Path(one).expanduser().resolve()) for one in agents),
+            agents=tuple(
+                _whole(source) if names_code(source) else str(Path(source).expanduser().resolve()) for source in agents
+            ),
             subagents=tuple(helper.agent.to_json() for helper in helpers),
             limits=limits if helpers else None,
         )
@@ -97,11 +99,11 @@ class SavedOptions(BaseModel):
         """Return the tools of the saved sub-agents, with the code of their sources."""
         from turnwright.driver.subagents import agent_tools  # noqa: PLC0415 (few turns have any)
 
-        code = {one.name: one for one in self.registered()} if self.subagents else {}
+        code = {agent.name: agent for agent in self.registered()} if self.subagents else {}
         try:
             return agent_tools(
-                code[name].restored(one) if (name := one.get("name")) in code else Agent.from_json(one)
-                for one in self.subagents
+                code[name].restored(agent) if (name := agent.get("name")) in code else Agent.from_json(agent)
+                for agent in self.subagents
             )
         except ValidationError as error:
             raise ConfigError(f"a saved sub-agent of the turn is damaged: {error.errors()[0]['msg']}") from None
@@ -111,29 +113,29 @@ class SavedOptions(BaseModel):
 
         Raises `ConfigError` if the address was withheld and nothing else gives one.
         """
-        named = (
+        address = (
             flag or (self.base_url if self.from_flag else None) or os.environ.get(BASE_URL_VARIABLE) or self.base_url
         )
-        if named is None and self.withheld:
+        if address is None and self.withheld:
             raise ConfigError(
                 "the turn's base URL was not saved, because it may hold a secret: give it again with --base-url or"
                 f" {BASE_URL_VARIABLE}"
             )
-        return named
+        return address
 
     def to_json(self) -> dict[str, JsonValue]:
-        kept: dict[str, JsonValue] = self.model_dump(
+        saved: dict[str, JsonValue] = self.model_dump(
             mode="json", exclude_none=True, exclude_defaults=True, exclude={"limits"}
         )
         if self.limits is not None:
             # Only the fields that were set: the class of the agent's tools may decide the others.
-            kept["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
-        return kept
+            saved["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
+        return saved
 
     @classmethod
-    def from_json(cls, kept: JsonObject) -> Self:
+    def from_json(cls, saved: JsonObject) -> Self:
         try:
-            return cls.model_validate(kept)
+            return cls.model_validate(saved)
         except ValidationError as error:
             raise ConfigError(f"the turn's metadata is damaged: {error.errors()[0]['msg']}") from None
 

@@ -166,11 +166,11 @@ def _goes_on(rows: int, left: int) -> bool:
 
 def fit(lines: Iterable[str], hang: int | None = None) -> Iterator[str]:
     """Return lines as rows: `fitted` on a terminal, unchanged elsewhere."""
-    each = (line for text in lines for line in text.replace("\r\n", "\n").split("\n"))
+    single_lines = (line for text in lines for line in text.replace("\r\n", "\n").split("\n"))
     if not sys.stdout.isatty():
-        return each
+        return single_lines
     width = Screen().width
-    return (row for line in each for row in fitted(line, width, hang))
+    return (row for line in single_lines for row in fitted(line, width, hang))
 
 
 def print_columns(head: Row, rows: Sequence[Row], *, drops: Sequence[str] = ()) -> None:
@@ -194,8 +194,8 @@ class Columns:
         self._drops = drops
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        shown = self._dropped(options.max_width) if self._drops else self._wrapped(options.max_width)
-        for number, line in enumerate(shown):
+        lines = self._dropped(options.max_width) if self._drops else self._wrapped(options.max_width)
+        for number, line in enumerate(lines):
             text = styled(line, "bold" if not number else "")
             text.no_wrap, text.overflow = True, "ignore"
             yield text

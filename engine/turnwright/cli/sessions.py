@@ -38,16 +38,16 @@ def sessions(
     OPEN is the turn that has not ended. `turnwright show --session ID` prints a conversation.
     """
     nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
-    found = [] if nothing_run_here else use_store(store, lambda opened: opened.sessions(limit=limit + 1))
-    shown = found[:limit]
+    listed_sessions = [] if nothing_run_here else use_store(store, lambda opened: opened.sessions(limit=limit + 1))
+    sessions = listed_sessions[:limit]
     if as_json:
-        for one in shown:
-            echo_json(_record(one))
-    elif not shown:
+        for session in sessions:
+            echo_json(_record(session))
+    elif not sessions:
         echo("no sessions yet", err=True)
     else:
-        print_columns(_COLUMNS, [_cells(one) for one in shown], drops=_DROPS)
-    if len(found) > limit:
+        print_columns(_COLUMNS, [_cells(session) for session in sessions], drops=_DROPS)
+    if len(listed_sessions) > limit:
         say(f"these are the newest {limit}: --limit {10 * limit} lists more")
 
 
@@ -68,25 +68,25 @@ async def find_session(store: Store, *, named: str) -> str:
 
     Raises `ConfigError` with the matching ids if there are several.
     """
-    known = [one.id for one in await store.sessions()]
-    found = [named] if named in known else [one for one in known if named and one.startswith(named)]
-    if len(found) > 1:
-        some = listed([cut_line(one) for one in found])
-        raise ConfigError(f"{named} is ambiguous: {len(found)} sessions begin so: {some}: write more of the id")
-    return found[0] if found else named
+    ids = [session.id for session in await store.sessions()]
+    matches = [named] if named in ids else [session_id for session_id in ids if named and session_id.startswith(named)]
+    if len(matches) > 1:
+        some = listed([cut_line(session_id) for session_id in matches])
+        raise ConfigError(f"{named} is ambiguous: {len(matches)} sessions begin so: {some}: write more of the id")
+    return matches[0] if matches else named
 
 
-def _record(one: SessionInfo) -> dict[str, JsonValue]:
+def _record(session: SessionInfo) -> dict[str, JsonValue]:
     return {
-        "session": one.id,
-        "title": one.title,
-        "turns": one.turns,
-        "created_at": one.created_at,
-        "updated_at": one.updated_at,
-        "open_turn": one.open_turn,
+        "session": session.id,
+        "title": session.title,
+        "turns": session.turns,
+        "created_at": session.created_at,
+        "updated_at": session.updated_at,
+        "open_turn": session.open_turn,
     }
 
 
-def _cells(one: SessionInfo) -> tuple[str, ...]:
-    when = local_time(one.updated_at, "%Y-%m-%d %H:%M:%S")
-    return (cut_line(one.id), when, str(one.turns), cut_line(one.open_turn or ""), cut_line(one.title))
+def _cells(session: SessionInfo) -> tuple[str, ...]:
+    when = local_time(session.updated_at, "%Y-%m-%d %H:%M:%S")
+    return (cut_line(session.id), when, str(session.turns), cut_line(session.open_turn or ""), cut_line(session.title))

@@ -114,8 +114,8 @@ def _begun(facts: Journal) -> list[str]:
 
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
-    shown = use_store(store, partial(_session, named=session))
-    for result, below, started in shown:
+    turns = use_store(store, partial(_session, named=session))
+    for result, below, started in turns:
         if as_json:
             echo_json(_result_record(result) | _origin(started) | _below(below))
             continue
@@ -133,11 +133,11 @@ async def _session(store: Store, *, named: str) -> list[tuple[TurnResult, dict[s
     rows = await store.turns(session=name)
     if not rows:
         raise SessionNotFoundError(name)
-    shown: list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]] = []
+    turns: list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]] = []
     for row in reversed(rows):
         result, facts = await Engine(store=store).get(row.id), await store.facts(row.id)
-        shown.append((result, await sub_turns(store, row.id, facts), first_fact(row.id, facts)))
-    return shown
+        turns.append((result, await sub_turns(store, row.id, facts), first_fact(row.id, facts)))
+    return turns
 
 
 def journal_lines(facts: Journal, claims: Sequence[ClaimSpan] = ()) -> Iterator[str]:
@@ -151,8 +151,8 @@ def journal_lines(facts: Journal, claims: Sequence[ClaimSpan] = ()) -> Iterator[
     for seq, fact in facts:
         if seq in later:
             claim = later[seq]
-            began = local_time(claim.began, "%Y-%m-%d %H:%M:%S")
-            yield f"      epoch {claim.epoch}, driven by {cut_line(claim.owner)} since {began}"
+            started_at = local_time(claim.began, "%Y-%m-%d %H:%M:%S")
+            yield f"      epoch {claim.epoch}, driven by {cut_line(claim.owner)} since {started_at}"
         summary = cut_line(fact.summary(tools), _LONGEST)
         yield f"{seq:>4}  {fact.kind:<{_KIND_WIDTH}} {fact.elapsed:>9.3f} s  {summary}".rstrip()
 
@@ -210,7 +210,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "seconds": result.seconds,
         "error": result.error,
         "path": list(result.path),
-        "interrupts": [one.to_json() for one in result.interrupts],
+        "interrupts": [interrupt.to_json() for interrupt in result.interrupts],
         "answered": [*sorted(result.answered)],
         "undelivered": list(result.undelivered),
         "messages": [

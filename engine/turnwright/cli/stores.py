@@ -62,10 +62,12 @@ async def _find_turn(store: Store, *, named: str) -> str:
     except TurnNotFoundError:
         pass
     parts = named.split(":")
-    found = [row.id for row in await store.turns() if all(parts) and _begins(row.id.split(":"), parts)]
-    if len(found) > 1:
-        raise ConfigError(f"{named} is ambiguous: {len(found)} turns begin so: {listed(found)}: write more of the id")
-    return found[0] if found else named
+    matches = [row.id for row in await store.turns() if all(parts) and _begins(row.id.split(":"), parts)]
+    if len(matches) > 1:
+        raise ConfigError(
+            f"{named} is ambiguous: {len(matches)} turns begin so: {listed(matches)}: write more of the id"
+        )
+    return matches[0] if matches else named
 
 
 def _begins(parts: Sequence[str], with_these: Sequence[str]) -> bool:
@@ -108,8 +110,8 @@ def without_password(address: str) -> str:
     user, at, host = place.rpartition("@")
     rest = f"{user.partition(':')[0]}{at}{host}{slash}{path}"
     rest, mark, query = rest.partition("?")
-    kept = "&".join(one for one in query.split("&") if unquote(one.partition("=")[0]) not in _SECRETS)
-    return f"{scheme}{separator}{rest}{mark if kept else ''}{kept}"
+    public = "&".join(option for option in query.split("&") if unquote(option.partition("=")[0]) not in _SECRETS)
+    return f"{scheme}{separator}{rest}{mark if public else ''}{public}"
 
 
 def password_hint(address: str) -> str:

@@ -139,7 +139,7 @@ def _figures(result: TurnResult) -> list[str]:
 def _tokens(result: TurnResult) -> list[str]:
     usage = result.usage
     parts = [(usage.cached_tokens, "cached"), (usage.reasoning_tokens, "reasoning")]
-    of_which = " and ".join(f"{tokens:,} {what}" for tokens, what in parts if tokens)
+    of_which = " and ".join(f"{tokens:,} {kind}" for tokens, kind in parts if tokens)
     tokens = [f"{usage.tokens:,} tokens{f' with {of_which}' if of_which else ''}"] if usage.tokens else []
     return [*tokens, *([f"cost {usage.cost:.4g}"] if usage.cost else [])]
 
@@ -165,23 +165,23 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
     if result.outcome is None or result.reason is None:
         return []
     meaning, figures = REASONS[result.reason], ", ".join(_figures(result))
-    used = f"{count(result.steps, 'step')} ({figures})"
+    usage = f"{count(result.steps, 'step')} ({figures})"
     if result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
-        lines = [f"Done in {used}."]
+        lines = [f"Done in {usage}."]
         if result.sentinel is not None:
             lines += [result.sentinel.text, result.advice]
         elif result.reason is EndReason.TRUNCATED:
             lines += [meaning.means, meaning.next]
     elif result.outcome is Outcome.ABORTED:
-        lines = [f"Stopped after {used}. {meaning.means}"]
+        lines = [f"Stopped after {usage}. {meaning.means}"]
     elif result.outcome is Outcome.FAILED:
-        lines = [f"Failed after {used}. {meaning.means}"]
+        lines = [f"Failed after {usage}. {meaning.means}"]
         lines += [f"Error: {result.error}"] if result.error and result.error.rstrip(".") not in lines[0] else []
         lines.append(meaning.next)
     else:
-        said = describe_ending(result.reason, "" if result.sentinel is None else result.sentinel.text)
-        said = "" if above.startswith(said) else said
-        lines = [said, result.advice or meaning.next, "" if verbose else f"Used {used}."]
+        ending = describe_ending(result.reason, "" if result.sentinel is None else result.sentinel.text)
+        ending = "" if above.startswith(ending) else ending
+        lines = [ending, result.advice or meaning.next, "" if verbose else f"Used {usage}."]
     if not verbose and result.next_limit and (result.reason in LIMIT_REASONS or result.next_limit_used > _NEAR):
         lines.append(describe_nearest_limit(result.next_limit, other=result.reason in LIMIT_REASONS))
     may_continue = hints and not elsewhere and root_of(result.id) == result.id
@@ -202,21 +202,21 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
     # An interrupt of a sub-agent is answered in the root turn.
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
-    for place, one in enumerate(result.interrupts):
-        first, *rest = spelled(words(one)).split("\n")
-        lines += [f"  {one.id}: {first}", *(f"    {line}" for line in rest)]
-        if one.expires_at is not None:
-            until = local_time(one.expires_at, "%Y-%m-%d %H:%M:%S %z")
-            lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'rejected')}")
+    for place, interrupt in enumerate(result.interrupts):
+        first, *rest = spelled(words(interrupt)).split("\n")
+        lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in rest)]
+        if interrupt.expires_at is not None:
+            until = local_time(interrupt.expires_at, "%Y-%m-%d %H:%M:%S %z")
+            lines.append(f"    until {until}; after that: {_UNANSWERED.get(interrupt.kind, 'rejected')}")
         if lost:
             continue
-        if one.id in result.answered:
+        if interrupt.id in result.answered:
             lines.append("    answered")
         elif path and place:  # the root turn asks one thing at a time
             lines.append("    will be asked after that")
         else:
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
-            lines.append(f"    {command} {_how(one.kind, path + one.id)}")
+            lines.append(f"    {command} {_how(interrupt.kind, path + interrupt.id)}")
     if elsewhere and waits and not lost:
         lines.append(f"  Then {resumed_by(result.id, flags, elsewhere=True)} resumes the turn.")
     return lines

@@ -68,7 +68,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
     """
     flags, service, before = turn_flags.driver, turn_flags.service, turn_flags.before
     steps, config = turn_flags.steps, turn_flags.config
-    kept = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
+    saved = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
     if before is not None and not by_command_line(before.metadata) and flags.model is None and flags.base_url is None:
         raise ConfigError(
             f"the turn was run by another program, which has its model {before.model!r} and its tools: continue it"
@@ -83,44 +83,49 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
     for_all = said_so if steps is None else configuration(config, shared)
     options = for_all.engine_options()
     if flagged or before is None:
-        chosen, others = choose_agent(turn_flags.agent, flags.agents, said_so)
+        chosen, helper_agents = choose_agent(turn_flags.agent, flags.agents, said_so)
         if not flagged:
             _say_unused(Path(*said_so.settings.agents[:1] or [AGENTS_FILE]))
-        chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
+        chosen, helpers = (
+            said_so.prepared(chosen),
+            agent_tools(for_all.prepared(helper.agent) for helper in helper_agents),
+        )
     else:
         limits = {"steps": steps, "tool_timeout": turn_flags.tool_timeout}
-        chosen, helpers = with_limits(_agent_again(before, kept), limits), kept.helpers()
-        options["limits"] = kept.limits or before.limits
-    url = said_so.settings.base_url if before is None else kept.endpoint(flags.base_url)
-    timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
+        chosen, helpers = with_limits(_agent_again(before, saved), limits), saved.helpers()
+        options["limits"] = saved.limits or before.limits
+    url = said_so.settings.base_url if before is None else saved.endpoint(flags.base_url)
+    timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
     if flags.base_url is not None and flags.model is not None:
         _need_endpoint(flags.model, url)
-    asked = flags.model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
-    named = model_named(asked, url)
+    model_asked = (
+        flags.model or (chosen.model if flagged else None) or saved.model or chosen.model or said_so.settings.model
+    )
+    model_id = model_named(model_asked, url)
     if not service.embedded and flags.model is not None:
-        chosen = chosen.model_copy(update={"model": named})  # workers know of a turn only what its journal has
-    served = open_model(named, base_url=url, timeout=timeout) if service.embedded else WorkersModel(named)
-    tools = flags.tools or kept.tools or said_so.settings.tools
-    root = flags.root or kept.root or Path(said_so.settings.root)
-    hooks = flags.hooks or kept.hooks or said_so.settings.hooks
+        chosen = chosen.model_copy(update={"model": model_id})  # workers know of a turn only what its journal has
+    served = open_model(model_id, base_url=url, timeout=timeout) if service.embedded else WorkersModel(model_id)
+    tools = flags.tools or saved.tools or said_so.settings.tools
+    root = flags.root or saved.root or Path(said_so.settings.root)
+    hooks = flags.hooks or saved.hooks or said_so.settings.hooks
     acting, checking = choose_hooks(hooks)
     if before is not None:
         _need_code(before, acting, checking)
-    sources = kept.agents if not flagged and before is not None else _sources_of_code(chosen, helpers, flags, said_so)
-    servers = flags.mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
+    sources = saved.agents if not flagged and before is not None else _sources_of_code(chosen, helpers, flags, said_so)
+    servers = flags.mcp or saved.mcp or tuple(map(Path, said_so.settings.mcp))
     make = partial(
         engine_with,
         options,
         model=served,
-        models=models_for(served, named, chosen, url, timeout) if service.embedded else WorkersModel.named,
+        models=models_for(served, model_id, chosen, url, timeout) if service.embedded else WorkersModel.named,
         store=service.store(turn_flags.store),
         runtime=service.runtime(),
         on_event=on_event if service.embedded else [],
     )
     saved = SavedOptions.of(
-        model=named,
+        model=model_id,
         base_url=url,
-        from_flag=flags.base_url is not None or kept.from_flag,
+        from_flag=flags.base_url is not None or saved.from_flag,
         timeout=timeout,
         tools=tools,
         root=root,
@@ -133,7 +138,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
     earlier = {} if before is None else SavedOptions.others_in(before.metadata)
     metadata = {**earlier, **turn_flags.metadata, **saved.to_json()}
     own = choose_tools(tools, root)
-    registered = kept.registered() if before is not None and not flagged else []
+    registered = saved.registered() if before is not None and not flagged else []
     make = partial(make, make_deps=own.make_deps, hooks=acting, guardrails=checking, agents=registered)
     opening = with_mcp(servers, make, with_helpers(own.tools, helpers))
     settings = turn_flags.settings
@@ -143,12 +148,12 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
 
 
 def _sources_of_code(
-    chosen: Agent, helpers: Sequence[AgentTool], flags: DriverFlags, said: "Config"
+    chosen: Agent, helpers: Sequence[AgentTool], flags: DriverFlags, config: "Config"
 ) -> tuple[str, ...]:
     """Return the sources of the agents if one has code, which is loaded again when the turn is resumed."""
-    if not any(one.code for one in (chosen, *(helper.agent for helper in helpers))):
+    if not any(agent.code for agent in (chosen, *(helper.agent for helper in helpers))):
         return ()
-    return said.agent_sources() if flags.agents is None else (flags.agents,)
+    return config.agent_sources() if flags.agents is None else (flags.agents,)
 
 
 def same_agent(before: TurnStarted) -> Agent:
@@ -159,20 +164,20 @@ def same_agent(before: TurnStarted) -> Agent:
         raise StoreError(f"the agent of the turn to continue from is damaged: {error.errors()[0]['msg']}") from None
 
 
-def _agent_again(before: TurnStarted, kept: SavedOptions) -> Agent:
+def _agent_again(before: TurnStarted, saved: SavedOptions) -> Agent:
     """Return the agent of a recorded turn, with the code of its saved source.
 
     Raises `ConfigError` if the source no longer has some of the code: a new turn must not lose a guardrail.
     """
     agent = same_agent(before)
-    found = next((one for one in kept.registered() if one.name == agent.name), agent)
-    missing = {*needs_of(before.agent)} - {DEPS, *found.code}
+    registered = next((one for one in saved.registered() if one.name == agent.name), agent)
+    missing = {*needs_of(before.agent)} - {DEPS, *registered.code}
     if missing:
         raise ConfigError(
             f"agent {agent.name!r}: the earlier turn had {', '.join(sorted(missing))}, which no file names now:"
             " name the source of the agent with --agents"
         )
-    return found.restored(before.agent)
+    return registered.restored(before.agent)
 
 
 def _need_code(before: TurnStarted, hooks: Sequence[HooksBase], guardrails: Sequence[GuardrailBase]) -> None:
@@ -204,6 +209,6 @@ def _say_unused(file: Path) -> None:
 
 def _need_endpoint(model: str, url: str | None) -> None:
     """Raise `ConfigError` for a model that runs at no address."""
-    named = model_named(model, url)
-    if "base_url" not in split_name(named)[0].options:
-        raise ConfigError(f"--base-url: model {named} takes no address: leave one of the two flags out")
+    model_id = model_named(model, url)
+    if "base_url" not in split_name(model_id)[0].options:
+        raise ConfigError(f"--base-url: model {model_id} takes no address: leave one of the two flags out")

@@ -98,10 +98,10 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     replied = {item.turn for item in waits if item.kind is InboxKind.ANSWER}
     answered: set[str] = set()
     for root in roots:
-        for row in (root, *(one for one in below if root_of(one.id) == root.id)):
+        for row in (root, *(child for child in below if root_of(child.id) == root.id)):
             with suppress(TurnNotFoundError):  # it has just been deleted
-                seen, driver = await driving_status(store, row)
-                listed.append((seen, driver))
+                current, driver = await driving_status(store, row)
+                listed.append((current, driver))
                 if row.id in replied and driver is None and await _is_answered(store, row.id):
                     answered.add(row.id)
                 idle = driver in _NO_DRIVER or row.id in answered
@@ -140,31 +140,33 @@ def _say_what_to_do(listed: _TurnList, store: str) -> None:
         if row.fault:
             say(f"turn {cut_line(row.id)} cannot be read: {row.fault}: restore a copy of the store, or delete the turn")
     hint = f" ({password_hint(store)})" if password_hint(store) else ""
-    left = [row.id for row, driver in listed.rows if driver in _NO_DRIVER and _is_root(row)]
-    stopping = [turn for turn in left if turn in listed.stopping]
+    driverless = [row.id for row, driver in listed.rows if driver in _NO_DRIVER and _is_root(row)]
+    stopping = [turn for turn in driverless if turn in listed.stopping]
     if stopping:
-        one = len(stopping) == 1
-        which, were, their, what = (stopping[0], "was", "its", "it") if one else ("TURN", "were", "their", "one")
+        is_single = len(stopping) == 1
+        shown_id, were, their, pronoun = (
+            (stopping[0], "was", "its", "it") if is_single else ("TURN", "were", "their", "one")
+        )
         # `abort` ends the turns of any program, and `resume` only those that the command line began.
-        ends = ended_by(which, store_flag(store), elsewhere=not listed.elsewhere.isdisjoint(stopping))
-        say(f"{count(len(stopping), 'turn')} {were} asked to stop and lost {their} driver: {ends} ends {what}{hint}")
+        ends = ended_by(shown_id, store_flag(store), elsewhere=not listed.elsewhere.isdisjoint(stopping))
+        say(f"{count(len(stopping), 'turn')} {were} asked to stop and lost {their} driver: {ends} ends {pronoun}{hint}")
     answered = [row.id for row, _ in listed.rows if row.id in listed.answered]
     if answered:
-        which, what = (answered[0], "it") if len(answered) == 1 else ("TURN", "one")
+        shown_id, pronoun = (answered[0], "it") if len(answered) == 1 else ("TURN", "one")
         theirs = listed.elsewhere.intersection(answered)
-        again = resumed_by(which, store_flag(store), elsewhere=len(theirs) == len(answered))
-        others = f"; {_THEIRS}" if 0 < len(theirs) < len(answered) else ""
-        say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes {what}{hint}{others}")
-    waiting = [turn for turn in left if turn not in listed.stopping]
+        again = resumed_by(shown_id, store_flag(store), elsewhere=len(theirs) == len(answered))
+        remark = f"; {_THEIRS}" if 0 < len(theirs) < len(answered) else ""
+        say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes {pronoun}{hint}{remark}")
+    waiting = [turn for turn in driverless if turn not in listed.stopping]
     ours = [turn for turn in waiting if turn not in listed.elsewhere]
     if ours:
-        which, what = (ours[0], "it") if len(ours) == 1 else ("TURN", "one")
-        command = f"`turnwright resume {which}{store_flag(store)}`"
-        say(f"{count(len(ours), 'turn')} crashed or left: {command} resumes {what}{hint}; {_THEIRS}")
+        shown_id, pronoun = (ours[0], "it") if len(ours) == 1 else ("TURN", "one")
+        command = f"`turnwright resume {shown_id}{store_flag(store)}`"
+        say(f"{count(len(ours), 'turn')} crashed or left: {command} resumes {pronoun}{hint}; {_THEIRS}")
     elif waiting:
-        what = "it" if len(waiting) == 1 else "them"
-        again = f"`Engine.recover()` or a worker of the program that began {what}"
-        say(f"{count(len(waiting), 'turn')} crashed or left: {again} resumes {what}")
+        pronoun = "it" if len(waiting) == 1 else "them"
+        again = f"`Engine.recover()` or a worker of the program that began {pronoun}"
+        say(f"{count(len(waiting), 'turn')} crashed or left: {again} resumes {pronoun}")
 
 
 def _record(row: TurnRow, driver: DriverStatus | None, listed: _TurnList) -> dict[str, JsonValue]:

@@ -59,10 +59,10 @@ def prune(
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
     """Delete the turns that ended long ago, and their sub-turns. A terminal asks first."""
-    seconds, shown = _seconds(older_than), without_password(store)
+    seconds, shown_store = _seconds(older_than), without_password(store)
     if not yes and can_ask():
-        said = read_line(f"Delete the turns of {shown} that ended more than {older_than.strip()} ago? [y/N] ")
-        if (said or "").strip().lower() not in ("y", "yes"):
+        reply = read_line(f"Delete the turns of {shown_store} that ended more than {older_than.strip()} ago? [y/N] ")
+        if (reply or "").strip().lower() not in ("y", "yes"):
             echo("Nothing is deleted.")
             return
 
@@ -72,7 +72,7 @@ def prune(
 
     deleted, live = use_store(store, delete_old)
     stays = f"; {count(live, 'turn')} that {'has' if live == 1 else 'have'} not ended stay{'s' if live == 1 else ''}"
-    echo(f"{shown}: {count(deleted, 'turn')} deleted" + (stays if live else ""))
+    echo(f"{shown_store}: {count(deleted, 'turn')} deleted" + (stays if live else ""))
 
 
 def migrate(
@@ -91,18 +91,18 @@ def migrate(
     if file is not None:
         echo(f"there is no store {file} yet: the first use creates it with the schema of this release")
         return
-    shown, scheme = without_password(store), find_scheme(store)
+    shown_store, scheme = without_password(store), find_scheme(store)
     versions = use_store(store, lambda opened: opened.migrate())
     if scheme is not None and not scheme.migrates:
-        echo(f"{shown}: {scheme.help} has nothing to migrate")
+        echo(f"{shown_store}: {scheme.help} has nothing to migrate")
     elif versions[0] == versions[1]:
-        echo(f"{shown}: schema {versions[1]}, as this release needs it; nothing to migrate")
+        echo(f"{shown_store}: schema {versions[1]}, as this release needs it; nothing to migrate")
     else:
-        echo(f"{shown}: schema {versions[0]} before, {versions[1]} now")
+        echo(f"{shown_store}: schema {versions[0]} before, {versions[1]} now")
         if not summarize:
             echo("the inspector may summarize the turns once more; `turnwright migrate --summarize` does it before")
     if summarize:
-        echo(f"{shown}: {count(use_store(store, _summarize), 'turn')} summarized")
+        echo(f"{shown_store}: {count(use_store(store, _summarize), 'turn')} summarized")
 
 
 async def _summarize(store: Store) -> int:
@@ -111,18 +111,18 @@ async def _summarize(store: Store) -> int:
     from turnwright.privacy.redaction import redactor  # noqa: PLC0415 (as above)
     from turnwright.store.summaries import SummaryStore  # noqa: PLC0415 (as above)
 
-    written = 0
+    summarized = 0
     if isinstance(store, SummaryStore):
         while some := await summarize_turns(store, store, redactor().hide, limit=_AT_ONCE):
-            written += some
-    return written
+            summarized += some
+    return summarized
 
 
 def _seconds(duration: str) -> float:
-    found = _DURATION.fullmatch(duration.strip())
-    if found is None:
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None:
         raise ConfigError(
             f"--older-than {duration!r}: is not a duration: write a whole number and s, m, h, d or w, such as 90s, 15m,"
             " 12h, 30d or 4w"
         )
-    return float(int(found[1]) * _UNITS[found[2]])
+    return float(int(match[1]) * _UNITS[match[2]])

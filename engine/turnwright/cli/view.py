@@ -107,8 +107,8 @@ class TurnView:
     def in_tool(self) -> bool:
         """Whether a tool of the turn, or of a sub-agent, may be running."""
         return any(
-            one.state is State.TOOL_EXEC and not all(call.delegated or call.status for call in one.calls.values())
-            for one in (self, *self.below.values())
+            view.state is State.TOOL_EXEC and not all(call.delegated or call.status for call in view.calls.values())
+            for view in (self, *self.below.values())
         )
 
     def recall(self, turn: str, facts: Iterable[f.Fact]) -> None:
@@ -224,12 +224,12 @@ def _in_line(arguments: Mapping[str, JsonValue], width: int = _SHOWN) -> str:
 
 def file_line(file: Mapping[str, JsonValue]) -> str:
     """Return one line for a picture or a document: its name and type, and its size or its address."""
-    shown = without_content(dict(file))
-    fields = shown if isinstance(shown, dict) else {}
+    fields = without_content(dict(file))
+    fields = fields if isinstance(fields, dict) else {}
     size = fields.get("size")
     place = f"{size:,} bytes" if isinstance(size, int) else str(fields.get("url", ""))
     words = (str(fields.get("name", "")), str(fields.get("media_type", "")), place)
-    return f"[file: {cut_line(', '.join(one for one in words if one))}]"
+    return f"[file: {cut_line(', '.join(word for word in words if word))}]"
 
 
 def with_status(status: str, result: str) -> str:
@@ -272,8 +272,8 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
         case f.TurnStarted():
             # The prompt of a sub-agent is an argument of its call, which is shown already.
             started = event.fact
-            said = [] if view.path else [*forked(started), cut_line(started.prompt), *map(file_line, started.files)]
-            return [headline(view), *(f"             {line}" for line in said)]
+            lines = [] if view.path else [*forked(started), cut_line(started.prompt), *map(file_line, started.files)]
+            return [headline(view), *(f"             {line}" for line in lines)]
         case f.StepStarted(number=number, nudge=nudge, stall=stall):
             hint = "  (nudged)" if nudge else "  (hinted)" if stall else ""
             return [f"STREAM       step {number} of {view.limits.cap}{hint}"]
@@ -284,8 +284,8 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
                 *(f"TOOL_EXEC    {named(view, call.id)}({shown_arguments(call)})" for call in calls),
             ]
         case f.CallSettled(call=call, result=result, files=files) if call in view.calls:
-            one = view.calls[call]
-            status = f"{one.status} {one.took}" if one.took else one.status
+            call_line = view.calls[call]
+            status = f"{call_line.status} {call_line.took}" if call_line.took else call_line.status
             lines = [f"{named(view, call)}: {with_status(status, cut_line(result))}", *map(file_line, files)]
             return [f"             {line}" for line in lines]
         case f.CallWaiting(interrupt=interrupt):
@@ -318,8 +318,8 @@ def note(event: FactEvent) -> list[str]:
 
 def named(view: TurnView, call: str) -> str:
     """Return the tool of a call. A sub-agent's comes with the call's id, which its own lines begin with."""
-    one = view.calls[call]
-    return f"{call} {one.name}" if one.delegated else one.name
+    call_line = view.calls[call]
+    return f"{call} {call_line.name}" if call_line.delegated else call_line.name
 
 
 def _indented(text: str) -> list[str]:

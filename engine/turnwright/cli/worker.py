@@ -28,7 +28,7 @@ from .options import (
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
 from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from .stores import without_password
-from .worker_engine import driving, driving_model
+from .worker_engine import driving_model, open_driver
 from .worker_listener import WorkerListener
 
 #: Seconds after the drain at which the process is ended, because a tool may block it.
@@ -77,12 +77,12 @@ def worker(
     Ctrl-C or SIGTERM drains the worker: it starts no turn, and after --drain it releases its turns. A second signal
     leaves at once.
     """
-    said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
+    config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
     opened = shared_store(store, create=True, notify=notify)
-    named = driving_model(said, flags.model)
+    model_id = driving_model(config_read, flags.model)
     listener = WorkerListener(as_json=as_json)
-    opening = driving(opened, said, named, flags, runtime=runtime)
+    opening = open_driver(opened, config_read, model_id, flags, runtime=runtime)
     at: dict[str, JsonValue] = {}
     if service.address is not None:
         queues = serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
@@ -94,11 +94,11 @@ def worker(
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         anyio.run(
-            _work, opening, runtime, listener, partial(listener.started, without_password(store), named, at), drain
+            _work, opening, runtime, listener, partial(listener.started, without_password(store), model_id, at), drain
         )
-    except QuitError as left:
-        process.say_last(str(left))
-        raise typer.Exit(left.code) from None
+    except QuitError as quit_error:
+        process.say_last(str(quit_error))
+        raise typer.Exit(quit_error.code) from None
 
 
 def _runtime(
@@ -154,5 +154,5 @@ async def _drain_on_signal(
 
 def _farewell(listener: WorkerListener) -> str:
     driven = listener.driven
-    what = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
-    return "left at once" + (f"; other workers can resume {what}: {', '.join(driven)}" if driven else "")
+    turns = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
+    return "left at once" + (f"; other workers can resume {turns}: {', '.join(driven)}" if driven else "")

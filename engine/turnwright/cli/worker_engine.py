@@ -42,58 +42,58 @@ class CodeArguments(TypedDict):
 _NOISY: Final = ("client", "mcp", "httpx2")
 
 
-def driving_model(said: "Config", model: str | None) -> str:
-    """Return the full name of the model: from the flag `--model`, or from the configuration `said`.
+def driving_model(config: "Config", model: str | None) -> str:
+    """Return the full name of the model: from the flag `--model`, or from the configuration.
 
     Raises `ConfigError` if neither names one. The embedded model must be named to be used by a worker.
     """
-    settings = said.settings
-    named = model_named(model or settings.model, settings.base_url)
-    if named == LOCAL.name and not (model or settings.model):
+    settings = config.settings
+    model_id = model_named(model or settings.model, settings.base_url)
+    if model_id == LOCAL.name and not (model or settings.model):
         raise ConfigError("no model: name one with --model (the embedded one is local), and a server with --base-url")
-    return named
+    return model_id
 
 
-def driving(
+def open_driver(
     store: Store,
-    said: "Config",
-    named: str,
+    config: "Config",
+    model: str,
     flags: DriverFlags,
     *,
     runtime: Runtime | None = None,
     on_event: Sequence[Observer] = (),
 ) -> Opening:
-    """Return an engine that opens and drives the turns in `store`, configured by `flags` and else by `said`.
+    """Return an engine that opens and drives the turns in `store`, configured by `flags` and else by `config`.
 
-    Sub-agents of the sources are offered as tools. A turn uses the model of its own agent, or else the model `named`.
+    Sub-agents of the sources are offered as tools. A turn uses the model of its own agent, or else `model`.
     Raises `ConfigError` for a model, a tool or an agent that is not available.
     """
-    settings, options = said.settings, said.engine_options()
-    served = open_model(named, base_url=settings.base_url, timeout=settings.timeout)
+    settings, options = config.settings, config.engine_options()
+    served = open_model(model, base_url=settings.base_url, timeout=settings.timeout)
     sources = settings.agents if flags.agents is None else (flags.agents,)
-    found = read_agents(*sources, limits=options["limits"]) if sources else []
-    helpers = agent_tools(said.prepared(one) for one in found)
+    agents = read_agents(*sources, limits=options["limits"]) if sources else []
+    helpers = agent_tools(config.prepared(agent) for agent in agents)
     make = partial(
         engine_with,
         options,
         model=served,
-        models=models_for(served, named, None, settings.base_url, settings.timeout),
+        models=models_for(served, model, None, settings.base_url, settings.timeout),
         store=store,
         runtime=runtime,
         on_event=on_event,
     )
     own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
     acting, checking = choose_hooks(flags.hooks or settings.hooks)
-    make = partial(make, make_deps=own.make_deps, agents=found, hooks=acting, guardrails=checking)
+    make = partial(make, make_deps=own.make_deps, agents=agents, hooks=acting, guardrails=checking)
     return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, with_helpers(own.tools, helpers))
 
 
-def startable_agents(source: str | None, said: "Config") -> list[Agent]:
+def startable_agents(source: str | None, config: "Config") -> list[Agent]:
     """Return the agents that a person can start: those of the source that are not sub-agents, or else a default one."""
-    if source is None and not said.settings.agents:
-        return [said.prepared(choose_agent(None, None, said)[0])]
-    sources = said.agent_sources() if source is None else (source,)
-    return [said.prepared(one) for one in primary_agents(read_agents(*sources, limits=said.limits()))]
+    if source is None and not config.settings.agents:
+        return [config.prepared(choose_agent(None, None, config)[0])]
+    sources = config.agent_sources() if source is None else (source,)
+    return [config.prepared(agent) for agent in primary_agents(read_agents(*sources, limits=config.limits()))]
 
 
 def engine_with(
@@ -114,7 +114,11 @@ def engine_with(
 
     `agents` are registered if a journal cannot keep all of them.
     """
-    code: CodeArguments = {"agents": [one for one in agents if one.code], "hooks": hooks, "guardrails": guardrails}
+    code: CodeArguments = {
+        "agents": [agent for agent in agents if agent.code],
+        "hooks": hooks,
+        "guardrails": guardrails,
+    }
     arguments: EngineArguments = {
         "model": model,
         "models": models,

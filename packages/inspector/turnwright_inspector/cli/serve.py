@@ -84,11 +84,11 @@ def serve(
     opening: Opening = Engine(store=opened)
     agents: list[Agent] = []
     if drive:
-        from turnwright.cli.worker_engine import driving, driving_model, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
+        from turnwright.cli.worker_engine import driving_model, open_driver, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
 
         config_with_flags = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
         agent_models = driving_model(config_with_flags, flags.model)
-        opening = driving(opened, config_with_flags, agent_models, flags)
+        opening = open_driver(opened, config_with_flags, agent_models, flags)
         agents = startable_agents(flags.agents, config_with_flags)
     from .serving import serve_pages  # noqa: PLC0415 (slow to load)
 
