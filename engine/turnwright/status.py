@@ -54,6 +54,12 @@ _SHOWN_NAMES: Final = 10
 _MOST_COUNTED: Final = 1e300
 
 
+def describe_work(steps: int, tool_calls: int, figures: Sequence[str]) -> str:
+    """Return what a turn did: "2 steps (1 tool call, 283 tokens, 2.9 s)". `figures` are its tokens and its time."""
+    calls = [count(tool_calls, "tool call")] if tool_calls else []
+    return f"{count(steps, 'step')} ({', '.join([*calls, *figures])})"
+
+
 def describe_activity(state: State) -> str:
     """Return what a turn in this state does: "Waiting for the model"."""
     return _ACTIVITIES.get(state, _BETWEEN)

@@ -10,6 +10,7 @@ from turnwright.status import (
     describe_lost_driver,
     describe_nearest_limit,
     describe_pause,
+    describe_work,
     limit_reached,
     name_limit,
     sentinel_text,
@@ -49,3 +50,8 @@ def test_pause_and_nearest_limit_are_sentences() -> None:
     assert describe_nearest_limit("the step limit (1 of 2)", other=True) == (
         "The nearest other limit is the step limit (1 of 2)."
     )
+
+
+def test_work_of_a_turn_lists_calls_before_figures() -> None:
+    assert describe_work(2, 1, ["283 tokens", "2.9 s"]) == "2 steps (1 tool call, 283 tokens, 2.9 s)"
+    assert describe_work(1, 0, ["0.1 s"]) == "1 step (0.1 s)"

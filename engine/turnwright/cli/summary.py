@@ -13,6 +13,7 @@ from turnwright.status import (
     describe_lost_driver,
     describe_nearest_limit,
     describe_pause,
+    describe_work,
 )
 from turnwright.store import QUEUED
 from turnwright.store.address import outlives_process
@@ -133,7 +134,11 @@ def ended_by(turn: str, flags: str, *, elsewhere: bool) -> str:
 
 def _figures(result: TurnResult) -> list[str]:
     calls = [count(result.tool_calls, "tool call")] if result.tool_calls else []
-    return [*calls, *_tokens(result), f"{result.seconds:.1f} s"]
+    return [*calls, *_tokens(result), _time(result)]
+
+
+def _time(result: TurnResult) -> str:
+    return f"{result.seconds:.1f} s"
 
 
 def _tokens(result: TurnResult) -> list[str]:
@@ -164,8 +169,8 @@ def _unfinished(
 def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool, above: str) -> list[str]:
     if result.outcome is None or result.reason is None:
         return []
-    meaning, figures = REASONS[result.reason], ", ".join(_figures(result))
-    usage = f"{count(result.steps, 'step')} ({figures})"
+    meaning = REASONS[result.reason]
+    usage = describe_work(result.steps, result.tool_calls, [*_tokens(result), _time(result)])
     if result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
         lines = [f"Done in {usage}."]
         if result.sentinel is not None:

@@ -12,6 +12,7 @@ from turnwright.status import (
     describe_lost_driver,
     describe_nearest_limit,
     describe_pause,
+    describe_work,
     find_nearest_limit,
     limit_reached,
     name_limit,
@@ -148,7 +149,7 @@ def _over(tab_context: TabContext, folded: Turn) -> StopReason:
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
     return StopReason(
         str(outcome),
-        f"Done in {_used(result)}" if done else limit_reached(folded, reason),
+        f"Done in {_work_of(result)}" if done else limit_reached(folded, reason),
         "" if reason is EndReason.ANSWERED else meaning.means,
         "" if done else result.advice or meaning.next,
         tuple(further),
@@ -159,11 +160,9 @@ def _over(tab_context: TabContext, folded: Turn) -> StopReason:
     )
 
 
-def _used(result: TurnResult) -> str:
-    """`2 steps (1 tool call, 283 tokens, 2.9 s)`."""
-    figures = [count(result.tool_calls, "tool call")] if result.tool_calls else []
-    figures += [count(result.usage.tokens, "token")] if result.usage.tokens else []
-    return f"{count(result.steps, 'step')} ({', '.join([*figures, seconds(result.seconds)])})"
+def _work_of(result: TurnResult) -> str:
+    tokens = [count(result.usage.tokens, "token")] if result.usage.tokens else []
+    return describe_work(result.steps, result.tool_calls, [*tokens, seconds(result.seconds)])
 
 
 def _past(tab_context: TabContext, folded: Turn) -> StopReason:
