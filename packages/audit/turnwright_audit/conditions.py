@@ -42,8 +42,8 @@ class Condition(NamedTuple):
     def value(self, totals: Totals) -> float:
         """Return the number, or the percentage, that the condition is about."""
         if self.share:
-            found = getattr(totals.all, self.name).shares()[self.share]
-            return found / MICRO if self.name == "cost" else float(found)
+            quantile = getattr(totals.all, self.name).shares()[self.share]
+            return quantile / MICRO if self.name == "cost" else float(quantile)
         count, whole = _COUNTS[self.name]
         return 100 * count(totals) / max(whole(totals), 1) if self.percent else float(count(totals))
 
@@ -67,10 +67,10 @@ def parse_conditions(text: str) -> list[Condition]:
 
 
 def _condition(text: str) -> Condition:
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise InvalidConditionError(f"{text!r} is not a condition: write NAME>NUMBER, NAME>NUMBER% or NAME.p99>NUMBER")
-    name, share, sign, most, percent = found.groups()
+    name, share, sign, most, percent = match.groups()
     if share is None and name not in _COUNTS:
         raise InvalidConditionError(f"{text!r}: NAME must be one of {', '.join(_COUNTS)}")
     if share is not None and (name not in _DISTRIBUTIONS or share not in _SHARES or percent):

@@ -27,22 +27,22 @@ class Distribution(Struct):
         self.total += number
         self.max = max(self.max, number)
 
-    def merge(self, other: "Distribution") -> None:
+    def merge(self, addend: "Distribution") -> None:
         """Add all numbers of another distribution."""
-        for key, count in other.counts.items():
+        for key, count in addend.counts.items():
             self.counts[key] = self.counts.get(key, 0) + count
-        self.n += other.n
-        self.total += other.total
-        self.max = max(self.max, other.max)
+        self.n += addend.n
+        self.total += addend.total
+        self.max = max(self.max, addend.max)
 
     def quantile(self, share: float) -> int:
         """Return the smallest number that this share of all numbers does not exceed; 0 without numbers."""
-        left = ceil(share * self.n)
-        if left == self.n:
+        remaining = ceil(share * self.n)
+        if remaining == self.n:
             return self.max
         for key in sorted(self.counts):
-            left -= self.counts[key]
-            if left <= 0:
+            remaining -= self.counts[key]
+            if remaining <= 0:
                 return key
         return self.max
 

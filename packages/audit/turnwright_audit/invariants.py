@@ -25,12 +25,12 @@ _DAMAGED: Final = "a part of the run could not be read"
 
 def check_run(run: Trajectory, file: str, name: str) -> Invariants:
     """Check the turns of a run and of its sub-agents."""
-    found = Invariants()
+    invariants = Invariants()
     for check in (
-        _of_events(run) if isinstance(run, TracedRun) else (one for inner in run.every() for one in _checks(inner))
+        _of_events(run) if isinstance(run, TracedRun) else (check for inner in run.every() for check in _checks(inner))
     ):
-        found.take(check, file, name)
-    return found
+        invariants.take(check, file, name)
+    return invariants
 
 
 def _of_events(run: TracedRun) -> Iterator[TurnCheck]:
@@ -88,8 +88,8 @@ def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces
         yield traces.TraceModelFailed(turn=turn, cause=text_of(step.message))
     calls = step.tool_calls or ()
     if is_reply(step):
-        asked = tuple(traces.TraceCall(id=call.tool_call_id, name=call.function_name) for call in calls)
-        yield traces.TraceModelReplied(turn=turn, text=text_of(step.message), calls=asked)
+        traced_calls = tuple(traces.TraceCall(id=call.tool_call_id, name=call.function_name) for call in calls)
+        yield traces.TraceModelReplied(turn=turn, text=text_of(step.message), calls=traced_calls)
     answered = set()
     shared = shared_result(step)
     for result in step.observation.results if step.observation else ():

@@ -73,8 +73,8 @@ class _Stretch(NamedTuple):
     detected: int
     kind: LoopKind
 
-    def overlaps(self, other: "_Stretch") -> bool:
-        return self.first <= other.last and other.first <= self.last
+    def overlaps(self, stretch: "_Stretch") -> bool:
+        return self.first <= stretch.last and stretch.first <= self.last
 
 
 def loops_of(turn: Sequence[AuditStep]) -> TurnLoops:
@@ -85,14 +85,14 @@ def loops_of(turn: Sequence[AuditStep]) -> TurnLoops:
         return TurnLoops([], {})
     same = _Detector(rounds)
     acts = same.acts
-    found = list(_repeated(rounds, same))
+    stretches = list(_repeated(rounds, same))
     errors, idle = list(_errors(rounds)), list(_idle(rounds))
     _add(acts, f"errors:{SAME_ERRORS}", errors)
     _add(acts, f"nothing:{NOTHING_NEW}", idle)
     for more in (errors, idle):
-        found += [one for one in more if not any(map(one.overlaps, found))]
+        stretches += [stretch for stretch in more if not any(map(stretch.overlaps, stretches))]
     return TurnLoops(
-        [_loop(turn, places, rounds, one) for one in sorted(found)],
+        [_loop(turn, places, rounds, stretch) for stretch in sorted(stretches)],
         {name: [places[at] for at in where[:_KEPT]] for name, where in acts.items()},
     )
 
@@ -108,20 +108,20 @@ class _Detector:
 
     def _take(self, rounds: Sequence[list[AuditCall]]) -> None:
         calls: list[Round] = []
-        seen: set[Round] = set()
+        rounds_seen: set[Round] = set()
         exact = _Results()
         for at, batch in enumerate(rounds):
-            made = make_round([(call.name, call.key) for call in batch])
-            if made is None:
+            round_made = make_round([(call.name, call.key) for call in batch])
+            if round_made is None:
                 continue
-            calls.append(made)
-            if made in seen:
+            calls.append(round_made)
+            if round_made in rounds_seen:
                 for threshold in THRESHOLDS:
                     if looping(tuple(calls[-LONGEST_PERIOD * threshold :]), threshold):
                         self._act("calls", threshold, at)
                         if threshold == REPORTED:
                             self.periods[at] = _period(calls, threshold)
-            seen.add(made)
+            rounds_seen.add(round_made)
             for threshold in exact.take(batch):
                 self._act("results", threshold, at)
                 if threshold == REPORTED:
@@ -137,33 +137,33 @@ class _Results:
     def __init__(self) -> None:
         self._batches: list[list[AuditCall]] = []
         self._rounds: list[Round | None] = []
-        self._seen: set[Round] = set()
+        self._seen_rounds: set[Round] = set()
 
     def take(self, batch: list[AuditCall]) -> Iterator[int]:
         """Yield the thresholds at which this round closes a loop."""
         batch = [call for call in batch if call.status != "denied"]
-        made = make_round([(call.name, call.key) for call in batch])
-        if made is None:
+        round_made = make_round([(call.name, call.key) for call in batch])
+        if round_made is None:
             return
         self._batches.append(batch)
         self._rounds.append(None)
-        if made in self._seen:
+        if round_made in self._seen_rounds:
             for threshold in THRESHOLDS:
                 if looping(self._latest(LONGEST_PERIOD * threshold), threshold):
                     yield threshold
-        self._seen.add(made)
+        self._seen_rounds.add(round_made)
 
     def _latest(self, count: int) -> tuple[Round, ...]:
         begin = max(len(self._rounds) - count, 0)
         return tuple(self._round(at) for at in range(begin, len(self._rounds)))
 
     def _round(self, at: int) -> Round:
-        made = self._rounds[at]
-        if made is None:
-            made = make_round([(call.name, call.key + call.result) for call in self._batches[at]])
-            assert made is not None  # noqa: S101 (the batch has calls)
-            self._rounds[at] = made
-        return made
+        round_made = self._rounds[at]
+        if round_made is None:
+            round_made = make_round([(call.name, call.key + call.result) for call in self._batches[at]])
+            assert round_made is not None  # noqa: S101 (the batch has calls)
+            self._rounds[at] = round_made
+        return round_made
 
 
 def _period(rounds: list[Round], threshold: int) -> int:
@@ -215,11 +215,14 @@ def _idle(rounds: Sequence[list[AuditCall]]) -> Iterator[_Stretch]:
         # A loop, and no generator: it runs for each round.
         new = False
         for call in batch:
-            if not any(one.exact == call.exact or one.result == call.result for one in earlier.get(call.key, ())):
+            if not any(
+                earlier_call.exact == call.exact or earlier_call.result == call.result
+                for earlier_call in earlier.get(call.key, ())
+            ):
                 new = True
         for call in batch:
             same = earlier.setdefault(call.key, [])
-            if all(one.exact != call.exact for one in same):
+            if all(same_call.exact != call.exact for same_call in same):
                 same.append(call)
         if not new:
             idle.append(at)
@@ -234,18 +237,20 @@ def _rows(numbers: Sequence[int]) -> Iterator[list[int]]:
         yield [number for _, number in row]
 
 
-def _add(acts: dict[str, list[int]], name: str, found: Sequence[_Stretch]) -> None:
+def _add(acts: dict[str, list[int]], name: str, stretches: Sequence[_Stretch]) -> None:
     """Record each round of the stretches from the detected one on."""
-    if found:
-        acts[name] = [at for one in found for at in range(one.detected, one.last + 1)]
+    if stretches:
+        acts[name] = [at for stretch in stretches for at in range(stretch.detected, stretch.last + 1)]
 
 
-def _loop(turn: Sequence[AuditStep], places: Sequence[int], rounds: Sequence[list[AuditCall]], one: _Stretch) -> Loop:
-    tools = sorted({call.name for batch in rounds[one.first : one.last + 1] for call in batch})
+def _loop(
+    turn: Sequence[AuditStep], places: Sequence[int], rounds: Sequence[list[AuditCall]], stretch: _Stretch
+) -> Loop:
+    tools = sorted({call.name for batch in rounds[stretch.first : stretch.last + 1] for call in batch})
     return Loop(
         ", ".join(tools),
-        turn[places[one.first]].number,
-        one.last - one.first + 1,
-        sum(step.tokens for step in turn[places[one.detected] + 1 :]),
-        one.kind,
+        turn[places[stretch.first]].number,
+        stretch.last - stretch.first + 1,
+        sum(step.tokens for step in turn[places[stretch.detected] + 1 :]),
+        stretch.kind,
     )

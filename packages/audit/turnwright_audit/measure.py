@@ -119,7 +119,7 @@ class RunMeasure(Struct):
 def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
     """Return the measures of a run. `place` is its position in the file, from 0, for a run without a name."""
     notes = run.run_notes
-    found = RunMeasure(
+    run_measure = RunMeasure(
         file=file,
         run=notes.run or run.session_id or run.trajectory_id or str(place),
         format=notes.format or _UNKNOWN,
@@ -130,14 +130,14 @@ def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:
         cut=notes.cut,
         finished=is_finished(run),
         first=not place,
-        findings=dict(Counter(one.kind for one in findings_of(run))),
+        findings=dict(Counter(finding.kind for finding in findings_of(run))),
     )
-    for one in run.every():
-        found.subagents += one is not run
-        _count(one, found)
-        for number, turn in enumerate(turns_of(one)):
-            _take(turn, found, new=one is run and (number > 0 or _begins_with_message(one)))
-    return found
+    for trajectory in run.every():
+        run_measure.subagents += trajectory is not run
+        _count(trajectory, run_measure)
+        for number, turn in enumerate(turns_of(trajectory)):
+            _take(turn, run_measure, new=trajectory is run and (number > 0 or _begins_with_message(trajectory)))
+    return run_measure
 
 
 def is_finished(run: Trajectory) -> bool:
@@ -149,18 +149,18 @@ def is_finished(run: Trajectory) -> bool:
     return ending in _DONE or _last_seen(run, notes) in _BY_ITSELF or (ending in _REPLY_DONE and _answers(run))
 
 
-def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
-    found.turns += new
+def _take(turn: list[AuditStep], run_measure: RunMeasure, *, new: bool) -> None:
+    run_measure.turns += new
     if not turn:
         return
     loops, acts = loops_of(turn)
-    found.loops += loops
+    run_measure.loops += loops
     for kind in {loop.kind for loop in loops}:
         after = max(loop.tokens_after for loop in loops if loop.kind is kind)
-        found.tokens_after[kind] = found.tokens_after.get(kind, 0) + after
-    found.errors += sum(call.status == "error" for step in turn for call in step.calls)
-    found.denied += sum(call.status == "denied" for step in turn for call in step.calls)
-    found.measured.append(
+        run_measure.tokens_after[kind] = run_measure.tokens_after.get(kind, 0) + after
+    run_measure.errors += sum(call.status == "error" for step in turn for call in step.calls)
+    run_measure.denied += sum(call.status == "denied" for step in turn for call in step.calls)
+    run_measure.measured.append(
         TurnMeasure(
             turn[0].number,
             [sum(call.valid for call in step.calls) for step in turn],
@@ -172,66 +172,71 @@ def _take(turn: list[AuditStep], found: RunMeasure, *, new: bool) -> None:
     )
 
 
-def _count(run: Trajectory, found: RunMeasure) -> None:
+def _count(run: Trajectory, run_measure: RunMeasure) -> None:
     notes = run.run_notes
-    found.unreadable_lines += notes.unreadable_lines
+    run_measure.unreadable_lines += notes.unreadable_lines
     late = late_results(run)
-    found.orphans += len(late.keys() - {call.tool_call_id for step in run.steps for call in step.tool_calls or ()})
+    run_measure.orphans += len(
+        late.keys() - {call.tool_call_id for step in run.steps for call in step.tool_calls or ()}
+    )
     last = next((step for step in reversed(run.steps) if is_reply(step)), None)
     for step in run.steps:
         if step.is_copied_context:
             continue
         if is_reply(step):
-            found.steps += 1
+            run_measure.steps += 1
         noted = step.extra and step.extra.turnwright
         if noted:
-            found.failed_requests += noted.error
-            found.lost_calls += noted.unreadable_calls
-        _pair(step, late, found, notes.terminal_tools or (), cut=notes.cut and step is last)
-    _spend(run, found)
+            run_measure.failed_requests += noted.error
+            run_measure.lost_calls += noted.unreadable_calls
+        _pair(step, late, run_measure, notes.terminal_tools or (), cut=notes.cut and step is last)
+    _spend(run, run_measure)
 
 
 def _pair(
-    step: TrajectoryStep, late: Collection[str], found: RunMeasure, terminal: Collection[str], *, cut: bool
+    step: TrajectoryStep, late: Collection[str], run_measure: RunMeasure, terminal: Collection[str], *, cut: bool
 ) -> None:
     """Count the calls of a step, and what became of them."""
     answered: dict[str, bool] = {}
     for result in step.observation.results if step.observation else ():
         notes = (result.extra and result.extra.turnwright) or ResultNotes()
         if result.source_call_id is None:
-            found.orphans += notes.orphan_id is not None and not notes.unreadable
+            run_measure.orphans += notes.orphan_id is not None and not notes.unreadable
         else:
             answered[result.source_call_id] = notes.unreadable
     shared = None if shared_result(step) is None else False
     for call in step.tool_calls or ():
         name = call.function_name
-        found.calls += 1
+        run_measure.calls += 1
         unreadable = answered.get(call.tool_call_id, False if call.tool_call_id in late else shared)
         if unreadable is not None:
-            found.results += not unreadable
-            found.unreadable += unreadable
+            run_measure.results += not unreadable
+            run_measure.unreadable += unreadable
         elif name in terminal:
-            found.terminal += 1
+            run_measure.terminal += 1
         elif cut:
-            found.unreadable += 1
+            run_measure.unreadable += 1
         elif call.extra and call.extra.turnwright and call.extra.turnwright.state == _WAITING:
-            found.waiting += 1
+            run_measure.waiting += 1
         else:
-            found.unpaired += 1
-            found.unpaired_tools[name] = found.unpaired_tools.get(name, 0) + 1
+            run_measure.unpaired += 1
+            run_measure.unpaired_tools[name] = run_measure.unpaired_tools.get(name, 0) + 1
 
 
-def _spend(run: Trajectory, found: RunMeasure) -> None:
+def _spend(run: Trajectory, run_measure: RunMeasure) -> None:
     """Add the tokens and the cost: the sums of the steps, or those of the run where it only has sums."""
-    used = [step.metrics for step in run.steps if step.metrics and not step.is_copied_context]
+    all_metrics = [step.metrics for step in run.steps if step.metrics and not step.is_copied_context]
     totals = run.final_metrics or FinalMetrics()
     for name, total in (
-        ("input_tokens", (sum(counted(one.prompt_tokens) for one in used), totals.total_prompt_tokens)),
-        ("output_tokens", (sum(counted(one.completion_tokens) for one in used), totals.total_completion_tokens)),
-        ("cached_tokens", (sum(counted(one.cached_tokens) for one in used), totals.total_cached_tokens)),
-        ("cost", (sum(counted(one.cost_usd) for one in used), totals.total_cost_usd)),
+        ("input_tokens", (sum(counted(metrics.prompt_tokens) for metrics in all_metrics), totals.total_prompt_tokens)),
+        (
+            "output_tokens",
+            (sum(counted(metrics.completion_tokens) for metrics in all_metrics), totals.total_completion_tokens),
+        ),
+        ("cached_tokens", (sum(counted(metrics.cached_tokens) for metrics in all_metrics), totals.total_cached_tokens)),
+        ("cost", (sum(counted(metrics.cost_usd) for metrics in all_metrics), totals.total_cost_usd)),
     ):
-        setattr(found, name, getattr(found, name) + (total[0] or counted(total[1])))
+        setattr(run_measure, name, getattr(run_measure, name) + (total[0] or counted(total[1])))
 
 
 def _model(run: Trajectory) -> str:

@@ -52,22 +52,22 @@ class Outcomes:
 
         Rows without a usable label are left out. Raises `InvalidOutcomesError` if none is left.
         """
-        found = cls()
+        outcomes = cls()
         for row in _rows(text):
             label = _label(row)
             run, file = _text(row, _RUNS), _text(row, _FILES)
             if label is None or not (run or file):
                 continue
             if file:
-                found._files.setdefault(PurePath(file).name, {})[_key(file, run)] = label
+                outcomes._files.setdefault(PurePath(file).name, {})[_key(file, run)] = label
             else:
-                found._runs[run] = label
-        if not len(found):
+                outcomes._runs[run] = label
+        if not len(outcomes):
             raise InvalidOutcomesError(
                 f"no row has a run ({', '.join(_RUNS)}) or a file ({', '.join(_FILES)}), and a success"
                 f" ({', '.join(_LABELS)}: true or false)"
             )
-        return found
+        return outcomes
 
     def of(self, run: RunMeasure, place: int) -> bool | None:
         """Return the label of a run, which is number `place` of its file, from 0; None if it has none.

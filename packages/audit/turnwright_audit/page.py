@@ -75,14 +75,14 @@ class _Page:
         yield from (f'<div class="card"><b>{value}</b><span>{name}</span></div>' for name, value in cards.items())
         yield "</div>"
 
-    def suggested(self, found: Suggestion | None) -> Iterator[str]:
-        if found is None:
+    def suggested(self, suggestion: Suggestion | None) -> Iterator[str]:
+        if suggestion is None:
             return
-        kind = "succeeded" if found.labeled else "gave an answer"
-        yield f"<h2>Suggested limits</h2><p>The p99 of {count(found.runs, 'run')} that {kind}, rounded up.</p>"
-        matter = escape("\n".join(found.front_matter))
-        yield f'<pre tabindex="0">{escape(found.python)}</pre><pre tabindex="0">{matter}</pre>'
-        rows = [self._effect("these limits", found.effect), self._effect("the defaults", found.defaults)]
+        kind = "succeeded" if suggestion.labeled else "gave an answer"
+        yield f"<h2>Suggested limits</h2><p>The p99 of {count(suggestion.runs, 'run')} that {kind}, rounded up.</p>"
+        matter = escape("\n".join(suggestion.front_matter))
+        yield f'<pre tabindex="0">{escape(suggestion.python)}</pre><pre tabindex="0">{matter}</pre>'
+        rows = [self._effect("these limits", suggestion.effect), self._effect("the defaults", suggestion.defaults)]
         yield _table(("", ">runs changed", ">had succeeded", ">steps saved", ">tokens saved", ">cost saved"), rows)
 
     def _effect(self, name: str, tally: Tally) -> Sequence[str]:
@@ -108,11 +108,11 @@ class _Page:
 
     def limits(self) -> Iterator[str]:
         totals = self._totals
-        lost, what = (totals.succeeded, "successful runs stopped") if self._labeled else (totals.runs, "runs stopped")
+        lost, label = (totals.succeeded, "successful runs stopped") if self._labeled else (totals.runs, "runs stopped")
         saved = "steps of failed runs saved" if self._labeled else "steps saved"
         yield "<h2>Limits against successes lost</h2>"
         yield "<p>What each limit would have done to these runs. A model that knows a limit may act otherwise.</p>"
-        yield _legend({"saved-key": saved, "lost-key": what})
+        yield _legend({"saved-key": saved, "lost-key": label})
         yield '<div class="plots">'
         for limit in _LIMITS:
             names = [name for name in TRIALS if name.startswith(f"{limit} ")]
@@ -123,7 +123,11 @@ class _Page:
             title = LIMITS[limit].counted.capitalize()
             lines = (
                 Line("saved", saved, [self._saved(tally) for tally in tallies]),
-                Line("lost", what, [(one.succeeded if self._labeled else one.runs) / max(lost, 1) for one in tallies]),
+                Line(
+                    "lost",
+                    label,
+                    [(tally.succeeded if self._labeled else tally.runs) / max(lost, 1) for tally in tallies],
+                ),
             )
             yield f'<div class="panel"><h3>{title}</h3>{curves(title, values, lines)}</div>'
         yield "</div>"
@@ -142,17 +146,17 @@ class _Page:
         return tally.steps / max(totals.steps, 1)
 
     def loops(self) -> Iterator[str]:
-        found = self._totals.loops[:_LOOPS]
+        worst_loops = self._totals.loops[:_LOOPS]
         yield "<h2>Loops on a timeline</h2>"
-        if not found:
+        if not worst_loops:
             yield "<p>No run has a loop.</p>"
             return
         yield "<p>Each bar is a run, from its first to its last step. Loops with most tokens after them come first.</p>"
         yield _legend({f"k{at}": kind for at, kind in enumerate(_KINDS)})
         yield '<div class="panel">'
         runs: dict[tuple[str, str], list[SeenLoop]] = {}
-        for seen in found:
-            runs.setdefault((seen.file, seen.run), []).append(seen)
+        for seen_loop in worst_loops:
+            runs.setdefault((seen_loop.file, seen_loop.run), []).append(seen_loop)
         yield from map(self._run, runs.values())
         yield "</div>"
 
@@ -164,15 +168,15 @@ class _Page:
         name = self._named(first.file, first.run)
         label = {True: ", succeeded", False: ", failed", None: ""}[first.success]
         shapes = ['<rect class="whole" x="0" y="1" width="100" height="12" rx="1"/>']
-        for seen in loops:
-            loop, scale = seen.loop, 100 / max(seen.steps, 1)
+        for seen_loop in loops:
+            loop, scale = seen_loop.loop, 100 / max(seen_loop.steps, 1)
             words = f"{loop.tool}: {loop.kind.words}, {loop.length} rounds from step {loop.step}"
-            after = abbreviate(loop.tokens_after) if seen.has_tokens else "?"
+            after = abbreviate(loop.tokens_after) if seen_loop.has_tokens else "?"
             title = self._text(f"{words}, {after} tokens after it")
             x, width = (loop.step - 1) * scale, max(loop.length * scale, 0.6)
             box = f'x="{x:.2f}" y="1" width="{width:.2f}" height="12"'
             shapes.append(f'<rect class="k{_KINDS.index(loop.kind)}" {box}><title>{title}</title></rect>')
-        words = ", ".join(dict.fromkeys(seen.loop.kind.words for seen in loops))
+        words = ", ".join(dict.fromkeys(seen_loop.loop.kind.words for seen_loop in loops))
         head = f'<svg viewBox="0 0 100 14" preserveAspectRatio="none" role="img" aria-label="{name}: {words}">'
         note = f"{self._text(first.loop.tool)}, {count(first.steps, 'step')}{label}"
         return f'<div class="run"><span>{name}<br><small>{note}</small></span>{head}{"".join(shapes)}</svg></div>'
@@ -180,9 +184,14 @@ class _Page:
     def tables(self) -> Iterator[str]:
         totals = self._totals
         rows: list[Sequence[str]]
-        if found := totals.without_results[:_ROWS]:
+        if unpaired_runs := totals.without_results[:_ROWS]:
             rows = [
-                (self._named(one.file, one.run), self._text(", ".join(one.tools)), f"{one.calls:,}") for one in found
+                (
+                    self._named(unpaired_run.file, unpaired_run.run),
+                    self._text(", ".join(unpaired_run.tools)),
+                    f"{unpaired_run.calls:,}",
+                )
+                for unpaired_run in unpaired_runs
             ]
             yield f"<h2>Calls without a result</h2>{_table(('run', 'tools', '>calls'), rows)}"
         endings = Counter(totals.endings).most_common(_ROWS)
@@ -190,11 +199,15 @@ class _Page:
         for name, number in endings:
             rows.append((self._text(name), f"{number:,}", percent(number, totals.runs)))
         yield f"<h2>Endings</h2>{_table(('ending', '>runs', '>share'), rows)}"
-        groups = sorted(totals.groups.items(), key=lambda one: -one[1].runs)[:_ROWS]
+        groups = sorted(totals.groups.items(), key=lambda entry: -entry[1].runs)[:_ROWS]
         rows = []
         for name, group in groups:
             ordered = (group.steps, group.calls, group.tokens)
-            sizes = [abbreviate(one.quantile(share)) if one.n else "?" for one in ordered for share in (0.5, 0.99)]
+            sizes = [
+                abbreviate(distribution.quantile(share)) if distribution.n else "?"
+                for distribution in ordered
+                for share in (0.5, 0.99)
+            ]
             rows.append((self._text(name), f"{group.runs:,}", percent(group.succeeded, group.labeled) or "?", *sizes))
         head = (">runs", ">ok", ">steps p50", ">p99", ">calls p50", ">p99", ">tokens p50", ">p99")
         yield f"<h2>By agent and model</h2>{_table(('agent / model', *head), rows)}"
@@ -222,5 +235,5 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _legend(keys: dict[str, str]) -> str:
     """Return the meanings of colors, each by its class."""
-    shown = "".join(f'<span><i class="{name}"></i>{words}</span>' for name, words in keys.items())
-    return f'<div class="legend">{shown}</div>'
+    legend = "".join(f'<span><i class="{name}"></i>{words}</span>' for name, words in keys.items())
+    return f'<div class="legend">{legend}</div>'

@@ -45,12 +45,12 @@ def histogram(name: str, numbers: Distribution, words: Callable[[float], str]) -
     ]
     labels: list[str] = []  # above the marks, which would cross them out
     row = 0
-    taken = -100.0  # where the labels of this row end
+    label_end = -100.0  # where the labels of this row end
     for share, number in numbers.shares().items():
         x = min(_LEFT + (scale.place(number)) * (_WIDTH - _LEFT), _WIDTH - 1)
         anchor = "end" if x > _WIDTH - _LABEL else "start"
-        row = row + 1 if (x - _LABEL if anchor == "end" else x) < taken else 0
-        taken = max(taken, x if anchor == "end" else x + _LABEL)
+        row = row + 1 if (x - _LABEL if anchor == "end" else x) < label_end else 0
+        label_end = max(label_end, x if anchor == "end" else x + _LABEL)
         shapes.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP + 12 * row - 8}" y2="{_BOTTOM}"/>')
         side = -4 if anchor == "end" else 4
         labels.append(_text(x + side, _TOP + 12 * row, f"{share} {words(number)}", anchor))
@@ -64,7 +64,7 @@ def curves(name: str, values: Sequence[str], lines: Sequence[Line]) -> str:
     """Return lines of shares over values of a limit, at equal distances."""
     step = (_WIDTH - _LEFT - 28) / max(len(values) - 1, 1)
     highest = max(share for line in lines for share in line.shares)
-    top = next(one for one in _TOPS if one >= highest)
+    top = next(top for top in _TOPS if top >= highest)
     xs = [_LEFT + 8 + step * at for at in range(len(values))]
     shapes: list[str] = []
     for share in (0.0, top / 2, top):

@@ -47,9 +47,9 @@ def summary_json(totals: Totals, suggestion: Suggestion | None, figures: dict[st
         "endings": dict(Counter(totals.endings).most_common()),
         "findings": dict(totals.findings),
         **group_json(totals.all),
-        "groups": {name: group_json(one) for name, one in sorted(totals.groups.items())},
-        "formats": {name: msgspec.to_builtins(one) for name, one in sorted(totals.formats.items())},
-        "loops": {name: msgspec.to_builtins(one) for name, one in totals.kinds.items()},
+        "groups": {name: group_json(group) for name, group in sorted(totals.groups.items())},
+        "formats": {name: msgspec.to_builtins(format_totals) for name, format_totals in sorted(totals.formats.items())},
+        "loops": {name: msgspec.to_builtins(kind_totals) for name, kind_totals in totals.kinds.items()},
         "limits": [
             {"limit": limit, "value": _number(value), **tally_json(totals.tallies.get(name, Tally()), totals)}
             for name in TRIALS
@@ -68,16 +68,16 @@ def _number(text: str) -> float | str:
         return text
 
 
-def invariants_json(found: Invariants) -> dict[str, JsonValue]:
+def invariants_json(invariants: Invariants) -> dict[str, JsonValue]:
     """Return the verdicts by claim, with the numbers of turns, and the first faults."""
     return {
-        "verdict": found.verdict,
-        "turns": found.turns,
+        "verdict": invariants.verdict,
+        "turns": invariants.turns,
         "claims": [
             {"claim": claim, "verdict": count.verdict, **msgspec.to_builtins(count)}
-            for claim, count in found.claims.items()
+            for claim, count in invariants.claims.items()
         ],
-        "faults": msgspec.to_builtins(found.faults),
+        "faults": msgspec.to_builtins(invariants.faults),
     }
 
 
@@ -96,16 +96,16 @@ def group_json(group: Group) -> dict[str, JsonValue]:
     }
 
 
-def suggestion_json(found: Suggestion, totals: Totals) -> dict[str, JsonValue]:
+def suggestion_json(suggestion: Suggestion, totals: Totals) -> dict[str, JsonValue]:
     """Return suggested limits with their effect, and that of the defaults."""
     return {
-        "limits": dict(found.limits),
-        "python": found.python,
-        "front_matter": "\n".join(found.front_matter),
-        "from": "succeeded" if found.labeled else "finished",
-        "runs": found.runs,
-        "effect": tally_json(found.effect, totals),
-        "effect_of_defaults": tally_json(found.defaults, totals),
+        "limits": dict(suggestion.limits),
+        "python": suggestion.python,
+        "front_matter": "\n".join(suggestion.front_matter),
+        "from": "succeeded" if suggestion.labeled else "finished",
+        "runs": suggestion.runs,
+        "effect": tally_json(suggestion.effect, totals),
+        "effect_of_defaults": tally_json(suggestion.defaults, totals),
     }
 
 

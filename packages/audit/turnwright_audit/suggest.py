@@ -38,10 +38,10 @@ class Suggestion(Struct):
     def limits(self) -> dict[str, int | float | None]:
         """The arguments of `Limits` that differ from their defaults."""
         trial = self.trial
-        found: dict[str, int | float | None] = {"steps": trial.steps, "tool_calls": trial.tool_calls}
-        found |= {name: value for name in ("tokens", "cost") if (value := getattr(trial, name)) is not None}
+        limits: dict[str, int | float | None] = {"steps": trial.steps, "tool_calls": trial.tool_calls}
+        limits |= {name: value for name in ("tokens", "cost") if (value := getattr(trial, name)) is not None}
         threshold = trial.limits().doom_threshold
-        return found if threshold == _DEFAULT.doom_threshold else {**found, "doom_threshold": threshold}
+        return limits if threshold == _DEFAULT.doom_threshold else {**limits, "doom_threshold": threshold}
 
     @property
     def python(self) -> str:
@@ -82,12 +82,12 @@ def suggest(totals: Totals, runs: Iterable[RunMeasure]) -> Suggestion | None:
         cost=None if (cost := _limit(good.cost, good.runs)) is None else cost / MICRO,
         loops=_loops(totals, good.runs if labeled else 0),
     )
-    found = Suggestion(trial, labeled, good.runs, Tally(), Tally())
+    suggestion = Suggestion(trial, labeled, good.runs, Tally(), Tally())
     default = defaults()
     for run in runs:
-        found.effect.take(trial, run.measured, run.success)
-        found.defaults.take(default, run.measured, run.success)
-    return found
+        suggestion.effect.take(trial, run.measured, run.success)
+        suggestion.defaults.take(default, run.measured, run.success)
+    return suggestion
 
 
 def _loops(totals: Totals, good: int) -> tuple[str, ...]:
@@ -100,9 +100,9 @@ def _loops(totals: Totals, good: int) -> tuple[str, ...]:
     return ()
 
 
-def _limit(used: Distribution, runs: int) -> int | None:
+def _limit(distribution: Distribution, runs: int) -> int | None:
     """Return the limit on a usage, if it is known for at least half of the runs."""
-    return rounded_up(used.quantile(SHARE)) if 2 * used.n >= runs else None
+    return rounded_up(distribution.quantile(SHARE)) if 2 * distribution.n >= runs else None
 
 
 def rounded_up(number: int) -> int:

@@ -27,9 +27,9 @@ _KEPT: Final = 200
 class _Sum(Struct):
     """Numbers that are added up."""
 
-    def merge(self, other: Self) -> None:
+    def merge(self, addend: Self) -> None:
         """Add the numbers of another one."""
-        _add(self, other)
+        _add(self, addend)
 
 
 class Tally(_Sum):
@@ -58,20 +58,20 @@ class Tally(_Sum):
         """Count what a limit does to the turns of a run."""
         changed = stopped = False
         for turn in turns:
-            kept, refused = effect(turn, trial)
-            if kept == turn.steps and not refused:
+            kept_steps, refused = effect(turn, trial)
+            if kept_steps == turn.steps and not refused:
                 continue
             changed = True
             self.refused += refused
-            saved = turn.steps - kept
+            saved = turn.steps - kept_steps
             self.steps += saved
             self.saved_failed += saved if success is False else 0
-            self.calls += sum(turn.calls[kept:]) + refused
-            self.tokens += sum(turn.tokens[kept:])
-            self.cost += sum(turn.cost[kept:])
+            self.calls += sum(turn.calls[kept_steps:]) + refused
+            self.tokens += sum(turn.tokens[kept_steps:])
+            self.cost += sum(turn.cost[kept_steps:])
             if saved or trial.max_calls_per_step is None:
                 stopped = True
-                self.at.add(kept)
+                self.at.add(kept_steps)
         self.runs += changed
         self.with_tokens += changed and any(map(any, (turn.tokens for turn in turns)))
         self.with_cost += changed and any(map(any, (turn.cost for turn in turns)))
@@ -260,13 +260,13 @@ class Totals(Struct):
 
     def saved_tokens(self, tally: Tally) -> int | None:
         """Return the tokens that a limit saves; None if the recordings do not have those of the steps that it saves."""
-        known = tally.with_tokens or (self.step_tokens and not tally.runs)
-        return tally.tokens if known else None
+        has_tokens = tally.with_tokens or (self.step_tokens and not tally.runs)
+        return tally.tokens if has_tokens else None
 
     def saved_cost(self, tally: Tally) -> float | None:
         """Return the cost that a limit saves; None as for `saved_tokens`."""
-        known = tally.with_cost or (self.step_cost and not tally.runs)
-        return tally.cost if known else None
+        has_cost = tally.with_cost or (self.step_cost and not tally.runs)
+        return tally.cost if has_cost else None
 
     def shares_saved(self, tally: Tally) -> tuple[str, str]:
         """Return the shares of the tokens and of the cost that are saved, of those that are known for each step.
@@ -279,19 +279,19 @@ class Totals(Struct):
             "" if not self.all.cost.n else "?" if cost is None else percent(cost, self.step_cost),
         )
 
-    def merge(self, other: "Totals") -> None:
+    def merge(self, addend: "Totals") -> None:
         """Add the totals of other runs."""
-        _add(self, other)
+        _add(self, addend)
         self._keep_the_worst()
 
     def _take_format(self, run: RunMeasure) -> None:
-        one = self.formats.setdefault(run.format, OfFormat())
-        one.files += run.first
-        one.runs += 1
+        format_totals = self.formats.setdefault(run.format, OfFormat())
+        format_totals.files += run.first
+        format_totals.runs += 1
         for name in ("turns", "steps", "calls", "results", "unpaired", "unreadable"):
-            setattr(one, name, getattr(one, name) + getattr(run, name))
+            setattr(format_totals, name, getattr(format_totals, name) + getattr(run, name))
         for loop in run.loops:
-            one.loops[loop.kind] = one.loops.get(loop.kind, 0) + 1
+            format_totals.loops[loop.kind] = format_totals.loops.get(loop.kind, 0) + 1
 
     def _take_loops(self, run: RunMeasure) -> None:
         has_tokens = run.has_step_tokens
@@ -308,7 +308,7 @@ class Totals(Struct):
 
     def _keep_the_worst(self) -> None:
         self.loops = nlargest(_KEPT, self.loops, key=_worth)
-        self.without_results = nlargest(_KEPT, self.without_results, key=lambda one: one.calls)
+        self.without_results = nlargest(_KEPT, self.without_results, key=lambda unpaired_run: unpaired_run.calls)
 
 
 _SUMS: Final = tuple(
@@ -316,28 +316,28 @@ _SUMS: Final = tuple(
 )
 
 
-def _worth(seen: SeenLoop) -> tuple[int, int]:
-    return seen.loop.tokens_after, seen.loop.length
+def _worth(seen_loop: SeenLoop) -> tuple[int, int]:
+    return seen_loop.loop.tokens_after, seen_loop.loop.length
 
 
-def _kept(known: "dict[str, int] | dict[str, Group]", name: str) -> str:
-    return name if name in known or len(known) < _MOST_GROUPS else OTHERS
+def _kept(entries: "dict[str, int] | dict[str, Group]", name: str) -> str:
+    return name if name in entries or len(entries) < _MOST_GROUPS else OTHERS
 
 
-def _add(one: Struct, other: Struct) -> None:
-    """Add each number, distribution and list of `other` to `one`."""
-    for name in one.__struct_fields__:
-        mine, theirs = getattr(one, name), getattr(other, name)
+def _add(total: Struct, addend: Struct) -> None:
+    """Add each number, distribution and list of `addend` to `total`."""
+    for name in total.__struct_fields__:
+        mine, theirs = getattr(total, name), getattr(addend, name)
         if isinstance(mine, dict):
             for key, value in theirs.items():
-                known = _kept(mine, key)
-                if known not in mine:
-                    mine[known] = value
+                kept_key = _kept(mine, key)
+                if kept_key not in mine:
+                    mine[kept_key] = value
                 elif isinstance(value, int):
-                    mine[known] += value
+                    mine[kept_key] += value
                 else:
-                    mine[known].merge(value)
+                    mine[kept_key].merge(value)
         elif isinstance(mine, Struct):
             mine.merge(theirs)  # type: ignore[attr-defined]  # each struct in a total has it
         else:
-            setattr(one, name, mine + theirs)
+            setattr(total, name, mine + theirs)

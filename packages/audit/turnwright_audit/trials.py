@@ -34,7 +34,7 @@ class Trial(NamedTuple):
 
     def limits(self) -> Limits:
         """Return these limits as the machine's. Stalls are loops, so the hints that they give by default are not."""
-        detectors = {name: int(number) for name, _, number in (one.partition(":") for one in self.loops)}
+        detectors = {name: int(number) for name, _, number in (loop.partition(":") for loop in self.loops)}
         threshold = detectors.get("calls", detectors.get("results"))
         most = MAX_CALLS_PER_STEP if self.max_calls_per_step is None else self.max_calls_per_step
         return Limits(
@@ -61,36 +61,36 @@ class Effect(NamedTuple):
 
 def effect(turn: TurnMeasure, trial: Trial) -> Effect:
     """Return what these limits do to a turn. A limit that is reached at the end of the turn does nothing to it."""
-    kept = turn.steps if trial.steps is None else min(turn.steps, trial.steps)
+    kept_steps = turn.steps if trial.steps is None else min(turn.steps, trial.steps)
     for name in trial.loops:
         acts = turn.acts.get(name, ())
         if len(acts) > trial.nudges:
-            kept = min(kept, acts[trial.nudges] + 1)
+            kept_steps = min(kept_steps, acts[trial.nudges] + 1)
     calls = tokens = refused = 0
     cost = 0.0
     budget, most = trial.tool_calls, trial.max_calls_per_step
-    for place in range(kept):
+    for place in range(kept_steps):
         if (
             (budget is not None and calls >= budget)
             or (trial.tokens is not None and tokens >= trial.tokens)
             or (trial.cost is not None and cost >= trial.cost)
         ):
             return Effect(place, refused)
-        asked, ran = turn.calls[place], turn.ran[place]
-        places = asked if budget is None else min(asked, budget - calls)
+        call_count, ran = turn.calls[place], turn.ran[place]
+        places = call_count if budget is None else min(call_count, budget - calls)
         places = places if most is None else min(places, most)
-        refused += asked - places
+        refused += call_count - places
         calls += min(ran, places)
         tokens += turn.tokens[place]
         cost += turn.cost[place]
-    return Effect(kept, refused)
+    return Effect(kept_steps, refused)
 
 
 #: The limits that are tried one by one, by field. Steps have a maximum.
 STEPS: Final = (10, 20, 30, 50, 75, 100, 150, MAX_STEPS)
 TOOL_CALLS: Final = (10, 20, 30, 50, 75, 100, 150, 200, 300)
 CALLS_PER_STEP: Final = (1, 2, 4, 8, 16, 32)
-TOKENS: Final = tuple(1000 * one for one in (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000))
+TOKENS: Final = tuple(1000 * thousands for thousands in (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000))
 COST: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 #: The detectors together: the same call and result, the same error, and nothing new.
 TOGETHER: Final = ("results:3", f"errors:{SAME_ERRORS}", f"nothing:{NOTHING_NEW}")

@@ -19,12 +19,12 @@ class ClaimCount(Struct):
     unknown: int = 0
     why: str = ""
 
-    def merge(self, other: "ClaimCount") -> None:
+    def merge(self, addend: "ClaimCount") -> None:
         """Add the turns of another count."""
-        self.holds += other.holds
-        self.violated += other.violated
-        self.unknown += other.unknown
-        self.why = self.why or other.why
+        self.holds += addend.holds
+        self.violated += addend.violated
+        self.unknown += addend.unknown
+        self.why = self.why or addend.why
 
     @property
     def verdict(self) -> Verdict:
@@ -57,27 +57,27 @@ class Invariants(Struct):
         self.turns += 1
         broken = {fault.claim for fault in check.faults}
         for claim in TraceClaim:
-            one = self.claims.setdefault(claim, ClaimCount())
-            one.violated += claim in broken
-            one.unknown += claim in check.unknown
-            one.holds += claim not in broken and claim not in check.unknown
-            one.why = one.why or check.unknown.get(claim, "")
+            claim_count = self.claims.setdefault(claim, ClaimCount())
+            claim_count.violated += claim in broken
+            claim_count.unknown += claim in check.unknown
+            claim_count.holds += claim not in broken and claim not in check.unknown
+            claim_count.why = claim_count.why or check.unknown.get(claim, "")
         self.faults += [
             SeenFault(fault.claim, file, run, check.turn, fault.why, fault.witness)
             for fault in check.faults[: _FAULTS_KEPT - len(self.faults)]
         ]
 
-    def merge(self, other: "Invariants") -> None:
+    def merge(self, addend: "Invariants") -> None:
         """Add the verdicts on other turns."""
-        self.turns += other.turns
-        for claim, count in other.claims.items():
+        self.turns += addend.turns
+        for claim, count in addend.claims.items():
             self.claims.setdefault(claim, ClaimCount()).merge(count)
-        self.faults = [*self.faults, *other.faults][:_FAULTS_KEPT]
+        self.faults = [*self.faults, *addend.faults][:_FAULTS_KEPT]
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict on a claim."""
-        found = {count.verdict for count in self.claims.values()}
-        if Verdict.VIOLATED in found:
+        verdicts = {count.verdict for count in self.claims.values()}
+        if Verdict.VIOLATED in verdicts:
             return Verdict.VIOLATED
-        return Verdict.HOLDS if found == {Verdict.HOLDS} else Verdict.INCONCLUSIVE
+        return Verdict.HOLDS if verdicts == {Verdict.HOLDS} else Verdict.INCONCLUSIVE

@@ -186,14 +186,14 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
 
 def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> RunMeasure | Problem:
     try:
-        found = measure(run, file, place)
-        if settings.outcomes is not None and (label := settings.outcomes.of(found, place)) is not None:
-            found.success = label
+        run_measure = measure(run, file, place)
+        if settings.outcomes is not None and (label := settings.outcomes.of(run_measure, place)) is not None:
+            run_measure.success = label
         if settings.strict:
-            found.invariants = check_run(run, file, found.run)
+            run_measure.invariants = check_run(run, file, run_measure.run)
     except Exception as error:  # noqa: BLE001 (one bad run must not end an audit of thousands)
         return Problem(file, f"run {place + 1} could not be audited: {type(error).__name__}: {error}")
-    return found
+    return run_measure
 
 
 def _write(rows: BinaryIO, run: RunMeasure) -> None:
@@ -210,9 +210,9 @@ def _mended(value: object) -> object:
         case str():
             return value.encode(errors="replace").decode()
         case list():
-            return [_mended(one) for one in value]
+            return [_mended(item) for item in value]
         case dict():
-            return {_mended(key): _mended(one) for key, one in value.items()}
+            return {_mended(key): _mended(item) for key, item in value.items()}
         case _:
             return value
 

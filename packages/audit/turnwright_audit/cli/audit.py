@@ -75,44 +75,44 @@ def audit(
     settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict)
     _check(html)
     unreadable: set[str] = set()
-    with Audit(paths, settings, jobs=jobs or cpus()) as found, _progress(found.size) as advance:
-        for batch in found.batches(advance):
+    with Audit(paths, settings, jobs=jobs or cpus()) as audit, _progress(audit.size) as advance:
+        for batch in audit.batches(advance):
             for problem in batch.problems:
                 unreadable.add(problem.file)
                 process.say(_hidden(cut_line(f"{problem.file}: {problem.message}", _MESSAGE)))
             for run in batch.runs() if as_json else ():
                 echo_json(redactor().hide_in(run_json(run)))
-        suggestion = suggest(found.totals, found.runs())
-    totals = found.totals
-    unknown = _skipped(found, format_) if found.skipped else ""
+        suggestion = suggest(audit.totals, audit.runs())
+    totals = audit.totals
+    unknown = _skipped(audit, format_) if audit.skipped else ""
     if unknown and totals.runs and not as_json:
         process.say(unknown)
-    if settings.outcomes is not None and totals.runs and not found.labels:
+    if settings.outcomes is not None and totals.runs and not audit.labels:
         process.say(f"--outcomes {outcomes}: it has no label for any of these runs")
     if html is not None and totals.runs:
-        _write(html, page_of(totals, suggestion, files=found.files, hide=_hidden))
+        _write(html, page_of(totals, suggestion, files=audit.files, hide=_hidden))
     if as_json:
-        figures = {"files": found.files, "files_skipped": found.skipped, "files_unreadable": len(unreadable)}
+        figures = {"files": audit.files, "files_skipped": audit.skipped, "files_unreadable": len(unreadable)}
         echo_json(redactor().hide_in(summary_json(totals, suggestion, figures)))
     elif totals.runs:
-        _print(found, suggestion, strict=strict)
+        _print(audit, suggestion, strict=strict)
     if not totals.runs:
-        nothing = "" if found.files or unreadable or found.skipped else "there is no file to read"
+        nothing = "" if audit.files or unreadable or audit.skipped else "there is no file to read"
         raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, nothing))))
     raise typer.Exit(_exit_code(totals, conditions, unreadable=len(unreadable), strict=strict))
 
 
-def _skipped(found: Audit, format_: str | None) -> str:
-    what = f"{count(found.skipped, 'file')} had {'another' if format_ else 'no known'} format"
-    name = _hidden(cut_line(found.first_skipped, _MESSAGE))
-    return f"{what}{': ' if found.skipped == 1 else ', such as '}{name}"
+def _skipped(audit: Audit, format_: str | None) -> str:
+    sentence = f"{count(audit.skipped, 'file')} had {'another' if format_ else 'no known'} format"
+    name = _hidden(cut_line(audit.first_skipped, _MESSAGE))
+    return f"{sentence}{': ' if audit.skipped == 1 else ', such as '}{name}"
 
 
-def _print(found: Audit, suggestion: Suggestion | None, *, strict: bool) -> None:
+def _print(audit: Audit, suggestion: Suggestion | None, *, strict: bool) -> None:
     if strict:
-        print_invariants(found.totals.invariants, subagents=found.totals.subagents, hide=_hidden)
+        print_invariants(audit.totals.invariants, subagents=audit.totals.subagents, hide=_hidden)
     else:
-        print_report(found.totals, suggestion, files=found.files, hide=_hidden)
+        print_report(audit.totals, suggestion, files=audit.files, hide=_hidden)
 
 
 def _check(page: Path | None) -> None:
@@ -153,7 +153,9 @@ def _hidden(text: str) -> str:
 
 def _format(name: str | None) -> str | None:
     if name is not None and format_named(name) is None:
-        raise ConfigError(f"--format must be one of {', '.join(one.name for one in FORMATS)}, not {name!r}")
+        raise ConfigError(
+            f"--format must be one of {', '.join(known_format.name for known_format in FORMATS)}, not {name!r}"
+        )
     return name
 
 

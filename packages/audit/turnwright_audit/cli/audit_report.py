@@ -58,18 +58,18 @@ def print_report(totals: Totals, suggestion: Suggestion | None, *, files: int, h
     print_lines(_suggested(totals, suggestion))
 
 
-def print_invariants(found: Invariants, *, subagents: int = 0, hide: Callable[[str], str]) -> None:
+def print_invariants(invariants: Invariants, *, subagents: int = 0, hide: Callable[[str], str]) -> None:
     """Print the verdict on each claim with the numbers of turns, and the first faults."""
     beside = " (those of sub-agents too)" if subagents else ""
-    print_lines([f"Turns: {found.turns:,}{beside}", f"{'verdict':<13} holds broken unknown  claim"])
-    for claim, one in found.claims.items():
-        numbers = f"{one.holds:>6,} {one.violated:>6,} {one.unknown:>7,}"
+    print_lines([f"Turns: {invariants.turns:,}{beside}", f"{'verdict':<13} holds broken unknown  claim"])
+    for claim, claim_count in invariants.claims.items():
+        numbers = f"{claim_count.holds:>6,} {claim_count.violated:>6,} {claim_count.unknown:>7,}"
         lines = wrap(claim, 43)
-        print_lines([f"{one.verdict:<12} {numbers}  {lines[0]}", *(f"{'':<36}{line}" for line in lines[1:])])
-    reasons = dict.fromkeys(one.why for one in found.claims.values() if one.why)
+        print_lines([f"{claim_count.verdict:<12} {numbers}  {lines[0]}", *(f"{'':<36}{line}" for line in lines[1:])])
+    reasons = dict.fromkeys(claim_count.why for claim_count in invariants.claims.values() if claim_count.why)
     print_lines(["", "Unknown because, for example:"] if reasons else [])
     print_lines(f"  {cut_line(hide(why), 400)}" for why in reasons)
-    for fault in found.faults:
+    for fault in invariants.faults:
         turn = f", turn {fault.turn}" if fault.turn else ""
         where = f"{fault.file}, run {fault.run}{turn}" if fault.run != fault.turn else f"{fault.file}{turn}"
         print_lines(["", f"violated: {fault.claim}", f"  {cut_line(hide(where), 400)}"])
@@ -88,13 +88,13 @@ class _Report:
 
     def head(self, files: int) -> Iterator[str]:
         totals = self._totals
-        found = f"{count(totals.runs, 'run')} in {count(files, 'file')} ({', '.join(sorted(totals.formats))})"
-        yield from wrap(found, 80, subsequent_indent="  ")
+        heading = f"{count(totals.runs, 'run')} in {count(files, 'file')} ({', '.join(sorted(totals.formats))})"
+        yield from wrap(heading, 80, subsequent_indent="  ")
         tokens = totals.input_tokens + totals.output_tokens
         cost = f"cost {money(totals.cost)}" if totals.cost else "no cost recorded"
-        used = f"{abbreviate(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
+        usage = f"{abbreviate(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
         turns, steps, calls = count(totals.turns, "turn"), count(totals.steps, "step"), count(totals.calls, "call")
-        yield f"  {turns}, {steps}, {calls}, {used}"
+        yield f"  {turns}, {steps}, {calls}, {usage}"
         if self._labeled:
             rest = totals.runs - self._labeled
             without = f", {rest:,} without a label" if rest else ""
@@ -104,7 +104,7 @@ class _Report:
 
     def endings(self) -> None:
         rows: Rows = []
-        ordered = sorted(self._totals.endings.items(), key=lambda one: -one[1])
+        ordered = sorted(self._totals.endings.items(), key=lambda entry: -entry[1])
         for name, number in ordered[:_MOST]:
             rows.append((self._text(name, 50), f"{number:,}", percent(number, self._totals.runs)))
         self._more(rows, ordered)
@@ -126,7 +126,7 @@ class _Report:
 
     def groups(self) -> None:
         rows: Rows = []
-        ordered = sorted(self._totals.groups.items(), key=lambda one: -one[1].runs)
+        ordered = sorted(self._totals.groups.items(), key=lambda entry: -entry[1].runs)
         for name, group in ordered[:_MOST]:
             rows.append((self._text(name), *_group(group)))
         self._more(rows, ordered)
@@ -143,9 +143,9 @@ class _Report:
             "that wait for a person": totals.waiting,
             "whose record could not be read": totals.unreadable + totals.lost_calls,
         }
-        others = [f"{number:,} {words}" for words, number in apart.items() if number]
-        if others:
-            yield f"  not counted: {', '.join(others)}"
+        sentences = [f"{number:,} {words}" for words, number in apart.items() if number]
+        if sentences:
+            yield f"  not counted: {', '.join(sentences)}"
         noted = (
             (totals.orphans, "result", " without a call"),
             (totals.errors, "error", ""),
@@ -153,18 +153,18 @@ class _Report:
             (totals.failed_requests, "failed request", " to the model"),
             (totals.unreadable_lines, "line", " that could not be read"),
         )
-        found = [count(number, what) + rest for number, what, rest in noted if number]
-        if found:
-            yield f"  also: {', '.join(found)}"
+        sentences = [count(number, noun) + rest for number, noun, rest in noted if number]
+        if sentences:
+            yield f"  also: {', '.join(sentences)}"
         for finding, number in totals.findings.items():
             yield f"  cannot be so: {finding} ({number:,})"
 
     def without_results(self) -> None:
         rows: Rows = []
         ordered = self._totals.without_results
-        for one in ordered[:_MOST]:
-            tools = ", ".join(one.tools)
-            rows.append((self._text(_run(one.file, one.run), 40), self._text(tools, 24), f"{one.calls:,}"))
+        for group in ordered[:_MOST]:
+            tools = ", ".join(group.tools)
+            rows.append((self._text(_run(group.file, group.run), 40), self._text(tools, 24), f"{group.calls:,}"))
         self._more(rows, ordered)
         _table("The runs with most calls without a result", ("run", "tools", ">calls"), rows)
 
@@ -176,29 +176,29 @@ class _Report:
         rows: Rows = [
             (
                 name,
-                f"{one.loops:,}",
-                f"{one.runs:,}",
-                self._ok(one.succeeded),
-                f"{one.rounds:,}",
-                _tokens(one.tokens_after, known=bool(one.with_tokens)),
+                f"{kind_totals.loops:,}",
+                f"{kind_totals.runs:,}",
+                self._ok(kind_totals.succeeded),
+                f"{kind_totals.rounds:,}",
+                _tokens(kind_totals.tokens_after, is_known=bool(kind_totals.with_tokens)),
             )
-            for name, one in sorted(totals.kinds.items(), key=lambda one: -one[1].loops)
+            for name, kind_totals in sorted(totals.kinds.items(), key=lambda entry: -entry[1].loops)
         ]
         title = f"Loops, in {totals.looping:,} of {count(totals.runs, 'run')} ({percent(totals.looping, totals.runs)})"
         _table(title, ("kind", ">loops", ">runs", ">ok", ">rounds", ">tokens after"), rows)
-        worst: Rows = [self._loop(one) for one in totals.loops[:_LOOPS]]
+        worst: Rows = [self._loop(loop) for loop in totals.loops[:_LOOPS]]
         _table("The loops with most tokens after them", ("run", "tool", "kind", ">step", ">rounds", ">tokens"), worst)
 
-    def _loop(self, seen: SeenLoop) -> Sequence[str]:
-        loop = seen.loop
+    def _loop(self, seen_loop: SeenLoop) -> Sequence[str]:
+        loop = seen_loop.loop
         tool = self._text(loop.tool, 12)
         return (
-            self._text(_run(seen.file, seen.run), 20),
+            self._text(_run(seen_loop.file, seen_loop.run), 20),
             tool,
             loop.kind.words,
             f"{loop.step:,}",
             f"{loop.length:,}",
-            _tokens(loop.tokens_after, known=seen.has_tokens),
+            _tokens(loop.tokens_after, is_known=seen_loop.has_tokens),
         )
 
     def limits(self) -> None:
@@ -247,8 +247,8 @@ def _run(file: str, run: str) -> str:
     return f"{PurePath(file).name}:{run}" if run.isdecimal() else run
 
 
-def _tokens(number: int, *, known: bool) -> str:
-    return abbreviate(number) if known else "?"
+def _tokens(number: int, *, is_known: bool) -> str:
+    return abbreviate(number) if is_known else "?"
 
 
 def _value(limit: str, value: str) -> str:
@@ -287,24 +287,24 @@ def _table(title: str, head: Sequence[str], rows: Rows) -> None:
             width = max(map(len, column))
             column[:] = [cell.rjust(width) for cell in column]
     columns[0] = [f"  {cell}" for cell in columns[0]]
-    named, *rest = zip(*columns, strict=True)
+    first_column, *rest = zip(*columns, strict=True)
     print_lines(["", title])
-    print_columns(named, rest)
+    print_columns(first_column, rest)
 
 
-def _suggested(totals: Totals, found: Suggestion | None) -> Iterator[str]:
+def _suggested(totals: Totals, suggestion: Suggestion | None) -> Iterator[str]:
     yield ""
-    if found is None:
+    if suggestion is None:
         yield "Suggested limits: none, because no run is known to have gone well"
         return
-    kind = "succeeded" if found.labeled else "gave an answer"
-    yield f"Suggested limits: p99 of {count(found.runs, 'run')} that {kind}, rounded up"
-    yield f"    {found.python}"
+    kind = "succeeded" if suggestion.labeled else "gave an answer"
+    yield f"Suggested limits: p99 of {count(suggestion.runs, 'run')} that {kind}, rounded up"
+    yield f"    {suggestion.python}"
     yield "  or in an agent file:"
-    yield from (f"    {line}" for line in found.front_matter)
-    for name, tally in (("These limits", found.effect), ("The defaults", found.defaults)):
-        yield f"  {name} would change {_done(totals, tally, labeled=found.labeled)}"
-    if found.runs < _FEW:
+    yield from (f"    {line}" for line in suggestion.front_matter)
+    for name, tally in (("These limits", suggestion.effect), ("The defaults", suggestion.defaults)):
+        yield f"  {name} would change {_done(totals, tally, labeled=suggestion.labeled)}"
+    if suggestion.runs < _FEW:
         yield f"  The p99 of fewer than {_FEW} runs is their maximum: audit more of them."
     if len(totals.groups) > 1:
         yield "  They are for all agents and models together: audit one alone for limits of its own."

@@ -57,11 +57,11 @@ def export(
 
 async def _journals(store: Store, turn: str) -> dict[str, list[Fact]]:
     """Return the facts of a turn and of its sub-agents' turns, at every depth."""
-    found: dict[str, list[Fact]] = {}
+    journals: dict[str, list[Fact]] = {}
     waiting = [turn]
     while waiting:
-        one = waiting.pop()
-        facts = await store.facts(one)
-        found[one] = [fact for _, fact in facts]
-        waiting += [row.id for row in (await sub_turns(store, one, facts)).values()]
-    return found
+        turn_id = waiting.pop()
+        facts = await store.facts(turn_id)
+        journals[turn_id] = [fact for _, fact in facts]
+        waiting += [row.id for row in (await sub_turns(store, turn_id, facts)).values()]
+    return journals

@@ -34,8 +34,8 @@ _OVERLAP: Final = 200
 def count_calls(run: Trajectory) -> int:
     """Return the calls of a run and of its sub-agents, those that could not be read included."""
     count = 0
-    for one in run.every():
-        for step in one.steps:
+    for trajectory in run.every():
+        for step in trajectory.steps:
             noted = step.extra and step.extra.turnwright
             count += len(step.tool_calls or ()) + (noted.unreadable_calls if noted else 0)
     return count
@@ -60,8 +60,8 @@ def call_mark(pieces: Iterable[bytes]) -> str:
     before = b""
     for piece in pieces:
         before += piece
-        if found := _MARK.search(before):
-            return found[found.lastindex or 0].decode()
+        if match := _MARK.search(before):
+            return match[match.lastindex or 0].decode()
         before = before[-_OVERLAP:]
     return ""
 

@@ -72,12 +72,12 @@ class Meter:
     def __init__(self, size: int, bounds: Bounds | None = None) -> None:
         self.bounds = bounds or Bounds()
         self.position = 0
-        self._left = self.bounds.base + size * self.bounds.ratio
+        self._remaining = self.bounds.base + size * self.bounds.ratio
 
     def take(self, number: int) -> None:
         """Count unpacked bytes. Raises `OSError` if there are too many."""
-        self._left -= number
-        if self._left < 0:
+        self._remaining -= number
+        if self._remaining < 0:
             raise OSError("it unpacks to more than its size allows, so it may be an archive bomb")
 
 
@@ -95,7 +95,7 @@ def keep(
 
     `begun` are its first bytes, if they were read already.
     """
-    kept = bytearray(begun)
+    kept_bytes = bytearray(begun)
     problem = None
     folder = file = None
     size = 0
@@ -107,13 +107,13 @@ def keep(
             if file is None and size > bounds.memory:
                 folder = Path(tempfile.mkdtemp(prefix="turnwright-"))
                 file = (folder / "recording").open("wb")
-                file.write(kept)
-                kept.clear()
-            (kept.extend if file is None else file.write)(piece)
+                file.write(kept_bytes)
+                kept_bytes.clear()
+            (kept_bytes.extend if file is None else file.write)(piece)
     except UNPACKING_ERRORS as error:
         problem = Problem(name, reason(error))
     if folder is None or file is None:
-        return Recording.of(bytes(kept), name), problem
+        return Recording.of(bytes(kept_bytes), name), problem
     file.close()
     recording = Recording(name, opener(Path(file.name)))
     weakref.finalize(recording, shutil.rmtree, folder, ignore_errors=True)
@@ -127,10 +127,12 @@ def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def unpack(recording: Recording, meter: Meter, *, named: bool = True, depth: int = 0) -> Iterator[Recording | Problem]:
+def unpack(
+    recording: Recording, meter: Meter, *, is_named: bool = True, depth: int = 0
+) -> Iterator[Recording | Problem]:
     """Yield the recordings in a file: its members if it is an archive, else the file itself, unpacked."""
     try:
-        kind = packing(recording.head) if named or recording.name.lower().endswith(SUFFIXES) else None
+        kind = packing(recording.head) if is_named or recording.name.lower().endswith(SUFFIXES) else None
     except UNPACKING_ERRORS as error:
         yield Problem(recording.name, reason(error))
         return
@@ -206,21 +208,23 @@ def _tar(
 ) -> Iterator[Recording | Problem]:
     @cache
     def names() -> frozenset[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         try:
             with recording.open() as again, tarfile.open(fileobj=again, mode="r|*") as archive:
-                found.update(info.name for info in archive)
+                names.update(info.name for info in archive)
         except UNPACKING_ERRORS:
             pass
-        return frozenset(found)
+        return frozenset(names)
 
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for info in archive:
             archive.members.clear()  # type: ignore[attr-defined] # it keeps them all
-            found = archive.extractfile(info) if info.isreg() else None
-            if found is not None:
+            member_stream = archive.extractfile(info) if info.isreg() else None
+            if member_stream is not None:
                 name = f"{recording.name}:{info.name}"
-                yield from _member(name, _Stream(cast("BinaryIO", found)), meter, depth, _beside(info.name, names))
+                yield from _member(
+                    name, _Stream(cast("BinaryIO", member_stream)), meter, depth, _beside(info.name, names)
+                )
             if not depth:
                 meter.position = raw.tell()
 
@@ -234,9 +238,9 @@ def _member(
     if not nested and not may_hold_runs(head.removeprefix(BOM_UTF8)):
         yield Recording.of(head, name)
         return
-    found, problem = keep(name, stream, meter.bounds)
-    found.beside = beside or found.beside
-    yield from unpack(found, meter, named=False, depth=depth + 1)
+    recording, problem = keep(name, stream, meter.bounds)
+    recording.beside = beside or recording.beside
+    yield from unpack(recording, meter, is_named=False, depth=depth + 1)
     if problem is not None:
         yield problem
 
@@ -270,14 +274,14 @@ class _Stream:
     def read(self, number: int = _PIECE) -> bytes:
         """Return the next bytes, not more than the number; none at the end."""
         if self._head:
-            found, self._head = self._head[:number], self._head[number:]
-            return found
+            head, self._head = self._head[:number], self._head[number:]
+            return head
         if self._error is not None:
             raise self._error
         return self._next(number)
 
     def _next(self, number: int) -> bytes:
-        found = self._read(number)
+        data = self._read(number)
         if self._meter is not None:
-            self._meter.take(len(found))
-        return found
+            self._meter.take(len(data))
+        return data

@@ -31,20 +31,20 @@ class Finding(NamedTuple):
 
 def findings_of(run: Trajectory) -> Iterator[Finding]:
     """Yield what is wrong in a run and in the runs of its sub-agents."""
-    known = {one.trajectory_id for one in run.every() if one.trajectory_id}
-    for one in run.every():
-        if one.schema_version not in _VERSIONS:
-            yield Finding("unknown version", 0, one.schema_version)
-        yield from _pairing(one)
+    known_ids = {trajectory.trajectory_id for trajectory in run.every() if trajectory.trajectory_id}
+    for trajectory in run.every():
+        if trajectory.schema_version not in _VERSIONS:
+            yield Finding("unknown version", 0, trajectory.schema_version)
+        yield from _pairing(trajectory)
         latest: datetime | None = None
-        for step in one.steps:
-            yield from _references(step, known)
+        for step in trajectory.steps:
+            yield from _references(step, known_ids)
             yield from _counts(step)
             at = _time(step.timestamp)
             if at is not None and latest is not None and at < latest:
                 yield Finding("time runs backwards", step.step_id, step.timestamp or "")
             latest = at if latest is None or (at is not None and at > latest) else latest
-        totals = one.final_metrics
+        totals = trajectory.final_metrics
         if totals is not None:
             sums = totals.total_prompt_tokens, totals.total_completion_tokens, totals.total_cached_tokens
             yield from _amounts(
@@ -53,39 +53,39 @@ def findings_of(run: Trajectory) -> Iterator[Finding]:
 
 
 def _pairing(run: Trajectory) -> Iterator[Finding]:
-    seen = Counter(call.tool_call_id for step in run.steps for call in step.tool_calls or ())
+    call_counts = Counter(call.tool_call_id for step in run.steps for call in step.tool_calls or ())
     answered: Counter[str] = Counter()
     for step in run.steps:
         own = {call.tool_call_id for call in step.tool_calls or ()}
         for call in own:
-            if seen[call] > 1:
+            if call_counts[call] > 1:
                 yield Finding("duplicate call id", step.step_id, call)
         for result in step.observation.results if step.observation else ():
             call_id = result.source_call_id
             if call_id is None:
                 continue
             answered[call_id] += 1
-            if answered[call_id] > seen[call_id] > 0:
+            if answered[call_id] > call_counts[call_id] > 0:
                 yield Finding("duplicate result", step.step_id, call_id)
-            if not seen[call_id]:
+            if not call_counts[call_id]:
                 yield Finding("result without its call", step.step_id, call_id)
             elif call_id not in own:
                 yield Finding("result at another step", step.step_id, call_id)
 
 
-def _references(step: TrajectoryStep, known: set[str]) -> Iterator[Finding]:
+def _references(step: TrajectoryStep, known_ids: set[str]) -> Iterator[Finding]:
     for result in step.observation.results if step.observation else ():
         for reference in result.subagent_trajectory_ref or ():
-            named = reference.trajectory_id
-            if named not in known and reference.trajectory_path is None and reference.session_id is None:
-                yield Finding("sub-agent not found", step.step_id, named or "")
+            referenced_id = reference.trajectory_id
+            if referenced_id not in known_ids and reference.trajectory_path is None and reference.session_id is None:
+                yield Finding("sub-agent not found", step.step_id, referenced_id or "")
 
 
 def _counts(step: TrajectoryStep) -> Iterator[Finding]:
-    used = step.metrics
-    if used is not None:
-        counts = used.prompt_tokens, used.completion_tokens, used.cached_tokens, used.cost_usd
-        yield from _amounts(step.step_id, counts, used.prompt_tokens, used.cached_tokens)
+    metrics = step.metrics
+    if metrics is not None:
+        counts = metrics.prompt_tokens, metrics.completion_tokens, metrics.cached_tokens, metrics.cost_usd
+        yield from _amounts(step.step_id, counts, metrics.prompt_tokens, metrics.cached_tokens)
 
 
 def _amounts(step: int, counts: tuple[float | None, ...], prompt: int | None, cached: int | None) -> Iterator[Finding]:
@@ -100,7 +100,7 @@ def _time(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

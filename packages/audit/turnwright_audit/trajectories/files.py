@@ -125,17 +125,17 @@ class Runs:
             elif file.problem:
                 yield Run(file.path, None, Problem(file.path, file.problem))
             else:
-                yield from self._file(file, named=file.named)
+                yield from self._file(file, is_named=file.named)
             self._before += file.size
             self._meter = Meter(0, self._bounds)
 
-    def _file(self, file: FoundFile, *, named: bool) -> Iterator[Run]:
+    def _file(self, file: FoundFile, *, is_named: bool) -> Iterator[Run]:
         path = Path(file.path)
         if path.is_file():
             recording = Recording(file.path, opener(path))
             recording.path = path
             recording.beside = lambda relative: (path.parent / relative).exists()
-            yield from self._recording(recording, file.size, named=named)
+            yield from self._recording(recording, file.size, is_named=is_named)
             return
         try:  # a pipe of the shell, which can be read only once
             with io.FileIO(path, opener=_open_at_once) as stream:
@@ -147,38 +147,38 @@ class Runs:
 
     def _one_pass(self, name: str, stream: BinaryIO, begun: bytes = b"") -> Iterator[Run]:
         recording, problem = keep(name, stream, self._bounds, begun)
-        yield from self._recording(recording, self._bounds.memory, named=True)
+        yield from self._recording(recording, self._bounds.memory, is_named=True)
         if problem is not None:
             yield Run(name, None, problem)
 
-    def _recording(self, file: Recording, size: int, *, named: bool) -> Iterator[Run]:
+    def _recording(self, file: Recording, size: int, *, is_named: bool) -> Iterator[Run]:
         self._meter = Meter(size, self._bounds)
-        for found in unpack(file, self._meter, named=named):
-            if isinstance(found, Problem):
-                yield Run(found.file, None, found)
+        for recording in unpack(file, self._meter, is_named=is_named):
+            if isinstance(recording, Problem):
+                yield Run(recording.file, None, recording)
             else:
-                yield from self._runs(found, named=named and found.name == file.name)
+                yield from self._runs(recording, is_named=is_named and recording.name == file.name)
 
-    def _runs(self, recording: Recording, *, named: bool) -> Iterator[Run]:
+    def _runs(self, recording: Recording, *, is_named: bool) -> Iterator[Run]:
         """Yield the runs of one recording.
 
         One that is none is a problem only if it is named itself, or has calls. The runs of one that was taken for
         another format are left out.
         """
-        found = None
+        run_format = None
         number = calls = 0
         empty = False
-        held: list[Run] = []
+        held_runs: list[Run] = []
         try:
-            if named or may_hold_runs(recording.head):
-                found = self._format or format_of(recording)
-            for run in found.read(recording) if found else ():
+            if is_named or may_hold_runs(recording.head):
+                run_format = self._format or format_of(recording)
+            for run in run_format.read(recording) if run_format else ():
                 calls += count_calls(run)
-                held.append(Run(recording.name, found, run))
-                if calls or len(held) >= _MOST_HELD:
-                    number += len(held)
-                    yield from held
-                    held = []
+                held_runs.append(Run(recording.name, run_format, run))
+                if calls or len(held_runs) >= _MOST_HELD:
+                    number += len(held_runs)
+                    yield from held_runs
+                    held_runs = []
         except UnreadableRecordingError as error:
             problem = str(error)
             empty = isinstance(error, EmptyRecordingError)
@@ -187,14 +187,14 @@ class Runs:
         except Exception as error:  # noqa: BLE001 (one bad file must not end an audit of thousands)
             problem = f"the reader failed: {type(error).__name__}: {error}"
         else:
-            problem = _misread(recording, found, calls) if found else _unknown(recording)
-            held = [] if problem else held
-        number += len(held)
-        yield from held
-        self.files += found is not None and (named or number > 0 or not problem)
-        foreign = problem and not found and may_hold_runs(recording.head) and call_mark([recording.head])
-        if problem and (named or number or foreign or (found and not self._format and not empty)):
-            yield Run(recording.name, found, Problem(recording.name, problem))
+            problem = _misread(recording, run_format, calls) if run_format else _unknown(recording)
+            held_runs = [] if problem else held_runs
+        number += len(held_runs)
+        yield from held_runs
+        self.files += run_format is not None and (is_named or number > 0 or not problem)
+        foreign = problem and not run_format and may_hold_runs(recording.head) and call_mark([recording.head])
+        if problem and (is_named or number or foreign or (run_format and not self._format and not empty)):
+            yield Run(recording.name, run_format, Problem(recording.name, problem))
         elif problem:
             self.skipped += 1
             self.first_skipped = self.first_skipped or recording.name
@@ -230,8 +230,8 @@ def _unknown(recording: Recording) -> str:
         return "it is empty"
     if recording.head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         return "it is UTF-16: convert it to UTF-8"
-    known = ", ".join(one.name for one in FORMATS)
-    return f"its format is not known; if it is one of these, name it with --format: {known}"
+    names = ", ".join(known_format.name for known_format in FORMATS)
+    return f"its format is not known; if it is one of these, name it with --format: {names}"
 
 
 def _below(path: str) -> Iterator[FoundFile]:
@@ -246,11 +246,11 @@ def _below(path: str) -> Iterator[FoundFile]:
         yield FoundFile(path, 0, reason(error))
 
 
-def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[FoundFile]:
+def _walk(folder: str, root: str, seen_folders: set[tuple[int, int]]) -> Iterator[FoundFile]:
     """Yield the files below a folder. A link is followed unless its target is below the root anyway."""
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as folder_entries:
+            entries = sorted(folder_entries, key=lambda entry: entry.name)
     except OSError as error:
         yield FoundFile(folder, 0, reason(error))
         return
@@ -267,9 +267,9 @@ def _walk(folder: str, root: str, seen: set[tuple[int, int]]) -> Iterator[FoundF
             yield _found(entry.path, kind, None if log is None else log.stat())
         elif stat.S_ISDIR(kind.st_mode) and entry.name not in _LEFT_OUT:
             identity = _identity(entry.path)
-            if identity not in seen:
-                seen.add(identity)
-                yield from _walk(entry.path, root, seen)
+            if identity not in seen_folders:
+                seen_folders.add(identity)
+                yield from _walk(entry.path, root, seen_folders)
 
 
 def _found(path: str, kind: os.stat_result, log: os.stat_result | None) -> FoundFile:
@@ -279,8 +279,8 @@ def _found(path: str, kind: os.stat_result, log: os.stat_result | None) -> Found
 
 
 def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)  # noqa: PTH116
-    return found.st_dev, found.st_ino
+    status = os.stat(path)  # noqa: PTH116
+    return status.st_dev, status.st_ino
 
 
 def _inside(path: str, root: str) -> bool:

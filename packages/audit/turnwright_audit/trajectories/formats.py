@@ -67,16 +67,16 @@ FORMATS: Final = (
 
 def format_of(recording: Recording) -> Format | None:
     """Return the format of a recording; None if no reader knows it."""
-    return next((one for one in FORMATS if _recognizes(one, recording)), None)
+    return next((known_format for known_format in FORMATS if _recognizes(known_format, recording)), None)
 
 
 def format_named(name: str) -> Format | None:
     """Return the format with this name."""
-    return next((one for one in FORMATS if one.name == name), None)
+    return next((known_format for known_format in FORMATS if known_format.name == name), None)
 
 
-def _recognizes(one: Format, recording: Recording) -> bool:
+def _recognizes(known_format: Format, recording: Recording) -> bool:
     try:
-        return one.recognizes(recording)
+        return known_format.recognizes(recording)
     except RecursionError:  # nested deeper than any format
         return False

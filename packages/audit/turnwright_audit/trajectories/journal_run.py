@@ -71,7 +71,7 @@ class _JournalRun:
         self.journals = journals
         self.damaged = damaged
         self.calls: dict[str, f.CallMade] = {}
-        self.made: dict[str, TrajectoryCall] = {}
+        self.trajectory_calls: dict[str, TrajectoryCall] = {}
         self.started: dict[str, str | None] = {}
         self.waiting: set[str] = set()
         #: The start of the step, and the active seconds of the turn then; None if unknown.
@@ -89,8 +89,8 @@ class _JournalRun:
         notes = self.builder.notes
         for fact in facts:
             self._take(fact)
-            if used := fact.new_usage:
-                self.usage += used
+            if usage := fact.new_usage:
+                self.usage += usage
             notes.hash = fact.hash or notes.hash
             last = fact
         if last is not None:
@@ -193,18 +193,18 @@ class _JournalRun:
         self.review = step if fact.state is State.REVIEW else None
         for call in fact.calls:
             self.calls[call.id] = call
-            given: JsonValue = call.raw if call.arguments is None else {**thawed(call.arguments)}
-            made = self.builder.call(call.id, call.name, given, step=step)
-            self.made[made.tool_call_id] = made
+            arguments: JsonValue = call.raw if call.arguments is None else {**thawed(call.arguments)}
+            trajectory_call = self.builder.call(call.id, call.name, arguments, step=step)
+            self.trajectory_calls[trajectory_call.tool_call_id] = trajectory_call
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self.calls.get(fact.call)
         status = _STATUSES[fact.status]
         if fact.status is CallStatus.REFUSED and call is not None and call.invalid:
             status = "error"
-        began, ended = self.started.get(fact.call), self._time(fact)
+        start, ended = self.started.get(fact.call), self._time(fact)
         below = self._below(fact.call)
-        result = self.builder.result(fact.call, fact.result, status=status, started=began, ended=ended, subagent=below)
+        result = self.builder.result(fact.call, fact.result, status=status, started=start, ended=ended, subagent=below)
         if result.extra is not None and result.extra.turnwright is not None:
             result.extra.turnwright.unreadable = self.damaged and call is None
 
@@ -225,10 +225,10 @@ class _JournalRun:
             refused = call in self.calls and self.calls[call].refused
             state = "started" if call in self.started else "not started"
             state = "refused" if refused else "waiting" if call in self.waiting else state
-            made = self.made[call]
-            made.extra = made.extra or CallExtra()
-            made.extra.turnwright = made.extra.turnwright or CallNotes()
-            made.extra.turnwright.state = state
+            trajectory_call = self.trajectory_calls[call]
+            trajectory_call.extra = trajectory_call.extra or CallExtra()
+            trajectory_call.extra.turnwright = trajectory_call.extra.turnwright or CallNotes()
+            trajectory_call.extra.turnwright.state = state
             self._below(call)
 
     def _reviewed(self, fact: f.Reviewed) -> None:
@@ -258,9 +258,9 @@ class _JournalRun:
         """Return when a fact was written; None if the turn was paused since its step began."""
         if self.clock is None:
             return None
-        began, elapsed = self.clock
+        start, elapsed = self.clock
         try:
-            return (began + timedelta(seconds=fact.elapsed - elapsed)).isoformat()
+            return (start + timedelta(seconds=fact.elapsed - elapsed)).isoformat()
         except OverflowError:
             return None
 

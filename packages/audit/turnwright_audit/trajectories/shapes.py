@@ -44,8 +44,8 @@ class Shape(Generic[T]):
         try:
             return msgspec.convert(value, self.kind)
         except (msgspec.ValidationError, RecursionError):
-            found = _fit(value, inspect.type_info(self.kind))
-            return None if found is _MISFIT else cast("T", found)
+            fitted = _fit(value, inspect.type_info(self.kind))
+            return None if fitted is _MISFIT else cast("T", fitted)
 
 
 def _mended(data: bytes) -> JsonValue:
@@ -64,12 +64,12 @@ def _fit(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401 (a value of 
         case inspect.StructType() if isinstance(value, Mapping):
             return _fit_struct(value, kind)
         case inspect.ListType(item_type=item) if isinstance(value, Sequence) and not isinstance(value, str):
-            return [one for one in (_fit(part, item) for part in value) if one is not _MISFIT]
+            return [fitted for fitted in (_fit(part, item) for part in value) if fitted is not _MISFIT]
         case inspect.DictType(value_type=item) if isinstance(value, Mapping):
             parts = {str(name): _fit(part, item) for name, part in value.items()}
-            return {name: one for name, one in parts.items() if one is not _MISFIT}
+            return {name: fitted for name, fitted in parts.items() if fitted is not _MISFIT}
         case inspect.UnionType(types=types):
-            return next((one for one in (_fit(value, each) for each in types) if one is not _MISFIT), _MISFIT)
+            return next((fitted for fitted in (_fit(value, kind) for kind in types) if fitted is not _MISFIT), _MISFIT)
         case inspect.AnyType():
             return value
         case _:
@@ -77,9 +77,11 @@ def _fit(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401 (a value of 
 
 
 def _fit_struct(value: Mapping[Any, Any], kind: inspect.StructType) -> Any:  # noqa: ANN401
-    found = {one.name: _fit(value[one.encode_name], one.type) for one in kind.fields if one.encode_name in value}
+    fields = {
+        field.name: _fit(value[field.encode_name], field.type) for field in kind.fields if field.encode_name in value
+    }
     try:
-        return kind.cls(**{name: one for name, one in found.items() if one is not _MISFIT})
+        return kind.cls(**{name: fitted for name, fitted in fields.items() if fitted is not _MISFIT})
     except TypeError:  # a field without a default is missing
         return _MISFIT
 

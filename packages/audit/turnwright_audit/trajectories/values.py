@@ -58,11 +58,11 @@ class Values(Generic[T]):
     def _lines(self) -> Iterator[T]:
         for line in self._recording.lines():
             self.unreadable_lines += self.cut
-            found = self._shape.decode(line)
-            self.cut = found is None  # unless another line follows
-            if found is not None:
-                self._account(found)
-                yield found
+            value = self._shape.decode(line)
+            self.cut = value is None  # unless another line follows
+            if value is not None:
+                self._account(value)
+                yield value
 
     def _account(self, value: T) -> None:
         for is_used in () if self._uses is None else self._uses(value):
@@ -72,10 +72,10 @@ class Values(Generic[T]):
     def _documents(self) -> Iterator[T]:
         """Yield the document; or those of several files that were written one behind another, and what one begins."""
         data = self._recording.data()
-        found = None if data is None else self._shape.decode(data)
-        if found is not None:
-            self._account(found)
-            yield found
+        decoded_value = None if data is None else self._shape.decode(data)
+        if decoded_value is not None:
+            self._account(decoded_value)
+            yield decoded_value
             return
         if data is None:
             with self._recording.open() as stream:
@@ -83,7 +83,7 @@ class Values(Generic[T]):
         else:
             parts, cut = partial_documents(data, self._records)
         begun = [part for part in parts if part] or parts
-        fitting = [found for part in begun if (found := self._shape.convert(part)) is not None]
+        fitting = [fitting_value for part in begun if (fitting_value := self._shape.convert(part)) is not None]
         if not fitting:
             raise UnreadableRecordingError("it is not the beginning of such a document")
         for value in fitting:

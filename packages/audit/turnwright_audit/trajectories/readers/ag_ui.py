@@ -64,7 +64,7 @@ def recognizes(recording: Recording) -> bool:
     """Whether one of the first events has a type of the protocol."""
     document = recording.document
     first: list[JsonValue] = [*document[:50]] if isinstance(document, list) else [*recording.records]
-    return any(isinstance(one, Mapping) and str(one.get("type")) in _TYPES for one in first)
+    return any(isinstance(value, Mapping) and str(value.get("type")) in _TYPES for value in first)
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:
@@ -144,11 +144,11 @@ class _Thread:
         self._reply: TrajectoryStep | None = None
         self._replies: dict[str, TrajectoryStep] = {}
         self._calls: dict[str, _OpenCall] = {}
-        self._known: set[str] = set()
+        self._known_ids: set[str] = set()
         self._prompt: TrajectoryStep | None = None
         self._streamed = False
         #: Whether an event named the message of the open reply.
-        self._named = False
+        self._is_named = False
         self._running = False
         self._ending: str | None = None
         self._unreadable = 0
@@ -208,9 +208,9 @@ class _Thread:
         self._end_calls(lost=True)
         for id_, inner in self._inner.items():
             inner.builder.trajectory.trajectory_id = id_
-            found = inner.finish()
-            found.run_notes.cut = False
-            self.builder.subagent(found)
+            trajectory = inner.finish()
+            trajectory.run_notes.cut = False
+            self.builder.subagent(trajectory)
         return self.builder.finish(
             ending=self._ending, success=False if self._ending == "error" else None, cut=self._running
         )
@@ -218,8 +218,8 @@ class _Thread:
     def _start(self, event: Event) -> None:
         self._end_calls(lost=True)
         self._reply, self._running, self._streamed = None, True, False
-        asked = event.input.get("messages") if isinstance(event.input, Mapping) else None
-        messages = objects_of(asked)
+        input_messages = event.input.get("messages") if isinstance(event.input, Mapping) else None
+        messages = objects_of(input_messages)
         for message in messages:
             if message.get("role") == "tool":
                 self._answer(
@@ -230,7 +230,7 @@ class _Thread:
         if not messages and self._prompt is not None and self.builder.open_calls:
             return
         prompt = messages[-1] if messages and messages[-1].get("role") == "user" else {}
-        self._known.update(text_of(one.get("id")) for one in messages)
+        self._known_ids.update(text_of(message.get("id")) for message in messages)
         self._prompt = self.builder.user(content_of(prompt.get("content")), at=time_of(event))
 
     def _stop(self, event: Event, kind: str) -> None:
@@ -253,10 +253,10 @@ class _Thread:
         elif event.type != "TEXT_MESSAGE_CONTENT" and role in {"system", "developer"}:
             self._replies[own] = self.builder.system("", at=time_of(event))
         elif own not in self._replies and (own or event.type == "TEXT_MESSAGE_START"):
-            taken = self._reply is not None and bool(self._reply.message or self._reply.tool_calls)
-            waiting = any(one.step is self._reply for one in self._calls.values())
-            self._replies[own] = self._assistant(event, new=taken or waiting)
-            self._named = bool(own)
+            has_content = self._reply is not None and bool(self._reply.message or self._reply.tool_calls)
+            waiting = any(call.step is self._reply for call in self._calls.values())
+            self._replies[own] = self._assistant(event, new=has_content or waiting)
+            self._is_named = bool(own)
         step = self._replies.get(own) or self._reply
         if step is not None and isinstance(step.message, str):
             step.message += text_of(event.delta)
@@ -268,7 +268,7 @@ class _Thread:
             if self._prompt is None:
                 self._prompt = self.builder.user("")
             self._reply = self.builder.reply(at=time_of(event))
-            self._named = False
+            self._is_named = False
         return self._reply
 
     def _call_event(self, event: Event, kind: str) -> None:
@@ -280,10 +280,10 @@ class _Thread:
             above = text_of(event.parent_message_id)
             step = self._replies.get(above) if above else None
             if step is None or step.source != "agent":
-                step = self._assistant(event, new=self._named and bool(above))
+                step = self._assistant(event, new=self._is_named and bool(above))
             if above:
                 self._replies.setdefault(above, step)
-                self._named = True
+                self._is_named = True
             call = self._calls[own] = _OpenCall(text_of(event.tool_call_name), step, self._unreadable)
         if call is not None and kind in {"TOOL_CALL_ARGS", "TOOL_CALL_CHUNK"}:
             call.arguments.append(text_of(event.delta))
@@ -295,11 +295,11 @@ class _Thread:
 
     def _result(self, event: Event, own: str) -> None:
         status = event.metadata.get("status") if isinstance(event.metadata, Mapping) else None
-        known = own in self.builder.open_calls
+        is_open = own in self.builder.open_calls
         result = self.builder.result(own or None, content_of(event.content), ended=time_of(event))
         notes = (result.extra and result.extra.turnwright) or ResultNotes()
         notes.status = "error" if status == "error" else "denied" if status in {"denied", "rejected"} else None
-        notes.unreadable = not known and self._unreadable > 0
+        notes.unreadable = not is_open and self._unreadable > 0
         self._reply = None
 
     def _end_calls(self, *, lost: bool = False) -> None:
@@ -331,7 +331,7 @@ class _Thread:
     def _snapshot(self, value: JsonValue) -> None:
         """Take from a snapshot what was not streamed: the prompt, results, and replies of a run that streams none."""
         messages = objects_of(value)
-        latest = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=-1)
+        latest = max((n for n, message in enumerate(messages) if message.get("role") == "user"), default=-1)
         if self._prompt is not None and not self._prompt.message and latest >= 0:
             self._prompt.message = content_of(messages[latest].get("content"))
         for number, message in enumerate(messages):
@@ -342,13 +342,13 @@ class _Thread:
                     content_of(message.get("content")),
                 )
             elif message.get("role") == "assistant" and number > latest and not self._streamed:
-                if own in self._known:
+                if own in self._known_ids:
                     continue
                 step = self.builder.reply(content_of(message.get("content")))
                 for call in objects_of(message.get("toolCalls") or message.get("tool_calls")):
                     function = call.get("function")
-                    found: Mapping[str, JsonValue] = function if isinstance(function, Mapping) else call
-                    name = text_of(found.get("name"))
+                    fields: Mapping[str, JsonValue] = function if isinstance(function, Mapping) else call
+                    name = text_of(fields.get("name"))
                     if name:
-                        self.builder.call(text_of(call.get("id")) or None, name, found.get("arguments"), step=step)
-            self._known.add(own)
+                        self.builder.call(text_of(call.get("id")) or None, name, fields.get("arguments"), step=step)
+            self._known_ids.add(own)

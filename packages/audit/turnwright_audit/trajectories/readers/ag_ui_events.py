@@ -70,13 +70,13 @@ def text_of(value: JsonValue) -> str:
 def content_of(value: JsonValue) -> str:
     """Return the text of a message: its content, or the texts of its parts."""
     if isinstance(value, list):
-        return "\n".join(text_of(one.get("text")) for one in value if isinstance(one, Mapping) and one.get("text"))
+        return "\n".join(text_of(part.get("text")) for part in value if isinstance(part, Mapping) and part.get("text"))
     return text_of(value)
 
 
 def objects_of(value: JsonValue) -> list[Mapping[str, JsonValue]]:
     """Return the objects of a list."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def time_of(event: Event) -> str | None:
@@ -92,7 +92,7 @@ def time_of(event: Event) -> str | None:
 def loose(data: bytes) -> JsonValue:
     """Return a JSON value; None for anything else."""
     try:
-        found: JsonValue = msgspec.json.decode(data)
+        document: JsonValue = msgspec.json.decode(data)
     except BROKEN:
         return None
-    return found
+    return document

@@ -32,8 +32,8 @@ class _Trajectories(Shape[list[Trajectory]]):
             return super().decode(data)
 
     def convert(self, value: object) -> list[Trajectory] | None:
-        found = [self._one(part) for part in value] if isinstance(value, list) else [self._one(value)]
-        return [run for run in found if run is not None] or None
+        runs = [self._one(part) for part in value] if isinstance(value, list) else [self._one(value)]
+        return [run for run in runs if run is not None] or None
 
     def _one(self, value: object) -> Trajectory | None:
         if not isinstance(value, Mapping):
@@ -46,12 +46,12 @@ class _Trajectories(Shape[list[Trajectory]]):
             return None
         run.agent = _AGENT.convert(about) or run.agent
         steps, inner = value.get("steps"), value.get("subagent_trajectories")
-        found = [_STEP.convert(step) for step in steps] if isinstance(steps, list) else []
-        run.steps = [step for step in found if step is not None]
+        steps_read = [_STEP.convert(step) for step in steps] if isinstance(steps, list) else []
+        run.steps = [step for step in steps_read if step is not None]
         below = map(self._one, inner) if isinstance(inner, list) else ()
-        run.subagent_trajectories = [one for one in below if one is not None] or None
+        run.subagent_trajectories = [subagent for subagent in below if subagent is not None] or None
         notes = _notes(run)
-        notes.unreadable_lines += len(found) - len(run.steps)
+        notes.unreadable_lines += len(steps_read) - len(run.steps)
         if not run.steps:
             run.steps.append(TrajectoryStep(step_id=1, source="system"))
         return run
@@ -73,7 +73,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield each trajectory. Its format is this one, also if it was exported from another one."""
     values = Values(recording, _SHAPE, {"steps", "subagent_trajectories"})
-    return values.noted((_noted(run) for found in values for run in found), "no trajectory in it could be read")
+    return values.noted((_noted(run) for value in values for run in value), "no trajectory in it could be read")
 
 
 def _notes(run: Trajectory) -> RunNotes:

@@ -63,8 +63,8 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     if isinstance(recording.document, Mapping) and _is_document(recording.document):
         yield _read_document(recording)
         return
-    counted, told = _events(recording)
-    session = _Session(counted, told=told)
+    counted, has_prompts = _events(recording)
+    session = _Session(counted, has_prompts=has_prompts)
     lost: set[str] = set()
     unreadable = 0
     whole = True
@@ -75,35 +75,35 @@ def read(recording: Recording) -> Iterator[Trajectory]:
             session.add(record)
         else:
             unreadable += 1
-            lost.update(found.decode("utf-8", "replace") for found in _IDS.findall(line))
+            lost.update(lost_id.decode("utf-8", "replace") for lost_id in _IDS.findall(line))
     yield session.finish(lost, cut=not whole, unreadable_lines=unreadable - (not whole))
 
 
 def _events(recording: Recording) -> tuple[_Counted, bool]:
     """Return where tokens are counted, and whether events repeat the messages of the user."""
     counted: _Counted = "nowhere"
-    replied = told = False
+    replied = has_prompts = False
     for line in recording.raw_lines():
-        told = told or b'"user_message"' in line
+        has_prompts = has_prompts or b'"user_message"' in line
         if counted == "nowhere" and b'_token_usage"' in line:
             counted = "after" if replied else "before"
         replied = replied or (b'"response_item"' in line and _REPLY.search(line) is not None)
-        if told and counted != "nowhere":
+        if has_prompts and counted != "nowhere":
             break
-    return counted, told
+    return counted, has_prompts
 
 
 def _read_document(recording: Recording) -> Trajectory:
     data = recording.data()
-    found = None if data is None else _DOCUMENT.decode(data)
-    whole = found is not None
-    if found is None:
+    document = None if data is None else _DOCUMENT.decode(data)
+    whole = document is not None
+    if document is None:
         first = recording.document
         head = first.get("session") if isinstance(first, Mapping) else None
-        found = _DOCUMENT.convert({"session": head, "items": list(recording.items("items.item"))}) or Document()
-    session = _Session("nowhere", told=False)
-    session.header(found.session or Item())
-    for item in found.items or ():
+        document = _DOCUMENT.convert({"session": head, "items": list(recording.items("items.item"))}) or Document()
+    session = _Session("nowhere", has_prompts=False)
+    session.header(document.session or Item())
+    for item in document.items or ():
         session.item(item, item.timestamp)
     return session.finish(set(), cut=not whole, unreadable_lines=0)
 
@@ -116,10 +116,10 @@ class _Session:
     user's role are not the user's.
     """
 
-    def __init__(self, counted: _Counted, *, told: bool) -> None:
+    def __init__(self, counted: _Counted, *, has_prompts: bool) -> None:
         self.run = RunBuilder(NAME, agent=NAME)
         self._counted = counted
-        self._told = told
+        self._has_prompts = has_prompts
         self._model: str | None = None
         self._step: TrajectoryStep | None = None
         self._latest: TrajectoryStep | None = None
@@ -130,8 +130,8 @@ class _Session:
 
     def add(self, record: Line) -> None:
         """Add a line."""
-        found = record.payload
-        if found is None:
+        payload = record.payload
+        if payload is None:
             if record.type:
                 self.item(record, record.timestamp)
             elif record.id:
@@ -139,22 +139,22 @@ class _Session:
             return
         match record.type:
             case "session_meta":
-                self.header(found)
+                self.header(payload)
             case "turn_context":
-                self._model = found.model or self._model
+                self._model = payload.model or self._model
             case "compacted":
-                self.run.system(found.message if isinstance(found.message, str) else "", at=record.timestamp)
+                self.run.system(payload.message if isinstance(payload.message, str) else "", at=record.timestamp)
             case "event_msg":
-                self._event(found, record.timestamp)
+                self._event(payload, record.timestamp)
             case "response_item":
-                self.item(found, record.timestamp)
+                self.item(payload, record.timestamp)
 
-    def header(self, found: Item) -> None:
+    def header(self, item: Item) -> None:
         """Add what a session says about itself. A session that was forked repeats that of its parent later."""
         trajectory = self.run.trajectory
-        trajectory.session_id = trajectory.session_id or found.id
-        if found.cli_version and not self.run.steps:
-            trajectory.agent.version = found.cli_version
+        trajectory.session_id = trajectory.session_id or item.id
+        if item.cli_version and not self.run.steps:
+            trajectory.agent.version = item.cli_version
 
     def item(self, item: Item, at: str | None) -> None:
         """Add an item of the conversation."""
@@ -183,7 +183,7 @@ class _Session:
         text = text_of(item.content)
         if item.role != "user":
             self.run.system(text, at=at)
-        elif not self._told and not _CONTEXT.match(text):
+        elif not self._has_prompts and not _CONTEXT.match(text):
             self._user(text, at)
 
     def _user(self, text: str, at: str | None) -> None:
@@ -235,14 +235,14 @@ class _Session:
     def _count(self, info: Info) -> None:
         """Add the tokens of a request. Numbers that were given before are not a request."""
         total = info.total_token_usage
-        used = info.last_token_usage or (total and total.since(self._total))
-        if used is None or (total is not None and total == self._total):
+        usage = info.last_token_usage or (total and total.since(self._total))
+        if usage is None or (total is not None and total == self._total):
             return
         self._total = total
         metrics = StepMetrics(
-            prompt_tokens=used.input_tokens,
-            completion_tokens=used.output_tokens,
-            cached_tokens=used.cached_input_tokens,
+            prompt_tokens=usage.input_tokens,
+            completion_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_input_tokens,
         )
         self._requests.append(metrics)
         if self._step is not None and self._counted == "after":

@@ -113,7 +113,7 @@ class _Thread:
         self._reply: TrajectoryStep | None = None
         self._answered = False
         self._calls: dict[str, str] = {}
-        self._used: list[Usage] = []
+        self._usages: list[Usage] = []
         self._ending: str | None = None
 
     def add(self, event: Event) -> None:
@@ -127,7 +127,7 @@ class _Thread:
             case "turn.completed":
                 self._ending = "completed"
                 if event.usage is not None:
-                    self._used.append(event.usage)
+                    self._usages.append(event.usage)
             case "turn.failed" | "error":
                 self._ending = "error"
                 self.run.system(_words(event.error) or event.message or "", error=True)
@@ -137,11 +137,11 @@ class _Thread:
     def finish(self) -> Trajectory:
         """Return the run. Tokens are known for each turn alone."""
         totals = None
-        if self._used:
+        if self._usages:
             totals = FinalMetrics(
-                total_prompt_tokens=sum(one.input_tokens or 0 for one in self._used),
-                total_completion_tokens=sum(one.output_tokens or 0 for one in self._used),
-                total_cached_tokens=sum(one.cached_input_tokens or 0 for one in self._used),
+                total_prompt_tokens=sum(usage.input_tokens or 0 for usage in self._usages),
+                total_completion_tokens=sum(usage.output_tokens or 0 for usage in self._usages),
+                total_cached_tokens=sum(usage.cached_input_tokens or 0 for usage in self._usages),
             )
         return self.run.finish(ending=self._ending, totals=totals)
 

@@ -177,9 +177,9 @@ def _run(sample: Sample, model: str | None) -> Trajectory:
     name = None if sample.id is None else f"{sample.id}" if sample.epoch is None else f"{sample.id}, {sample.epoch}"
     run = RunBuilder(NAME, agent=NAME, model=model, run=name)
     run.notes.terminal_tools = [_TERMINAL]
-    used = dict(_used(sample.events or []))
+    usage_by_message = dict(_used(sample.events or []))
     attachments = sample.attachments or {}
-    unreadable = sum(not _add(run, message, used, attachments) for message in sample.messages or ())
+    unreadable = sum(not _add(run, message, usage_by_message, attachments) for message in sample.messages or ())
     usages = [*(sample.model_usage or {}).values()]
     last = run.steps[-1].tool_calls if run.steps else None
     submitted = any(call.function_name == _TERMINAL for call in last or ())
@@ -210,12 +210,12 @@ def _used(events: list[Event]) -> Iterator[tuple[str, tuple[StepMetrics, str | N
 def _add(
     run: RunBuilder,
     message: Message,
-    used: Mapping[str, tuple[StepMetrics, str | None]],
+    usage_by_message: Mapping[str, tuple[StepMetrics, str | None]],
     attachments: Mapping[str, str],
 ) -> bool:
-    text = _ATTACHMENT.sub(lambda found: attachments.get(found[1], found[0]), _text(message.content))
+    text = _ATTACHMENT.sub(lambda match: attachments.get(match[1], match[0]), _text(message.content))
     if message.role == "assistant" and message.source != "input":
-        metrics, at = used.get(message.id or "", (None, None))
+        metrics, at = usage_by_message.get(message.id or "", (None, None))
         parts = message.content if isinstance(message.content, list) else []
         reasoning = "\n".join(part.reasoning for part in parts if part.reasoning)
         step = run.reply(text, at=at, model=message.model, reasoning=reasoning, metrics=metrics)
@@ -236,12 +236,12 @@ def _add(
 def _text(content: str | list[Part] | None) -> str:
     if not isinstance(content, list):
         return content or ""
-    found = (
+    spent_time = (
         part.text if part.text is not None else named_by_hash(part.type, part.image or part.audio or part.video)
         for part in content
         if part.type != "reasoning"
     )
-    return "\n".join(found)
+    return "\n".join(spent_time)
 
 
 def _status(message: Message) -> ResultStatus:
@@ -269,7 +269,7 @@ def _success(sample: Sample) -> bool | None:
 
 def _totals(usages: list[Usage]) -> FinalMetrics:
     return FinalMetrics(
-        total_prompt_tokens=sum(one.prompt for one in usages),
-        total_completion_tokens=sum(one.output_tokens for one in usages),
-        total_cached_tokens=sum(one.input_tokens_cache_read or 0 for one in usages),
+        total_prompt_tokens=sum(usage.prompt for usage in usages),
+        total_completion_tokens=sum(usage.output_tokens for usage in usages),
+        total_cached_tokens=sum(usage.input_tokens_cache_read or 0 for usage in usages),
     )

@@ -75,11 +75,11 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     logs = Values(recording, _LOGS, ())
     tasks = Values(recording, _TASKS, ())
     values = logs if beside else tasks
-    found = (one.logs or {} for one in logs) if beside else tasks
+    logs_read = (log.logs or {} for log in logs) if beside else tasks
     runs = (
-        _run(name, task, task.turn_history, cut=values.cut and name == next(reversed(one)))
-        for one in found
-        for name, task in one.items()
+        _run(name, task, task.turn_history, cut=values.cut and name == next(reversed(log)))
+        for log in logs_read
+        for name, task in log.items()
         if task.turn_history is not None
     )
     return values.noted(runs, "no task in it has a history of turns")
@@ -96,8 +96,8 @@ def _run(name: str, task: Task, history: History, *, cut: bool) -> Trajectory:
     valid = history.valid_action or []
     for number, action in enumerate(actions):
         step = run.reply(thoughts[number] if number < len(thoughts) else action)
-        used = _SUBMIT if action.split(maxsplit=1)[:1] == [_SUBMIT] else tool
-        call = run.call(None, used, {"command": action}, step=step)
+        tool_used = _SUBMIT if action.split(maxsplit=1)[:1] == [_SUBMIT] else tool
+        call = run.call(None, tool_used, {"command": action}, step=step)
         if number < len(observations):
             status: ResultStatus | None = "error" if number < len(valid) and valid[number] is False else None
             run.result(call.tool_call_id, _text(observations[number]), status=status)

@@ -27,14 +27,14 @@ class Joined(Generic[T]):
 
     def take(self, keys: Iterable[Hashable]) -> Known[T]:
         """Return the conversation whose messages are the first ones of these, as many as possible."""
-        digest = known = 0
+        digest = known_count = 0
         conversation = None
         for number, key in enumerate(keys, 1):
             digest = hash((digest, key))
-            found = self._replied.get(digest) or self._unanswered.pop(digest, None)
-            if found is not None:
-                conversation, known = found, number
-        return Known(conversation, known, digest)
+            conversation_found = self._replied.get(digest) or self._unanswered.pop(digest, None)
+            if conversation_found is not None:
+                conversation, known_count = conversation_found, number
+        return Known(conversation, known_count, digest)
 
     def keep(self, conversation: T, digest: int, reply: Iterable[Hashable] = ()) -> None:
         """Keep a conversation that has the messages of this digest, and a reply."""

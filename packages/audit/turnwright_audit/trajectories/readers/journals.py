@@ -76,15 +76,15 @@ class _Journal:
         below: dict[str, _Journal] = {}
 
         def facts(child: str) -> list[Fact] | None:
-            found = below.get(child) or journals(child)
-            if found is None:
+            journal = below.get(child) or journals(child)
+            if journal is None:
                 return None
-            below[child] = found
-            return found.facts
+            below[child] = journal
+            return journal.facts
 
         run = run_of(self.facts, turn=turn, journals=facts, damaged=self.damaged > 0)
         run.run_notes.unreadable_lines = self.damaged
-        damaged = any(one.damaged for one in (self, *below.values()))
+        damaged = any(journal.damaged for journal in (self, *below.values()))
         return TracedRun.of(run, partial(_events, run, facts, self.facts), place="event", damaged=damaged)
 
 
@@ -94,13 +94,13 @@ _Journals = Callable[[str], _Journal | None]
 
 def _events(run: Trajectory, journals: Journals, facts: list[Fact]) -> Iterator[tuple[int, TraceEvent]]:
     """Yield the events of a turn and of its sub-agents' turns, each with its number in its turn."""
-    for one in run.every():
-        own = facts if one is run else journals(one.trajectory_id or "") or ()
-        yield from enumerate(trace_of(one.trajectory_id or "", own), start=1)
+    for trajectory in run.every():
+        own = facts if trajectory is run else journals(trajectory.trajectory_id or "") or ()
+        yield from enumerate(trace_of(trajectory.trajectory_id or "", own), start=1)
 
 
 def _lines(recording: Recording) -> Iterator[Trajectory]:
-    found: list[_Journal] = []
+    journals_read: list[_Journal] = []
     latest = 0
     cut = False
     for line in recording.lines():
@@ -113,19 +113,19 @@ def _lines(recording: Recording) -> Iterator[Trajectory]:
         seq, kind = value.pop("seq", None), value.pop("kind", None)
         for name in _EXPORTED:
             value.pop(name, None)
-        if not found or (kind == TurnStarted.kind) or (isinstance(seq, int) and seq < latest):
-            found.append(_Journal())
+        if not journals_read or (kind == TurnStarted.kind) or (isinstance(seq, int) and seq < latest):
+            journals_read.append(_Journal())
         latest = seq if isinstance(seq, int) else latest
-        found[-1].add(kind, msgspec.json.encode(value).decode(), seq)
-    if not any(journal.facts for journal in found):
+        journals_read[-1].add(kind, msgspec.json.encode(value).decode(), seq)
+    if not any(journal.facts for journal in journals_read):
         raise UnreadableRecordingError("it has no line that is a fact known to this release")
-    named = {turn: journal for journal in found if (turn := journal.turn) is not None}
-    inner = {turn for turn in named if turn.rpartition(":")[0] in named}
-    for journal in found:
+    journals_by_turn = {turn: journal for journal in journals_read if (turn := journal.turn) is not None}
+    inner = {turn for turn in journals_by_turn if turn.rpartition(":")[0] in journals_by_turn}
+    for journal in journals_read:
         turn = journal.turn
         if journal.facts and turn not in inner:
-            run = journal.run(turn, named.get)
-            run.run_notes.cut = run.run_notes.cut or (cut and journal is found[-1])
+            run = journal.run(turn, journals_by_turn.get)
+            run.run_notes.cut = run.run_notes.cut or (cut and journal is journals_read[-1])
             yield run
 
 

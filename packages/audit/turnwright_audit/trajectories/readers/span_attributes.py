@@ -43,9 +43,9 @@ _RESULTS: Final = (
 
 def kind_of(span: Span) -> Kind | None:
     """Return what a span is; None if it is neither a model call, nor a tool, nor an agent."""
-    named = span.text("openinference.span.kind")
-    if named:
-        return _KINDS.get(named.upper())
+    kind = span.text("openinference.span.kind")
+    if kind:
+        return _KINDS.get(kind.upper())
     operation = span.text("gen_ai.operation.name")
     if operation:
         return _OPERATIONS.get(operation) if span.text("gen_ai.tool.name") != _MERGED else None
@@ -82,10 +82,10 @@ def model(span: Span) -> str:
 
 def finish_reason(span: Span) -> str:
     """Return why the model stopped."""
-    found = as_value(span.attributes.get("gen_ai.response.finish_reasons"))
-    if isinstance(found, list):
-        found = found[-1] if found else None
-    return found if isinstance(found, str) else span.text("llm.finish_reason", "ai.response.finishReason")
+    reasons = as_value(span.attributes.get("gen_ai.response.finish_reasons"))
+    if isinstance(reasons, list):
+        reasons = reasons[-1] if reasons else None
+    return reasons if isinstance(reasons, str) else span.text("llm.finish_reason", "ai.response.finishReason")
 
 
 def metrics(span: Span) -> StepMetrics | None:
@@ -102,34 +102,34 @@ def metrics(span: Span) -> StepMetrics | None:
     )
     cost = span.number("operation.cost", "gen_ai.usage.cost", "llm.cost.total")
     if cost is None:
-        parts = [span.number(f"gen_ai.usage.{one}_cost") for one in ("input", "output")]
-        cost = sum(one or 0.0 for one in parts) if any(one is not None for one in parts) else None
+        parts = [span.number(f"gen_ai.usage.{direction}_cost") for direction in ("input", "output")]
+        cost = sum(part or 0.0 for part in parts) if any(part is not None for part in parts) else None
     if prompt is completion is cached is cost is None:
         return None
-    tokens = [None if one is None else int(one) for one in (prompt, completion, cached)]
+    tokens = [None if count is None else int(count) for count in (prompt, completion, cached)]
     return StepMetrics(prompt_tokens=tokens[0], completion_tokens=tokens[1], cached_tokens=tokens[2], cost_usd=cost)
 
 
 def tool_result(span: Span) -> str | None:
     """Return the result of a tool; None if the span has none."""
-    found = next((span.attributes[key] for key in _RESULTS if key in span.attributes), None)
-    if found is None and span.events:
-        found = "\n".join(one.text for one in reply_messages(span) if one.text)
-    return (None if found is None else as_text(found)) or span.error or None
+    result = next((span.attributes[key] for key in _RESULTS if key in span.attributes), None)
+    if result is None and span.events:
+        result = "\n".join(message.text for message in reply_messages(span) if message.text)
+    return (None if result is None else as_text(result)) or span.error or None
 
 
 def arguments(span: Span) -> JsonValue:
     """Return the arguments of a tool's span."""
-    found = next((span.attributes[key] for key in _ARGUMENTS if key in span.attributes), None)
-    value = as_value(as_value(found))  # some exporters encode the text once more
+    arguments = next((span.attributes[key] for key in _ARGUMENTS if key in span.attributes), None)
+    value = as_value(as_value(arguments))  # some exporters encode the text once more
     if isinstance(value, str):
         value = _literal(value)
     if not isinstance(value, dict):
-        return found
+        return arguments
     if "kwargs" in value and "args" in value:  # smolagents
-        named, rest = value["kwargs"], value["args"]
-        named = named if isinstance(named, dict) else {}
-        return {**named, "args": rest} if rest else named
+        keyword_values, rest = value["kwargs"], value["args"]
+        keyword_values = keyword_values if isinstance(keyword_values, dict) else {}
+        return {**keyword_values, "args": rest} if rest else keyword_values
     return value
 
 
@@ -138,8 +138,8 @@ def _literal(text: str) -> JsonValue:
     if not text.startswith("{'") or len(text) > _LONGEST_LITERAL:
         return None
     try:
-        found = ast.literal_eval(text)
-        msgspec.json.encode(found)
+        literal = ast.literal_eval(text)
+        msgspec.json.encode(literal)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
-    return found if isinstance(found, dict) and all(isinstance(key, str) for key in found) else None
+    return literal if isinstance(literal, dict) and all(isinstance(key, str) for key in literal) else None

@@ -63,9 +63,9 @@ class Span(NamedTuple):
     def number(self, *keys: str) -> float | None:
         """Return the first of these attributes that is a number, or the text of one."""
         for key in keys:
-            found = as_number(self.attributes.get(key))
-            if found is not None:
-                return found
+            number = as_number(self.attributes.get(key))
+            if number is not None:
+                return number
         return None
 
 
@@ -92,11 +92,11 @@ class SpanDump:
             ways.reverse()
         for way in ways:
             self.unreadable, self.cut = 0, False
-            found = False
+            has_spans = False
             for span in way():
-                found = True
+                has_spans = True
                 yield span
-            if found:
+            if has_spans:
                 return
 
     def _sequence(self) -> Iterator[Span]:
@@ -127,13 +127,13 @@ class SpanDump:
         """Yield the complete spans of a document that is cut, corrupt or huge."""
         for path in _PATHS:
             items = self._recording.items(path)
-            found = False
+            has_spans = False
             for item in items:
                 for span in _spans(item, ""):
-                    found = True
+                    has_spans = True
                     yield span
             self.cut = items.cut
-            if found:
+            if has_spans:
                 return
 
 
@@ -146,7 +146,7 @@ def holds_spans(recording: Recording) -> bool:
         document = documents[0] if documents else None
     if isinstance(document, list):
         document = document[0] if document else None
-    return _shaped(document) or any(_shaped(one) for one in recording.records)
+    return _shaped(document) or any(_shaped(record) for record in recording.records)
 
 
 def as_number(value: JsonValue) -> float | None:
@@ -163,10 +163,10 @@ def as_number(value: JsonValue) -> float | None:
 
 def _object(data: bytes) -> JsonValue:
     try:
-        found = _decode(data)
+        document = _decode(data)
     except _BROKEN:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _is_sequence(recording: Recording) -> bool:
@@ -206,8 +206,8 @@ def _spans(value: JsonValue, service: str, depth: int = 0) -> Iterator[Span]:
     if depth > _DEPTH:
         return
     if isinstance(value, list):
-        for one in value:
-            yield from _spans(one, service, depth + 1)
+        for item in value:
+            yield from _spans(item, service, depth + 1)
     elif isinstance(value, Mapping):
         if _is_span(value):
             yield _span(value, service)
@@ -216,7 +216,7 @@ def _spans(value: JsonValue, service: str, depth: int = 0) -> Iterator[Span]:
         for key in _LEADS:
             inner = value.get(key)
             if isinstance(inner, list) and key == "spans":  # also those without ids
-                yield from (_span(one, service) for one in inner if isinstance(one, Mapping))
+                yield from (_span(span, service) for span in inner if isinstance(span, Mapping))
             elif isinstance(inner, list):
                 yield from _spans(inner, service, depth + 1)
 
@@ -233,7 +233,7 @@ def _span(value: Mapping[str, JsonValue], service: str) -> Span:
         attributes.setdefault("openinference.span.kind", kind)
     name = value.get("name")
     events = value.get("events")
-    found = [_event(one) for one in events if isinstance(one, Mapping)] if isinstance(events, list) else []
+    events_read = [_event(event) for event in events if isinstance(event, Mapping)] if isinstance(events, list) else []
     return Span(
         trace=_id(ids.get("trace_id") or ids.get("traceId")),
         id=_id(ids.get("span_id") or ids.get("spanId")),
@@ -241,9 +241,9 @@ def _span(value: Mapping[str, JsonValue], service: str) -> Span:
         name=name if isinstance(name, str) else "",
         start=_time(value.get("start_time") or value.get("startTimeUnixNano") or value.get("start_time_unix_nano")),
         end=_time(value.get("end_time") or value.get("endTimeUnixNano") or value.get("end_time_unix_nano")),
-        error=_error(value, attributes, found),
+        error=_error(value, attributes, events_read),
         attributes=attributes,
-        events=found,
+        events=events_read,
         service=_service(value.get("resource")) or service,
     )
 
@@ -267,21 +267,21 @@ def _service(resource: JsonValue) -> str:
 def _attributes(value: JsonValue) -> Attributes:
     """Return flat attributes, of OTLP's list of keys and values, or of an object that may be nested."""
     if isinstance(value, list):
-        pairs = [one for one in value if isinstance(one, dict) and isinstance(one.get("key"), str)]
-        return {str(one["key"]): _plain(one.get("value")) for one in pairs}
+        pairs = [pair for pair in value if isinstance(pair, dict) and isinstance(pair.get("key"), str)]
+        return {str(pair["key"]): _plain(pair.get("value")) for pair in pairs}
     if not isinstance(value, Mapping):
         return {}
-    found: Attributes = {}
+    attributes: Attributes = {}
     for key, inner in value.items():
-        _flatten(key, inner, found)
-    return found
+        _flatten(key, inner, attributes)
+    return attributes
 
 
-def _flatten(key: str, value: JsonValue, found: Attributes, depth: int = 0) -> None:
-    found[key] = value
+def _flatten(key: str, value: JsonValue, attributes: Attributes, depth: int = 0) -> None:
+    attributes[key] = value
     if isinstance(value, Mapping) and depth < _DEPTH:
         for name, inner in value.items():
-            _flatten(f"{key}.{name}", inner, found, depth + 1)
+            _flatten(f"{key}.{name}", inner, attributes, depth + 1)
 
 
 def _plain(value: JsonValue, depth: int = 0) -> JsonValue:
@@ -300,9 +300,9 @@ def _plain(value: JsonValue, depth: int = 0) -> JsonValue:
         items = inner.get("values") if isinstance(inner, Mapping) else None
         items = items if isinstance(items, list) else []
         if key == "arrayValue":
-            return [_plain(one, depth + 1) for one in items]
-        pairs = [one for one in items if isinstance(one, dict)]
-        return {str(one.get("key")): _plain(one.get("value"), depth + 1) for one in pairs}
+            return [_plain(item, depth + 1) for item in items]
+        pairs = [pair for pair in items if isinstance(pair, dict)]
+        return {str(pair.get("key")): _plain(pair.get("value"), depth + 1) for pair in pairs}
     return None
 
 
@@ -315,24 +315,24 @@ def _time(value: JsonValue) -> float:
         return next((number / scale for least, scale in _SCALES if number > least), number)
     if isinstance(value, str):
         try:
-            found = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
         except ValueError:
             return 0.0
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return 0.0
 
 
 def _error(value: Mapping[str, JsonValue], attributes: Mapping[str, object], events: list[SpanEvent]) -> str | None:
     """Return the words of the error with which a span ended; None if it has none."""
     status = value.get("status")
-    found: Mapping[str, JsonValue] = status if isinstance(status, Mapping) else {}
-    code = str(found.get("status_code") or found.get("code") or value.get("status_code") or "UNSET")
+    fields: Mapping[str, JsonValue] = status if isinstance(status, Mapping) else {}
+    code = str(fields.get("status_code") or fields.get("code") or value.get("status_code") or "UNSET")
     code = code.upper().rpartition("_")[2].rpartition(".")[2]
     kind = attributes.get("error.type")
     if code not in ("2", "ERROR") and (code in ("1", "OK") or not kind):
         return None
-    words = found.get("description") or found.get("message") or value.get("status_message")
+    words = fields.get("description") or fields.get("message") or value.get("status_message")
     if not words:
-        thrown = (one.attributes.get("exception.message") for one in events if one.name == "exception")
-        words = next((one for one in thrown if one), None)
+        thrown = (event.attributes.get("exception.message") for event in events if event.name == "exception")
+        words = next((message for message in thrown if message), None)
     return words if isinstance(words, str) else kind if isinstance(kind, str) else ""

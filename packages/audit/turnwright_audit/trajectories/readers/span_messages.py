@@ -66,19 +66,21 @@ class Said(NamedTuple):
 
 def request_messages(span: Span) -> list[Said]:
     """Return the messages that the model, or the agent, of a span received."""
-    found = _from_attributes(span, _INPUT) or [one for one in _from_events(span) if one.role != "choice"]
+    messages = _from_attributes(span, _INPUT) or [message for message in _from_events(span) if message.role != "choice"]
     system = as_value(span.attributes.get("gen_ai.system_instructions"))
-    if system and not any(one.role == "system" for one in found):
+    if system and not any(message.role == "system" for message in messages):
         text = as_text(system) if isinstance(system, str) else said({"content": system}).text
-        found.insert(0, Said("system", text, "", [], [], ""))
-    return found
+        messages.insert(0, Said("system", text, "", [], [], ""))
+    return messages
 
 
 def reply_messages(span: Span) -> list[Said]:
     """Return the messages that the model of a span replied with."""
-    found = _from_attributes(span, _OUTPUT) or [one for one in _from_events(span) if one.role == "choice"]
-    if found:
-        return found
+    messages = _from_attributes(span, _OUTPUT) or [
+        message for message in _from_events(span) if message.role == "choice"
+    ]
+    if messages:
+        return messages
     text, calls = span.text("ai.response.text"), as_value(span.attributes.get("ai.response.toolCalls"))
     if text or calls:
         return [said({"role": "assistant", "content": text, "tool_calls": calls})]
@@ -101,7 +103,7 @@ def said(value: Mapping[str, JsonValue]) -> Said:
             value = {**value, **inner}
         elif inner and wrapper != "content":
             value = dict(value, content=inner)
-    found = Said(
+    message = Said(
         role=_text(value.get("role")),
         text="",
         reasoning=_text(value.get("reasoning_content")),
@@ -111,19 +113,19 @@ def said(value: Mapping[str, JsonValue]) -> Said:
     )
     texts: list[str] = []
     content = next((value[key] for key in ("parts", "contents", "content") if value.get(key)), None)
-    thoughts = _parts(content, found, texts)
+    thoughts = _parts(content, message, texts)
     more = value.get("additional_kwargs")  # of LangChain
     listed = as_value(value.get("tool_calls") or (more.get("tool_calls") if isinstance(more, Mapping) else None))
-    for one in listed if isinstance(listed, list) else ():
-        _call(one, found)
+    for call in listed if isinstance(listed, list) else ():
+        _call(call, message)
     if "tool.name" in value:
-        _call(value, found)
-    _call(value.get("function_call"), found)
+        _call(value, message)
+    _call(value.get("function_call"), message)
     text = "\n".join(texts)
-    answered = value.get("tool_call_id") or (value.get("id") if found.role == "tool" else None)
-    if isinstance(answered, str) and answered and not found.results:
-        found.results.append((answered, text))
-    return found._replace(text=text, reasoning="\n".join(filter(None, (found.reasoning, *thoughts))))
+    answered = value.get("tool_call_id") or (value.get("id") if message.role == "tool" else None)
+    if isinstance(answered, str) and answered and not message.results:
+        message.results.append((answered, text))
+    return message._replace(text=text, reasoning="\n".join(filter(None, (message.reasoning, *thoughts))))
 
 
 def _read_response(response: Mapping[str, JsonValue]) -> Said | None:
@@ -153,10 +155,10 @@ def as_value(value: JsonValue) -> JsonValue:
     """Return the JSON value of a text that is one; any other value as it is."""
     if isinstance(value, str) and value[:1] in {"[", "{", '"'}:
         try:
-            found: JsonValue = _decode(value)
+            document: JsonValue = _decode(value)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return value
-        return found
+        return document
     return value
 
 
@@ -176,7 +178,7 @@ def _text(value: JsonValue) -> str:
 
 def _messages(value: JsonValue) -> Iterator[Said]:
     if isinstance(value, list):
-        yield from (said(one) for one in value if isinstance(one, Mapping))
+        yield from (said(message) for message in value if isinstance(message, Mapping))
     elif isinstance(value, Mapping):
         inner = value.get("messages") or value.get("choices") or value.get("contents")
         yield from _messages(inner) if isinstance(inner, list) else [said(value)]
@@ -187,20 +189,20 @@ def _messages(value: JsonValue) -> Iterator[Said]:
 def _from_attributes(span: Span, keys: tuple[str, ...]) -> list[Said]:
     for key in keys:
         value = span.attributes.get(key)
-        found = list(_messages(as_value(value))) if value else []
-        if not found:
-            found = [said(one) for one in _indexed(span, f"{key}.")]
-        if found:
-            return found
+        messages = list(_messages(as_value(value))) if value else []
+        if not messages:
+            messages = [said(message) for message in _indexed(span, f"{key}.")]
+        if messages:
+            return messages
     return []
 
 
 def _from_events(span: Span) -> Iterator[Said]:
     """Yield the messages in the events of a span, with `choice` as the role of a reply."""
-    events: list[tuple[str, Mapping[str, JsonValue]]] = [(one.name, one.attributes) for one in span.events]
+    events: list[tuple[str, Mapping[str, JsonValue]]] = [(event.name, event.attributes) for event in span.events]
     listed = as_value(span.attributes.get("events"))
-    bodies = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-    events.extend((_text(one.get("event.name")), one) for one in bodies)
+    bodies = [body for body in listed if isinstance(body, Mapping)] if isinstance(listed, list) else []
+    events.extend((_text(body.get("event.name")), body) for body in bodies)
     for name, attributes in events:
         for part in ("gen_ai.input.messages", "gen_ai.output.messages"):
             for message in _messages(as_value(attributes.get(part))):
@@ -216,10 +218,10 @@ def _from_events(span: Span) -> Iterator[Said]:
 
 def _indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
     """Return the objects whose fields are attributes such as `PREFIX0.message.role`, in order."""
-    found: dict[str, JsonValue] = {}
+    tree: dict[str, JsonValue] = {}
     for key, value in span.attributes.items():
         if key.startswith(prefix):
-            place = found
+            place = tree
             *path, last = key[len(prefix) :].split(".")
             for name in path:
                 inner = place.setdefault(name, {})
@@ -228,28 +230,28 @@ def _indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
                 place = inner
             else:
                 place[last] = value
-    return [one for one in _listed(found) if isinstance(one, dict)]
+    return [item for item in _listed(tree) if isinstance(item, dict)]
 
 
-def _listed(found: dict[str, JsonValue]) -> list[JsonValue]:
+def _listed(tree: dict[str, JsonValue]) -> list[JsonValue]:
     """Return the values of an object whose keys are numbers, and so at every depth."""
     numbered = sorted(
         (int(key), value)
-        for key, value in found.items()
+        for key, value in tree.items()
         if key.isdecimal() and len(key) < _LONGEST_NUMBER and isinstance(value, dict)
     )
     return [_nested(value) for _, value in numbered]
 
 
-def _nested(found: JsonValue) -> JsonValue:
-    if not isinstance(found, dict) or not found:
-        return found
-    if all(key.isdecimal() for key in found):
-        return _listed(found)
-    return {key: _nested(value) for key, value in found.items()}
+def _nested(tree: JsonValue) -> JsonValue:
+    if not isinstance(tree, dict) or not tree:
+        return tree
+    if all(key.isdecimal() for key in tree):
+        return _listed(tree)
+    return {key: _nested(value) for key, value in tree.items()}
 
 
-def _parts(content: JsonValue, found: Said, texts: list[str]) -> list[str]:
+def _parts(content: JsonValue, message: Said, texts: list[str]) -> list[str]:
     """Add the text, calls and results of a message's content; return its reasoning."""
     content = as_value(content) if isinstance(content, str) and content.startswith(_BLOCKS) else content
     if not isinstance(content, list):
@@ -267,26 +269,26 @@ def _parts(content: JsonValue, found: Said, texts: list[str]) -> list[str]:
         body = part.get(kind)
         body = body if isinstance(body, Mapping) else part
         if kind in _CALLS:
-            _call(body, found)
+            _call(body, message)
         elif kind in _RESULTS:
             answered = body.get("id") or body.get("tool_use_id") or body.get("toolUseId")
             value = next((body[key] for key in ("response", "result", "content") if key in body), None)
-            found.results.append((_text(answered), _plain_text(value)))
+            message.results.append((_text(answered), _plain_text(value)))
         elif kind in _THOUGHTS:
             thoughts.append(_text(part.get("content") or part.get("thinking") or part.get("text")))
         else:
             texts.append(_text(part.get("text") or part.get("content")))
-    return [one for one in thoughts if one]
+    return [thought for thought in thoughts if thought]
 
 
 def _plain_text(value: JsonValue) -> str:
     """Return the text of a result, out of its parts if it has some."""
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) and "text" in one for one in value):
-        return "\n".join(_text(one.get("text")) for one in value if isinstance(one, Mapping))
+    if isinstance(value, list) and value and all(isinstance(part, Mapping) and "text" in part for part in value):
+        return "\n".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
     return as_text(value)
 
 
-def _call(value: "JsonValue | Mapping[str, JsonValue]", found: Said) -> None:
+def _call(value: "JsonValue | Mapping[str, JsonValue]", message: Said) -> None:
     if not isinstance(value, Mapping):
         return
     for wrapper in ("tool_call", "function"):
@@ -299,4 +301,4 @@ def _call(value: "JsonValue | Mapping[str, JsonValue]", found: Said) -> None:
     keys = ("arguments", "input", "args", "tool.args", "function.arguments")
     arguments = next((value[key] for key in keys if key in value), None)
     own = value.get("id") or value.get("toolUseId") or value.get("toolCallId") or value.get("call_id")
-    found.calls.append(SaidCall(own if isinstance(own, str) else None, name, arguments))
+    message.calls.append(SaidCall(own if isinstance(own, str) else None, name, arguments))

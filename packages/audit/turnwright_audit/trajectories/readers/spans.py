@@ -79,11 +79,11 @@ class _Trace:
     """The spans of one trace, as a tree."""
 
     def __init__(self, spans: list[Span]) -> None:
-        known = {span.id for span in spans}
-        self.roots = [span for span in spans if not span.parent or span.parent not in known]
+        known_ids = {span.id for span in spans}
+        self.roots = [span for span in spans if not span.parent or span.parent not in known_ids]
         self.inner: dict[str, list[Span]] = {}
         for span in spans:
-            if span.parent in known and span.parent:
+            if span.parent in known_ids and span.parent:
                 self.inner.setdefault(span.parent, []).append(span)
         self.roots.sort(key=lambda span: span.start)
         for inner in self.inner.values():
@@ -122,7 +122,7 @@ class _Trace:
     def session(self) -> str:
         """Return the id of the conversation that a span names."""
         keys = ("gen_ai.conversation.id", "session.id", "thread.id")
-        return next((found for span in self.spans if (found := span.text(*keys))), "")
+        return next((text for span in self.spans if (text := span.text(*keys))), "")
 
     def within(self, spans: list[Span]) -> Iterator[Span]:
         """Yield spans and everything inside them, each before its inner ones, in the order of time."""
@@ -146,7 +146,7 @@ class _Scope:
         self._nameless: set[str] = set()
         self._prompt = ""
         self._fresh = True
-        self._asked = False
+        self._has_calls = False
 
     def take(self, spans: list[Span]) -> None:
         """Add the steps of these spans and of those inside them, in the order of time."""
@@ -193,71 +193,76 @@ class _Scope:
         return False
 
     def _same_conversation(self, outer: Span, inner: Span) -> bool:
-        first = next((one for one in self.trace.within([inner]) if self.trace.kinds[one.id] == "model"), None)
-        prompt = next((one.text for one in request_messages(first) if one.role == "user"), "") if first else ""
+        first = next(
+            (inner_span for inner_span in self.trace.within([inner]) if self.trace.kinds[inner_span.id] == "model"),
+            None,
+        )
+        prompt = (
+            next((message.text for message in request_messages(first) if message.role == "user"), "") if first else ""
+        )
         if not prompt:
             return False
-        known = [outer.text("input.value"), *(one.text for one in request_messages(outer))]
+        texts = [outer.text("input.value"), *(message.text for message in request_messages(outer))]
         for span in self.trace.within([outer]):
             if span is inner:
                 break
             if self.trace.kinds[span.id] == "model":
-                known.extend(one.text for one in request_messages(span) if one.role == "user")
+                texts.extend(message.text for message in request_messages(span) if message.role == "user")
                 break
         quoted = as_text([prompt])[2:-2]
-        return any(prompt in one or quoted in one for one in known)
+        return any(prompt in text or quoted in text for text in texts)
 
     def _model_call(self, span: Span) -> None:
-        asked = request_messages(span)
-        for message in asked:
+        request = request_messages(span)
+        for message in request:
             self._answers(message)
-        self._opens(span, asked)
-        said = reply_messages(span)
-        finish = next((one.finish for one in reversed(said) if one.finish), "") or read.finish_reason(span)
+        self._opens(span, request)
+        reply = reply_messages(span)
+        finish = next((message.finish for message in reversed(reply) if message.finish), "") or read.finish_reason(span)
         step = self.builder.reply(
-            "\n".join(one.text for one in said if one.text),
+            "\n".join(message.text for message in reply if message.text),
             at=iso_time(span.start),
             model=read.model(span) or None,
-            reasoning="\n".join(one.reasoning for one in said if one.reasoning),
+            reasoning="\n".join(message.reasoning for message in reply if message.reasoning),
             metrics=read.metrics(span),
             stop_reason=finish,
         )
         if span.error is not None:
             step.message = step.message or span.error
             step.extra = StepExtra(turnwright=StepNotes(stop_reason=finish or None, error=True))
-        calls = [call for one in said for call in one.calls]
+        calls = [call for message in reply for call in message.calls]
         for call in calls:
             self._call(call.id, call.name, call.arguments)
-        self._asked = bool(calls)
+        self._has_calls = bool(calls)
         self._fresh = self._fresh and span.error is not None
         self.finish = finish or self.finish
 
-    def _opens(self, span: Span, asked: list[Said]) -> None:
+    def _opens(self, span: Span, messages: list[Said]) -> None:
         """Add the user message that begins a turn, if this request begins one."""
         begun = bool(self.builder.steps)
         latest = 0
-        for number, message in enumerate(asked):
+        for number, message in enumerate(messages):
             if message.role in {"assistant", "model", "tool"} or message.results:
                 latest = number + 1
-        texts = [one.text for one in asked[latest:] if one.role in {"user", ""} and one.text]
+        texts = [message.text for message in messages[latest:] if message.role in {"user", ""} and message.text]
         prompt = "\n".join(texts)
         if not begun:
-            system = "\n".join(one.text for one in asked if one.role in {"system", "developer"})
+            system = "\n".join(message.text for message in messages if message.role in {"system", "developer"})
             if system:
                 self.builder.system(system, at=iso_time(span.start))
             prompt = prompt or self._input()
-        elif not prompt or (prompt == self._prompt and (self._fresh or latest)) or (latest and self._asked):
+        elif not prompt or (prompt == self._prompt and (self._fresh or latest)) or (latest and self._has_calls):
             return
         self.builder.user(prompt, at=iso_time(span.start))
         self._prompt, self._fresh = prompt, True
 
     def _input(self) -> str:
         """Return the prompt that the agent's own span has."""
-        texts = [one.text for one in request_messages(self.agent) if one.role in {"user", ""}]
+        texts = [message.text for message in request_messages(self.agent) if message.role in {"user", ""}]
         value = as_value(self.agent.attributes.get("input.value"))
         if isinstance(value, dict):
-            found = next((value[key] for key in ("task", "input", "prompt", "question") if key in value), value)
-            value = as_text(found)
+            prompt = next((value[key] for key in ("task", "input", "prompt", "question") if key in value), value)
+            value = as_text(prompt)
         return "\n".join(texts) or self.agent.text("prompt", "user_prompt") or as_text(value)
 
     def _answers(self, message: Said) -> None:
@@ -280,17 +285,20 @@ class _Scope:
         own = read.call_id(span)
         call = self._open.get(own) if own else None
         if call is None:
-            waiting = (one for one in self._open.values() if one.function_name == name)
-            call = next((one for one in waiting if not own or one.tool_call_id in self._nameless), None)
+            waiting = (open_call for open_call in self._open.values() if open_call.function_name == name)
+            call = next(
+                (waiting_call for waiting_call in waiting if not own or waiting_call.tool_call_id in self._nameless),
+                None,
+            )
         if call is None:
             call = self._call(own or None, name, arguments)
         elif not call.arguments and call.extra is None:  # some frameworks record the arguments only here
-            found = as_value(arguments)
-            call.arguments = found if isinstance(found, dict) else {}
+            arguments_read = as_value(arguments)
+            call.arguments = arguments_read if isinstance(arguments_read, dict) else {}
         del self._open[call.tool_call_id]
-        self._asked = True
+        self._has_calls = True
         inner = self.trace.inner.get(span.id, [])
-        kinds = {self.trace.kinds[one.id] for one in self.trace.within(inner)}
+        kinds = {self.trace.kinds[inner_span.id] for inner_span in self.trace.within(inner)}
         status: ResultStatus | None = None if span.error is None else "error"  # the result alone may be an error
         self.builder.result(
             call.tool_call_id,
@@ -303,7 +311,9 @@ class _Scope:
 
     def _nested(self, span: Span, spans: list[Span]) -> SubagentRef:
         """Add the run of a sub-agent. Its steps are those of these spans."""
-        agent = next((one for one in self.trace.within(spans) if self.trace.kinds[one.id] == "agent"), span)
+        agent = next(
+            (inner_span for inner_span in self.trace.within(spans) if self.trace.kinds[inner_span.id] == "agent"), span
+        )
         scope = _Scope(self.trace, self.trace.builder(agent, self.builder.notes.format or ""), agent)
         scope.builder.trajectory.trajectory_id = span.id
         scope.take(spans)

@@ -135,7 +135,9 @@ def _run(document: Document, *, cut: bool) -> Trajectory:
         provider = (interaction and interaction.provider) or document.provider or ""
         _add_reply(run, response, (interaction or step).timestamp, provider)
         following = interactions[number + 1].input_messages if number + 1 < len(interactions) else None
-        results = (step and step.tool_results) or [one.tool_result for one in following or () if one.tool_result]
+        results = (step and step.tool_results) or [
+            following_step.tool_result for following_step in following or () if following_step.tool_result
+        ]
         _add_results(run, results)
     for step in steps:
         if step.llm_response is None and step.error:
