@@ -11,8 +11,8 @@ DEEPEST: Final = 3
 
 def most_steps(limits: Limits) -> int:
     """Return the cap of a turn: the steps that it may take (docs/rules.md#steps)."""
-    asked = MOST_STEPS if limits.steps is None else limits.steps
-    return min(asked, limits.ceiling, MOST_STEPS)
+    steps = MOST_STEPS if limits.steps is None else limits.steps
+    return min(steps, limits.ceiling, MOST_STEPS)
 
 
 def steps_with_tools(limits: Limits) -> int:

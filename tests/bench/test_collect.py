@@ -24,10 +24,10 @@ def bare(run: str, **more: object) -> Measured:
 
 def measured(results: Results, **how: bool) -> list[Results]:
     """The results that a run keeps, one after the other, when it counts the calls of the bare loops."""
-    kept: list[Results] = []
+    kept_results: list[Results] = []
     only, measures = frozenset({"bare"}), frozenset({"calls"})
-    Run(results, lambda found: kept.append(deepcopy(found)), only, measures, **how).measure()
-    return kept
+    Run(results, lambda results_kept: kept_results.append(deepcopy(results_kept)), only, measures, **how).measure()
+    return kept_results
 
 
 def calls(results: Results) -> dict[str, float]:
@@ -36,38 +36,38 @@ def calls(results: Results) -> dict[str, float]:
 
 def test_each_result_is_saved_at_once_beside_unmeasured_results() -> None:
     slow = cast("Measured", {**known(Bare()), "name": "slow", "calls_per_step": 9.0})
-    kept = measured({**empty(), "subjects": [slow], "bodies": "as before"})
-    assert [len(found["subjects"]) for found in kept] == [2, 3, 4]
-    assert list(calls(kept[-1])) == ["slow", "bare loop", "bare loop, SQLite NORMAL", "bare loop, SQLite FULL"]
-    assert {found["bodies"] for found in kept} == {"as before"}
-    assert {name for subject in kept[-1]["subjects"] for name in subject["taken"]} == {"calls"}
+    kept_results = measured({**empty(), "subjects": [slow], "bodies": "as before"})
+    assert [len(results["subjects"]) for results in kept_results] == [2, 3, 4]
+    assert list(calls(kept_results[-1])) == ["slow", "bare loop", "bare loop, SQLite NORMAL", "bare loop, SQLite FULL"]
+    assert {results["bodies"] for results in kept_results} == {"as before"}
+    assert {name for subject in kept_results[-1]["subjects"] for name in subject["taken"]} == {"calls"}
 
 
 def test_resumed_run_measures_only_the_rest() -> None:
     results: Results = {**empty(), "run": EARLIER, "subjects": [bare(EARLIER)]}
-    kept = measured(results, resume=True)
-    assert len(kept) == 2
-    assert calls(kept[-1])["bare loop"] == 1
-    assert {subject["taken"]["calls"]["run"] for subject in kept[-1]["subjects"]} == {EARLIER}
+    kept_results = measured(results, resume=True)
+    assert len(kept_results) == 2
+    assert calls(kept_results[-1])["bare loop"] == 1
+    assert {subject["taken"]["calls"]["run"] for subject in kept_results[-1]["subjects"]} == {EARLIER}
 
 
 def test_new_run_measures_again() -> None:
-    kept = measured({**empty(), "run": EARLIER, "subjects": [bare(EARLIER)]})
-    assert len(kept) == 3
-    assert calls(kept[-1])["bare loop"] > 100
+    kept_results = measured({**empty(), "run": EARLIER, "subjects": [bare(EARLIER)]})
+    assert len(kept_results) == 3
+    assert calls(kept_results[-1])["bare loop"] > 100
 
 
 def test_results_of_another_version_are_discarded() -> None:
-    kept = measured({**empty(), "subjects": [bare(EARLIER, versions={"bare": "1"}, peak_mib=20.0)]})
-    assert "peak_mib" not in kept[-1]["subjects"][0]
-    kept = measured({**empty(), "subjects": [bare(EARLIER, peak_mib=20.0)]})
-    assert kept[-1]["subjects"][0].get("peak_mib") == 20
+    kept_results = measured({**empty(), "subjects": [bare(EARLIER, versions={"bare": "1"}, peak_mib=20.0)]})
+    assert "peak_mib" not in kept_results[-1]["subjects"][0]
+    kept_results = measured({**empty(), "subjects": [bare(EARLIER, peak_mib=20.0)]})
+    assert kept_results[-1]["subjects"][0].get("peak_mib") == 20
 
 
 def test_results_survive_a_json_round_trip() -> None:
-    kept = measured(empty())
-    assert json.loads(json.dumps(kept[-1])) == kept[-1]
-    assert kept[-1]["subjects"][0]["python"] == ".".join(map(str, sys.version_info[:3]))
+    kept_results = measured(empty())
+    assert json.loads(json.dumps(kept_results[-1])) == kept_results[-1]
+    assert kept_results[-1]["subjects"][0]["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
 def test_every_peer_environment_has_a_subjects_file() -> None:

@@ -32,18 +32,18 @@ def test_coding_budget_stops_no_good_run_unlike_the_default() -> None:
 
 def test_recordings_are_counted_by_dataset_and_era(tmp_path: Path) -> None:
     looping, fine = run_of(*[call("read")] * 8, "Done.", success=False), run_of(call("read"), "Done.", success=True)
-    for one in datasets():
-        (tmp_path / one.folder).mkdir()
+    for dataset in datasets():
+        (tmp_path / dataset.folder).mkdir()
         for name, run in (("a", looping), ("b", fine)):
-            (tmp_path / one.folder / f"{name}.json").write_bytes(msgspec.json.encode(run))
-    found = gather(tmp_path, Outcomes.parse("file,success\na.json,true\n"))
-    assert {(of.files, of.runs, of.steps, of.calls, of.unpaired) for of in found.datasets.values()} == {
+            (tmp_path / dataset.folder / f"{name}.json").write_bytes(msgspec.json.encode(run))
+    evidence = gather(tmp_path, Outcomes.parse("file,success\na.json,true\n"))
+    assert {(of.files, of.runs, of.steps, of.calls, of.unpaired) for of in evidence.datasets.values()} == {
         (2, 2, 11, 9, 0)
     }
-    assert {of.loops["same result"] for of in found.datasets.values()} == {1}
-    assert found.datasets["mini-swe-agent"].good == 1
-    assert found.labeled == {"2023": (1, 1), "2024": (1, 1), "2025-26": (2, 3)}
-    acts = found.detectors["2023"]["doom_threshold results:3"]
+    assert {of.loops["same result"] for of in evidence.datasets.values()} == {1}
+    assert evidence.datasets["mini-swe-agent"].good == 1
+    assert evidence.labeled == {"2023": (1, 1), "2024": (1, 1), "2025-26": (2, 3)}
+    acts = evidence.detectors["2023"]["doom_threshold results:3"]
     assert (acts.runs, acts.succeeded, acts.saved) == (1, 0, round(6 / 9, 4))
 
 

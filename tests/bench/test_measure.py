@@ -44,17 +44,17 @@ class Growing(Subject):
     """Stores what it stored before, once more in every step."""
 
     name = "growing"
-    kept = 0
+    stored_calls = 0
 
     async def turn(self, script: Script) -> str:
         """One turn."""
         while (await script.reply()).calls:
-            self.kept += script.model_calls
+            self.stored_calls += script.model_calls
         return FINAL
 
     def stored(self) -> int:
         """The bytes."""
-        return self.kept
+        return self.stored_calls
 
 
 def test_growth_is_the_ratio_of_the_last_to_the_first_fifty_steps() -> None:
@@ -98,8 +98,8 @@ def test_setup_cost_of_a_turn_is_not_counted_in_a_step() -> None:
 
 @pytest.mark.anyio
 async def test_bytes_are_measured_for_the_first_and_last_steps() -> None:
-    found = (await stored(Growing()))["bytes"]
-    assert (found["first"], found["last"]) == (25.5, 174.5)
+    figures = (await stored(Growing()))["bytes"]
+    assert (figures["first"], figures["last"]) == (25.5, 174.5)
 
 
 @pytest.mark.anyio
@@ -124,9 +124,9 @@ async def test_turns_in_flight_are_held_until_all_are_there() -> None:
             at_once -= 1
             return text
 
-    found = (await flight(Watched(), 30, quick=True))["flight"]["30"]
+    figures = (await flight(Watched(), 30, quick=True))["flight"]["30"]
     assert most == 30
-    assert (found["right"], found["looks_missing"]) == (30, 0)
+    assert (figures["right"], figures["looks_missing"]) == (30, 0)
 
 
 @pytest.mark.anyio
@@ -146,13 +146,13 @@ async def test_lost_turns_are_counted() -> None:
             Looks.count -= 1
             return "?"
 
-    found = (await flight(Careless(), 3, quick=True))["flight"]["3"]
-    assert (found["right"], found["looks_missing"]) == (1, 2)
+    figures = (await flight(Careless(), 3, quick=True))["flight"]["3"]
+    assert (figures["right"], figures["looks_missing"]) == (1, 2)
 
 
 @pytest.mark.anyio
 async def test_garbage_thresholds_of_a_worker_apply_to_turns_in_flight() -> None:
-    seen = set[tuple[int, int, int]]()
+    seen_sizes = set[tuple[int, int, int]]()
     before = gc.get_threshold()
 
     class Noting(Bare):
@@ -160,11 +160,11 @@ async def test_garbage_thresholds_of_a_worker_apply_to_turns_in_flight() -> None
 
         async def turn(self, script: Script) -> str:
             """One turn."""
-            seen.add(gc.get_threshold())
+            seen_sizes.add(gc.get_threshold())
             return await bare(script)
 
     await flight(Noting(), 3, quick=True)
-    assert seen == {before, GARBAGE}  # the turn before them is not measured
+    assert seen_sizes == {before, GARBAGE}  # the turn before them is not measured
     assert GARBAGE == GC_THRESHOLDS
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
@@ -183,9 +183,9 @@ async def test_session_turns_are_measured_at_fixed_places() -> None:
             sessions.append(self.session)
             return await bare(script)
 
-    found = (await session(Talking(), 50))["session"]
-    assert [*found] == [str(place) for place in PLACES if place <= 50]
-    assert all(turn["ratio"] > 0 for turn in found.values())
+    turns_by_place = (await session(Talking(), 50))["session"]
+    assert [*turns_by_place] == [str(place) for place in PLACES if place <= 50]
+    assert all(turn["ratio"] > 0 for turn in turns_by_place.values())
     assert sessions == ["s"] * 55
     assert set(parts(Talking())) - set(parts(Bare())) == {"session"}
 
@@ -198,19 +198,19 @@ async def test_turn_without_the_expected_work_is_not_measured() -> None:
 
 @pytest.mark.anyio
 async def test_fake_reused_across_turns_gets_the_current_script() -> None:
-    seen: list[Script] = []
+    scripts: list[Script] = []
 
     class Looking(Bare):
         """Notes the script."""
 
         async def turn(self, script: Script) -> str:
             """One turn."""
-            seen.append(current())
+            scripts.append(current())
             return await bare(script)
 
     script = Script(2)
     await run(Looking(), script)
-    assert seen == [script]
+    assert scripts == [script]
 
 
 @pytest.mark.anyio

@@ -37,15 +37,15 @@ def test_target_is_met_or_missed(ratio: float, verdict: str) -> None:
 
 
 def test_row_of_several_targets_shows_the_number_met() -> None:
-    found = {**results(), "figures": {"start-version": 4.0, "start-help": 30.0, "start-import": 5.0}}
-    (row,) = (goal for goal in goals(cast("Results", found)) if "python -c pass" in goal.label)
+    results_read = {**results(), "figures": {"start-version": 4.0, "start-help": 30.0, "start-import": 5.0}}
+    (row,) = (goal for goal in goals(cast("Results", results_read)) if "python -c pass" in goal.label)
     assert row.now == "4 (`--version`), 30 (`--help`), 5 (`import turnwright`)"
     assert row.verdict == "2 of 3 met"
 
 
 def test_target_may_be_a_least_value() -> None:
-    found = {**results(), "figures": {"replay-facts-per-s": 249_999.0}}
-    (row,) = (goal for goal in goals(cast("Results", found)) if "replay" in goal.label)
+    results_read = {**results(), "figures": {"replay-facts-per-s": 249_999.0}}
+    (row,) = (goal for goal in goals(cast("Results", results_read)) if "replay" in goal.label)
     assert (row.target, row.now, row.verdict) == ("at least 250,000", "249,999", "**missed**")
 
 
@@ -55,8 +55,8 @@ def test_unmeasured_target_is_neither_met_nor_missed() -> None:
 
 def test_lost_turn_misses_the_target() -> None:
     flight = {"turns": 10_000, "right": 9_999, "looks_missing": 0, "steps_per_cpu_s": 1.0, "cpu_s": 1.0, "wall_s": 1.0}
-    found = subject(MEMORY, flight={"10000": {**flight, "kib_per_turn": 1.0, "rounds": 1}})
-    (lost,) = (goal for goal in goals(results(found)) if "ended with the answer" in goal.label)
+    row = subject(MEMORY, flight={"10000": {**flight, "kib_per_turn": 1.0, "rounds": 1}})
+    (lost,) = (goal for goal in goals(results(row)) if "ended with the answer" in goal.label)
     assert (lost.now, lost.verdict) == ("9,999", "**missed**")
 
 

@@ -28,44 +28,52 @@ class Binding(NamedTuple):
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements of one scope, those in blocks too; what is inside of functions and classes is another scope."""
-    for one in body:
-        yield one
-        if not isinstance(one, ast.ClassDef | Function):
-            for block in (getattr(one, name, []) for name in ("body", "orelse", "finalbody")):
+    for statement in body:
+        yield statement
+        if not isinstance(statement, ast.ClassDef | Function):
+            for block in (getattr(statement, name, []) for name in ("body", "orelse", "finalbody")):
                 yield from statements(block)
-            for part in [*getattr(one, "handlers", []), *getattr(one, "cases", [])]:
+            for part in [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]:
                 yield from statements(part.body)
 
 
 def bindings(body: list[ast.stmt], *, of_a_class: bool) -> Iterator[Binding]:
     """The names that the statements of a scope bind."""
-    for one in statements(body):
-        match one:
+    for statement in statements(body):
+        match statement:
             case ast.ClassDef(name=name):
-                yield Binding(name, one.lineno)
+                yield Binding(name, statement.lineno)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield Binding(name, one.lineno, is_field=of_a_class)
+                yield Binding(name, statement.lineno, is_field=of_a_class)
             case ast.AnnAssign(target=ast.Name(id=name)):
-                yield Binding(name, one.lineno, is_field=of_a_class)
+                yield Binding(name, statement.lineno, is_field=of_a_class)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (Binding((alias.asname or alias.name).partition(".")[0], one.lineno) for alias in names)
+                yield from (
+                    Binding((alias.asname or alias.name).partition(".")[0], statement.lineno) for alias in names
+                )
             case ast.Assign() | ast.AugAssign() | ast.For() | ast.AsyncFor() | ast.With() | ast.AsyncWith():
-                stored = (node for node in ast.walk(one) if isinstance(node, ast.Name))
+                stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
                 yield from (Binding(node.id, node.lineno) for node in stored if isinstance(node.ctx, ast.Store))
             case _:
                 pass
 
 
-def annotations(one: ast.stmt) -> Iterator[ast.expr]:
+def annotations(statement: ast.stmt) -> Iterator[ast.expr]:
     """The annotations that a statement evaluates in its own scope."""
-    if isinstance(one, ast.AnnAssign):
-        yield one.annotation
-    elif isinstance(one, Function):
-        given = one.args
-        each = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-        yield from (arg.annotation for arg in each if arg is not None and arg.annotation is not None)
-        if one.returns is not None:
-            yield one.returns
+    if isinstance(statement, ast.AnnAssign):
+        yield statement.annotation
+    elif isinstance(statement, Function):
+        parameters = statement.args
+        arguments = [
+            *parameters.posonlyargs,
+            *parameters.args,
+            *parameters.kwonlyargs,
+            parameters.vararg,
+            parameters.kwarg,
+        ]
+        yield from (arg.annotation for arg in arguments if arg is not None and arg.annotation is not None)
+        if statement.returns is not None:
+            yield statement.returns
 
 
 def ambiguous(
@@ -73,37 +81,37 @@ def ambiguous(
 ) -> Iterator[str]:
     """The names in annotations that mean something else when they are looked up later, each with its line."""
     own = tuple(bindings(body, of_a_class=kind is ast.ClassDef))
-    for one in statements(body):
-        for annotation in annotations(one):
+    for statement in statements(body):
+        for annotation in annotations(statement):
             # An assignment in a function is never evaluated there.
-            if isinstance(one, ast.AnnAssign) and issubclass(kind, Function):
+            if isinstance(statement, ast.AnnAssign) and issubclass(kind, Function):
                 continue
-            for used in ast.walk(annotation):
-                if isinstance(used, ast.Name):
-                    seen = [bound for scope in (own, *scopes) for bound in scope if bound.name == used.id]
-                    if any(bound.is_field or bound.line > used.lineno for bound in seen):
-                        yield f"{used.lineno}: {used.id}"
-        if isinstance(one, ast.ClassDef | Function):
+            for name in ast.walk(annotation):
+                if isinstance(name, ast.Name):
+                    visible_bindings = [bound for scope in (own, *scopes) for bound in scope if bound.name == name.id]
+                    if any(bound.is_field or bound.line > name.lineno for bound in visible_bindings):
+                        yield f"{name.lineno}: {name.id}"
+        if isinstance(statement, ast.ClassDef | Function):
             # A class's names are not seen from the functions in it.
             outer = scopes if kind is ast.ClassDef else (own, *scopes)
-            yield from ambiguous(one.body, outer, type(one))
+            yield from ambiguous(statement.body, outer, type(statement))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_annotation_changes_meaning_when_evaluated_late(room: str) -> None:
     files = sorted((ROOT / room).rglob("*.py"))
-    found = [
-        f"{file.relative_to(ROOT)}:{one}"
+    problems = [
+        f"{file.relative_to(ROOT)}:{annotation}"
         for file in files
-        for one in ambiguous(ast.parse(file.read_text(encoding="utf-8")).body)
+        for annotation in ambiguous(ast.parse(file.read_text(encoding="utf-8")).body)
     ]
-    assert found == []
+    assert problems == []
     assert files
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "problems"),
     [
         ("class A:\n    usage: dict[str, object]\n    object: str = ''\n", ["2: object"]),
         ("class A:\n    object: str\n    usage: dict[str, object]\n", ["3: object"]),
@@ -117,5 +125,5 @@ def test_no_annotation_changes_meaning_when_evaluated_late(room: str) -> None:
         ("class A:\n    usage: 'dict[str, object]'\n    kind: str\n", []),
     ],
 )
-def test_ambiguous_annotation_is_detected(source: str, found: list[str]) -> None:
-    assert list(ambiguous(ast.parse(source).body)) == found
+def test_ambiguous_annotation_is_detected(source: str, problems: list[str]) -> None:
+    assert list(ambiguous(ast.parse(source).body)) == problems

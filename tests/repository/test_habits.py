@@ -64,22 +64,22 @@ def test_every_make_target_on_a_page_exists(page: str) -> None:
 
 
 def test_make_help_lists_every_target() -> None:
-    said = subprocess.run(
+    completed = subprocess.run(
         ["make", "--no-print-directory", "help"],  # noqa: S607 (whichever make there is)
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert set(re.findall(r"^ +make ([\w-]+) +\S", said.stdout, flags=re.MULTILINE)) == PHONY
+    assert set(re.findall(r"^ +make ([\w-]+) +\S", completed.stdout, flags=re.MULTILINE)) == PHONY
 
 
 def test_every_path_in_the_contributors_guide_exists() -> None:
-    named = {one for one in code_in("CONTRIBUTING.md") if re.fullmatch(r"[\w./-]+", one)}
-    paths = {one for one in named if "/" in one or re.search(r"\.(py|md|toml)$", one)} | {"tests", "docs", "bench"}
+    names = {name for name in code_in("CONTRIBUTING.md") if re.fullmatch(r"[\w./-]+", name)}
+    paths = {name for name in names if "/" in name or re.search(r"\.(py|md|toml)$", name)} | {"tests", "docs", "bench"}
     beside = [ROOT, ROOT / "states" / "turnwright_states", ROOT / "engine" / "turnwright"]
-    made = {".venv/bin/python"}
-    assert {one for one in paths - made if not any((place / one).exists() for place in beside)} == set()
+    ignored_paths = {".venv/bin/python"}
+    assert {path for path in paths - ignored_paths if not any((place / path).exists() for place in beside)} == set()
 
 
 def test_every_test_in_the_contributors_guide_exists() -> None:
@@ -94,21 +94,23 @@ def is_there(name: str) -> bool:
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         try:
-            found: object = import_module(".".join(parts[:end]))
+            thing: object = import_module(".".join(parts[:end]))
         except ModuleNotFoundError:
             continue
         for part in parts[end:]:
-            if not hasattr(found, part):
+            if not hasattr(thing, part):
                 return False
-            found = getattr(found, part)
+            thing = getattr(thing, part)
         return True
     return False
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_dotted_name_on_a_page_exists(page: str) -> None:
-    named = {one for one in code_in(page) if re.fullmatch(r"turnwright(_[a-z]+)?(\.\w+)+", one)} - {"turnwright.toml"}
-    assert {one for one in named if not is_there(one)} == set()
+    names = {name for name in code_in(page) if re.fullmatch(r"turnwright(_[a-z]+)?(\.\w+)+", name)} - {
+        "turnwright.toml"
+    }
+    assert {name for name in names if not is_there(name)} == set()
 
 
 def test_walk_of_a_step_names_the_modules() -> None:
@@ -117,7 +119,7 @@ def test_walk_of_a_step_names_the_modules() -> None:
 
 
 def test_every_room_is_on_the_map() -> None:
-    rooms = {str(one.parent.relative_to(ROOT)) for one in (ROOT / "engine" / "turnwright").glob("*/__init__.py")}
+    rooms = {str(file.parent.relative_to(ROOT)) for file in (ROOT / "engine" / "turnwright").glob("*/__init__.py")}
     assert rooms <= set(code_in("CONTRIBUTING.md"))
 
 
@@ -138,24 +140,26 @@ def test_every_form_and_workflow_can_be_read(path: Path) -> None:
 def test_issue_form_has_the_required_fields(path: Path) -> None:
     form = parsed(path)
     assert {"name", "description", "body"} <= set(form)
-    fields = [one for one in form["body"] if one["type"] != "markdown"]
-    assert all(one["attributes"]["label"] for one in fields)
-    assert len({one["id"] for one in fields}) == len(fields)
-    assert {one["type"] for one in form["body"]} <= {"markdown", "textarea", "input", "dropdown", "checkboxes"}
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert all(field["attributes"]["label"] for field in fields)
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert {field["type"] for field in form["body"]} <= {"markdown", "textarea", "input", "dropdown", "checkboxes"}
 
 
 def test_bug_report_asks_for_the_journal_and_the_replay_output() -> None:
-    asked = json.dumps(parsed(ROOT / ".github/ISSUE_TEMPLATE/bug.yml"))
-    assert "turnwright replay TURN" in asked
-    assert "turnwright show TURN --journal" in asked
+    form = json.dumps(parsed(ROOT / ".github/ISSUE_TEMPLATE/bug.yml"))
+    assert "turnwright replay TURN" in form
+    assert "turnwright show TURN --journal" in form
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflow_has_only_the_required_permissions(path: Path) -> None:
     """It reads the code; to publish takes an identity, and nothing else. Nothing that it runs is a secret's holder."""
     flow = parsed(path)
-    given = [flow["permissions"], *(job.get("permissions", {}) for job in flow["jobs"].values())]
-    assert [one for one in given if one not in ({}, {"contents": "read"}, {"id-token": "write"})] == []
+    permissions = [flow["permissions"], *(job.get("permissions", {}) for job in flow["jobs"].values())]
+    assert [
+        permission for permission in permissions if permission not in ({}, {"contents": "read"}, {"id-token": "write"})
+    ] == []
     assert "secrets." not in read(path)
 
 
@@ -170,7 +174,7 @@ def actions(node: object) -> Iterator[str]:
 @pytest.mark.parametrize("path", [*WORKFLOWS, *COPIED], ids=lambda path: path.name)
 def test_every_action_is_pinned_to_a_commit_with_a_version_comment(path: Path) -> None:
     """A tag can be moved to other code. Dependabot moves the commit together with the version in the comment."""
-    elsewhere = [one for one in actions(parsed(path)) if not one.startswith("./")]
+    elsewhere = [action for action in actions(parsed(path)) if not action.startswith("./")]
     pinned = re.findall(
         r"^ *(?:- )?uses: ([\w-]+/[\w./-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$", read(path), flags=re.MULTILINE
     )
@@ -191,15 +195,15 @@ def test_pinned_actions_are_updated_by_dependabot() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_reused_workflow_exists_and_is_callable(path: Path) -> None:
-    for used in re.findall(r"uses: \./(\S+)", read(path)):
-        assert "workflow_call:" in read(used)
+    for workflow in re.findall(r"uses: \./(\S+)", read(path)):
+        assert "workflow_call:" in read(workflow)
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / ".ci" / "run"], ids=lambda path: path.name)
 def test_every_target_and_script_run_by_ci_exists(path: Path) -> None:
     text = read(path)
     assert set(re.findall(r"^(?: *- run: )?make ([\w-]+)", text, flags=re.MULTILINE)) <= PHONY
-    assert [one for one in re.findall(r"\.ci/[\w.-]*\w", text) if not (ROOT / one).is_file()] == []
+    assert [script for script in re.findall(r"\.ci/[\w.-]*\w", text) if not (ROOT / script).is_file()] == []
 
 
 def test_ci_tests_every_promised_python_version() -> None:
@@ -211,18 +215,18 @@ def test_ci_tests_every_promised_python_version() -> None:
 def test_hooks_run_the_tools_of_the_environment() -> None:
     (local,) = parsed(ROOT / ".pre-commit-config.yaml")["repos"]
     assert local["repo"] == "local"
-    assert {one["language"] for one in local["hooks"]} == {"system"}
-    assert all(one["entry"].startswith(".venv/bin/") for one in local["hooks"])
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+    assert all(hook["entry"].startswith(".venv/bin/") for hook in local["hooks"])
 
 
 def declared() -> set[str]:
     """The distributions that are declared, whether by all or by an extra."""
-    wanted: list[str] = []
+    requirements: list[str] = []
     for path in PROJECTS:
         project = tomllib.loads(read(path))["project"]
         extras = project.get("optional-dependencies", {}).values()
-        wanted += [*project["dependencies"], *(one for extra in extras for one in extra)]
-    return set(map(name_of, wanted))
+        requirements += [*project["dependencies"], *(requirement for extra in extras for requirement in extra)]
+    return set(map(name_of, requirements))
 
 
 def name_of(requirement: str) -> str:
@@ -232,7 +236,7 @@ def name_of(requirement: str) -> str:
 
 def imported() -> dict[str, set[str]]:
     """The packages of others that the code imports, and where."""
-    found: dict[str, set[str]] = {}
+    places: dict[str, set[str]] = {}
     for source in [path for folder in ("engine", "states", "packages") for path in (ROOT / folder).rglob("*.py")]:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             names: list[str] = []
@@ -241,10 +245,10 @@ def imported() -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module is not None:
                 names = [node.module]
             for name in names:
-                found.setdefault(name.partition(".")[0], set()).add(source.name)
+                places.setdefault(name.partition(".")[0], set()).add(source.name)
     own = {"turnwright", "turnwright_states", *(f"turnwright_{path.parent.name}" for path in PROJECTS[1:])}
     return {
-        name: where for name, where in found.items() if name not in {*sys.stdlib_module_names, "annotationlib"} | own
+        name: where for name, where in places.items() if name not in {*sys.stdlib_module_names, "annotationlib"} | own
     }
 
 
@@ -261,11 +265,11 @@ def test_every_imported_distribution_is_declared() -> None:
 
 
 def test_version_page_covers_payloads_and_every_public_package() -> None:
-    told = set(code_in("docs/versioning.md"))
-    assert f'"v":{PAYLOAD_VERSION}' in told
+    names = set(code_in("docs/versioning.md"))
+    assert f'"v":{PAYLOAD_VERSION}' in names
     exports = re.search(r"^PACKAGES = \[(.+?)\]", read("tests/engine/test_exports.py"), flags=re.MULTILINE)
     assert exports is not None
-    assert set(exports[1].split(", ")) <= told
+    assert set(exports[1].split(", ")) <= names
 
 
 @pytest.mark.parametrize("name", BROUGHT)
@@ -290,6 +294,6 @@ def test_uninstallable_program_does_not_block_the_others(tmp_path: Path) -> None
         text=True,
         check=True,
     )
-    asked = [line.partition("--no-install-recommends ")[2] for line in log.read_text(encoding="utf-8").splitlines()]
-    assert asked == ["", "graphviz", "postgresql", "npm", "chromium"]
+    packages = [line.partition("--no-install-recommends ")[2] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert packages == ["", "graphviz", "postgresql", "npm", "chromium"]
     assert ran.stdout == "npm could not be installed: tests with real MCP servers will be skipped, and say so\n"

@@ -95,22 +95,22 @@ def requirements(folder: str, extras: Iterable[str]) -> list[str]:
 def closure(requirement: str) -> frozenset[str]:
     """The names of a requirement's distribution and of all that it needs, without markers of other extras."""
     name = normal(NAME.match(requirement)[0])  # type: ignore[index]
-    wanted = set(re.findall(r"[\w-]+", re.match(r"[^\[;]*(?:\[([^\]]*)\])?", requirement)[1] or ""))  # type: ignore[index]
+    extras = set(re.findall(r"[\w-]+", re.match(r"[^\[;]*(?:\[([^\]]*)\])?", requirement)[1] or ""))  # type: ignore[index]
     if name == "turnwright":
-        lines = requirements(".", wanted)
+        lines = requirements(".", extras)
     elif name.startswith("turnwright-"):
-        lines = requirements(f"packages/{name.removeprefix('turnwright-')}", wanted)
+        lines = requirements(f"packages/{name.removeprefix('turnwright-')}", extras)
     else:
         try:
             lines = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             lines = []
-    found = {name}
+    names = {name}
     for line in lines:
         extra = re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", line)
-        if extra is None or extra[1] in wanted:
-            found |= closure(line.partition(";")[0].strip())
-    return frozenset(found)
+        if extra is None or extra[1] in extras:
+            names |= closure(line.partition(";")[0].strip())
+    return frozenset(names)
 
 
 def normal(name: str) -> str:
@@ -157,8 +157,8 @@ def test_target_installs_the_imports_of_the_program(name: str, program: str) -> 
     elif program in PROGRAMS:
         assert normal(PROGRAMS[program]) in there
     else:
-        known = metadata.packages_distributions()
-        missing = {top for top, owners in known.items() if not there.intersection(map(normal, owners))}
+        distributions = metadata.packages_distributions()
+        missing = {top for top, owners in distributions.items() if not there.intersection(map(normal, owners))}
         command = [sys.executable, "-c", IMPORT, " ".join(sorted(missing)), program]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         absent = re.search(r"No module named '(\w+)", done.stderr)

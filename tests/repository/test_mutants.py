@@ -26,5 +26,5 @@ def test_each_listed_mutant_names_an_existing_line() -> None:
 def test_each_listed_module_and_test_file_exists() -> None:
     root = LISTED.parents[1]
     modules = tomllib.loads(LISTED.read_text(encoding="utf-8"))["module"]
-    missing = [path for one in modules for path in (one["file"], *one["tests"]) if not (root / path).exists()]
+    missing = [path for module in modules for path in (module["file"], *module["tests"]) if not (root / path).exists()]
     assert not missing

@@ -37,9 +37,9 @@ def modules() -> Iterator[ModuleType]:
     """Every module of each distribution, imported."""
     for root in ROOTS:
         yield (package := importlib.import_module(root))
-        for found in pkgutil.walk_packages(package.__path__, f"{root}."):
-            if not found.name.endswith("__main__") and found.name not in ELSEWHERE:
-                yield importlib.import_module(found.name)
+        for module in pkgutil.walk_packages(package.__path__, f"{root}."):
+            if not module.name.endswith("__main__") and module.name not in ELSEWHERE:
+                yield importlib.import_module(module.name)
 
 
 @pytest.mark.parametrize("package", LISTED)
@@ -62,21 +62,21 @@ def test_description_is_a_plain_sentence(package: str) -> None:
 
 def test_no_two_public_classes_share_a_name() -> None:
     """Also across packages: one that several packages export is the same class in each."""
-    found: dict[str, set[type]] = {}
+    classes_by_name: dict[str, set[type]] = {}
     for package, names in LISTED.items():
         for name in names:
             value = getattr(importlib.import_module(package), name)
             if isinstance(value, type):
-                found.setdefault(name, set()).add(value)
-    assert {name: classes for name, classes in found.items() if len(classes) > 1} == {}
+                classes_by_name.setdefault(name, set()).add(value)
+    assert {name: classes for name, classes in classes_by_name.items() if len(classes) > 1} == {}
 
 
 def test_name_has_the_same_description_in_every_package() -> None:
-    said: dict[str, set[str]] = {}
+    names_by_word: dict[str, set[str]] = {}
     for names in LISTED.values():
         for name, line in names.items():
-            said.setdefault(name, set()).add(line)
-    assert {name: lines for name, lines in said.items() if len(lines) > 1} == {}
+            names_by_word.setdefault(name, set()).add(line)
+    assert {name: lines for name, lines in names_by_word.items() if len(lines) > 1} == {}
 
 
 def test_every_exception_ends_in_error() -> None:

@@ -25,9 +25,9 @@ class Script(Protocol):
 
     UnfitError: type[Exception]
 
-    def check_metadata(self, found: Message, *, tag: str | None) -> None: ...
+    def check_metadata(self, headers: Message, *, tag: str | None) -> None: ...
 
-    def run(self, what: str, command: list[str], folder: Path) -> str: ...
+    def run(self, subject: str, command: list[str], folder: Path) -> str: ...
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def script() -> Script:
 @pytest.fixture
 def metadata() -> Message:
     """The metadata of a wheel that may be published."""
-    found = Message()
+    headers = Message()
     fields = {
         "Name": "turnwright",
         "Version": "9.9.9",
@@ -54,9 +54,9 @@ def metadata() -> Message:
         "Requires-Dist": "anyio>=4.6",
     }
     for name, value in fields.items():
-        found[name] = value
-    found.set_payload("# Turnwright\n\nDrives one turn.")
-    return found
+        headers[name] = value
+    headers.set_payload("# Turnwright\n\nDrives one turn.")
+    return headers
 
 
 def test_complete_metadata_pass(script: Script, metadata: Message) -> None:
@@ -93,9 +93,9 @@ def test_failed_command_is_named_with_the_output(script: Script, tmp_path: Path)
 def pins() -> dict[str, str]:
     """The version of each package that the release job installs. Every line has a version and a hash."""
     lines = [line for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    found = [re.fullmatch(r"([a-z0-9-]+)==([\w.]+)(?: --hash=sha256:[0-9a-f]{64})+", line) for line in lines]
-    assert [line for line, one in zip(lines, found, strict=True) if one is None] == []
-    return {one[1]: one[2] for one in found if one}
+    matches = [re.fullmatch(r"([a-z0-9-]+)==([\w.]+)(?: --hash=sha256:[0-9a-f]{64})+", line) for line in lines]
+    assert [line for line, match in zip(lines, matches, strict=True) if match is None] == []
+    return {match[1]: match[2] for match in matches if match}
 
 
 def test_release_job_has_a_version_of_every_installed_package() -> None:
@@ -108,22 +108,24 @@ def test_release_job_has_a_version_of_every_installed_package() -> None:
     job = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux", "extra": ""}
     project = document["project"]
     lines = [*document["build-system"]["requires"], *project["dependencies"], *project["optional-dependencies"]["dev"]]
-    wanted = [Requirement(line) for line in lines]
-    wanted = [one for one in wanted if one.name not in NOT_TO_RELEASE]
-    known, seen = pins(), set[str]()
-    while wanted:
-        one = wanted.pop()
-        name = canonicalize_name(one.name)
-        assert name in known, f"{name} is missing: run .ci/release_constraints.py"
-        assert one.specifier.contains(known[name]), f"{name} {known[name]} is not {one}: run .ci/release_constraints.py"
-        if name in seen:
+    requirements = [Requirement(line) for line in lines]
+    requirements = [requirement for requirement in requirements if requirement.name not in NOT_TO_RELEASE]
+    pinned, seen_names = pins(), set[str]()
+    while requirements:
+        requirement = requirements.pop()
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{name} is missing: run .ci/release_constraints.py"
+        assert requirement.specifier.contains(pinned[name]), (
+            f"{name} {pinned[name]} is not {requirement}: run .ci/release_constraints.py"
+        )
+        if name in seen_names:
             continue
-        seen.add(name)
+        seen_names.add(name)
         try:
-            further = [Requirement(line) for line in requires(name) or ()] if version(name) == known[name] else []
+            further = [Requirement(line) for line in requires(name) or ()] if version(name) == pinned[name] else []
         except PackageNotFoundError:  # a tool of the build: not everybody who runs the tests has it
             further = []
-        wanted += [line for line in further if line.marker is None or line.marker.evaluate(job)]
+        requirements += [line for line in further if line.marker is None or line.marker.evaluate(job)]
 
 
 def test_release_job_installs_no_other_package() -> None:

@@ -90,8 +90,8 @@ class LocalServer(ABC):
                 return
             if self._in_use not in self._tail():
                 break
-        said = self._tail().decode(errors="replace").strip()
-        raise self._error(f"the {self._name} server did not start: {said}")
+        output = self._tail().decode(errors="replace").strip()
+        raise self._error(f"the {self._name} server did not start: {output}")
 
     def stop(self) -> None:
         """Stop the server, if it runs, as an operator does, and return when it has ended."""

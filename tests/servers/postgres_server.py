@@ -107,8 +107,8 @@ class PostgresServer(LocalServer):
             )
         password.unlink()
         if done.returncode != 0:
-            said = self._tail().decode(errors="replace").strip()
-            raise StoreError(f"the PostgreSQL server: initdb ended with exit code {done.returncode}: {said}")
+            output = self._tail().decode(errors="replace").strip()
+            raise StoreError(f"the PostgreSQL server: initdb ended with exit code {done.returncode}: {output}")
 
     def _binary(self, program: str) -> str:
         return str(Path(str(_binaries()), program))
@@ -173,13 +173,13 @@ def _binaries() -> Path | None:
 
 
 def _folders() -> Iterator[Path]:
-    if (found := shutil.which("postgres")) is not None:
-        yield Path(found).resolve().parent
+    if (program := shutil.which("postgres")) is not None:
+        yield Path(program).resolve().parent
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdecimal()]
     yield from sorted(versions, key=lambda path: int(path.parent.name), reverse=True)
     if (config := shutil.which("pg_config")) is not None:
-        said = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
-        yield Path(said.stdout.strip())
+        completed = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
+        yield Path(completed.stdout.strip())
     wheel = importlib.util.find_spec(_WHEEL)
     for package in (wheel.submodule_search_locations if wheel else None) or ():
         yield Path(package, "pginstall", "bin")

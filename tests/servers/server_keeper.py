@@ -32,13 +32,13 @@ def main() -> None:
     )
     while server.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], 1.0)
-        told = sys.stdin.readline() if readable else None
+        line = sys.stdin.readline() if readable else None
         # A process that the parent forked may hold the pipe still: hence its number is looked at as well.
-        if told == "" or os.getppid() != int(parent):
+        if line == "" or os.getppid() != int(parent):
             _end(server, int(farewell))
             shutil.rmtree(folder, ignore_errors=True)
-        elif told is not None:
-            _end(server, int(told))
+        elif line is not None:
+            _end(server, int(line))
 
 
 def _end(server: "subprocess.Popen[bytes]", number: int) -> None:

@@ -69,5 +69,5 @@ class TemporalServer(LocalServer):
 def _program() -> Path | None:
     """The wheel puts it beside the interpreter."""
     beside = Path(sys.executable).with_name("temporal")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
-    return None if found is None else Path(found)
+    program = str(beside) if os.access(beside, os.X_OK) else shutil.which("temporal")
+    return None if program is None else Path(program)

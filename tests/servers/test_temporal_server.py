@@ -48,7 +48,7 @@ async def test_stored_workflows_survive_every_end(server: TemporalServer) -> Non
 async def test_namespace_has_the_search_attributes_of_turns(server: TemporalServer) -> None:
     client = pytest.importorskip("temporalio.client")
     connected = await client.Client.connect(server.address)
-    assert [found async for found in connected.list_workflows("TurnwrightAgent = 'Clerk'")] == []
+    assert [workflow async for workflow in connected.list_workflows("TurnwrightAgent = 'Clerk'")] == []
 
 
 def test_killed_server_is_down_until_started(server: TemporalServer) -> None:

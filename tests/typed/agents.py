@@ -253,8 +253,8 @@ async def turns_have_the_types_of_their_agents() -> None:
             print(event.arguments_delta)
         elif isinstance(event, TextDeltaEvent):
             print(event.text)
-    for one in result.interrupts:
-        await handle.answer({one.id: approve(arguments={**(one.arguments or {}), "amount": 5})})
+    for interrupt in result.interrupts:
+        await handle.answer({interrupt.id: approve(arguments={**(interrupt.arguments or {}), "amount": 5})})
     again = await engine.resume(result.id, {"approval-1": reject("no")}, agent=invoicer)
     assert_type(again.output, Invoice | None)
     assert_type(engine.run_sync(invoicer, "x").output, Invoice | None)

@@ -36,9 +36,9 @@ def takes_tools(tools: Sequence[Tool]) -> Sequence[Tool]:
 
 def tools_of_different_functions_are_a_list_of_tools() -> None:
     tools = [add, look, stop]
-    named: list[Tool] = [*tools]
+    named_tools: list[Tool] = [*tools]
     Engine(tools=tools)
-    Engine(tools=[*takes_tools(tools), *named, add, agent_tool(Agent(name="a", description="b"))])
+    Engine(tools=[*takes_tools(tools), *named_tools, add, agent_tool(Agent(name="a", description="b"))])
 
 
 async def a_tool_is_called_as_its_function() -> None:

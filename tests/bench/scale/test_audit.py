@@ -31,13 +31,13 @@ async def driven(witness: Witness) -> Observation:
     return Observation([turn], {turn: [Written(seq, 100.0 + seq, fact) for seq, fact in facts]}, witness.lines())
 
 
-def found(seen: Observation) -> list[str]:
+def found(observed: Observation) -> list[str]:
     """The claims that do not hold."""
-    return [claim for claim, those in faults(seen).items() if those]
+    return [claim for claim, claim_faults in faults(observed).items() if claim_faults]
 
 
-def with_lines(seen: Observation, lines: Sequence[WitnessLine], blows: Sequence[Blow] = ()) -> Observation:
-    return Observation(seen.submitted, seen.journals, lines, blows)
+def with_lines(observed: Observation, lines: Sequence[WitnessLine], blows: Sequence[Blow] = ()) -> Observation:
+    return Observation(observed.submitted, observed.journals, lines, blows)
 
 
 def test_sound_turn_has_no_fault(sound: Observation) -> None:
@@ -55,8 +55,8 @@ def test_acknowledged_fact_missing_from_the_journal_is_lost(sound: Observation) 
     (turn,) = sound.submitted
     short = Observation([turn], {turn: sound.journals[turn][:-1]}, sound.lines)
     assert LOST in found(short)
-    other = WitnessLine(7, ("wrote", turn, "2", "1", "turn_started", checksum("something else")))
-    assert found(with_lines(sound, [*sound.lines, other])) == [LOST]
+    other_line = WitnessLine(7, ("wrote", turn, "2", "1", "turn_started", checksum("something else")))
+    assert found(with_lines(sound, [*sound.lines, other_line])) == [LOST]
 
 
 def test_call_started_after_the_recorded_result_ran_again(sound: Observation) -> None:
@@ -67,9 +67,9 @@ def test_call_started_after_the_recorded_result_ran_again(sound: Observation) ->
 def test_late_start_by_a_resumed_worker_is_counted_separately(sound: Observation) -> None:
     """Its start was in the journal before it was stopped: nobody can keep it from that."""
     start = next(line for line in sound.lines if line.words[3:] == ("start",))
-    seen = with_lines(sound, [*sound.lines, start], [Blow(start.process, 0.0, stalled=True)])
-    assert AGAIN not in found(seen)
-    assert counts(seen)["calls started by a resumed worker without the lease"] == 1
+    observed = with_lines(sound, [*sound.lines, start], [Blow(start.process, 0.0, stalled=True)])
+    assert AGAIN not in found(observed)
+    assert counts(observed)["calls started by a resumed worker without the lease"] == 1
 
 
 def test_request_with_an_unpaired_call_is_detected(sound: Observation) -> None:

@@ -25,9 +25,9 @@ def test_turn_thinks_once_more_than_the_number_of_steps() -> None:
 
 
 def test_slots_bound_the_rate_of_slow_models() -> None:
-    said = capacity(Fleet(2, concurrency=35), WORK, COSTS)
-    assert said.slot == 35
-    assert (said.turns, said.bound_by) == (2.0, "slots")
+    result = capacity(Fleet(2, concurrency=35), WORK, COSTS)
+    assert result.slot == 35
+    assert (result.turns, result.bound_by) == (2.0, "slots")
 
 
 def test_waits_besides_the_model_use_the_slot_of_a_turn() -> None:
@@ -36,21 +36,21 @@ def test_waits_besides_the_model_use_the_slot_of_a_turn() -> None:
 
 
 def test_quick_models_are_bounded_by_the_cpu_of_the_workers() -> None:
-    said = capacity(Fleet(2, actions=1e6), Work(steps=10, model=0.0), COSTS)
-    assert said.turns == pytest.approx(20.0)
-    assert said.bound_by == "CPU of the workers"
+    result = capacity(Fleet(2, actions=1e6), Work(steps=10, model=0.0), COSTS)
+    assert result.turns == pytest.approx(20.0)
+    assert result.bound_by == "CPU of the workers"
 
 
 def test_parts_on_a_single_machine_share_the_cores() -> None:
-    said = capacity(Fleet(8, cores=1, actions=1e6), Work(steps=10, model=0.0), COSTS)
-    assert said.turns == pytest.approx(1 / (0.1 + 0.02 + 0.03))
-    assert said.bound_by == "CPU of all"
+    result = capacity(Fleet(8, cores=1, actions=1e6), Work(steps=10, model=0.0), COSTS)
+    assert result.turns == pytest.approx(1 / (0.1 + 0.02 + 0.03))
+    assert result.bound_by == "CPU of all"
 
 
 def test_idle_use_is_not_available_for_work() -> None:
     costs = Costs(COSTS.cpu, {"worker": 0.1, "postgres": 0.2}, COSTS.waits, COSTS.commits, COSTS.commit)
-    said = capacity(Fleet(4, cores=2), Work(steps=10, model=0.0), costs)
-    assert said.bounds["CPU of all"] == pytest.approx((2 - 4 * 0.1 - 0.2) / 0.15)
+    result = capacity(Fleet(4, cores=2), Work(steps=10, model=0.0), costs)
+    assert result.bounds["CPU of all"] == pytest.approx((2 - 4 * 0.1 - 0.2) / 0.15)
 
 
 def test_pool_bounds_the_number_of_concurrent_appends() -> None:
@@ -60,9 +60,9 @@ def test_pool_bounds_the_number_of_concurrent_appends() -> None:
 def test_each_heartbeat_of_a_long_turn_is_a_temporal_action() -> None:
     assert actions(0.0) == 5
     assert actions(35.0) == 5 + 17.5
-    said = capacity(Fleet(50), WORK, COSTS)
-    assert said.turns == pytest.approx(500 / 22.5)
-    assert said.bound_by == "Temporal"
+    result = capacity(Fleet(50), WORK, COSTS)
+    assert result.turns == pytest.approx(500 / 22.5)
+    assert result.bound_by == "Temporal"
     assert capacity(Fleet(50, heartbeat=10.0), WORK, COSTS).turns == pytest.approx(500 / 8.5)
 
 

@@ -20,11 +20,11 @@ async def test_journals_are_read_fact_by_fact(postgres_server: PostgresServer) -
     engine = Engine(model=ScriptedModel("Hi.", "Ho."), store=store)
     turns = sorted([(await engine.run(Agent(name="Tidier"), "hi")).id for _ in range(2)])
     async with await psycopg.AsyncConnection.connect(address) as connection:
-        found = await journals(connection)
-    assert [*found] == turns
-    for turn, written in found.items():
-        assert [(one.seq, one.fact) for one in written] == await store.facts(turn)
-        times = [one.at for one in written]
+        rows_by_turn = await journals(connection)
+    assert [*rows_by_turn] == turns
+    for turn, rows in rows_by_turn.items():
+        assert [(row.seq, row.fact) for row in rows] == await store.facts(turn)
+        times = [row.at for row in rows]
         assert times == sorted(times)
     await engine.aclose()
     await store.aclose()
