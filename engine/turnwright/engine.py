@@ -87,8 +87,8 @@ if TYPE_CHECKING:
     from .journal.fork_changes import ForkChanges
     from .runtime.engine_arguments import EngineArguments
     from .runtime.handle import TurnHandle
-    from .runtime.started import StartedTurn, StartedTurns
-    from .runtime.submitted import SubmittedTurns
+    from .runtime.started_turns import StartedTurn, StartedTurns
+    from .runtime.submitted_turns import SubmittedTurns
     from .runtime.sync_loop import SyncLoop
     from .runtime.turn_stream import SyncTurnStream, TurnStream
     from .telemetry import Telemetry
@@ -370,7 +370,7 @@ class Engine(Generic[DepsT]):
         """
         turn_id = new_id()
         await self._begin(turn_id, agent, prompt, options, driven=False)
-        from .runtime.submitted import submit_new  # noqa: PLC0415 (most engines have no runtime)
+        from .runtime.submitted_turns import submit_new  # noqa: PLC0415 (most engines have no runtime)
 
         await submit_new(self._runtime, turn_id)
         return turn_id
@@ -805,7 +805,7 @@ class Engine(Generic[DepsT]):
         return Block(opened, f"with engine.{name}_sync(...) as events:` and in it `for event in events:")
 
     def _submitted(self) -> "SubmittedTurns":
-        from .runtime.submitted import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)
+        from .runtime.submitted_turns import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)
 
         return SubmittedTurns(self.store, self.setup, self._runtime, self._work)
 
@@ -957,7 +957,7 @@ class Engine(Generic[DepsT]):
     def _background(self) -> "StartedTurns":
         self._need_open()  # it may have been closed while a turn was written
         if self._in_background is None:
-            from .runtime.started import StartedTurns  # noqa: PLC0415 (most turns are driven by their callers)
+            from .runtime.started_turns import StartedTurns  # noqa: PLC0415 (most turns are driven by their callers)
 
             self._in_background = StartedTurns(self.store, self._work, self._hub, self.setup.poll_interval)
         return self._in_background

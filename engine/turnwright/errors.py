@@ -204,12 +204,14 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             for name in kwargs.keys() - set(names):
-                from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
+                from turnwright_states.suggestions import explain_unknown, find_similar_name  # noqa: PLC0415 (only after a mistake)
 
-                probably = meant(name, (*names, *limits))
+                probably = find_similar_name(name, (*names, *limits))
                 in_limits = probably is not None and probably not in names
                 why = (
-                    f"is unknown: did you mean `limits=Limits({probably}=...)`?" if in_limits else unknown(name, names)
+                    f"is unknown: did you mean `limits=Limits({probably}=...)`?"
+                    if in_limits
+                    else explain_unknown(name, names)
                 )
                 whose = f"{what} {kwargs['name']}" if "name" in kwargs else what
                 raise UnknownOptionError(f"{whose}: {name} {why}")

@@ -59,13 +59,15 @@ class _Checked(BaseModel, frozen=True, extra="forbid", defer_build=True):
     def _refuse_unknown(cls, data: object) -> object:
         if not isinstance(data, dict) or data.keys() <= cls.model_fields.keys():
             return data
-        from .meant import unknown  # noqa: PLC0415 (needed only after a mistake)
+        from .suggestions import explain_unknown  # noqa: PLC0415 (needed only after a mistake)
 
         raise ValidationError.from_exception_data(
             cls.__name__,
             [
                 InitErrorDetails(
-                    type=PydanticCustomError("extra_forbidden", "{why}", {"why": unknown(name, cls.model_fields)}),
+                    type=PydanticCustomError(
+                        "extra_forbidden", "{why}", {"why": explain_unknown(name, cls.model_fields)}
+                    ),
                     loc=(name,),
                     input=value,
                 )

@@ -203,22 +203,22 @@ def problem(details: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
 
 def _unknown_in(field: FieldInfo, name: str) -> str:
     """Return what is wrong with a name in the mapping of a field, such as `model_settings`."""
-    from turnwright_states.meant import unknown  # noqa: PLC0415 (only after a mistake)
+    from turnwright_states.suggestions import explain_unknown  # noqa: PLC0415 (only after a mistake)
 
     kinds = get_args(field.annotation)
-    return unknown(name, next(kind.model_fields for kind in kinds if hasattr(kind, "model_fields")))
+    return explain_unknown(name, next(kind.model_fields for kind in kinds if hasattr(kind, "model_fields")))
 
 
 def unknown_field(name: str, names: Collection[str]) -> str:
     """Return what is wrong with a field that does not exist. `names` are the existing ones."""
-    from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only after a mistake)
+    from turnwright_states.suggestions import explain_unknown, find_similar_name  # noqa: PLC0415 (only after a mistake)
 
     if name == "ceiling":
         return "is the engine's, not an agent's: set `steps`"
-    probably = name if name in BUDGET_FIELDS else meant(name, (*names, *BUDGET_FIELDS))
+    probably = name if name in BUDGET_FIELDS else find_similar_name(name, (*names, *BUDGET_FIELDS))
     if probably in BUDGET_FIELDS and probably not in names:
         return f"is not a field of its own: write it under `budget`, as in `budget: {{{probably}: ...}}`"
-    return unknown(name, names)
+    return explain_unknown(name, names)
 
 
 def _where_functions_go(value: object) -> str:

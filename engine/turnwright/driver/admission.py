@@ -245,9 +245,9 @@ def _check_names(options: Collection[str]) -> None:
     # Python accepts any name for `**options`, and a turn without the intended session would run.
     for name in options:
         if name not in _OPTIONS:
-            from turnwright_states.meant import meant  # noqa: PLC0415 (only after a mistake)
+            from turnwright_states.suggestions import find_similar_name  # noqa: PLC0415 (only after a mistake)
 
-            near = meant(name, _OPTIONS)
+            near = find_similar_name(name, _OPTIONS)
             hint = f"did you mean {near!r}? The options are" if near else "use one of"
             raise ConfigError(f"{name[:40]!r} is not an option of a turn: {hint} {', '.join(_OPTIONS)}")
 

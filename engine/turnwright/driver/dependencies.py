@@ -337,8 +337,8 @@ class Dependencies(msgspec.Struct, frozen=True):
         return settings
 
     def check_settings(self, model: Model, settings: ModelSettings, *, strict: bool) -> None:
-        """See `turnwright.model.settings.check_settings`. There is one warning for each model and setting."""
-        from turnwright.model.settings import check_settings  # noqa: PLC0415 (most turns have no settings)
+        """See `turnwright.model.settings_mapping.check_settings`. There is one warning for each model and setting."""
+        from turnwright.model.settings_mapping import check_settings  # noqa: PLC0415 (most turns have no settings)
 
         check_settings(model, settings, strict=strict, warned=self.warned_settings)
 
@@ -419,11 +419,11 @@ def engine_limits(limits: Limits | None, tool_timeout: float | NotGiven | None) 
 
 def no_such_tool(agent: Agent, name: str, offered: Collection[str]) -> ConfigError:
     """Return the error about a tool that an agent names and that is not offered."""
-    from turnwright_states.meant import meant  # noqa: PLC0415 (only after a mistake)
+    from turnwright_states.suggestions import find_similar_name  # noqa: PLC0415 (only after a mistake)
 
     more = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
     hint = more if "__" in name else "--tools or Engine(tools=...) offers more"
-    if near := meant(name, offered):
+    if near := find_similar_name(name, offered):
         hint = f"did you mean {near!r}? {hint}"
     names = ", ".join(offered) or "none"
     return ConfigError(f"agent {agent.name!r}: tools: there is no tool {name!r} (offered: {names}); {hint}")

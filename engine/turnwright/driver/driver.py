@@ -239,7 +239,7 @@ class Driver:
         if supplied.deps is not NOT_GIVEN:
             segment.deps = supplied.deps
         elif setup.make_deps is not None and after_release is not None:
-            from .deps import give_deps  # noqa: PLC0415 (many engines have no deps)
+            from .turn_deps import give_deps  # noqa: PLC0415 (many engines have no deps)
 
             info = segment.info(resumed=segment.journal.claim.epoch > 1)
             await give_deps(segment, setup.make_deps, info, after_release, self._watched)

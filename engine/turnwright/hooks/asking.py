@@ -12,8 +12,8 @@ import anyio
 from turnwright.errors import ConfigError, HookFailedError, Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools.errors import describe, holds
+from turnwright.tools.job_tasks import in_tasks
 from turnwright.tools.loop_handle import in_thread
-from turnwright.tools.run_concurrently import in_tasks
 from turnwright.tools.timing import CLOCK
 from turnwright.tools.tool_work import is_its_own
 from turnwright.tools.work_item import WorkItem

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from turnwright._base.words import clean
 from turnwright.context import AppCode, GuardrailBase, HooksBase
 from turnwright.errors import ConfigError, HookFailedError
-from turnwright_states.meant import meant
+from turnwright_states.suggestions import find_similar_name
 
 from .asking import ask, check_arguments, checked_timeout
 from .guardrails import Guardrail, GuardrailKind
@@ -112,7 +112,7 @@ def check_tool_names(hooks: Iterable[Hooks[object]], tools: Collection[str], whe
             about = f"{where}: hooks: {hook.name}: tools: "
             if not isinstance(name, str):
                 raise ConfigError(f"{about}{_name_item(name)} is not a name: write the name of the tool, as a text")
-            near = meant(name, tools)
+            near = find_similar_name(name, tools)
             hint = f"did you mean {near!r}?" if near else f"offered: {', '.join(tools)}"
             if "__" in name:
                 _LOG.warning("%sthere is no tool %r now, so the hook is not asked about it; %s", about, name, hint)

@@ -149,14 +149,14 @@ def parsed_settings(data: Mapping[str, object], where: str) -> ModelSettings:
     try:
         return ModelSettings.model_validate(data)
     except ValidationError as error:
-        from turnwright_states.meant import unknown  # noqa: PLC0415 (only after a mistake)
+        from turnwright_states.suggestions import explain_unknown  # noqa: PLC0415 (only after a mistake)
 
         first = error.errors()[0]
         name, problem = (
             str(first["loc"][0]),
             first["msg"].replace("Input should be", "must be").partition(", unable to")[0],
         )
-        why = unknown(name, ModelSettings.model_fields) if first["type"] == "extra_forbidden" else problem
+        why = explain_unknown(name, ModelSettings.model_fields) if first["type"] == "extra_forbidden" else problem
         value = "" if first["type"] == "extra_forbidden" else f", not {first['input']!r}"
         raise ConfigError(f"{where}: {name}: {why}{value}"[:_MOST_SAID]) from None
 

@@ -261,10 +261,11 @@ class ModelError(TurnwrightError):
 class Model(Protocol):
     """A model that streams one reply.
 
-    A model that sends `ModelRequest.settings` has a method `unsupported_settings(settings)` too: it returns the reason
-    for each setting that it does not send, by name (see `model.settings`). A model whose replies have their cost has
-    an attribute `capabilities`, with `reports_cost=True`. The engine waits at most `silence_timeout` seconds for each
-    part of a reply: 1,800 for a model without this attribute. It is None for a model with timeouts of its own.
+    A model that sends `ModelRequest.settings` has a method `unsupported_settings(settings)` too: it returns the
+    reason for each setting that it does not send, by name (see `settings_mapping.py`). A model whose replies have
+    their cost has an attribute `capabilities`, with `reports_cost=True`. The engine waits at most `silence_timeout`
+    seconds for each part of a reply: 1,800 for a model without this attribute. It is None for a model with timeouts
+    of its own.
     """
 
     @property

@@ -26,9 +26,9 @@ from turnwright_states.construct import construct_unchecked
 from .batch_context import BatchContext, CallJudge, Failed, Values
 from .context import NeedsPersonError
 from .errors import ToolError, describe
+from .job_tasks import in_tasks
 from .rate_limiter import RateLimiter, Slot
 from .result import ToolResult
-from .run_concurrently import in_tasks
 from .tool import Tool
 from .tool_work import ToolWork, asked_first, is_its_own, make_result, outcome_of, waits
 from .work_item import Outcome

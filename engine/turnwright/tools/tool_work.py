@@ -16,9 +16,9 @@ from turnwright_states.construct import construct_unchecked
 from .batch_context import BatchContext, Failed, Values
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLine, ToolContext
 from .errors import ToolError, ToolFailedError, ToolTimeoutError, describe, holds
+from .job_tasks import in_tasks
 from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
-from .run_concurrently import in_tasks
 from .timing import CLOCK
 from .tool import Tool
 from .work_item import Outcome, WorkItem

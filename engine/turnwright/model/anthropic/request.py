@@ -12,7 +12,7 @@ from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
-from turnwright.model.settings import MappedSettings, checked_extra
+from turnwright.model.settings_mapping import MappedSettings, checked_extra
 
 from .blocks import Blocks, Side, encode_blocks
 from .settings import CACHE_CONTROLS, MIN_BUDGET, map_messages_settings

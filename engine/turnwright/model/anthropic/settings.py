@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.model_settings import ModelSettings
-from turnwright.model.settings import MappedSettings, extra_of, supported
+from turnwright.model.settings_mapping import MappedSettings, extra_of, supported
 
 #: The smallest budget for thinking that the API accepts. As many tokens are reserved for the answer.
 MIN_BUDGET: Final = 1024

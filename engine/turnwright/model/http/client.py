@@ -13,7 +13,7 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
-from turnwright.model.settings import SettingsMapping
+from turnwright.model.settings_mapping import SettingsMapping
 from turnwright_states import Finish
 
 from .endpoint import Endpoint

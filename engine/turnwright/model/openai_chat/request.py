@@ -14,7 +14,7 @@ from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
-from turnwright.model.settings import MappedSettings, checked_extra
+from turnwright.model.settings_mapping import MappedSettings, checked_extra
 
 from .settings import map_chat_settings
 

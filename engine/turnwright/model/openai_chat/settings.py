@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from turnwright.model.capabilities import Capabilities, ThinkingControl
 from turnwright.model.model_settings import ModelSettings
-from turnwright.model.settings import MappedSettings, extra_of, supported
+from turnwright.model.settings_mapping import MappedSettings, extra_of, supported
 
 #: The settings that have the API's own names.
 _SAME: Final = ("temperature", "top_p", "seed", "parallel_tool_calls", "service_tier")

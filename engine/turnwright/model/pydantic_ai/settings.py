@@ -8,7 +8,7 @@ from pydantic_ai.models import Model
 
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.model_settings import ModelSettings
-from turnwright.model.settings import MappedSettings, extra_of, supported
+from turnwright.model.settings_mapping import MappedSettings, extra_of, supported
 
 #: The settings that have the same names there.
 _SAME: Final = ("temperature", "top_p", "seed", "parallel_tool_calls")

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError
 from turnwright.message import Message
 from turnwright.model.http.encoding import CHUNK, EncodedMessage, dump, lengthened
-from turnwright.model.settings import checked_extra
+from turnwright.model.settings_mapping import checked_extra
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 

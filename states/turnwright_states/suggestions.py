@@ -45,7 +45,7 @@ _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
 _LONGEST: Final = 40
 
 
-def meant(name: str, names: Collection[str]) -> str | None:
+def find_similar_name(name: str, names: Collection[str]) -> str | None:
     """Return the name among `names` that `name` probably means, or None."""
     import difflib  # noqa: PLC0415 (needed only after a mistake)
 
@@ -54,7 +54,7 @@ def meant(name: str, names: Collection[str]) -> str | None:
     return own_name or next(iter(difflib.get_close_matches(word, names, n=1)), None)
 
 
-def unknown(name: str, names: Collection[str]) -> str:
+def explain_unknown(name: str, names: Collection[str]) -> str:
     """Return a message that a name is unknown, with a suggestion or the known names."""
-    suggestion = meant(name, names)
+    suggestion = find_similar_name(name, names)
     return f"is unknown: did you mean `{suggestion}`?" if suggestion else f"is unknown: use one of {', '.join(names)}"

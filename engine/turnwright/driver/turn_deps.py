@@ -16,8 +16,8 @@ from turnwright._base.background_task import background_task
 from turnwright.context import DepsFactory, TurnInfo
 from turnwright.errors import CannotRunError
 from turnwright.tools.errors import describe
+from turnwright.tools.job_tasks import in_tasks
 from turnwright.tools.loop_handle import in_thread
-from turnwright.tools.run_concurrently import in_tasks
 from turnwright.tools.timing import CLOCK
 from turnwright.tools.tool_work import is_its_own
 from turnwright.tools.work_item import WorkItem

@@ -12,7 +12,7 @@ import anyio.to_thread
 import pytest
 
 from turnwright.tools.asyncio_tasks import in_asyncio_tasks
-from turnwright.tools.run_concurrently import in_a_group, in_tasks
+from turnwright.tools.job_tasks import in_a_group, in_tasks
 from turnwright.tools.work_item import Job, Outcome
 from turnwright_states import CallSettledInput, CallStatus
 
