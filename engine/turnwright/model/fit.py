@@ -52,7 +52,7 @@ def fit(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
 
     The encoder of chat completions applies `calls_per_message`, because it reads only the messages that are new.
     """
-    request = _with_tools(request, capabilities)
+    request = _fit_tools(request, capabilities)
     messages = request.messages
     beginnings = _BEGINNINGS.get((capabilities.parallel_tool_calls, capabilities.strict_alternation))
     if beginnings is not None:
@@ -68,21 +68,21 @@ def sendable_name(name: str) -> str:
     return _NOT_IN_A_NAME.sub("_", name[:_LONGEST_NAME]) or "_"
 
 
-def _with_tools(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
+def _fit_tools(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
     needs_tools, knows_none = capabilities.needs_tools_if_history_has_tools, capabilities.supports_tool_choice_none
     if request.tools and (knows_none or request.tool_choice != "none"):
         return request
-    called = needs_tools and any(message.calls for message in request.messages)
-    if not request.tools and called:
-        request = structs.replace(request, tools=_called(request.messages), tool_choice="none")
+    has_calls = needs_tools and any(message.calls for message in request.messages)
+    if not request.tools and has_calls:
+        request = structs.replace(request, tools=_describe_called_tools(request.messages), tool_choice="none")
     if not request.tools or knows_none:
         return request
-    if not called:
+    if not has_calls:
         return structs.replace(request, tools=())
     return structs.replace(request, tool_choice="auto", messages=(*request.messages, _NO_TOOLS))
 
 
-def _called(messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
+def _describe_called_tools(messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
     """Return minimal definitions of the tools that were called: only their names are known."""
     names = dict.fromkeys(sendable_name(call.name) for message in messages for call in message.calls)
     return tuple(ToolSpec(name, _DESCRIPTION, {"type": "object"}) for name in names)
@@ -127,12 +127,12 @@ def _split(most: int, batch: Sequence[Message]) -> tuple[Message, ...]:
     The first message keeps all other parts. A result goes to the first call of its id that has none yet, because the
     ids in other providers' replies are not always unique.
     """
-    asking, results, calls = batch[0], list(batch[1:]), batch[0].calls
-    rest = tuple(part for part in asking.parts if not isinstance(part, ToolCallPart))
+    reply, results, calls = batch[0], list(batch[1:]), batch[0].calls
+    rest = tuple(part for part in reply.parts if not isinstance(part, ToolCallPart))
     messages: list[Message] = []
     for begin in range(0, len(calls), most):
         group = calls[begin : begin + most]
-        messages.append(structs.replace(asking, parts=(*rest, *group)))
+        messages.append(structs.replace(reply, parts=(*rest, *group)))
         rest = ()
         for call in group:
             answer = next((number for number, result in enumerate(results) if _answers(result, call)), None)
@@ -156,18 +156,18 @@ class _FittedPrefix(NamedTuple):
     opened: bool = False
 
 
-def _longer(row: _FittedPrefix, messages: Sequence[Message], *, parallel: bool, strict: bool) -> _FittedPrefix:
-    new, last, opened = _taken(row, messages, parallel=parallel, strict=strict)
-    return _FittedPrefix((*row.done, *new), tuple(last), opened)
+def _extend_prefix(row: _FittedPrefix, messages: Sequence[Message], *, parallel: bool, strict: bool) -> _FittedPrefix:
+    new, last, has_opened = _fit_more(row, messages, parallel=parallel, strict=strict)
+    return _FittedPrefix((*row.done, *new), tuple(last), has_opened)
 
 
 def _whole(row: _FittedPrefix, rest: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
     parallel, strict = capabilities.parallel_tool_calls, capabilities.strict_alternation
-    new, last, _ = _taken(row, rest, parallel=parallel, strict=strict)
-    return (*row.done, *new, *_ended(last, new or row.done))
+    new, last, _ = _fit_more(row, rest, parallel=parallel, strict=strict)
+    return (*row.done, *new, *_finish_run(last, new or row.done))
 
 
-def _taken(
+def _fit_more(
     row: _FittedPrefix, messages: Sequence[Message], *, parallel: bool, strict: bool
 ) -> tuple[list[Message], list[Message], bool]:
     """Fit more messages behind `row`: finished ones, the last ones, and whether the instructions are over."""
@@ -176,31 +176,31 @@ def _taken(
     if not strict:
         return [*messages], [], True
     new: list[Message] = []
-    last, opened = [*row.last], row.opened
-    for each in messages:
-        later = each.role == "system" and opened
-        if _is_silent(each) or (later and not each.text):
+    last, has_opened = [*row.last], row.opened
+    for source in messages:
+        later = source.role == "system" and has_opened
+        if _is_silent(source) or (later and not source.text):
             continue
-        opened = opened or each.role != "system"
-        message = _MADE.of([each], _as_user)[0] if later else each
+        has_opened = has_opened or source.role != "system"
+        message = _MADE.of([source], _as_user)[0] if later else source
         if last and last[0].role != message.role:
-            new += _ended(last, new or row.done)
+            new += _finish_run(last, new or row.done)
             last = []
         last.append(message)
-    return new, last, opened
+    return new, last, has_opened
 
 
-def _ended(run: Sequence[Message], before: Sequence[Message]) -> list[Message]:
+def _finish_run(run: Sequence[Message], before: Sequence[Message]) -> list[Message]:
     """Merge the last messages, which share one role, and put the message before them that the role needs."""
     if not run:
         return []
     out: list[Message] = []
-    role, heard = run[0].role, before[-1].role if before else "system"
-    if role == "user" and heard == "tool":
+    role, previous_role = run[0].role, before[-1].role if before else "system"
+    if role == "user" and previous_role == "tool":
         out += _MADE.of(run[:1], _bridge)
-    elif role == "assistant" and heard == "system":
+    elif role == "assistant" and previous_role == "system":
         out.append(_BEGIN)
-    out += run if len(run) == 1 or role == "tool" else _MADE.of(run, _merged)
+    out += run if len(run) == 1 or role == "tool" else _MADE.of(run, _merge)
     return out
 
 
@@ -213,19 +213,19 @@ def _as_user(messages: Sequence[Message]) -> tuple[Message, ...]:
     return (structs.replace(messages[0], role="user"),)
 
 
-def _merged(run: Sequence[Message]) -> tuple[Message, ...]:
+def _merge(run: Sequence[Message]) -> tuple[Message, ...]:
     """Merge messages into one, with all parts in order and a blank line between the texts of two messages."""
     parts: list[AnyPart] = []
-    said = False
+    has_text = False
     for message in run:
-        parted = not said
+        parted = not has_text
         for part in message.parts:
             if not isinstance(part, TextPart) or not part.text or parted:
                 parts.append(part)
             else:
                 parts.append(structs.replace(part, text=f"\n\n{part.text}"))
             parted = parted or (isinstance(part, TextPart) and bool(part.text))
-        said = said or bool(message.text)
+        has_text = has_text or bool(message.text)
     return (structs.replace(run[0], parts=tuple(parts)),)
 
 
@@ -233,10 +233,10 @@ class _Made:
     """A cache of the messages made from other messages, for as long as all of them live."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], tuple[tuple[weakref.ref[Message], ...], tuple[Message, ...]]] = {}
+        self._entries: dict[tuple[object, ...], tuple[tuple[weakref.ref[Message], ...], tuple[Message, ...]]] = {}
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._entries)
 
     def of(
         self, messages: Sequence[Message], make: Callable[[Sequence[Message]], tuple[Message, ...]]
@@ -244,17 +244,17 @@ class _Made:
         # By identity, since a message has no hash. Python reuses the id of a deleted message, so the entry is deleted
         # with it. The comparison covers another thread in between.
         key = (make, *map(id, messages))
-        known = self._made.get(key)
-        if known is not None and all(ref() is message for ref, message in zip(known[0], messages, strict=True)):
-            return known[1]
-        made, kept = make(messages), self._made
-        refs = tuple(weakref.ref(message, lambda _: kept.pop(key, None)) for message in messages)
-        kept[key] = (refs, made)
-        return made
+        entry = self._entries.get(key)
+        if entry is not None and all(ref() is message for ref, message in zip(entry[0], messages, strict=True)):
+            return entry[1]
+        fitted, entries = make(messages), self._entries
+        refs = tuple(weakref.ref(message, lambda _: entries.pop(key, None)) for message in messages)
+        entries[key] = (refs, fitted)
+        return fitted
 
 
 _MADE: Final = _Made()
 _BEGINNINGS: Final[Mapping[tuple[bool, bool], PrefixCache[_FittedPrefix]]] = {
-    (parallel, strict): PrefixCache(_FittedPrefix(), partial(_longer, parallel=parallel, strict=strict))
+    (parallel, strict): PrefixCache(_FittedPrefix(), partial(_extend_prefix, parallel=parallel, strict=strict))
     for parallel, strict in ((True, True), (False, False), (False, True))
 }

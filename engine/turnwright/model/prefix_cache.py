@@ -48,14 +48,14 @@ class PrefixCache(Generic[Made]):
         self._add: Final = add
         self._is_sent: Final = is_sent
         self._steps: Final = steps
-        self._kept: Final[dict[int, _Beginning[Made]]] = {}
+        self._entries: Final[dict[int, _Beginning[Made]]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def of(self, messages: tuple[Message, ...]) -> tuple[Made, tuple[Message, ...]]:
         """Return the encoded beginning of `messages`, and the rest of them."""
-        begin, end, made = 0, 0, self._nothing
+        begin, end, encoded = 0, 0, self._nothing
         replies = 0
         for number in range(len(messages) - 1, 0, -1):
             message = messages[number]
@@ -65,27 +65,27 @@ class PrefixCache(Generic[Made]):
             if replies < self._steps:
                 continue
             end = end or number
-            known = self._kept.get(id(message))
-            if known is not None:
-                if _begins(messages, known, number):
-                    begin, made = number, known.made
+            entry = self._entries.get(id(message))
+            if entry is not None:
+                if _begins(messages, entry, number):
+                    begin, encoded = number, entry.made
                 if begin != end:
                     # The next request has a longer beginning, or another one.
-                    self._kept.pop(id(message), None)
+                    self._entries.pop(id(message), None)
                 break
         if begin != end:
-            made = self._add(made, messages[begin:end])
+            encoded = self._add(encoded, messages[begin:end])
             # A message that occurs twice would be kept alive by its own entry.
             if not any(map(is_, messages[begin:end], repeat(messages[end]))):
-                self._keep(messages[:end], messages[end], made)
-        return made, messages[end:]
+                self._keep(messages[:end], messages[end], encoded)
+        return encoded, messages[end:]
 
-    def _keep(self, messages: tuple[Message, ...], behind: Message, made: Made) -> None:
-        kept, key = self._kept, id(behind)
-        kept[key] = _Beginning(weakref.ref(behind, lambda _: kept.pop(key, None)), messages, made)
+    def _keep(self, messages: tuple[Message, ...], behind: Message, encoded: Made) -> None:
+        entries, key = self._entries, id(behind)
+        entries[key] = _Beginning(weakref.ref(behind, lambda _: entries.pop(key, None)), messages, encoded)
 
 
-def _begins(messages: tuple[Message, ...], known: _Beginning[Made], number: int) -> bool:
+def _begins(messages: tuple[Message, ...], entry: _Beginning[Made], number: int) -> bool:
     """Whether the cached beginning of a message's id is the one before that message."""
-    same = known.behind() is messages[number] and len(known.messages) == number
-    return same and all(map(is_, known.messages, messages))
+    is_same = entry.behind() is messages[number] and len(entry.messages) == number
+    return is_same and all(map(is_, entry.messages, messages))

@@ -68,10 +68,10 @@ class Price:
 
     def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:  # noqa: ARG002 (see `PriceOf`)
         """See `PriceOf.of`. All that is written to a cache costs the same."""
-        cached, written, plain = _parts(usage, cache_writes)
+        cached, cache_write_tokens, plain = _parts(usage, cache_writes)
         cost = plain * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached is None else self.cached)
-        cost += written * (self.input if self.cache_write is None else self.cache_write)
+        cost += cache_write_tokens * (self.input if self.cache_write is None else self.cache_write)
         return replace(usage, cost=cost / 1_000_000)
 
 
@@ -79,10 +79,12 @@ def priced(price: PriceOf | None, reply: ModelResponse | None) -> Usage | None:
     """Return the usage of a reply, complete or not, with its cost if there is a price."""
     if reply is None or reply.usage is None or price is None:
         return None if reply is None else reply.usage
-    told = reply.response
-    if told is None:
+    response = reply.response
+    if response is None:
         return price.of(reply.usage)
-    return price.of(reply.usage, told.cache_creation_input_tokens or 0, told.cache_creation_1h_input_tokens or 0)
+    return price.of(
+        reply.usage, response.cache_creation_input_tokens or 0, response.cache_creation_1h_input_tokens or 0
+    )
 
 
 def is_free(price: PriceOf) -> bool:
@@ -100,8 +102,8 @@ def reports_cost(model: Model) -> bool | None:
 def _parts(usage: Usage, cache_writes: int) -> tuple[int, int, int]:
     """Return the input tokens that were read from a cache, those that were written to one, and the others."""
     cached = min(usage.cached_tokens, usage.input_tokens)
-    written = min(cache_writes, usage.input_tokens - cached)
-    return cached, written, usage.input_tokens - cached - written
+    write_tokens = min(cache_writes, usage.input_tokens - cached)
+    return cached, write_tokens, usage.input_tokens - cached - write_tokens
 
 
 class PublishedPrice:
@@ -135,16 +137,16 @@ class PublishedPrice:
         from genai_prices import Usage as Counted  # noqa: PLC0415 (as above)
 
         provider, model = self._found
-        cached, written, _ = _parts(usage, cache_writes)
-        counted = Counted(
+        cached, write_tokens, _ = _parts(usage, cache_writes)
+        counted_usage = Counted(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cache_read_tokens=cached,
-            cache_write_tokens=written,
-            cache_write_1h_tokens=min(hour_writes, written),
+            cache_write_tokens=write_tokens,
+            cache_write_1h_tokens=min(hour_writes, write_tokens),
         )
         try:
-            cost = float(model.calc_price(counted, provider).total_price)
+            cost = float(model.calc_price(counted_usage, provider).total_price)
         except ValueError:  # the package has no price for a part of it
             _LOG.warning("model %s: genai-prices cannot compute the cost of a reply", self._name, exc_info=True)
             return usage
@@ -182,14 +184,16 @@ def price_data(today: date | None = None) -> PriceData | None:
     snapshot, today = get_snapshot(), today or datetime.now(tz=UTC).date()
     if snapshot.from_auto_update:
         return PriceData(genai_prices.__version__, snapshot.timestamp.date().isoformat())
-    dates = (found for provider in snapshot.providers for one in provider.models for found in _begins(one))
-    newest = max((one for one in dates if one <= today), default=None)
+    dates = (
+        begin for provider in snapshot.providers for model_info in provider.models for begin in _begins(model_info)
+    )
+    newest = max((day for day in dates if day <= today), default=None)
     return PriceData(genai_prices.__version__, None if newest is None else newest.isoformat())
 
 
 def _begins(model: "ModelInfo") -> Iterator[date]:
     """Yield the days from which a price of the model applies."""
-    for one in (*(model.prices if isinstance(model.prices, list) else ()), *(model.price_variants or ())):
-        begin = getattr(one.constraint, "start_date", None)
+    for price in (*(model.prices if isinstance(model.prices, list) else ()), *(model.price_variants or ())):
+        begin = getattr(price.constraint, "start_date", None)
         if isinstance(begin, date):
             yield begin

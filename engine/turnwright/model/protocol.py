@@ -41,21 +41,25 @@ class OutputFormat(msgspec.Struct, frozen=True, gc=False):
     @property
     def strict_schema(self) -> Mapping[str, JsonValue] | None:
         """The schema as a provider can hold a reply to it: without optional or further fields. None if it has some."""
-        strict = _strict(dict(self.schema))
+        strict = _close_schema(dict(self.schema))
         return strict if isinstance(strict, dict) else None
 
 
-def _strict(schema: JsonValue) -> JsonValue:
+def _close_schema(schema: JsonValue) -> JsonValue:
     """Close every object of a schema; None if one has optional or further fields."""
     if isinstance(schema, list):
-        inner = [_strict(one) for one in schema]
-        return None if any(one is None and two is not None for one, two in zip(inner, schema, strict=True)) else inner
+        inner = [_close_schema(strict_item) for strict_item in schema]
+        return (
+            None
+            if any(strict_item is None and item is not None for strict_item, item in zip(inner, schema, strict=True))
+            else inner
+        )
     if not isinstance(schema, dict):
         return schema
-    closed: dict[str, JsonValue] = {}
+    closed_schema: dict[str, JsonValue] = {}
     for name, value in schema.items():
-        closed[name] = value if name in _PLAIN_KEYWORDS else _strict(value)
-        if closed[name] is None and value is not None:
+        closed_schema[name] = value if name in _PLAIN_KEYWORDS else _close_schema(value)
+        if closed_schema[name] is None and value is not None:
             return None
     properties = schema.get("properties")
     if schema.get("type") == "object" or properties is not None:
@@ -65,8 +69,8 @@ def _strict(schema: JsonValue) -> JsonValue:
             return None
         if schema.get("additionalProperties", False) is not False:
             return None
-        closed["additionalProperties"] = False
-    return closed
+        closed_schema["additionalProperties"] = False
+    return closed_schema
 
 
 class ModelRequest(msgspec.Struct, frozen=True, gc=False):
@@ -221,8 +225,8 @@ def _with_short_names(call: ResponseToolCall) -> ResponseToolCall:
     if not isinstance(call, ResponseToolCall):
         return call
     name, call_id = _cut_name(call.name, MAX_TOOL_NAME), _cut_name(call.id, MAX_CALL_ID)
-    known = name is call.name and call_id is call.id
-    return call if known else msgspec.structs.replace(call, name=name, id=call_id)
+    is_short = name is call.name and call_id is call.id
+    return call if is_short else msgspec.structs.replace(call, name=name, id=call_id)
 
 
 def _is_nameless(call: ResponseToolCall) -> bool:

@@ -53,28 +53,28 @@ class Provider:
 
     def open(self, model: str, options: Mapping[str, object]) -> Model:
         """Make the model of this id. Raises `ConfigError`, also where its client cannot be imported."""
-        given = {name: options[name] for name in self.options if options.get(name) is not None}
+        set_options = {name: options[name] for name in self.options if options.get(name) is not None}
         from .http.endpoint import opened_by_name  # noqa: PLC0415 (only for a model that is opened)
 
         with opened_by_name():
-            made: Model = self._load(self.opener)(model, **given)
-        return made
+            opened_model: Model = self._load(self.opener)(model, **set_options)
+        return opened_model
 
     def new_decoder(self) -> "ReplyStream":
         """Make a decoder of one stream. Raises `ConfigError` where it cannot be imported."""
-        made: ReplyStream = self._load(self.decoder)()
-        return made
+        decoder: ReplyStream = self._load(self.decoder)()
+        return decoder
 
     def _load(self, reference: str) -> Callable[..., Any]:
         module, _, name = reference.partition(":")
         try:
-            loaded: Callable[..., Any] = getattr(import_module(module), name)
+            function: Callable[..., Any] = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"provider {self.name}: {reference} cannot be used ({error}): install what its package needs, or"
                 " another version of the package"
             ) from error
-        return loaded
+        return function
 
 
 OPENAI_CHAT: Final = Provider(
@@ -143,17 +143,19 @@ def split_name(whole: str) -> tuple[Provider, str]:
     Raises the errors of `find_provider`.
     """
     name, colon, model = whole.partition(":")
-    found = find_provider(name) if colon else _BUILT_IN.get(name)
-    if found is None or found.takes_model is not bool(colon):
+    provider = find_provider(name) if colon else _BUILT_IN.get(name)
+    if provider is None or provider.takes_model is not bool(colon):
         return OPENAI_CHAT, whole
-    return found, model
+    return provider, model
 
 
 def whole_name(model: str, endpoint: str | None) -> str:
     """Return the full name of a model that may lack its provider. `endpoint` is the configured address, if any."""
-    for one in PROVIDERS:
-        if any(fnmatchcase(model, pattern) for pattern in one.ids) and not (endpoint and "base_url" in one.options):
-            return f"{one.name}:{model}" if one.takes_model else one.name
+    for provider in PROVIDERS:
+        if any(fnmatchcase(model, pattern) for pattern in provider.ids) and not (
+            endpoint and "base_url" in provider.options
+        ):
+            return f"{provider.name}:{model}" if provider.takes_model else provider.name
     return model
 
 
@@ -166,9 +168,9 @@ def open_model(whole: str, *, base_url: str | None = None, timeout: float | None
     provider, model = split_name(whole)
     name, colon, _ = whole.partition(":")
     if provider is OPENAI_CHAT and colon and name not in _OWN_PREFIXES and not (base_url or openai_base_url()):
-        known = ", ".join(one.name for one in PROVIDERS if one.takes_model)
+        names = ", ".join(known_provider.name for known_provider in PROVIDERS if known_provider.takes_model)
         raise ConfigError(
-            f"model {whole!r}: there is no provider {name!r} ({known}): write an id of OpenAI alone,"
+            f"model {whole!r}: there is no provider {name!r} ({names}): write an id of OpenAI alone,"
             f" pydantic-ai:{whole}, or the address of a server with --base-url"
         )
     if provider is not OPENAI_CHAT and base_url == openai_base_url():
@@ -181,8 +183,8 @@ def find_decoder(api: str) -> Provider:
 
     Raises `ConfigError`, which lists the known names, for an unknown one, and the errors of `find_provider`.
     """
-    found = DECODED.get(api) or find_provider(api)
-    if found is None or not found.decoder:
-        added = [name for name in added_names(GROUP) if name not in _BUILT_IN]
-        raise ConfigError(f"--api {api!r} is not known: use {', '.join([*DECODED, *added])}")
-    return found
+    provider = DECODED.get(api) or find_provider(api)
+    if provider is None or not provider.decoder:
+        added_providers = [name for name in added_names(GROUP) if name not in _BUILT_IN]
+        raise ConfigError(f"--api {api!r} is not known: use {', '.join([*DECODED, *added_providers])}")
+    return provider

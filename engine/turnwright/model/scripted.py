@@ -62,8 +62,8 @@ class ScriptedModel:
         self.requests.append(request)
         line = self._next()
         if callable(line):
-            said = line(request)
-            line = await said if inspect.isawaitable(said) else said
+            result = line(request)
+            line = await result if inspect.isawaitable(result) else result
         if isinstance(line, ModelError):
             raise line
         reply = (

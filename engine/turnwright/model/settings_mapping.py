@@ -55,9 +55,9 @@ def check_settings(model: Model, settings: ModelSettings, *, strict: bool, warne
     """
     unsupported = unsupported_settings(model, settings)
     if unsupported and strict:
-        refused = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
+        problems = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
         raise ConfigError(
-            f"model {model.name!r} cannot use these settings: {refused}. Remove them, or use strict_settings=False"
+            f"model {model.name!r} cannot use these settings: {problems}. Remove them, or use strict_settings=False"
         )
     for name, why in unsupported.items():
         if (model.name, name) not in warned:

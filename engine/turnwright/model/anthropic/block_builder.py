@@ -43,7 +43,7 @@ class BlockBuilder:
         self._signature = Pieces(meter)
         self._redacted: Mapping[str, JsonValue] | None = None
         #: A call or a result of the provider's tools.
-        self._kept: dict[str, JsonValue] | None = None
+        self._hosted_block: dict[str, JsonValue] | None = None
         self._id = ""
         self._arguments = Pieces(meter)
         self._input = ""
@@ -74,12 +74,12 @@ class BlockBuilder:
         if hosted_id(content) or answered_by(content):
             raw = json.dumps(content, ensure_ascii=False)
             self._meter.reserve(len(raw))
-            self._kept = whole_object(mend(raw))
-        return self._kept is not None
+            self._hosted_block = whole_object(mend(raw))
+        return self._hosted_block is not None
 
     def go_on(self, piece: str) -> None:
         """Add to the arguments of a call of the provider's tools."""
-        if piece and self._kept is not None and not self.stopped:
+        if piece and self._hosted_block is not None and not self.stopped:
             self._check(len(self._arguments) + len(piece))
             before = self._meter.progress
             self._arguments.add(piece)
@@ -88,10 +88,10 @@ class BlockBuilder:
 
     def hosted(self) -> Mapping[str, JsonValue] | None:
         """Return the block of the provider's tools, with the arguments that came after its beginning."""
-        if self._kept is None or not len(self._arguments):
-            return self._kept
+        if self._hosted_block is None or not len(self._arguments):
+            return self._hosted_block
         arguments = whole_object(str(self._arguments))
-        return None if arguments is None else {**self._kept, "input": arguments}
+        return None if arguments is None else {**self._hosted_block, "input": arguments}
 
     def repeated_by(self, content: Mapping[str, JsonValue]) -> bool:
         """Whether a block that begins here repeats this one: the same call, without arguments so far."""
@@ -120,12 +120,12 @@ class BlockBuilder:
         it may have completed the input of that block, so only the text of arguments shows whether they are complete.
         """
         raw = str(self._arguments)
-        written = bool(raw.strip())
-        raw = raw if written else self._input
-        if cut_off and not written and not last and self.stopped:
+        has_arguments = bool(raw.strip())
+        raw = raw if has_arguments else self._input
+        if cut_off and not has_arguments and not last and self.stopped:
             raw = raw or "{}"
         call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self._id)
-        return call.without_arguments() if cut_off and last and not written else call
+        return call.without_arguments() if cut_off and last and not has_arguments else call
 
     def details(self) -> Iterator[Mapping[str, JsonValue]]:
         """Return the signed or encrypted reasoning, which must be sent back unchanged."""
@@ -136,15 +136,15 @@ class BlockBuilder:
             yield {"type": "thinking", "thinking": str(self.thinking), "signature": str(self._signature)}
 
     def _add_call(self, content: Mapping[str, JsonValue]) -> None:
-        given = content.get("input")
+        input_ = content.get("input")
         if not self._id:
             self._id = read_id(content.get("id"))
             self._meter.take(len(self._id))
         if not self.name:
             self.name = mend(text_of(content.get("name")))
             self._meter.take(len(self.name))
-        if given and not self._input:
-            raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        if input_ and not self._input:
+            raw = input_ if isinstance(input_, str) else json.dumps(input_, ensure_ascii=False)
             self._check(len(raw))
             self._meter.take(len(raw))
             self._input = mend(raw)

@@ -38,13 +38,13 @@ def order_of(row: Sequence[str | int]) -> tuple[Mapping[str, JsonValue], ...]:
     Returns None where nothing is signed, or the usual order is right.
     """
     blocks: list[str | int] = []
-    for each in row:
-        if isinstance(each, str) or not blocks or isinstance(last := blocks[-1], str):
-            blocks.append(each)
+    for entry in row:
+        if isinstance(entry, str) or not blocks or isinstance(last := blocks[-1], str):
+            blocks.append(entry)
         else:
-            blocks[-1] = last + each
-    blocks = [each for each in blocks if each != 0]
-    ranks = [0 if each == THINKING else 2 if each == CALL else 1 for each in blocks]
+            blocks[-1] = last + entry
+    blocks = [entry for entry in blocks if entry != 0]
+    ranks = [0 if entry == THINKING else 2 if entry == CALL else 1 for entry in blocks]
     if THINKING not in row or ranks == sorted(ranks):
         return ()
     return ({"type": ORDER, "blocks": [*blocks]},)
@@ -99,24 +99,24 @@ def _reply(reasoning: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPa
     text = "".join(part.text for part in rest if isinstance(part, TextPart))
     calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
     order = next((detail.get("blocks") for detail in details if detail.get("type") == ORDER), None)
-    thoughts, asked, read = iter(thinking), iter(calls), 0
-    for each in _fitting(order, len(thinking), len(text), len(calls)):
-        if isinstance(each, int):
-            yield from text_blocks(text[read : read + each])
-            read += each
+    thoughts, call_blocks, read = iter(thinking), iter(calls), 0
+    for entry in _choose_order(order, len(thinking), len(text), len(calls)):
+        if isinstance(entry, int):
+            yield from text_blocks(text[read : read + entry])
+            read += entry
         else:
-            yield next(thoughts if each == THINKING else asked)
+            yield next(thoughts if entry == THINKING else call_blocks)
 
 
-def _fitting(order: JsonValue, thinking: int, length: int, calls: int) -> list[str | int]:
+def _choose_order(order: JsonValue, thinking: int, length: int, calls: int) -> list[str | int]:
     """Return the recorded order if it fits the message, else the usual one."""
-    row = [each for each in order if _is_known(each)] if isinstance(order, list) else []
-    known = (row.count(THINKING), sum(each for each in row if isinstance(each, int)), row.count(CALL))
-    return row if known == (thinking, length, calls) else [*[THINKING] * thinking, length, *[CALL] * calls]
+    row = [entry for entry in order if _is_known(entry)] if isinstance(order, list) else []
+    counts = (row.count(THINKING), sum(entry for entry in row if isinstance(entry, int)), row.count(CALL))
+    return row if counts == (thinking, length, calls) else [*[THINKING] * thinking, length, *[CALL] * calls]
 
 
-def _is_known(each: JsonValue) -> TypeGuard[str | int]:
-    return each in (THINKING, CALL) or (isinstance(each, int) and not isinstance(each, bool) and each > 0)
+def _is_known(entry: JsonValue) -> TypeGuard[str | int]:
+    return entry in (THINKING, CALL) or (isinstance(entry, int) and not isinstance(entry, bool) and entry > 0)
 
 
 def _call(call: ToolCallPart) -> Block:

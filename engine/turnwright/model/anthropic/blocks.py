@@ -44,11 +44,11 @@ class Blocks(msgspec.Struct, frozen=True):
         while row and is_thinking(row[-1]):
             row.pop()
         rest = [block for block in row if not is_thinking(block)]
-        said = _joined(rest)
+        content = _join(rest)
         side: Side = "assistant" if role == "assistant" else "user"
         if len(rest) == len(row):
-            return cls(role, said, said, side)
-        return cls(role, said, _joined(row), side, is_thinking(row[0]))
+            return cls(role, content, content, side)
+        return cls(role, content, _join(row), side, is_thinking(row[0]))
 
 
 def encode_blocks(message: Message) -> Blocks:
@@ -61,11 +61,11 @@ def encode_blocks(message: Message) -> Blocks:
     if message.role == "assistant":
         return Blocks.of("assistant", in_order(message))
     return Blocks.of(
-        message.role, (block for part in message.parts for block in _said(part, files=message.role == "user"))
+        message.role, (block for part in message.parts for block in _encode_text(part, files=message.role == "user"))
     )
 
 
-def _said(part: object, *, files: bool) -> Iterator[Block]:
+def _encode_text(part: object, *, files: bool) -> Iterator[Block]:
     if isinstance(part, TextPart):
         yield from text_blocks(part.text)
     elif isinstance(part, FilePart) and files:
@@ -74,14 +74,14 @@ def _said(part: object, *, files: bool) -> Iterator[Block]:
 
 def _result(part: ToolResultPart) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": sendable_name(part.call)}
-    failed = part.status is not CallStatus.OK
+    is_error = part.status is not CallStatus.OK
     # The API rejects an error without text.
-    text = part.text if part.text.strip() or not failed else part.status.value
+    text = part.text if part.text.strip() or not is_error else part.status.value
     if part.files:
         block["content"] = [*text_blocks(text), *map(_file, part.files)]
     elif text.strip():
         block["content"] = text
-    if failed:
+    if is_error:
         block["is_error"] = True
     return block
 
@@ -102,12 +102,12 @@ def _source(part: FilePart) -> Block | None:
     """Return the source of a picture or a PDF; None for other files and for addresses that the API does not fetch."""
     media_type = media_type_of(part)
     if part.url:
-        shown = media_type in IMAGES or media_type in {SOME_IMAGE, PDF}
-        return {"type": "url", "url": part.url} if shown and part.url.lower().startswith("https://") else None
+        is_accepted = media_type in IMAGES or media_type in {SOME_IMAGE, PDF}
+        return {"type": "url", "url": part.url} if is_accepted and part.url.lower().startswith("https://") else None
     if media_type not in IMAGES and media_type != PDF:
         return None
     return {"type": "base64", "media_type": media_type, "data": part.data}
 
 
-def _joined(blocks: Iterable[Mapping[str, JsonValue]]) -> bytes:
+def _join(blocks: Iterable[Mapping[str, JsonValue]]) -> bytes:
     return b",".join(map(dump, blocks))

@@ -90,8 +90,8 @@ class AnthropicMessages(HttpModel):
     ) -> None:
         endpoint = Endpoint.of(ANTHROPIC_API, base_url=base_url, api_key=api_key, headers=headers)
         if capabilities is None:
-            known = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
-            capabilities = with_claude(known, model)
+            defaults = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
+            capabilities = with_claude(defaults, model)
         encoder = AnthropicEncoder(
             model,
             max_tokens=max_tokens,

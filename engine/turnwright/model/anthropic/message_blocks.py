@@ -64,7 +64,7 @@ def _is_kept(block: Block) -> bool:
 
 
 def _reply(blocks: Sequence[Block]) -> Message:
-    kept, texts, calls, order = list[Block](), list[str](), list[ToolCallPart](), list[str | int]()
+    thinking_blocks, texts, calls, order = list[Block](), list[str](), list[ToolCallPart](), list[str | int]()
     for block in blocks:
         if block.get("type") == "text":
             texts.append(_text(block, "text"))
@@ -73,12 +73,12 @@ def _reply(blocks: Sequence[Block]) -> Message:
             calls.append(_call(block))
             order.append(CALL)
         elif _is_kept(block):
-            kept.append(block)
+            thinking_blocks.append(block)
             order.append(THINKING)
         else:
             raise _unknown(block)
-    thoughts = "".join(_text(block, "thinking") for block in kept)
-    reasoning = (ReasoningPart(text=thoughts, details=(*kept, *order_of(order))),) if kept else ()
+    thoughts = "".join(_text(block, "thinking") for block in thinking_blocks)
+    reasoning = (ReasoningPart(text=thoughts, details=(*thinking_blocks, *order_of(order))),) if thinking_blocks else ()
     text = "".join(texts)
     return Message(role="assistant", parts=(*reasoning, *((TextPart(text=text),) if text else ()), *calls))
 
@@ -118,8 +118,10 @@ def _part(block: Block) -> TextPart | FilePart:
             return FilePart(media_type=media_type, url=_text(source, "url"), name=name)
         case "text":
             return FilePart.of(_text(source, "data").encode(), "text/plain", name)
-        case other:
-            raise ValueError(f"the source of a block is of type {other!r}: only base64, url and text are supported")
+        case source_type:
+            raise ValueError(
+                f"the source of a block is of type {source_type!r}: only base64, url and text are supported"
+            )
 
 
 def _text(block: Block, field: str) -> str:

@@ -53,13 +53,13 @@ class MessageBuilder(Builder):
         self._blocks: list[BlockBuilder] = []
         self._by_index: dict[float | str, BlockBuilder] = {}
         #: The blocks of other kinds that have begun, by index, kind and id.
-        self._others: set[tuple[str, str, str]] = set()
+        self._other_keys: set[tuple[str, str, str]] = set()
         self._last: BlockBuilder | None = None
         #: Whether arguments came for which there was no open call.
-        self._lost = False
+        self._has_lost_arguments = False
         self._calls = 0
         #: The number of calls whose deltas were returned.
-        self._shown = 0
+        self._delta_count = 0
         self._stop_reason = ""
         #: The responses that paused, and their usage.
         self._pauses = 0
@@ -132,14 +132,14 @@ class MessageBuilder(Builder):
         row: list[str | int] = []
         hosted = self._hosted()
         details = [[*block.details(), *hosted.get(id(block), ())] for block in self._blocks]
-        for block, kept in zip(self._blocks, details, strict=True):
-            row += [THINKING for _ in kept]
+        for block, block_details in zip(self._blocks, details, strict=True):
+            row += [THINKING for _ in block_details]
             row += [len(str(block.text)), *([CALL] if block.is_call else ())]
         return ModelResponse(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
-            reasoning_details=(*(detail for kept in details for detail in kept), *order_of(row)),
-            calls=tuple(self._called(reason)),
+            reasoning_details=(*(detail for block_details in details for detail in block_details), *order_of(row)),
+            calls=tuple(self._build_calls(reason)),
             finish=finish_of(reason),
             usage=self._usage(),
             finish_reason=reason or None,
@@ -159,26 +159,30 @@ class MessageBuilder(Builder):
             self._spent = self._usage()
             self._counts.clear()
             self._by_index.clear()
-            self._others.clear()
+            self._other_keys.clear()
             self._last = None
             self._stop_reason = ""
             self.stopped = False
         return content
 
-    def _called(self, reason: str) -> Iterator[ResponseToolCall]:
+    def _build_calls(self, reason: str) -> Iterator[ResponseToolCall]:
         """Return the calls of our tools."""
         blocks = [block for block in self._blocks if block.is_call]
-        missing = [
+        incomplete = [
             block
             for block in blocks
-            if block.lacks_arguments and (self._lost or block.was_open_at_guess or not block.stopped)
+            if block.lacks_arguments and (self._has_lost_arguments or block.was_open_at_guess or not block.stopped)
         ]
         guessed = [block for block in blocks if block.guessed]
         # Nobody knows which of these have which arguments.
-        unsure = {id(block) for block in (*missing, *guessed)} if self._lost or (missing and guessed) else set()
+        unsure = (
+            {id(block) for block in (*incomplete, *guessed)}
+            if self._has_lost_arguments or (incomplete and guessed)
+            else set()
+        )
         # Without a reason, only an open block shows that the reply broke off.
-        broken = not reason and self._last is not None and not self._last.stopped
-        cut_off = broken or finish_of(reason) is Finish.LENGTH
+        is_broken = not reason and self._last is not None and not self._last.stopped
+        cut_off = is_broken or finish_of(reason) is Finish.LENGTH
         # A pause comes between two blocks.
         last = None if plain_reason(reason) == _PAUSED else self._last
         for block in blocks:
@@ -209,11 +213,15 @@ class MessageBuilder(Builder):
 
         The API rejects it when it is sent back.
         """
-        found = [(id(block), block.hosted()) for block in self._blocks if block.kind == OTHER]
-        uses = {hosted_id(one) for _, one in found if one}
-        results = {answered_by(one) for _, one in found if one}
+        hosted_blocks = [(id(block), block.hosted()) for block in self._blocks if block.kind == OTHER]
+        uses = {hosted_id(content) for _, content in hosted_blocks if content}
+        results = {answered_by(content) for _, content in hosted_blocks if content}
         pairs = (uses & results) - {""}
-        return {place: [one] for place, one in found if one and {hosted_id(one), answered_by(one)} & pairs}
+        return {
+            place: [content]
+            for place, content in hosted_blocks
+            if content and {hosted_id(content), answered_by(content)} & pairs
+        }
 
     def _take_content(self, content: JsonValue, *, whole: bool) -> list[Delta]:
         """Take the blocks of a message, unless it repeats those that have come. In a whole message all have ended."""
@@ -235,15 +243,15 @@ class MessageBuilder(Builder):
             block = self._open(index, kind if isinstance(kind, str) else "")
         if block.kind == OTHER:
             # Work on the provider's side counts once, however often its block begins.
-            other = str(index), text_of(content.get("type")), read_id(content.get("id"))
-            if other not in self._others:
-                self._others.add(other)
-                self._meter.take(sum(map(len, other)))
+            block_key = str(index), text_of(content.get("type")), read_id(content.get("id"))
+            if block_key not in self._other_keys:
+                self._other_keys.add(block_key)
+                self._meter.take(sum(map(len, block_key)))
                 if block.keep(content):
                     self._blocks.append(block)
             return []
-        named = block.name
-        return [*block.add(content), *([self._delta(block)] if block.name and not named else ())]
+        had_name = block.name
+        return [*block.add(content), *([self._delta(block)] if block.name and not had_name else ())]
 
     def _go_on(self, index: JsonValue, delta: Mapping[str, JsonValue]) -> list[Delta]:
         """Add a delta to the block of its index, which may never have begun."""
@@ -256,14 +264,14 @@ class MessageBuilder(Builder):
             # A delta behind a stopped block belongs to another one.
             block = None
         deltas = self._add_arguments(block, arguments) if arguments else []
-        known = {
-            "text": _named(delta, "text_delta", "text"),
-            "thinking": _named(delta, "thinking_delta", "thinking"),
-            "signature": _named(delta, "signature_delta", "signature"),
+        fields = {
+            "text": _read_field(delta, "text_delta", "text"),
+            "thinking": _read_field(delta, "thinking_delta", "thinking"),
+            "signature": _read_field(delta, "signature_delta", "signature"),
         }
-        if not any(known.values()):
+        if not any(fields.values()):
             return deltas
-        return [*deltas, *(block or self._open(index, "")).add(known)]
+        return [*deltas, *(block or self._open(index, "")).add(fields)]
 
     def _add_arguments(self, block: "BlockBuilder | None", piece: str) -> list[Delta]:
         """Add to the arguments of a block. If it is not a call, they may belong to the open call that began last.
@@ -273,7 +281,7 @@ class MessageBuilder(Builder):
         if block is None or block.kind != TOOL:
             block = self._last
             if block is None or block.stopped or block.kind != TOOL:
-                self._lost = True
+                self._has_lost_arguments = True
                 return []
             block.guessed = True
             for candidate in self._blocks:
@@ -286,8 +294,8 @@ class MessageBuilder(Builder):
 
     def _delta(self, block: "BlockBuilder", piece: str = "") -> ToolCallDelta:
         if block.number is None:
-            block.number = self._shown
-            self._shown += 1
+            block.number = self._delta_count
+            self._delta_count += 1
         return ToolCallDelta(block.number, block.name, piece)
 
     def _at(self, index: JsonValue) -> "BlockBuilder | None":
@@ -310,13 +318,13 @@ class MessageBuilder(Builder):
         return block
 
 
-def _named(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonValue:
+def _read_field(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonValue:
     """Return the field of a delta of this kind. A delta without a type has the kind of its field."""
     return delta.get(field) if (delta.get("type") or kind) == kind else None
 
 
 def _arguments(delta: Mapping[str, JsonValue]) -> str:
-    piece = _named(delta, "input_json_delta", "partial_json")
+    piece = _read_field(delta, "input_json_delta", "partial_json")
     # An object instead of a text is complete.
     return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else text_of(piece)
 

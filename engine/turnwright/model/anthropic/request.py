@@ -63,45 +63,47 @@ class OpenedTurn(NamedTuple):
 class OrderRule:
     """A conversation: a cached beginning, and the messages added behind it."""
 
-    def __init__(self, begun: OpenedTurn) -> None:
-        self._begun = begun
-        self._system = list(begun.system)
+    def __init__(self, opened_turn: OpenedTurn) -> None:
+        self._opened_turn = opened_turn
+        self._system = list(opened_turn.system)
         #: Whether the instructions are over.
-        self._opened = False
-        self._side: Side | Literal[""] = begun.side
+        self._has_opened = False
+        self._side: Side | Literal[""] = opened_turn.side
         #: Whether results came last. The user's texts behind them belong to the assistant's current turn.
-        self._answered = False
-        self._sent: list[Blocks] = []
+        self._has_results = False
+        self._messages: list[Blocks] = []
         #: The separator before each of them.
         self._between: list[bytes] = []
         #: Whether the assistant's current turn began with thinking; None if it has not begun.
-        self.thinks = begun.thinks
+        self.thinks = opened_turn.thinks
 
-    def take(self, said: Iterable[Blocks]) -> Self:
+    def take(self, messages: Iterable[Blocks]) -> Self:
         """Add messages. A user's blank text behind the assistant becomes "Go on."."""
-        for blocks in said:
-            self._opened = self._opened or blocks.role != "system"
-            if blocks.content and self._opened:
-                self._put(blocks)
+        for blocks in messages:
+            self._has_opened = self._has_opened or blocks.role != "system"
+            if blocks.content and self._has_opened:
+                self._add(blocks)
             elif blocks.content:
                 self._system.append(blocks.content)
             elif blocks.role == "user" and self._side == "assistant":
-                self._put(_GO_ON)
+                self._add(_GO_ON)
         return self
 
     def close(self, *, prefill: bool) -> Self:
         """End the conversation with a user's message, unless the assistant's may be the last one."""
         if not self._side or (self._side == "assistant" and not prefill):
-            self._put(_GO_ON)
+            self._add(_GO_ON)
         return self
 
     def begun(self) -> OpenedTurn:
         """The conversation so far, as the beginning of longer ones that continue with an assistant's message."""
-        before = self._begun
+        before = self._opened_turn
         content = lengthened(before.content, self._pieces(thought=False))
-        same = before.thought is before.content and all(blocks.thought is blocks.content for blocks in self._sent)
-        thought = content if same else lengthened(before.thought, self._pieces(thought=True))
-        return OpenedTurn(tuple(self._system), content, thought, self._side, self.thinks)
+        is_same = before.thought is before.content and all(
+            blocks.thought is blocks.content for blocks in self._messages
+        )
+        with_thinking = content if is_same else lengthened(before.thought, self._pieces(thought=True))
+        return OpenedTurn(tuple(self._system), content, with_thinking, self._side, self.thinks)
 
     def system(self, *, mark: bytes) -> list[bytes]:
         """Return the instructions; empty if there are none. The provider may cache up to a `mark` at their end."""
@@ -111,55 +113,58 @@ class OrderRule:
         return [b'"system":[', instructions[:-1] + mark if mark else instructions, b"],"]
 
     def messages(self, *, thought: bool, mark: bytes) -> list[bytes]:
-        """Return the messages, with or without thinking. The provider may cache up to each `mark` (see `_stable`)."""
+        """Return the messages, with or without thinking.
+
+        The provider may cache up to each `mark` (see `_list_stable_places`).
+        """
         pieces = self._pieces(thought=thought)
-        for number in _stable(self._sent) if mark else ():
+        for number in _list_stable_places(self._messages) if mark else ():
             # Each separator precedes its message.
             pieces[2 * number + 1] = pieces[2 * number + 1][:-1] + mark
-        begun = self._begun.thought if thought else self._begun.content
-        return [b'"messages":[', *begun, *pieces, b"]}],"]
+        beginning = self._opened_turn.thought if thought else self._opened_turn.content
+        return [b'"messages":[', *beginning, *pieces, b"]}],"]
 
-    def _put(self, blocks: Blocks) -> None:
+    def _add(self, blocks: Blocks) -> None:
         if not self._side and blocks.side == "assistant":
-            self._put(_GO_ON)
-        self._sent.append(blocks)
+            self._add(_GO_ON)
+        self._messages.append(blocks)
         self._between.append(_BETWEEN[self._side, blocks.side])
         self._side = blocks.side
         if blocks.role == "assistant":
             self.thinks = blocks.begins_with_thinking if self.thinks is None else self.thinks
-            self._answered = False
+            self._has_results = False
         elif blocks.role == "tool":
-            self._answered = True
-        elif not self._answered:
+            self._has_results = True
+        elif not self._has_results:
             self.thinks = None
 
     def _pieces(self, *, thought: bool) -> list[bytes]:
         row: list[bytes] = []
-        for between, blocks in zip(self._between, self._sent, strict=True):
+        for between, blocks in zip(self._between, self._messages, strict=True):
             row += (between, blocks.thought if thought else blocks.content)
         return row
 
 
-def _stable(sent: Sequence[Blocks]) -> set[int]:
+def _list_stable_places(messages: Sequence[Blocks]) -> set[int]:
     """Return the places up to which the next step's request is the same: the ends of this one and of the one before.
 
-    Two places, because the provider looks back over twenty blocks only, and one batch may be longer. `sent` is
+    Two places, because the provider looks back over twenty blocks only, and one batch may be longer. `messages` is
     everything, or the part from the last reply but one on: no mark is further back.
     """
-    last = next((number for number in reversed(range(len(sent))) if sent[number].role == "assistant"), 0)
-    return {_stable_before(sent, len(sent)), _stable_before(sent, last) if last else 0}
+    last = next((number for number in reversed(range(len(messages))) if messages[number].role == "assistant"), 0)
+    return {_find_stable_place(messages, len(messages)), _find_stable_place(messages, last) if last else 0}
 
 
-def _stable_before(sent: Sequence[Blocks], end: int) -> int:
+def _find_stable_place(messages: Sequence[Blocks], end: int) -> int:
     """Return the last place before `end` that is not a message for one call only (a hint, or to conclude).
 
     Such messages come last, in the user's role, and nothing distinguishes them. So a user's text behind results is
     never marked; elsewhere the first one is, which is the prompt.
     """
     begin = end
-    while begin and sent[begin - 1].role in {"user", "system"}:
+    while begin and messages[begin - 1].role in {"user", "system"}:
         begin -= 1
-    if begin == end or (begin and sent[begin - 1].role == "tool"):
+    if begin == end or (begin and messages[begin - 1].role == "tool"):
         return begin - 1
     return begin
 
@@ -205,12 +210,12 @@ class AnthropicEncoder:
         self._tool_choice_first: ToolChoice | None = tool_choice_first
         self._capabilities = capabilities
         self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
-        kept: EncodedMessage[Message, Blocks] = EncodedMessage(encode_blocks)
-        self._kept = kept
+        encoded_messages: EncodedMessage[Message, Blocks] = EncodedMessage(encode_blocks)
+        self._encoded_messages = encoded_messages
         self._beginnings = PrefixCache(
             OpenedTurn(),
-            lambda begun, messages: OrderRule(begun).take(map(kept.of, messages)).begun(),
-            is_sent=lambda message: bool(kept.of(message).content),
+            lambda turn, messages: OrderRule(turn).take(map(encoded_messages.of, messages)).begun(),
+            is_sent=lambda message: bool(encoded_messages.of(message).content),
             # The cached part ends behind the last reply but one.
             steps=2,
         )
@@ -226,22 +231,26 @@ class AnthropicEncoder:
         earlier. With a budget, the same applies in a turn that began without thinking. The API rejects a forced tool
         together with thinking, so the model may choose then.
         """
-        begun, rest = self._beginnings.of(request.messages)
-        row = OrderRule(begun).take(map(self._kept.of, rest)).close(prefill=self._capabilities.allows_prefill)
+        opened_turn, rest = self._beginnings.of(request.messages)
+        row = (
+            OrderRule(opened_turn)
+            .take(map(self._encoded_messages.of, rest))
+            .close(prefill=self._capabilities.allows_prefill)
+        )
         settings, mark = request.settings, self._mark
         fields: dict[str, JsonValue] = {}
         if settings is not None:
             fields = self.map_settings(settings).body
             mark = mark if settings.cache is None else _MARKS[settings.cache]
-        wanted, budget = self._thinking, self._budget
-        more = fields.pop("tools", None)
-        given = more if isinstance(more, list) else []
-        hosted = [*self._hosted, *(dump(tool) for tool in given if isinstance(tool, dict))]
+        thinking_setting, budget = self._thinking, self._budget
+        hosted_setting = fields.pop("tools", None)
+        hosted_list = hosted_setting if isinstance(hosted_setting, list) else []
+        hosted = [*self._hosted, *(dump(tool) for tool in hosted_list if isinstance(tool, dict))]
         set_here = fields.pop("thinking", None)
         if isinstance(set_here, dict):
-            wanted, budget = set_here, _budget_of(set_here)
+            thinking_setting, budget = set_here, _budget_of(set_here)
         max_tokens = self._limit(request, budget)
-        thinking, thought = _thinking_for(wanted, budget, max_tokens, row)
+        thinking, keeps_thinking = _thinking_for(thinking_setting, budget, max_tokens, row)
         body: dict[str, JsonValue] = {"model": self._model, "max_tokens": max_tokens, "stream": True}
         if thinking is not None:
             body["thinking"] = thinking
@@ -253,7 +262,7 @@ class AnthropicEncoder:
         body.update(self._extra_body)
         body.update(fields)
         rest_of_body = dump({name: value for name, value in body.items() if value is not None})
-        messages = row.messages(thought=thought, mark=mark)
+        messages = row.messages(thought=keeps_thinking, mark=mark)
         return b"".join(
             [b"{", *messages, *row.system(mark=mark), *self._described(request.tools, mark, hosted), rest_of_body[1:]]
         )
@@ -275,7 +284,7 @@ class AnthropicEncoder:
     @property
     def remembered(self) -> int:
         """The number of messages in the cache."""
-        return len(self._kept)
+        return len(self._encoded_messages)
 
     def _limit(self, request: ModelRequest, budget: int) -> int:
         """Return the limit of the reply, in tokens. The default is larger with a budget for thinking."""

@@ -51,11 +51,11 @@ CACHE_CONTROLS: Final[Mapping[str, JsonValue]] = {
 }
 
 
-def with_claude(known: Capabilities, model: str) -> Capabilities:
+def with_claude(defaults: Capabilities, model: str) -> Capabilities:
     """Return the known capabilities of a model at this API."""
     newer = _is(model, *_ADAPTIVE)
     return replace(
-        known,
+        defaults,
         needs_tools_if_history_has_tools=True,
         thinking="adaptive" if newer else "budget",
         unsupported_settings=(_SAMPLING if newer else frozenset()) | {"seed"},
@@ -72,41 +72,41 @@ def map_messages_settings(
 
     Raises `ConfigError` for a reserved field.
     """
-    allowed, unsupported = supported(settings, capabilities)
+    supported_settings, unsupported = supported(settings, capabilities)
     if settings.seed is not None:
         unsupported["seed"] = "the Messages API has no seed"
-    if allowed.parallel_tool_calls and not capabilities.parallel_tool_calls:
+    if supported_settings.parallel_tool_calls and not capabilities.parallel_tool_calls:
         unsupported["parallel_tool_calls"] = "the model makes one call at a time"
     body: dict[str, JsonValue] = {}
-    if allowed.thinking is not None:
-        thinking = _thinking(allowed, model, adaptive=capabilities.thinking == "adaptive")
+    if supported_settings.thinking is not None:
+        thinking = _thinking(supported_settings, model, adaptive=capabilities.thinking == "adaptive")
         if isinstance(thinking, str):
             unsupported["thinking"] = thinking
         else:
             body.update(thinking)
-            thinks = allowed.thinking is not False
-    body.update(_sampling(allowed, unsupported, thinks=thinks))
-    if allowed.stop_sequences:
-        body["stop_sequences"] = [*allowed.stop_sequences]
-    if allowed.service_tier is not None:
-        body["service_tier"] = allowed.service_tier
+            thinks = supported_settings.thinking is not False
+    body.update(_sampling(supported_settings, unsupported, thinks=thinks))
+    if supported_settings.stop_sequences:
+        body["stop_sequences"] = [*supported_settings.stop_sequences]
+    if supported_settings.service_tier is not None:
+        body["service_tier"] = supported_settings.service_tier
     return MappedSettings(body | extra_of(settings, reserved), unsupported)
 
 
 def _thinking(settings: ModelSettings, model: str, *, adaptive: bool) -> dict[str, JsonValue] | str:
     """Return the fields that set thinking, or the reason why it cannot be set."""
-    wanted = settings.thinking
-    if wanted is None or wanted is False:
+    thinking = settings.thinking
+    if thinking is None or thinking is False:
         if _is(model, *_ALWAYS_THINKS):
             return "the model always thinks"
         return {"thinking": {"type": "between_tools" if _is(model, _BETWEEN_TOOLS) else "disabled"}}
     if not adaptive:
-        return _budgeted(_BUDGETS[wanted] if isinstance(wanted, bool | str) else wanted, settings.max_tokens)
-    if not isinstance(wanted, bool | str):
-        return f"{wanted} tokens: the model takes a level of effort, not a budget"
+        return _budgeted(_BUDGETS[thinking] if isinstance(thinking, bool | str) else thinking, settings.max_tokens)
+    if not isinstance(thinking, bool | str):
+        return f"{thinking} tokens: the model takes a level of effort, not a budget"
     body: dict[str, JsonValue] = {"thinking": {"type": "adaptive"}}
-    if isinstance(wanted, str):
-        body["output_config"] = {"effort": _EFFORTS.get(wanted, wanted)}
+    if isinstance(thinking, str):
+        body["output_config"] = {"effort": _EFFORTS.get(thinking, thinking)}
     return body
 
 

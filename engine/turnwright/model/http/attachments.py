@@ -35,9 +35,9 @@ def text_in(part: FilePart) -> str:
 
 def in_words(part: FilePart) -> str:
     """Describe a file that the API does not accept: its name, with its text or its address."""
-    named = f"{part.name} " if part.name else ""
+    name = f"{part.name} " if part.name else ""
     text = text_in(part)
     if text:
-        return f"A file, {named}({part.media_type}), holds:\n\n{text}"
+        return f"A file, {name}({part.media_type}), holds:\n\n{text}"
     where = f"is at {part.url}" if part.url else "cannot be shown here."
-    return f"A file, {named}({part.media_type}), {where}"
+    return f"A file, {name}({part.media_type}), {where}"

@@ -121,17 +121,17 @@ class HttpModel:
         """
         request = fit(request, self._capabilities)
         decoder = self._new_decoder()
-        answer, body = await self._posted(request)
+        answer, body = await self._post(request)
         while True:
             async with answer:
                 while not decoder.done:
                     try:
                         data = await answer.read(came=decoder.progress, whole=decoder.complete)
-                    except ModelError as lost:
+                    except ModelError as error:
                         if decoder.complete:
                             # After the finish reason at most the usage is lost, and a retry would cost the reply again.
                             break
-                        lost.partial = decoder.partial
+                        error.partial = decoder.partial
                         raise
                     if not data:
                         break
@@ -141,28 +141,28 @@ class HttpModel:
                     yield delta
                 if decoder.complete:
                     await answer.drain()
-            going = await self._continued(decoder, request, body)
-            if going is None:
+            continuation = await self._continue_reply(decoder, request, body)
+            if continuation is None:
                 break
-            answer, decoder, body = going
+            answer, decoder, body = continuation
         reply = decoder.reply()
-        yield structs.replace(reply, max_tokens=_sent_limit(body)) if reply.finish is Finish.LENGTH else reply
+        yield structs.replace(reply, max_tokens=_read_sent_limit(body)) if reply.finish is Finish.LENGTH else reply
 
     def _new_decoder(self) -> ReplyStream:
         return self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown)
 
-    async def _posted(self, request: ModelRequest) -> tuple[HttpResponse, bytes]:
+    async def _post(self, request: ModelRequest) -> tuple[HttpResponse, bytes]:
         """Post a request. Returns its answer, and the body that the server accepted."""
         body = self._encode(request)
         try:
             return await self._poster.post(body), body
         except LimitFieldError:
-            renamed = self._rename_limit(request, body)
-            if renamed is None:
+            renamed_body = self._rename_limit(request, body)
+            if renamed_body is None:
                 raise
-        return await self._poster.post(renamed), renamed
+        return await self._poster.post(renamed_body), renamed_body
 
-    async def _continued(
+    async def _continue_reply(
         self, paused: ReplyStream, request: ModelRequest, body: bytes
     ) -> tuple[HttpResponse, ReplyStream, bytes] | None:
         """Request the rest of a paused reply to `body`, or repeat a request whose limit has another name.
@@ -170,26 +170,30 @@ class HttpModel:
         Returns None if the reply has ended, or if the server refuses the rest.
         """
         if isinstance(paused.error, LimitFieldError) and not paused.progress:
-            renamed = self._rename_limit(request, body)
-            return None if renamed is None else (await self._poster.post(renamed), self._new_decoder(), renamed)
-        going = paused.resumed(body)
-        if going is None:
+            renamed_body = self._rename_limit(request, body)
+            return (
+                None
+                if renamed_body is None
+                else (await self._poster.post(renamed_body), self._new_decoder(), renamed_body)
+            )
+        resumption = paused.resumed(body)
+        if resumption is None:
             return None
-        decoder, longer = going
+        decoder, longer = resumption
         try:
             return await self._poster.post(longer), decoder, body
-        except ModelError as lost:
-            if not lost.cause.may_pass:
-                _LOG.warning("model %s: the reply stays as it was paused, because %s", self._name, lost)
+        except ModelError as error:
+            if not error.cause.may_pass:
+                _LOG.warning("model %s: the reply stays as it was paused, because %s", self._name, error)
                 return None
-            lost.partial = paused.partial
+            error.partial = paused.partial
             raise
 
 
-def _sent_limit(body: bytes) -> int | None:
+def _read_sent_limit(body: bytes) -> int | None:
     """Return the limit of the reply to a request, in tokens. An `extra_body` may set it, to anything."""
     try:
-        sent = msgspec.json.decode(body, type=_SentLimits)
+        limits = msgspec.json.decode(body, type=_SentLimits)
     except msgspec.ValidationError:
         return None
-    return sent.max_tokens or sent.max_completion_tokens or sent.max_output_tokens
+    return limits.max_tokens or limits.max_completion_tokens or limits.max_output_tokens

@@ -16,26 +16,26 @@ def unreachable(error: Exception, where: str, secrets: Collection[str] = ()) -> 
     `where` names the server in the message; `secrets` are never quoted.
     """
     cause, hint = _explain(error)
-    said = excerpt(str(error) or type(error).__name__, secrets).rstrip(".")
-    return ModelError(f"no connection to {where}: {said}. {hint}", cause=cause)
+    words = excerpt(str(error) or type(error).__name__, secrets).rstrip(".")
+    return ModelError(f"no connection to {where}: {words}. {hint}", cause=cause)
 
 
 def _explain(error: Exception) -> tuple[Cause, str]:
     import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
 
-    roots = tuple(_roots(error))
-    if any(isinstance(each, ssl.SSLCertVerificationError) for each in roots):
+    roots = tuple(_list_roots(error))
+    if any(isinstance(root, ssl.SSLCertVerificationError) for root in roots):
         hint = (
             "Its certificate is not accepted: check the host in the base URL; if the certificate's authority is one of "
             "your own, name its file in SSL_CERT_FILE."
         )
         return Cause.REJECTED, hint
     port = "the scheme (http or https) and the port of the base URL"
-    if any(isinstance(each, ssl.SSLError) for each in roots):
+    if any(isinstance(root, ssl.SSLError) for root in roots):
         hint = f"TLS was not agreed on, as with a server that speaks plain http: check {port}."
     elif isinstance(error, httpx.ProxyError):
         hint = "Check the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)."
-    elif any(isinstance(each, socket.gaierror) for each in roots):
+    elif any(isinstance(root, socket.gaierror) for root in roots):
         hint = "Check the host in the base URL."
     elif isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
         hint = f"What answers there does not speak HTTP: check {port}."
@@ -46,10 +46,10 @@ def _explain(error: Exception) -> tuple[Cause, str]:
     return Cause.CONNECTION, hint
 
 
-def _roots(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
+def _list_roots(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
     for _ in range(16):
-        if seen is None:
+        if cause is None:
             return
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -33,7 +33,7 @@ class Unpacker:
     """
 
     def __init__(self, encoding: str) -> None:
-        names = [name for each in encoding.lower().split(",") if (name := each.strip()) not in _NONE]
+        names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in _NONE]
         if len(names) > 1 or not _WINDOWS.keys() >= set(names):
             raise UnknownEncodingError(encoding)
         self._window = _WINDOWS[names[0]] if names else None

@@ -29,21 +29,21 @@ class EncodedMessage(Generic[Source, Encoded]):
 
     def __init__(self, encode: Callable[[Source], Encoded]) -> None:
         self._encode = encode
-        self._kept: dict[int, tuple[weakref.ref[Source], Encoded]] = {}
+        self._entries: dict[int, tuple[weakref.ref[Source], Encoded]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def of(self, source: Source) -> Encoded:
         """Return the encoded form of `source`."""
-        known = self._kept.get(id(source))
-        if known is not None and known[0]() is source:
-            return known[1]
-        encoded = self._encode(source)
+        entry = self._entries.get(id(source))
+        if entry is not None and entry[0]() is source:
+            return entry[1]
+        encoded_form = self._encode(source)
         # By identity, since an object with a mapping has no hash. The entry is deleted with its source.
-        kept, key = self._kept, id(source)
-        kept[key] = (weakref.ref(source, lambda _: kept.pop(key, None)), encoded)
-        return encoded
+        entries, key = self._entries, id(source)
+        entries[key] = (weakref.ref(source, lambda _: entries.pop(key, None)), encoded_form)
+        return encoded_form
 
 
 def dump(value: Mapping[str, JsonValue]) -> bytes:

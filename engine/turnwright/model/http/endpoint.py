@@ -110,25 +110,25 @@ class Endpoint:
         """
         if base_url is None:
             base_url = os.environ.get(api.address_variable, "").strip() or api.address
-        url = _address(base_url)
+        url = _parse_address(base_url)
         own = url.host == api.host or url.host.endswith(f".{api.host}")
         user, password = url.username, url.password
         url = url.copy_with(username=None, password=None)
-        shown = str(url.copy_with(query=None))
-        given = {name.lower(): _header(name, value) for name, value in (headers or {}).items()}
-        named = [*given.items(), *url.params.multi_items()]
-        secrets = {value for name, value in named if any(part in name.lower() for part in _SECRET_NAMES)}
+        shown_url = str(url.copy_with(query=None))
+        own_headers = {name.lower(): _header(name, value) for name, value in (headers or {}).items()}
+        named_values = [*own_headers.items(), *url.params.multi_items()]
+        secrets = {value for name, value in named_values if any(part in name.lower() for part in _SECRET_NAMES)}
         secrets |= {value.partition(" ")[2] for value in secrets}
-        sent = {**api.headers, **given}
+        sent_headers = {**api.headers, **own_headers}
         by_name = _BY_NAME.get()
-        if not sent.keys() & {"authorization", api.key_header}:
+        if not sent_headers.keys() & {"authorization", api.key_header}:
             header, secret = ("", "") if user and api_key is None else api.secret_of(api_key)
             if secret:
-                sent[header] = f"Bearer {secret}" if header == "authorization" else secret
+                sent_headers[header] = f"Bearer {secret}" if header == "authorization" else secret
                 secrets.add(secret)
             elif user:
                 basic = base64.b64encode(f"{user}:{password}".encode()).decode()
-                sent["authorization"] = f"Basic {basic}"
+                sent_headers["authorization"] = f"Basic {basic}"
                 secrets |= {basic, password or user}
             elif own:
                 ways = f"set {api.key_variable}{'' if by_name else ', pass api_key'}"
@@ -137,7 +137,7 @@ class Endpoint:
                 )
         url = url.copy_with(path=api.path_of(url.path))
         hint = f"set {api.key_variable}" if by_name else f"set {api.key_variable}, or pass api_key"
-        return cls(url, shown, sent, frozenset(filter(None, secrets)), own, _is_loopback(url.host), hint)
+        return cls(url, shown_url, sent_headers, frozenset(filter(None, secrets)), own, _is_loopback(url.host), hint)
 
 
 def _is_loopback(host: str) -> bool:
@@ -147,24 +147,24 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _address(base_url: str) -> "httpx.URL":
+def _parse_address(base_url: str) -> "httpx.URL":
     import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
 
     hint = "write it like http://localhost:8080/v1"
     # Even an invalid address may contain a password.
-    quoted = "the base URL" if "@" in base_url else f"the base URL {base_url!r}"
+    subject = "the base URL" if "@" in base_url else f"the base URL {base_url!r}"
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, ValueError):
-        raise ConfigError(f"{quoted} cannot be read: {hint}") from None
+        raise ConfigError(f"{subject} cannot be read: {hint}") from None
     if url.scheme not in {"http", "https"}:
-        raise ConfigError(f"{quoted} does not begin with http:// or https://: {hint}")
+        raise ConfigError(f"{subject} does not begin with http:// or https://: {hint}")
     if not url.host or any(char.isspace() for char in base_url):
-        raise ConfigError(f"{quoted} names no server, or has a space in it: {hint}")
+        raise ConfigError(f"{subject} names no server, or has a space in it: {hint}")
     if url.port is not None and not 0 < url.port < _PORTS:
-        raise ConfigError(f"{quoted} has a port that does not exist: {hint}")
+        raise ConfigError(f"{subject} has a port that does not exist: {hint}")
     if url.fragment:
-        raise ConfigError(f"{quoted} has a fragment (#...), which no server would see: {hint}")
+        raise ConfigError(f"{subject} has a fragment (#...), which no server would see: {hint}")
     return url
 
 

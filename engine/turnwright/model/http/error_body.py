@@ -48,10 +48,10 @@ def understand(value: JsonValue) -> ErrorBody:
     status = wait = None
     for source in _sources(value, error):
         for key in _NAMES:
-            named = source.get(key)
-            if isinstance(named, str):
-                names.add(plain_name(named))
-            status = status or _as_status(named)
+            name = source.get(key)
+            if isinstance(name, str):
+                names.add(plain_name(name))
+            status = status or _as_status(name)
         for key in _WAITS:
             wait = _length(source.get(key)) if wait is None else wait
     metadata = _dict(error.get("metadata"))
@@ -60,8 +60,8 @@ def understand(value: JsonValue) -> ErrorBody:
     behind = _behind(metadata.get("raw"))
     headers = {name.lower(): text for name, text in _dict(metadata.get("headers")).items() if isinstance(text, str)}
     words = behind.words or words
-    for found in (wait_in_words(words), behind.wait):
-        wait = found if wait is None else wait
+    for seconds in (wait_in_words(words), behind.wait):
+        wait = seconds if wait is None else wait
     return ErrorBody(words, frozenset(names | behind.names), status or behind.status, wait, headers)
 
 
@@ -95,15 +95,15 @@ def _words_of(inner: JsonValue, error: dict[str, JsonValue]) -> Iterator[str]:
     if isinstance(inner, str):
         yield inner
     for key in _WORDS:
-        found = error.get(key)
-        if isinstance(found, list):
-            found = "; ".join(
-                str(item.get("msg", "")) if isinstance(item, dict) else str(item) for item in found[:_REASONS]
+        value = error.get(key)
+        if isinstance(value, list):
+            value = "; ".join(
+                str(item.get("msg", "")) if isinstance(item, dict) else str(item) for item in value[:_REASONS]
             )
-        if isinstance(found, dict):
-            found = found.get("message")
-        if isinstance(found, str):
-            yield found
+        if isinstance(value, dict):
+            value = value.get("message")
+        if isinstance(value, str):
+            yield value
 
 
 def _first(value: JsonValue) -> JsonValue:

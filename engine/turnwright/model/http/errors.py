@@ -217,7 +217,7 @@ def http_failure(
     `headers` have lower-case names; `body` may be the beginning of the body; `where` names the server in the message,
     and `key_hint` says how to give it a key; `now` is the time in seconds since 1970; `secrets` are never quoted.
     """
-    said = _read(_hide(body.decode(_charset(body), "replace"), secrets))
+    error = _read(_hide(body.decode(_charset(body), "replace"), secrets))
     if 300 <= status < 400:  # noqa: PLR2004 (the redirects)
         target = excerpt(headers.get("location", ""), secrets) if status != _NOT_MODIFIED else ""
         hint = (
@@ -226,17 +226,17 @@ def http_failure(
             else "That is not a reply, and it names no other address. Check the base URL, and any proxy on the way."
         )
         return ModelError(f"{where} answered {status}. {hint}", cause=Cause.REJECTED, status=status)
-    named = headers.get("x-amzn-errortype")
-    cause = classify(status, said._replace(names=said.names | {plain_name(named)}) if named else said)
+    aws_type = headers.get("x-amzn-errortype")
+    cause = classify(status, error._replace(names=error.names | {plain_name(aws_type)}) if aws_type else error)
     # OpenAI, Anthropic and gateways before them; their own clients obey it too.
-    refused = cause.may_pass and headers.get("x-should-retry", "").strip().lower() == "false"
-    cause = Cause.REJECTED if refused else cause
-    sentence = _sentence(f"{where} answered {status}", said, cause, secrets, key_hint)
-    return _kind_of(said)(
-        f"{sentence} The provider says not to repeat the request as it is." if refused else sentence,
+    is_refused = cause.may_pass and headers.get("x-should-retry", "").strip().lower() == "false"
+    cause = Cause.REJECTED if is_refused else cause
+    sentence = _write_sentence(f"{where} answered {status}", error, cause, secrets, key_hint)
+    return _choose_kind(error)(
+        f"{sentence} The provider says not to repeat the request as it is." if is_refused else sentence,
         cause=cause,
         status=status,
-        retry_after=retry_after({**said.headers, **headers}, status=status, now=now, told=said.wait),
+        retry_after=retry_after({**error.headers, **headers}, status=status, now=now, told=error.wait),
     )
 
 
@@ -247,53 +247,53 @@ def _read(text: str) -> ErrorBody:
     reader = EventReader()
     for event in itertools.chain(reader.feed(text.encode()), reader.close()):
         with contextlib.suppress(ValueError):
-            said = understand(read_json(event.data))
-            if said.words or said.names:
-                return said
+            error = understand(read_json(event.data))
+            if error.words or error.names:
+                return error
     return ErrorBody(without_tags(text))
 
 
 def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collection[str] = ()) -> ModelError:
     """Make the error for one inside a reply with HTTP status 200. `error` is its JSON, or a text."""
-    said = understand(error)
-    cause = classify(None, said)
-    message = _sentence("the provider reported an error in its reply", said, cause, secrets)
-    return _kind_of(said)(message, cause=cause, status=said.status, retry_after=said.wait, partial=partial)
+    body = understand(error)
+    cause = classify(None, body)
+    message = _write_sentence("the provider reported an error in its reply", body, cause, secrets)
+    return _choose_kind(body)(message, cause=cause, status=body.status, retry_after=body.wait, partial=partial)
 
 
-def _kind_of(said: ErrorBody) -> type[ModelError]:
-    return LimitFieldError if _LIMIT_FIELD.match(said.words[:_MOST_WORDS]) else ModelError
+def _choose_kind(error: ErrorBody) -> type[ModelError]:
+    return LimitFieldError if _LIMIT_FIELD.match(error.words[:_MOST_WORDS]) else ModelError
 
 
-def classify(status: int | None, said: ErrorBody) -> Cause:
+def classify(status: int | None, error: ErrorBody) -> Cause:
     """Return the cause of a failure. `status` is the HTTP status; None if the headers promised success."""
-    status = status or said.status
+    status = status or error.status
     return (
-        next((cause for cause, names in _BY_NAME if names & said.names), None)
-        or _by_words(status, said)
-        or _by_status(status)
-        or next((cause for cause, names in _INSTEAD_OF_STATUS if names & said.names), Cause.SERVER_ERROR)
+        next((cause for cause, names in _BY_NAME if names & error.names), None)
+        or _classify_words(status, error)
+        or _classify_status(status)
+        or next((cause for cause, names in _INSTEAD_OF_STATUS if names & error.names), Cause.SERVER_ERROR)
     )
 
 
-def _by_words(status: int | None, said: ErrorBody) -> Cause | None:
+def _classify_words(status: int | None, error: ErrorBody) -> Cause | None:
     """Return the cause that only the message says, unless the status or a name contradicts it."""
-    limited = status in _NEVER_OVERFLOW or said.names & _RATE_LIMITS
-    if (not limited and _OVERFLOW.search(said.words)) or _NEVER_FITS.search(said.words):
+    is_limited = status in _NEVER_OVERFLOW or error.names & _RATE_LIMITS
+    if (not is_limited and _OVERFLOW.search(error.words)) or _NEVER_FITS.search(error.words):
         return Cause.CONTEXT_OVERFLOW
-    if status in _MAY_BE_UNPAID and _UNPAID.search(said.words):
+    if status in _MAY_BE_UNPAID and _UNPAID.search(error.words):
         return Cause.PERMISSION
-    if status == 400 and _WANTS_TLS.search(said.words):  # noqa: PLR2004 (HTTP)
+    if status == 400 and _WANTS_TLS.search(error.words):  # noqa: PLR2004 (HTTP)
         return Cause.REJECTED
-    if _FILTERED.search(said.words) and status in {None, 400, 403}:
+    if _FILTERED.search(error.words) and status in {None, 400, 403}:
         return Cause.CONTENT_FILTER
-    overloaded = any("overloaded" in name for name in said.names) or _OVERLOADED.search(said.words)
+    overloaded = any("overloaded" in name for name in error.names) or _OVERLOADED.search(error.words)
     if overloaded and (status is None or status == 429 or status >= 500):  # noqa: PLR2004 (HTTP)
         return Cause.OVERLOADED
     return None
 
 
-def _by_status(status: int | None) -> Cause | None:
+def _classify_status(status: int | None) -> Cause | None:
     if status is None:
         return None
     return _BY_STATUS.get(status, Cause.SERVER_ERROR if status >= 500 else Cause.REJECTED)  # noqa: PLR2004 (HTTP)
@@ -318,11 +318,11 @@ def without_tags(text: str) -> str:
 
 def _hide(text: str, secrets: Collection[str]) -> str:
     """Hide the secrets, even if invisible text interrupts them."""
-    known = [secret for secret in secrets if len(secret) >= MIN_SECRET]
+    long_secrets = [secret for secret in secrets if len(secret) >= MIN_SECRET]
     # A secret may contain another (a header and its token), so the longest comes first.
-    for secret in sorted(known, key=len, reverse=True):
+    for secret in sorted(long_secrets, key=len, reverse=True):
         text = re.sub(_UNSEEN.join(map(re.escape, secret)), _HIDDEN, text)
-    return Secrets(known, mark=_HIDDEN).hide(text)
+    return Secrets(long_secrets, mark=_HIDDEN).hide(text)
 
 
 def _charset(body: bytes) -> str:
@@ -331,10 +331,10 @@ def _charset(body: bytes) -> str:
     return marked or _BY_NULS.get(tuple(map(bool, body[:4])), "utf-8")
 
 
-def _sentence(what: str, said: ErrorBody, cause: Cause, secrets: Collection[str], key_hint: str = "") -> str:
-    words = excerpt(said.words, secrets)
-    quoted = f"{what}: {words}" if words else what
+def _write_sentence(subject: str, error: ErrorBody, cause: Cause, secrets: Collection[str], key_hint: str = "") -> str:
+    words = excerpt(error.words, secrets)
+    beginning = f"{subject}: {words}" if words else subject
     hint = NEXT_STEPS.get(cause, "")
     if cause is Cause.AUTHENTICATION and key_hint:
         hint = f"Check the API key: {key_hint}."
-    return f"{quoted.rstrip('.!')}. {hint}".rstrip()
+    return f"{beginning.rstrip('.!')}. {hint}".rstrip()

@@ -85,7 +85,7 @@ class Poster:
                 },
             )
             # Not earlier: the time to make a client is not the server's.
-            waiting = Waiting(self._patience, where, anyio.current_time())
+            wait_limits = Waiting(self._patience, where, anyio.current_time())
             # httpx and httpcore log addresses and headers, which may contain a key.
             with anyio.fail_after(self._patience.first_byte), self._unsaid.hidden_in(*HTTP_LOGGERS):
                 response = await client.send(request, stream=True)
@@ -97,23 +97,23 @@ class Poster:
         except (httpx.TimeoutException, TimeoutError) as error:
             raise Waiting(self._patience, where, 0).over() from error
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
-            said = excerpt(str(error), secrets)
-            raise ModelError(f"the request to {where} cannot be sent: {said}", cause=Cause.REJECTED) from error
+            problem = excerpt(str(error), secrets)
+            raise ModelError(f"the request to {where} cannot be sent: {problem}", cause=Cause.REJECTED) from error
         except (httpx.HTTPError, OSError, UnicodeError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise unreachable(error, where, secrets) from error
         encoding = response.headers.get("content-encoding", "")
         try:
             unpacker = Unpacker(encoding)
         except UnknownEncodingError as error:
-            said = f"its answer is encoded as {excerpt(encoding, secrets)!r}, which was not asked for"
+            problem = f"its answer is encoded as {excerpt(encoding, secrets)!r}, which was not asked for"
             await response.aclose()
             if response.is_success:
                 hint = "Check the base URL, and any proxy on the way."
                 raise ModelError(
-                    f"{where}: {said}. {hint}", cause=Cause.REJECTED, status=response.status_code
+                    f"{where}: {problem}. {hint}", cause=Cause.REJECTED, status=response.status_code
                 ) from error
-            raise self._failure(response, said.encode()) from error
-        answer = HttpResponse(response, unpacker, self._endpoint, waiting, self._unsaid)
+            raise self._failure(response, problem.encode()) from error
+        answer = HttpResponse(response, unpacker, self._endpoint, wait_limits, self._unsaid)
         if response.is_success:
             return answer
         async with answer:
@@ -185,13 +185,13 @@ class HttpResponse:
         import httpx  # noqa: PLC0415
 
         self._response = response
-        self._hidden = unsaid.hidden_in(*HTTP_LOGGERS)
+        self._hidden_logs = unsaid.hidden_in(*HTTP_LOGGERS)
         self._unpacker = unpacker
         self._endpoint = endpoint
         self._waiting = waiting
         self._timeout = read_timeout()
         self._late = httpx.TimeoutException
-        self._broken: tuple[type[Exception], ...] = (
+        self._connection_errors: tuple[type[Exception], ...] = (
             httpx.HTTPError,
             httpx.StreamError,
             UnpackError,
@@ -204,10 +204,10 @@ class HttpResponse:
         stream = cast("httpx.AsyncByteStream", response.stream)
         self._packed = cast("AsyncGenerator[bytes, None]", aiter(stream))
         self._pieces: Iterator[bytes] = iter(())
-        self._given = 0
+        self._pieces_in_row = 0
 
     async def __aenter__(self) -> Self:
-        self._hidden.__enter__()
+        self._hidden_logs.__enter__()
         return self
 
     async def __aexit__(
@@ -220,7 +220,7 @@ class HttpResponse:
                 await self._packed.aclose()
                 await self._response.aclose()
         finally:
-            self._hidden.__exit__(None, None, None)
+            self._hidden_logs.__exit__(None, None, None)
 
     async def read(self, *, came: int, whole: bool) -> bytes:
         """Return the next bytes, empty at the end.
@@ -233,20 +233,20 @@ class HttpResponse:
         now = self._timeout.now()
         try:
             with self._timeout.until(now + self._waiting.limit(now, came=came, whole=whole)):
-                if self._unpacker.packed or self._given == _TURN:
+                if self._unpacker.packed or self._pieces_in_row == _TURN:
                     data = await self._next()
                 else:
                     # Like `_next`, but without another coroutine.
-                    self._given += 1
+                    self._pieces_in_row += 1
                     data = await self._packed.__anext__() or await self._next()
         except StopAsyncIteration:
             data = b""
         except (ReadTimedOutError, self._late) as error:
             raise self._waiting.over() from error
-        except self._broken as error:
-            said = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
+        except self._connection_errors as error:
+            words = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
             raise ModelError(
-                f"the connection to {self._endpoint.shown} broke in the middle of the reply: {said.rstrip('.')}. "
+                f"the connection to {self._endpoint.shown} broke in the middle of the reply: {words.rstrip('.')}. "
                 "Try again.",
                 cause=Cause.INTERRUPTED,
             ) from error
@@ -257,7 +257,7 @@ class HttpResponse:
     async def beginning(self, *, seconds: float) -> bytes:
         """Return as much of a short body as arrives within so many `seconds`, or before an error."""
         body = bytearray()
-        with anyio.move_on_after(seconds), contextlib.suppress(self._late, *self._broken):
+        with anyio.move_on_after(seconds), contextlib.suppress(self._late, *self._connection_errors):
             while len(body) < _SHORT and (data := await self._next()):
                 body += data
         return bytes(body[:_SHORT])
@@ -268,7 +268,7 @@ class HttpResponse:
 
     async def _next(self) -> bytes:
         """Return the next piece, empty at the end. Other tasks run between pieces of one compressed block."""
-        self._given = 0
+        self._pieces_in_row = 0
         await anyio.lowlevel.checkpoint()
         while True:
             for piece in self._pieces:

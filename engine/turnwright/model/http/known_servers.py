@@ -124,9 +124,9 @@ def known_capabilities(host: str, model: str) -> Capabilities:
     Unknown models have the defaults.
     """
     host, model = host.lower(), model.lower()
-    known = Capabilities()
+    capabilities = Capabilities()
     for host_pattern, model_pattern, changes in _ROWS:
         where = host if ":" in host_pattern else host.partition(":")[0]
         if fnmatchcase(where, host_pattern) and fnmatchcase(model, model_pattern):
-            known = replace(known, **changes)
-    return known
+            capabilities = replace(capabilities, **changes)
+    return capabilities

@@ -80,7 +80,7 @@ class Builder(ABC):
         #: As the provider reports it; 0 if it reports none.
         self._cost = 0.0
         self._id = self._model = ""
-        self._made = time.perf_counter()
+        self._began_at = time.perf_counter()
         self._first: float | None = None
 
     @property
@@ -113,7 +113,7 @@ class Builder(ABC):
 
     def _note_first(self) -> None:
         if self._first is None:
-            self._first = time.perf_counter() - self._made
+            self._first = time.perf_counter() - self._began_at
 
     def _note_names(self, source: Mapping[str, JsonValue]) -> None:
         self._id = self._id or read_name(source.get("id"))

@@ -111,7 +111,7 @@ class ReplyStream(ABC):
         # The last chunk, or the data of a quick one.
         self._last: dict[str, JsonValue] | bytes | None = None
         self._whole = False
-        self._ended = False
+        self._has_ended = False
         #: Whether the reply is complete: the provider sent its end or its finish reason, and no error.
         self.complete = False
         # Whether the next event may be quick: the response is a stream of events, and no event is open.
@@ -138,14 +138,14 @@ class ReplyStream(ABC):
 
     def end(self) -> list[Delta]:
         """End the bytes. Returns the deltas of the last, unterminated event."""
-        if self._ended:
+        if self._has_ended:
             return []
         deltas: list[Delta] = []
         if not self.done:
             if self._kind == "body":
                 deltas += self._take_body()
             deltas += self._take_all(self._events.close())
-        self._ended = True
+        self._has_ended = True
         self._quick = False
         if self._error is None and not self._is_complete():
             self._explain()
@@ -170,7 +170,7 @@ class ReplyStream(ABC):
     @property
     def done(self) -> bool:
         """Whether no more bytes are needed: the reply is complete, an error has come, or the bytes have ended."""
-        return self._whole or self._error is not None or self._ended
+        return self._whole or self._error is not None or self._has_ended
 
     @property
     def progress(self) -> int:
@@ -226,10 +226,10 @@ class ReplyStream(ABC):
                 end = data.find(_LF, begin, at + self._most - 1)
                 if end < 0 or not data.startswith(b"\n\n", end):
                     break
-                found = data[begin:end]
-                if not (is_flat(found) and self._add_quickly(found, deltas)):
+                event_data = data[begin:end]
+                if not (is_flat(event_data) and self._add_quickly(event_data, deltas)):
                     break
-                self._last = found
+                self._last = event_data
                 self._chunks_left -= 1
                 at = end + 2
                 begin = at + len(head) - 1
@@ -285,8 +285,8 @@ class ReplyStream(ABC):
             # A lost chunk changes the reply: `{"n": 1` and `}` are complete arguments without the `000` between them.
             # An event that was never JSON is a keep-alive.
             if data.startswith("{") and not self._builder.finished:
-                what = f"a chunk of the stream from {self._where} is not complete JSON{self._quote(data)}"
-                self._fail(what, Cause.INTERRUPTED)
+                problem = f"a chunk of the stream from {self._where} is not complete JSON{self._quote(data)}"
+                self._fail(problem, Cause.INTERRUPTED)
             return []
         return self._add(event, chunk)
 
@@ -352,8 +352,8 @@ class ReplyStream(ABC):
             # Some failing servers send a message in a form of their own.
             last = read_json(self._last.decode("utf-8", "replace")) if isinstance(self._last, bytes) else self._last
             words = self._quote(understand(last).words)
-            what = f"the stream from {self._where} ended before the reply did: there was no {self.REASON}"
-            self._fail(f"{what}. Its last text{words}" if words else what, Cause.INTERRUPTED)
+            problem = f"the stream from {self._where} ended before the reply did: there was no {self.REASON}"
+            self._fail(f"{problem}. Its last text{words}" if words else problem, Cause.INTERRUPTED)
         else:
             self._reject()
 
@@ -378,8 +378,8 @@ class ReplyStream(ABC):
         else:
             self._stop(bound)
 
-    def _fail(self, what: str, cause: Cause = Cause.REJECTED, hint: str = "") -> None:
-        message = f"{what.rstrip('.')}. {hint or NEXT_STEPS[cause]}"
+    def _fail(self, problem: str, cause: Cause = Cause.REJECTED, hint: str = "") -> None:
+        message = f"{problem.rstrip('.')}. {hint or NEXT_STEPS[cause]}"
         self._error = ModelError(message, cause=cause, partial=self.partial)
 
 
@@ -396,8 +396,8 @@ def _kind_of(head: bytearray) -> Literal["events", "body", "page"] | None:
 def _is_error(chunk: dict[str, JsonValue]) -> bool:
     error = chunk.get("error")
     # An `error` with only empty fields is none.
-    found = any(error.values()) if isinstance(error, dict) else bool(error)
-    return found or chunk.get("object") == "error" or chunk.get("type") == "error"
+    has_error = any(error.values()) if isinstance(error, dict) else bool(error)
+    return has_error or chunk.get("object") == "error" or chunk.get("type") == "error"
 
 
 def _read_or_keep(data: str) -> JsonValue:

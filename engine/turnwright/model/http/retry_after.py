@@ -49,12 +49,12 @@ def retry_after(headers: Mapping[str, str], *, status: int, now: float, told: fl
     header fields.
     """
     for name in _MILLISECONDS:
-        milliseconds = _longest(headers.get(name, ""), _number)
+        milliseconds = _find_longest(headers.get(name, ""), _number)
         if milliseconds is not None:
             return max(milliseconds / 1000, 0.0)
-    asked = _longest(headers.get("retry-after", ""), lambda value: _wait(value, now))
-    if asked is not None:
-        return asked
+    header_wait = _find_longest(headers.get("retry-after", ""), lambda value: _wait(value, now))
+    if header_wait is not None:
+        return header_wait
     if told is not None or status not in _LIMITED:
         return told
     resets = [
@@ -77,11 +77,11 @@ def length_of(text: str) -> float | None:
 
 def wait_in_words(words: str) -> float | None:
     """Parse the wait in a sentence such as `Please try again in 1m12.5s.` or `Please retry after 6 seconds.`"""
-    asked = _ASKED.search(words)
-    if asked is None:
+    match = _ASKED.search(words)
+    if match is None:
         return None
     # The first letter identifies the unit, except for the two with an m.
-    return _finite(sum(float(number) * _UNITS[_short(unit.lower())] for number, unit in _SPOKEN.findall(asked[1])))
+    return _finite(sum(float(number) * _UNITS[_short(unit.lower())] for number, unit in _SPOKEN.findall(match[1])))
 
 
 def _short(unit: str) -> str:
@@ -108,9 +108,9 @@ def _fields(parts: list[str]) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in parts)}
 
 
-def _longest(value: str, read: Callable[[str], float | None]) -> float | None:
+def _find_longest(value: str, read: Callable[[str], float | None]) -> float | None:
     """Parse a header that may be repeated."""
-    return max((wait for each in _BETWEEN.split(value) if (wait := read(each)) is not None), default=None)
+    return max((wait for part in _BETWEEN.split(value) if (wait := read(part)) is not None), default=None)
 
 
 def _wait(value: str, now: float) -> float | None:

@@ -97,8 +97,8 @@ class EventReader:
         name, lines = "", 0
         data: list[str] = []
         # The format has only three of Python's line ends.
-        for ended in io.StringIO(events.decode("utf-8", "replace"), newline=None):
-            line = ended.removesuffix("\n")
+        for raw_line in io.StringIO(events.decode("utf-8", "replace"), newline=None):
+            line = raw_line.removesuffix("\n")
             if not line:
                 event = ServerSentEvent(name or "message", "\n".join(data))
                 if event.data or event.name != "message":

@@ -30,7 +30,7 @@ class Meter:
 
     def __init__(self, most: int = MAX_REPLY) -> None:
         self._most = most
-        self._kept = 0
+        self._reserved = 0
         #: The size of the reply. Chunks without a part of the reply leave it unchanged.
         self.progress = 0
         #: The largest count of tokens so far, by name.
@@ -43,8 +43,8 @@ class Meter:
 
     def reserve(self, size: int) -> None:
         """Count memory that holds no part of the reply yet. Raises `TooLargeError` once the bound is passed."""
-        self._kept += size
-        if self._kept > self._most:
+        self._reserved += size
+        if self._reserved > self._most:
             raise TooLargeError(f"the reply is longer than {self._most:,} characters")
 
     def grow(self, counts: dict[str, int], name: str, count: int) -> None:
@@ -108,8 +108,8 @@ class Pieces:
         if not whole:
             return ""
         whole = mend(whole)
-        known = self._text.getvalue()
-        if not whole.startswith(known):
+        text = self._text.getvalue()
+        if not whole.startswith(text):
             self._text = io.StringIO(newline="")
             self._length = 0
         rest = whole[self._text.tell() :]
@@ -117,7 +117,7 @@ class Pieces:
         self._meter.take(len(rest))
         self._length += len(rest)
         self._text.write(rest)
-        return rest if whole.startswith(known) else ""
+        return rest if whole.startswith(text) else ""
 
     def __str__(self) -> str:
         return self._text.getvalue() + ("\ufffd" if self._half else "")

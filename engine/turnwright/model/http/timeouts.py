@@ -57,9 +57,9 @@ class Waiting:
         self._since = now
         self._end = now + patience.reply
         self._read = now
-        self._came = 0
+        self._progress = 0
         self._whole = False
-        self._asked = False
+        self._has_read = False
         self._alive = False
         self._silent = False
         self._spent = False
@@ -71,26 +71,26 @@ class Waiting:
 
         `came` is a number that changes with each part of the reply; `whole` is whether its finish reason has come.
         """
-        self._alive = self._asked
-        self._asked = True
+        self._alive = self._has_read
+        self._has_read = True
         if whole and self._whole:
-            if came != self._came:
+            if came != self._progress:
                 # The consumer's time between reads does not count against the server.
                 self._since += now - self._read
-        elif came != self._came or whole:
+        elif came != self._progress or whole:
             self._since = now
             self._alive = False
-        self._came, self._whole = came, whole
+        self._progress, self._whole = came, whole
         patience = self._patience
         self._bound = patience.after if whole else self._later if came else patience.first_byte
-        left = self._since + self._bound - now
-        self._silent = came > 0 and patience.idle < left
+        seconds_left = self._since + self._bound - now
+        self._silent = came > 0 and patience.idle < seconds_left
         if self._silent:
-            left = patience.idle
-        self._spent = not whole and self._end - now < left
+            seconds_left = patience.idle
+        self._spent = not whole and self._end - now < seconds_left
         if self._spent:
-            left = self._end - now
-        return left if left > 0 else 0.0
+            seconds_left = self._end - now
+        return seconds_left if seconds_left > 0 else 0.0
 
     def heard(self, now: float) -> None:
         """Record the end of a read. It matters only for a complete reply."""
@@ -100,15 +100,17 @@ class Waiting:
         """Make the error for a read that exceeded its timeout."""
         again = "Try again, or allow it more time"
         if self._spent:
-            said = f"{self._where} had not ended its reply after {self._patience.reply:g} s. {again} (reply_timeout)."
+            message = (
+                f"{self._where} had not ended its reply after {self._patience.reply:g} s. {again} (reply_timeout)."
+            )
         elif self._alive and not self._silent:
-            said = f"{self._where} sent no part of a reply for {self._bound:g} s. {again} (first_byte_timeout)."
-        elif self._came:
+            message = f"{self._where} sent no part of a reply for {self._bound:g} s. {again} (first_byte_timeout)."
+        elif self._progress:
             idle = self._patience.idle
-            said = f"{self._where} was silent for {idle:g} s in the middle of its reply. {again} (idle_timeout)."
+            message = f"{self._where} was silent for {idle:g} s in the middle of its reply. {again} (idle_timeout)."
         else:
-            said = f"{self._where} did not begin to answer within {self._bound:g} s. {again} (first_byte_timeout)."
-        return ModelError(said, cause=Cause.TIMEOUT)
+            message = f"{self._where} did not begin to answer within {self._bound:g} s. {again} (first_byte_timeout)."
+        return ModelError(message, cause=Cause.TIMEOUT)
 
 
 class Silence(TypedDict, total=False):

@@ -94,10 +94,10 @@ def main() -> None:
     watch = threading.Thread(target=end_with, args=(settings["parent"], sys.stdin.fileno()), daemon=True)
     watch.start()
     try:
-        running = server(settings)
+        llama_server = server(settings)
     except RuntimeError as error:
         sys.exit(str(error))
-    address: str = running.listening_address
+    address: str = llama_server.listening_address
     while not healthy(urlsplit(address).netloc):
         time.sleep(0.05)
     os.write(answer, address.encode() + b"\n")

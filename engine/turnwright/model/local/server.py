@@ -43,9 +43,9 @@ def read_line(stream: IO[bytes], seconds: float) -> str | None:
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while len(line) <= _LONGEST_LINE and selector.select(max(until - time.monotonic(), 0)):
-            came = os.read(stream.fileno(), _LONGEST_LINE)
-            line += came
-            if b"\n" in came or not came:
+            piece = os.read(stream.fileno(), _LONGEST_LINE)
+            line += piece
+            if b"\n" in piece or not piece:
                 whole, end, _ = line.partition(b"\n")
                 return whole.decode(errors="replace").strip() if end else ""
     return None
@@ -73,7 +73,7 @@ class LocalServer:
         self._context = context
         self._threads = threads
         self._start_timeout = start_timeout
-        self._starting = threading.Lock()
+        self._start_lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._address = ""
         # Ends the child and closes its files once: on stop(), at exit or when this object is garbage-collected.
@@ -121,7 +121,7 @@ class LocalServer:
         return self._start(threading.Event())
 
     def _start(self, given_up: threading.Event) -> str:
-        with self._starting:
+        with self._start_lock:
             if self.running:
                 return self.base_url
             self._clear()
@@ -184,9 +184,9 @@ class LocalServer:
             return line
         process.kill()
         code = process.wait()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise ModelError(
-            f"the local model server ended while it was starting ({how}) with {self.weights}: try other weights or "
+            f"the local model server ended while it was starting ({ending}) with {self.weights}: try other weights or "
             f"another model.{_tail(log)}",
             cause=Cause.CONNECTION if code < 0 else Cause.REJECTED,
         )
@@ -197,7 +197,7 @@ class LocalServer:
         if process is not None:
             # Not SIGTERM, which llama.cpp ignores. A start() in another thread sees the end and returns.
             process.kill()
-        with self._starting:
+        with self._start_lock:
             self._clear()
 
     def _clear(self) -> None:

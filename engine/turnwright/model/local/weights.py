@@ -18,11 +18,11 @@ _GGUF: Final = b"GGUF"
 
 def missing_message(*, named: bool = False) -> str:
     """Return the ways to get a model, one per line, after what the local one lacks. `named`: somebody asked for it."""
-    missing = " and ".join(missing_packages())
-    none = f"no model is configured{f', and the local one is not installed ({missing})' if missing else ''}"
+    packages = " and ".join(missing_packages())
+    none = f"no model is configured{f', and the local one is not installed ({packages})' if packages else ''}"
     return "\n".join(
         (
-            f"{f'the local model is not installed ({missing})' if named else none}. Do one of these:",
+            f"{f'the local model is not installed ({packages})' if named else none}. Do one of these:",
             "  - set OPENAI_API_KEY, and name a model with --model",
             "  - point --base-url or OPENAI_BASE_URL to a server of yours (Ollama, llama.cpp, vLLM)",
             "  - install the local model: `make install` in a checkout of Turnwright; elsewhere",
@@ -35,12 +35,12 @@ def missing_message(*, named: bool = False) -> str:
 
 def missing_packages() -> list[str]:
     """Describe the missing packages of the local model. Imports neither llama.cpp nor the weights' package."""
-    missing = []
+    problems = []
     if importlib.util.find_spec("xllamacpp") is None:
-        missing.append("xllamacpp is missing")
+        problems.append("xllamacpp is missing")
     if not os.environ.get(WEIGHTS_VARIABLE) and packaged_weights() is None:
-        missing.append("its weights are missing")
-    return missing
+        problems.append("its weights are missing")
+    return problems
 
 
 def packaged_weights() -> Path | None:
@@ -55,9 +55,9 @@ def find_weights(given: Path | None) -> Path:
 
     Raises `ConfigError` without a file, for a file that is not a readable GGUF file, and without llama.cpp.
     """
-    named = os.environ.get(WEIGHTS_VARIABLE)
-    where = "weights" if given is not None else WEIGHTS_VARIABLE if named else _PACKAGE
-    path = given if given is not None else Path(named) if named else packaged_weights()
+    variable = os.environ.get(WEIGHTS_VARIABLE)
+    where = "weights" if given is not None else WEIGHTS_VARIABLE if variable else _PACKAGE
+    path = given if given is not None else Path(variable) if variable else packaged_weights()
     if path is None or importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError(missing_message(named=True))
     try:

@@ -125,9 +125,9 @@ class _CallBuilder:
         text = str(self.arguments).strip()
         return not text or (self._opened_empty and text == "{}")
 
-    def takes(self, other: "_CallBuilder") -> bool:
+    def takes(self, next_call: "_CallBuilder") -> bool:
         """Whether the arguments of the next call, which has no name, can only be those of this one."""
-        return bool(self.name) and self.blank and not other.name and other.id in ("", self.id)
+        return bool(self.name) and self.blank and not next_call.name and next_call.id in ("", self.id)
 
     def reply(self, arguments: "_CallBuilder", *, doubtful: bool) -> ResponseToolCall:
         """Return the call with the arguments of a builder. `doubtful`: an empty input may not be all of them."""
@@ -150,22 +150,22 @@ class _Braces:
 
     def __init__(self) -> None:
         self._depth = 0
-        self._quoted = False
-        self._escaped = False
+        self._in_quotes = False
+        self._is_escaped = False
 
     def add(self, piece: str) -> None:
-        marks = _MARK.findall(piece, int(self._escaped))
+        marks = _MARK.findall(piece, int(self._is_escaped))
         for mark in marks:
             if mark == '"':
-                self._quoted = not self._quoted
-            elif mark in "{}" and not self._quoted:
+                self._in_quotes = not self._in_quotes
+            elif mark in "{}" and not self._in_quotes:
                 self._depth += 1 if mark == "{" else -1
         if piece:
-            self._escaped = marks[-1:] == ["\\"]
+            self._is_escaped = marks[-1:] == ["\\"]
 
     @property
     def open(self) -> bool:
-        return self._quoted or self._depth != 0
+        return self._in_quotes or self._depth != 0
 
 
 class CallAssembler:
@@ -183,7 +183,7 @@ class CallAssembler:
         self._last: _CallBuilder | None = None
         self._legacy: _CallBuilder | None = None
         #: The number of calls whose deltas were returned.
-        self._shown = 0
+        self._delta_count = 0
 
     def __bool__(self) -> bool:
         return bool(self._calls) or self._legacy is not None
@@ -191,7 +191,7 @@ class CallAssembler:
     @property
     def any(self) -> bool:
         """Whether there is a call that is not empty."""
-        return bool(self._found())
+        return bool(self._list_calls())
 
     def add(self, entries: Sequence[JsonValue]) -> list[Delta]:
         """Add the entries of one delta, except those that are not objects. Raises `TooLargeError`."""
@@ -222,24 +222,26 @@ class CallAssembler:
     def calls(self, *, cut_off: bool = False) -> tuple[ResponseToolCall, ...]:
         """Return the calls so far. `cut_off`: the reply was, so that the last call may be incomplete."""
         rows = self._rows()
-        lost = any(not call.name for call, _ in rows)
+        is_lost = any(not call.name for call, _ in rows)
         last = rows[-1][0] if cut_off and rows else None
-        return tuple(call.reply(arguments, doubtful=lost or call is last) for call, arguments in rows)
+        return tuple(call.reply(arguments, doubtful=is_lost or call is last) for call, arguments in rows)
 
     def extras(self) -> tuple[Mapping[str, JsonValue], ...]:
         """Return the values that must be sent back unchanged, each with the number of its call in `calls`.
 
         Gemini sends a signature in the `extra_content` of a call, and rejects the next request without it.
         """
-        found = enumerate(call.extra or arguments.extra for call, arguments in self._rows())
-        return tuple({"type": _EXTRA, "call": number, _EXTRA: dict(extra)} for number, extra in found if extra)
+        numbered_extras = enumerate(call.extra or arguments.extra for call, arguments in self._rows())
+        return tuple(
+            {"type": _EXTRA, "call": number, _EXTRA: dict(extra)} for number, extra in numbered_extras if extra
+        )
 
-    def _found(self) -> "list[_CallBuilder]":
-        found = [call for call in self._calls if not call.empty]
+    def _list_calls(self) -> "list[_CallBuilder]":
+        calls = [call for call in self._calls if not call.empty]
         # Servers that still send `function_call` repeat the first call there.
-        if not found and self._legacy is not None and not self._legacy.empty:
-            found = [self._legacy]
-        return found
+        if not calls and self._legacy is not None and not self._legacy.empty:
+            calls = [self._legacy]
+        return calls
 
     def _rows(self) -> list[tuple[_CallBuilder, _CallBuilder]]:
         """Return each call with the builder of its arguments.
@@ -247,20 +249,22 @@ class CallAssembler:
         A gateway sends them under another index than the name. They are joined if each call without arguments is
         followed by arguments without a name. Otherwise nobody knows which belong together.
         """
-        found = self._found()
+        calls = self._list_calls()
         rows: list[tuple[_CallBuilder, _CallBuilder]] = []
-        for call in found:
+        for call in calls:
             if rows and rows[-1][0] is rows[-1][1] and rows[-1][0].takes(call):
                 rows[-1] = (rows[-1][0], call)
             else:
                 rows.append((call, call))
-        joined = len(rows) < len(found) and not any(not call.name or arguments.blank for call, arguments in rows)
-        return rows if joined else [(call, call) for call in found]
+        is_joined = len(rows) < len(calls) and not any(not call.name or arguments.blank for call, arguments in rows)
+        return rows if is_joined else [(call, call) for call in calls]
 
     def _add(self, entry: dict[str, JsonValue], function: dict[str, JsonValue]) -> list[Delta]:
         call_id = read_id(entry.get("id"))
         index = read_index(entry.get("index"))
-        call = self._unindexed(call_id, function) if index is None else self._indexed(index, call_id, function)
+        call = (
+            self._find_unindexed(call_id, function) if index is None else self._find_indexed(index, call_id, function)
+        )
         if call is None or _is_another(call, call_id, function):
             call = self._begin()
         if index is not None:
@@ -269,17 +273,17 @@ class CallAssembler:
             self._by_index[index] = call
             call.indexed = True
         self._last = call
-        named = bool(call.name)
+        had_name = bool(call.name)
         piece = call.add(call_id, function)
         call.keep_extra(entry.get(_EXTRA))
         if call.id and call.id == call_id:
             self._by_id[call_id] = call
-        return [self._delta(call, piece)] if piece or (call.name and not named) else []
+        return [self._delta(call, piece)] if piece or (call.name and not had_name) else []
 
     def _delta(self, call: _CallBuilder, piece: str) -> ToolCallDelta:
         if call.number is None:
-            call.number = self._shown
-            self._shown += 1
+            call.number = self._delta_count
+            self._delta_count += 1
         return ToolCallDelta(call.number, call.name, piece)
 
     def _begin(self) -> _CallBuilder:
@@ -289,22 +293,22 @@ class CallAssembler:
         self._calls.append(call)
         return call
 
-    def _indexed(self, index: int, call_id: str, function: dict[str, JsonValue]) -> _CallBuilder | None:
+    def _find_indexed(self, index: int, call_id: str, function: dict[str, JsonValue]) -> _CallBuilder | None:
         """Find the call that an entry with an index continues: the one of its index, unless its id is another.
 
         Some servers give one index to all calls, which then differ by id only. Others number a call only after it has
         begun.
         """
         call = self._by_index.get(index)
-        known = self._by_id.get(call_id)
+        call_of_id = self._by_id.get(call_id)
         if call is None:
             if function.get("name"):
                 return None
             last = self._last
-            return known or (last if last is not None and not last.indexed and not call_id else None)
-        return known if known is not None and call.id != call_id and known.goes_on(function) else call
+            return call_of_id or (last if last is not None and not last.indexed and not call_id else None)
+        return call_of_id if call_of_id is not None and call.id != call_id and call_of_id.goes_on(function) else call
 
-    def _unindexed(self, call_id: str, function: dict[str, JsonValue]) -> _CallBuilder | None:
+    def _find_unindexed(self, call_id: str, function: dict[str, JsonValue]) -> _CallBuilder | None:
         """Find the call that an entry without an index continues; None if it begins a call.
 
         Without a name it belongs to the call of its id, else to the last one. With a name it begins a call, unless it
@@ -312,11 +316,11 @@ class CallAssembler:
         name is a repetition only while the last call's arguments are open.
         """
         last, name = self._last, function.get("name")
-        known = self._by_id.get(call_id)
+        call_of_id = self._by_id.get(call_id)
         if not name:
-            return known or last
+            return call_of_id or last
         if call_id:
-            return known if known is not None and known.goes_on(function) else None
+            return call_of_id if call_of_id is not None and call_of_id.goes_on(function) else None
         return last if last is not None and name == last.name and last.begun else None
 
 
@@ -330,8 +334,8 @@ def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]
     name, arguments = function.get("name"), function.get("arguments")
     if call_id and call.id and call_id != call.id:
         # The arguments of a call begin with a brace, so other ones continue those of its name.
-        same = call.begun and name == call.name and not _text(arguments).lstrip().startswith("{")
-        return not same and (bool(name) or not call.name or arguments is None or call.whole)
+        is_continued = call.begun and name == call.name and not _text(arguments).lstrip().startswith("{")
+        return not is_continued and (bool(name) or not call.name or arguments is None or call.whole)
     if not name or not call.whole:
         return False
     return name != call.name or bool(not call_id and _speaks(arguments))

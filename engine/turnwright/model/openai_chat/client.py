@@ -81,10 +81,10 @@ class OpenAIChat(HttpModel):
         endpoint = Endpoint.of(OPENAI_API, base_url=base_url, api_key=api_key, headers=headers)
         if capabilities is None:
             capabilities = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
-        renamed = endpoint.own or endpoint.url.host.endswith(_AZURE_HOSTS)
+        has_new_name = endpoint.own or endpoint.url.host.endswith(_AZURE_HOSTS)
         encoder = OpenAIEncoder(
             model,
-            max_tokens_field=max_tokens_field or ("max_completion_tokens" if renamed else "max_tokens"),
+            max_tokens_field=max_tokens_field or ("max_completion_tokens" if has_new_name else "max_tokens"),
             may_rename=max_tokens_field is None,
             extra_body=extra_body,
             tool_choice_first=tool_choice_first,

@@ -65,9 +65,9 @@ class ReplyBuilder(Builder):
                     self._meter.reserve(_CHOICE_SIZE)
                     self._choices[index] = _ChoiceBuilder(self._meter, self._max_arguments)
                 before = self._meter.progress
-                added = self._choices[index].add(choice)
+                choice_deltas = self._choices[index].add(choice)
                 if self._choices[index] is self._main:
-                    deltas += added
+                    deltas += choice_deltas
                     # Moonshot reports usage for each choice.
                     self._count(choice.get("usage"))
                 else:
@@ -147,8 +147,8 @@ class ReplyBuilder(Builder):
         if not isinstance(usage, dict):
             return
         for name, keys in _COUNTS.items():
-            found = (usage.get(key) for key in keys)
-            self._note_count(name, next((count for count in found if read_count(count) is not None), None))
+            counts = (usage.get(key) for key in keys)
+            self._note_count(name, next((count for count in counts if read_count(count) is not None), None))
         for place, names in _DETAILS.items():
             details = usage.get(place)
             if isinstance(details, dict):
@@ -160,9 +160,9 @@ class ReplyBuilder(Builder):
         counts = self._counts
         apart = counts.get("total_tokens", 0) - read - written
         # xAI counts reasoning apart from the completion, and Gemini counts it in the total only.
-        known = counts.get("reasoning_tokens") or apart
-        hidden = apart > 0 and apart == known and apart != counts.get("cache_read_input_tokens")
-        return super()._usage_of(read, written + apart if hidden else written)
+        reasoning = counts.get("reasoning_tokens") or apart
+        is_hidden = apart > 0 and apart == reasoning and apart != counts.get("cache_read_input_tokens")
+        return super()._usage_of(read, written + apart if is_hidden else written)
 
     @property
     def _main(self) -> "_ChoiceBuilder | None":
@@ -201,17 +201,19 @@ class _ChoiceBuilder:
         self.details.add(delta.get("reasoning_details"))
         self.refusal.add("".join(_refusals(delta)))
         calls = delta.get("tool_calls")
-        begun = self.calls.add(calls if isinstance(calls, list) else [calls]) if isinstance(calls, list | dict) else []
+        call_deltas = (
+            self.calls.add(calls if isinstance(calls, list) else [calls]) if isinstance(calls, list | dict) else []
+        )
         function_call = delta.get("function_call")
         if isinstance(function_call, dict):
             self.calls.add_function_call(function_call)
-        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ()), *begun]
+        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ()), *call_deltas]
 
     def _has(self, name: str) -> bool:
         """Whether the deltas contained this field of a message."""
-        brought = {"content": self.text, "refusal": self.refusal}.get(name)
-        if brought is not None:
-            return bool(len(brought))
+        pieces = {"content": self.text, "refusal": self.refusal}.get(name)
+        if pieces is not None:
+            return bool(len(pieces))
         return bool(self.calls if name in {"tool_calls", "function_call"} else len(self.reasoning) or self.details)
 
 
@@ -229,8 +231,8 @@ def _thoughts(content: JsonValue) -> Iterator[str]:
     """Return the thinking in a list of parts, whose content may be a list of parts too."""
     for part in _parts(content):
         if isinstance(part, dict) and part.get("type") in ("thinking", "reasoning"):
-            found = (part.get(name) for name in ("thinking", "text", "reasoning", "summary"))
-            yield from _texts(next(filter(None, found), None), ("text", "summary_text"))
+            texts = (part.get(name) for name in ("thinking", "text", "reasoning", "summary"))
+            yield from _texts(next(filter(None, texts), None), ("text", "summary_text"))
 
 
 def _refusals(delta: dict[str, JsonValue]) -> Iterator[str]:
@@ -247,7 +249,7 @@ def _parts(content: JsonValue) -> list[JsonValue]:
 
 def _reasoning_of(delta: dict[str, JsonValue]) -> str:
     """Return the reasoning of a delta: the first name that has any, because some servers repeat it under two names."""
-    named = (
+    candidates = (
         delta.get("reasoning_content"),
         delta.get("reasoning"),
         "".join(_detail_texts(delta.get("reasoning_details"))),
@@ -256,7 +258,7 @@ def _reasoning_of(delta: dict[str, JsonValue]) -> str:
         "".join(_thoughts(delta.get("content"))),
         "".join(_thoughts(delta.get("thinking_blocks"))),
     )
-    return next((text for text in named if isinstance(text, str) and text), "")
+    return next((text for text in candidates if isinstance(text, str) and text), "")
 
 
 def _detail_texts(details: JsonValue) -> Iterator[str]:

@@ -97,9 +97,9 @@ class OpenAIEncoder:
             if not request.tools:
                 body.pop("parallel_tool_calls", None)
         settings = dump({name: value for name, value in body.items() if value is not None})
-        begun, rest = self._beginnings.of(request.messages)
-        messages = b",".join(self._row.whole(begun.shown, rest))
-        return b"".join([b'{"messages":[', *begun.chunks, messages, b"],", *tools, settings[1:]])
+        beginning, rest = self._beginnings.of(request.messages)
+        messages = b",".join(self._row.whole(beginning.shown, rest))
+        return b"".join([b'{"messages":[', *beginning.chunks, messages, b"],", *tools, settings[1:]])
 
     def rename_limit(self, request: ModelRequest, refused: bytes) -> bytes | None:
         """Make the body of a request whose body was refused because of the name of its limit; None if none differs.
@@ -143,34 +143,38 @@ class _Row:
         self._capabilities = capabilities
         #: Each message, with the files of a result.
         self.kept: EncodedMessage[Message, tuple[bytes, bytes]] = EncodedMessage(
-            lambda message: (_joined(to_wire(message, capabilities)), _joined(_shown_by(message)))
+            lambda message: (_join(to_wire(message, capabilities)), _join(_list_shown_parts(message)))
         )
 
     def is_sent(self, message: Message) -> bool:
         return bool(self.kept.of(message)[0])
 
-    def add(self, begun: _Begun, messages: Sequence[Message]) -> _Begun:
-        row, shown = self._encoded(begun.shown, messages)
-        return _Begun(lengthened(begun.chunks, [piece for each in row for piece in (each, b",")]), tuple(shown))
+    def add(self, beginning: _Begun, messages: Sequence[Message]) -> _Begun:
+        row, files = self._encode_messages(beginning.shown, messages)
+        return _Begun(
+            lengthened(beginning.chunks, [piece for message in row for piece in (message, b",")]), tuple(files)
+        )
 
-    def whole(self, shown: Sequence[bytes], messages: Sequence[Message]) -> list[bytes]:
+    def whole(self, files: Sequence[bytes], messages: Sequence[Message]) -> list[bytes]:
         """Return the last messages, behind files that have not been sent yet."""
-        row, shown = self._encoded(shown, messages)
-        return [*row, *self._showing(shown)]
+        row, files = self._encode_messages(files, messages)
+        return [*row, *self._showing(files)]
 
-    def _encoded(self, shown: Sequence[bytes], messages: Sequence[Message]) -> tuple[list[bytes], Sequence[bytes]]:
+    def _encode_messages(
+        self, pending_files: Sequence[bytes], messages: Sequence[Message]
+    ) -> tuple[list[bytes], Sequence[bytes]]:
         row: list[bytes] = []
         most = self._capabilities.calls_per_message
         for message in messages if most is None else split_calls(messages, most):
-            if shown and message.role != "tool":
-                row += self._showing(shown)
-                shown = ()
-            encoded, files = self.kept.of(message)
-            if encoded:
-                row.append(encoded)
+            if pending_files and message.role != "tool":
+                row += self._showing(pending_files)
+                pending_files = ()
+            encoded_message, files = self.kept.of(message)
+            if encoded_message:
+                row.append(encoded_message)
             if files:
-                shown = (*shown, files)
-        return row, shown
+                pending_files = (*pending_files, files)
+        return row, pending_files
 
     def _showing(self, files: Sequence[bytes]) -> Iterator[bytes]:
         if files and self._capabilities.strict_alternation:
@@ -226,7 +230,7 @@ def chat_messages(messages: Sequence[Message]) -> list[dict[str, JsonValue]]:
             files = []
         parts = tuple(part for part in message.parts if not isinstance(part, ReasoningPart))
         chat += to_wire(structs.replace(message, parts=parts))
-        files = [*files, *_shown_by(message)]
+        files = [*files, *_list_shown_parts(message)]
     return [*chat, {"role": "user", "content": files}] if files else chat
 
 
@@ -270,13 +274,13 @@ def _reasoning(thoughts: Sequence[ReasoningPart], capabilities: Capabilities) ->
     return wire
 
 
-def _shown_by(message: Message) -> list[dict[str, JsonValue]]:
-    shown: list[dict[str, JsonValue]] = []
+def _list_shown_parts(message: Message) -> list[dict[str, JsonValue]]:
+    parts: list[dict[str, JsonValue]] = []
     for part in message.parts:
         if isinstance(part, ToolResultPart) and part.files:
-            shown.append({"type": "text", "text": f"From the result of {part.name} (call {part.call}):"})
-            shown += map(_part, part.files)
-    return shown
+            parts.append({"type": "text", "text": f"From the result of {part.name} (call {part.call}):"})
+            parts += map(_part, part.files)
+    return parts
 
 
 def _is_shown(part: object) -> TypeGuard[TextPart | FilePart]:
@@ -297,5 +301,5 @@ def _part(part: TextPart | FilePart) -> dict[str, JsonValue]:
     return {"type": "text", "text": in_words(part)}
 
 
-def _joined(values: Iterable[Mapping[str, JsonValue]]) -> bytes:
+def _join(values: Iterable[Mapping[str, JsonValue]]) -> bytes:
     return b",".join(map(dump, values))

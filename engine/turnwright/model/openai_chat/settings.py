@@ -20,22 +20,22 @@ def map_chat_settings(settings: ModelSettings, capabilities: Capabilities, reser
     Chat completions cache prompts by themselves, so `cache` sends nothing: `auto` is what happens anyway. Raises
     `ConfigError` for a reserved field.
     """
-    allowed, unsupported = supported(settings, capabilities)
-    given = allowed.given
-    body: dict[str, JsonValue] = {name: getattr(allowed, name) for name in _SAME if name in given}
-    if allowed.parallel_tool_calls and not capabilities.parallel_tool_calls:
+    supported_settings, unsupported = supported(settings, capabilities)
+    set_names = supported_settings.given
+    body: dict[str, JsonValue] = {name: getattr(supported_settings, name) for name in _SAME if name in set_names}
+    if supported_settings.parallel_tool_calls and not capabilities.parallel_tool_calls:
         del body["parallel_tool_calls"]
         unsupported["parallel_tool_calls"] = "the model makes one call at a time"
-    if allowed.stop_sequences:
-        body["stop"] = [*allowed.stop_sequences]
-    if allowed.thinking is not None and capabilities.thinking is not None:
-        thinking = map_thinking(allowed.thinking, capabilities.thinking)
+    if supported_settings.stop_sequences:
+        body["stop"] = [*supported_settings.stop_sequences]
+    if supported_settings.thinking is not None and capabilities.thinking is not None:
+        thinking = map_thinking(supported_settings.thinking, capabilities.thinking)
         if isinstance(thinking, str):
             unsupported["thinking"] = thinking
         else:
             body.update(thinking)
-    if allowed.cache not in (None, "auto"):
-        unsupported["cache"] = f"{allowed.cache!r} cannot be requested: the provider caches by itself"
+    if supported_settings.cache not in (None, "auto"):
+        unsupported["cache"] = f"{supported_settings.cache!r} cannot be requested: the provider caches by itself"
     return MappedSettings(body | extra_of(settings, reserved), unsupported)
 
 

@@ -54,7 +54,7 @@ class ChatStream(ReplyStream):
 
     def end(self) -> list[Delta]:
         """End the bytes. Returns the deltas of the last event, or the refusal that becomes the text."""
-        if self._ended:
+        if self._has_ended:
             return []
         deltas = super().end()
         return [*deltas, TextDelta(self._chat.refusal)] if self._chat.refusal else deltas
@@ -101,5 +101,5 @@ def _faults(chunk: dict[str, JsonValue]) -> Iterator[JsonValue]:
     if "choices" not in chunk and not chunk.get("error"):
         if isinstance(errors, list) and errors:
             yield {"type": "error", "error": errors[0]}
-        elif (said := understand(chunk)).words and said.status:
+        elif (body := understand(chunk)).words and body.status:
             yield {"type": "error", **chunk}

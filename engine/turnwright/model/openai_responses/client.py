@@ -89,9 +89,9 @@ class OpenAIResponses(HttpModel):
     ) -> None:
         endpoint = Endpoint.of(RESPONSES_API, base_url=base_url, api_key=api_key, headers=headers)
         if capabilities is None:
-            known = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
+            defaults = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
             reasons = not any(fnmatchcase(model.lower(), pattern) for pattern in _WITHOUT_REASONING)
-            capabilities = replace(known, reasoning_details=reasons, thinking="effort" if reasons else None)
+            capabilities = replace(defaults, reasoning_details=reasons, thinking="effort" if reasons else None)
         encoder = ResponsesEncoder(
             model,
             reasoning=reasoning,

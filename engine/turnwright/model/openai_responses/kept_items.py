@@ -55,8 +55,8 @@ def entries(items: Sequence[Item], *, partners: bool) -> tuple[Mapping[str, Json
     `partners` is whether all reasoning of the reply is encrypted. Otherwise its other items are only shown, because the
     server rejects them without their reasoning.
     """
-    found = [item for item in items if item.get("type") != REASONING or is_encrypted(item)]
-    return tuple({"type": KEPT, ITEM if partners and _is_sent(item) else SHOWN: dict(item)} for item in found)
+    sendable_items = [item for item in items if item.get("type") != REASONING or is_encrypted(item)]
+    return tuple({"type": KEPT, ITEM if partners and _is_sent(item) else SHOWN: dict(item)} for item in sendable_items)
 
 
 def is_sent(entry: Mapping[str, JsonValue]) -> bool:
@@ -69,17 +69,17 @@ def order_entry(row: Sequence[str | tuple[int, str]]) -> tuple[Mapping[str, Json
 
     It is empty where the usual order is right, or nothing needs to be at its place.
     """
-    ranks = [0 if each == ITEM else 2 if each == CALL else 1 for each in row]
-    phases = [each[1] for each in row if isinstance(each, tuple)]
+    ranks = [0 if entry == ITEM else 2 if entry == CALL else 1 for entry in row]
+    phases = [entry[1] for entry in row if isinstance(entry, tuple)]
     usual = ranks == sorted(ranks) and not any(phases)
     if usual or not (ITEM in row or any(phases)):
         return ()
     order: list[JsonValue] = []
-    for each in row:
-        if isinstance(each, str):
-            order.append(each)
+    for entry in row:
+        if isinstance(entry, str):
+            order.append(entry)
         else:
-            length, phase = each
+            length, phase = entry
             order.append({"text": length, "phase": phase} if phase else length)
     return ({"type": KEPT, "order": order},)
 
@@ -94,41 +94,42 @@ def items_of(message: Message, *, reasoning: bool, ids: bool) -> list[Item]:
     if not message.text and not message.calls:
         return []
     row: list[Item] = []
-    for thought, rest in replies_of(message):
-        row += _reply(thought, rest, reasoning=reasoning, ids=ids)
+    for reasoning_part, rest in replies_of(message):
+        row += _reply(reasoning_part, rest, reasoning=reasoning, ids=ids)
         while row and row[-1].get("type") == REASONING:
             row.pop()
     return row
 
 
 def _reply(
-    thought: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart], *, reasoning: bool, ids: bool
+    reasoning_part: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart], *, reasoning: bool, ids: bool
 ) -> Iterator[Item]:
-    details = [detail for detail in (thought.details if thought else ()) if detail.get("type") == KEPT]
-    kept = [dict(item) for detail in details if isinstance(item := detail.get(ITEM), Mapping)]
-    if not reasoning and any(item.get("type") == REASONING for item in kept):
-        kept = []
-    kept = [_sendable(item, ids=ids) for item in kept]
+    details = [detail for detail in (reasoning_part.details if reasoning_part else ()) if detail.get("type") == KEPT]
+    kept_items = [dict(item) for detail in details if isinstance(item := detail.get(ITEM), Mapping)]
+    if not reasoning and any(item.get("type") == REASONING for item in kept_items):
+        kept_items = []
+    kept_items = [_make_sendable(item, ids=ids) for item in kept_items]
     text = "".join(part.text for part in rest if isinstance(part, TextPart))
     calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
     order = next((detail["order"] for detail in details if "order" in detail), None)
-    items, asked, read = iter(kept), iter(calls), 0
-    for each in _fitting(order, len(kept), text, len(calls)):
-        if isinstance(each, str):
-            yield next(items if each == ITEM else asked)
+    items, call_items, read = iter(kept_items), iter(calls), 0
+    for entry in _choose_order(order, len(kept_items), text, len(calls)):
+        if isinstance(entry, str):
+            yield next(items if entry == ITEM else call_items)
             continue
-        length, phase = each
+        length, phase = entry
         if length:
-            yield _said(text[read : read + length], phase)
+            yield _make_message(text[read : read + length], phase)
         read += length + len(BLANK_LINE)
 
 
-def _fitting(order: JsonValue, kept: int, text: str, calls: int) -> list[str | tuple[int, str]]:
+def _choose_order(order: JsonValue, item_count: int, text: str, calls: int) -> list[str | tuple[int, str]]:
     """Return the recorded order if it fits the message, else the usual one."""
-    row = [found for each in order if (found := _read(each)) is not None] if isinstance(order, list) else []
-    lengths = [each[0] for each in row if isinstance(each, tuple)]
-    fits = (row.count(ITEM), row.count(CALL)) == (kept, calls) and _splits(text, lengths)
-    return row if fits else [*[ITEM] * kept, (len(text), ""), *[CALL] * calls]
+    entries_read = map(_read, order) if isinstance(order, list) else ()
+    row = [entry for entry in entries_read if entry is not None]
+    lengths = [entry[0] for entry in row if isinstance(entry, tuple)]
+    fits = (row.count(ITEM), row.count(CALL)) == (item_count, calls) and _splits(text, lengths)
+    return row if fits else [*[ITEM] * item_count, (len(text), ""), *[CALL] * calls]
 
 
 def _splits(text: str, lengths: Sequence[int]) -> bool:
@@ -143,10 +144,10 @@ def _splits(text: str, lengths: Sequence[int]) -> bool:
     return read == len(text)
 
 
-def _read(each: JsonValue) -> str | tuple[int, str] | None:
-    if isinstance(each, str):
-        return each if each in (ITEM, CALL) else None
-    length, phase = (each.get("text"), each.get("phase")) if isinstance(each, dict) else (each, "")
+def _read(entry: JsonValue) -> str | tuple[int, str] | None:
+    if isinstance(entry, str):
+        return entry if entry in (ITEM, CALL) else None
+    length, phase = (entry.get("text"), entry.get("phase")) if isinstance(entry, dict) else (entry, "")
     if isinstance(length, bool) or not isinstance(length, int) or length <= 0:
         return None
     return length, phase if isinstance(phase, str) else ""
@@ -156,16 +157,16 @@ def _is_sent(item: Item) -> bool:
     return item.get("type") not in _UNANSWERED
 
 
-def _sendable(item: Item, *, ids: bool) -> Item:
+def _make_sendable(item: Item, *, ids: bool) -> Item:
     """Return a kept item without its id, unless `ids`; reasoning without the fields that the server rejects."""
     if item.get("type") == REASONING:
         # The server requires a summary, and rejects a status and an empty content.
-        sent = {name: value for name, value in item.items() if value and name != "status"}
-        item = {**sent, "summary": item.get("summary") or []}
+        fields = {name: value for name, value in item.items() if value and name != "status"}
+        item = {**fields, "summary": item.get("summary") or []}
     return item if ids else {name: value for name, value in item.items() if name != "id"}
 
 
-def _said(text: str, phase: str) -> Item:
+def _make_message(text: str, phase: str) -> Item:
     item: Item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
     return {**item, "phase": phase} if phase else item
 

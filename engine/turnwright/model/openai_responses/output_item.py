@@ -93,12 +93,12 @@ class OutputItem:
         """Replace all parts by their complete form, unless that is empty. Returns the new readable text."""
         if not whole or len(self._parts) <= 1:
             return self._part(None).complete(whole) if whole else ""
-        said, whole = self.said, mend(whole)
-        if whole == said:
+        text, whole = self.said, mend(whole)
+        if whole == text:
             return ""
         self._parts = {0: Pieces(self._meter)}
         self._parts[0].complete(whole)
-        return whole[len(said) :] if whole.startswith(said) else ""
+        return whole[len(text) :] if whole.startswith(text) else ""
 
     def takes(self, channel: Channel) -> bool:
         """Whether readable reasoning of this channel counts: only the first channel that has any does."""
@@ -129,12 +129,12 @@ class OutputItem:
 
     def describe(self, item: Mapping[str, JsonValue]) -> None:
         """Take the fields of an item that stay the same: the first value that is not empty counts."""
-        self.id = self.id or self._taken(read_id(item.get("id")))
+        self.id = self.id or self._take_name(read_id(item.get("id")))
         if self.kind == FUNCTION_CALL:
-            self.call_id = self.call_id or self._taken(read_id(item.get("call_id")), counts=True)
-            self.name = self.name or self._taken(_text(item.get("name")), counts=True)
+            self.call_id = self.call_id or self._take_name(read_id(item.get("call_id")), counts=True)
+            self.name = self.name or self._take_name(_text(item.get("name")), counts=True)
         elif self.kind == MESSAGE:
-            self.phase = self.phase or self._taken(_text(item.get("phase")))
+            self.phase = self.phase or self._take_name(_text(item.get("phase")))
 
     def keep(self, item: Mapping[str, JsonValue]) -> None:
         """Keep the complete item as it is. Only the first one counts."""
@@ -148,12 +148,12 @@ class OutputItem:
         parts = (
             [part.get("annotations") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
         )
-        found = [each for each_list in parts if isinstance(each_list, list) for each in each_list]
-        if found and not self.annotations:
-            raw = json.dumps({"annotations": found}, ensure_ascii=False)
+        annotations = [annotation for each_list in parts if isinstance(each_list, list) for annotation in each_list]
+        if annotations and not self.annotations:
+            raw = json.dumps({"annotations": annotations}, ensure_ascii=False)
             self._meter.take(len(raw))
-            kept = (whole_object(mend(raw)) or {}).get("annotations")
-            self.annotations = kept if isinstance(kept, list) else []
+            kept_annotations = (whole_object(mend(raw)) or {}).get("annotations")
+            self.annotations = kept_annotations if isinstance(kept_annotations, list) else []
 
     @property
     def is_call(self) -> bool:
@@ -173,14 +173,14 @@ class OutputItem:
 
     def _part(self, index: JsonValue) -> Pieces:
         """Return the part of an index; without an index, the last part."""
-        known = read_index(index)
-        number = known if known is not None else next(reversed(self._parts), 0)
+        part_index = read_index(index)
+        number = part_index if part_index is not None else next(reversed(self._parts), 0)
         if number not in self._parts:
             self._meter.reserve(_PART_SIZE)
             self._parts[number] = Pieces(self._meter)
         return self._parts[number]
 
-    def _taken(self, name: str, *, counts: bool = False) -> str:
+    def _take_name(self, name: str, *, counts: bool = False) -> str:
         (self._meter.take if counts else self._meter.reserve)(len(name))
         return mend(name)
 

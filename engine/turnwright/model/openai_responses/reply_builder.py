@@ -67,10 +67,10 @@ class ResponseBuilder(Builder):
         self._by_id: dict[str, OutputItem] = {}
         #: The item of each kind that began last, and the kinds that have text or readable reasoning.
         self._last: dict[str, OutputItem] = {}
-        self._spoken: set[str] = set()
+        self._spoken_kinds: set[str] = set()
         self._calls = 0
         #: The number of calls whose deltas were returned.
-        self._shown = 0
+        self._delta_count = 0
         self._status = ""
         self._reason = ""
 
@@ -113,11 +113,11 @@ class ResponseBuilder(Builder):
         finish = self._finish()
         raws = [item.raw for item in self._items if item.raw is not None]
         partners = all(is_encrypted(item.raw or {}) for item in self._items if item.kind == REASONING)
-        kept = entries(raws, partners=partners)
+        kept_entries = entries(raws, partners=partners)
         return ModelResponse(
-            text=self._said_by(MESSAGE),
-            reasoning=self._said_by(REASONING),
-            reasoning_details=(*kept, *order_entry([*self._row(partners=partners)]), *self._annotations()),
+            text=self._join_texts(MESSAGE),
+            reasoning=self._join_texts(REASONING),
+            reasoning_details=(*kept_entries, *order_entry([*self._row(partners=partners)]), *self._annotations()),
             calls=tuple(item.call(cut_off=finish is Finish.LENGTH) for item in self._items if item.is_call),
             finish=finish,
             usage=self._usage(),
@@ -125,8 +125,8 @@ class ResponseBuilder(Builder):
             response=self._info(),
         )
 
-    def _said_by(self, kind: str) -> str:
-        return BLANK_LINE.join(said for item in self._items if item.kind == kind and (said := item.said))
+    def _join_texts(self, kind: str) -> str:
+        return BLANK_LINE.join(text for item in self._items if item.kind == kind and (text := item.said))
 
     def _finish(self) -> Finish:
         if not self._reason and self._status != "incomplete":
@@ -144,15 +144,15 @@ class ResponseBuilder(Builder):
                 yield len(text), item.phase
 
     def _annotations(self) -> Iterator[Mapping[str, JsonValue]]:
-        found = [each for item in self._items for each in item.annotations]
-        if found:
-            yield {"type": KEPT, "annotations": found}
+        annotations = [annotation for item in self._items for annotation in item.annotations]
+        if annotations:
+            yield {"type": KEPT, "annotations": annotations}
 
     def _note_response(self, response: Mapping[str, JsonValue]) -> None:
         self._note_names(response)
         usage = _dict(response.get("usage"))
-        for name, other in _COUNTS:
-            self._note_count(name, usage[name] if read_count(usage.get(name)) is not None else usage.get(other))
+        for name, other_name in _COUNTS:
+            self._note_count(name, usage[name] if read_count(usage.get(name)) is not None else usage.get(other_name))
         for place, name, theirs in _DETAILS:
             self._note_count(name, _dict(usage.get(place)).get(theirs))
         self._note_cost(usage)
@@ -160,81 +160,83 @@ class ResponseBuilder(Builder):
     def _close(self, response: Mapping[str, JsonValue], status: str) -> list[Delta]:
         """End the reply. The items of the response fill in for missing ones, and their order counts."""
         self._note_response(response)
-        said = _text(response.get("status"))
-        status = said if said in ENDS.values() else status
+        response_status = _text(response.get("status"))
+        status = response_status if response_status in ENDS.values() else status
         reason = _text(_dict(response.get("incomplete_details")).get("reason"))
         self._meter.reserve(len(reason))
         self._status, self._reason = status, mend(reason)
         output = response.get("output")
-        found = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-        found = [item for item in found if _text(item.get("type"))]
+        items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+        items = [item for item in items if _text(item.get("type"))]
         deltas: list[Delta] = []
         order: list[OutputItem] = []
-        for item, known in zip(found, self._matched(found), strict=True):
-            made = known or self._open(_text(item.get("type")))
-            deltas += [] if made.done else self._complete(made, item)
-            order.append(made)
+        for item, matched_item in zip(items, self._match_items(items), strict=True):
+            output_item = matched_item or self._open(_text(item.get("type")))
+            deltas += [] if output_item.done else self._complete(output_item, item)
+            order.append(output_item)
         placed = set(map(id, order))
         self._items = [*order, *(item for item in self._items if id(item) not in placed)]
         return deltas
 
-    def _matched(self, found: Sequence[Mapping[str, JsonValue]]) -> list[OutputItem | None]:
+    def _match_items(self, items: Sequence[Mapping[str, JsonValue]]) -> list[OutputItem | None]:
         """Find the known item of each item of the response: by its id, else the first unclaimed one of its kind."""
         claimed: set[int] = set()
-        matches: list[OutputItem | None] = [None] * len(found)
+        matches: list[OutputItem | None] = [None] * len(items)
         for name in ("id", "call_id", "type"):
-            known: dict[tuple[str, str], deque[OutputItem]] = defaultdict(deque)
-            for one in self._items:
-                if id(one) not in claimed:
-                    known[one.kind, one.mark(name)].append(one)
-            for number, item in enumerate(found):
+            items_by_mark: dict[tuple[str, str], deque[OutputItem]] = defaultdict(deque)
+            for output_item in self._items:
+                if id(output_item) not in claimed:
+                    items_by_mark[output_item.kind, output_item.mark(name)].append(output_item)
+            for number, item in enumerate(items):
                 mark = read_id(item.get(name))
-                same = known.get((_text(item.get("type")), mark)) if mark and matches[number] is None else None
-                if same:
-                    matches[number] = one = same.popleft()
-                    claimed.add(id(one))
+                candidates = (
+                    items_by_mark.get((_text(item.get("type")), mark)) if mark and matches[number] is None else None
+                )
+                if candidates:
+                    matches[number] = output_item = candidates.popleft()
+                    claimed.add(id(output_item))
         return matches
 
     def take_item(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:
         """Take an event that begins or completes an item."""
-        item, done = _dict(event.get("item")), phase == "done"
+        item, is_done = _dict(event.get("item")), phase == "done"
         kind = _text(item.get("type"))
         if not kind:
             return []
         item_id, index = read_id(item.get("id")), read_index(event.get("output_index"))
-        known = self._by_id.get(item_id) if item_id else None
-        if known is None and index is not None:
-            known = self._by_index.get(index)
-        elif known is None:
-            known = self._open_one(kind)
-        if known is None or _is_another(known, item, done=done):
-            known = self._open(kind)
-        self._name(known, item_id, index)
-        if done:
-            return [] if known.done else self._complete(known, item)
-        if kind not in _OURS and not known.added:
+        output_item = self._by_id.get(item_id) if item_id else None
+        if output_item is None and index is not None:
+            output_item = self._by_index.get(index)
+        elif output_item is None:
+            output_item = self._open_one(kind)
+        if output_item is None or _is_another(output_item, item, done=is_done):
+            output_item = self._open(kind)
+        self._name(output_item, item_id, index)
+        if is_done:
+            return [] if output_item.done else self._complete(output_item, item)
+        if kind not in _OURS and not output_item.added:
             # Work on the provider's side counts when it begins.
             self._meter.take(len(kind))
-        known.added = True
-        known.describe(item)
-        return self._show(known, "") if kind == FUNCTION_CALL else []
+        output_item.added = True
+        output_item.describe(item)
+        return self._show(output_item, "") if kind == FUNCTION_CALL else []
 
-    def _complete(self, made: OutputItem, item: Mapping[str, JsonValue]) -> list[Delta]:
+    def _complete(self, output_item: OutputItem, item: Mapping[str, JsonValue]) -> list[Delta]:
         """Take the complete form of an item."""
-        made.describe(item)
-        made.added = made.done = True
-        made.is_complete = _COMPLETE.get(_text(item.get("status")))
-        if made.kind == MESSAGE:
-            made.annotate(item.get("content"))
-            return self._complete_text(made, "".join(texts_of(item.get("content"))))
-        if made.kind == FUNCTION_CALL:
-            return self._show(made, made.complete_arguments(item.get("arguments")))
-        made.keep(item)
-        channels: tuple[Channel, ...] = ("content", "summary") if made.kind == REASONING else ()
+        output_item.describe(item)
+        output_item.added = output_item.done = True
+        output_item.is_complete = _COMPLETE.get(_text(item.get("status")))
+        if output_item.kind == MESSAGE:
+            output_item.annotate(item.get("content"))
+            return self._complete_text(output_item, "".join(texts_of(item.get("content"))))
+        if output_item.kind == FUNCTION_CALL:
+            return self._show(output_item, output_item.complete_arguments(item.get("arguments")))
+        output_item.keep(item)
+        channels: tuple[Channel, ...] = ("content", "summary") if output_item.kind == REASONING else ()
         for channel in channels:
-            said = BLANK_LINE.join(texts_of(item.get(channel)))
-            if said and made.takes(channel):
-                return self._complete_text(made, said)
+            text = BLANK_LINE.join(texts_of(item.get(channel)))
+            if text and output_item.takes(channel):
+                return self._complete_text(output_item, text)
         return []
 
     def _complete_text(self, item: OutputItem, whole: str) -> list[Delta]:
@@ -287,8 +289,8 @@ class ResponseBuilder(Builder):
         """Return the delta of new text. A blank line comes before the first text of a further item."""
         if not new:
             return []
-        lead = BLANK_LINE if not spoke and item.kind in self._spoken else ""
-        self._spoken.add(item.kind)
+        lead = BLANK_LINE if not spoke and item.kind in self._spoken_kinds else ""
+        self._spoken_kinds.add(item.kind)
         return [TextDelta(lead + new) if item.kind == MESSAGE else ReasoningDelta(lead + new)]
 
     def _show(self, item: OutputItem, new: str) -> list[Delta]:
@@ -296,8 +298,8 @@ class ResponseBuilder(Builder):
         if not item.name:
             return []
         if item.number is None:
-            item.number, new = self._shown, item.arguments
-            self._shown += 1
+            item.number, new = self._delta_count, item.arguments
+            self._delta_count += 1
         elif not new:
             return []
         return [ToolCallDelta(item.number, item.name, new)]
@@ -346,24 +348,24 @@ class ResponseBuilder(Builder):
             self._by_index[index] = item
 
 
-def _is_another(known: OutputItem, item: Mapping[str, JsonValue], *, done: bool) -> bool:
+def _is_another(output_item: OutputItem, item: Mapping[str, JsonValue], *, done: bool) -> bool:
     """Whether an item that begins or ends is another one than the known item at its place.
 
     Without a difference in kind, id or call it repeats a complete item, and completes an open one.
     """
-    if known.kind != item.get("type"):
+    if output_item.kind != item.get("type"):
         return True
-    if done and not known.done:
+    if done and not output_item.done:
         return False
     for name in ("id", "call_id"):
         mark = read_id(item.get(name))
-        if mark and known.mark(name):
-            return mark != known.mark(name)
-    if known.raw is not None:
-        return item != known.raw
-    if known.kind == MESSAGE and known.done:
-        return "".join(texts_of(item.get("content"))) != known.said
-    return known.done or (known.added and not known.empty)
+        if mark and output_item.mark(name):
+            return mark != output_item.mark(name)
+    if output_item.raw is not None:
+        return item != output_item.raw
+    if output_item.kind == MESSAGE and output_item.done:
+        return "".join(texts_of(item.get("content"))) != output_item.said
+    return output_item.done or (output_item.added and not output_item.empty)
 
 
 _TAKERS: Final[Mapping[str, Callable[[ResponseBuilder, Mapping[str, JsonValue], str], list[Delta]]]] = {

@@ -46,23 +46,23 @@ def map_responses_settings(
     A level of thinking replaces the effort in `reasoning`, the client's own object. The API caches prompts by itself,
     so `cache` sends nothing: `auto` is what happens anyway. Raises `ConfigError` for a reserved field.
     """
-    allowed, unsupported = supported(settings, capabilities)
-    given = allowed.given
-    body: dict[str, JsonValue] = {name: getattr(allowed, name) for name in _SAME if name in given}
-    if allowed.parallel_tool_calls and not capabilities.parallel_tool_calls:
+    supported_settings, unsupported = supported(settings, capabilities)
+    set_names = supported_settings.given
+    body: dict[str, JsonValue] = {name: getattr(supported_settings, name) for name in _SAME if name in set_names}
+    if supported_settings.parallel_tool_calls and not capabilities.parallel_tool_calls:
         del body["parallel_tool_calls"]
         unsupported["parallel_tool_calls"] = "the model makes one call at a time"
     unsupported.update(
-        dict.fromkeys((name for name in _MISSING if name in given), "the Responses API has no such field")
+        dict.fromkeys((name for name in _MISSING if name in set_names), "the Responses API has no such field")
     )
-    thinking = allowed.thinking
+    thinking = supported_settings.thinking
     if isinstance(thinking, int) and not isinstance(thinking, bool):
         unsupported["thinking"] = f"{thinking} tokens: the server takes a level of effort, not a budget"
     elif thinking is not None:
         effort = _ON_OFF[thinking] if isinstance(thinking, bool) else thinking
         body["reasoning"] = {**(reasoning or {}), "effort": effort}
-    if allowed.cache not in (None, "auto"):
-        unsupported["cache"] = f"{allowed.cache!r} cannot be requested: the provider caches by itself"
+    if supported_settings.cache not in (None, "auto"):
+        unsupported["cache"] = f"{supported_settings.cache!r} cannot be requested: the provider caches by itself"
     return MappedSettings(body | extra_of(settings, reserved), unsupported)
 
 
@@ -97,15 +97,17 @@ class ResponsesEncoder:
         self._capabilities = capabilities
         self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
         reasons = capabilities.reasoning_details
-        kept: EncodedMessage[Message, bytes] = EncodedMessage(
-            lambda message: _joined(to_input(message, reasoning=reasons, ids=send_item_ids))
+        encoded_messages: EncodedMessage[Message, bytes] = EncodedMessage(
+            lambda message: _join(to_input(message, reasoning=reasons, ids=send_item_ids))
         )
-        self._kept = kept
+        self._encoded_messages = encoded_messages
         # The last reply may be the `BRIDGE` before a message for one call only; the next request has neither.
         self._beginnings: PrefixCache[tuple[bytes, ...]] = PrefixCache(
             (),
-            lambda begun, messages: lengthened(begun, [piece for each in _sent(kept, messages) for piece in each]),
-            is_sent=lambda message: bool(kept.of(message)),
+            lambda beginning, messages: lengthened(
+                beginning, [piece for pair in _encode_messages(encoded_messages, messages) for piece in pair]
+            ),
+            is_sent=lambda message: bool(encoded_messages.of(message)),
             steps=2,
         )
 
@@ -122,8 +124,8 @@ class ResponsesEncoder:
             body["reasoning"] = self._reasoning
         mapped = {} if request.settings is None else self.map_settings(request.settings).body
         hosted = mapped.pop("tools", None)
-        more = [dump(tool) for tool in hosted if isinstance(tool, dict)] if isinstance(hosted, list) else []
-        tools = [*map(self._tools.of, request.tools), *self._hosted, *more]
+        request_tools = [dump(tool) for tool in hosted if isinstance(tool, dict)] if isinstance(hosted, list) else []
+        tools = [*map(self._tools.of, request.tools), *self._hosted, *request_tools]
         if tools:
             body.update(self._choice(request))
         else:
@@ -136,11 +138,11 @@ class ResponsesEncoder:
             text = body.get("text")
             body["text"] = {**(text if isinstance(text, dict) else {}), "format": _format(request.output)}
         settings = dump({name: value for name, value in body.items() if value is not None})
-        begun, rest = self._beginnings.of(request.messages)
-        said = b"".join([piece for each in _sent(self._kept, rest) for piece in each])
+        beginning, rest = self._beginnings.of(request.messages)
+        messages = b"".join([piece for pair in _encode_messages(self._encoded_messages, rest) for piece in pair])
         described = [b'"tools":[', b",".join(tools), b"],"] if tools else []
         # Each message has a comma behind it, except the last one.
-        return b"".join([b'{"input":[', *begun, said[:-1], b"],", *described, settings[1:]])
+        return b"".join([b'{"input":[', *beginning, messages[:-1], b"],", *described, settings[1:]])
 
     def _choice(self, request: ModelRequest) -> dict[str, JsonValue]:
         choice: ToolChoice = request.tool_choice
@@ -166,7 +168,7 @@ class ResponsesEncoder:
     @property
     def remembered(self) -> int:
         """The number of messages in the cache."""
-        return len(self._kept)
+        return len(self._encoded_messages)
 
 
 def to_input(message: Message, *, reasoning: bool = True, ids: bool = True) -> list[Item]:
@@ -185,8 +187,10 @@ def to_input(message: Message, *, reasoning: bool = True, ids: bool = True) -> l
     return [{"role": message.role, "content": message.text}]
 
 
-def _sent(kept: EncodedMessage[Message, bytes], messages: Iterable[Message]) -> Iterable[tuple[bytes, bytes]]:
-    return ((encoded, b",") for message in messages if (encoded := kept.of(message)))
+def _encode_messages(
+    encoded_messages: EncodedMessage[Message, bytes], messages: Iterable[Message]
+) -> Iterable[tuple[bytes, bytes]]:
+    return ((encoded_message, b",") for message in messages if (encoded_message := encoded_messages.of(message)))
 
 
 def _tool(tool: ToolSpec) -> bytes:
@@ -210,8 +214,8 @@ def _hosted(tool: object) -> dict[str, JsonValue]:
     if not isinstance(tool, Mapping) or not isinstance(kind, str) or not kind:
         raise ConfigError(f"hosted_tools has a tool without a type: write {{'type': 'web_search'}}, not {tool!r}")
     environment = tool.get("environment")
-    here = kind == "shell" and not (isinstance(environment, Mapping) and environment.get("type") != "local")
-    if kind in _NOT_HOSTED or here:
+    is_local = kind == "shell" and not (isinstance(environment, Mapping) and environment.get("type") != "local")
+    if kind in _NOT_HOSTED or is_local:
         hint = "give it to the agent as a function" if kind in {"function", "custom"} else "wrap it in a function tool"
         raise ConfigError(f"hosted_tools has {kind!r}, whose calls the provider does not answer: {hint}")
     if kind == "mcp" and tool.get("require_approval") in (None, "always"):
@@ -230,13 +234,13 @@ def _result(part: ToolResultPart) -> Item:
 
 
 def _contents(parts: Iterable[object]) -> list[JsonValue]:
-    found: list[JsonValue] = []
+    contents: list[JsonValue] = []
     for part in parts:
         if isinstance(part, TextPart) and part.text:
-            found.append({"type": "input_text", "text": part.text})
+            contents.append({"type": "input_text", "text": part.text})
         elif isinstance(part, FilePart):
-            found.append(_file(part))
-    return found
+            contents.append(_file(part))
+    return contents
 
 
 def _file(part: FilePart) -> Item:
@@ -251,5 +255,5 @@ def _file(part: FilePart) -> Item:
     return {"type": "input_text", "text": in_words(part)}
 
 
-def _joined(items: Iterable[Mapping[str, JsonValue]]) -> bytes:
+def _join(items: Iterable[Mapping[str, JsonValue]]) -> bytes:
     return b",".join(map(dump, items))

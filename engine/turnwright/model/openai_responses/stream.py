@@ -40,8 +40,8 @@ class ResponsesStream(ReplyStream):
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
         kind = chunk.get("type")
         # The data of an event may lack the type that its name says.
-        named = not (isinstance(kind, str) and kind) and event.startswith("response.")
-        deltas = self._response.add({**chunk, "type": event} if named else chunk)
+        has_event_name = not (isinstance(kind, str) and kind) and event.startswith("response.")
+        deltas = self._response.add({**chunk, "type": event} if has_event_name else chunk)
         self._whole = self._whole or self._response.finished
         return deltas
 
@@ -67,6 +67,6 @@ def _failures(chunk: dict[str, JsonValue]) -> Iterator[JsonValue]:
     kind, inner = chunk.get("type"), chunk.get("response")
     response = inner if isinstance(inner, dict) else chunk
     status = response.get("status") if inner is not None or "output" in chunk else None
-    failed = ENDS.get(kind) in FAILED if isinstance(kind, str) else False
-    if failed or (isinstance(status, str) and status in FAILED):
+    has_failed = ENDS.get(kind) in FAILED if isinstance(kind, str) else False
+    if has_failed or (isinstance(status, str) and status in FAILED):
         yield {"type": "error", "error": response.get("error") or {"message": f"the response is {status or 'failed'}"}}

@@ -62,9 +62,11 @@ _PROVIDERS: Final = {
 }
 
 
-def _known(model: Model) -> Capabilities:
+def _find_capabilities(model: Model) -> Capabilities:
     """Return the capabilities of a model: only chat completions have a limit on the calls of a message."""
-    chats = any(kind.__name__ == "OpenAIChatModel" for each in _models(model) for kind in type(each).__mro__)
+    chats = any(
+        kind.__name__ == "OpenAIChatModel" for inner_model in _list_models(model) for kind in type(inner_model).__mro__
+    )
     return Capabilities() if chats else Capabilities(calls_per_message=None)
 
 
@@ -87,14 +89,14 @@ class PydanticAIModel:
         # pydantic-ai does not expose bytes, so silence and bytes without a part of the reply look the same.
         self._patience = Timeouts(first_byte=idle_timeout, idle=idle_timeout)
         self._name = name or model.model_id
-        self._capabilities = _known(model) if capabilities is None else checked_capabilities(capabilities)
+        self._capabilities = _find_capabilities(model) if capabilities is None else checked_capabilities(capabilities)
         self._settings: dict[str, object] = {**(model.settings or {}), **(settings or {})}
         if "tool_choice" in self._settings:
             raise ConfigError("settings must not contain tool_choice: the request sets it")
         if self._settings.get("max_retries", 0) != 0:
             raise ConfigError("settings must not contain max_retries: the turn retries (Limits.max_retries)")
-        self._settings |= _no_retries(self._name, model)
-        self._can_stream = all(map(_can_stream, _models(model)))
+        self._settings |= _disable_retries(self._name, model)
+        self._can_stream = all(map(_can_stream, _list_models(model)))
         self._secrets = frozenset(_secrets(model, self._settings))
         self._unsaid = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
 
@@ -119,7 +121,7 @@ class PydanticAIModel:
     @property
     def server(self) -> tuple[str, int] | None:
         """The server's host and port; None if the model has several servers, or does not expose it."""
-        servers = {_server(each) for each in _models(self._model)}
+        servers = {_server(inner_model) for inner_model in _list_models(self._model)}
         return servers.pop() if len(servers) == 1 else None
 
     @property
@@ -149,11 +151,11 @@ class PydanticAIModel:
         """
         hearing = Hearing()
         stream: StreamedResponse | None = None
-        began, first = time.perf_counter(), None
+        start, first = time.perf_counter(), None
         clock = read_timeout()
-        waiting = Waiting(self._patience, self._name, clock.now())
+        wait_limits = Waiting(self._patience, self._name, clock.now())
         try:
-            async with self._asked(fit(request, self._capabilities), clock) as answer:
+            async with self._send(fit(request, self._capabilities), clock) as answer:
                 if isinstance(answer, PydanticResponse):
                     response = answer
                 else:
@@ -161,21 +163,21 @@ class PydanticAIModel:
                     events = aiter(stream)
                     while True:
                         now = clock.now()
-                        with clock.until(now + waiting.limit(now, came=hearing.progress, whole=False)):
+                        with clock.until(now + wait_limits.limit(now, came=hearing.progress, whole=False)):
                             event = await anext(events, None)
                         if event is None:
                             break
                         if first is None:
-                            first = time.perf_counter() - began
+                            first = time.perf_counter() - start
                         for delta in hearing.take(event):
                             yield delta
                     response = stream.get()
-            reply = self._checked(whole_reply(response, first), request, stream)
+            reply = self._check_reply(whole_reply(response, first), request, stream)
             for delta in hearing.rest(reply):
                 yield delta
             yield reply
         except ReadTimedOutError as late:
-            over = waiting.over()
+            over = wait_limits.over()
             over.partial = None if stream is None else _partial(stream, first)
             raise over from late
         except Exception as error:
@@ -184,7 +186,9 @@ class PydanticAIModel:
         finally:
             clock.off()
 
-    def _checked(self, reply: ModelResponse, request: ModelRequest, stream: StreamedResponse | None) -> ModelResponse:
+    def _check_reply(
+        self, reply: ModelResponse, request: ModelRequest, stream: StreamedResponse | None
+    ) -> ModelResponse:
         """Return a reply with the limit that was sent, and with no call that lacks its arguments."""
         if reply.finish is Finish.LENGTH:
             reply = structs.replace(reply, max_tokens=self._settings_for(request).get("max_tokens"))
@@ -194,7 +198,7 @@ class PydanticAIModel:
         return structs.replace(reply, calls=tuple(calls))
 
     @asynccontextmanager
-    async def _asked(
+    async def _send(
         self, request: ModelRequest, clock: ReadTimeout
     ) -> AsyncGenerator[StreamedResponse | PydanticResponse, None]:
         """Send the request. Returns a response to stream, or the complete one of a model that cannot stream."""
@@ -204,8 +208,8 @@ class PydanticAIModel:
             refresh()
         parameters = parameters_of(request)
         most = self._capabilities.calls_per_message
-        sent = request.messages if most is None else split_calls(request.messages, most)
-        messages = self._model.prepare_messages(messages_of(sent), parameters)
+        fitted_messages = request.messages if most is None else split_calls(request.messages, most)
+        messages = self._model.prepare_messages(messages_of(fitted_messages), parameters)
         settings = self._settings_for(request)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._unsaid.hidden_in(*HTTP_LOGGERS, *_LOGGERS))
@@ -236,8 +240,8 @@ class PydanticAIModel:
         if request.settings is not None:
             mapped = map_pydantic_settings(request.settings, self._model, self._capabilities).body
             own = settings.get("extra_body")
-            if isinstance(own, Mapping) and isinstance(added := mapped.get("extra_body"), Mapping):
-                mapped["extra_body"] = {**own, **added}
+            if isinstance(own, Mapping) and isinstance(request_body := mapped.get("extra_body"), Mapping):
+                mapped["extra_body"] = {**own, **request_body}
             settings |= mapped
         # Providers reject any choice of tools, `none` included, in a request without tools. Of a typed answer,
         # `allow_text_output` says that it is required: with `required` pydantic-ai means one of the other tools.
@@ -289,9 +293,9 @@ def _has_nameless(stream: StreamedResponse) -> bool:
     return any(isinstance(part, ToolCallPartDelta) for part in parts)
 
 
-def _no_retries(name: str, model: Model) -> Mapping[str, object]:
+def _disable_retries(name: str, model: Model) -> Mapping[str, object]:
     """Return the setting that disables retries; empty, with a warning, if the adapter does not know it."""
-    if all("max_retries" not in each.unsupported_settings for each in _models(model)):
+    if all("max_retries" not in inner_model.unsupported_settings for inner_model in _list_models(model)):
         return {"max_retries": 0}
     _LOG.warning(
         "model %s: pydantic-ai cannot disable the retries of its client: disable them in the client, because the turn "
@@ -301,12 +305,12 @@ def _no_retries(name: str, model: Model) -> Mapping[str, object]:
     return {}
 
 
-def _models(model: Model) -> Iterator[Model]:
+def _list_models(model: Model) -> Iterator[Model]:
     """Yield the models behind a model: itself, the wrapped one, or those of a fallback."""
     inner = getattr(model, "models", None) or [getattr(model, "wrapped", None)]
-    for each in inner if isinstance(inner, list) else ():
-        if isinstance(each, Model):
-            yield from _models(each)
+    for inner_model in inner if isinstance(inner, list) else ():
+        if isinstance(inner_model, Model):
+            yield from _list_models(inner_model)
     yield model
 
 
@@ -326,9 +330,9 @@ def _server(model: Model) -> tuple[str, int] | None:
 
 def _secrets(model: Model, settings: Mapping[str, object]) -> Iterator[str]:
     """Return the visible keys of a model's clients, and the headers of every request."""
-    for each in _models(model):
-        client = getattr(each, "client", None)
-        for owner in (each, client, getattr(client, "_api_client", None)):
+    for inner_model in _list_models(model):
+        client = getattr(inner_model, "client", None)
+        for owner in (inner_model, client, getattr(client, "_api_client", None)):
             yield from (value for name in _SECRET_NAMES if isinstance(value := getattr(owner, name, None), str))
     headers = settings.get("extra_headers")
     if isinstance(headers, Mapping):

@@ -58,30 +58,34 @@ def failure(
     """
     if isinstance(error, ExceptionGroup):
         # With a fallback, one model that may answer later is enough for another attempt.
-        found = [failure(each, where=where, partial=partial, secrets=secrets) for each in error.exceptions]
-        made = next((each for each in found if each.cause.may_pass), found[-1])
+        failures = [
+            failure(inner_error, where=where, partial=partial, secrets=secrets) for inner_error in error.exceptions
+        ]
+        model_error = next((inner_error for inner_error in failures if inner_error.cause.may_pass), failures[-1])
     elif isinstance(error, ModelError):
-        made = error
+        model_error = error
     elif (status := _status(error)) is not None:
-        made = _with_status(error, status, where, secrets)
+        model_error = _with_status(error, status, where, secrets)
     else:
-        made = _without_status(error, where, partial, secrets)
-    made.partial = made.partial or partial
-    return made
+        model_error = _without_status(error, where, partial, secrets)
+    model_error.partial = model_error.partial or partial
+    return model_error
 
 
 def _with_status(error: Exception, status: int, where: str, secrets: Collection[str]) -> ModelError:
     headers = _headers(error)
     if isinstance(error, exceptions.ModelAPIError) and error.retry_after is not None:
         headers.setdefault("retry-after", f"{error.retry_after:g}")
-    made = http_failure(status, headers, _body(error), where=where, now=time.time(), secrets=secrets)
+    model_error = http_failure(status, headers, _body(error), where=where, now=time.time(), secrets=secrets)
     hints = [getattr(error, "hint", None)]
     if suggested := getattr(error, "suggested_model_id", None):
         hints.append(f"Did you mean {suggested!r}?")
-    said = " ".join(excerpt(hint, secrets) for hint in hints if isinstance(hint, str))
-    if not said:
-        return made
-    return ModelError(f"{made} {said}", cause=made.cause, status=status, retry_after=made.retry_after)
+    hint_text = " ".join(excerpt(hint, secrets) for hint in hints if isinstance(hint, str))
+    if not hint_text:
+        return model_error
+    return ModelError(
+        f"{model_error} {hint_text}", cause=model_error.cause, status=status, retry_after=model_error.retry_after
+    )
 
 
 def _without_status(
@@ -90,25 +94,32 @@ def _without_status(
     cause = _cause(error, begun=partial is not None)
     if cause is not None:
         words = excerpt(_words(error), secrets) or type(error).__name__
-        made = ModelError(f"{where}: {words}", cause=cause, partial=partial)
+        model_error = ModelError(f"{where}: {words}", cause=cause, partial=partial)
     elif isinstance(error, exceptions.ModelAPIError):
-        told = stream_failure(read_json(_body(error).decode()), partial=partial or ModelResponse(), secrets=secrets)
-        made = ModelError(f"{where}: {told}", cause=told.cause, retry_after=told.retry_after, partial=partial)
+        provider_error = stream_failure(
+            read_json(_body(error).decode()), partial=partial or ModelResponse(), secrets=secrets
+        )
+        model_error = ModelError(
+            f"{where}: {provider_error}",
+            cause=provider_error.cause,
+            retry_after=provider_error.retry_after,
+            partial=partial,
+        )
     else:
         kind, words = type(error).__name__, excerpt(str(error), secrets)
         hint = "It is not a provider's error: see the traceback of its cause."
-        made = ModelError(f"{where} failed with {kind}: {words}. {hint}", cause=Cause.REJECTED, partial=partial)
+        model_error = ModelError(f"{where} failed with {kind}: {words}. {hint}", cause=Cause.REJECTED, partial=partial)
     if isinstance(error, exceptions.ModelAPIError):
-        made.retry_after = error.retry_after if made.retry_after is None else made.retry_after
-    return made
+        model_error.retry_after = error.retry_after if model_error.retry_after is None else model_error.retry_after
+    return model_error
 
 
 def _cause(error: Exception, *, begun: bool) -> Cause | None:
     """Return the cause that an error's class means; None if its body says more, or the class is unknown."""
     if isinstance(error, exceptions.ModelServerError):
         return Cause.SERVER_ERROR
-    named = isinstance(error, tuple(kind for kind, _ in _NAMED))
-    names = set() if named else set(_classes(error))
+    is_named = isinstance(error, tuple(kind for kind, _ in _NAMED))
+    names = set() if is_named else set(_classes(error))
     tests: tuple[tuple[Callable[[], bool], Cause], ...] = (
         (lambda: isinstance(error, exceptions.ContentFilterError), Cause.CONTENT_FILTER),
         # Adapters of pydantic-ai raise this for content that the provider does not accept, such as sound.
@@ -130,12 +141,12 @@ def _is_unexpected(error: Exception) -> bool:
 
 
 def _classes(error: BaseException) -> Iterator[str]:
-    seen: BaseException | None = error
+    cause: BaseException | None = error
     for _ in range(8):
-        if seen is None:
+        if cause is None:
             return
-        yield from (kind.__name__ for kind in type(seen).__mro__)
-        seen = seen.__cause__
+        yield from (kind.__name__ for kind in type(cause).__mro__)
+        cause = cause.__cause__
 
 
 def _words(error: Exception) -> str:
@@ -151,7 +162,7 @@ def _status(error: Exception) -> int | None:
     if isinstance(response, Mapping):
         metadata = response.get("ResponseMetadata")
         places.append(metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None)
-    return next((found for found in places if isinstance(found, int) and 300 <= found < 600), None)  # noqa: PLR2004
+    return next((status for status in places if isinstance(status, int) and 300 <= status < 600), None)  # noqa: PLR2004
 
 
 def _headers(error: Exception) -> dict[str, str]:
@@ -164,7 +175,7 @@ def _headers(error: Exception) -> dict[str, str]:
 
 def _body(error: Exception) -> bytes:
     """Return the error's body, and pydantic-ai's names for the error."""
-    body = next((found for name in ("body", "details", "response") if (found := getattr(error, name, None))), None)
+    body = next((value for name in ("body", "details", "response") if (value := getattr(error, name, None))), None)
     named: list[object] = [next((name for kind, name in _NAMED if isinstance(error, kind)), None)]
     named += [getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None)]
     if isinstance(body, str):

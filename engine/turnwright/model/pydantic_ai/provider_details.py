@@ -63,9 +63,9 @@ def response_of(message: Message) -> pai.ModelResponse | None:
     parts: list[pai.ModelResponsePart] = []
     entry: Mapping[str, JsonValue] = {}
     for reasoning, rest in replies_of(message):
-        found = next((each for each in reasoning.details if each.get("type") == TYPE), {}) if reasoning else {}
-        entry = found or entry
-        parts += _ReplyParts(reasoning.text if reasoning else "", rest).filled(found)
+        details = next((detail for detail in reasoning.details if detail.get("type") == TYPE), {}) if reasoning else {}
+        entry = details or entry
+        parts += _ReplyParts(reasoning.text if reasoning else "", rest).filled(details)
     if not parts:
         return None
     name, system = entry.get("provider_name"), entry.get("canonical_system")
@@ -97,24 +97,24 @@ class _ReplyParts:
 
     def filled(self, entry: Mapping[str, JsonValue]) -> list[pai.ModelResponsePart]:
         places = _read(entry)
-        thought = _lengths(places, pai.ThinkingPart) == len(self._reasoning)
+        has_thinking = _lengths(places, pai.ThinkingPart) == len(self._reasoning)
         texted = _lengths(places, pai.TextPart) == len(self._text)
         if not texted:
             places = [place for place in places if not isinstance(place[0], pai.TextPart)]
-        heard = read = 0
-        used: set[int] = set()
+        thinking_at = read = 0
+        used_calls: set[int] = set()
         row: list[pai.ModelResponsePart] = []
         for part, length, call in places:
             match part:
-                case pai.ThinkingPart() if thought:
-                    row.append(dataclasses.replace(part, content=self._reasoning[heard : heard + length]))
-                    heard += length
+                case pai.ThinkingPart() if has_thinking:
+                    row.append(dataclasses.replace(part, content=self._reasoning[thinking_at : thinking_at + length]))
+                    thinking_at += length
                 case pai.TextPart():
                     row.append(dataclasses.replace(part, content=self._text[read : read + length]))
                     read += length
                 case pai.ToolCallPart() if call < len(self._calls) and self._calls[call].name == part.tool_name:
                     row.append(_call(self._calls[call], part))
-                    used.add(call)
+                    used_calls.add(call)
                 case pai.CompactionPart():
                     row.append(part)
                 case _:
@@ -122,7 +122,7 @@ class _ReplyParts:
         if self._text and not (texted and read):
             first = next((at for at, part in enumerate(row) if isinstance(part, pai.ToolCallPart)), len(row))
             row.insert(first, pai.TextPart(self._text))
-        return row + [_call(call) for at, call in enumerate(self._calls) if at not in used]
+        return row + [_call(call) for at, call in enumerate(self._calls) if at not in used_calls]
 
 
 _Place = tuple[pai.ModelResponsePart, int, int]

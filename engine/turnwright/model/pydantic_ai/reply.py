@@ -49,7 +49,7 @@ class Hearing:
         self._meter = Meter()
         self._text = Pieces(self._meter)
         self._reasoning = Pieces(self._meter)
-        self._left = MAX_CHUNKS
+        self._chunks_left = MAX_CHUNKS
         # The parts that have begun, by index: our calls, and other parts than text or thinking.
         self._calls: dict[int, _Call] = {}
         self._parts: set[int] = set()
@@ -61,18 +61,18 @@ class Hearing:
 
     def take(self, event: pai.ModelResponseStreamEvent) -> Iterator[Delta]:
         """Return the deltas of an event. Raises `TooLargeError` once the reply exceeds a limit."""
-        self._left -= 1
-        if self._left < 0:
+        self._chunks_left -= 1
+        if self._chunks_left < 0:
             raise TooLargeError(f"the response has more than {MAX_CHUNKS:,} chunks")
         match event:
             case pai.PartStartEvent(part=pai.TextPart(content=piece)):
-                yield from self._texted(piece)
+                yield from self._add_text(piece)
             case pai.PartDeltaEvent(delta=pai.TextPartDelta(content_delta=piece)):
-                yield from self._texted(piece)
+                yield from self._add_text(piece)
             case pai.PartStartEvent(part=pai.ThinkingPart(content=piece)):
-                yield from self._thought(piece)
+                yield from self._add_thinking(piece)
             case pai.PartDeltaEvent(delta=pai.ThinkingPartDelta(content_delta=str(piece))):
-                yield from self._thought(piece)
+                yield from self._add_thinking(piece)
             case pai.PartDeltaEvent(index=index, delta=pai.ToolCallPartDelta(args_delta=str(piece))) if (
                 index in self._calls
             ):
@@ -81,7 +81,7 @@ class Hearing:
                 self._meter.take(len(arguments))
             case pai.PartStartEvent(index=index, part=pai.ToolCallPart() as part):
                 self._begin(index)
-                yield from self._called(index, part)
+                yield from self._start_call(index, part)
             case pai.PartStartEvent(index=index):
                 # A part of the provider. A part that begins again at an index counts again.
                 self._begin(index)
@@ -90,12 +90,12 @@ class Hearing:
 
     def rest(self, reply: ModelResponse) -> Iterator[Delta]:
         """Return the deltas that only the complete reply contains."""
-        for told, whole, give in (
-            (str(self._reasoning), reply.reasoning, self._thought),
-            (str(self._text), reply.text, self._texted),
+        for text, whole, give in (
+            (str(self._reasoning), reply.reasoning, self._add_thinking),
+            (str(self._text), reply.text, self._add_text),
         ):
-            if whole.startswith(told):
-                yield from give(whole[len(told) :])
+            if whole.startswith(text):
+                yield from give(whole[len(text) :])
 
     def _begin(self, index: int) -> None:
         if index not in self._parts:
@@ -103,7 +103,7 @@ class Hearing:
             self._meter.take(1)
             self._meter.reserve(_PART_SIZE)
 
-    def _called(self, index: int, part: pai.ToolCallPart) -> Iterator[Delta]:
+    def _start_call(self, index: int, part: pai.ToolCallPart) -> Iterator[Delta]:
         """Return the first delta of a call. Arguments that are not text have no deltas."""
         number = self._calls[index].number if index in self._calls else len(self._calls)
         if number >= MAX_CALLS:
@@ -111,12 +111,12 @@ class Hearing:
         self._calls[index] = call = _Call(number, mend(part.tool_name), Pieces(self._meter))
         yield ToolCallDelta(number, call.tool, call.arguments.add(part.args if isinstance(part.args, str) else ""))
 
-    def _texted(self, piece: str) -> Iterator[Delta]:
+    def _add_text(self, piece: str) -> Iterator[Delta]:
         text = self._text.add(piece)
         if text:
             yield TextDelta(text)
 
-    def _thought(self, piece: str) -> Iterator[Delta]:
+    def _add_thinking(self, piece: str) -> Iterator[Delta]:
         text = self._reasoning.add(piece)
         if text:
             yield ReasoningDelta(text)
@@ -138,8 +138,8 @@ def whole_reply(response: pai.ModelResponse, first: float | None = None) -> Mode
         raise ModelError("the stream ended before the reply did", cause=Cause.INTERRUPTED, partial=reply)
     cause = BROKEN.get(_reason(response))
     if cause is not None:
-        said = f" ({reply.finish_reason})" if reply.finish_reason else ""
-        raise ModelError(f"the provider could not finish its reply{said}", cause=cause, partial=reply)
+        reason = f" ({reply.finish_reason})" if reply.finish_reason else ""
+        raise ModelError(f"the provider could not finish its reply{reason}", cause=cause, partial=reply)
     return reply
 
 
@@ -148,7 +148,7 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
 
     `first` is the time of its first chunk, in seconds, if it was streamed.
     """
-    said = (response.provider_details or {}).get("finish_reason")
+    provider_reason = (response.provider_details or {}).get("finish_reason")
     return ModelResponse(
         text="".join(mend(part.content) for part in response.parts if isinstance(part, pai.TextPart)),
         reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, pai.ThinkingPart)),
@@ -156,7 +156,7 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
         calls=tuple(_call(part) for part in response.parts if isinstance(part, pai.ToolCallPart)),
         finish=FINISHES.get(_reason(response), Finish.STOP),
         usage=_usage(response.usage),
-        finish_reason=said if isinstance(said, str) else response.finish_reason,
+        finish_reason=provider_reason if isinstance(provider_reason, str) else response.finish_reason,
         response=ResponseInfo(
             id=read_name(response.provider_response_id),
             model=read_name(response.model_name),
@@ -170,8 +170,8 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
 
 def _reason(response: pai.ModelResponse) -> str:
     """Return the finish reason, or the provider's own if pydantic-ai does not know it; empty without one."""
-    said = (response.provider_details or {}).get("finish_reason")
-    return response.finish_reason or (plain_reason(said) if isinstance(said, str) else "")
+    provider_reason = (response.provider_details or {}).get("finish_reason")
+    return response.finish_reason or (plain_reason(provider_reason) if isinstance(provider_reason, str) else "")
 
 
 def _call(part: pai.ToolCallPart) -> ResponseToolCall:
@@ -195,14 +195,14 @@ def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
 
 def _usage(usage: RequestUsage) -> Usage | None:
     # A provider without usage leaves zeros, which no real request has.
-    read, written = read_count(usage.input_tokens), read_count(usage.output_tokens)
-    if not read and not written:
+    read, output_tokens = read_count(usage.input_tokens), read_count(usage.output_tokens)
+    if not read and not output_tokens:
         return None
-    read, written = read or 0, written or 0
+    read, output_tokens = read or 0, output_tokens or 0
     reasoning = read_count(usage.output_reasoning_tokens) or read_count(usage.details.get("reasoning_tokens"))
     return Usage(
         input_tokens=read,
-        output_tokens=written,
+        output_tokens=output_tokens,
         cached_tokens=min(read_count(usage.cache_read_tokens) or 0, read),
-        reasoning_tokens=min(reasoning or 0, written),
+        reasoning_tokens=min(reasoning or 0, output_tokens),
     )

@@ -41,21 +41,21 @@ def messages_of(messages: Sequence[Message]) -> list[pai.ModelMessage]:
     assistant's message with only the engine's bookkeeping is left out. The translation of a message is cached, since
     pydantic-ai does not change a history.
     """
-    done: list[pai.ModelMessage] = []
-    said: list[pai.ModelRequestPart] = []
+    model_messages: list[pai.ModelMessage] = []
+    parts: list[pai.ModelRequestPart] = []
     instructions = instructions_of(messages)
     for message in messages if instructions is None else messages[1:]:
         if message.role != "assistant":
-            said += _REQUESTS.of(message)
+            parts += _REQUESTS.of(message)
             continue
         response = _RESPONSES.of(message)
         if response is None:
             continue
-        if said:
-            done.append(pai.ModelRequest(parts=said, instructions=instructions))
-            said = []
-        done.append(response)
-    return [*done, pai.ModelRequest(parts=said, instructions=instructions)] if said else done
+        if parts:
+            model_messages.append(pai.ModelRequest(parts=parts, instructions=instructions))
+            parts = []
+        model_messages.append(response)
+    return [*model_messages, pai.ModelRequest(parts=parts, instructions=instructions)] if parts else model_messages
 
 
 def instructions_of(messages: Sequence[Message]) -> str | None:
@@ -94,14 +94,14 @@ def _request_parts(message: Message) -> Iterator[pai.ModelRequestPart]:
     if message.role == "system":
         yield pai.SystemPromptPart(message.text)
     elif message.role == "user":
-        yield pai.UserPromptPart(_said(message))
+        yield pai.UserPromptPart(_write_content(message))
     else:
         for part in message.parts:
             if isinstance(part, ToolResultPart):
                 yield _result(part)
 
 
-def _said(message: Message) -> str | list[pai.UserContent]:
+def _write_content(message: Message) -> str | list[pai.UserContent]:
     if not message.files:
         return message.text
     return [*([message.text] if message.text else ()), *map(_file, message.files)]

@@ -18,35 +18,43 @@ _CACHE: Final[dict[str, JsonValue]] = {"auto": True, "5m": "5m", "1h": "1h", "of
 
 def map_pydantic_settings(settings: ModelSettings, model: Model, capabilities: Capabilities) -> MappedSettings:
     """Map settings to those of pydantic-ai, as far as every model behind this one sends them."""
-    allowed, unsupported = supported(settings, capabilities)
-    body: dict[str, JsonValue] = {name: getattr(allowed, name) for name in _SAME if name in allowed.given}
-    if allowed.stop_sequences:
-        body["stop_sequences"] = [*allowed.stop_sequences]
-    if allowed.extra_body:
-        body["extra_body"] = {name: value for name, value in extra_of(allowed, ()).items() if value is not None}
-    if allowed.service_tier in _TIERS:
-        body["service_tier"] = allowed.service_tier
-    elif allowed.service_tier is not None:
-        unsupported["service_tier"] = f"{allowed.service_tier!r}: pydantic-ai knows {', '.join(_TIERS)}"
+    supported_settings, unsupported = supported(settings, capabilities)
+    body: dict[str, JsonValue] = {
+        name: getattr(supported_settings, name) for name in _SAME if name in supported_settings.given
+    }
+    if supported_settings.stop_sequences:
+        body["stop_sequences"] = [*supported_settings.stop_sequences]
+    if supported_settings.extra_body:
+        body["extra_body"] = {
+            name: value for name, value in extra_of(supported_settings, ()).items() if value is not None
+        }
+    if supported_settings.service_tier in _TIERS:
+        body["service_tier"] = supported_settings.service_tier
+    elif supported_settings.service_tier is not None:
+        unsupported["service_tier"] = f"{supported_settings.service_tier!r}: pydantic-ai knows {', '.join(_TIERS)}"
     models = [*models_behind(model)]
-    for name in sorted(body.keys() & {name for each in models for name in each.unsupported_settings}):
+    for name in sorted(body.keys() & {name for inner_model in models for name in inner_model.unsupported_settings}):
         del body[name]
         unsupported[name] = "pydantic-ai's adapter does not send it"
-    body.update(_thinking(allowed, models, unsupported))
-    if allowed.cache is not None and all(_takes(each, allowed.cache) for each in models):
-        body["cache"] = _CACHE[allowed.cache]
-    elif allowed.cache is not None:
-        unsupported["cache"] = f"{allowed.cache!r} cannot be requested from this provider"
+    body.update(_thinking(supported_settings, models, unsupported))
+    if supported_settings.cache is not None and all(
+        _takes(inner_model, supported_settings.cache) for inner_model in models
+    ):
+        body["cache"] = _CACHE[supported_settings.cache]
+    elif supported_settings.cache is not None:
+        unsupported["cache"] = f"{supported_settings.cache!r} cannot be requested from this provider"
     return MappedSettings(body, unsupported)
 
 
 def models_behind(model: Model) -> Iterator[Model]:
     """Yield the models that do the work: the model itself, the one that it wraps, or those of a fallback."""
     inner = getattr(model, "models", None) or [getattr(model, "wrapped", None)]
-    found = [each for each in inner if isinstance(each, Model)] if isinstance(inner, list) else []
-    for each in found:
-        yield from models_behind(each)
-    if not found:
+    inner_models = (
+        [inner_model for inner_model in inner if isinstance(inner_model, Model)] if isinstance(inner, list) else []
+    )
+    for inner_model in inner_models:
+        yield from models_behind(inner_model)
+    if not inner_models:
         yield model
 
 
@@ -58,13 +66,13 @@ def _takes(model: Model, cache: str) -> bool:
 
 
 def _thinking(settings: ModelSettings, models: list[Model], unsupported: dict[str, str]) -> dict[str, JsonValue]:
-    wanted = settings.thinking
-    if wanted is None:
+    thinking = settings.thinking
+    if thinking is None:
         return {}
-    if not isinstance(wanted, bool | str):
-        unsupported["thinking"] = f"{wanted} tokens: pydantic-ai takes a level of effort, not a budget"
-    elif wanted and not any(each.profile.get("supports_thinking") for each in models):
+    if not isinstance(thinking, bool | str):
+        unsupported["thinking"] = f"{thinking} tokens: pydantic-ai takes a level of effort, not a budget"
+    elif thinking and not any(inner_model.profile.get("supports_thinking") for inner_model in models):
         unsupported["thinking"] = "pydantic-ai knows no thinking of this model"
     else:
-        return {"thinking": wanted}
+        return {"thinking": thinking}
     return {}
