@@ -15,7 +15,7 @@ from turnwright_states import Limits
 from turnwright_states.limits import ToolClass
 
 from .offered_tools import OfferedTools
-from .options import ConfigOption, HooksOption, ToolsOption, configuration
+from .options import AgentsOption, ConfigOption, HooksOption, ToolsOption, configuration
 from .packages import import_part
 from .process import echo, echo_json
 from .screen import Columns, plain_columns, print_columns
@@ -42,6 +42,7 @@ def agents(
         ),
     ] = None,
     *,
+    sources: AgentsOption = None,
     diff: Annotated[
         tuple[str, str] | None,
         typer.Option("--diff", metavar="OLD NEW", help="Compare two versions of a source; a blank file has no agents."),
@@ -62,10 +63,11 @@ def agents(
         part = import_part("turnwright_proof.cli.agents_diff", "turnwright agents --diff")
         part.print_diff(*diff, configured, tools=tools, hooks=hooks or (), form=form, as_json=as_json)
         return
+    named_sources = tuple(name for name in (source, sources) if name is not None)
     try:
         configured = configuration(config)
         limits = configured.limits()
-        listed = read_agents(*(configured.agent_sources() if source is None else (source,)), limits=limits)
+        listed = read_agents(*(named_sources or configured.agent_sources()), limits=limits)
         classes = _tool_classes(listed, configured, tools)
     except ConfigError as error:
         echo(error, err=True)

@@ -56,8 +56,14 @@ def _desk(cli: "Cli") -> None:
     ],
 )
 def test_agents_are_listed_from_code(cli: "Cli", source: str, names: list[str]) -> None:
-    done = cli.run("agents", source, "--json")
-    assert (done.code, [event["name"] for event in done.events]) == (0, names)
+    for arguments in ((source,), ("--agents", source)):
+        done = cli.run("agents", *arguments, "--json")
+        assert (done.code, [event["name"] for event in done.events]) == (0, names)
+
+
+def test_agents_argument_and_option_are_listed_together(cli: "Cli") -> None:
+    done = cli.run("agents", "desk.py:NIGHT", "--agents", "desk:DESK", "--json")
+    assert [event["name"] for event in done.events] == ["Night", "Desk"]
 
 
 @pytest.mark.parametrize(
