@@ -217,7 +217,8 @@ class Dependencies(msgspec.Struct, frozen=True):
             return
         code = [(f"tool {tool.name}", one) for tool in self.tools.values() for one in tool.functions]
         code += _functions_of("engine", self.hooks, self.guardrails)
-        for agent in self.agents.values():
+        called = (getattr(tool, "agent", None) for tool in self.tools.values() if tool.delegates)
+        for agent in (*self.agents.values(), *(agent for agent in called if isinstance(agent, Agent))):
             where = f"agent {agent.name!r}"
             code += _functions_of(where, agent.hooks, agent.guardrails)
             own = (agent.instructions, agent.prepare_tools, *agent.output_validators)

@@ -15,6 +15,7 @@ from turnwright import (
     ToolContext,
     ToolError,
     TurnContext,
+    agent_tool,
     before_model,
     input_guardrail,
     tool,
@@ -121,6 +122,7 @@ CODE: list[dict[str, Any]] = [
     {"guardrails": [input_guardrail(judges)]},
     {"agents": [Agent(name="Clerk", instructions=instructs)]},
     {"agents": [Agent(name="Clerk", hooks=[before_model(judges)])]},
+    {"tools": [agent_tool(Agent(name="Clerk", description="Files.", instructions=instructs))]},
 ]
 
 
