@@ -13,12 +13,11 @@ from bench.scale.work import slow_tools
 from turnwright_states import CallStatus, Cause
 from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
-from turnwright_testing.behavior import Execution
+from turnwright_testing.behavior import Driven, Execution
 from turnwright_testing.faults import Witness
 from turnwright_testing.faults.watched import checksum
 from turnwright_testing.faults.witness import Ran, WitnessLine, executions
 from turnwright_testing.invariants import INVARIANTS, ends, follows, journals_before_it_runs, runs_once
-from turnwright_testing.play import Driven
 
 Tale = Callable[["Turn"], Iterator[str]]
 

@@ -13,10 +13,10 @@ from turnwright.model.protocol import ModelRequest
 from turnwright_states import EndReason, Limits, State
 from turnwright_states import facts as f
 from turnwright_states.verdict import Check, Verdict
-from turnwright_testing.behavior import Asks, Execution, Floods
+from turnwright_testing.behavior import Asks, Driven, Execution, Floods
 from turnwright_testing.hook_script import Consulted
 from turnwright_testing.invariants import INVARIANTS, InvariantViolatedError, assert_invariants, check
-from turnwright_testing.play import Driven, play
+from turnwright_testing.play import play
 from turnwright_testing.scenario import Scenario
 
 Facts = Sequence[tuple[int, f.Fact]]
