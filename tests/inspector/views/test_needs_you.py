@@ -72,11 +72,11 @@ class Down(SqliteStore):
     down = False
     asked = 0
 
-    async def totals(self, wanted: TurnFilter) -> TurnTotals:
+    async def totals(self, turn_filter: TurnFilter) -> TurnTotals:
         self.asked += 1
         if self.down:
             raise StoreError("the server is down")
-        return await super().totals(wanted)
+        return await super().totals(turn_filter)
 
 
 @pytest.mark.no_waiting
