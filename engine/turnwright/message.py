@@ -26,6 +26,10 @@ Role = Literal["system", "user", "assistant", "tool"]
 MAX_FILE: Final = 32 * 1024 * 1024
 
 _MEDIA_TYPE: Final = re.compile(r"[a-z]+/[\w.+*-]+")
+#: The types of files with a text.
+_TEXT_TYPE: Final = re.compile(
+    r"text/.*|application/(?:.*\+|x-)?(?:json|jsonl|ndjson|xml|yaml|toml|markdown|javascript|sql|sh|tex)"
+)
 _DATA_URL: Final = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
 
 
@@ -123,6 +127,17 @@ class FilePart(Part, frozen=True, kw_only=True):
     def address(self) -> str:
         """The `url`, or the content as a `data:` URL."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
+
+    @property
+    def decoded_text(self) -> str:
+        """The content of a text file. It is empty for another kind, an address, and a content that is not UTF-8."""
+        if self.url or not _TEXT_TYPE.fullmatch(self.media_type):
+            return ""
+        try:
+            text = base64.b64decode(self.data).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return ""
+        return text if text.strip() else ""
 
     def kept(self) -> dict[str, JsonValue]:
         """Return the file as the journal keeps it. `of_json` reads it."""

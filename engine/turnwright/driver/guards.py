@@ -1,7 +1,7 @@
 """The guardrails of a turn, as its driver asks them (docs/rules.md#guardrails)."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import anyio
@@ -13,6 +13,7 @@ from turnwright.events import ResponseWithdrawnEvent
 from turnwright.hooks.asking import MODEL_ERROR, ask
 from turnwright.hooks.decisions import Trip
 from turnwright.hooks.guardrails import Guardrail
+from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
 from turnwright.tools.result import STRUCTURED_LIMIT, plain
@@ -29,6 +30,8 @@ from .segment import Segment
 #: The gate that parallel input guardrails keep closed, and the one of output guardrails.
 _INPUT_GATE: Final = "input"
 _OUTPUT_GATE: Final = "output"
+#: What `TurnStarted.forked_with` has before the id of a call with another result.
+_RESULTS: Final = "results."
 
 
 class Guards:
@@ -96,9 +99,11 @@ class InputGuards:
         if not guardrails:
             return
         notices = {UNCHECKED, *(withheld_text(guardrail.name) for guardrail in guardrails)}
+        #: What a person begins the turn with: the prompt, its text files, and the other results of a fork.
+        self._beginning = "\n\n".join(filter(None, [segment.journal.started.prompt, *_added_texts(segment)]))
         #: The text before the turn that is to be checked, without the lines in place of what was withheld.
         self._history = "\n\n".join(text for text in segment.unchecked if text not in notices)
-        if "prompt" in segment.journal.started.forked_with:
+        if any(name == "prompt" or name.startswith(_RESULTS) for name in segment.journal.started.forked_with):
             self._unpassed = list(guardrails)  # the journal is that of another prompt
             self.has_unchecked_fork = True
 
@@ -179,7 +184,7 @@ class InputGuards:
 
     async def _check(self, guardrail: Guardrail[object], check: Callable[..., Awaitable[None]]) -> None:
         segment = self._segment
-        await check(guardrail, segment.context(), segment.journal.started.prompt)
+        await check(guardrail, segment.context(), self._beginning)
         if self._history:
             try:
                 await check(guardrail, segment.context(), self._history)
@@ -193,6 +198,19 @@ class InputGuards:
             review = segment.participants.review
             if review is not None:
                 review.drop(self.finish)
+
+
+def _added_texts(segment: Segment) -> Iterator[str]:
+    """Yield what a person adds to the prompt: the texts of its files, and the results of calls that a fork changes."""
+    started = segment.journal.started
+    for file in started.files:
+        yield FilePart.of_json(dict(file)).decoded_text
+    changed_calls = {name.removeprefix(_RESULTS) for name in started.forked_with if name.startswith(_RESULTS)}
+    if changed_calls:
+        for message in segment.journal.transcript.messages:
+            for part in message.parts:
+                if isinstance(part, ToolResultPart) and part.call in changed_calls:
+                    yield part.text
 
 
 class OutputGuards:

@@ -53,8 +53,14 @@ def unsigned(message: Message) -> Message:
 
 
 def unchecked_texts(messages: Iterable[Message]) -> tuple[str, ...]:
-    """Return the texts of users and instructions, for input guardrails."""
-    return tuple(message.text for message in messages if message.role in ("user", "system") and message.text)
+    """Return the texts of users and instructions, also of their files, for input guardrails."""
+    return tuple(
+        text
+        for message in messages
+        if message.role in ("user", "system")
+        for text in (message.text, *(file.decoded_text for file in message.files))
+        if text
+    )
 
 
 #: That of a turn without one, shared by all.

@@ -21,12 +21,12 @@ from turnwright import (
 )
 from turnwright.hooks.guardrails import GuardrailKind
 from turnwright.journal.answers import Answer
-from turnwright.message import Message
+from turnwright.message import FilePart, Message, ToolCallPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore
-from turnwright_states import Cause, Decision, EndReason, Limits, Outcome
+from turnwright_states import CallSettledInput, Cause, Decision, EndReason, Limits, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -266,6 +266,32 @@ async def test_a_fork_with_another_prompt_is_checked_at_each_place(guardrail: Gu
         assert_tripped(turn, "input")
         assert requests_of(engine) == []
         assert "bomb" not in str(turn.messages)
+
+
+async def test_other_results_of_a_fork_are_checked(guardrail: Guardrail) -> None:
+    """The model reads them, and a person wrote them."""
+    store = MemoryStore()
+    first = await engine_of(None, asks_for(("look", {})), "Done.", store=store).run(AGENT, "hi")
+    engine = engine_of(guardrail, *["Fine."] * 2, store=store)
+    places = await engine.fork_places(first.id)
+    call = next(part.id for message in first.messages for part in message.parts if isinstance(part, ToolCallPart))
+    at = next(place.last for place in places if isinstance(place.event, CallSettledInput))
+    assert_tripped(await engine.resume(await engine.fork(first.id, at=at, results={call: BAD})), "input")
+    assert requests_of(engine) == []
+    turn = await engine.resume(await engine.fork(first.id, at=at, results={call: "a garden"}))
+    assert turn.outcome is Outcome.FINISHED
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "text/markdown", "application/json", "application/x-yaml"])
+async def test_text_of_a_file_is_checked(guardrail: Guardrail, media_type: str) -> None:
+    """A model that does not take the type reads the text of the file."""
+    engine = engine_of(guardrail, *["Fine."] * 3)
+    file = FilePart.of(BAD.encode(), media_type, "notes")
+    assert_tripped(await engine.run(AGENT, "read this", files=[file]), "input")
+    history = [Message.user("read this", files=[file]), Message.assistant("Yes?")]
+    assert_tripped(await engine.run(AGENT, "go on", message_history=history), "history")
+    harmless = FilePart.of(b"a garden", media_type, "notes")
+    assert (await engine.run(AGENT, "read this", files=[harmless])).outcome is Outcome.FINISHED
 
 
 async def test_a_fork_with_the_same_prompt_is_not_checked_again() -> None:

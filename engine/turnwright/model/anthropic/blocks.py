@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, Role, TextPart, ToolResultPart
 from turnwright.model.fit import sendable_name
-from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of, text_in
+from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from turnwright.model.http.encoding import dump
 from turnwright_states import CallStatus
 
@@ -91,7 +91,7 @@ def _file(part: FilePart) -> Block:
     source = _source(part)
     if source is not None:
         return {"type": "image", "source": source} if part.is_image else {"type": "document", "source": source, **title}
-    text = text_in(part)
+    text = part.decoded_text
     if text:
         # The API has one name for all kinds of text.
         return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title}

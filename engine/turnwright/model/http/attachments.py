@@ -1,7 +1,5 @@
 """The kinds of files that APIs accept, and texts that describe all others. No I/O."""
 
-import base64
-import re
 from typing import Final
 
 from turnwright.message import FilePart
@@ -11,10 +9,6 @@ IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"}
 #: A picture at an address, of unknown kind.
 SOME_IMAGE: Final = "image/*"
 PDF: Final = "application/pdf"
-# Types of text files besides `text/*`.
-_TEXTUAL: Final = re.compile(
-    r"text/.*|application/(?:.*\+|x-)?(?:json|jsonl|ndjson|xml|yaml|toml|markdown|javascript|sql|sh|tex)"
-)
 
 
 def media_type_of(part: FilePart) -> str:
@@ -22,21 +16,10 @@ def media_type_of(part: FilePart) -> str:
     return "image/jpeg" if part.media_type == "image/jpg" else part.media_type
 
 
-def text_in(part: FilePart) -> str:
-    """Return the content of a text file; empty if there is none, it is not UTF-8, or of another kind, or an address."""
-    if part.url or not _TEXTUAL.fullmatch(part.media_type):
-        return ""
-    try:
-        text = base64.b64decode(part.data).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return ""
-    return text if text.strip() else ""
-
-
 def in_words(part: FilePart) -> str:
     """Describe a file that the API does not accept: its name, with its text or its address."""
     name = f"{part.name} " if part.name else ""
-    text = text_in(part)
+    text = part.decoded_text
     if text:
         return f"A file, {name}({part.media_type}), holds:\n\n{text}"
     where = f"is at {part.url}" if part.url else "cannot be shown here."

@@ -3,7 +3,7 @@
 import pytest
 
 from turnwright.message import FilePart
-from turnwright.model.http.attachments import in_words, text_in
+from turnwright.model.http.attachments import in_words
 
 TEXTS = [
     "text/plain",
@@ -22,7 +22,7 @@ TEXTS = [
 @pytest.mark.parametrize("media_type", TEXTS)
 def test_text_file_is_quoted_with_the_name(media_type: str) -> None:
     part = FilePart.of("\ufeffé\n".encode(), media_type, "a.x")
-    assert text_in(part) == "é\n"
+    assert part.decoded_text == "é\n"
     assert in_words(part) == f"A file, a.x ({media_type}), holds:\n\né\n"
 
 
@@ -37,11 +37,11 @@ def test_text_file_is_quoted_with_the_name(media_type: str) -> None:
     ],
 )
 def test_other_file_is_named_as_not_shown(part: FilePart) -> None:
-    assert text_in(part) == ""
+    assert part.decoded_text == ""
     assert in_words(part) == f"A file, a.x ({part.media_type}), cannot be shown here."
 
 
 def test_linked_file_is_named_with_the_address() -> None:
     part = FilePart(media_type="text/csv", url="https://host/a.csv")
-    assert text_in(part) == ""
+    assert part.decoded_text == ""
     assert in_words(part) == "A file, (text/csv), is at https://host/a.csv"
