@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.audit.trajectories.reading import calls, read, recognized, results
 from tests.engine.model.chunks import chunk
@@ -28,6 +29,8 @@ from turnwright.model.openai_responses.stream import ResponsesStream
 from turnwright.model.protocol import ModelResponse
 from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.atif import StepMetrics, Trajectory
+from turnwright_audit.trajectories.readers.chat_messages import Message, read_chat_reply
+from turnwright_audit.trajectories.readers.model_replies import UNREADABLE_CALL
 
 Event = dict[str, Any]
 FUNCTION = call("look", '{"n": 1}')
@@ -247,3 +250,11 @@ def test_error_in_a_responses_stream_is_a_system_error() -> None:
     error: Event = {"type": "error", "code": "server_error", "message": "It broke.", "param": None}
     [run] = read(sse(created(), *streamed(0, message("a")), error), "openai-responses")
     assert [(step.source, step.message) for step in run.steps] == [("agent", "a"), ("system", "It broke.")]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"function_call": "bash ls"}, {"tool_calls": "bash ls"}, {"tool_calls": ["bash ls"]}]
+)
+def test_call_given_as_a_text_counts_as_unreadable(fields: dict[str, object]) -> None:
+    recorded = msgspec.convert({"role": "assistant", **fields}, Message)
+    assert read_chat_reply(recorded).calls == (UNREADABLE_CALL,)

@@ -101,7 +101,7 @@ def read_chat_reply(message: Message, response: Mapping[str, Any] | None = None,
     named_calls = named_calls[:MAX_CALLS]
     choice = {"message": {**fields, "tool_calls": named_calls}, "finish_reason": stop}
     reply = read_reply(ReplyBuilder, {**(response or {}), "choices": [choice]})
-    unreadable_calls = [UNREADABLE_CALL] * (len(calls) - len(named_calls))
+    unreadable_calls = [UNREADABLE_CALL] * (len(calls) - len(named_calls) + _count_foreign_calls(message))
     return replace(reply, calls=(*reply.calls, *unreadable_calls))
 
 
@@ -122,6 +122,12 @@ def _calls_of(message: Message) -> Iterator[dict[str, Any]]:
             if isinstance(custom, Mapping) and custom.get("name"):
                 function = {"name": custom["name"], "arguments": {"input": custom.get("input")}}
             yield {**call, "index": index, "function": function if isinstance(function, Mapping) else call}
+
+
+def _count_foreign_calls(message: Message) -> int:
+    """Return the number of calls that are no object, for example a text."""
+    calls = message.tool_calls if isinstance(message.tool_calls, list) else [message.tool_calls]
+    return sum(bool(call) and not isinstance(call, Mapping) for call in (*calls, message.function_call))
 
 
 def readable_parts(content: Content) -> list[object]:
