@@ -76,10 +76,13 @@ Synthesis = Callable[[tuple[FinishedCall, ...]], MaybeAwaitable[str | None]]
 
 
 def _give_price(model: Model) -> str:
-    return (
+    remedy = (
         f'give the engine prices={{"{model.name}": Price(input=..., output=...)}}, or turnwright.toml a table'
         f' [prices."{model.name}"]'
     )
+    if "capabilities" in inspect.signature(type(model)).parameters:
+        remedy += ", or the model capabilities=Capabilities(reports_cost=True) if its server reports the cost"
+    return remedy
 
 
 class AgentTools(NamedTuple):

@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 from turnwright import Agent, CannotRunError, Compact, ConfigError, Engine, Limits, Price, Usage, agent_tool, tool
-from turnwright.model import Capabilities, ModelRequest, ModelResponse, ScriptedModel, asks_for
+from turnwright.model import Capabilities, ModelRequest, ModelResponse, OpenAIChat, ScriptedModel, asks_for
 from turnwright.model.protocol import Delta
 from turnwright.otel import OpenTelemetry
 from turnwright.store import MemoryStore
@@ -166,3 +166,14 @@ async def test_telemetry_changes_no_cost() -> None:
         return turn.usage.cost
 
     assert await cost(OpenTelemetry(TracerProvider(), MeterProvider())) == pytest.approx(await cost(None))
+
+
+async def test_refused_cost_limit_names_the_setting_of_an_unknown_server() -> None:
+    """Its replies may have their cost, which nobody knows before the first one."""
+    url = "http://127.0.0.1:9/v1"
+    with pytest.raises(ConfigError, match=r"or the model capabilities=Capabilities\(reports_cost=True\)"):
+        await Engine(model=OpenAIChat("m", base_url=url), tools=[page]).run(LIMITED, "Read.")
+    model = OpenAIChat("m", base_url=url, capabilities=Capabilities(reports_cost=True))
+    async with Engine(model=model, tools=[page], limits=Limits(max_retries=0)) as engine:
+        turn = await engine.run(LIMITED, "Read.")
+    assert turn.reason is EndReason.MODEL_ERROR

@@ -132,5 +132,5 @@ class TestTurns:
             Agent(name="A"), "Hi"
         )
         assert turn.usage.cost > 0
-        with pytest.raises(ConfigError, match=r"the price of model 'claude-9'.*\[prices\.\"claude-9\"\]$"):
+        with pytest.raises(ConfigError, match=r"the price of model 'claude-9'.*\[prices\.\"claude-9\"\]"):
             await Engine(model=Claude(name="claude-9"), limits=limits).run(Agent(name="A"), "Hi")
