@@ -119,8 +119,8 @@ class Engine(Generic[DepsT]):
     applies to every agent. `prices` has the cost of each model's tokens, by model name; it precedes the cost that
     a model reports, which precedes the published prices of `genai-prices`, if that is installed.
 
-    Functions of yours may be async. Others run in threads. Only those for `models`, `on_event` and the clocks must be
-    plain functions: they run in the event loop, and must be fast.
+    Functions of yours may be async. Others run in threads, but for `needs_approval` and `loop_key` of a tool, which run
+    in the event loop and must be fast. Those for `models`, `on_event` and the clocks must be plain, and run there too.
 
     `history_processor(messages)` may change what a model receives, never what is stored. `synthesize(batch)` is called
     with each finished batch, and ends the turn if it returns a text. Each function of `on_event` is called with every
