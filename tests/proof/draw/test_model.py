@@ -1,12 +1,15 @@
 """The picture holds the chart: every state, every row, and the reasons of every end."""
 
 from itertools import chain
+from typing import Any
 
 import pytest
 
 from turnwright_proof.draw import NodeKind, Picture, extract, fold_common_rows
-from turnwright_proof.draw.model import endings
+from turnwright_proof.draw.model import describe_defaults, endings
+from turnwright_states import Limits
 from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom, Row
+from turnwright_states.limits import ToolCallLimits
 from turnwright_states.reasons import REASONS, EndReason
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, Outcome, State
 
@@ -20,6 +23,28 @@ _DESIGNED = {
     Outcome.FAILED: "model_error empty_reply content_filter context_overflow crashed engine_error"
     " invalid_output guardrail",
 }
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ceiling": 199},
+        {"tool_calls": ToolCallLimits(read_only=51)},
+        {"tool_calls": ToolCallLimits(writing=11)},
+        {"tool_calls": ToolCallLimits(default=51)},
+        {"doom_threshold": 4},
+        {"doom_response": "ask"},
+        {"nudges": 1},
+        {"idle_steps": 6},
+        {"max_retries": 4},
+        {"output_retries": 3},
+        {"max_compactions": 1},
+        {"max_pauses": 101},
+    ],
+)
+def test_legend_has_the_default_of_each_limit_of_a_guard(changed: dict[str, Any]) -> None:
+    """A changed default makes the drawings stale."""
+    assert describe_defaults(Limits(**changed)) != describe_defaults(Limits())
 
 
 def test_nodes_are_the_states(picture: Picture) -> None:

@@ -139,15 +139,16 @@ def extract(chart: Chart = CHART) -> Picture:
         initial=State[str(chart.machine.initial)],
         nodes=tuple(Node(state, _kind(state), reasons.get(state, ())) for state in State),
         arrows=tuple(arrows.values()),
-        defaults=_defaults(Limits()),
+        defaults=describe_defaults(Limits()),
     )
 
 
-def _defaults(limits: Limits) -> str:
+def describe_defaults(limits: Limits) -> str:
     """Return the limits on which the guards depend, so that a changed default makes the drawings stale."""
-    calls = limits.for_tools("default").tool_calls, limits.for_tools("writing").tool_calls
+    calls = [limits.for_tools(kind).tool_calls for kind in ("default", "writing", "read_only")]
     return (
-        f"Defaults: {limits.cap} steps; {calls[0]} tool calls, {calls[1]} if a tool writes; {limits.doom_threshold} "
+        f"Defaults: {limits.cap} steps; {calls[0]} tool calls, {calls[1]} if a tool writes, {calls[2]} if tools only "
+        f"read; {limits.doom_threshold} "
         f"equal rounds, then {limits.doom_response}; {limits.idle_steps} steps without a call; {limits.max_retries} "
         f"retries; {limits.output_retries} refused replies; {limits.max_pauses} pauses; {limits.nudges} nudges; "
         f"{limits.max_compactions} compactions."
