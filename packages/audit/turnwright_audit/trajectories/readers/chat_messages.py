@@ -125,7 +125,7 @@ def _calls_of(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _count_foreign_calls(message: Message) -> int:
-    """Return the number of calls that are no object, for example a text."""
+    """Return the number of calls that are not objects, but for example a text."""
     calls = message.tool_calls if isinstance(message.tool_calls, list) else [message.tool_calls]
     return sum(bool(call) and not isinstance(call, Mapping) for call in (*calls, message.function_call))
 
