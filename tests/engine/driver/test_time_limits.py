@@ -92,7 +92,7 @@ class Overriding(Tool):
         return ToolResult("never")
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        raise NotImplementedError(values, context)
+        raise AssertionError(f"this tool has its own `run`, which calls no `execute`: {values}, {context}")
 
 
 def result(turn: TurnResult) -> tuple[CallStatus, str]:
