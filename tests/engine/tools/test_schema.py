@@ -1,11 +1,18 @@
 """The schema of a function's arguments, and the check of what a model sent."""
 
+import cProfile
+import inspect
+import json
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, Union
 
 import pytest
 from hypothesis import given
@@ -14,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from turnwright.errors import ConfigError
 from turnwright.tools import ToolContext, ToolInputError, tool
+from turnwright.tools.schema import Parameter, plain_schema, read_schema
 
 CONTEXT = ToolContext(turn_id="t1", call_id="c1")
 
@@ -340,3 +348,103 @@ def test_any_arguments_are_taken_or_refused_in_words(arguments: dict[str, Any]) 
         assert isinstance(values["n"], int)
     assert "pydantic" not in said
     said.encode()
+
+
+SCALARS: st.SearchStrategy[Any] = st.sampled_from(
+    [str, int, float, bool, Literal["a"], Literal["a", "b"], Literal["", "é"], list[str], list[int], dict[str, float]]
+)
+TYPES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        inner.map(lambda kind: list[kind])  # type: ignore[valid-type]
+        | inner.map(lambda kind: dict[str, kind])  # type: ignore[valid-type]
+        | inner.map(lambda kind: Union[kind, None])  # noqa: UP007 (users write it)
+        | inner.map(lambda kind: reduce(or_, [NoneType, kind]))
+    ),
+    max_leaves=4,
+)
+ANNOTATIONS = (
+    TYPES
+    | st.just(NoneType)
+    | st.tuples(TYPES, st.text(max_size=9)).map(lambda pair: Annotated[pair[0], Field(description=pair[1])])
+)
+DEFAULTS = st.sampled_from([inspect.Parameter.empty, None, 0, 1.5, -0.0, float("nan"), "x", "", "\ud800", True, 10**30])
+PARAMETERS = st.tuples(ANNOTATIONS, DEFAULTS)
+
+
+@given(st.lists(PARAMETERS, max_size=3))
+def test_plain_schema_is_the_schema_of_pydantic(pairs: list[tuple[object, object]]) -> None:
+    """To the byte, because a prompt cache compares bytes; a default that is not JSON is left to pydantic."""
+    parameters = [Parameter(f"a{number}", *pair) for number, pair in enumerate(pairs)]
+    schema = plain_schema(parameters)
+    if any(default == "\ud800" or default != default for _, default in pairs):  # noqa: PLR0124 (NaN)
+        assert schema is None
+    else:
+        _, expected = read_schema({f"p{number}": parameter for number, parameter in enumerate(parameters)})
+        assert json.dumps(schema) == json.dumps(expected)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default"),
+    [
+        (Annotated[int, Field(ge=0)], inspect.Parameter.empty),
+        (Annotated[int, Field(alias="n")], inspect.Parameter.empty),
+        (Annotated[int, Field(strict=True)], inspect.Parameter.empty),
+        (Annotated[int, Field(examples=[1])], inspect.Parameter.empty),
+        (Annotated[int, Field(deprecated=True)], inspect.Parameter.empty),
+        (Annotated[int, Field(json_schema_extra={"x": 1})], inspect.Parameter.empty),
+        (Annotated[int, "note"], inspect.Parameter.empty),
+        (int, Field(3)),
+        (int, ...),
+        (list[int], []),
+        (int | str, inspect.Parameter.empty),
+        (list, inspect.Parameter.empty),
+        (vars(typing)["List"], inspect.Parameter.empty),
+        (vars(typing)["Dict"], inspect.Parameter.empty),
+        (Place, inspect.Parameter.empty),
+        (object, inspect.Parameter.empty),
+        (Literal[1], inspect.Parameter.empty),
+        (Literal["\ud800"], inspect.Parameter.empty),
+        (dict[int, str], inspect.Parameter.empty),
+    ],
+)
+def test_schema_of_any_other_parameter_is_left_to_pydantic(annotation: object, default: object) -> None:
+    assert plain_schema([Parameter("a", annotation, default)]) is None
+
+
+def generated_schemas(make: Callable[[], object]) -> int:
+    """Return how many JSON Schemas pydantic generates meanwhile."""
+    with cProfile.Profile() as profile:
+        make()
+    return sum(
+        entry.callcount
+        for entry in profile.getstats()
+        if not isinstance(entry.code, str)
+        and entry.code.co_name == "generate"
+        and Path(entry.code.co_filename).name == "json_schema.py"
+    )
+
+
+def test_tool_generates_one_schema_and_a_plain_one_none() -> None:
+    """An engine with 300 tools takes as long as their schemas."""
+
+    def plain(place: int, names: list[str] | None = None) -> None:
+        """Look.
+
+        Args:
+            place: where.
+        """
+
+    def rich(place: Place, day: date) -> None: ...
+
+    assert generated_schemas(lambda: tool(plain)) == 0
+    assert generated_schemas(lambda: tool(rich)) == 1
+
+
+def test_plain_tool_makes_its_model_for_the_first_wrong_call() -> None:
+    def look(place: int, name: str | None = None) -> None: ...
+
+    looking = tool(look)
+    assert looking.parse({"place": "5"}) == {"place": 5}
+    assert looking.complete({"place": 5}) == {"place": 5, "name": None}
+    assert problem(look, {"place": "x", "other": 1}).startswith("invalid arguments:\n- place: ")
