@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, Never, TypeVar
 
 from msgspec import ValidationError as Misfit
@@ -174,7 +175,13 @@ def repeated(text: str) -> str | None:
 def model(kind: type, fields: object) -> Limits:
     """Parse the limits in a fact. Raises pydantic's `ValidationError` if they do not fit."""
     assert kind is Limits  # noqa: S101 (msgspec knows the kinds of all other fields)
-    return Limits.model_validate(fields)
+    return _limits_of(json.dumps(fields))
+
+
+@lru_cache(maxsize=64)
+def _limits_of(text: str) -> Limits:
+    """Return the limits in a JSON text. The turns of a session mostly have the same ones, which none can change."""
+    return Limits.model_validate(json.loads(text))
 
 
 def misfit(error: Misfit) -> str:

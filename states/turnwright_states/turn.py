@@ -6,6 +6,7 @@ differ. The counters change by the effects of `effects.py`, which proofs read to
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 from zlib import crc32
@@ -37,6 +38,12 @@ _pack: Final = msgpack.Encoder(enc_hook=plain).encode
 _UNUSED: Final = (2, 0)
 #: The limit of idle steps that a turn has by default, and that of a turn of chart 3. Their hashes are those of chart 3.
 _IDLE_LIMITS: Final = (5, 0)
+
+
+@cache
+def _default_limits() -> Limits:
+    """Return the limits of a turn that has not begun: the same object, because pydantic validates each new one."""
+    return Limits()
 
 
 class Turn:
@@ -71,7 +78,7 @@ class Turn:
     stopped_at: float | None = None
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or _default_limits()
         self.state: State = State.CHECK
         self.counters = Counters(self.limits)
         self.synthesis = False

@@ -90,16 +90,19 @@ async def said_before(  # noqa: PLR0917 (as in `messages_before`)
 ) -> "list[Said]":
     """Return the turns before a turn whose messages `messages_before` returns, the oldest first."""
     said: list[Said] = []
-    while session is not None and not _is_enough(said) and (turns := await session.next_turns(turn_id)):
+    needs = _NeededMessages()
+    while session is not None and not needs.are_read and (turns := await session.next_turns(turn_id)):
         for other in turns:
             try:
-                said += await _said_until(store, other, before=turn_id, session=session, model=model, known=known)
+                turns_read = await _said_until(store, other, before=turn_id, session=session, model=model, known=known)
+                said += turns_read
+                needs.add(turns_read)
             except UnreadableTurnError as error:
                 if started.continue_from == error.turn:
                     raise
                 session.is_whole = False
                 _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
-            if _is_enough(said):
+            if needs.are_read:
                 break
     before = started.continue_from
     if before is not None and not (session is not None and await session.has(before)):
@@ -236,18 +239,23 @@ def _has_sentinel(message: Message) -> bool:
     return any(isinstance(part, SentinelPart) for part in message.parts)
 
 
-def _is_enough(said: Sequence[Said]) -> bool:
-    """Return whether these turns, the newest first, have every message that compactions left."""
-    needed: int | None = None
-    for turn in said:
-        needed_here = history_needed(turn.transcript.compactions)
-        if needed_here is not None:
-            needed = needed_here
-        elif needed is not None:
-            needed -= len(turn.transcript.messages)
-        if needed is not None and needed <= 0:
-            return True
-    return False
+class _NeededMessages:
+    """Counts whether turns that are read, the newest first, have every message that compactions left."""
+
+    def __init__(self) -> None:
+        #: The messages still needed of the turns before those read; None if there was no compaction.
+        self._count: int | None = None
+        self.are_read = False
+
+    def add(self, turns: Sequence[Said]) -> None:
+        """Add the next turns, the newest first."""
+        for turn in turns:
+            needed_here = history_needed(turn.transcript.compactions)
+            if needed_here is not None:
+                self._count = needed_here
+            elif self._count is not None:
+                self._count -= len(turn.transcript.messages)
+            self.are_read = self.are_read or (self._count is not None and self._count <= 0)
 
 
 async def session_messages(store: Store, session: str) -> list[Message]:

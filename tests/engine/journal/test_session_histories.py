@@ -1,8 +1,10 @@
 """The histories that a process keeps: how much is read again, after what, and how many there are."""
 
+import cProfile
 import gc
 import sqlite3
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -65,6 +67,20 @@ async def test_each_turn_reads_the_facts_of_the_previous_turn_only(opened: Calla
             reads.append(store.read - before)
     assert reads[0] == 0
     assert set(reads[1:]) == {reads[1]}
+
+
+async def test_cold_session_judges_each_turn_once_and_equal_limits_once(opened: Callable[[], Store]) -> None:
+    """The first turn of a process reads all turns: work for each pair of them was a tenth of it in a session of 500."""
+    async with Engine(model=ScriptedModel("Done.", repeat=True), store=opened()) as engine:
+        turns = [await engine.run(AGENT, f"prompt {number}", session="s") for number in range(30)]
+    store = opened()
+    with cProfile.Profile() as profile:
+        await history(SessionHistories(store), store, turns[-1])
+    calls = Counter[str]()
+    for entry in profile.getstats():
+        calls["" if isinstance(entry.code, str) else entry.code.co_name] += entry.callcount
+    assert calls["history_needed"] == len(turns) - 1
+    assert calls["_refuse_unknown"] <= 4  # of pydantic's models of limits: those of a turn, and their defaults
 
 
 async def test_the_next_history_begins_with_the_same_messages(opened: Callable[[], Store]) -> None:
