@@ -29,7 +29,7 @@ class Stubborn:
     """A tool that ignores every cancellation until it is released, and says then that it is done."""
 
     def __init__(self) -> None:
-        self.began, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self.started, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.swallowed = 0
 
     async def go_on(self) -> None:
@@ -40,7 +40,7 @@ class Stubborn:
             self.ended.set()
 
     async def _wait(self) -> None:
-        self.began.set()
+        self.started.set()
         while not self.released.is_set():
             try:
                 await self.released.wait()
@@ -98,15 +98,15 @@ def staged(
     """An engine whose model makes these calls at once and then is done, and its turns' events."""
     heard: list[TurnEvent] = []
     model = ScriptedModel(asks_for(*((name, {}) for name in calls)), "Done.")
-    made = Engine(model=model, tools=tools, limits=limits, cancel_grace=GRACE, on_event=[heard.append], **options)  # type: ignore[call-overload]
-    return made, heard
+    engine = Engine(model=model, tools=tools, limits=limits, cancel_grace=GRACE, on_event=[heard.append], **options)  # type: ignore[call-overload]
+    return engine, heard
 
 
 async def abort(engine: Engine, stubborn: Stubborn, **_: object) -> TurnResult:
     """Run a turn, abort it while the tool runs, and wait for its end."""
     async with engine.stream(AGENT, "hi") as events:
         turn_id = (await anext(aiter(events))).turn
-        await stubborn.began.wait()
+        await stubborn.started.wait()
         await engine.abort(turn_id)
         async for _event in events:
             pass
@@ -161,7 +161,7 @@ async def test_cancelled_task_lets_go_of_the_turn() -> None:
     async with staged(stubborn.tool())[0] as engine:
         async with anyio.create_task_group() as group:
             group.start_soon(engine.run, AGENT, "hi")
-            await stubborn.began.wait()
+            await stubborn.started.wait()
             group.cancel_scope.cancel()
         (row,) = await engine.turns(live=True)
         assert not await engine.store.is_driven(row.id)
@@ -217,20 +217,20 @@ def test_loop_closes_without_waiting_for_an_abandoned_tool(
     ending: str, swallows: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     """No message says that a task was destroyed, or that a coroutine ignored its end."""
-    began: list[asyncio.Event] = []
+    starts: list[asyncio.Event] = []
 
     async def endless() -> str:
         """Never end."""
-        began[0].set()
+        starts[0].set()
         while True:
             with suppress(swallows):
                 await asyncio.sleep(3600)
 
     async def main() -> None:
-        began.append(asyncio.Event())
+        starts.append(asyncio.Event())
         engine, _ = staged(FunctionTool(endless, timeout=0.01 if ending == "time-out" else None), calls=["endless"])
         running = asyncio.ensure_future(engine.run(AGENT, "hi"))
-        await began[0].wait()
+        await starts[0].wait()
         if ending == "abort":
             (row,) = await engine.turns()
             await engine.abort(row.id)
@@ -244,19 +244,19 @@ def test_loop_closes_without_waiting_for_an_abandoned_tool(
 
 async def test_tool_ending_on_cancellation_is_never_reported_as_abandoned(caplog: pytest.LogCaptureFixture) -> None:
     """A server's event loop continues after the turn: nothing is said of the tool once the grace is over."""
-    began = anyio.Event()
+    start = anyio.Event()
 
     @tool
     async def waits() -> str:
         """Wait for nothing that comes."""
-        began.set()
+        start.set()
         await anyio.sleep_forever()
         return "never"
 
     engine, _ = staged(waits, calls=("waits", "waits"))
     async with engine, engine.stream(AGENT, "hi") as events:
         turn_id = (await anext(aiter(events))).turn
-        await began.wait()
+        await start.wait()
         await engine.abort(turn_id)
         async for _event in events:
             pass

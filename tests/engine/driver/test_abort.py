@@ -296,8 +296,8 @@ async def test_another_process_aborts_through_the_inbox(tmp_path: Path) -> None:
     """It needs no claim, and does not wait."""
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     model = Hanging()
-    async with Engine(model=model, store=address) as engine, Engine(store=address) as other:
-        turn = await aborted(engine, AGENT, model.hangs, other.abort)
+    async with Engine(model=model, store=address) as engine, Engine(store=address) as other_engine:
+        turn = await aborted(engine, AGENT, model.hangs, other_engine.abort)
         assert turn.text == "So far so good"
 
 
@@ -408,17 +408,17 @@ async def test_cancelled_tool_settles_as_unknown_when_the_turn_goes_on() -> None
 @pytest.mark.parametrize("seconds", [0.9, 1.0])
 async def test_a_direct_result_within_the_grace_of_an_abort_is_the_answer(seconds: float) -> None:
     """It has ended the turn when the abort's turn comes, also at the very end of the grace."""
-    began = anyio.Event()
+    start = anyio.Event()
 
     @tool(return_direct=True)
     async def give() -> str:
-        began.set()
+        start.set()
         await anyio.sleep(seconds)
         return "given"
 
     engine = Engine(model=ScriptedModel(asks_for(("give", {}))), tools=[give], cancel_grace=1.0)
     turn = await engine.start(AGENT, "hi")
-    await began.wait()
+    await start.wait()
     await turn.abort()
     result = await turn.result()
     assert (result.outcome, result.reason, result.text) == (Outcome.FINISHED, EndReason.ANSWERED, "given")

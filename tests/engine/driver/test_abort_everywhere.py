@@ -355,13 +355,13 @@ async def test_turn_of_a_dead_driver_is_ended_by_the_aborter(tmp_path: Path) -> 
         await anyio.lowlevel.checkpoint()
         async for lock in anyio.Path(tmp_path).glob("*-owner-*"):
             await lock.unlink()
-        async with Engine(store=SqliteStore(tmp_path / "turns.db")) as other:
-            (row,) = await other.store.turns()
-            await other.abort(row.id)
-            turn = await other.get(row.id)
+        async with Engine(store=SqliteStore(tmp_path / "turns.db")) as other_engine:
+            (row,) = await other_engine.store.turns()
+            await other_engine.abort(row.id)
+            turn = await other_engine.get(row.id)
             assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.ABORTED]
-            assert replay(await other.store.facts(row.id)).check.verdict is Verdict.HOLDS
+            assert replay(await other_engine.store.facts(row.id)).check.verdict is Verdict.HOLDS
         group.cancel_scope.cancel()
     await dead.aclose()
 
@@ -370,18 +370,18 @@ async def test_turn_of_a_dead_driver_is_ended_by_the_aborter(tmp_path: Path) -> 
 
 
 class Interrupted(StoreWrapper):
-    """Calls `what` at its `at`-th call, before it is done or after."""
+    """Calls `action` at its `at`-th call, before it is done or after."""
 
-    def __init__(self, inner: Store, what: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
+    def __init__(self, inner: Store, action: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
         super().__init__(inner)
-        self._what, self._at, self._after = what, at, after
+        self._action, self._at, self._after = action, at, after
         self.calls = 0
 
     async def _due(self, *, after: bool) -> None:
         self.calls += not after
         if self.calls == self._at and after is self._after:
             self._at = 0
-            await self._what()
+            await self._action()
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
@@ -428,18 +428,18 @@ async def test_abort_at_any_call_of_the_store_ends_the_turn_once(after: bool) ->
     """
     at, calls = 0, 0  # the first one is not aborted, and says how many calls there are
     while at <= calls:
-        memory, asked = MemoryStore(), list[str]()
+        memory, aborted_ids = MemoryStore(), list[str]()
 
-        async def abort(memory: MemoryStore = memory, asked: list[str] = asked) -> None:
+        async def abort(memory: MemoryStore = memory, aborted_ids: list[str] = aborted_ids) -> None:
             (row,) = await memory.turns()
-            asked.append(row.id)
+            aborted_ids.append(row.id)
             await Engine(store=memory).abort(row.id)
 
         lines: list[Line] = [asks_for(("note", {}), ("erase", {"path": "x"})), asks_for(("note", {"n": 1})), "Done."]
         store = Interrupted(memory, abort, at=at, after=after)
         engine, heard, model = staged(*lines, store=store)
         turn: TurnResult = await engine.run(AGENT, "hi")
-        assert not asked or (await memory.get(turn.id)).status.outcome is not None, "it rests, and was to end"
+        assert not aborted_ids or (await memory.get(turn.id)).status.outcome is not None, "it rests, and was to end"
         with suppress(TurnAlreadyEndedError, InvalidAnswerError):
             await engine.resume(turn.id, {"approval-1": True})
         turn = await Engine(store=memory).get(turn.id)
@@ -559,12 +559,12 @@ async def test_a_cancellation_goes_through_and_the_turn_can_be_taken_up(
     assert asyncio.all_tasks() <= before
     (row,) = await memory.turns()
     assert row.owner is None
-    left = await memory.facts(row.id)
-    assert not any(isinstance(fact, f.TurnEnded | f.AttemptFailed) for _, fact in left)
-    other = Engine(model=ScriptedModel("Done."), tools=tools, store=memory)
-    (turn,) = await other.recover()
+    facts = await memory.facts(row.id)
+    assert not any(isinstance(fact, f.TurnEnded | f.AttemptFailed) for _, fact in facts)
+    other_engine = Engine(model=ScriptedModel("Done."), tools=tools, store=memory)
+    (turn,) = await other_engine.recover()
     assert turn.outcome is (Outcome.CAP_HIT if where == "conclusion" else Outcome.FINISHED)
-    assert (await memory.facts(row.id))[: len(left)] == left
+    assert (await memory.facts(row.id))[: len(facts)] == facts
     assert replay(await memory.facts(row.id)).check.verdict is Verdict.HOLDS
 
 

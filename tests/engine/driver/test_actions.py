@@ -128,8 +128,8 @@ async def test_usage_of_a_failed_call_is_journaled(
 ) -> None:
     store = MemoryStore()
     turn = await engine(*lines, store=store, limits=limits).run(AGENT, "Go.")
-    found = [fact.usage for _, fact in await store.facts(turn.id) if isinstance(fact, kind)]
-    assert found[0] == USED
+    usages = [fact.usage for _, fact in await store.facts(turn.id) if isinstance(fact, kind)]
+    assert usages[0] == USED
 
 
 async def test_text_of_a_filtered_reply_is_kept() -> None:
@@ -149,7 +149,7 @@ async def test_stream_ending_without_a_reply_is_a_failed_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "reason"),
     [
         ("hello", "`stream` yielded a str: yield deltas, and last a ModelResponse"),
         (ModelResponse(text=cast("str", None)), "ModelResponse.text must be a str, not NoneType"),
@@ -159,10 +159,10 @@ async def test_stream_ending_without_a_reply_is_a_failed_attempt() -> None:
         ),
     ],
 )
-async def test_model_yielding_wrong_objects_is_told_the_right_objects(item: ModelResponse, told: str) -> None:
+async def test_model_yielding_wrong_objects_is_told_the_right_objects(item: ModelResponse, reason: str) -> None:
     async with Engine(model=Streams([item])) as engine:
         turn = await engine.run(AGENT, "hi")
-    assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, f"TypeError: model streams: {told}")
+    assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, f"TypeError: model streams: {reason}")
 
 
 async def test_call_during_a_process_death_is_a_failed_attempt() -> None:
@@ -183,18 +183,18 @@ async def test_reply_with_too_many_calls_is_refused_and_paid(more: int) -> None:
     reply = ModelResponse(calls=(ResponseToolCall("look", {}),) * (MAX_CALLS_PER_REPLY + more), usage=USED)
     turn = await engine([reply], DONE, store=store).run(AGENT, "Go.")
     failed = [(fact.message, fact.usage) for _, fact in await store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
-    said = "model streams: the reply asks for more than 512 calls. Ask for a shorter reply."
-    assert failed == [(said, USED)] * more
+    message = "model streams: the reply asks for more than 512 calls. Ask for a shorter reply."
+    assert failed == [(message, USED)] * more
 
 
-@pytest.mark.parametrize(("tools", "said"), [((), "none"), ((look, rest), "look, rest")])
-async def test_result_of_an_unknown_tool_lists_tools_and_cuts_a_long_name(tools: Sequence[Tool], said: str) -> None:
+@pytest.mark.parametrize(("tools", "names"), [((), "none"), ((look, rest), "look, rest")])
+async def test_result_of_an_unknown_tool_lists_tools_and_cuts_a_long_name(tools: Sequence[Tool], names: str) -> None:
     store = MemoryStore()
     model = Streams([asks_for(("fly" * 100, {}))], DONE)
     turn = await Engine(model=model, tools=tools, store=store).run(AGENT, "Go.")
     (settled,) = [fact for _, fact in await store.facts(turn.id) if isinstance(fact, f.CallSettled)]
-    before, _, named = settled.result.rpartition("; the tools are: ")
-    assert named == said
+    before, _, listed_names = settled.result.rpartition("; the tools are: ")
+    assert listed_names == names
     assert before.startswith("there is no tool 'flyfly")
     assert len(before) < 150
 
@@ -202,9 +202,9 @@ async def test_result_of_an_unknown_tool_lists_tools_and_cuts_a_long_name(tools:
 async def test_tool_with_custom_code_cannot_change_journaled_arguments() -> None:
     class Own(Tool):
         def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-            for one in (arguments, arguments["place"]):
+            for mapping in (arguments, arguments["place"]):
                 with suppress(TypeError):
-                    one["n"] = 99  # type: ignore[index, call-overload]  # neither may be changed
+                    mapping["n"] = 99  # type: ignore[index, call-overload]  # neither may be changed
             raise ToolError("not like this")
 
         async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:

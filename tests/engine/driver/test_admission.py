@@ -28,13 +28,13 @@ def note(text: str) -> str:
 
 def given(**options: object) -> TurnOptions:
     """Options as they come at run time, where nothing checks their names."""
-    found: TurnOptions = {}
-    found.update(options)  # type: ignore[typeddict-item]  # the names that no type checker would let through
-    return found
+    options_at_run_time: TurnOptions = {}
+    options_at_run_time.update(options)  # type: ignore[typeddict-item]  # the names that no type checker would let through
+    return options_at_run_time
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("sesion", f"'sesion' is not an option of a turn: did you mean 'session'? The options are {ALL}"),
         ("Session", f"'Session' is not an option of a turn: did you mean 'session'? The options are {ALL}"),
@@ -43,11 +43,11 @@ def given(**options: object) -> TurnOptions:
         ("x" * 1000, f"'{'x' * 40}' is not an option of a turn: use one of {ALL}"),
     ],
 )
-def test_unknown_option_is_refused(name: str, said: str) -> None:
+def test_unknown_option_is_refused(name: str, message: str) -> None:
     """Else a turn would run without the session that was meant."""
     with pytest.raises(ConfigError) as raised:
         admit(Dependencies(model=ScriptedModel()), AGENT, "hi", given(**{"session": "s1", name: "s1"}))
-    assert str(raised.value) == said
+    assert str(raised.value) == message
 
 
 def test_every_option_is_taken() -> None:
@@ -93,13 +93,13 @@ async def test_turns_of_an_agent_share_journaled_agent_and_tools() -> None:
     store = MemoryStore()
     async with Engine(model=ScriptedModel("Done.", "Done."), store=store, tools=[note]) as engine:
         turns = [await engine.run(AGENT, "hi") for _ in range(2)]
-        one, two = [(await store.facts(turn.id))[0][1] for turn in turns]
-        assert isinstance(one, TurnStarted)
-        assert isinstance(two, TurnStarted)
-        assert one.agent is two.agent
-        assert one.agent == AGENT.to_json()
+        first, second = [(await store.facts(turn.id))[0][1] for turn in turns]
+        assert isinstance(first, TurnStarted)
+        assert isinstance(second, TurnStarted)
+        assert first.agent is second.agent
+        assert first.agent == AGENT.to_json()
         with pytest.raises(TypeError):
-            one.agent["name"] = "Somebody"  # type: ignore[index]  # nobody may change what they share
+            first.agent["name"] = "Somebody"  # type: ignore[index]  # nobody may change what they share
         assert engine.setup.specs_for(AGENT) is engine.setup.specs_for(AGENT)
 
 
@@ -134,7 +134,7 @@ async def test_steps_above_the_ceiling_are_warned_of_once(caplog: pytest.LogCapt
     engine, agent = Engine(model=ScriptedModel("Done.", repeat=True)), Agent(name="Long", steps=250)
     for _ in range(3):
         assert (await engine.run(agent, "hi")).outcome is Outcome.FINISHED
-    (record,) = [one for one in caplog.records if "steps" in one.getMessage()]
+    (record,) = [record for record in caplog.records if "steps" in record.getMessage()]
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
         "agent 'Long': steps: is 250, and a turn takes at most 200 steps: continue it in a new turn, with"
@@ -156,6 +156,6 @@ async def test_steps_of_an_agent_file_are_warned_of_with_the_place(
     (tmp_path / "AGENTS.md").write_text("---\nname: Filed\nsteps: 251\n---\nHelp.\n", encoding="utf-8")
     (agent,) = load_agents(tmp_path / "AGENTS.md")
     await Engine(model=ScriptedModel("Done.")).run(agent, "hi")
-    (record,) = [one for one in caplog.records if "steps" in one.getMessage()]
+    (record,) = [record for record in caplog.records if "steps" in record.getMessage()]
     assert "AGENTS.md:3: agent 'Filed': steps: is 251, and a turn takes at most 200 steps" in record.getMessage()
     assert "continue_from=turn.id" in record.getMessage()

@@ -60,9 +60,9 @@ def test_resumed_agent_has_the_journaled_json_and_registered_code() -> None:
 
 def test_an_agent_of_another_name_supplies_nothing() -> None:
     journaled = coded().to_journal(deps=True)
-    other = Coded.model_validate({"name": "Reader", "check": strict})
+    other_agent = Coded.model_validate({"name": "Reader", "check": strict})
     with pytest.raises(CannotRunError, match="not its check: register the agent"):
-        Dependencies(agents={"Reader": other}).agent_of("t", journaled, other)
+        Dependencies(agents={"Reader": other_agent}).agent_of("t", journaled, other_agent)
 
 
 async def test_turn_without_the_needed_code_waits_and_is_resumed_with_code(caplog: pytest.LogCaptureFixture) -> None:
@@ -72,7 +72,7 @@ async def test_turn_without_the_needed_code_waits_and_is_resumed_with_code(caplo
     before = await store.facts(paused.id)
     assert await engine(store, "Done.").recover() == []
     skipped = f"turn {paused.id}: the journal keeps only the name of agent 'Clerk', not its check"
-    assert [skipped in one for one in caplog.messages] == [True]
+    assert [skipped in message for message in caplog.messages] == [True]
     with pytest.raises(CannotRunError, match=r"register the agent, Engine\(agents=\[...\]\), or give it to the call"):
         await engine(store).resume(paused.id)
     assert (await store.facts(paused.id), (await store.get(paused.id)).owner) == (before, None)

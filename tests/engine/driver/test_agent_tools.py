@@ -12,7 +12,7 @@ PLAN = Agent(name="plan", description="Plans.", mode="all")
 
 def test_agents_of_mode_subagent_or_all_become_tools() -> None:
     tools = agent_tools([BUILD, LOOK, PLAN])
-    assert [(one.name, one.description, one.delegates) for one in tools] == [
+    assert [(tool.name, tool.description, tool.delegates) for tool in tools] == [
         ("look", "Looks.", True),
         ("plan", "Plans.", True),
     ]
@@ -29,6 +29,6 @@ def test_people_run_all_but_the_sub_agents() -> None:
 
 
 def test_agents_with_equal_tool_names_are_refused() -> None:
-    others = [LOOK.model_copy(update={"name": name}) for name in ("do it", "do-it", "do_it")]
+    agents = [LOOK.model_copy(update={"name": name}) for name in ("do it", "do-it", "do_it")]
     with pytest.raises(ConfigError, match="its tool would be called do_it, like the tool of agent 'do it'"):
-        agent_tools(others)
+        agent_tools(agents)

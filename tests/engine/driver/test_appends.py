@@ -28,18 +28,22 @@ class Recording(StoreWrapper):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.kept: list[list[Fact]] = []
+        self.appended_facts: list[list[Fact]] = []
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`."""
-        self.kept.append(list(facts))
+        self.appended_facts.append(list(facts))
         return await super().append(claim, facts, status, consumed)
 
     def of(self, *kinds: type[Fact]) -> list[list[str]]:
         """The kinds of the facts of these kinds, by append."""
-        return [kept for facts in self.kept if (kept := [fact.kind for fact in facts if isinstance(fact, kinds)])]
+        return [
+            fact_kinds
+            for facts in self.appended_facts
+            if (fact_kinds := [fact.kind for fact in facts if isinstance(fact, kinds)])
+        ]
 
 
 @tool
@@ -79,9 +83,9 @@ async def test_the_starts_of_calls_are_appended_with_their_reply() -> None:
     assert await appends(refused, ("note", {})) == [together[:2], ["model_replied"]]
 
 
-@pytest.mark.parametrize("other", ["erase", "alone", "limited"])
-async def test_calls_with_a_possible_wait_start_later(other: str) -> None:
-    first, second, *_ = await appends(("note", {}), (other, {}))
+@pytest.mark.parametrize("tool_name", ["erase", "alone", "limited"])
+async def test_calls_with_a_possible_wait_start_later(tool_name: str) -> None:
+    first, second, *_ = await appends(("note", {}), (tool_name, {}))
     assert (first, second[0]) == (["model_replied"], "call_started")
 
 
@@ -116,7 +120,7 @@ class AbortedReply(Recording):
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`."""
-        if not self.kept:
+        if not self.appended_facts:
             await Engine(store=self.inner).abort(claim.turn)
         return await super().append(claim, facts, status, consumed)
 

@@ -27,7 +27,11 @@ pytestmark = [pytest.mark.anyio]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [one for one in caplog.records if one.levelno == logging.WARNING and one.name.startswith("turnwright")]
+    return [
+        record
+        for record in caplog.records
+        if record.levelno == logging.WARNING and record.name.startswith("turnwright")
+    ]
 
 
 async def run(function: Callable[..., object]) -> None:
@@ -130,8 +134,8 @@ CODE: list[dict[str, Any]] = [
 def test_code_needing_dependencies_is_refused_without_matching_deps(code: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"needs dependencies of type Deps, and this engine has none"):
         Engine(model=ScriptedModel("Done."), **code)
-    made: Any = Engine
-    made(model=ScriptedModel("Done."), deps_type=Deps, **code)
+    engine_type: Any = Engine
+    engine_type(model=ScriptedModel("Done."), deps_type=Deps, **code)
 
 
 async def any_deps(ctx: ToolContext, n: int = 0) -> str:

@@ -42,7 +42,7 @@ def skip_in_a_thread() -> None:
 
 def engine_for(*tools: Tool, times: int = 1) -> Engine:
     """An engine whose model asks for each tool, in a step of its own, `times` times at once."""
-    lines = [asks_for(*[(made.name, {})] * times) for made in tools]
+    lines = [asks_for(*[(tool.name, {})] * times) for tool in tools]
     return Engine(model=ScriptedModel(*lines, "Done."), tools=tools, cancel_grace=0.0)
 
 
@@ -55,8 +55,8 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 async def test_no_exception_of_a_tool_leaves_a_turn_unfinished(times: int) -> None:
     turn = await engine_for(leak, skip, skip_in_a_thread, times=times).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.ANSWERED, "Done.")
-    said = ["CancelledError", "Skipped: not here", "Skipped: not here"]
-    assert results(turn) == [(CallStatus.ERROR, text) for text in said for _ in range(times)]
+    texts = ["CancelledError", "Skipped: not here", "Skipped: not here"]
+    assert results(turn) == [(CallStatus.ERROR, text) for text in texts for _ in range(times)]
 
 
 class Stubborn:
@@ -90,7 +90,7 @@ class Stubborn:
                 pass
             return text
 
-        return {made.name: made for made in (swallow, fail, make_up, uncancel)}
+        return {tool.name: tool for tool in (swallow, fail, make_up, uncancel)}
 
     async def _hang(self) -> str:
         if self.hangs.is_set():

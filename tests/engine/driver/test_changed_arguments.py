@@ -62,9 +62,9 @@ async def test_the_call_runs_with_the_persons_arguments_and_both_are_kept(answer
         '[a person approved this call with other arguments: {"to": "Ann", "amount": 50}]\n\npaid 50 to Ann'
     )
     assert result_text(await engine.get(turn.id)) == result_text(turn)
-    sent = model.requests[1].messages[-1].parts[0]
-    assert isinstance(sent, ToolResultPart)
-    assert sent.text == result_text(turn)
+    result_part = model.requests[1].messages[-1].parts[0]
+    assert isinstance(result_part, ToolResultPart)
+    assert result_part.text == result_text(turn)
 
 
 async def test_the_same_arguments_are_no_change() -> None:
@@ -99,9 +99,9 @@ async def test_unfit_arguments_are_refused_and_the_question_stays_open(answer: s
 async def test_a_process_without_the_tool_changes_no_arguments() -> None:
     engine = engine_of(script())
     paused = await engine.run(AGENT, "Pay Ann.")
-    other = Engine(model=ScriptedModel(), store=engine.store)
+    other_engine = Engine(model=ScriptedModel(), store=engine.store)
     with pytest.raises(InvalidAnswerError, match="this process has no tool 'pay' that checks them"):
-        await other.answer(paused.id, {"approval-1": approve(arguments={"to": "Bo"})})
+        await other_engine.answer(paused.id, {"approval-1": approve(arguments={"to": "Bo"})})
 
 
 async def test_question_takes_no_arguments_and_a_braced_text_is_the_answer() -> None:
@@ -125,11 +125,11 @@ async def test_call_of_a_sub_agent_is_changed_through_the_caller() -> None:
     )
     engine = engine_of(model, pay, payer)
     paused = await engine.run(AGENT, "Pay Ann.")
-    (asked,) = paused.interrupts
-    assert (asked.question, asked.arguments) == ("Payer: may pay run?", {"to": "Ann", "amount": 500})
+    (interrupt,) = paused.interrupts
+    assert (interrupt.question, interrupt.arguments) == ("Payer: may pay run?", {"to": "Ann", "amount": 500})
     with pytest.raises(InvalidAnswerError, match="do not fit pay"):
-        await engine.answer(paused.id, {asked.id: approve(arguments={"to": 1})})
-    turn = await engine.resume(paused.id, {asked.id: approve(arguments={"to": "Ann", "amount": 5})})
+        await engine.answer(paused.id, {interrupt.id: approve(arguments={"to": 1})})
+    turn = await engine.resume(paused.id, {interrupt.id: approve(arguments={"to": "Ann", "amount": 5})})
     assert RAN == [("Ann", 5)]
     assert "other arguments" not in result_text(turn)
     child = await engine.get(f"{turn.id}:call00001")

@@ -120,9 +120,9 @@ async def test_conversation_without_results_loses_the_oldest_steps() -> None:
     for prompt in ("first", "second", "third"):
         turn = await engine.run(agent, prompt, session="s")
     assert turn.text == "Done."
-    said = texts(model.requests[-1])
-    assert said[0].endswith("[The 2 oldest messages were left out, because they could not be summarized.]")
-    assert said[1:] == ["second", "two " * 50, "third"]
+    request_texts = texts(model.requests[-1])
+    assert request_texts[0].endswith("[The 2 oldest messages were left out, because they could not be summarized.]")
+    assert request_texts[1:] == ["second", "two " * 50, "third"]
 
 
 async def test_clearing_without_clearable_results_drops_the_oldest_steps() -> None:
@@ -154,12 +154,14 @@ async def test_summary_has_turn_settings_unrelated_to_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("thinking", "kept"), [(False, False), ("low", "low"), ("high", None), (True, None), (4000, None)]
+    ("thinking", "expected"), [(False, False), ("low", "low"), ("high", None), (True, None), (4000, None)]
 )
-def test_summary_request_lowers_the_thinking_effort(thinking: bool | Effort | int, kept: bool | Effort | None) -> None:
+def test_summary_request_lowers_the_thinking_effort(
+    thinking: bool | Effort | int, expected: bool | Effort | None
+) -> None:
     settings = summary_settings(ModelSettings(thinking=thinking))
     assert settings is not None
-    assert settings.thinking == kept
+    assert settings.thinking == expected
 
 
 async def test_another_model_of_summaries_gets_no_settings_of_the_turn() -> None:
@@ -214,10 +216,10 @@ async def test_later_turns_of_a_session_begin_with_the_latest_summary() -> None:
         await engine.run(agent, f"question {number}", session="s")
     last, model = engine_of("again", store=store)
     await last.run(Agent(name="Talker"), "question 3", session="s")
-    said = texts(model.requests[0])
-    assert said[0] == "Summary of the conversation so far:\n\nThey greeted."
-    assert "question 0" not in said
-    assert said[-3:] == ["question 2", "hi", "question 3"]
+    request_texts = texts(model.requests[0])
+    assert request_texts[0] == "Summary of the conversation so far:\n\nThey greeted."
+    assert "question 0" not in request_texts
+    assert request_texts[-3:] == ["question 2", "hi", "question 3"]
 
 
 def test_the_oldest_steps_are_the_least_with_half_of_the_content() -> None:

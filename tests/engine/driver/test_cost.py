@@ -137,7 +137,7 @@ async def test_driver_without_the_price_leaves_the_turn() -> None:
     model = ScriptedModel(asks_for(("page", {"n": 101})), "Done.")
     priced = Engine(model=model, tools=[page], store=store, prices={"scripted": Price(1, 1)})
     turn = await priced.run(LIMITED, "Read.")
-    answers = {asked.id: True for asked in turn.interrupts}
+    answers = {interrupt.id: True for interrupt in turn.interrupts}
     with pytest.raises(CannotRunError, match="its cost budget needs the price of model 'scripted'"):
         await Engine(model=model, tools=[page], store=store).resume(turn.id, answers)
     assert (await priced.resume(turn.id)).text == "Done."

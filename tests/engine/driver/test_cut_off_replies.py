@@ -73,8 +73,8 @@ async def test_cut_off_call_names_cause_and_limit(reply: ModelResponse, limit: s
 async def test_only_incomplete_calls_are_said_to_be_cut_off() -> None:
     complete, unknown = ResponseToolCall("write", {"html": "<p>"}), ResponseToolCall("read", {})
     _, model = await run(cut_off(complete, unknown, CUT), "done")
-    written, missing, cut = results(model)
-    assert (written, missing) == ("<p>", "there is no tool 'read'; the tools are: write")
+    page, missing, cut = results(model)
+    assert (page, missing) == ("<p>", "there is no tool 'read'; the tools are: write")
     assert cut.endswith(BEFORE)
 
 

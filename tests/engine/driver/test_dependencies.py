@@ -86,11 +86,11 @@ async def test_turn_continues_only_where_the_agents_model_is() -> None:
     store = MemoryStore()
     begun = await Engine(model=model("x"), store=store).submit(X, "hi")
     elsewhere = model("a")
-    other = Engine(model=elsewhere, store=store)
+    other_engine = Engine(model=elsewhere, store=store)
     with pytest.raises(CannotRunError) as raised:
-        await other.resume(begun)
+        await other_engine.resume(begun)
     assert str(raised.value) == MISFIT
-    assert await other.recover() == []
+    assert await other_engine.recover() == []
     assert elsewhere.requests == []
     assert (await Engine(model=elsewhere, models={"x": model("x")}.__getitem__, store=store).resume(begun)).text == "x"
 

@@ -163,7 +163,7 @@ async def test_driver_after_a_late_answer_has_caller_deps_and_a_new_epoch() -> N
     result = await driver.drive(turn_id, claimed=epochs.append, supplied=Supplied(deps="the caller's"))
     assert result is not None
     assert result.outcome is Outcome.FINISHED
-    assert [part.text for said in result.messages for part in said.parts if part.type == "tool_result"] == [
+    assert [part.text for message in result.messages for part in message.parts if part.type == "tool_result"] == [
         "the caller's"
     ]
     assert epochs == [2, 3]
@@ -179,8 +179,8 @@ async def test_late_answer_is_left_to_the_first_claimant() -> None:
 
 
 async def test_an_engine_without_the_tools_of_open_calls_names_each() -> None:
-    store, asked = MemoryStore(), asks_for(("send", {}), ("erase", {}))
-    turn = await Engine(model=ScriptedModel(asked), tools=[send, erase], store=store).run(AGENT, "Go.")
+    store, reply = MemoryStore(), asks_for(("send", {}), ("erase", {}))
+    turn = await Engine(model=ScriptedModel(reply), tools=[send, erase], store=store).run(AGENT, "Go.")
     with pytest.raises(ConfigError) as raised:
         await Engine(model=ScriptedModel(), store=store).resume(turn.id, {"approval-1": True})
     assert str(raised.value) == f"turn {turn.id}: its open calls need the tools erase, send: give them (--tools)"
@@ -191,7 +191,7 @@ async def test_the_steps_of_a_turn_begin_at_the_time_of_the_engines_clock() -> N
     engine = Engine(model=ScriptedModel(*lines), tools=[look, send], store=MemoryStore(), now=lambda: 0.0)
     waits = await engine.run(AGENT, "Go.")
     turn = await engine.resume(waits.id, {"approval-1": True})
-    begun = [part.started_at for said in turn.messages for part in said.parts if part.type == "step_start"]
+    begun = [part.started_at for message in turn.messages for part in message.parts if part.type == "step_start"]
     assert begun == ["1970-01-01T00:00:00.000Z"] * 3
 
 
@@ -337,15 +337,15 @@ async def test_turn_needing_dependencies_is_named() -> None:
 
 
 async def test_model_without_waits_leaves_room_for_other_tasks() -> None:
-    others, seen = count(), list[int]()
+    numbers, busy_numbers = count(), list[int]()
 
     def busy(_: ModelRequest) -> ModelResponse:
-        seen.append(next(others))
+        busy_numbers.append(next(numbers))
         raise ModelError("busy", cause=Cause.OVERLOADED)
 
     async def work() -> None:
         while True:
-            next(others)
+            next(numbers)
             await anyio.lowlevel.checkpoint()
 
     async with anyio.create_task_group() as group:
@@ -353,7 +353,7 @@ async def test_model_without_waits_leaves_room_for_other_tasks() -> None:
         engine = Engine(model=ScriptedModel(busy, busy, busy, "Done."), backoff=Backoff(initial=0))
         assert (await engine.run(AGENT, "Go.")).text == "Done."
         group.cancel_scope.cancel()
-    assert all(later > earlier + 1 for earlier, later in pairwise(seen))
+    assert all(later > earlier + 1 for earlier, later in pairwise(busy_numbers))
 
 
 async def test_ended_turn_is_not_claimed_again() -> None:
@@ -372,7 +372,7 @@ async def test_abandoned_driver_loses_the_turn() -> None:
         await driver.drive(turn_id)
     result = await driver.drive(turn_id, abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch})))
     assert result is not None
-    assert [one.id for one in result.interrupts] == ["approval-1"]
+    assert [interrupt.id for interrupt in result.interrupts] == ["approval-1"]
 
 
 async def test_sub_agent_turn_is_taken_from_an_abandoned_driver() -> None:
@@ -397,14 +397,14 @@ class OneReply:
     supports_tools = True
 
     def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        self.left = [ModelResponse(text=f"To {len(request.messages)} message.")]
+        self.remaining = [ModelResponse(text=f"To {len(request.messages)} message.")]
         return self
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ModelResponse:
-        return self.left.pop()
+        return self.remaining.pop()
 
 
 async def test_a_stream_of_a_model_need_not_have_a_close() -> None:

@@ -84,8 +84,8 @@ async def test_deadline_spans_all_actions_of_the_turn(speed: float) -> None:
 async def test_attempt_does_not_begin_after_the_deadline(seconds: float) -> None:
     now = [0.0]
 
-    def pass_by(passed: float) -> None:
-        now[0] += passed
+    def pass_by(elapsed: float) -> None:
+        now[0] += elapsed
 
     model = TimedModel((seconds, OVERLOADED), (0, DONE), wait=pass_by)
     async with Engine(
@@ -99,8 +99,8 @@ async def test_attempt_does_not_begin_after_the_deadline(seconds: float) -> None
 async def test_call_does_not_start_after_the_deadline(seconds: float) -> None:
     now = [0.0]
 
-    def pass_by(passed: float) -> None:
-        now[0] += passed
+    def pass_by(elapsed: float) -> None:
+        now[0] += elapsed
 
     model = TimedModel((seconds, RESTS), (0, DONE), wait=pass_by)
     async with Engine(model=model, tools=[rest], limits=Limits(seconds=5), clock=lambda: now[0]) as engine:
@@ -202,16 +202,16 @@ async def test_unwritten_results_at_the_deadline_have_no_effect(return_direct: b
 
 
 class Factory:
-    """Dependencies that take `seconds` to make. `made` counts them."""
+    """Dependencies that take `seconds` to make. `count` counts them."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.made = 0
+        self.count = 0
 
     async def __call__(self, info: TurnInfo) -> str:
         """Make them."""
         await anyio.sleep(self.seconds)
-        self.made += 1
+        self.count += 1
         return info.turn_id
 
 
@@ -242,4 +242,4 @@ async def test_waiting_abort_ends_the_wait_for_dependencies() -> None:
     factory = Factory(60)
     engine = Engine(model=TimedModel((0, DONE)), store=AbortedAtOnce(MemoryStore()), deps=factory)
     turn = await engine.run(AGENT, "hi")
-    assert (turn.outcome, factory.made) == (Outcome.ABORTED, 0)
+    assert (turn.outcome, factory.count) == (Outcome.ABORTED, 0)

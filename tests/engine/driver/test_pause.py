@@ -110,9 +110,9 @@ async def test_nothing_runs_before_the_last_answer(desk: Desk) -> None:
     model = ScriptedModel(asking("x.py", "y.py"), "Done.")
     engine = Engine(model=model, tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
-    assert [one.id for one in paused.interrupts] == ["approval-1", "approval-2"]
+    assert [interrupt.id for interrupt in paused.interrupts] == ["approval-1", "approval-2"]
     still = await engine.resume(paused.id, {"approval-2": True})
-    assert (still.paused, [one.id for one in still.interrupts]) == (True, ["approval-1"])
+    assert (still.paused, [interrupt.id for interrupt in still.interrupts]) == (True, ["approval-1"])
     assert desk.done == ["note a"]
     assert len(model.requests) == 1
     turn = await engine.resume(paused.id, {"approval-1": "no"})
@@ -158,7 +158,7 @@ async def test_answered_interrupts_are_told_apart_from_open_interrupts(desk: Des
         assert turn.answered == frozenset()
         await engine.answer(turn.id, {"approval-1": "yes"})
         turn = await engine.get(turn.id)
-        assert [one.id for one in turn.interrupts] == ["approval-1", "approval-2"]
+        assert [interrupt.id for interrupt in turn.interrupts] == ["approval-1", "approval-2"]
         assert turn.answered == {"approval-1"}
         with pytest.raises(InvalidAnswerError, match=r"the first answer counts.* \(open: approval-2\)") as error:
             await engine.answer(turn.id, {"approval-1": "no"})
@@ -258,8 +258,8 @@ async def test_resuming_without_answers_changes_nothing(desk: Desk) -> None:
 
 
 async def test_a_question_is_answered_with_text(tmp_path: Path) -> None:
-    asked: dict[str, JsonValue] = {"question": "Which one?", "choices": ["red", "blue"]}
-    asking = asks_for(ResponseToolCall("ask_user_input", asked))
+    question: dict[str, JsonValue] = {"question": "Which one?", "choices": ["red", "blue"]}
+    asking = asks_for(ResponseToolCall("ask_user_input", question))
     engine = Engine(model=ScriptedModel(asking, "Blue it is."), tools=builtin_tools(tmp_path))
     paused = await engine.run(AGENT, "hi")
     (open_,) = paused.interrupts
@@ -363,7 +363,7 @@ async def test_go_on_answer_resets_the_doom_rounds(desk: Desk) -> None:
     engine = circling(desk, *[asks_for(("note", {"text": "a"}))] * 3)
     paused = await engine.run(AGENT, "hi")
     again = await engine.resume(paused.id, {"doom-1": "go_on"})
-    assert ([one.id for one in again.interrupts], again.steps) == (["doom-2"], 6)
+    assert ([interrupt.id for interrupt in again.interrupts], again.steps) == (["doom-2"], 6)
 
 
 async def test_always_answer_lets_the_tool_repeat(desk: Desk) -> None:
@@ -391,7 +391,7 @@ def clocked(desk: Desk, now: Callable[[], float], *lines: Line, ask: bool = Fals
         desk.done.append(path)
         return path
 
-    tools = {made.name: made for made in (desk.tools[0], erase)}
+    tools = {tool.name: tool for tool in (desk.tools[0], erase)}
     model, store = ScriptedModel(*lines), MemoryStore()
     limits = Limits(doom_response="ask") if ask else Limits()
     engine = Engine(model=model, tools=list(tools.values()), store=store, limits=limits)
@@ -481,11 +481,11 @@ async def test_approvals_are_numbered_in_the_order_of_calls(slow: Sequence[str],
     )
     with anyio.fail_after(60):
         turn = await engine.run(Agent(name="A"), "hi")
-    assert [(one.id, one.tool) for one in turn.interrupts] == [
+    assert [(interrupt.id, interrupt.tool) for interrupt in turn.interrupts] == [
         (f"approval-{number}", name) for number, name in enumerate("abcd", start=1)
     ]
     with anyio.fail_after(60):
-        ended = await engine.resume(turn.id, {one.id: True for one in turn.interrupts})
+        ended = await engine.resume(turn.id, {interrupt.id: True for interrupt in turn.interrupts})
     assert ended.text == "Done."
 
 
@@ -500,6 +500,6 @@ async def test_an_approval_has_a_question() -> None:
     events: list[TurnEvent] = []
     engine = Engine(model=ScriptedModel(asks_for(("pay", {}))), tools=[pay], on_event=[events.append])
     turn = await engine.run(Agent(name="A"), "hi")
-    assert [one.question for one in turn.interrupts] == ["may pay run?"]
+    assert [interrupt.question for interrupt in turn.interrupts] == ["may pay run?"]
     assert events[-1].public()["interrupts"] == [turn.interrupts[0].to_json()]
     assert turn.interrupts[0].to_json()["question"] == "may pay run?"

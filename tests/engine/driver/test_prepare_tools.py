@@ -26,14 +26,14 @@ def write() -> str:
 
 
 class Choice:
-    """Offers `look` in the first step, and every tool later. `asked` has the steps."""
+    """Offers `look` in the first step, and every tool later. `steps` has the steps."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.steps: list[int] = []
 
     async def __call__(self, context: TurnContext, tools: tuple[str, ...]) -> Sequence[str]:
         assert tools == ("look", "write")
-        self.asked.append(context.step)
+        self.steps.append(context.step)
         return ["look"] if context.step == 1 else tools
 
 
@@ -42,8 +42,8 @@ async def test_each_step_has_chosen_tools_and_the_journal_keeps_the_choice() -> 
     async with Engine(model=model, tools=[look, write]) as engine:
         turn = await engine.run(Agent(name="Clerk", prepare_tools=choice), "Work.")
         facts = [fact for _, fact in await engine.store.facts(turn.id)]
-    assert (choice.asked, turn.tool_calls) == ([1, 2, 3], 2)
-    assert [[one.name for one in request.tools] for request in model.requests] == [
+    assert (choice.steps, turn.tool_calls) == ([1, 2, 3], 2)
+    assert [[tool.name for tool in request.tools] for request in model.requests] == [
         ["look"],
         ["look", "write"],
         ["look", "write"],
@@ -55,13 +55,13 @@ async def test_call_of_a_tool_outside_the_step_is_refused() -> None:
     choice, model = Choice(), ScriptedModel(asks_for(("write", {})), asks_for(("write", {})), "Done.")
     async with Engine(model=model, tools=[look, write]) as engine:
         turn = await engine.run(Agent(name="Clerk", prepare_tools=choice), "Work.")
-    results = [part.text for one in turn.messages for part in one.parts if isinstance(part, ToolResultPart)]
+    results = [part.text for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert results == ["write may not be called in this step; its tools are: look", "written"]
     assert (turn.outcome, turn.tool_calls) == (Outcome.FINISHED, 1)
 
 
-@pytest.mark.parametrize(("names", "said"), [((), "none"), (("look", "read"), "look, read")])
-async def test_the_refusal_names_the_tools_of_the_step(names: Sequence[str], said: str) -> None:
+@pytest.mark.parametrize(("names", "listed_names"), [((), "none"), (("look", "read"), "look, read")])
+async def test_the_refusal_names_the_tools_of_the_step(names: Sequence[str], listed_names: str) -> None:
     @tool
     def read() -> str:
         return "read"
@@ -71,8 +71,8 @@ async def test_the_refusal_names_the_tools_of_the_step(names: Sequence[str], sai
 
     model = ScriptedModel(asks_for(("write", {})), "Done.")
     turn = await Engine(model=model, tools=[look, read, write]).run(Agent(name="Clerk", prepare_tools=choose), "Work.")
-    results = [part.text for one in turn.messages for part in one.parts if isinstance(part, ToolResultPart)]
-    assert results == [f"write may not be called in this step; its tools are: {said}"]
+    results = [part.text for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert results == [f"write may not be called in this step; its tools are: {listed_names}"]
 
 
 async def test_another_attempt_sends_the_same_tools_without_asking_again() -> None:
@@ -80,8 +80,8 @@ async def test_another_attempt_sends_the_same_tools_without_asking_again() -> No
     model = ScriptedModel(late, "Done.")
     async with Engine(model=model, tools=[look, write], backoff=Backoff(initial=0)) as engine:
         await engine.run(Agent(name="Clerk", prepare_tools=choice), "Work.")
-    assert choice.asked == [1]
-    assert [[one.name for one in request.tools] for request in model.requests] == [["look"], ["look"]]
+    assert choice.steps == [1]
+    assert [[tool.name for tool in request.tools] for request in model.requests] == [["look"], ["look"]]
 
 
 @pytest.mark.parametrize(

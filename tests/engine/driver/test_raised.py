@@ -43,20 +43,20 @@ CTRL_C: list[Callable[[], BaseException]] = [
     KeyboardInterrupt,
     lambda: BaseExceptionGroup("of a task group", [KeyboardInterrupt(), ValueError("inner")]),
 ]
-any_error = pytest.mark.parametrize("made", RAISED, ids=lambda made: type(made()).__name__)
+any_error = pytest.mark.parametrize("make_error", RAISED, ids=lambda make_error: type(make_error()).__name__)
 
 
-def raising(made: Callable[[], BaseException], kind: str) -> Tool:
+def raising(make_error: Callable[[], BaseException], kind: str) -> Tool:
     """A tool that raises what is made."""
 
     def at_once() -> str:
         """Raise it."""
-        raise made()
+        raise make_error()
 
     async def soon() -> str:
         """Raise it."""
         await anyio.lowlevel.checkpoint()
-        raise made()
+        raise make_error()
 
     if kind == "thread":
         return tool(name="fails")(at_once)
@@ -79,23 +79,25 @@ async def note() -> str:
 
 @any_error
 @pytest.mark.parametrize("kind", ["thread", "async", "timed"])
-async def test_exception_of_a_tool_is_the_result_of_the_call(made: Callable[[], BaseException], kind: str) -> None:
-    turn = await run(raising(made, kind))
+async def test_exception_of_a_tool_is_the_result_of_the_call(
+    make_error: Callable[[], BaseException], kind: str
+) -> None:
+    turn = await run(raising(make_error, kind))
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     parts = [part for message in turn.messages for part in message.parts]
     assert [part.status for part in parts if isinstance(part, ToolResultPart)] == [CallStatus.ERROR]
 
 
-@pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
+@pytest.mark.parametrize("make_error", RAISED[3:], ids=lambda make_error: type(make_error()).__name__)
 async def test_exception_of_a_custom_run_neither_hangs_nor_exits(
-    made: Callable[[], BaseException],
+    make_error: Callable[[], BaseException],
 ) -> None:
     """But for an `Exception`, which is a bug like one of the engine, and ends the turn."""
 
     class Own(Tool):
         async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolResult:
             del arguments, context
-            raise made()
+            raise make_error()
 
         async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
             raise AssertionError(values, context)
@@ -104,14 +106,14 @@ async def test_exception_of_a_custom_run_neither_hangs_nor_exits(
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
-@pytest.mark.parametrize("made", RAISED, ids=lambda made: type(made()).__name__)
+@pytest.mark.parametrize("make_error", RAISED, ids=lambda make_error: type(make_error()).__name__)
 async def test_exception_of_a_tools_thread_spares_sibling_calls(
-    made: Callable[[], BaseException],
+    make_error: Callable[[], BaseException],
 ) -> None:
     """A future that raises `GeneratorExit` closes the frames of its task, and none of them can settle the call."""
 
     def fails() -> None:
-        raise made()
+        raise make_error()
 
     @tool(name="fails")
     async def threaded() -> None:
@@ -127,9 +129,9 @@ async def test_exception_of_a_tools_thread_spares_sibling_calls(
 
 
 @any_error
-async def test_exception_of_an_argument_check_refuses_the_call(made: Callable[[], BaseException]) -> None:
+async def test_exception_of_an_argument_check_refuses_the_call(make_error: Callable[[], BaseException]) -> None:
     def checks(_: object) -> object:
-        raise made()
+        raise make_error()
 
     @tool
     async def pay(to: Annotated[str, BeforeValidator(checks)]) -> str:
@@ -144,24 +146,24 @@ async def test_exception_of_an_argument_check_refuses_the_call(made: Callable[[]
 class Parsing(Tool):
     """A tool with a parse of its own, which raises what is made."""
 
-    def __init__(self, made: Callable[[], BaseException]) -> None:
+    def __init__(self, make_error: Callable[[], BaseException]) -> None:
         super().__init__(name="own", description="Its own.", parameters={"type": "object"})
-        self.made = made
+        self.make_error = make_error
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         del arguments
-        raise self.made()
+        raise self.make_error()
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         raise AssertionError(values, context)
 
 
-@pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
-async def test_exception_of_a_custom_parse_refuses_the_call(made: Callable[[], BaseException]) -> None:
-    turn = await run(Parsing(made))
+@pytest.mark.parametrize("make_error", RAISED[3:], ids=lambda make_error: type(make_error()).__name__)
+async def test_exception_of_a_custom_parse_refuses_the_call(make_error: Callable[[], BaseException]) -> None:
+    turn = await run(Parsing(make_error))
     assert (turn.outcome, turn.text, turn.tool_calls) == (Outcome.FINISHED, "Done.", 0)
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
-    assert [describe(made()) in part.text for part in parts] == [True]
+    assert [describe(make_error()) in part.text for part in parts] == [True]
 
 
 async def test_bug_in_a_custom_parse_ends_the_turn() -> None:
@@ -171,10 +173,10 @@ async def test_bug_in_a_custom_parse_ends_the_turn() -> None:
 
 @any_error
 @pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
-async def test_exception_of_a_hook_ends_the_turn(made: Callable[[], BaseException], hook: str) -> None:
+async def test_exception_of_a_hook_ends_the_turn(make_error: Callable[[], BaseException], hook: str) -> None:
     async def fails(_: object) -> None:
         await anyio.lowlevel.checkpoint()
-        raise made()
+        raise make_error()
 
     turn = await run(note, **{hook: fails})
     assert turn.outcome is Outcome.FAILED
@@ -193,14 +195,14 @@ async def test_exception_of_a_hook_under_trio_ends_the_turn() -> None:
 @any_error
 @pytest.mark.parametrize("kind", ["thread", "async"])
 async def test_exception_of_an_output_validator_ends_the_turn_and_is_named(
-    made: Callable[[], BaseException], kind: str
+    make_error: Callable[[], BaseException], kind: str
 ) -> None:
     def at_once(*_: object) -> int:
-        raise made()
+        raise make_error()
 
     async def soon(*_: object) -> int:
         await anyio.lowlevel.checkpoint()
-        raise made()
+        raise make_error()
 
     validators = [at_once if kind == "thread" else soon]
     agent: Agent[object, int] = Agent(name="Counter", output_type=int, output_validators=validators)
@@ -209,24 +211,24 @@ async def test_exception_of_an_output_validator_ends_the_turn_and_is_named(
     assert turn.error.startswith("agent 'Counter': output validator '")
 
 
-@pytest.mark.parametrize("made", [StoreError, partial(LeaseLostError, "t", 1), partial(CannotRunError, "no")])
+@pytest.mark.parametrize("make_error", [StoreError, partial(LeaseLostError, "t", 1), partial(CannotRunError, "no")])
 @pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
-async def test_engine_error_raised_by_a_hook_ends_the_turn(made: Callable[[], Exception], hook: str) -> None:
+async def test_engine_error_raised_by_a_hook_ends_the_turn(make_error: Callable[[], Exception], hook: str) -> None:
     """From the driver itself, each of them would release the turn."""
 
     async def fails(_: object) -> None:
-        raise made()
+        raise make_error()
 
     turn = await run(note, **{hook: fails})
-    assert (turn.outcome, turn.error) == (Outcome.FAILED, f"{hook} 'fails' raised {describe(made())}")
+    assert (turn.outcome, turn.error) == (Outcome.FAILED, f"{hook} 'fails' raised {describe(make_error())}")
 
 
 @any_error
-async def test_exception_of_an_approval_check_blocks_the_call(made: Callable[[], BaseException]) -> None:
+async def test_exception_of_an_approval_check_blocks_the_call(make_error: Callable[[], BaseException]) -> None:
     ran: list[str] = []
 
     def fails() -> bool:
-        raise made()
+        raise make_error()
 
     @tool(needs_approval=fails)
     async def pay() -> str:
@@ -239,16 +241,16 @@ async def test_exception_of_an_approval_check_blocks_the_call(made: Callable[[],
     assert turn.outcome is not Outcome.FAILED
 
 
-@pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
+@pytest.mark.parametrize("make_error", RAISED[3:], ids=lambda make_error: type(make_error()).__name__)
 async def test_exception_of_a_custom_question_is_the_result_of_the_call(
-    made: Callable[[], BaseException],
+    make_error: Callable[[], BaseException],
 ) -> None:
     """But for an `Exception`, as above."""
 
     class Own(Tool):
         def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
             del arguments, context
-            raise made()
+            raise make_error()
 
         async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
             raise AssertionError(values, context)
@@ -256,13 +258,13 @@ async def test_exception_of_a_custom_question_is_the_result_of_the_call(
     turn = await run(Own(name="own", description="Its own.", parameters={"type": "object"}))
     assert (turn.outcome, turn.tool_calls) == (Outcome.FINISHED, 0)
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
-    assert [(part.status, part.text) for part in parts] == [(CallStatus.ERROR, describe(made()))]
+    assert [(part.status, part.text) for part in parts] == [(CallStatus.ERROR, describe(make_error()))]
 
 
 @any_error
-async def test_exception_of_an_observer_or_loop_key_changes_nothing(made: Callable[[], BaseException]) -> None:
+async def test_exception_of_an_observer_or_loop_key_changes_nothing(make_error: Callable[[], BaseException]) -> None:
     def fails(_: object) -> str:
-        raise made()
+        raise make_error()
 
     @tool(loop_key=fails)
     async def look() -> str:
@@ -273,17 +275,17 @@ async def test_exception_of_an_observer_or_loop_key_changes_nothing(made: Callab
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
-@pytest.mark.parametrize("made", CTRL_C, ids=["alone", "in a group"])
+@pytest.mark.parametrize("make_error", CTRL_C, ids=["alone", "in a group"])
 @pytest.mark.parametrize("where", ["thread", "async", "parse", "history_processor", "synthesize", "on_event"])
-async def test_ctrl_c_is_raised_unchanged(made: Callable[[], BaseException], where: str) -> None:
+async def test_ctrl_c_is_raised_unchanged(make_error: Callable[[], BaseException], where: str) -> None:
     async def hook(_: object) -> None:
-        raise made()
+        raise make_error()
 
     def observer(_: object) -> None:
-        raise made()
+        raise make_error()
 
     in_a_tool = where in {"thread", "async", "parse"}
-    tools = [Parsing(made) if where == "parse" else raising(made, where)] if in_a_tool else [note]
+    tools = [Parsing(make_error) if where == "parse" else raising(make_error, where)] if in_a_tool else [note]
     options = {} if in_a_tool else {where: [observer] if where == "on_event" else hook}
     with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
         await run(*tools, **options)
@@ -293,24 +295,24 @@ async def test_ctrl_c_is_raised_unchanged(made: Callable[[], BaseException], whe
 @pytest.mark.parametrize("native", [True, False])
 async def test_cancelled_hook_releases_the_turn(hook: str, native: bool) -> None:
     """Its turn is released, as always, and can be resumed."""
-    began = anyio.Event()
+    start = anyio.Event()
 
     async def waits(_: object) -> None:
-        began.set()
+        start.set()
         await anyio.sleep_forever()
 
     model = ScriptedModel(asks_for(("note", {})), "Done.")
     engine = Engine(model=model, tools=[note], **{hook: waits})  # type: ignore[call-overload]  # one of the two
     if native:
         running = asyncio.ensure_future(engine.run(AGENT, "hi"))
-        await began.wait()
+        await start.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
     else:
         async with anyio.create_task_group() as group:
             group.start_soon(engine.run, AGENT, "hi")
-            await began.wait()
+            await start.wait()
             group.cancel_scope.cancel()
     (row,) = await engine.turns()
     assert row.status.outcome is None

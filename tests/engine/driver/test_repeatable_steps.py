@@ -41,14 +41,14 @@ class Recording(StoreWrapper):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.kept: list[list[str]] = []
+        self.appended_kinds: list[list[str]] = []
 
     async def append(
         self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`."""
         waiting = await super().append(claim, facts, status, consumed)
-        self.kept.append([fact.kind for fact in facts])
+        self.appended_kinds.append([fact.kind for fact in facts])
         return waiting
 
 
@@ -129,8 +129,8 @@ async def follows(store: Store, turn: str) -> None:
     facts = await store.facts(turn)
     assert replay(facts).check.verdict is Verdict.HOLDS
     settled = [fact.call for _, fact in facts if isinstance(fact, f.CallSettled)]
-    made = [call.id for _, fact in facts if isinstance(fact, f.ModelReplied) for call in fact.calls]
-    assert sorted(settled) == sorted(made)
+    call_ids = [call.id for _, fact in facts if isinstance(fact, f.ModelReplied) for call in fact.calls]
+    assert sorted(settled) == sorted(call_ids)
     assert [seq for seq, _ in facts] == [*range(1, len(facts) + 1)]
 
 
@@ -143,7 +143,7 @@ async def appends(*calls: Call, agent: Agent = AGENT, limits: Limits | None = No
         turn = await engine.run(agent, "hi")
     if turn.outcome is not None:
         await follows(store, turn.id)
-    return store.kept
+    return store.appended_kinds
 
 
 @pytest.mark.parametrize("second", ["look", "look_again", "put"])
@@ -158,14 +158,14 @@ async def test_refused_calls_beside_repeatable_calls_change_nothing() -> None:
 
 
 async def test_reply_of_refused_calls_waits_for_nothing() -> None:
-    kept = await appends(("look", {}), limits=Limits(tool_calls=0, max_retries=0))
-    assert kept[0][0] == "model_replied"
+    batches = await appends(("look", {}), limits=Limits(tool_calls=0, max_retries=0))
+    assert batches[0][0] == "model_replied"
     store = Recording(MemoryStore())
     model = ScriptedModel(asks_for(("look", {})), asks_for(("look", {"n": 1}), ("look", {"n": 2})), "Done.")
     async with Engine(model=model, tools=TOOLS, store=store, limits=Limits(tool_calls=2)) as engine:
         turn = await engine.run(AGENT, "hi")
     assert [status for status, _ in statuses(turn)] == [CallStatus.OK, CallStatus.OK, CallStatus.REFUSED]
-    assert [kinds[0] for kinds in store.kept] == ["model_replied", "model_replied", "concluded"]
+    assert [kinds[0] for kinds in store.appended_kinds] == ["model_replied", "model_replied", "concluded"]
     await follows(store, turn.id)
 
 
@@ -176,22 +176,22 @@ async def test_unrepeatable_call_makes_the_step_ordinary(second: str) -> None:
 
 
 async def test_agents_without_the_setting_write_the_reply_first() -> None:
-    kept = await appends(("look", {}), ("look", {}), agent=Agent(name="Reader"))
-    assert kept == [PAIR[:3], PAIR[3:], LAST]
+    batches = await appends(("look", {}), ("look", {}), agent=Agent(name="Reader"))
+    assert batches == [PAIR[:3], PAIR[3:], LAST]
 
 
 async def test_hooks_of_tools_see_only_journaled_calls() -> None:
-    store, seen = Recording(MemoryStore()), list[bool]()
+    store, start_flags = Recording(MemoryStore()), list[bool]()
 
     @after_tool
     async def note(ctx: ToolContext, call: CallView, result: ToolResult) -> None:
         assert (ctx.call_id, result.text) == (call.id, "seen 0")
-        seen.append("call_started" in store.kept[-1])
+        start_flags.append("call_started" in store.appended_kinds[-1])
 
     model = ScriptedModel(asks_for(("look", {})), "Done.")
     async with Engine(model=model, tools=TOOLS, store=store, hooks=[note]) as engine:
         await engine.run(AGENT, "hi")
-    assert seen == [True]
+    assert start_flags == [True]
 
 
 async def test_first_result_writes_the_reply_and_later_results_follow() -> None:
@@ -202,9 +202,9 @@ async def test_first_result_writes_the_reply_and_later_results_follow() -> None:
         group.start_soon(engine.run, AGENT, "hi")
         await gate.waits.wait()
         await anyio.wait_all_tasks_blocked()
-        assert store.kept == [[*PAIR[:3], "call_started", "call_settled"]]
+        assert store.appended_kinds == [[*PAIR[:3], "call_started", "call_settled"]]
         gate.go_on.set()
-    assert store.kept == [[*PAIR[:3], "call_started", "call_settled"], PAIR[3:], LAST]
+    assert store.appended_kinds == [[*PAIR[:3], "call_started", "call_settled"], PAIR[3:], LAST]
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
@@ -221,7 +221,7 @@ async def test_step_is_published_only_after_the_append() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(engine.run, AGENT, "hi")
         await gate.waits.wait()
-        assert (store.kept, published(heard)) == ([], BEGIN)
+        assert (store.appended_kinds, published(heard)) == ([], BEGIN)
         gate.go_on.set()
     assert published(heard) == [*BEGIN, *STEP, *LAST[:2]]
     assert not any(isinstance(event, ToolProgressEvent) for event in heard)
@@ -259,14 +259,14 @@ class Lines:
 
     def __init__(self, *steps: ModelResponse | str) -> None:
         self.steps = steps
-        self.asked: list[int] = []
+        self.asked_steps: list[int] = []
         self.model = ScriptedModel(self.next, repeat=True)
 
     def next(self, request: ModelRequest) -> ModelResponse | str:
         """Check the request, and return its reply."""
         check_pairing(request.messages)
         step = sum(bool(message.calls) for message in request.messages)
-        self.asked.append(step)
+        self.asked_steps.append(step)
         return self.steps[step]
 
 
@@ -304,7 +304,7 @@ async def test_crash_at_any_append_leads_to_the_same_end(at: int, after: bool) -
     assert ran.count("write d") <= 1
     # Append 1 is step 1, 2 and 3 are the reply and the results of step 2, 4 is step 3, and 5 is the answer.
     lost, again = (None, "") if after else {1: (0, "ab"), 2: (1, ""), 3: (None, "c"), 4: (2, "e"), 5: (3, "")}[at]
-    assert sorted(lines.asked) == sorted([*range(4), *([] if lost is None else [lost])])
+    assert sorted(lines.asked_steps) == sorted([*range(4), *([] if lost is None else [lost])])
     assert sorted(name for name in ran if len(name) == 1) == sorted("abce" + again)
 
 
@@ -369,7 +369,7 @@ async def test_abort_midway_keeps_the_reply_and_settles_every_call(heeds: bool) 
     assert turn.outcome is Outcome.ABORTED
     begun = "not finished: the turn ended (aborted); it had begun: verify before retrying"
     assert statuses(turn) == [(CallStatus.OK, "stopped early") if heeds else (CallStatus.ABORTED, begun)]
-    assert store.kept[0][:2] == ["model_replied", "call_started"]
+    assert store.appended_kinds[0][:2] == ["model_replied", "call_started"]
     await follows(store, turn.id)
 
 
@@ -393,12 +393,12 @@ async def test_released_turn_keeps_the_reply_and_repeats_the_calls() -> None:
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert store.kept[0][0] == "model_replied"
+    assert store.appended_kinds[0][0] == "model_replied"
     gate.go_on.set()
     (row,) = await memory.turns()
     turn = await Engine(model=lines.model, tools=[gate.tool, look], store=later).resume(row.id)
-    assert (turn.text, lines.asked, gate.calls) == ("Done.", [0, 1, 2], 2)
-    assert later.kept[-2:] == [STEP, LAST]  # the journal has the agent
+    assert (turn.text, lines.asked_steps, gate.calls) == ("Done.", [0, 1, 2], 2)
+    assert later.appended_kinds[-2:] == [STEP, LAST]  # the journal has the agent
     await follows(memory, turn.id)
 
 
@@ -419,7 +419,7 @@ async def test_a_tool_with_a_bug_fails_the_turn_and_the_reply_is_kept() -> None:
     async with Engine(model=ScriptedModel(asks_for(("broken", {}))), tools=[broken], store=store) as engine:
         turn = await engine.run(AGENT, "hi")
     assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, "LookupError: ('a bug', {}, 'call00001')")
-    assert len(store.kept) == 1
+    assert len(store.appended_kinds) == 1
     await follows(store, turn.id)
 
 
@@ -428,9 +428,9 @@ async def test_question_of_a_running_call_is_journaled_before_reading() -> None:
     model = ScriptedModel(asks_for(("ask", {}), ("look", {})), "Done.")
     async with Engine(model=model, tools=TOOLS, store=store) as engine:
         paused = await engine.run(AGENT, "hi")
-        assert store.kept == [[*PAIR[:3], "call_waiting", "call_settled", "paused"]]
-        (asked,) = paused.interrupts
-        turn = await engine.resume(paused.id, {asked.id: "here"})
+        assert store.appended_kinds == [[*PAIR[:3], "call_waiting", "call_settled", "paused"]]
+        (interrupt,) = paused.interrupts
+        turn = await engine.resume(paused.id, {interrupt.id: "here"})
     assert [text for _, text in statuses(turn)] == ["answer: here", "seen 0"]
     await follows(store, turn.id)
 
@@ -440,7 +440,7 @@ async def test_approval_beside_a_repeatable_call_makes_the_step_ordinary() -> No
     model = ScriptedModel(asks_for(("look", {}), ("spy", {})), "Done.")
     async with Engine(model=model, tools=TOOLS, store=store) as engine:
         paused = await engine.run(AGENT, "hi")
-        assert store.kept[0] == ["model_replied"]
-        turn = await engine.resume(paused.id, {one.id: True for one in paused.interrupts})
+        assert store.appended_kinds[0] == ["model_replied"]
+        turn = await engine.resume(paused.id, {interrupt.id: True for interrupt in paused.interrupts})
     assert [text for _, text in statuses(turn)] == ["seen 0", "spied"]
     await follows(store, turn.id)

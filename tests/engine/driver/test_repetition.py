@@ -86,9 +86,9 @@ def test_detection_agrees_with_the_definition_of_a_period(unit: str, length: int
 
 
 @given(st.integers(), st.integers(), st.integers(1, 60), st.integers(0, REPEATED))
-def test_verdict_is_independent_of_the_pieces(one: int, two: int, period: int, before: int) -> None:
+def test_verdict_is_independent_of_the_pieces(first_size: int, second_size: int, period: int, before: int) -> None:
     text = "x" * (before % 77) + "".join(map(chr, range(60, 60 + period))) * ((REPEATED + before) // period)
-    assert stopped(text, pieces(one)) is stopped(text, pieces(two))
+    assert stopped(text, pieces(first_size)) is stopped(text, pieces(second_size))
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_parts_of_a_reply_are_checked_separately() -> None:
 
 
 class Raving:
-    """Repeats itself for ever in the first replies, then answers. `left` are the streams that were closed."""
+    """Repeats itself for ever in the first replies, then answers. `closed_streams` are the streams that were closed."""
 
     name = "raving"
 
     def __init__(self, make: Callable[[str], Delta], times: int = 1) -> None:
         self.make = make
         self.times = times
-        self.left = 0
+        self.closed_streams = 0
         self.requests: list[ModelRequest] = []
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
@@ -139,7 +139,7 @@ class Raving:
                 for _ in range(1_000_000):
                     yield self.make("I will look once more. ")
             finally:
-                self.left += 1
+                self.closed_streams += 1
         yield TextDelta("Done.")
         yield ModelResponse(text="Done.")
 
@@ -153,8 +153,8 @@ async def test_repetitive_stream_is_closed_and_retried(make: Callable[[str], Del
     async with Engine(model=model, backoff=NOW) as engine:
         turn = await engine.run(AGENT, "hi")
         failed = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
-    assert (turn.outcome, turn.text, model.left) == (Outcome.FINISHED, "Done.", 1)
-    assert [(one.cause, one.retry) for one in failed] == [(Cause.REPETITION, True)]
+    assert (turn.outcome, turn.text, model.closed_streams) == (Outcome.FINISHED, "Done.", 1)
+    assert [(attempt.cause, attempt.retry) for attempt in failed] == [(Cause.REPETITION, True)]
     assert failed[0].message == (
         "model raving: the reply repeated one text for 16,384 characters, so it was stopped; "
         "to allow such a reply, set `stop_repetition` to false"

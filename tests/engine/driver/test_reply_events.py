@@ -82,8 +82,8 @@ async def test_deeply_nested_call_arguments_are_refused(name: str, levels: int) 
     async with Engine(model=model, tools=[look]) as engine:
         turn = await engine.run(Agent(name="A", steps=3), "hi")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
-    (told,) = (part for message in turn.messages for part in message.parts if part.type == "tool_result")
-    assert told.text == TOO_DEEP
+    (result_part,) = (part for message in turn.messages for part in message.parts if part.type == "tool_result")
+    assert result_part.text == TOO_DEEP
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])

@@ -31,7 +31,7 @@ class Recording(StoreWrapper):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.kept: list[list[str]] = []
+        self.appended_kinds: list[list[str]] = []
 
     async def during(self, facts: Sequence[Fact]) -> None:
         """Do nothing."""
@@ -41,7 +41,7 @@ class Recording(StoreWrapper):
     ) -> list[InboxItem]:
         """See `Store.append`."""
         about = CallSettled | CallWaiting | ModelReplied | MessageAdded
-        self.kept.append([fact.kind for fact in facts if isinstance(fact, about)])
+        self.appended_kinds.append([fact.kind for fact in facts if isinstance(fact, about)])
         await self.during(facts)
         return await super().append(claim, facts, status, consumed)
 
@@ -87,7 +87,7 @@ TOOLS: list[Tool] = [note, again, slow, stuck, asking, answer]
 Asked = tuple[str, Mapping[str, JsonValue]]
 
 
-def engine(store: Store, *calls: Asked, limits: Limits | None = None) -> Engine:
+def build_engine(store: Store, *calls: Asked, limits: Limits | None = None) -> Engine:
     """An engine whose model asks for these calls, and then answers."""
     RAN.clear()
     model = ScriptedModel(asks_for(*calls), "Done.")
@@ -103,26 +103,26 @@ async def settled(store: Store, turn: str) -> list[tuple[CallStatus, str]]:
 
 async def test_results_of_the_same_loop_round_share_an_append() -> None:
     store = Recording(MemoryStore())
-    turn = await engine(store, ("note", {"n": 1}), ("note", {"n": 2}), ("again", {})).run(AGENT, "hi")
-    assert store.kept == [["model_replied"], ["call_settled"] * 3, ["model_replied"]]
+    turn = await build_engine(store, ("note", {"n": 1}), ("note", {"n": 2}), ("again", {})).run(AGENT, "hi")
+    assert store.appended_kinds == [["model_replied"], ["call_settled"] * 3, ["model_replied"]]
     assert [text for _, text in await settled(store, turn.id)] == ["noted 1", "noted 2", "again 0"]
 
 
 async def test_result_waits_for_no_running_call() -> None:
     store = Recording(MemoryStore())
-    await engine(store, ("note", {}), ("slow", {"seconds": 5}), ("note", {"n": 2}), ("slow", {"seconds": 5})).run(
+    await build_engine(store, ("note", {}), ("slow", {"seconds": 5}), ("note", {"n": 2}), ("slow", {"seconds": 5})).run(
         AGENT, "hi"
     )
-    assert store.kept[1:-1] == [["call_settled"] * 2, ["call_settled"] * 2]
+    assert store.appended_kinds[1:-1] == [["call_settled"] * 2, ["call_settled"] * 2]
 
 
 async def test_question_is_appended_with_the_result_beside() -> None:
     store = Recording(MemoryStore())
-    one = engine(store, ("note", {}), ("asking", {}))
-    turn = await one.run(AGENT, "hi")
+    engine = build_engine(store, ("note", {}), ("asking", {}))
+    turn = await engine.run(AGENT, "hi")
     assert turn.paused
-    assert store.kept[1:] == [["call_settled", "call_waiting"]]
-    await one.resume(turn.id, {turn.interrupts[0].id: "yes"})
+    assert store.appended_kinds[1:] == [["call_settled", "call_waiting"]]
+    await engine.resume(turn.id, {turn.interrupts[0].id: "yes"})
     assert [text for _, text in await settled(store, turn.id)] == ["noted 0", "yes"]
 
 
@@ -144,7 +144,7 @@ class Listening(Recording):
 
 async def test_event_of_a_result_follows_the_append() -> None:
     store = Listening(MemoryStore())
-    async with engine(store, ("note", {}), ("slow", {"seconds": 5}), ("note", {})).stream(AGENT, "hi") as events:
+    async with build_engine(store, ("note", {}), ("slow", {"seconds": 5}), ("note", {})).stream(AGENT, "hi") as events:
         async for event in events:
             if isinstance(event, FactEvent) and isinstance(event.fact, CallSettled):
                 store.heard.append(event.fact.call)
@@ -156,7 +156,7 @@ async def test_failed_append_counts_no_result_and_recovery_sees_started_calls() 
     store = MemoryStore()
     dying = FaultyStore(store, at=CallSettled)
     with pytest.raises(StoreError):
-        await engine(dying, ("note", {"n": 1}), ("again", {"n": 2}), ("note", {"n": 3})).run(AGENT, "hi")
+        await build_engine(dying, ("note", {"n": 1}), ("again", {"n": 2}), ("note", {"n": 3})).run(AGENT, "hi")
     assert RAN == ["note 1", "again 2", "note 3"]
     await store.aclose()
     (row,) = await store.turns()
@@ -176,7 +176,7 @@ async def test_failed_append_counts_no_result_and_recovery_sees_started_calls() 
 async def test_failed_append_of_some_results_cancels_the_running_calls() -> None:
     store = MemoryStore()
     with anyio.fail_after(60), pytest.raises(StoreError):
-        await engine(FaultyStore(store, at=CallSettled), ("note", {}), ("stuck", {})).run(AGENT, "hi")
+        await build_engine(FaultyStore(store, at=CallSettled), ("note", {}), ("stuck", {})).run(AGENT, "hi")
 
 
 @tool
@@ -212,8 +212,10 @@ async def test_results_in_the_round_of_an_abort_are_kept(wrapped: bool) -> None:
 async def test_result_at_the_deadline_is_kept(wrapped: bool) -> None:
     memory = MemoryStore()
     store = Recording(memory) if wrapped else memory
-    one = engine(store, ("slow", {"seconds": 9}), ("slow", {"seconds": 10}), ("stuck", {}), limits=Limits(seconds=10))
-    turn = await one.run(AGENT, "hi")
+    engine = build_engine(
+        store, ("slow", {"seconds": 9}), ("slow", {"seconds": 10}), ("stuck", {}), limits=Limits(seconds=10)
+    )
+    turn = await engine.run(AGENT, "hi")
     assert turn.reason is EndReason.DEADLINE
     results = await settled(memory, turn.id)
     assert results[0] == (CallStatus.OK, "slept 9.0")
@@ -240,7 +242,7 @@ class Lingering(Recording):
 @pytest.mark.parametrize("last", [("note", {"n": 2}), ("stuck", {})], ids=["all", "some"])
 async def test_driver_canceled_twice_still_appends_the_results(last: Asked) -> None:
     store = Lingering(MemoryStore())
-    running = asyncio.ensure_future(engine(store, ("note", {}), ("note", {"n": 1}), last).run(AGENT, "hi"))
+    running = asyncio.ensure_future(build_engine(store, ("note", {}), ("note", {"n": 1}), last).run(AGENT, "hi"))
     await store.writing.wait()
     running.cancel()
     await anyio.sleep(0.1)
@@ -254,8 +256,8 @@ async def test_driver_canceled_twice_still_appends_the_results(last: Asked) -> N
 async def test_results_during_an_append_share_the_next_append() -> None:
     store = Lingering(MemoryStore())
     calls = [("slow", {"seconds": seconds}) for seconds in (1, 1.2, 1.4, 9)]
-    await engine(store, *calls).run(AGENT, "hi")
-    assert store.kept[1:-1] == [["call_settled"], ["call_settled"] * 2, ["call_settled"]]
+    await build_engine(store, *calls).run(AGENT, "hi")
+    assert store.appended_kinds[1:-1] == [["call_settled"], ["call_settled"] * 2, ["call_settled"]]
 
 
 class Steered(Recording):
@@ -271,17 +273,17 @@ class Steered(Recording):
 @pytest.mark.parametrize("steps", [1, 9], ids=["may stop", "continues"])
 async def test_message_precedes_possibly_final_results(steps: int) -> None:
     store = Steered(MemoryStore())
-    await engine(store, ("note", {"n": 1}), ("note", {"n": 2}), limits=Limits(steps=steps)).run(AGENT, "hi")
-    both = [["message_added"], ["call_settled", "call_settled"]]
-    assert store.kept[1:-1] == (both if steps == 1 else both[::-1])
+    await build_engine(store, ("note", {"n": 1}), ("note", {"n": 2}), limits=Limits(steps=steps)).run(AGENT, "hi")
+    expected = [["message_added"], ["call_settled", "call_settled"]]
+    assert store.appended_kinds[1:-1] == (expected if steps == 1 else expected[::-1])
 
 
 @pytest.mark.parametrize("calls", [("answer", "note"), ("note", "answer")])
 async def test_a_message_beside_the_answer_of_a_call_is_undelivered(calls: tuple[str, str]) -> None:
     store = Steered(MemoryStore())
-    turn: TurnResult = await engine(store, *[(name, {}) for name in calls]).run(AGENT, "hi")
+    turn: TurnResult = await build_engine(store, *[(name, {}) for name in calls]).run(AGENT, "hi")
     assert (turn.text, turn.undelivered) == ("the answer", ("mind the cat",))
-    assert store.kept[1:] == [["call_settled", "call_settled"]]
+    assert store.appended_kinds[1:] == [["call_settled", "call_settled"]]
     assert len(await settled(store, turn.id)) == 2
 
 

@@ -77,17 +77,17 @@ async def test_summary_has_the_price_of_the_writing_model() -> None:
 
 
 async def test_a_hook_sees_the_turn_and_no_dependencies_where_there_are_none() -> None:
-    seen = []
+    contexts = []
 
     @before_model
     async def looks(ctx: TurnContext[None], _: ModelRequest) -> None:
-        seen.append(ctx)
+        contexts.append(ctx)
 
     agent = AGENT.model_copy(update={"hooks": (looks,)})
     model = ScriptedModel(replace(asks_for(("look", {})), usage=Usage(input_tokens=7)), "Done.")
     turn = await Engine(model=model, tools=[look]).run(agent, "Go.", session="one", metadata={"for": "you"})
-    assert {(ctx.turn_id, ctx.session, ctx.agent, ctx.deps) for ctx in seen} == {(turn.id, "one", "Helper", None)}
-    assert [(ctx.step, ctx.usage, dict(ctx.metadata)) for ctx in seen] == [
+    assert {(ctx.turn_id, ctx.session, ctx.agent, ctx.deps) for ctx in contexts} == {(turn.id, "one", "Helper", None)}
+    assert [(ctx.step, ctx.usage, dict(ctx.metadata)) for ctx in contexts] == [
         (1, Usage(), {"for": "you"}),
         (2, Usage(input_tokens=7), {"for": "you"}),
     ]
@@ -148,7 +148,7 @@ def erase() -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "undelivered"),
+    ("kind", "line", "undelivered"),
     [
         (f.TurnEnded, "Done.", ("And quickly.",)),
         (f.Paused, asks_for(("erase", {})), ()),
@@ -156,9 +156,9 @@ def erase() -> str:
     ],
 )
 async def test_message_with_the_last_append_is_undelivered_only_at_the_end(
-    kind: type[f.Fact], said: Line, undelivered: tuple[str, ...]
+    kind: type[f.Fact], line: Line, undelivered: tuple[str, ...]
 ) -> None:
-    engine = Engine(model=ScriptedModel(said, "Done."), tools=[look, erase], store=Interrupted(MemoryStore(), kind))
+    engine = Engine(model=ScriptedModel(line, "Done."), tools=[look, erase], store=Interrupted(MemoryStore(), kind))
     turn = await engine.run(AGENT, "Go.")
     assert turn.undelivered == undelivered
 
@@ -187,9 +187,9 @@ async def test_unrepairable_request_missing_a_result_ends_the_turn() -> None:
 
 
 async def test_model_is_told_the_budget_if_the_engine_asks() -> None:
-    sent = []
-    for told in (True, False):
+    requests = []
+    for shows_budget in (True, False):
         model = ScriptedModel("Done.")
-        await Engine(model=model, show_budget_to_model=told).run(AGENT, "Go.")
-        sent.append(str(model.requests[0].messages))
-    assert sent[0] != sent[1]
+        await Engine(model=model, show_budget_to_model=shows_budget).run(AGENT, "Go.")
+        requests.append(str(model.requests[0].messages))
+    assert requests[0] != requests[1]

@@ -137,12 +137,12 @@ def texts(turn: TurnResult) -> list[str]:
     return [p.text for m in turn.messages if m.role == "user" for p in m.parts if isinstance(p, TextPart)]
 
 
-def working(stage: "list[Stage]", *said: str) -> Tool:
+def working(stage: "list[Stage]", *texts: str) -> Tool:
     """A tool during whose work something is said."""
 
     @tool
     async def work() -> str:
-        await stage[0].steer(*said)
+        await stage[0].steer(*texts)
         await anyio.sleep(1)
         return "worked"
 
@@ -175,19 +175,19 @@ async def test_message_during_tools_follows_all_results_in_order() -> None:
 
 async def test_message_from_another_store_handle_is_delivered(tmp_path: Path) -> None:
     """As another process would: it claims nothing, and does not wait."""
-    others: list[SqliteStore] = []
+    other_stores: list[SqliteStore] = []
 
     @tool
     async def work() -> str:
-        other = Engine(store=others[0])
-        await other.steer((await other.store.turns())[0].id, "over here")
+        other_engine = Engine(store=other_stores[0])
+        await other_engine.steer((await other_engine.store.turns())[0].id, "over here")
         return "worked"
 
     stage = Stage(asks_for(("work", {})), "Done.", tools=[work], store=SqliteStore(tmp_path / "turns.db"))
-    others.append(SqliteStore(tmp_path / "turns.db"))
+    other_stores.append(SqliteStore(tmp_path / "turns.db"))
     turn = await stage.run()
     assert (users(stage.requests[1]), turn.undelivered) == (["hi", "over here"], ())
-    await others[0].aclose()
+    await other_stores[0].aclose()
     await stage.store.aclose()
 
 
@@ -211,13 +211,13 @@ async def test_message_during_a_failing_attempt_is_in_the_next_attempt() -> None
 class SaidMeanwhile(StoreWrapper):
     """A store where something is said to a running turn while another one is read."""
 
-    said = False
+    has_posted = False
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
         """See `Store.facts`."""
         for row in await self.turns(live=True):
-            if row.id != turn_id and not self.said:
-                self.said = True
+            if row.id != turn_id and not self.has_posted:
+                self.has_posted = True
                 await self.post(steer_item(row.id, "and be brief"))
         return await super().facts(turn_id, after)
 
@@ -332,7 +332,7 @@ async def test_message_during_a_doom_loop_question_waits_for_the_answer(
 ) -> None:
     stage = Stage(*[asks_for(("note", {}))] * 3, "Done.", limits=Limits(doom_response="ask"))
     paused = await stage.run()
-    assert [one.id for one in paused.interrupts] == ["doom-1"]
+    assert [interrupt.id for interrupt in paused.interrupts] == ["doom-1"]
     await stage.steer("try b")
     turn = await stage.sound(await stage.engine.resume(paused.id, {"doom-1": answer}))
     assert (turn.outcome, turn.undelivered) == (outcome, undelivered)
@@ -499,34 +499,34 @@ async def test_storable_text_is_delivered_unchanged(tmp_path: Path, text: str) -
 
 
 class Interrupted(StoreWrapper):
-    """Calls `what` in the middle of its `at`-th call: before it is done, or after."""
+    """Calls `action` in the middle of its `at`-th call: before it is done, or after."""
 
     @property
     def inline(self) -> bool:
         """Every method may let others run."""
         return False
 
-    def __init__(self, inner: Store, what: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
+    def __init__(self, inner: Store, action: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
         super().__init__(inner)
-        self._what, self._at, self._after = what, at, after
+        self._action, self._at, self._after = action, at, after
         self.calls = 0
 
     def __getattribute__(self, name: str) -> object:
         """The methods of a store, counted."""
-        found = super().__getattribute__(name)
+        attribute = super().__getattribute__(name)
         if name.startswith("_") or name not in _COUNTED:
-            return found
-        return self._counted(found)
+            return attribute
+        return self._counted(attribute)
 
     def _counted(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
         async def counted(*args: object, **options: object) -> object:
             self.calls += 1
             due = self.calls == self._at
             if due and not self._after:
-                await self._what()
+                await self._action()
             result = await method(*args, **options)
             if due and self._after:
-                await self._what()
+                await self._action()
             return result
 
         return counted
@@ -564,13 +564,13 @@ async def test_message_at_any_call_of_the_store_is_not_lost(cap: int, after: boo
     assert calls > 7
 
 
-def _saying(store: Store, said: list[str]) -> Tool:
+def _saying(store: Store, texts: list[str]) -> Tool:
     """A tool that says something to its own turn, as another process would."""
 
     @tool
     async def work(n: int, context: ToolContext) -> str:
         await Engine(store=store).steer(context.turn_id, f"said {n}")
-        said.append(f"said {n}")
+        texts.append(f"said {n}")
         return f"worked {n}"
 
     return work
@@ -581,8 +581,8 @@ async def test_crash_neither_loses_nor_repeats_a_message(after: bool) -> None:
     """The process dies at each append of a turn to which two things are said, before it or after it."""
     crashes, died = 0, True
     while died:
-        memory, said = MemoryStore(), list[str]()
-        tools = [_saying(memory, said)]
+        memory, steered_texts = MemoryStore(), list[str]()
+        tools = [_saying(memory, steered_texts)]
         store = FaultyStore(memory, at=crashes + 1, after=after)
         lines: list[Line] = [asks_for(("work", {"n": 1})), asks_for(("work", {"n": 2})), "Done."]
         try:
@@ -595,7 +595,7 @@ async def test_crash_neither_loses_nor_repeats_a_message(after: bool) -> None:
         await Engine(model=model, tools=tools, store=memory).recover()
         turn = await Engine(store=memory).get(row.id)
         assert turn.outcome is Outcome.FINISHED
-        assert [*texts(turn)[1:], *turn.undelivered] == said
+        assert [*texts(turn)[1:], *turn.undelivered] == steered_texts
         assert replay(await memory.facts(row.id)).check.verdict is Verdict.HOLDS
         assert await memory.inbox(row.id) == []
         for request in model.requests:

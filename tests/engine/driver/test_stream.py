@@ -70,9 +70,9 @@ async def test_every_fact_is_heard_once_in_order_with_a_seq() -> None:
     async with engine.stream(AGENT, "hi") as events:
         heard = [event async for event in events]
     facts = await engine.store.facts(heard[0].turn)
-    told = [event for event in heard if not isinstance(event, TextDeltaEvent | ReasoningDeltaEvent)]
-    assert [(event.seq, event.type) for event in told] == [(seq, fact.kind) for seq, fact in facts]
-    assert [event.fact for event in told if isinstance(event, FactEvent)] == [fact for _, fact in facts[:-1]]
+    fact_events = [event for event in heard if not isinstance(event, TextDeltaEvent | ReasoningDeltaEvent)]
+    assert [(event.seq, event.type) for event in fact_events] == [(seq, fact.kind) for seq, fact in facts]
+    assert [event.fact for event in fact_events if isinstance(event, FactEvent)] == [fact for _, fact in facts[:-1]]
 
 
 async def test_the_first_event_names_the_turn_before_anything_runs() -> None:
@@ -101,7 +101,7 @@ async def test_pausing_turn_ends_the_stream_with_the_interrupts() -> None:
     async with engine.stream(AGENT, "hi") as events:
         *_, last = [event async for event in events]
     assert isinstance(last, TurnPausedEvent)
-    assert [one.id for one in last.interrupts] == ["approval-1"]
+    assert [interrupt.id for interrupt in last.interrupts] == ["approval-1"]
     assert last.interrupts == (await engine.get(last.turn)).interrupts
 
 
@@ -297,9 +297,9 @@ async def test_late_follower_hears_past_and_coming_facts() -> None:
                 pass
     (row,) = await engine.store.turns()
     facts = await engine.store.facts(row.id)
-    for one in heard:
-        told = [event for event in one if event.type != "text_delta"]
-        assert [(event.seq, event.type) for event in told] == [(seq, fact.kind) for seq, fact in facts]
+    for stream_events in heard:
+        fact_events = [event for event in stream_events if event.type != "text_delta"]
+        assert [(event.seq, event.type) for event in fact_events] == [(seq, fact.kind) for seq, fact in facts]
     assert 0 < len([event for event in heard[1] if event.type == "text_delta"]) < 4
 
 
@@ -314,12 +314,12 @@ async def test_follower_is_let_go_when_the_driver_is_gone() -> None:
         heard.extend([event.type async for event in engine.events(ids[0])])
 
     async with anyio.create_task_group() as following:
-        async with anyio.create_task_group() as driving:
-            driving.start_soon(engine.run, AGENT, "hi")
+        async with anyio.create_task_group() as drivers:
+            drivers.start_soon(engine.run, AGENT, "hi")
             await model.speaking.wait()
             following.start_soon(follow)
             await anyio.sleep(0.02)
-            driving.cancel_scope.cancel()
+            drivers.cancel_scope.cancel()
         following.cancel_scope.deadline = anyio.current_time() + 1
     assert heard[:2] == ["turn_started", "step_started"]
 
@@ -356,8 +356,8 @@ async def test_follower_of_a_turn_resumed_at_once_keeps_following() -> None:
         group.start_soon(follow)
         await anyio.sleep(0.02)
         first.cancel()
-    told = [(event.seq, event.type) for event in heard if event.type not in ("text_delta", "response_restarted")]
-    assert told == [(seq, fact.kind) for seq, fact in await store.facts(ids[0])]
+    positions = [(event.seq, event.type) for event in heard if event.type not in ("text_delta", "response_restarted")]
+    assert positions == [(seq, fact.kind) for seq, fact in await store.facts(ids[0])]
 
 
 async def test_busy_error_does_not_silence_the_running_stream() -> None:
@@ -375,12 +375,12 @@ async def test_busy_error_does_not_silence_the_running_stream() -> None:
 async def test_another_process_follows_the_growing_journal(tmp_path: Path) -> None:
     """Without the pieces, which are nobody's but the driver's."""
     path = tmp_path / "turns.db"
-    store, other = SqliteStore(path, durability="normal"), SqliteStore(path)
+    store, other_store = SqliteStore(path, durability="normal"), SqliteStore(path)
     model = Slow()
     heard: list[TurnEvent] = []
     ids: list[str] = []
     engine = Engine(model=model, store=store, on_event=[lambda event: ids.append(event.turn)])
-    async with engine, Engine(store=other) as elsewhere:
+    async with engine, Engine(store=other_store) as elsewhere:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(engine.run, AGENT, "hi")

@@ -52,7 +52,7 @@ async def facts_of(store: MemoryStore, turn: str) -> list[f.Fact]:
 
 
 async def settled(store: MemoryStore, turn: TurnResult) -> f.CallSettled:
-    (fact,) = [one for one in await facts_of(store, turn.id) if isinstance(one, f.CallSettled)]
+    (fact,) = [fact for fact in await facts_of(store, turn.id) if isinstance(fact, f.CallSettled)]
     return fact
 
 
@@ -65,11 +65,11 @@ async def test_repeated_task_with_the_same_answer_is_a_doom_loop() -> None:
 
 
 async def test_a_sub_agents_tool_takes_a_prompt_and_runs_in_a_turn_alone() -> None:
-    made = agent_tool(READER)
-    assert made.parameters["required"] == ["prompt"]
-    assert made.parse({"prompt": "Read."}) == {"prompt": "Read."}
+    reader_tool = agent_tool(READER)
+    assert reader_tool.parameters["required"] == ["prompt"]
+    assert reader_tool.parse({"prompt": "Read."}) == {"prompt": "Read."}
     with pytest.raises(ConfigError, match=r"^Reader is a sub-agent \(call1, \['prompt'\]\): only a turn can run it$"):
-        await made.execute({"prompt": "Read."}, ToolContext(turn_id="one", call_id="call1"))
+        await reader_tool.execute({"prompt": "Read."}, ToolContext(turn_id="one", call_id="call1"))
 
 
 def test_unknown_option_error_names_the_limits_of_a_sub_agent() -> None:
@@ -82,7 +82,7 @@ async def test_a_question_of_a_sub_agents_tool_is_asked_without_arguments() -> N
     store = MemoryStore()
     reader = ScriptedModel(asks_for(("choose", {"among": "two"})), "Done.")
     paused = await engine(store, ScriptedModel(DELEGATES, "Done."), reader).run(LEAD, "Read.")
-    (waiting,) = [one for one in await facts_of(store, paused.id) if isinstance(one, f.CallWaiting)]
+    (waiting,) = [fact for fact in await facts_of(store, paused.id) if isinstance(fact, f.CallWaiting)]
     assert waiting.interrupt.arguments is None
 
 
@@ -99,9 +99,9 @@ async def test_question_without_a_pause_of_the_caller_is_rejected() -> None:
     models = {"lead": ScriptedModel(DELEGATES, "Done."), "reader": reader}
     running = Engine(models=models.__getitem__, tools=tools, store=store, limits=Limits(max_pauses=0))
     turn = await running.run(LEAD, "Read.")
-    answers = [one for one in await facts_of(store, f"{turn.id}:call00001") if isinstance(one, f.Answered)]
+    answers = [fact for fact in await facts_of(store, f"{turn.id}:call00001") if isinstance(fact, f.Answered)]
     no_pause = "the turn that called this sub-agent has no pause left"
-    assert [(one.decision, one.text) for one in answers] == [(Decision.REJECT, no_pause)] * 2
+    assert [(answer.decision, answer.text) for answer in answers] == [(Decision.REJECT, no_pause)] * 2
 
 
 async def test_sub_agent_without_a_run_has_used_nothing() -> None:
@@ -118,10 +118,10 @@ async def test_changed_arguments_reach_the_tool_of_the_sub_agent() -> None:
         store, ScriptedModel(DELEGATES, "Done."), ScriptedModel(asks_for(("erase", {"path": "a"})), "Done.")
     )
     paused = await running.run(LEAD, "Read.")
-    (asked,) = paused.interrupts
-    assert asked.arguments == {"path": "a"}
-    turn = await running.resume(paused.id, {asked.id: Answer(Decision.APPROVE, arguments={"path": "b"})})
-    (call,) = [one for one in await facts_of(store, f"{turn.id}:call00001") if isinstance(one, f.CallSettled)]
+    (interrupt,) = paused.interrupts
+    assert interrupt.arguments == {"path": "a"}
+    turn = await running.resume(paused.id, {interrupt.id: Answer(Decision.APPROVE, arguments={"path": "b"})})
+    (call,) = [fact for fact in await facts_of(store, f"{turn.id}:call00001") if isinstance(fact, f.CallSettled)]
     assert call.result == "erased b"
 
 

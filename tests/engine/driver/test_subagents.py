@@ -74,13 +74,13 @@ class Company:
             self.done.append(f"erase {path}")
             return f"erased {path}"
 
-        self.tools: dict[str, Tool] = {one.name: one for one in (note, erase)}
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in (note, erase)}
 
     def hire(self, agent: Agent, **options: bool) -> AgentTool:
         """Offer the agent as a tool."""
-        made = agent_tool(agent, needs_approval=options.get("needs_approval", False))
-        self.tools[made.name] = made
-        return made
+        agent_as_tool = agent_tool(agent, needs_approval=options.get("needs_approval", False))
+        self.tools[agent_as_tool.name] = agent_as_tool
+        return agent_as_tool
 
     def find(self, name: str) -> Model:
         """The model of that name."""
@@ -183,9 +183,9 @@ async def test_failure_of_a_sub_agent_is_an_error_with_the_partial_text() -> Non
     company = Company(lead=[send("Reader"), "I see."], reader=[asks_for(("note", {"text": "a"}), text="Looking.")])
     company.hire(READER)
     turn = await company.engine().run(LEAD, "hi")
-    ((status, told),) = results(turn)
+    ((status, text),) = results(turn)
     assert (turn.outcome, status) == (Outcome.FINISHED, CallStatus.ERROR)
-    assert told == (
+    assert text == (
         "Looking.\n\n[sub-agent: failed, model_error: The model could not be reached, refused the request, or gave"
         f" no usable reply; turn {turn.id}:call00001]"
     )
@@ -211,24 +211,24 @@ async def test_provider_error_of_a_sub_agent_stays_in_the_sub_agents_turn() -> N
 async def test_long_answer_is_cut_and_the_ending_still_told() -> None:
     company = Company(lead=[send("Reader"), "I see."], reader="".join(map(str, range(30_000)))[:100_000])
     company.hire(READER)
-    ((_, told),) = results(await company.engine().run(LEAD, "hi"))
-    assert "[cut: the first 65536 of 100000 bytes" in told
-    assert "[sub-agent: finished, answered; turn " in told
+    ((_, text),) = results(await company.engine().run(LEAD, "hi"))
+    assert "[cut: the first 65536 of 100000 bytes" in text
+    assert "[sub-agent: finished, answered; turn " in text
 
 
 async def test_two_calls_of_an_agent_run_in_parallel() -> None:
     """Each waits for the other: they would wait for ever if one ran after the other."""
     company = Company(lead=[send("Reader", "Reader"), "All done."], reader="")
     met: list[str] = []
-    both = anyio.Event()
+    both_ready = anyio.Event()
 
     @tool
     async def meet(context: ToolContext) -> str:
         """Wait for the other."""
         met.append(context.turn_id)
         if len(met) == 2:
-            both.set()
-        await both.wait()
+            both_ready.set()
+        await both_ready.wait()
         return "met"
 
     def reader(request: ModelRequest) -> ModelResponse | str:
@@ -272,9 +272,9 @@ async def test_a_lease_of_nothing_is_refused(budget: int, refused: bool) -> None
     company.hire(READER)
     engine = company.engine(limits=Limits(tool_calls=budget))
     turn = await engine.run(LEAD, "hi")
-    ((status, told),) = results(turn)
+    ((status, text),) = results(turn)
     assert (status is CallStatus.REFUSED) is refused
-    assert ("nothing is left of the budget" in told) is refused
+    assert ("nothing is left of the budget" in text) is refused
     assert len(await engine.store.turns()) == (1 if refused else 2)
 
 
@@ -285,8 +285,8 @@ async def test_smaller_budget_of_a_sub_agent_holds() -> None:
     turn = await engine.run(LEAD, "hi")
     child = await engine.get(f"{turn.id}:call00001")
     assert (child.outcome, child.reason, child.tool_calls) == (Outcome.CAP_HIT, EndReason.BUDGET, 1)
-    ((status, told),) = results(turn)
-    assert (status, "[sub-agent: cap_hit, budget;" in told) == (CallStatus.OK, True)
+    ((status, text),) = results(turn)
+    assert (status, "[sub-agent: cap_hit, budget;" in text) == (CallStatus.OK, True)
 
 
 async def test_tokens_and_cost_are_lent_to_sub_agents() -> None:
@@ -296,11 +296,11 @@ async def test_tokens_and_cost_are_lent_to_sub_agents() -> None:
     price = Price(input=1e5, output=1e5)
     engine = company.engine(limits=Limits(tokens=102, cost=10.2), prices={"lead": price, "reader": price})
     turn = await engine.run(LEAD, "hi")
-    one, other = await leases(engine, turn.id)
-    assert one == other
-    assert one is not None
-    assert one.tokens == 50
-    assert one.cost == pytest.approx(5.0)
+    first_lease, second_lease = await leases(engine, turn.id)
+    assert first_lease == second_lease
+    assert first_lease is not None
+    assert first_lease.tokens == 50
+    assert first_lease.cost == pytest.approx(5.0)
     limits = (await started(engine, f"{turn.id}:call00002")).limits
     assert limits.tokens == 50
     assert limits.cost == pytest.approx(5.0)
@@ -335,11 +335,11 @@ async def test_approval_shows_the_call_and_the_asking_agent() -> None:
     company.hire(READER)
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.interrupts
-    assert (asked.id, asked.kind) == ("call00001/approval-1", InterruptKind.APPROVAL)
-    assert asked.question == "Reader: may erase run?"
-    assert asked.arguments == {"path": "é.py"}, "its prompt is not what is to be approved"
-    turn = await engine.resume(paused.id, {asked.id: True})
+    (interrupt,) = paused.interrupts
+    assert (interrupt.id, interrupt.kind) == ("call00001/approval-1", InterruptKind.APPROVAL)
+    assert interrupt.question == "Reader: may erase run?"
+    assert interrupt.arguments == {"path": "é.py"}, "its prompt is not what is to be approved"
+    turn = await engine.resume(paused.id, {interrupt.id: True})
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["erase é.py"])
     assert turn.tool_calls == 2
 
@@ -354,11 +354,11 @@ async def test_approval_from_below_shows_the_path_of_agents() -> None:
     company.hire(Agent(name="Editor", description="Edits.", model="editor"))
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.interrupts
-    assert asked.id == "call00001/call00002/approval-1"
-    assert asked.question == "Editor > Reader: may erase run?"
-    assert asked.arguments == {"path": "x.py"}
-    turn = await engine.resume(paused.id, {asked.id: reject("not that one")})
+    (interrupt,) = paused.interrupts
+    assert interrupt.id == "call00001/call00002/approval-1"
+    assert interrupt.question == "Editor > Reader: may erase run?"
+    assert interrupt.arguments == {"path": "x.py"}
+    turn = await engine.resume(paused.id, {interrupt.id: reject("not that one")})
     assert (turn.outcome, turn.text, company.done) == (Outcome.FINISHED, "All done.", ["a"])
     child = await engine.get(f"{turn.id}:call00001:call00002")
     assert results(child) == [(CallStatus.REJECTED, "rejected by the person: not that one")]
@@ -369,19 +369,19 @@ async def test_question_of_a_sub_agent_keeps_text_and_choices(tmp_path: Path) ->
         lead=[send("Asker"), "All done."],
         asker=[asks_for(("ask_user_input", {"question": "Which branch?", "choices": ["main", "dev"]})), "Done."],
     )
-    company.tools |= {one.name: one for one in builtin_tools(tmp_path)}
+    company.tools |= {builtin_tool.name: builtin_tool for builtin_tool in builtin_tools(tmp_path)}
     company.hire(Agent(name="Asker", description="Asks.", model="asker"))
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.interrupts
-    assert (asked.kind, asked.question, asked.choices) == (
+    (interrupt,) = paused.interrupts
+    assert (interrupt.kind, interrupt.question, interrupt.choices) == (
         InterruptKind.QUESTION,
         "Asker: Which branch?",
         ("main", "dev"),
     )
-    turn = await engine.resume(paused.id, {asked.id: "dev"})
-    ((_, told),) = results(await engine.get(f"{turn.id}:call00001"))
-    assert "dev" in told
+    turn = await engine.resume(paused.id, {interrupt.id: "dev"})
+    ((_, text),) = results(await engine.get(f"{turn.id}:call00001"))
+    assert "dev" in text
 
 
 async def test_read_grant_of_a_sub_agent_stays_with_the_sub_agent(tmp_path: Path) -> None:
@@ -393,13 +393,13 @@ async def test_read_grant_of_a_sub_agent_stays_with_the_sub_agent(tmp_path: Path
         lead=[send("Asker"), "All done."],
         asker=[asks_for(("request_read_access", {"path": str(outside), "reason": "to see"})), "Done."],
     )
-    company.tools |= {one.name: one for one in builtin_tools(inside)}
+    company.tools |= {builtin_tool.name: builtin_tool for builtin_tool in builtin_tools(inside)}
     company.hire(Agent(name="Asker", description="Asks.", model="asker"))
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.interrupts
-    assert (asked.kind, str(outside) in asked.question) == (InterruptKind.GRANT, True)
-    turn = await engine.resume(paused.id, {asked.id: True})
+    (interrupt,) = paused.interrupts
+    assert (interrupt.kind, str(outside) in interrupt.question) == (InterruptKind.GRANT, True)
+    turn = await engine.resume(paused.id, {interrupt.id: True})
     grants = [
         fact.grant
         for name in (turn.id, f"{turn.id}:call00001")
@@ -418,9 +418,9 @@ async def test_two_open_questions_of_a_sub_agent_are_asked_in_turn() -> None:
     company.hire(READER)
     engine = company.engine()
     first = await engine.run(LEAD, "hi")
-    assert [one.id for one in first.interrupts] == ["call00001/approval-1"]
+    assert [interrupt.id for interrupt in first.interrupts] == ["call00001/approval-1"]
     second = await engine.resume(first.id, {"call00001/approval-1": True})
-    assert [(one.id, one.question, one.arguments) for one in second.interrupts] == [
+    assert [(interrupt.id, interrupt.question, interrupt.arguments) for interrupt in second.interrupts] == [
         ("call00001/approval-2", "Reader: may erase run?", {"path": "y"})
     ]
     assert company.done == []
@@ -437,7 +437,7 @@ async def test_two_sub_agents_may_ask_at_once() -> None:
     company.hire(READER)
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    assert [one.id for one in paused.interrupts] == ["call00001/approval-1", "call00002/approval-1"]
+    assert [interrupt.id for interrupt in paused.interrupts] == ["call00001/approval-1", "call00002/approval-1"]
     turn = await engine.resume(paused.id, {"call00001/approval-1": True, "call00002/approval-1": False})
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["erase x"])
 
@@ -450,8 +450,8 @@ async def test_sub_agent_without_a_pause_left_is_denied_and_goes_on() -> None:
     company.hire(READER)
     turn = await company.engine(limits=Limits(max_pauses=0)).run(LEAD, "hi")
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
-    ((status, told),) = results(turn)
-    assert (status, told.startswith("Not done.")) == (CallStatus.OK, True)
+    ((status, text),) = results(turn)
+    assert (status, text.startswith("Not done.")) == (CallStatus.OK, True)
 
 
 async def test_approvals_of_a_sub_agent_without_a_pause_are_denied() -> None:
@@ -464,9 +464,9 @@ async def test_approvals_of_a_sub_agent_without_a_pause_are_denied() -> None:
     engine = company.engine(limits=Limits(max_pauses=0))
     turn = await engine.run(LEAD, "hi")
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
-    told = results(await engine.get(f"{turn.id}:call00001"))
+    child_results = results(await engine.get(f"{turn.id}:call00001"))
     no = "rejected by the person: the turn that called this sub-agent has no pause left"
-    assert told == [(CallStatus.REJECTED, no)] * 2
+    assert child_results == [(CallStatus.REJECTED, no)] * 2
 
 
 async def test_doom_loop_of_a_sub_agent_without_a_pause_is_stopped() -> None:
@@ -497,8 +497,8 @@ async def test_unknown_outcome_of_a_sub_agent_without_a_pause_stays_unknown() ->
         await company.engine(FaultyStore(memory, at=f.CallSettled), limits=limits).run(LEAD, "hi")
     await memory.aclose()
     (turn,) = await company.engine(memory, limits=limits).recover()
-    told = results(await company.engine(memory).get(f"{turn.id}:call00001"))
-    assert told == [(CallStatus.UNKNOWN, "outcome unknown: verify before retrying")]
+    child_results = results(await company.engine(memory).get(f"{turn.id}:call00001"))
+    assert child_results == [(CallStatus.UNKNOWN, "outcome unknown: verify before retrying")]
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["paid"])
 
 
@@ -508,10 +508,10 @@ async def test_doom_loop_of_a_sub_agent_is_asked_through_the_caller() -> None:
     company.hire(READER)
     engine = company.engine(limits=Limits(doom_response="ask"))
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.interrupts
-    assert (asked.id, asked.kind) == ("call00001/doom-1", InterruptKind.DOOM_LOOP)
-    assert asked.question.startswith("Reader: The model keeps asking for the same calls (note)")
-    turn = await engine.resume(paused.id, {asked.id: "go_on"})
+    (interrupt,) = paused.interrupts
+    assert (interrupt.id, interrupt.kind) == ("call00001/doom-1", InterruptKind.DOOM_LOOP)
+    assert interrupt.question.startswith("Reader: The model keeps asking for the same calls (note)")
+    turn = await engine.resume(paused.id, {interrupt.id: "go_on"})
     assert (turn.outcome, (await engine.get(f"{turn.id}:call00001")).text) == (Outcome.FINISHED, "Done.")
 
 
@@ -521,7 +521,7 @@ async def test_approval_of_a_sub_agent_call_approves_no_call_inside() -> None:
     company = Company(lead=[send("Reader"), "All done."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
     company.hire(READER, needs_approval=True)
     paused = await company.engine(memory).run(LEAD, "hi")
-    assert [one.id for one in paused.interrupts] == ["approval-1"]
+    assert [interrupt.id for interrupt in paused.interrupts] == ["approval-1"]
     assert len(await memory.turns()) == 1
     # The answer, the start, the sub-agent's reply and its pause; then the caller's.
     dying = FaultyStore(memory, at=5)
@@ -530,8 +530,8 @@ async def test_approval_of_a_sub_agent_call_approves_no_call_inside() -> None:
     assert (await memory.get(f"{paused.id}:call00001")).status.state is State.PAUSED
     await memory.aclose()
     engine = company.engine(memory)
-    asked = await engine.resume(paused.id)
-    assert ([one.id for one in asked.interrupts], company.done) == (["call00001/approval-1"], [])
+    still_paused = await engine.resume(paused.id)
+    assert ([interrupt.id for interrupt in still_paused.interrupts], company.done) == (["call00001/approval-1"], [])
     turn = await engine.resume(paused.id, {"call00001/approval-1": False})
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
 
@@ -550,12 +550,12 @@ async def test_an_interrupt_expires_in_the_name_of_the_sub_agent() -> None:
     now = [1000.0]
     engine = Engine(models=company.find, tools=list(company.tools.values()), now=lambda: now[0])
     paused = await engine.run(LEAD, "hi")
-    assert [one.expires_at for one in paused.interrupts] == [1060.0]
+    assert [interrupt.expires_at for interrupt in paused.interrupts] == [1060.0]
     now[0] = 1061.0
     (turn,) = await engine.recover()
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
-    told = results(await engine.get(f"{turn.id}:call00001"))
-    assert told == [(CallStatus.REJECTED, "rejected by the person: nobody answered in time")]
+    child_results = results(await engine.get(f"{turn.id}:call00001"))
+    assert child_results == [(CallStatus.REJECTED, "rejected by the person: nobody answered in time")]
 
 
 # Its time, and its end.
@@ -599,7 +599,7 @@ class Office(Company):
             await anyio.sleep_forever()
             raise AssertionError
 
-        self.tools |= {one.name: one for one in (quick, slow)}
+        self.tools |= {tool.name: tool for tool in (quick, slow)}
 
     def find(self, name: str) -> Model:
         """The model of that name."""
@@ -726,11 +726,11 @@ async def run_and(engine: Engine, when: anyio.Event, act: Callable[[str], Awaita
     return await engine.get(root[0])
 
 
-async def run_and_abort(company: Office, engine: Engine, when: anyio.Event, which: str = "") -> TurnResult:
+async def run_and_abort(company: Office, engine: Engine, when: anyio.Event, suffix: str = "") -> TurnResult:
     """Run the lead; when the event is set, abort its turn, or the one whose id follows its own."""
 
     async def abort(turn_id: str) -> None:
-        await engine.abort(f"{turn_id}{which}")
+        await engine.abort(f"{turn_id}{suffix}")
         company.leave.set()
 
     return await run_and(engine, when, abort)
@@ -744,8 +744,8 @@ async def test_abort_reaches_a_sub_agent_during_a_model_call() -> None:
     turn = await run_and_abort(company, engine, company.silent.waits)
     child = await engine.get(f"{turn.id}:call00001")
     assert (turn.reason, child.reason, child.text) == (EndReason.ABORTED, EndReason.ABORTED, "Well")
-    ((status, told),) = results(turn)
-    assert (status, told) == (CallStatus.ABORTED, f"Well\n\n[sub-agent: aborted, aborted; turn {child.id}]")
+    ((status, text),) = results(turn)
+    assert (status, text) == (CallStatus.ABORTED, f"Well\n\n[sub-agent: aborted, aborted; turn {child.id}]")
 
 
 async def test_an_abort_lets_the_tools_of_sub_agents_finish_within_grace() -> None:
@@ -880,8 +880,8 @@ async def test_sub_agent_with_a_missing_model_is_an_error_of_the_call(
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
     assert turn.outcome is Outcome.FINISHED
-    ((status, told),) = results(turn)
-    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    ((status, text),) = results(turn)
+    assert (status, text) == (CallStatus.ERROR, CANNOT_RUN)
     (logged,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert logged.getMessage() == f"turn {turn.id}: sub-agent Reader cannot run here: there is no model 'reader'"
     assert (vars(logged)["turn"], vars(logged)["call"], vars(logged)["tool"]) == (turn.id, "call00001", "Reader")
@@ -893,16 +893,16 @@ async def test_raising_model_finder_does_not_end_the_caller(caplog: pytest.LogCa
     company = Company(lead=[send("Reader"), "I see."])
     company.hire(READER)
     engine = Engine(models=company.models.__getitem__, tools=list(company.tools.values()))
-    ((status, told),) = results(await engine.run(LEAD, "hi"))
-    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    ((status, text),) = results(await engine.run(LEAD, "hi"))
+    assert (status, text) == (CallStatus.ERROR, CANNOT_RUN)
     assert "model 'reader' was not found: KeyError" in caplog.text
 
 
 async def test_sub_agent_with_missing_tools_is_an_error_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
     company = Company(lead=[send("Reader"), "I see."], reader="Done.")
     company.hire(READER.model_copy(update={"tools": ("nothing",)}))
-    ((status, told),) = results(await company.engine().run(LEAD, "hi"))
-    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    ((status, text),) = results(await company.engine().run(LEAD, "hi"))
+    assert (status, text) == (CallStatus.ERROR, CANNOT_RUN)
     assert "there is no tool 'nothing'" in caplog.text
 
 
@@ -913,8 +913,8 @@ async def test_a_lent_cost_needs_the_price_of_the_sub_agents_model(caplog: pytes
     engine = company.engine(prices={"lead": Price(input=1, output=1)})
     costly = LEAD.model_copy(update={"budget": Limits(cost=5.0)})
     turn = await engine.run(Agent(name="Lead", model="lead", budget=costly.budget), "hi")
-    ((status, told),) = results(turn)
-    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    ((status, text),) = results(turn)
+    assert (status, text) == (CallStatus.ERROR, CANNOT_RUN)
     assert "needs the price of model 'reader'" in caplog.text
 
 
@@ -928,11 +928,11 @@ async def test_sub_agent_with_missing_tools_after_a_crash_is_left_alone(
     with pytest.raises(StoreError):
         await company.engine(FaultyStore(memory, at=f.CallSettled)).run(LEAD, "hi")
     await memory.aclose()
-    kept = company.tools.pop("note")
+    note_tool = company.tools.pop("note")
     assert await company.engine(memory).recover() == []
     assert len(await memory.turns(live=True)) == 2
     assert "its open calls need the tools note" in caplog.text or "there is no tool 'note'" in caplog.text
-    company.tools["note"] = kept
+    company.tools["note"] = note_tool
     (turn,) = await company.engine(memory).recover()
     assert (turn.outcome, await memory.turns(live=True)) == (Outcome.FINISHED, [])
 
@@ -1007,8 +1007,8 @@ async def test_abandoned_drivers_do_not_keep_a_sub_agent_alive() -> None:
     company.hire(READER)
     engine = company.engine(memory)
     paused = await engine.run(LEAD, "hi")
-    for held in (paused.id, f"{paused.id}:call00001"):
-        await memory.claim(held)
+    for turn_id in (paused.id, f"{paused.id}:call00001"):
+        await memory.claim(turn_id)
     await end_turn(memory, paused.id, abandoned=AbandonedDrivers(frozenset({memory.owner})))
     assert await endings(engine, paused.id) == {"": EndReason.ABORTED, ":call00001": EndReason.ABORTED}
 
@@ -1074,7 +1074,7 @@ async def test_waiting_sub_agent_may_be_aborted_alone() -> None:
     (turn,) = await engine.recover()
     assert (turn.id, turn.outcome, company.done) == (paused.id, Outcome.FINISHED, [])
     answers = [fact for _, fact in await engine.store.facts(paused.id) if isinstance(fact, f.Answered)]
-    assert [(one.decision, one.text) for one in answers] == [(Decision.REJECT, "the sub-agent was aborted")]
+    assert [(answer.decision, answer.text) for answer in answers] == [(Decision.REJECT, "the sub-agent was aborted")]
     assert set((await endings(engine, turn.id)).values()) == {EndReason.ABORTED, EndReason.ANSWERED}
 
 
@@ -1234,9 +1234,9 @@ async def test_deleted_sub_agent_is_not_begun_again() -> None:
         await engine.delete(f"{paused.id}:call00001")
     await engine.store.delete(f"{paused.id}:call00001")
     turn = await engine.resume(paused.id, {"call00001/approval-1": True})
-    ((status, told),) = results(turn)
+    ((status, text),) = results(turn)
     assert (turn.reason, turn.text, status) == (EndReason.BUDGET, "I see.", CallStatus.UNKNOWN)
-    assert told.startswith("outcome unknown: the sub-agent's turn was not found: it was deleted")
+    assert text.startswith("outcome unknown: the sub-agent's turn was not found: it was deleted")
     assert company.done == ["a"]
     assert turn.tool_calls == 10, "nobody knows what it used, so all that it was lent is spent"
 
@@ -1265,8 +1265,8 @@ async def test_answer_in_a_fork_goes_to_the_sub_agent_of_the_fork() -> None:
     paused = await engine.run(LEAD, "hi")
     at = (await engine.store.facts(paused.id))[-1][0]
     fork = await engine.resume(await engine.fork(paused.id, at=at), {"call00001/approval-1": True})
-    ((status, told),) = results(fork)
-    assert (fork.text, status, told.startswith("Done.")) == ("I see.", CallStatus.OK, True)
+    ((status, text),) = results(fork)
+    assert (fork.text, status, text.startswith("Done.")) == ("I see.", CallStatus.OK, True)
     assert company.done == ["erase x"]
     assert (await engine.get(f"{fork.id}:call00001")).outcome is Outcome.FINISHED
     for turn in (paused.id, f"{paused.id}:call00001"):
@@ -1277,8 +1277,8 @@ async def test_answer_in_a_fork_goes_to_the_sub_agent_of_the_fork() -> None:
 
 
 def test_tool_name_is_derived_from_the_agents_name() -> None:
-    made = agent_tool(Agent(name="Code reader (fast)", description="Reads code."))
-    assert (made.name, made.description) == ("Code_reader_fast", "Reads code.")
+    code_reader = agent_tool(Agent(name="Code reader (fast)", description="Reads code."))
+    assert (code_reader.name, code_reader.description) == ("Code_reader_fast", "Reads code.")
     assert agent_tool(READER, name="read", description="Reads.").name == "read"
 
 
@@ -1309,8 +1309,8 @@ async def test_sub_agent_call_takes_only_a_prompt(arguments: dict[str, JsonValue
     company.hire(READER)
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
-    ((status, told),) = results(turn)
-    assert (status, told) == (CallStatus.ERROR, "Reader takes one argument, prompt: the task as text")
+    ((status, text),) = results(turn)
+    assert (status, text) == (CallStatus.ERROR, "Reader takes one argument, prompt: the task as text")
     assert len(await engine.store.turns()) == 1
 
 
@@ -1319,7 +1319,7 @@ def test_engine_certifies_sub_agents() -> None:
     company.hire(READER)
     below = explain(company.engine(), LEAD).sub_agents
     assert below is not None
-    assert [(one.tool, one.depth, one.calls) for one in below.agents] == [("Reader", 1, ())]
+    assert [(agent.tool, agent.depth, agent.calls) for agent in below.agents] == [("Reader", 1, ())]
 
 
 def test_sub_agents_of_an_agent_are_among_the_tools_of_the_agent() -> None:
@@ -1388,8 +1388,8 @@ async def test_every_level_shows_all_arguments_of_the_approved_call() -> None:
         (f"{top.id}:call00001", "Reader: may erase run?"),
         (f"{top.id}:call00001:call00001", "may erase run?"),
     ):
-        (asked,) = (await engine.get(turn)).interrupts
-        assert words(asked) == f'{name}\narguments:\n| path: "{"x" * 100_000}\\x20{{9}}; evil"'
+        (interrupt,) = (await engine.get(turn)).interrupts
+        assert words(interrupt) == f'{name}\narguments:\n| path: "{"x" * 100_000}\\x20{{9}}; evil"'
         assert replay(await engine.store.facts(turn)).check.verdict is Verdict.HOLDS
 
 
@@ -1405,5 +1405,5 @@ async def test_forged_arguments_of_an_interrupt_are_ignored() -> None:
         for seq, fact in facts
     ]
     assert replay(forged).check.verdict is Verdict.VIOLATED
-    (asked,) = result_of(paused.id, forged).interrupts
-    assert asked.arguments == {"path": "x"}, "what runs is what is shown"
+    (interrupt,) = result_of(paused.id, forged).interrupts
+    assert interrupt.arguments == {"path": "x"}, "what runs is what is shown"

@@ -96,7 +96,7 @@ class Overriding(Tool):
 
 
 def result(turn: TurnResult) -> tuple[CallStatus, str]:
-    (part,) = (one for message in turn.messages for one in message.parts if one.type == "tool_result")
+    (part,) = (part for message in turn.messages for part in message.parts if part.type == "tool_result")
     return part.status, part.text
 
 
@@ -104,11 +104,11 @@ def result(turn: TurnResult) -> tuple[CallStatus, str]:
     "waits", [waiting_tool(), Overriding(name="look", description="Look.", parameters={"type": "object"})]
 )
 async def test_hanging_tool_ends_after_300_seconds(waits: Tool) -> None:
-    began = anyio.current_time()
+    start = anyio.current_time()
     turn = await Engine(model=model(), tools=[waits]).run(AGENT, "go")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     assert result(turn) == (CallStatus.ERROR, "look did not finish within 300 s; part of its work may be done")
-    assert 300 <= anyio.current_time() - began < 310
+    assert 300 <= anyio.current_time() - start < 310
 
 
 async def test_hanging_thread_ends_the_call() -> None:
@@ -162,12 +162,12 @@ def test_an_invalid_setting_is_refused_when_the_engine_is_made(value: Any) -> No
     ("silent", "seconds"), [(SilentModel(), 1800), (SilentModel("Half"), 1800), (ImpatientModel(), 60)]
 )
 async def test_silent_custom_model_fails_the_attempts(silent: SilentModel, seconds: int) -> None:
-    began = anyio.current_time()
+    start = anyio.current_time()
     turn = await Engine(model=silent, limits=Limits(max_retries=1)).run(AGENT, "go")
     assert turn.reason is EndReason.MODEL_ERROR
     assert turn.error == f"model silent yielded no part of its reply for {seconds} s (`silence_timeout`)"
     assert silent.calls == 2
-    assert 2 * seconds <= anyio.current_time() - began < 2 * seconds + 60
+    assert 2 * seconds <= anyio.current_time() - start < 2 * seconds + 60
 
 
 async def test_a_silent_model_for_summaries_does_not_keep_the_turn_open() -> None:
@@ -194,10 +194,10 @@ async def test_hanging_approval_check_refuses_the_call() -> None:
 
 
 def endless_agent(option: str) -> Agent[Any, Any]:
-    made: dict[str, Any] = {option: never}
+    options: dict[str, Any] = {option: never}
     if option == "output_validators":
-        made = {"output_type": int, "output_validators": [never]}
-    return Agent(name="Clerk", **made)
+        options = {"output_type": int, "output_validators": [never]}
+    return Agent(name="Clerk", **options)
 
 
 @pytest.mark.parametrize("option", ["instructions", "prepare_tools", "output_validators"])
@@ -216,8 +216,8 @@ async def test_hanging_function_of_an_engine_ends_the_turn(option: str) -> None:
 
 
 async def test_hanging_hook_or_guardrail_ends_the_turn() -> None:
-    both: list[Any] = [{"hooks": [before_model(never)]}, {"guardrails": [input_guardrail(never)]}]
-    for code in both:
+    extensions: list[Any] = [{"hooks": [before_model(never)]}, {"guardrails": [input_guardrail(never)]}]
+    for code in extensions:
         turn = await Engine(model=model(), tools=[look], **code).run(AGENT, "go")
         assert turn.reason is EndReason.ENGINE_ERROR
         assert turn.error.endswith("did not finish within 30 s")
@@ -253,15 +253,15 @@ def limits_in_certificate(*tools: Tool, **options: Any) -> Iterator[tuple[str, f
     code = explain(Engine(model=model(), tools=tools, **options), AGENT).code
     assert code is not None
     assert code.tools is not None
-    yield from ((one.tool, one.timeout) for one in code.tools)
+    yield from ((tool.tool, tool.timeout) for tool in code.tools)
 
 
 def test_the_certificate_has_the_time_limit_of_each_tool() -> None:
     helper = agent_tool(Agent(name="Helper", description="Helps."))
-    named = [waiting_tool(name="a"), waiting_tool(name="b", timeout=9), waiting_tool(name="c", timeout=None)]
-    assert dict(limits_in_certificate(*named, helper)) == {"a": 300, "b": 9, "c": None, "Helper": None}
-    assert dict(limits_in_certificate(*named, tool_timeout=60)) == {"a": 60, "b": 9, "c": None}
-    engine = Engine(model=model(), tools=[*named, helper], tool_timeout=None)
+    tools = [waiting_tool(name="a"), waiting_tool(name="b", timeout=9), waiting_tool(name="c", timeout=None)]
+    assert dict(limits_in_certificate(*tools, helper)) == {"a": 300, "b": 9, "c": None, "Helper": None}
+    assert dict(limits_in_certificate(*tools, tool_timeout=60)) == {"a": 60, "b": 9, "c": None}
+    engine = Engine(model=model(), tools=[*tools, helper], tool_timeout=None)
     code = explain(engine, AGENT).code
     assert code is not None
     assert code.endless_tools == ("a", "c")
@@ -271,10 +271,10 @@ def test_the_certificate_has_the_time_limit_of_each_tool() -> None:
 @pytest.mark.parametrize("kind", ["tool", "hook"])
 async def test_waiting_for_a_thread_is_no_part_of_the_time(kind: str) -> None:
     """Of 20 functions on 2 threads, each has its time when it runs."""
-    began: list[int] = []
+    starts: list[int] = []
 
     def works(*_: object) -> None:
-        began.append(1)
+        starts.append(1)
         time.sleep(0.05)
 
     @tool(name="look", timeout=0.3)
@@ -297,7 +297,7 @@ async def test_waiting_for_a_thread_is_no_part_of_the_time(kind: str) -> None:
             for _ in range(20):
                 group.start_soon(run)
     assert [(turn.outcome, result(turn)) for turn in turns] == [(Outcome.FINISHED, (CallStatus.OK, "seen"))] * 20
-    assert len(began) == 20
+    assert len(starts) == 20
 
 
 def hook_of(function: Callable[..., None]) -> Any:  # noqa: ANN401 (of any dependencies)

@@ -59,7 +59,7 @@ class Deps:
 class Factory:
     """Makes dependencies, and keeps them."""
 
-    made: list[Deps] = field(default_factory=list)
+    created: list[Deps] = field(default_factory=list)
     #: Raised instead, the first time.
     error: BaseException | None = None
 
@@ -67,8 +67,8 @@ class Factory:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        self.made.append(Deps(turn))
-        return self.made[-1]
+        self.created.append(Deps(turn))
+        return self.created[-1]
 
     async def closing(self, turn: TurnInfo) -> AsyncIterator[Deps]:
         deps = await self.plain(turn)
@@ -100,31 +100,33 @@ def results(turn: TurnResult) -> list[str]:
     return [part.text for message in turn.messages for part in message.parts if part.type == "tool_result"]
 
 
-def engine(factory: Factory, *lines: Line, store: MemoryStore | None = None) -> Engine[Deps]:
+def build_engine(factory: Factory, *lines: Line, store: MemoryStore | None = None) -> Engine[Deps]:
     model = ScriptedModel(*lines)
     return Engine(deps=factory.closing, model=model, tools=[whoami, sign, pay], store=store or MemoryStore())
 
 
 async def test_a_tool_gets_the_dependencies_and_the_turn() -> None:
     factory = Factory()
-    turn = await engine(factory, asks_for(("whoami", {})), "Done.").run(AGENT, "hi", session="s1", metadata=METADATA)
+    turn = await build_engine(factory, asks_for(("whoami", {})), "Done.").run(
+        AGENT, "hi", session="s1", metadata=METADATA
+    )
     assert results(turn) == ["ann, Clerk, session s1, step 1, 2 tokens"]
-    assert [deps.turn for deps in factory.made] == [
+    assert [deps.turn for deps in factory.created] == [
         TurnInfo(turn_id=turn.id, agent="Clerk", session="s1", metadata=METADATA, resumed=False)
     ]
-    assert factory.made[0].closed
+    assert factory.created[0].closed
 
 
 async def test_async_function_may_make_dependencies() -> None:
     factory = Factory()
-    made = Engine(deps=factory.plain, model=ScriptedModel(asks_for(("whoami", {})), "Done."), tools=[whoami])
-    assert results(await made.run(AGENT, "hi", metadata=METADATA)) == ["ann, Clerk, session None, step 1, 2 tokens"]
+    engine = Engine(deps=factory.plain, model=ScriptedModel(asks_for(("whoami", {})), "Done."), tools=[whoami])
+    assert results(await engine.run(AGENT, "hi", metadata=METADATA)) == ["ann, Clerk, session None, step 1, 2 tokens"]
 
 
 async def test_journal_records_only_the_need_for_dependencies() -> None:
-    one = engine(Factory(), "Done.")
-    turn = await one.run(AGENT, "hi")
-    started = (await one.store.facts(turn.id))[0][1]
+    engine = build_engine(Factory(), "Done.")
+    turn = await engine.run(AGENT, "hi")
+    started = (await engine.store.facts(turn.id))[0][1]
     assert isinstance(started, f.TurnStarted)
     assert started.agent == {"name": "Clerk", "needs": ["deps"]}
     plain = Engine(model=ScriptedModel("Done."))
@@ -136,11 +138,13 @@ async def test_journal_records_only_the_need_for_dependencies() -> None:
 
 async def test_resumed_turn_gets_new_dependencies_from_session_and_metadata() -> None:
     factory, store = Factory(), MemoryStore()
-    paused = await engine(factory, asks_for(("sign", {})), store=store).run(AGENT, "hi", session="s", metadata=METADATA)
-    assert factory.made[0].closed, "nothing is held while a person is waited for"
-    turn = await engine(factory, "Done.", store=store).resume(paused.id, {"approval-1": True})
+    paused = await build_engine(factory, asks_for(("sign", {})), store=store).run(
+        AGENT, "hi", session="s", metadata=METADATA
+    )
+    assert factory.created[0].closed, "nothing is held while a person is waited for"
+    turn = await build_engine(factory, "Done.", store=store).resume(paused.id, {"approval-1": True})
     assert results(turn) == ["signed by ann"]
-    assert [(deps.turn.resumed, deps.turn.session, deps.closed) for deps in factory.made] == [
+    assert [(deps.turn.resumed, deps.turn.session, deps.closed) for deps in factory.created] == [
         (False, "s", True),
         (True, "s", True),
     ]
@@ -148,20 +152,20 @@ async def test_resumed_turn_gets_new_dependencies_from_session_and_metadata() ->
 
 async def test_approval_function_gets_the_dependencies() -> None:
     store, pays = MemoryStore(), asks_for(("pay", {"amount": 5}), ("pay", {"amount": 0}))
-    paused = await engine(Factory(), pays, store=store).run(AGENT, "hi", metadata=METADATA)
-    assert [asked.arguments for asked in paused.interrupts] == [{"amount": 5}]
-    turn = await engine(Factory(), pays, "Done.").run(AGENT, "hi", metadata={"user": "admin"})
+    paused = await build_engine(Factory(), pays, store=store).run(AGENT, "hi", metadata=METADATA)
+    assert [interrupt.arguments for interrupt in paused.interrupts] == [{"amount": 5}]
+    turn = await build_engine(Factory(), pays, "Done.").run(AGENT, "hi", metadata={"user": "admin"})
     assert results(turn) == ["admin paid 5", "admin paid 0"]
 
 
 async def test_deps_of_a_call_replace_the_factory() -> None:
     factory = Factory()
-    one = engine(factory, asks_for(("sign", {})), asks_for(("whoami", {})), "Done.")
+    engine = build_engine(factory, asks_for(("sign", {})), asks_for(("whoami", {})), "Done.")
     own = Deps(TurnInfo(turn_id="t", agent="Clerk", metadata={"user": "bob"}))
-    paused = await one.run(AGENT, "hi", metadata=METADATA, deps=own)
-    turn = await one.resume(paused.id, {"approval-1": True}, deps=own)
+    paused = await engine.run(AGENT, "hi", metadata=METADATA, deps=own)
+    turn = await engine.resume(paused.id, {"approval-1": True}, deps=own)
     assert results(turn) == ["signed by bob", "bob, Clerk, session None, step 2, 4 tokens"]
-    assert not factory.made
+    assert not factory.created
     assert not own.closed, "the caller made them, and closes them"
 
 
@@ -174,12 +178,12 @@ async def test_dependencies_are_closed_when_the_driver_is_canceled() -> None:
         await anyio.sleep_forever()
         return ctx.deps.user
 
-    one = Engine(deps=factory.closing, model=ScriptedModel(asks_for(("wait", {}))), tools=[wait], cancel_grace=0.0)
+    engine = Engine(deps=factory.closing, model=ScriptedModel(asks_for(("wait", {}))), tools=[wait], cancel_grace=0.0)
     async with anyio.create_task_group() as group:
-        group.start_soon(one.run, AGENT, "hi")
+        group.start_soon(engine.run, AGENT, "hi")
         await entered.wait()
         group.cancel_scope.cancel()
-    assert factory.made[0].closed
+    assert factory.created[0].closed
 
 
 async def test_dependencies_are_closed_after_a_store_failure_or_tool_bug() -> None:
@@ -188,10 +192,12 @@ async def test_dependencies_are_closed_after_a_store_failure_or_tool_bug() -> No
     async def breaks(calls: object) -> str | None:
         raise RuntimeError(str(calls))
 
-    one = Engine(deps=factory.closing, model=ScriptedModel(asks_for(("whoami", {}))), tools=[whoami], synthesize=breaks)
-    turn = await one.run(AGENT, "hi")
+    engine = Engine(
+        deps=factory.closing, model=ScriptedModel(asks_for(("whoami", {}))), tools=[whoami], synthesize=breaks
+    )
+    turn = await engine.run(AGENT, "hi")
     assert turn.outcome is Outcome.FAILED
-    assert factory.made[0].closed
+    assert factory.created[0].closed
 
 
 async def test_a_generator_may_hold_a_task_group_open() -> None:
@@ -209,22 +215,22 @@ async def test_a_generator_may_hold_a_task_group_open() -> None:
             yield Deps(turn)
             group.cancel_scope.cancel()
 
-    one = Engine(deps=make, model=ScriptedModel(asks_for(("whoami", {})), "Done."), tools=[whoami])
-    assert (await one.run(AGENT, "hi")).outcome is Outcome.FINISHED
+    engine = Engine(deps=make, model=ScriptedModel(asks_for(("whoami", {})), "Done."), tools=[whoami])
+    assert (await engine.run(AGENT, "hi")).outcome is Outcome.FINISHED
     assert done == ["stopped"]
 
 
 async def test_raising_factory_leaves_the_turn_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     factory, store = Factory(error=OSError("no database")), MemoryStore()
     with pytest.raises(CannotRunError, match=r"deps: Factory.closing raised OSError: no database") as raised:
-        await engine(factory, store=store).run(AGENT, "hi", metadata=METADATA)
+        await build_engine(factory, store=store).run(AGENT, "hi", metadata=METADATA)
     assert raised.value.may_pass
     (row,) = await store.turns()
     assert (row.status.outcome, row.owner, len(await store.facts(row.id))) == (None, None, 2)
     again = Factory(error=OSError("no database"))
-    assert await engine(again, store=store).recover() == []
+    assert await build_engine(again, store=store).recover() == []
     assert caplog.messages[-1].startswith(f"turn {row.id} is skipped: turn {row.id}: deps: Factory.closing raised OSE")
-    (turn,) = await engine(factory, asks_for(("whoami", {})), "Done.", store=store).recover()
+    (turn,) = await build_engine(factory, asks_for(("whoami", {})), "Done.", store=store).recover()
     assert results(turn) == ["ann, Clerk, session None, step 1, 2 tokens"]
 
 
@@ -265,7 +271,7 @@ async def test_failing_close_changes_no_turn(caplog: pytest.LogCaptureFixture) -
     for factory in (make, twice):
         turn = await Engine(deps=factory, model=ScriptedModel("Done.")).run(AGENT, "hi")
         assert turn.outcome is Outcome.FINISHED
-    assert ["raised while it closed them" in one for one in caplog.messages] == [True, False]
+    assert ["raised while it closed them" in message for message in caplog.messages] == [True, False]
     assert "has a second `yield`" in caplog.messages[1]
 
 
@@ -280,12 +286,12 @@ async def test_turn_needing_dependencies_is_skipped_without_a_factory(caplog: py
     await first.answer(paused.id, {"approval-1": True})
     before = await store.facts(paused.id)
     caplog.set_level(logging.WARNING)
-    for other in (
+    for other_engine in (
         Engine(model=ScriptedModel("Done."), tools=[agent_tool(AGENT, name="sign", description="s")], store=store),
         Engine(deps_type=Deps, model=ScriptedModel("Done."), tools=[sign], store=store),
     ):
         caplog.clear()
-        assert await other.recover() == []
+        assert await other_engine.recover() == []
         (warning,) = caplog.messages
         assert warning.startswith(f"turn {paused.id} is skipped: turn {paused.id}: it needs deps, which no journal")
     assert await store.facts(paused.id) == before
@@ -316,14 +322,14 @@ async def test_worker_makes_the_dependencies() -> None:
     store, factory = MemoryStore(), Factory()
     client = Engine(deps_type=Deps, model=ScriptedModel(), tools=[whoami], store=store)
     turn_id = await client.submit(AGENT, "hi", metadata=METADATA)
-    worker, stopping = engine(factory, asks_for(("whoami", {})), "Done.", store=store), anyio.Event()
+    worker, stopping = build_engine(factory, asks_for(("whoami", {})), "Done.", store=store), anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run_worker, stopping)
         async for _ in client.events(turn_id, wait=True):
             pass
         stopping.set()
     assert results(await client.get(turn_id)) == ["ann, Clerk, session None, step 1, 2 tokens"]
-    assert [(deps.turn.turn_id, deps.turn.resumed, deps.closed) for deps in factory.made] == [(turn_id, False, True)]
+    assert [(deps.turn.turn_id, deps.turn.resumed, deps.closed) for deps in factory.created] == [(turn_id, False, True)]
 
 
 async def test_a_worker_tries_again_soon_when_the_factory_raised(caplog: pytest.LogCaptureFixture) -> None:
@@ -342,20 +348,20 @@ async def test_a_worker_tries_again_soon_when_the_factory_raised(caplog: pytest.
             async for _ in worker.events(turn_id, wait=True):
                 pass
             stopping.set()
-    assert [deps.closed for deps in factory.made] == [True]
-    assert ["is skipped for 0.01 s" in one for one in caplog.messages] == [True]
+    assert [deps.closed for deps in factory.created] == [True]
+    assert ["is skipped for 0.01 s" in message for message in caplog.messages] == [True]
 
 
 async def test_subagent_shares_the_dependencies_of_the_caller() -> None:
     factory = Factory()
     reader = agent_tool(Agent(name="Reader", mode="subagent", description="reads"))
     model = ScriptedModel(asks_for(("Reader", {"prompt": "who?"})), asks_for(("whoami", {})), "ann", "Done.")
-    one = Engine(deps=factory.closing, model=model, tools=[whoami, reader], limits=Limits(tokens=1000))
-    turn = await one.run(Agent(name="Lead"), "hi", session="s", metadata=METADATA)
+    engine = Engine(deps=factory.closing, model=model, tools=[whoami, reader], limits=Limits(tokens=1000))
+    turn = await engine.run(Agent(name="Lead"), "hi", session="s", metadata=METADATA)
     assert turn.output == "Done."
-    assert len(factory.made) == 1
-    (child,) = [row for row in await one.turns() if row.id != turn.id]
-    assert results(await one.get(child.id)) == ["ann, Reader, session s, step 1, 2 tokens"]
+    assert len(factory.created) == 1
+    (child,) = [row for row in await engine.turns() if row.id != turn.id]
+    assert results(await engine.get(child.id)) == ["ann, Reader, session s, step 1, 2 tokens"]
 
 
 # A factory that takes too long.
@@ -369,14 +375,14 @@ class Hanging:
     #: Whether it ignores its cancellation.
     stubborn: bool = False
     free: anyio.Event = field(default_factory=anyio.Event)
-    made: list[Deps] = field(default_factory=list)
+    created: list[Deps] = field(default_factory=list)
 
     async def plain(self, turn: TurnInfo) -> Deps:
         self.entered.set()
         with anyio.CancelScope(shield=self.stubborn):
             await self.free.wait()
-        self.made.append(Deps(turn))
-        return self.made[-1]
+        self.created.append(Deps(turn))
+        return self.created[-1]
 
     async def closing(self, turn: TurnInfo) -> AsyncIterator[Deps]:
         deps = await self.plain(turn)
@@ -404,28 +410,30 @@ KINDS = pytest.mark.parametrize("kind", ["plain", "closing"])
 @pytest.mark.parametrize("stubborn", [False, True])
 async def test_abort_ends_a_turn_still_waiting_for_dependencies(kind: str, stubborn: bool) -> None:
     hanging = Hanging(stubborn=stubborn)
-    one = hanging.engine(kind, MemoryStore())
-    handle = await one.start(AGENT, "hi")
+    engine = hanging.engine(kind, MemoryStore())
+    handle = await engine.start(AGENT, "hi")
     await hanging.entered.wait()
     await handle.abort()
     with anyio.fail_after(10):
         turn = await handle.result()
     assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
-    assert (await one.store.get(turn.id)).owner is None
+    assert (await engine.store.get(turn.id)).owner is None
     hanging.free.set()
     await anyio.wait_all_tasks_blocked()
-    assert [deps.closed for deps in hanging.made] == [kind == "closing"] * stubborn, "what it makes too late is closed"
+    assert [deps.closed for deps in hanging.created] == [kind == "closing"] * stubborn, (
+        "what it makes too late is closed"
+    )
 
 
 async def test_abort_of_another_process_ends_the_wait_for_dependencies(tmp_path: Path) -> None:
     hanging = Hanging()
     address = f"sqlite:///{tmp_path / 'turns.db'}"
-    async with Engine(store=address, model=ScriptedModel()) as other:
-        driving = hanging.engine("closing", open_store(address))
-        async with driving:
-            handle = await driving.start(AGENT, "hi")
+    async with Engine(store=address, model=ScriptedModel()) as other_engine:
+        driving_engine = hanging.engine("closing", open_store(address))
+        async with driving_engine:
+            handle = await driving_engine.start(AGENT, "hi")
             await hanging.entered.wait()
-            await other.abort(handle.id)
+            await other_engine.abort(handle.id)
             with anyio.fail_after(10):
                 assert (await handle.result()).outcome is Outcome.ABORTED
 
@@ -434,8 +442,8 @@ async def test_abort_of_another_process_ends_the_wait_for_dependencies(tmp_path:
 @pytest.mark.no_waiting
 async def test_deadline_concludes_a_turn_still_waiting_for_dependencies(kind: str) -> None:
     hanging = Hanging()
-    one = hanging.engine(kind, MemoryStore(), "Nothing is done.", limits=Limits(seconds=5))
-    turn = await one.run(AGENT, "hi")
+    engine = hanging.engine(kind, MemoryStore(), "Nothing is done.", limits=Limits(seconds=5))
+    turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Nothing is done.")
 
 
@@ -445,8 +453,8 @@ async def test_guardrail_without_dependencies_fails_and_names_the_factory() -> N
     async def check(ctx: TurnContext[Deps], text: str) -> Trip | None:
         raise AssertionError(f"{ctx.deps} of {text}")
 
-    one = Hanging().engine("plain", MemoryStore(), "Nothing is done.", limits=Limits(seconds=5))
-    turn = await one.run(Agent(name="Clerk", guardrails=[check]), "hi")
+    engine = Hanging().engine("plain", MemoryStore(), "Nothing is done.", limits=Limits(seconds=5))
+    turn = await engine.run(Agent(name="Clerk", guardrails=[check]), "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
     assert turn.error == "deps: Hanging.plain had not made them when the turn was stopped"
 
@@ -475,7 +483,7 @@ async def test_stubborn_factory_holds_no_driver(kind: str, caplog: pytest.LogCap
     assert "ignored its cancellation and is abandoned" in caplog.text
     (row,) = await store.turns()
     assert (row.status.outcome, row.owner) == (None, None)
-    (turn,) = await engine(Factory(), asks_for(("whoami", {})), "Done.", store=store).recover()
+    (turn,) = await build_engine(Factory(), asks_for(("whoami", {})), "Done.", store=store).recover()
     assert turn.outcome is Outcome.FINISHED
     hanging.free.set()
     await anyio.wait_all_tasks_blocked()
@@ -483,31 +491,31 @@ async def test_stubborn_factory_holds_no_driver(kind: str, caplog: pytest.LogCap
 
 async def test_closing_the_engine_releases_a_started_turn() -> None:
     hanging, store = Hanging(), MemoryStore()
-    one = hanging.engine("closing", store)
-    await one.start(AGENT, "hi")
+    engine = hanging.engine("closing", store)
+    await engine.start(AGENT, "hi")
     await hanging.entered.wait()
     with anyio.fail_after(10):
-        await one.aclose()
+        await engine.aclose()
     (row,) = await store.turns()
     assert (row.status.outcome, row.owner) == (None, None)
 
 
 @pytest.mark.no_waiting
 async def test_turn_past_the_deadline_gets_dependencies_for_the_conclusion() -> None:
-    seen: list[str] = []
+    texts: list[str] = []
 
     @output_guardrail
     async def check(ctx: TurnContext[Deps], text: str) -> Trip | None:
-        seen.append(f"{ctx.deps.user}: {text}")
+        texts.append(f"{ctx.deps.user}: {text}")
         return None
 
     async def slow(turn: TurnInfo) -> Deps:
         await anyio.sleep(0.5)
         return Deps(turn)
 
-    one = Engine(deps=slow, model=ScriptedModel("So far."), limits=Limits(seconds=0.1), clock=anyio.current_time)
-    turn = await one.run(Agent(name="Clerk", guardrails=[check]), "hi", metadata=METADATA)
-    assert (turn.outcome, turn.reason, seen) == (Outcome.CAP_HIT, EndReason.DEADLINE, ["ann: So far."])
+    engine = Engine(deps=slow, model=ScriptedModel("So far."), limits=Limits(seconds=0.1), clock=anyio.current_time)
+    turn = await engine.run(Agent(name="Clerk", guardrails=[check]), "hi", metadata=METADATA)
+    assert (turn.outcome, turn.reason, texts) == (Outcome.CAP_HIT, EndReason.DEADLINE, ["ann: So far."])
 
 
 # The answer.
@@ -522,7 +530,7 @@ async def test_output_is_the_answer_of_a_finished_turn_only() -> None:
     assert (capped.text, capped.output) == ("So far.", None)
     with pytest.raises(NoOutputError, match=r"has no output \(cap_hit: step_cap\): check `output` for None, or use"):
         capped.require_output()
-    paused = await engine(Factory(), asks_for(("sign", {}))).run(AGENT, "hi")
+    paused = await build_engine(Factory(), asks_for(("sign", {}))).run(AGENT, "hi")
     with pytest.raises(NoOutputError, match=r"has no output \(PAUSED\)"):
         paused.require_output()
 
@@ -539,9 +547,11 @@ async def test_next_driver_after_any_crash_makes_dependencies_again(at: int, aft
     reader = agent_tool(Agent(name="Reader", mode="subagent", description="reads"))
 
     def tell(request: ModelRequest) -> ModelResponse:
-        told = [part.text for message in request.messages for part in message.parts if part.type == "tool_result"]
-        if told:
-            return ModelResponse(text="; ".join(told))
+        result_texts = [
+            part.text for message in request.messages for part in message.parts if part.type == "tool_result"
+        ]
+        if result_texts:
+            return ModelResponse(text="; ".join(result_texts))
         child = request.messages[-1].text == "who?"
         return asks_for(("whoami", {})) if child else asks_for(("Reader", {"prompt": "who?"}), ("whoami", {}))
 
@@ -556,11 +566,11 @@ async def test_next_driver_after_any_crash_makes_dependencies_again(at: int, aft
         await store.aclose()
         store = FaultyStore(memory)
         drivers += len(await make().recover())
-    turn = await make().get(factory.made[0].turn.turn_id)
+    turn = await make().get(factory.created[0].turn.turn_id)
     assert re.sub(r"turn \w+", "turn", turn.text) == (
         "ann, Reader, s\n\n[sub-agent: finished, answered; turn:call00001]; ann, Clerk, s"
     )
-    assert [(deps.closed, deps.turn.resumed) for deps in factory.made] == [(True, False), (True, True)][:drivers]
+    assert [(deps.closed, deps.turn.resumed) for deps in factory.created] == [(True, False), (True, True)][:drivers]
 
 
 @tool(name="whoami", read_only=True)

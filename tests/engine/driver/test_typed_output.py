@@ -109,9 +109,9 @@ async def test_a_misfit_goes_back_to_the_model_with_the_mistake(mode: Literal["t
     turn = await engine.run(Agent(name="Biller", output_type=Invoice, output_mode=mode), "Invoice ACME.")
     assert (turn.steps, turn.output) == (2, Invoice(customer="ACME", total=5))
     check_pairing(model.requests[1].messages)
-    said = str(model.requests[1].messages[-1])
-    assert "total: Input should be a valid number" in said
-    assert "much" in said
+    retry_message = str(model.requests[1].messages[-1])
+    assert "total: Input should be a valid number" in retry_message
+    assert "much" in retry_message
 
 
 async def test_turn_without_an_output_retry_fails_with_the_reason() -> None:
@@ -136,10 +136,10 @@ async def test_conclusion_at_a_limit_is_text_without_output() -> None:
 
 
 async def test_the_other_calls_of_the_reply_run_before_the_turn_ends() -> None:
-    both = ModelResponse(
+    reply = ModelResponse(
         calls=(*asks_for(("look", {"word": "a"})).calls, ResponseToolCall("final_result", GOOD, id="x"))
     )
-    engine, _ = engine_of(both)
+    engine, _ = engine_of(reply)
     turn = await engine.run(BILLER, "Invoice ACME.")
     assert turn.output == Invoice(customer="ACME", total=5)
     assert "a: found" in str(turn.messages)
@@ -154,10 +154,10 @@ async def test_second_answer_in_a_reply_is_not_used() -> None:
 
 
 async def test_a_validator_may_change_the_answer_or_ask_again() -> None:
-    seen: list[float] = []
+    totals: list[float] = []
 
     def positive(context: TurnContext, invoice: Invoice) -> Invoice:
-        seen.append(invoice.total)
+        totals.append(invoice.total)
         if invoice.total < 0:
             raise Retry(f"{context.agent}: the total is negative")
         return invoice.model_copy(update={"customer": invoice.customer.upper()})
@@ -170,7 +170,7 @@ async def test_a_validator_may_change_the_answer_or_ask_again() -> None:
     engine, model = engine_of(answers({"customer": "a", "total": -1}), answers({"customer": "a", "total": 1}))
     turn = await engine.run(agent, "Invoice.")
     assert turn.output == Invoice(customer="A", total=1)
-    assert seen == [-1, 1]
+    assert totals == [-1, 1]
     assert "the total is negative" in str(model.requests[1].messages)
 
 
@@ -198,7 +198,7 @@ async def test_unjournalable_answer_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "given", "value"),
+    ("type_", "answer", "value"),
     [
         (Point, {"x": 1, "y": 2}, Point(1, 2)),
         (Named, {"name": "a"}, {"name": "a"}),
@@ -208,8 +208,8 @@ async def test_unjournalable_answer_is_refused(text: str) -> None:
         (int, {"response": 4}, 4),
     ],
 )
-async def test_types_of_every_shape_are_answers(type_: type[object], given: object, value: object) -> None:
-    engine, _ = engine_of(answers(given))
+async def test_types_of_every_shape_are_answers(type_: type[object], answer: object, value: object) -> None:
+    engine, _ = engine_of(answers(answer))
     turn = await engine.run(Agent(name="Biller", output_type=type_), "Go.")
     assert turn.output == value
 

@@ -40,8 +40,8 @@ def above(limit: float, amount: float) -> bool:
     return amount > limit
 
 
-def many_words(amount: float, **others: object) -> bool:
-    return amount > 100 and others == {"to": "Ann"}
+def many_words(amount: float, **arguments: object) -> bool:
+    return amount > 100 and arguments == {"to": "Ann"}
 
 
 class Office:
@@ -93,10 +93,10 @@ class Order(BaseModel):
 
 
 async def test_check_gets_the_values_of_the_function() -> None:
-    seen: list[object] = []
+    values: list[object] = []
 
     def check(order: Order, extra: list[str], rest: int, when: date) -> bool:
-        seen.extend((order, extra, rest, when))
+        values.extend((order, extra, rest, when))
         return False
 
     @tool(needs_approval=check)
@@ -108,11 +108,11 @@ async def test_check_gets_the_values_of_the_function() -> None:
     ) -> None: ...
 
     assert await buy.asks_first({"order": {"day": "2026-11-23"}}, CONTEXT) is None
-    assert seen == [Order(day=date(2026, 11, 23)), ["a"], 3, date(2026, 1, 1)]
+    assert values == [Order(day=date(2026, 11, 23)), ["a"], 3, date(2026, 1, 1)]
 
 
 async def test_check_changing_arguments_has_no_effect() -> None:
-    seen: list[object] = []
+    values: list[object] = []
 
     def check(items: list[str], extra: list[str]) -> bool:
         items.append("more")
@@ -121,10 +121,10 @@ async def test_check_changing_arguments_has_no_effect() -> None:
 
     @tool(needs_approval=check)
     async def buy(items: list[str], extra: list[str] = ["a"]) -> None:  # noqa: B006 (that is what is tested)
-        seen.append((items, extra))
+        values.append((items, extra))
 
     turn = await run(buy, asks_for(("buy", {"items": ["one"]})))
-    assert (turn.outcome, seen) == (Outcome.FINISHED, [(["one"], ["a"])])
+    assert (turn.outcome, values) == (Outcome.FINISHED, [(["one"], ["a"])])
     assert turn.messages[1].calls[0].arguments == {"items": ["one"]}
 
 
@@ -179,19 +179,19 @@ def unresolved(amount: "Nowhere") -> bool:  # type: ignore[name-defined]  # noqa
 
 
 async def test_a_check_may_take_the_context_and_all_arguments_as_json() -> None:
-    seen: list[object] = []
+    checked: list[object] = []
 
     def risky(ctx: ToolContext[str], arguments: Mapping[str, JsonValue]) -> bool:
-        seen.append((ctx.deps, arguments))
+        checked.append((ctx.deps, arguments))
         return ctx.deps == "guest"
 
     @tool(needs_approval=risky)
     def book(day: date, nights: int = 1) -> None: ...
 
-    for user, asked in (("guest", ASKS), ("admin", None)):
+    for user, answer in (("guest", ASKS), ("admin", None)):
         context = ToolContext(turn_id="t1", call_id="c1", deps=user)
-        assert await book.asks_first({"day": "2026-01-02"}, context) == asked
-    assert seen == [(user, {"day": "2026-01-02", "nights": 1}) for user in ("guest", "admin")]
+        assert await book.asks_first({"day": "2026-01-02"}, context) == answer
+    assert checked == [(user, {"day": "2026-01-02", "nights": 1}) for user in ("guest", "admin")]
 
 
 async def test_argument_of_the_tool_keeps_the_name_in_the_check() -> None:
@@ -274,8 +274,8 @@ async def test_check_of_a_server_tool_follows_the_schema() -> None:
             pass
 
 
-async def run(used: Tool, *lines: object) -> TurnResult:
-    async with Engine(model=ScriptedModel(*lines, "Done."), tools=[used]) as engine:  # type: ignore[arg-type]
+async def run(tool: Tool, *lines: object) -> TurnResult:
+    async with Engine(model=ScriptedModel(*lines, "Done."), tools=[tool]) as engine:  # type: ignore[arg-type]
         return await engine.run(Agent(name="Payer"), "Pay.")
 
 
@@ -317,15 +317,17 @@ async def test_failing_check_refuses_the_call_visibly(check: Callable[..., bool]
 
     model = ScriptedModel(asks_for(("pay", {"amount": 5})), "Done.")
     async with Engine(model=model, tools=[pay]) as engine, engine.stream(Agent(name="Payer"), "Pay.") as events:
-        seen = [event async for event in events]
-        turn = await engine.get(seen[0].turn)
-    (settled,) = [one.fact for one in seen if isinstance(one, FactEvent) and isinstance(one.fact, f.CallSettled)]
-    (shown,) = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+        observed = [event async for event in events]
+        turn = await engine.get(observed[0].turn)
+    (settled,) = [
+        event.fact for event in observed if isinstance(event, FactEvent) and isinstance(event.fact, f.CallSettled)
+    ]
+    (recorded,) = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     (heard,) = [part for part in model.requests[-1].messages[-1].parts if isinstance(part, ToolResultPart)]
     assert (turn.text, turn.tool_calls, ran) == ("Done.", 0, [])
-    assert (shown.status, shown.text) == (settled.status, settled.result) == (heard.status, heard.text)
-    assert shown.status is CallStatus.ERROR
-    assert why in shown.text
+    assert (recorded.status, recorded.text) == (settled.status, settled.result) == (heard.status, heard.text)
+    assert recorded.status is CallStatus.ERROR
+    assert why in recorded.text
 
 
 async def test_failing_check_is_logged_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
@@ -355,10 +357,10 @@ async def test_a_check_may_take_as_long_as_a_call() -> None:
 
 
 async def test_an_abort_ends_a_check_and_the_call_does_not_start() -> None:
-    asked = anyio.Event()
+    asking = anyio.Event()
 
     async def check() -> bool:
-        asked.set()
+        asking.set()
         await anyio.sleep_forever()
         return False
 
@@ -376,7 +378,7 @@ async def test_an_abort_ends_a_check_and_the_call_does_not_start() -> None:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(drive)
-                await asked.wait()
+                await asking.wait()
                 (row,) = await engine.store.turns()
                 await engine.abort(row.id)
     (turn,) = turns

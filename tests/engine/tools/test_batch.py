@@ -50,12 +50,12 @@ class Batch:
 
     def __init__(self, *tools: Tool, limits: Limits | None = None, times: int = 1) -> None:
         self.machine, _ = TurnMachine.start(StartedInput(prompt="hi", limits=limits or Limits()))
-        calls = tuple(ToolCall(name=made.name, arguments={}) for made in tools) * times
+        calls = tuple(ToolCall(name=tool.name, arguments={}) for tool in tools) * times
         self.machine.feed(ModelRepliedInput(calls=calls))
         self.facts: list[f.Fact] = []
         self.context = BatchContext(
             turn="t1",
-            tools={made.name: made for made in tools},
+            tools={tool.name: tool for tool in tools},
             grants=("/g",),
             elapsed=lambda: 1.5,
             now=lambda: NOW,
@@ -125,15 +125,15 @@ async def erase() -> str:
 
 
 async def test_call_is_journaled_before_the_run() -> None:
-    seen: list[list[str]] = []
+    runs: list[list[str]] = []
 
     @tool
     async def look() -> None:
-        seen.append(batch.kinds())
+        runs.append(batch.kinds())
 
     batch = Batch(look)
     await batch.run()
-    assert seen == [["call_started call00001"]]
+    assert runs == [["call_started call00001"]]
     assert batch.kinds() == ["call_started call00001", "call_settled call00001"]
 
 
@@ -149,15 +149,15 @@ async def test_start_is_stamped_with_a_time_and_no_sub_agent(checked: bool) -> N
 
 
 class Judge:
-    """Decides nothing about calls. `asked` has those about which it was asked before they start."""
+    """Decides nothing about calls. `judged` has those about which it was asked before they start."""
 
     def __init__(self, *, judges_before: bool = False, judges_after: bool = False) -> None:
         self.judges_before = judges_before
         self.judges_after = judges_after
-        self.asked: list[str] = []
+        self.judged: list[str] = []
 
     async def before(self, call: Call, tool: Tool, batch: BatchContext) -> BeforeCall:  # noqa: ARG002 (given)
-        self.asked.append(call.name)
+        self.judged.append(call.name)
         return BeforeCall(call.arguments)
 
     async def after(self, call: Call, batch: BatchContext, settled: CallSettledInput) -> CallSettledInput:  # noqa: ARG002 (given)
@@ -185,33 +185,33 @@ async def test_arguments_validated_with_the_reply_are_not_validated_again(
 
 @pytest.mark.parametrize("checked", [False, True])
 async def test_execute_wrapper_gets_the_call_and_the_tool_error(checked: bool) -> None:
-    seen: list[tuple[str, str]] = []
+    outcomes: list[tuple[str, str]] = []
 
     @tool
     async def explode() -> None:
         raise ValueError("boom")
 
     async def execute(call: Call, tool: Tool, run: Execution) -> CallSettledInput | CallWaitingInput:
-        return await run(lambda error: seen.append((call.id, f"{tool.name}: {error.__cause__!r}")))
+        return await run(lambda error: outcomes.append((call.id, f"{tool.name}: {error.__cause__!r}")))
 
     batch = Batch(fine, explode)
     batch.context.execute = execute
     if checked:
         batch.context.checked.update((call.id, {}) for call in batch.calls)
     await batch.run()
-    assert seen == [("call00002", "explode: ValueError('boom')")]
+    assert outcomes == [("call00002", "explode: ValueError('boom')")]
 
 
 async def test_tool_context_has_the_call_and_the_grants() -> None:
-    seen: list[ToolContext] = []
+    contexts: list[ToolContext] = []
 
     @tool
     async def look(context: ToolContext) -> None:
-        seen.append(context)
+        contexts.append(context)
 
     await Batch(look).run()
-    assert seen == [ToolContext(turn_id="t1", call_id="call00001", attempt=1, answers=(), grants=("/g",))]
-    assert seen[0].idempotency_key == "t1:call00001"
+    assert contexts == [ToolContext(turn_id="t1", call_id="call00001", attempt=1, answers=(), grants=("/g",))]
+    assert contexts[0].idempotency_key == "t1:call00001"
 
 
 async def test_calls_of_a_batch_run_in_parallel() -> None:
@@ -309,10 +309,10 @@ async def test_non_json_data_is_an_error_and_siblings_run() -> None:
 
     batch = Batch(measure, fine)
     await batch.run()
-    (status, said), sibling = sorted(batch.settled())
+    (status, text), sibling = sorted(batch.settled())
     assert (status, sibling) == (CallStatus.ERROR, (CallStatus.OK, "fine"))
     # What json says of the value differs between versions of Python.
-    assert said.startswith(
+    assert text.startswith(
         "measure: the data of its result is not JSON: Out of range float values are not JSON compliant"
     )
 
@@ -361,11 +361,11 @@ async def test_a_call_may_ask_again_and_again_until_no_pause_is_left() -> None:
 
 async def test_call_asking_midway_waits_and_restarts_with_the_answer() -> None:
     """It takes its place in the budget once, and no retry."""
-    began: list[int] = []
+    starts: list[int] = []
 
     @tool
     async def move(context: ToolContext) -> str:
-        began.append(context.attempt)
+        starts.append(context.attempt)
         return f"moved to {context.ask('Where to?', ['here', 'there'], expires_in=60)}"
 
     batch = Batch(move, fine)
@@ -379,7 +379,7 @@ async def test_call_asking_midway_waits_and_restarts_with_the_answer() -> None:
     batch.machine.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="there"))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "fine"), (CallStatus.OK, "moved to there")]
-    assert began == [1, 2]
+    assert starts == [1, 2]
     assert (batch.machine.turn.counters.calls, batch.machine.turn.counters.retries_left) == (2, retries)
 
 
@@ -474,29 +474,32 @@ async def test_call_repeated_after_a_crash_may_ask() -> None:
 
 def walls(*shape: str) -> tuple[Batch, list[str]]:
     """A batch of calls that wait a little, `|` one of a sequential tool, and what came to pass."""
-    told: list[str] = []
+    log: list[str] = []
 
-    def made(name: str, *, wall: bool) -> Tool:
+    def make_tool(name: str, *, wall: bool) -> Tool:
         @tool(name=name, sequential=wall)
         async def act() -> None:
-            told.append(f"{name}+")
+            log.append(f"{name}+")
             await anyio.wait_all_tasks_blocked()
-            told.append(f"{name}-")
+            log.append(f"{name}-")
 
         return act
 
     return Batch(
-        *(made(f"{'wall' if one == '|' else one}{place}", wall=one == "|") for place, one in enumerate(shape))
-    ), told
+        *(
+            make_tool(f"{'wall' if shape_name == '|' else shape_name}{place}", wall=shape_name == "|")
+            for place, shape_name in enumerate(shape)
+        )
+    ), log
 
 
 async def test_sequential_call_runs_alone_between_parallel_calls() -> None:
-    batch, told = walls("a", "b", "|", "|", "c", "d", "|")
+    batch, log = walls("a", "b", "|", "|", "c", "d", "|")
     await batch.run()
-    assert [sorted(told[:2]), sorted(told[2:4])] == [["a0+", "b1+"], ["a0-", "b1-"]]
-    assert told[4:8] == ["wall2+", "wall2-", "wall3+", "wall3-"]
-    assert [sorted(told[8:10]), sorted(told[10:12])] == [["c4+", "d5+"], ["c4-", "d5-"]]
-    assert told[12:] == ["wall6+", "wall6-"]
+    assert [sorted(log[:2]), sorted(log[2:4])] == [["a0+", "b1+"], ["a0-", "b1-"]]
+    assert log[4:8] == ["wall2+", "wall2-", "wall3+", "wall3-"]
+    assert [sorted(log[8:10]), sorted(log[10:12])] == [["c4+", "d5+"], ["c4-", "d5-"]]
+    assert log[12:] == ["wall6+", "wall6-"]
     kinds = batch.kinds()
     assert kinds.index("call_settled call00003") < kinds.index("call_started call00004")
     assert len(batch.settled()) == 7
@@ -631,7 +634,7 @@ async def test_failing_journal_at_a_barrier_lets_no_call_pass() -> None:
 # Places of tools.
 
 
-def rare_and_taken() -> tuple[Tool, Slot]:
+def rare_and_slot() -> tuple[Tool, Slot]:
     """Return a tool whose only place is taken, and that place."""
 
     @tool(concurrency=1)
@@ -639,18 +642,18 @@ def rare_and_taken() -> tuple[Tool, Slot]:
         return "rare"
 
     assert rare.limiter is not None
-    taken = rare.limiter.take_now()
-    assert taken is not None
-    return rare, taken
+    slot = rare.limiter.take_now()
+    assert slot is not None
+    return rare, slot
 
 
 async def test_call_waiting_for_a_tool_slot_holds_no_batch_slot() -> None:
     """One place in the batch, and the tool's is taken elsewhere: the siblings run meanwhile, in call order."""
-    rare, taken = rare_and_taken()
+    rare, slot = rare_and_slot()
 
     @tool
     async def let_go() -> str:
-        taken.release()
+        slot.release()
         return "released"
 
     batch = Batch(rare, fine, let_go)
@@ -661,11 +664,11 @@ async def test_call_waiting_for_a_tool_slot_holds_no_batch_slot() -> None:
 
 async def test_hooks_are_asked_once_about_a_call_waiting_for_two_slots() -> None:
     """The tool's becomes free when the batch's is taken."""
-    rare, taken = rare_and_taken()
+    rare, slot = rare_and_slot()
 
     @tool
     async def let_go() -> str:
-        taken.release()
+        slot.release()
         await anyio.wait_all_tasks_blocked()
         return "released"
 
@@ -673,7 +676,7 @@ async def test_hooks_are_asked_once_about_a_call_waiting_for_two_slots() -> None
     batch.context.judge, batch.context.decided = judge, {}
     await batch.run(parallel=1)
     assert [text for _, text in batch.settled()] == ["released", "rare"]
-    assert judge.asked == ["rare", "let_go"]
+    assert judge.judged == ["rare", "let_go"]
 
 
 def test_call_waiting_for_a_slot_is_unstarted_and_uses_no_time() -> None:
@@ -687,13 +690,13 @@ def test_call_waiting_for_a_slot_is_unstarted_and_uses_no_time() -> None:
 
     async def scene() -> None:
         assert rare.limiter is not None
-        taken = rare.limiter.take_now()
-        assert taken is not None
+        slot = rare.limiter.take_now()
+        assert slot is not None
         async with anyio.create_task_group() as group:
             group.start_soon(batch.run)
             await anyio.sleep(1)
             assert batch.kinds() == []
-            taken.release()
+            slot.release()
 
     clock.run(scene)
     assert batch.settled() == [(CallStatus.OK, "rare")]
@@ -705,12 +708,12 @@ async def test_call_needing_approval_asks_before_waiting_for_a_slot() -> None:
         return "rare"
 
     assert rare.limiter is not None
-    taken = rare.limiter.take_now()
-    assert taken is not None
+    slot = rare.limiter.take_now()
+    assert slot is not None
     batch = Batch(rare)
     await batch.run()
     assert batch.machine.state is State.PAUSED
-    taken.release()
+    slot.release()
     batch.machine.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "rare")]
@@ -752,14 +755,14 @@ async def test_call_failing_to_be_journaled_gives_the_slot_back() -> None:
 
 
 async def test_turn_stopped_during_a_wait_for_a_slot_leaves_cleanly() -> None:
-    rare, taken = rare_and_taken()
+    rare, slot = rare_and_slot()
     stopped = Batch(rare, times=2)
     async with anyio.create_task_group() as group:
         group.start_soon(stopped.run)
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     assert stopped.kinds() == []
-    taken.release()
+    slot.release()
     batch = Batch(rare)
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "rare")]
@@ -774,8 +777,8 @@ async def test_call_waiting_for_a_slot_hears_the_stop_of_the_turn(crashed: bool)
         return "rare"
 
     assert rare.limiter is not None
-    taken = rare.limiter.take_now()
-    assert taken is not None
+    slot = rare.limiter.take_now()
+    assert slot is not None
     batch = Batch(rare, times=2)
     if crashed:
         await batch.crash()
@@ -785,14 +788,14 @@ async def test_call_waiting_for_a_slot_hears_the_stop_of_the_turn(crashed: bool)
             await anyio.wait_all_tasks_blocked()
             batch.context.abort.set()
     assert batch.kinds() == []
-    taken.release()
-    other = Batch(rare)
-    await other.run()
-    assert other.settled() == [(CallStatus.OK, "rare")]
+    slot.release()
+    other_batch = Batch(rare)
+    await other_batch.run()
+    assert other_batch.settled() == [(CallStatus.OK, "rare")]
 
 
 async def test_call_getting_a_slot_in_a_stopping_turn_does_not_start() -> None:
-    rare, taken = rare_and_taken()
+    rare, slot = rare_and_slot()
     batch = Batch(rare)
     stopping: list[bool] = []
     batch.context.stopping = lambda: bool(stopping)
@@ -800,7 +803,7 @@ async def test_call_getting_a_slot_in_a_stopping_turn_does_not_start() -> None:
         group.start_soon(batch.run)
         await anyio.wait_all_tasks_blocked()
         stopping.append(True)
-        taken.release()
+        slot.release()
     assert batch.kinds() == []
 
 
@@ -836,15 +839,15 @@ async def test_call_repeated_after_a_crash_waits_for_a_slot() -> None:
         return "put"
 
     assert put.limiter is not None
-    taken = put.limiter.take_now()
-    assert taken is not None
+    slot = put.limiter.take_now()
+    assert slot is not None
     batch = Batch(put)
     await batch.crash()
     async with anyio.create_task_group() as group:
         group.start_soon(batch.settle)
         await anyio.wait_all_tasks_blocked()
         assert batch.kinds() == []
-        taken.release()
+        slot.release()
     assert batch.settled() == [(CallStatus.OK, "put")]
 
 
@@ -923,26 +926,26 @@ async def cancel_itself() -> None:
 
 
 LEAKING = [leak, make_up, leak_in_a_thread, leak_a_group, cancel_itself]
-NAMES: Callable[[Tool], str] = lambda made: made.name  # noqa: E731
+NAMES: Callable[[Tool], str] = lambda leaking_tool: leaking_tool.name  # noqa: E731
 
 
 @pytest.mark.no_waiting(False)
-@pytest.mark.parametrize("made", LEAKING, ids=NAMES)
-async def test_cancellation_by_the_tool_alone_is_the_result(made: Tool) -> None:
-    batch = Batch(made)
+@pytest.mark.parametrize("leaking_tool", LEAKING, ids=NAMES)
+async def test_cancellation_by_the_tool_alone_is_the_result(leaking_tool: Tool) -> None:
+    batch = Batch(leaking_tool)
     await batch.run()
     assert batch.settled() == [(CallStatus.ERROR, "CancelledError: enough")]
 
 
 @pytest.mark.no_waiting(False)
-@pytest.mark.parametrize("made", LEAKING, ids=NAMES)
-async def test_cancellation_of_a_tool_spares_the_siblings(made: Tool) -> None:
+@pytest.mark.parametrize("leaking_tool", LEAKING, ids=NAMES)
+async def test_cancellation_of_a_tool_spares_the_siblings(leaking_tool: Tool) -> None:
     @tool
     async def slow() -> str:
         await anyio.sleep(0.02)
         return "slow"
 
-    batch = Batch(slow, made, fine)
+    batch = Batch(slow, leaking_tool, fine)
     await batch.run()
     assert sorted(batch.settled()) == [
         (CallStatus.ERROR, "CancelledError: enough"),
@@ -1029,8 +1032,8 @@ async def test_cancelled_scope_stops_the_batch_whatever_the_tool_does(number: in
             group.start_soon(batch.run)
             await stubborn.hang.wait()
             group.cancel_scope.cancel()
-    kept = {0: [(CallStatus.OK, "kept")], 1: [(CallStatus.ERROR, "ValueError: kept")]}
-    assert batch.settled() == kept.get(number, []) * times
+    kept_results = {0: [(CallStatus.OK, "kept")], 1: [(CallStatus.ERROR, "ValueError: kept")]}
+    assert batch.settled() == kept_results.get(number, []) * times
 
 
 @pytest.mark.parametrize("everything", [False, True])
@@ -1044,23 +1047,25 @@ async def test_cancelled_task_stays_cancelled_whatever_the_tool_does(number: int
     task = asyncio.ensure_future(batch.run())
     await stubborn.hang.wait()
     await anyio.lowlevel.checkpoint()
-    cancelled = [one for one in asyncio.all_tasks() - before if one is not task] if everything else []
-    for one in [*cancelled, task]:
-        one.cancel()
+    cancelled = (
+        [other_task for other_task in asyncio.all_tasks() - before if other_task is not task] if everything else []
+    )
+    for cancelled_task in [*cancelled, task]:
+        cancelled_task.cancel()
     with anyio.fail_after(60):
         await asyncio.wait([task])
     assert task.cancelled()
-    kept = {0: [(CallStatus.OK, "kept")], 1: [(CallStatus.ERROR, "ValueError: kept")]}
-    assert batch.settled() == kept.get(number, []) * times
+    kept_results = {0: [(CallStatus.OK, "kept")], 1: [(CallStatus.ERROR, "ValueError: kept")]}
+    assert batch.settled() == kept_results.get(number, []) * times
     assert asyncio.all_tasks() == before
 
 
 async def test_question_canceled_with_the_batch_leaves_no_result() -> None:
-    began = anyio.Event()
+    start = anyio.Event()
 
     class Careful(Tool):
         async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-            began.set()
+            start.set()
             await anyio.sleep_forever()
             raise AssertionError(arguments, context)
 
@@ -1070,7 +1075,7 @@ async def test_question_canceled_with_the_batch_leaves_no_result() -> None:
     batch = Batch(Careful(name="careful", description="", parameters={"type": "object"}))
     async with anyio.create_task_group() as group:
         group.start_soon(batch.run)
-        await began.wait()
+        await start.wait()
         group.cancel_scope.cancel()
     assert batch.facts == []
 
@@ -1108,11 +1113,11 @@ async def test_outcome_of_a_running_call_is_unknown() -> None:
 
 
 async def test_an_idempotent_call_is_run_again_under_the_same_key() -> None:
-    seen: list[tuple[str, int]] = []
+    attempts: list[tuple[str, int]] = []
 
     @tool(idempotent=True)
     async def put(context: ToolContext) -> str:
-        seen.append((context.idempotency_key, context.attempt))
+        attempts.append((context.idempotency_key, context.attempt))
         return "put"
 
     batch = Batch(put)
@@ -1120,7 +1125,7 @@ async def test_an_idempotent_call_is_run_again_under_the_same_key() -> None:
     retries = batch.machine.turn.counters.retries_left
     await batch.settle()
     assert batch.settled() == [(CallStatus.OK, "put")]
-    assert seen == [("t1:call00001", 2)]
+    assert attempts == [("t1:call00001", 2)]
     assert [fact.attempt for fact in batch.facts if isinstance(fact, f.CallStarted)] == [2]
     assert batch.machine.turn.counters.calls == 1, "it takes its place in the budget once"
     assert retries == 3
@@ -1157,14 +1162,14 @@ async def test_person_may_decide_about_a_crashed_call(decision: Decision, status
     assert "send" in interrupt.question
     batch.facts += batch.machine.feed(AnsweredInput(interrupt="unknown-1", decision=decision))
     await batch.run()
-    assert [one for one, _ in batch.settled()] == [status]
+    assert [call_status for call_status, _ in batch.settled()] == [status]
 
 
-@pytest.mark.parametrize(("started", "left"), [("call00001", "other"), ("call00002", "fine")])
-async def test_only_started_calls_are_settled(started: str, left: str) -> None:
+@pytest.mark.parametrize(("started", "sibling_text"), [("call00001", "other"), ("call00002", "fine")])
+async def test_only_started_calls_are_settled(started: str, sibling_text: str) -> None:
     batch = Batch(fine, other)
     batch.machine.feed(CallStartedInput(call=started))
     await batch.settle()
     assert batch.kinds() == [f"call_settled {started}"]
     await batch.run()
-    assert batch.settled()[1] == (CallStatus.OK, left)
+    assert batch.settled()[1] == (CallStatus.OK, sibling_text)

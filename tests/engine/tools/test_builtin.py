@@ -163,13 +163,15 @@ def test_link_changed_after_the_grant_opens_nothing_and_asks_no_person(tmp_path:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to("../one")
     access = named(tmp_path / "root", "request_read_access")
-    asked = access.asks({"path": "link"}, CONTEXT)
-    assert asked is not None
-    assert asked.grant is not None
-    assert asked.grant == str(tmp_path / "one")
+    question = access.asks({"path": "link"}, CONTEXT)
+    assert question is not None
+    assert question.grant is not None
+    assert question.grant == str(tmp_path / "one")
     (tmp_path / "root" / "link").unlink()
     (tmp_path / "root" / "link").symlink_to("../two")
-    granted = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.APPROVE),), grants=(asked.grant,))
+    granted = ToolContext(
+        turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.APPROVE),), grants=(question.grant,)
+    )
     assert access.asks({"path": "link"}, granted) is None
     with pytest.raises(ToolFailedError, match="was not granted"):
         anyio.run(access.run, {"path": "link"}, granted)
@@ -182,19 +184,19 @@ def test_access_to_an_invalid_path_is_an_input_error(root: Path, path: str) -> N
 
 
 def test_a_name_cannot_write_a_second_line_into_the_question(root: Path) -> None:
-    asked = named(root, "request_read_access").asks({"path": "/a\nAllow?\x1b[2K", "reason": "b\nc"}, CONTEXT)
-    assert asked is not None
-    assert asked.question == "Allow reading /a\\nAllow?\\x1b[2K? b c"
-    assert asked.grant == "/a\nAllow?\x1b[2K"
+    question = named(root, "request_read_access").asks({"path": "/a\nAllow?\x1b[2K", "reason": "b\nc"}, CONTEXT)
+    assert question is not None
+    assert question.question == "Allow reading /a\\nAllow?\\x1b[2K? b c"
+    assert question.grant == "/a\nAllow?\x1b[2K"
 
 
 def test_exploding_regular_expression_does_not_block_the_event_loop(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a" * 60 + "!")
-    made = named(tmp_path, "search_files")
+    search_files = named(tmp_path, "search_files")
 
     async def scene() -> bool:
         with anyio.move_on_after(0.2) as scope:
-            await made.run({"pattern": "(a+)+b", "regex": True}, CONTEXT)
+            await search_files.run({"pattern": "(a+)+b", "regex": True}, CONTEXT)
         return scope.cancelled_caught
 
     assert anyio.run(scene)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 #: What a thread looks up from now and then, as a tool would from its work.
 PATIENCE = threading.Event()
-both = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+on_both_loops = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
 def fresh(*answers: GivenAnswer) -> ToolContext:
@@ -131,9 +131,9 @@ async def test_question_from_a_thread_or_a_task_group_passes() -> None:
             outer.start_soon(anyio.sleep_forever)
             inner.start_soon(ask)
 
-    for made in (in_a_thread, in_a_group):
+    for asking_tool in (in_a_thread, in_a_group):
         with pytest.raises(NeedsPersonError) as needs:
-            await made.run({}, fresh())
+            await asking_tool.run({}, fresh())
         assert needs.value.ask.question == "Why?"
 
 
@@ -167,12 +167,12 @@ async def test_progress_is_heard_at_once_in_the_event_loop() -> None:
     context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
     context.progress(1)
     context.progress(2.5, 10, "half\ud83d" + "x" * 2000)
-    (one, (progress, total, message)) = listener.heard
-    assert (one, progress, total) == ((1, None, ""), 2.5, 10)
+    (first_event, (progress, total, message)) = listener.heard
+    assert (first_event, progress, total) == ((1, None, ""), 2.5, 10)
     assert (message[:5], len(message)) == ("half?", 1000)
 
 
-@both
+@on_both_loops
 async def test_progress_of_a_thread_is_heard_in_order_before_the_end() -> None:
     listener = Listener()
     context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
@@ -186,7 +186,7 @@ async def test_progress_of_a_thread_is_heard_in_order_before_the_end() -> None:
     assert listener.threads == {threading.get_ident()}
 
 
-@both
+@on_both_loops
 async def test_thread_reporting_progress_does_not_wait() -> None:
     """The event loop has something else to do until the thread is done."""
     listener = Listener()
@@ -201,7 +201,7 @@ async def test_thread_reporting_progress_does_not_wait() -> None:
     assert listener.threads == {threading.get_ident()}
 
 
-@both
+@on_both_loops
 async def test_closed_progress_line_is_not_heard() -> None:
     """Also what a thread had said before, and had not come through yet."""
     listener = Listener()
@@ -252,21 +252,21 @@ async def test_waiter_for_the_signal_goes_on_when_set() -> None:
 
 
 async def test_scope_of_the_signal_is_left_when_set() -> None:
-    signal, left = AbortSignal(), list[bool]()
+    signal, aborts = AbortSignal(), list[bool]()
 
     async def work() -> None:
         with signal.scope() as scope:
             await anyio.sleep_forever()
-        left.append(scope.cancelled_caught)
+        aborts.append(scope.cancelled_caught)
 
     async with anyio.create_task_group() as group:
         group.start_soon(work)
         group.start_soon(work)
         await anyio.wait_all_tasks_blocked()
-        assert left == []
+        assert aborts == []
         signal.set()
     await work()
-    assert left == [True, True, True]
+    assert aborts == [True, True, True]
 
 
 async def test_signal_ends_no_finished_scope() -> None:
@@ -280,11 +280,11 @@ async def test_signal_ends_no_finished_scope() -> None:
 
 async def test_signal_reaches_signals_below_and_none_above() -> None:
     signal = AbortSignal()
-    one, two = signal.below(), signal.below()
-    one.set()
-    assert (one.aborted, two.aborted, signal.aborted) == (True, False, False)
+    first, second = signal.below(), signal.below()
+    first.set()
+    assert (first.aborted, second.aborted, signal.aborted) == (True, False, False)
     signal.set()
-    assert two.aborted
+    assert second.aborted
     assert signal.below().aborted
 
 
@@ -297,34 +297,34 @@ async def test_finished_call_hears_no_signal() -> None:
 
 
 async def test_thread_past_the_timeout_hears_the_abort_signal() -> None:
-    told = threading.Event()
+    stopped = threading.Event()
 
     @tool(timeout=0.25)
     def work(context: ToolContext) -> None:
         while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
-        told.set()
+        stopped.set()
 
     with pytest.raises(ToolTimeoutError):
         await work.run({}, fresh())
-    assert await anyio.to_thread.run_sync(told.wait, 5)
+    assert await anyio.to_thread.run_sync(stopped.wait, 5)
 
 
 async def test_thread_of_a_cancelled_call_hears_the_abort_signal() -> None:
-    begun, told = threading.Event(), threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
 
     @tool
     def work(context: ToolContext) -> None:
         begun.set()
         while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
-        told.set()
+        stopped.set()
 
     async with anyio.create_task_group() as group:
         group.start_soon(work.run, {}, fresh())
         assert await anyio.to_thread.run_sync(begun.wait, 5)
         group.cancel_scope.cancel()
-    assert await anyio.to_thread.run_sync(told.wait, 5)
+    assert await anyio.to_thread.run_sync(stopped.wait, 5)
 
 
 async def test_finished_call_is_not_told_to_stop() -> None:

@@ -50,7 +50,10 @@ LIKELY: st.SearchStrategy[JsonValue] = st.sampled_from(
 def quick_check(function: Callable[..., None]) -> QuickCheck:
     hints = get_type_hints(function, include_extras=True)
     return QuickCheck(
-        [Parameter(one.name, hints[one.name], one.default) for one in inspect.signature(function).parameters.values()]
+        [
+            Parameter(parameter.name, hints[parameter.name], parameter.default)
+            for parameter in inspect.signature(function).parameters.values()
+        ]
     )
 
 
@@ -63,14 +66,14 @@ def test_plain_and_fast_argument_check_agree(data: st.DataObject) -> None:
     names = [*inspect.signature(function).parameters, "unknown"]
     arguments = data.draw(st.dictionaries(st.sampled_from(names), LIKELY | json_values.json_values()))
     quick, plain = CHECKS[function]
-    taken = quick.parse(arguments)
+    values = quick.parse(arguments)
     try:
         expected = plain.parse_plainly(arguments)
     except ToolInputError:
-        assert taken is None
+        assert values is None
     else:
-        assert taken is None or taken == expected
-        assert "true" in repr(arguments).lower() or "false" in repr(arguments).lower() or taken is not None
+        assert values is None or values == expected
+        assert "true" in repr(arguments).lower() or "false" in repr(arguments).lower() or values is not None
 
 
 def test_a_boolean_is_left_to_the_plain_check() -> None:

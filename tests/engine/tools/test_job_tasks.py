@@ -119,10 +119,10 @@ async def test_a_shield_in_a_job_holds_and_the_job_is_waited_for(run_jobs: InTas
 async def test_thread_of_a_job_learns_of_the_cancellation(run_jobs: InTasks) -> None:
     """A scope around the job that is made only when it is canceled comes too late for the thread."""
     heard: list[bool] = []
-    began = anyio.Event()
+    start = anyio.Event()
 
     def work() -> None:
-        anyio.from_thread.run_sync(began.set)
+        anyio.from_thread.run_sync(start.set)
         try:
             while True:
                 anyio.from_thread.check_cancelled()
@@ -140,7 +140,7 @@ async def test_thread_of_a_job_learns_of_the_cancellation(run_jobs: InTasks) -> 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(running)
-            await began.wait()
+            await start.wait()
             group.cancel_scope.cancel()
     assert heard == [True]
 
@@ -198,15 +198,15 @@ async def test_second_cancellation_still_waits_for_the_jobs(run_jobs: InTasks) -
 
 
 async def test_context_change_of_a_job_stays_in_the_job(run_jobs: InTasks) -> None:
-    seen: list[str] = []
+    words: list[str] = []
 
     async def work() -> None:
-        seen.append(WORD.get())
+        words.append(WORD.get())
         WORD.set("changed")
 
     WORD.set("ours")
     await run_jobs([work, work])
-    assert (seen, WORD.get()) == (["ours", "ours"], "ours")
+    assert (words, WORD.get()) == (["ours", "ours"], "ours")
 
 
 class Delivered:
@@ -217,7 +217,7 @@ class Delivered:
         self._error = error
 
     async def __call__(self, *outcomes: Outcome) -> None:
-        self.together.append([one.call for one in outcomes])
+        self.together.append([outcome.call for outcome in outcomes])
         if self._error is not None:
             raise self._error
 

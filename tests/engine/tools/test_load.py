@@ -91,8 +91,8 @@ def test_models_and_postponed_annotations_of_a_file_are_resolved(tmp_path: Path)
         "@dataclass\nclass Item:\n    name: str\n"
         "@tool\ndef act(item: Item) -> str:\n    return item.name\n"
     )
-    (made,) = load_tools(str(tmp_path / "mine.py"))
-    assert "Item" in str(made.parameters)
+    (loaded_tool,) = load_tools(str(tmp_path / "mine.py"))
+    assert "Item" in str(loaded_tool.parameters)
 
 
 def test_file_may_make_the_dependencies_of_the_tools(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_an_unresolvable_annotation_of_the_result_refuses_no_tool() -> None:
 
 
 def result(turn: TurnResult) -> tuple[CallStatus, str]:
-    (part,) = (one for message in turn.messages for one in message.parts if one.type == "tool_result")
+    (part,) = (part for message in turn.messages for part in message.parts if part.type == "tool_result")
     return part.status, part.text
 
 

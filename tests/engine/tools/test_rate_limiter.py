@@ -220,13 +220,13 @@ async def test_take_now_gives_a_slot_only_without_waiters() -> None:
     first = pace.take_now()
     assert first is not None
     assert pace.take_now() is None
-    got: list[float] = []
+    times: list[float] = []
     async with anyio.create_task_group() as group:
-        group.start_soon(use, pace, got)
+        group.start_soon(use, pace, times)
         await anyio.wait_all_tasks_blocked()
         first.release()
         assert pace.take_now() is None, "the one who waits comes first"
-    assert len(got) == 1
+    assert len(times) == 1
     again = pace.take_now()
     assert again is not None
     again.release()
@@ -276,11 +276,11 @@ def test_loop_with_another_clock_blocks_no_call() -> None:
 def test_loops_of_two_threads_share_a_rate(backend: str) -> None:
     """A place that one of them gives back without a start is had by the other at once, and not after an hour."""
     pace = RateLimiter(None, Rate(1, 3600))
-    held, awaited, order = threading.Event(), threading.Event(), list[str]()
+    entered, awaited, order = threading.Event(), threading.Event(), list[str]()
 
     async def first() -> None:
         async with place_of(pace):
-            held.set()
+            entered.set()
             assert await anyio.to_thread.run_sync(awaited.wait, 5)
             order.append("first")
 
@@ -297,7 +297,7 @@ def test_loops_of_two_threads_share_a_rate(backend: str) -> None:
 
     thread = threading.Thread(target=anyio.run, args=(first,))
     thread.start()
-    assert held.wait(60)
+    assert entered.wait(60)
     anyio.run(second, backend=backend)
     thread.join(60)
     assert order == ["first", "second"]

@@ -45,16 +45,16 @@ NAMELESS = FilePart.of(b"pdf", "application/pdf")
         (ToolResult("", None, (PICTURE,)), ToolResult("[file: chart.png, image/png]", None, (PICTURE,))),
         (ToolResult("a\ud83d"), ToolResult("a?")),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
 def test_return_value_of_a_tool_becomes_a_result(returned: object, result: ToolResult) -> None:
     assert to_result(returned) == result
 
 
 def test_file_name_with_a_fake_notice_stays_in_the_line() -> None:
-    said = to_result(FilePart.of(b"x", "text/plain", "a\n[file: b" + "c" * 200)).text
-    assert said.startswith(r"[file: a\n[file: bc")
-    assert (said.count("\n"), len(said) < 120) == (0, True)
+    text = to_result(FilePart.of(b"x", "text/plain", "a\n[file: b" + "c" * 200)).text
+    assert text.startswith(r"[file: a\n[file: bc")
+    assert (text.count("\n"), len(text) < 120) == (0, True)
 
 
 @pytest.mark.parametrize(

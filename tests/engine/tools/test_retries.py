@@ -72,9 +72,9 @@ async def test_tool_without_retries_left_is_not_called_again(retries: int) -> No
     async with Engine(model=model, tools=[picky(retries), look]) as engine:
         turn = await engine.run(AGENT, "Order.")
     assert turn.outcome is Outcome.FINISHED
-    *asked, last, seen = results(turn)
-    assert asked == [(CallStatus.ERROR, "order at most 10, not 50")] * (retries + 1)
-    assert seen == (CallStatus.OK, "seen")
+    *refusals, last, look_result = results(turn)
+    assert refusals == [(CallStatus.ERROR, "order at most 10, not 50")] * (retries + 1)
+    assert look_result == (CallStatus.OK, "seen")
     assert last == (
         CallStatus.ERROR,
         f"order asked for another try more than {retries} times in this turn, and is not called again: {ON}",

@@ -99,8 +99,8 @@ def test_annotations_and_defaults_become_a_json_schema_without_titles() -> None:
 def test_models_and_dataclasses_are_parameters() -> None:
     def act(place: Place, items: list[Item]) -> None: ...
 
-    made = tool(act)
-    assert made.parameters["$defs"] == {
+    act_tool = tool(act)
+    assert act_tool.parameters["$defs"] == {
         "Place": {
             "type": "object",
             "description": "A place on a map.",
@@ -114,7 +114,7 @@ def test_models_and_dataclasses_are_parameters() -> None:
             "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 1}},
         },
     }
-    assert made.parse({"place": {"x": 1}, "items": [{"name": "a"}]}) == {"place": Place(x=1), "items": [Item("a")]}
+    assert act_tool.parse({"place": {"x": 1}, "items": [{"name": "a"}]}) == {"place": Place(x=1), "items": [Item("a")]}
 
 
 def test_a_description_of_the_annotation_wins_over_the_docstring() -> None:
@@ -137,17 +137,17 @@ def test_a_description_of_the_annotation_wins_over_the_docstring() -> None:
 def test_a_parameter_without_annotation_takes_any_json_value() -> None:
     def act(value) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 (that is the point)
 
-    made = tool(act)
-    assert made.parameters["properties"] == {"value": {}}
-    assert made.parse({"value": {"a": [1, None]}}) == {"value": {"a": [1, None]}}
+    act_tool = tool(act)
+    assert act_tool.parameters["properties"] == {"value": {}}
+    assert act_tool.parse({"value": {"a": [1, None]}}) == {"value": {"a": [1, None]}}
 
 
 def test_any_name_may_be_a_parameter() -> None:
     def act(model_config: int, json: str, schema: str = "s", copy: bool = True, _under: int = 0) -> None: ...
 
-    made = tool(act)
-    assert made.parse({"model_config": 1, "json": "j"}) == {"model_config": 1, "json": "j"}
-    assert made.parse({"model_config": 1, "json": "j", "_under": 2})["_under"] == 2
+    act_tool = tool(act)
+    assert act_tool.parse({"model_config": 1, "json": "j"}) == {"model_config": 1, "json": "j"}
+    assert act_tool.parse({"model_config": 1, "json": "j", "_under": 2})["_under"] == 2
 
 
 def test_omitted_argument_keeps_the_default_of_the_function() -> None:
@@ -156,10 +156,10 @@ def test_omitted_argument_keeps_the_default_of_the_function() -> None:
     def act(a: object = missing, b: list[int] = []) -> bool:  # noqa: B006 (that is the point)
         return a is missing and b == []
 
-    made = tool(act)
-    assert made.parse({}) == {}
-    assert made.plain({"b": [1]}) == {"b": [1]}
-    assert made.parameters["properties"] == {
+    act_tool = tool(act)
+    assert act_tool.parse({}) == {}
+    assert act_tool.plain({"b": [1]}) == {"b": [1]}
+    assert act_tool.parameters["properties"] == {
         "a": {},
         "b": {"type": "array", "items": {"type": "integer"}, "default": []},
     }
@@ -174,19 +174,19 @@ def test_a_default_of_a_field_is_filled_in() -> None:
 def test_numbers_and_dates_are_taken_from_strings() -> None:
     def act(n: int, f: float, day: date, *, where: Path, size: Size, tags: set[str]) -> None: ...
 
-    sent: dict[str, JsonValue] = {
+    arguments: dict[str, JsonValue] = {
         "n": "5", "f": 1, "day": "2026-01-02", "where": "a/b", "size": "small", "tags": ["x", "x"],
     }  # fmt: skip
-    assert tool(act).parse(sent) == {
+    assert tool(act).parse(arguments) == {
         "n": 5, "f": 1.0, "day": date(2026, 1, 2), "where": Path("a/b"), "size": Size.SMALL, "tags": {"x"},
     }  # fmt: skip
 
 
 def test_strict_models_are_checked_as_json() -> None:
-    def act(it: Strict) -> None: ...
+    def act(value: Strict) -> None: ...
 
-    assert tool(act).parse({"it": {"day": "2026-01-02", "pair": [1, 2]}}) == {
-        "it": Strict(day=date(2026, 1, 2), pair=(1, 2))
+    assert tool(act).parse({"value": {"day": "2026-01-02", "pair": [1, 2]}}) == {
+        "value": Strict(day=date(2026, 1, 2), pair=(1, 2))
     }
 
 
@@ -276,14 +276,14 @@ def test_deeply_nested_values_are_an_input_error() -> None:
 
 
 def test_broken_validator_is_an_input_error() -> None:
-    def act(it: Picky) -> None: ...
+    def act(value: Picky) -> None: ...
 
     with pytest.raises(ToolInputError, match="could not be validated: KeyError: 2"):
-        tool(act).parse({"it": {"n": 2}})
+        tool(act).parse({"value": {"n": 2}})
 
 
 def test_the_context_is_no_argument() -> None:
-    def act(a: int, context: ToolContext, other: ToolContext | None = None) -> None: ...
+    def act(a: int, context: ToolContext, other_context: ToolContext | None = None) -> None: ...
 
     assert tool(act).parameters["properties"] == {"a": {"type": "integer"}}
     assert "unknown argument" in problem(act, {"a": 1, "context": {}})
@@ -293,7 +293,7 @@ def takes_any_number(*paths: str) -> None: ...
 def takes_any_names(**options: str) -> None: ...
 def takes_by_position(path: str, /) -> None: ...
 def takes_a_callable(path: str, then: Callable[[], None]) -> None: ...
-def takes_an_unknown_class(thing: Path, other: type["Unknown"]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def takes_an_unknown_class(thing: Path, unknown: type["Unknown"]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 @pytest.mark.parametrize(
@@ -337,17 +337,17 @@ _JSON = st.recursive(
 def test_any_arguments_are_taken_or_refused_in_words(arguments: dict[str, Any]) -> None:
     def act(n: int, place: Place | None = None, rows: list[bool | int] | None = None, any: object = None) -> None: ...  # noqa: A002
 
-    made = tool(act)
+    act_tool = tool(act)
     try:
-        values = made.parse(arguments)
+        values = act_tool.parse(arguments)
     except ToolInputError as error:
-        said = str(error)
+        message = str(error)
     else:
-        said = ""
+        message = ""
         assert values.keys() == arguments.keys()
         assert isinstance(values["n"], int)
-    assert "pydantic" not in said
-    said.encode()
+    assert "pydantic" not in message
+    message.encode()
 
 
 SCALARS: st.SearchStrategy[Any] = st.sampled_from(

@@ -144,9 +144,9 @@ def test_locked_files_are_passed_over_and_counted(tmp_path: Path) -> None:
     (tmp_path / "folder").chmod(0)
     if os.access(tmp_path / "folder", os.R_OK):
         pytest.skip("nothing is locked for the super-user")
-    found = find(tmp_path, "hit")
+    lines = find(tmp_path, "hit")
     (tmp_path / "folder").chmod(0o700)
-    assert found == ["a:1: hit", "[skipped: 2 files or folders that are binary, too large or unreadable]"]
+    assert lines == ["a:1: hit", "[skipped: 2 files or folders that are binary, too large or unreadable]"]
 
 
 def test_links_are_not_followed(tmp_path: Path, root: Path) -> None:

@@ -28,7 +28,7 @@ class Point(BaseModel):
 
 @dataclass
 class Pair:
-    left: int
+    first: int
     right: Point
 
 
@@ -70,7 +70,7 @@ class Cursor:
         (b"\xff\xfe\x00", "<3 bytes of binary data>"),
         (bytearray(b"abc"), "abc"),
         (Point(x=1), '{"x":1,"name":"ä"}'),
-        (Pair(1, Point(x=2)), '{"left":1,"right":{"x":2,"name":"ä"}}'),
+        (Pair(1, Point(x=2)), '{"first":1,"right":{"x":2,"name":"ä"}}'),
         (Place(x=1, point=Point(x=2)), '{"x":1,"point":{"x":2,"name":"ä"}}'),
         ([Place(x=1)], '[{"x":1,"point":null}]'),
         ({"said": Message.user("Hi")}, '{"said":{"role":"user","parts":[{"seq":0,"type":"text","text":"Hi"}]}}'),
@@ -115,15 +115,15 @@ def test_non_json_value_inside_a_list_is_shown_as_str() -> None:
 
 
 def circle() -> list[object]:
-    made: list[object] = []
-    made.append(made)
-    return made
+    items: list[object] = []
+    items.append(items)
+    return items
 
 
 @pytest.mark.parametrize(
     "value",
     [Cursor(), [Cursor()], {"rows": {"a": Cursor()}}, {Cursor(): 1}, Pair(1, Cursor()), Crate(1, [Cursor()])],  # type: ignore[arg-type, list-item]
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
 def test_object_without_a_text_is_refused_with_advice(value: object) -> None:
     """The model would read an address in memory."""
@@ -134,7 +134,7 @@ def test_object_without_a_text_is_refused_with_advice(value: object) -> None:
     assert "0x" not in str(e.value)
 
 
-@pytest.mark.parametrize("value", [circle, (one for one in "ab"), [to_text], Odd().__str__])
+@pytest.mark.parametrize("value", [circle, (letter for letter in "ab"), [to_text], Odd().__str__])
 def test_functions_and_generators_are_refused_as_well(value: object) -> None:
     with pytest.raises(NotJsonError, match="which is not JSON"):
         to_text(value)
@@ -181,16 +181,16 @@ def test_capped_text_is_a_prefix_with_a_notice(text: str, limit: int) -> None:
     if len(text.encode()) <= limit:
         assert capped == text
     else:
-        kept, _, notice = capped.rpartition("\n")
-        assert text.startswith(kept)
-        assert limit - 4 < len(kept.encode()) <= limit
-        assert notice == f"[cut: the first {len(kept.encode())} of {len(text.encode())} bytes; ask for less]"
+        kept_text, _, notice = capped.rpartition("\n")
+        assert text.startswith(kept_text)
+        assert limit - 4 < len(kept_text.encode()) <= limit
+        assert notice == f"[cut: the first {len(kept_text.encode())} of {len(text.encode())} bytes; ask for less]"
 
 
 @given(st.text(st.characters()))
 def test_any_text_can_be_encoded_afterwards(text: str) -> None:
-    for made in (to_text(text), cap(text), cut_clean(text, 5)):
-        made.encode()
+    for shortened in (to_text(text), cap(text), cut_clean(text, 5)):
+        shortened.encode()
 
 
 def test_cut_clean_ends_in_an_ellipsis() -> None:

@@ -32,8 +32,8 @@ CONTEXT = ToolContext(turn_id="t1", call_id="c1")
 GRANTED = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.APPROVE),))
 
 
-def run(made: Tool, arguments: Mapping[str, JsonValue] | None = None, context: ToolContext = CONTEXT) -> str:
-    return anyio.run(made.run, arguments or {}, context).text
+def run(tool: Tool, arguments: Mapping[str, JsonValue] | None = None, context: ToolContext = CONTEXT) -> str:
+    return anyio.run(tool.run, arguments or {}, context).text
 
 
 @tool
@@ -68,16 +68,16 @@ def test_a_decorated_function_is_called_and_typed_as_before() -> None:
     shouted = shout("ab")
     assert_type(shouted, str)
     assert shouted == "AB"
-    added = anyio.run(add, 1, 2)
-    assert_type(added, int)
-    assert added == 3
+    total = anyio.run(add, 1, 2)
+    assert_type(total, int)
+    assert total == 3
     assert shout.__doc__ == "Not this."
     assert inspect.signature(add).return_annotation is int
 
 
 def test_tools_of_any_function_are_tools() -> None:
     tools: list[Tool] = [add, shout]
-    assert [made.name for made in tools] == ["add", "shout-2"]
+    assert [tool.name for tool in tools] == ["add", "shout-2"]
 
 
 def test_attributes_of_a_function_do_not_become_the_tools() -> None:
@@ -188,12 +188,12 @@ def raises_in_a_thread(error: BaseException) -> Tool:
         (BaseExceptionGroup("of a task group", [SystemExit(3), ValueError("a")]), "SystemExit: 3; ValueError: a"),
     ],
 )
-@pytest.mark.parametrize("made", [raises, raises_in_a_thread])
+@pytest.mark.parametrize("make_tool", [raises, raises_in_a_thread])
 def test_exception_of_a_tool_becomes_text_with_the_error_as_cause(
-    made: Callable[[BaseException], Tool], error: BaseException, text: str
+    make_tool: Callable[[BaseException], Tool], error: BaseException, text: str
 ) -> None:
     with pytest.raises(ToolFailedError) as caught:
-        run(made(error))
+        run(make_tool(error))
     assert str(caught.value) == text
     assert caught.value.__cause__ is error
 
@@ -211,13 +211,13 @@ def test_tool_may_choose_the_text_of_the_error() -> None:
         run(raises(ToolInputError("page: there are only 3")))
 
 
-@pytest.mark.parametrize("made", [raises, raises_in_a_thread])
-def test_stop_iteration_of_a_tool_becomes_text(made: Callable[[BaseException], Tool]) -> None:
+@pytest.mark.parametrize("make_tool", [raises, raises_in_a_thread])
+def test_stop_iteration_of_a_tool_becomes_text(make_tool: Callable[[BaseException], Tool]) -> None:
     with pytest.raises(ToolFailedError, match=r"^GeneratorExit$"):
-        run(made(GeneratorExit()))
+        run(make_tool(GeneratorExit()))
 
 
-@pytest.mark.parametrize("made", [raises, raises_in_a_thread])
+@pytest.mark.parametrize("make_tool", [raises, raises_in_a_thread])
 @pytest.mark.parametrize(
     "error",
     [
@@ -228,12 +228,12 @@ def test_stop_iteration_of_a_tool_becomes_text(made: Callable[[BaseException], T
     ],
     ids=repr,
 )
-def test_ctrl_c_and_cancellation_pass_through(made: Callable[[BaseException], Tool], error: BaseException) -> None:
+def test_ctrl_c_and_cancellation_pass_through(make_tool: Callable[[BaseException], Tool], error: BaseException) -> None:
     """Whether somebody asked for a cancellation is known to who runs the call: see `test_batch.py`."""
 
     async def scene() -> None:
         with pytest.raises(type(error)) as caught:
-            await made(error).run({}, CONTEXT)
+            await make_tool(error).run({}, CONTEXT)
         assert caught.value is error
 
     anyio.run(scene)
@@ -269,9 +269,9 @@ def test_thread_is_left_behind_at_the_timeout() -> None:
         begin = time.monotonic()
         with pytest.raises(ToolTimeoutError, match=r"wait did not finish within 0\.05 s"):
             await wait.run({}, CONTEXT)
-        taken = time.monotonic() - begin
+        duration = time.monotonic() - begin
         end.set()
-        return taken
+        return duration
 
     assert anyio.run(scene) < 10
 

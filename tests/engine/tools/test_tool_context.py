@@ -122,16 +122,16 @@ async def test_progress_is_heard_between_start_and_result_of_the_call() -> None:
     script = (asks_for(("count", {}), ("count_in_a_thread", {})), "Done.")
     events = await heard(Engine(model=ScriptedModel(*script), tools=[count, count_in_a_thread]))
     for call, name, steps in (("call00001", "count", 3), ("call00002", "count_in_a_thread", 50)):
-        told = [event for event in events if isinstance(event, ToolProgressEvent) and event.call == call]
-        assert [event.progress for event in told] == list(range(steps))
-        assert {event.tool for event in told} == {name}
+        progress_events = [event for event in events if isinstance(event, ToolProgressEvent) and event.call == call]
+        assert [event.progress for event in progress_events] == list(range(steps))
+        assert {event.tool for event in progress_events} == {name}
         facts = {
             event.type: events.index(event)
             for event in events
             if isinstance(event, FactEvent) and getattr(event.fact, "call", "") == call
         }
-        assert facts["call_started"] < events.index(told[0])
-        assert events.index(told[-1]) < facts["call_settled"]
+        assert facts["call_started"] < events.index(progress_events[0])
+        assert events.index(progress_events[-1]) < facts["call_settled"]
     seqs = [event.seq for event in events]
     assert seqs == sorted(seqs), "each has the place of the last fact"
 
@@ -143,8 +143,8 @@ async def test_the_line_of_progress_in_json() -> None:
         context.progress(2)
 
     events = await heard(Engine(model=ScriptedModel(asks_for(("count", {})), "Done."), tools=[count]))
-    one, two = (event.to_json() for event in events if isinstance(event, ToolProgressEvent))
-    assert one == {
+    first, second = (event.to_json() for event in events if isinstance(event, ToolProgressEvent))
+    assert first == {
         "type": "tool_progress",
         "turn": events[0].turn,
         "seq": 4,
@@ -154,7 +154,7 @@ async def test_the_line_of_progress_in_json() -> None:
         "total": 3,
         "message": "one",
     }
-    assert (two["total"], two["message"]) == (None, "")
+    assert (second["total"], second["message"]) == (None, "")
 
 
 async def test_progress_is_not_journalled() -> None:
@@ -208,7 +208,7 @@ async def test_abandoned_thread_is_not_heard_any_more() -> None:
 async def aborted(tools: Sequence[Tool], begun: Callable[[], Awaitable[object]], cancel_grace: float) -> TurnResult:
     """A turn that somebody aborts as soon as its tools have begun."""
     engine = Engine(
-        model=ScriptedModel(asks_for(*[(one.name, {}) for one in tools])), tools=tools, cancel_grace=cancel_grace
+        model=ScriptedModel(asks_for(*[(tool.name, {}) for tool in tools])), tools=tools, cancel_grace=cancel_grace
     )
     turns: list[str] = []
 
@@ -253,34 +253,34 @@ async def test_abort_is_signalled_at_once_to_running_tools() -> None:
 
 
 async def test_abandoned_thread_hears_the_abort() -> None:
-    begun, told = threading.Event(), threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
 
     @tool
     def work(context: ToolContext) -> None:
         begun.set()
         while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
-        told.set()
+        stopped.set()
 
     turn = await aborted([work], lambda: anyio.to_thread.run_sync(begun.wait, 60), cancel_grace=0)
-    assert await anyio.to_thread.run_sync(told.wait, 60)
+    assert await anyio.to_thread.run_sync(stopped.wait, 60)
     assert len(results(turn)) == 1
 
 
 @pytest.mark.slow
 async def test_the_deadline_tells_a_thread_as_well() -> None:
-    told = threading.Event()
+    stopped = threading.Event()
 
     @tool
     def work(context: ToolContext) -> None:
         while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
-        told.set()
+        stopped.set()
 
     engine = Engine(model=ScriptedModel(asks_for(("work", {})), "Late."), tools=[work], limits=Limits(seconds=2))
     turn = await engine.run(AGENT, "hi")
     assert turn.reason is EndReason.DEADLINE
-    assert await anyio.to_thread.run_sync(told.wait, 60)
+    assert await anyio.to_thread.run_sync(stopped.wait, 60)
 
 
 # Questions.
@@ -322,7 +322,7 @@ async def test_tool_asking_twice_restarts_each_time() -> None:
     assert (open_.id, open_.kind, open_.tool) == ("question-1", InterruptKind.QUESTION, "move")
     assert (open_.question, open_.choices) == ("Where to?", ("here", "there"))
     again = await engine.resume(paused.id, {"question-1": "there"})
-    assert [one.question for one in again.interrupts] == ["How?"]
+    assert [interrupt.question for interrupt in again.interrupts] == ["How?"]
     turn = await engine.resume(paused.id, {"question-2": "by train"})
     assert results(turn) == [(CallStatus.OK, "moved there, by train")]
     assert movers.done == ["begin 1", "begin 2", "asked there", "begin 3", "asked there"]
@@ -411,7 +411,7 @@ async def test_crash_during_a_repeated_call_is_like_any_crash(first: Line, at: i
     await engine.recover()
     turn = await engine.get(paused.id)
     if turn.paused:  # the answer is there, and the second question of `move`
-        assert [one.id for one in turn.interrupts] == ["question-2"]
+        assert [interrupt.id for interrupt in turn.interrupts] == ["question-2"]
         turn = await engine.resume(turn.id, {"question-2": "by train"})
     assert turn.outcome is Outcome.FINISHED
     ((status, text),) = results(turn)
@@ -419,7 +419,7 @@ async def test_crash_during_a_repeated_call_is_like_any_crash(first: Line, at: i
         assert status is CallStatus.UNKNOWN
     else:
         assert (status, text) == (CallStatus.OK, "put there" if first is PUT else "moved there, by train")
-    begun = [one for one in movers.done if not one.startswith("asked")]
+    begun = [name for name in movers.done if not name.startswith("asked")]
     assert len(begun) == len(set(begun)), "no attempt runs twice"
     await facts_that_follow(engine, turn.id)
 
@@ -438,17 +438,17 @@ async def test_sub_agents_tool_asks_through_the_caller() -> None:
     assert turn.outcome is Outcome.FINISHED
     child = await engine.get(f"{turn.id}:call00001")
     assert results(child) == [(CallStatus.OK, "moved there, by train")]
-    for one in (turn, child):
-        await facts_that_follow(engine, one.id)
+    for agent_turn in (turn, child):
+        await facts_that_follow(engine, agent_turn.id)
 
 
 async def test_siblings_of_an_asking_call_keep_their_results() -> None:
     movers = Movers()
     engine = movers.engine(asks_for(("move", {}), ("put", {})), "Done.")
     paused = await engine.run(AGENT, "hi")
-    assert [one.id for one in paused.interrupts] == ["question-1", "question-2"]
+    assert [interrupt.id for interrupt in paused.interrupts] == ["question-1", "question-2"]
     half = await engine.resume(paused.id, {"question-2": "there"})
-    assert [one.id for one in half.interrupts] == ["question-1"]
+    assert [interrupt.id for interrupt in half.interrupts] == ["question-1"]
     again = await engine.resume(paused.id, {"question-1": "here"})
     assert results(again) == [(CallStatus.OK, "put there")]
     turn = await engine.resume(paused.id, {"question-3": "by train"})
@@ -464,15 +464,15 @@ async def test_sub_agent_and_caller_may_share_a_tool_with_a_single_slot() -> Non
     order: list[str] = []
 
     @tool(concurrency=1)
-    async def rare(who: str) -> str:
-        order.append(who)
+    async def rare(caller: str) -> str:
+        order.append(caller)
         await anyio.lowlevel.checkpoint()
-        return who
+        return caller
 
     reader = Agent(name="Reader", description="Reads.", model="reader", tools=("rare",))
-    lead = asks_for(("Reader", {"prompt": "go"}), ("rare", {"who": "lead"}), ("Reader", {"prompt": "go"}))
+    lead = asks_for(("Reader", {"prompt": "go"}), ("rare", {"caller": "lead"}), ("Reader", {"prompt": "go"}))
     script = {"lead": ScriptedModel(lead, "Done.", name="lead")}
-    ask = asks_for(("rare", {"who": "reader"}), ("rare", {"who": "reader"}))
+    ask = asks_for(("rare", {"caller": "reader"}), ("rare", {"caller": "reader"}))
     script["reader"] = ScriptedModel(ask, "Read.", ask, "Read.", name="reader")
     engine = Engine(models=script.__getitem__, tools=[rare, agent_tool(reader)], max_parallel_tools=1)
     with anyio.fail_after(60):
@@ -530,11 +530,11 @@ async def test_sequential_calls_run_in_the_order_of_the_reply() -> None:
         await anyio.lowlevel.checkpoint()
         done.append(text)
 
-    asked = [str(number) for number in range(6)]
-    model = ScriptedModel(asks_for(*[("write", {"text": text}) for text in asked]), "Done.")
+    texts = [str(number) for number in range(6)]
+    model = ScriptedModel(asks_for(*[("write", {"text": text}) for text in texts]), "Done.")
     engine = Engine(model=model, tools=[write])
     turn = await engine.run(AGENT, "hi")
-    assert done == asked
+    assert done == texts
     facts = [
         fact for fact in await facts_that_follow(engine, turn.id) if isinstance(fact, f.CallStarted | f.CallSettled)
     ]

@@ -37,27 +37,27 @@ VALUES: Final[Mapping[object, JsonValue]] = {"number": 2, "integer": 2, "string"
 async def main() -> None:
     """Call the server's tools, and log in as often as it wants, but not for ever."""
     url = sys.argv[-1]
-    given: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    oauth = oauth_settings(os.environ["MCP_CONFORMANCE_SCENARIO"], url, given)
+    settings: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    oauth = oauth_settings(os.environ["MCP_CONFORMANCE_SCENARIO"], url, settings)
     server = McpServer.model_validate({"type": "http", "url": url, "oauth": oauth})
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(MOST_LOGINS):
-            problem = await use(server, given.get("toolCalls"), Path(folder))
+            problem = await use(server, settings.get("toolCalls"), Path(folder))
             if NEEDS_LOGIN not in problem:
                 sys.stderr.write(problem)
                 return
             await mcp_login(server, show=log_in_as_a_person, logins=folder)
 
 
-def oauth_settings(scenario: str, url: str, given: Mapping[str, Any]) -> dict[str, JsonValue]:
+def oauth_settings(scenario: str, url: str, settings: Mapping[str, Any]) -> dict[str, JsonValue]:
     """Return the settings of a scenario, from its data."""
     oauth: dict[str, JsonValue] = {"clientMetadataUrl": CLIENT_METADATA} if scenario == "auth/basic-cimd" else {}
     names = {"client_id": "clientId", "client_secret": "clientSecret", "issuer": "issuer"}
-    oauth |= {name: given[key] for key, name in names.items() if key in given}
+    oauth |= {name: settings[key] for key, name in names.items() if key in settings}
     if scenario.startswith("auth/client-credentials"):
         oauth |= {"grant": "client_credentials", "issuer": issuer_of(url)}
-    if "private_key_pem" in given:
-        oauth |= {"privateKey": given["private_key_pem"], "algorithm": given["signing_algorithm"]}
+    if "private_key_pem" in settings:
+        oauth |= {"privateKey": settings["private_key_pem"], "algorithm": settings["signing_algorithm"]}
     return oauth
 
 
@@ -78,10 +78,10 @@ async def use(server: McpServer, calls: list[dict[str, Any]] | None, folder: Pat
     try:
         async with mcp_tools({"s": server}, approve="never", logins=folder) as tools:
             if calls is None:
-                wanted = [(tool.name, example(tool, tools)) for tool in tools]
+                calls_to_make = [(tool.name, example(tool, tools)) for tool in tools]
             else:
-                wanted = [(f"s__{call['name']}", call["arguments"]) for call in calls]
-            return await run_turn(tools, wanted) if wanted else ""
+                calls_to_make = [(f"s__{call['name']}", call["arguments"]) for call in calls]
+            return await run_turn(tools, calls_to_make) if calls_to_make else ""
     except ConfigError as error:
         return str(error)
 
@@ -92,7 +92,7 @@ async def run_turn(tools: list[Tool], calls: list[tuple[str, dict[str, JsonValue
     async with Engine(model=model, tools=tools) as engine:
         turn: TurnResult = await engine.run(Agent(name="A", steps=len(calls) + 1), "Call each tool.")
         while turn.paused:
-            turn = await engine.resume(turn.id, {asked.id: "{}" for asked in turn.interrupts})
+            turn = await engine.resume(turn.id, {interrupt.id: "{}" for interrupt in turn.interrupts})
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     return "\n".join(part.text for part in parts if part.status != "ok")
 
@@ -100,8 +100,8 @@ async def run_turn(tools: list[Tool], calls: list[tuple[str, dict[str, JsonValue
 def example(tool: Tool, tools: list[Tool]) -> dict[str, JsonValue]:
     """Return arguments that fit a tool's schema. Where a tool takes a schema, it gets that of the first other one."""
     properties: Any = tool.parameters.get("properties", {})
-    other = next((thawed(one.parameters) for one in tools if one is not tool), {})
-    values: Mapping[object, JsonValue] = {**VALUES, "object": {**other}}
+    given_schema = next((thawed(candidate.parameters) for candidate in tools if candidate is not tool), {})
+    values: Mapping[object, JsonValue] = {**VALUES, "object": {**given_schema}}
     return {name: values.get(schema.get("type"), "x") for name, schema in properties.items()}
 
 

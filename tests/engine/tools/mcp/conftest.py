@@ -97,10 +97,10 @@ class Stage:
     ) -> types.CallToolResult | types.InputRequiredResult:
         self.calls.append(params)
         self.capabilities = context.session.client_params.capabilities if context.session.client_params else None
-        said = await self._handlers[params.name](context, params)
-        if isinstance(said, str):
-            return types.CallToolResult(content=[types.TextContent(text=said)])
-        return said
+        result = await self._handlers[params.name](context, params)
+        if isinstance(result, str):
+            return types.CallToolResult(content=[types.TextContent(text=result)])
+        return result
 
 
 class _Older:

@@ -76,52 +76,60 @@ class _Handler(BaseHTTPRequestHandler):
     server: Any
 
     def do_GET(self) -> None:
-        known: OAuthServer = self.server.known
+        authority: OAuthServer = self.server.authority
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         if path == "/.well-known/oauth-protected-resource/mcp":
-            about = {"resource": known.url, "authorization_servers": [known.issuer], "scopes_supported": ["read"]}
+            about = {
+                "resource": authority.url,
+                "authorization_servers": [authority.issuer],
+                "scopes_supported": ["read"],
+            }
             self._send(200, about)
         elif path == "/.well-known/oauth-authorization-server/auth":
             self._send(
                 200,
                 {
-                    "issuer": known.issuer,
-                    "authorization_endpoint": f"{known.issuer}/authorize",
-                    "token_endpoint": f"{known.issuer}/token",
-                    "registration_endpoint": f"{known.issuer}/register",
+                    "issuer": authority.issuer,
+                    "authorization_endpoint": f"{authority.issuer}/authorize",
+                    "token_endpoint": f"{authority.issuer}/token",
+                    "registration_endpoint": f"{authority.issuer}/register",
                     "code_challenge_methods_supported": ["S256"],
                 },
             )
         elif path == "/auth/authorize":
-            asked = {name: values[-1] for name, values in query.items()}
-            known.logins.append(asked)
-            code = f"code-{len(known.logins)}"
-            known.codes[code] = {"scope": asked.get("scope", "")}
-            back = {"error": "access_denied", "error_description": "<no>"} if known.denies else {"code": code}
-            location = f"{asked['redirect_uri']}?{urlencode(back | {'state': asked['state']})}"
+            login = {name: values[-1] for name, values in query.items()}
+            authority.logins.append(login)
+            code = f"code-{len(authority.logins)}"
+            authority.codes[code] = {"scope": login.get("scope", "")}
+            back = {"error": "access_denied", "error_description": "<no>"} if authority.denies else {"code": code}
+            location = f"{login['redirect_uri']}?{urlencode(back | {'state': login['state']})}"
             self._send(302, {}, location=location)
         else:
             self._send(404, {})
 
     def do_POST(self) -> None:
-        known: OAuthServer = self.server.known
+        authority: OAuthServer = self.server.authority
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         if self.path == "/auth/register":
-            asked = json.loads(body)
-            known.registered.append(asked)
-            client = {**asked, "client_id": f"client-{len(known.registered)}", "token_endpoint_auth_method": "none"}
+            registration = json.loads(body)
+            authority.registered.append(registration)
+            client = {
+                **registration,
+                "client_id": f"client-{len(authority.registered)}",
+                "token_endpoint_auth_method": "none",
+            }
             self._send(201, client)
         elif self.path == "/auth/token":
             if "authorization" in self.headers:
-                known.basic.append(self.headers["authorization"])
-            self._send(*known.exchange({name: values[-1] for name, values in parse_qs(body).items()}))
+                authority.basic.append(self.headers["authorization"])
+            self._send(*authority.exchange({name: values[-1] for name, values in parse_qs(body).items()}))
         else:
-            self._answer(known, json.loads(body))
+            self._answer(authority, json.loads(body))
 
-    def _answer(self, known: OAuthServer, message: dict[str, Any]) -> None:
-        scope = known.access.get(self.headers.get("authorization", "").removeprefix("Bearer "))
+    def _answer(self, authority: OAuthServer, message: dict[str, Any]) -> None:
+        scope = authority.access.get(self.headers.get("authorization", "").removeprefix("Bearer "))
         if scope is None:
-            about = f"{known.address}/.well-known/oauth-protected-resource/mcp"
+            about = f"{authority.address}/.well-known/oauth-protected-resource/mcp"
             self._send(401, {}, challenge=f'Bearer resource_metadata="{about}"')
             return
         match message["method"]:
@@ -163,12 +171,12 @@ def oauth_server() -> Iterator[OAuthServer]:
     """Serve during the block."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         server.daemon_threads = True
-        known = OAuthServer(f"http://127.0.0.1:{server.server_port}")
-        server.known = known  # type: ignore[attr-defined]
+        authority = OAuthServer(f"http://127.0.0.1:{server.server_port}")
+        server.authority = authority  # type: ignore[attr-defined]
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
-            yield known
+            yield authority
         finally:
             server.shutdown()
             thread.join()

@@ -58,7 +58,7 @@ FAILING: Final[Mapping[str, str]] = {
 }
 #: The scenarios of an extension that we do not offer, skills as resources of a server. Nothing is checked in them.
 UNCHECKED: Final = tuple(
-    f"sep-2640-client-{what}" for what in ("no-prefetch", "verify-digest", "verify-size", "verify-frontmatter")
+    f"sep-2640-client-{behavior}" for behavior in ("no-prefetch", "verify-digest", "verify-size", "verify-frontmatter")
 )
 
 

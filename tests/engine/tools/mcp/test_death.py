@@ -76,9 +76,9 @@ def mortal(tmp_path: Path) -> Entry:
 
 
 def arguments(entry: Entry) -> list[JsonValue]:
-    held = entry["args"]
-    assert isinstance(held, list)
-    return held
+    words = entry["args"]
+    assert isinstance(words, list)
+    return words
 
 
 def configured(entry: Entry, **fields: JsonValue) -> dict[str, McpServer]:
@@ -103,36 +103,36 @@ async def test_server_dying_in_a_call_is_restarted_for_the_next_call(mortal: Ent
 async def test_server_refusing_to_end_keeps_no_call_waiting(mortal: Entry) -> None:
     """It neither answers nor ends: the call fails, and the next one has a new server while the old one still lives."""
     mortal["args"] = [*arguments(mortal), "99", "go_deaf"]
-    async with mcp_tools(configured(mortal)) as (which, *_, go_deaf):
-        process = int((await which.run({}, HERE)).text.rsplit(" ", 1)[1])
+    async with mcp_tools(configured(mortal)) as (which_life, *_, go_deaf):
+        process = int((await which_life.run({}, HERE)).text.rsplit(" ", 1)[1])
         with pytest.raises(ToolError, match="server m has died"):
             await go_deaf.run({}, HERE)
         os.kill(process, 0)
-        assert (await which.run({}, HERE)).text.startswith("life 2,")
+        assert (await which_life.run({}, HERE)).text.startswith("life 2,")
         os.kill(process, signal.SIGKILL)
 
 
 async def test_server_killed_between_calls_is_restarted(mortal: Entry) -> None:
     """At once if its end was noticed. A call that was sent already fails."""
-    async with mcp_tools(configured(mortal)) as (which, *_):
-        first = await which.run({}, HERE)
+    async with mcp_tools(configured(mortal)) as (which_life, *_):
+        first = await which_life.run({}, HERE)
         os.kill(int(first.text.rsplit(" ", 1)[1]), signal.SIGKILL)
         try:
-            again = await which.run({}, HERE)
+            again = await which_life.run({}, HERE)
         except ToolError as error:
             assert str(error).startswith("server m has died")  # noqa: PT017 (either of the two may be)
-            again = await which.run({}, HERE)
+            again = await which_life.run({}, HERE)
     assert again.text.startswith("life 2,")
 
 
 async def test_failed_restart_is_an_error_of_each_call(mortal: Entry) -> None:
     mortal["args"] = [*arguments(mortal), "2"]
-    async with mcp_tools(configured(mortal)) as (which, die, *_):
+    async with mcp_tools(configured(mortal)) as (which_life, die, *_):
         with pytest.raises(ToolError, match="server m has died"):
             await die.run({}, HERE)
         for _ in range(2):
             with pytest.raises(ToolError) as caught:
-                await which.run({}, HERE)
+                await which_life.run({}, HERE)
             assert str(caught.value) == (
                 "server m is down and could not be restarted: it ended before it was ready; it wrote: no"
                 " more lives; the key is ***"
@@ -147,22 +147,22 @@ async def test_death_of_a_server_fails_all_parallel_calls(mortal: Entry) -> None
             await tool.run({}, HERE)
         errors.append(str(caught.value))
 
-    async with mcp_tools(configured(mortal)) as (which, die, hang, *_):
+    async with mcp_tools(configured(mortal)) as (which_life, die, hang, *_):
         async with anyio.create_task_group() as group:
             group.start_soon(fail, hang)
             group.start_soon(fail, hang)
             group.start_soon(fail, die)
-        assert (await which.run({}, HERE)).text.startswith("life 2,"), "it was started once"
+        assert (await which_life.run({}, HERE)).text.startswith("life 2,"), "it was started once"
     assert len(errors) == 3
     assert all(error.startswith("server m has died") for error in errors)
 
 
 @pytest.mark.slow
 async def test_hanging_server_ends_the_call_and_stays(mortal: Entry) -> None:
-    async with mcp_tools(configured(mortal, timeout=2)) as (which, _die, hang, *_):
+    async with mcp_tools(configured(mortal, timeout=2)) as (which_life, _die, hang, *_):
         with pytest.raises(ToolTimeoutError):
             await hang.run({}, HERE)
-        assert (await which.run({}, HERE)).text.startswith("life 1,")
+        assert (await which_life.run({}, HERE)).text.startswith("life 1,")
 
 
 async def test_server_dying_at_the_start_is_reported_with_the_last_output(mortal: Entry) -> None:
@@ -235,18 +235,18 @@ async def test_an_error_of_a_server_shows_no_secret(stage: Stage, answer: str) -
 
     @stage.tool("act")
     async def act(_context: Context, _params: object) -> types.CallToolResult:
-        said = f"{SECRET} may not"
+        text = f"{SECRET} may not"
         if answer == "refuse":
-            return types.CallToolResult(content=[types.TextContent(text=said)], is_error=True)
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
         code = types.URL_ELICITATION_REQUIRED if answer == "visit" else types.INVALID_PARAMS
-        raise MCPError(code, said, {"elicitations": []})
+        raise MCPError(code, text, {"elicitations": []})
 
     async with anyio.create_task_group() as group:
         session = McpSession("s", stage.server, group, startup=5, secrets=frozenset({SECRET}))
         (listed,) = await session.start()
-        made = McpTool(session, listed, name="s__act", policy="never", approved=True, timeout=5)
+        act_tool = McpTool(session, listed, name="s__act", policy="never", approved=True, timeout=5)
         with pytest.raises(ToolError, match=r"\*\*\* may not$"):
-            await made.run({}, HERE)
+            await act_tool.run({}, HERE)
         await session.close()
 
 
@@ -254,7 +254,7 @@ async def test_server_output_goes_to_a_log_and_not_to_the_terminal(
     mortal: Entry, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO, logger="turnwright.tools.mcp.connect")
-    async with mcp_tools(configured(mortal)) as (_which, die, *_):
+    async with mcp_tools(configured(mortal)) as (_which_life, die, *_):
         with pytest.raises(ToolError):
             await die.run({}, HERE)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("turnwright")] == [

@@ -37,24 +37,24 @@ def asks(stage: Stage, name: str, *questions: tuple[str, dict[str, Any]]) -> Non
     """Offer a tool that asks these questions, one after the other, and returns the answers."""
 
     async def old(context: Context) -> str:
-        said = []
+        answers = []
         for message, schema in questions:
             result = await context.session.elicit_form(message, schema)
             if result.action != "accept":
                 return f"the user would not say: {result.action}"
-            said.append(result.content)
-        return str(said)
+            answers.append(result.content)
+        return str(answers)
 
     async def new(params: types.CallToolRequestParams) -> str | types.InputRequiredResult:
-        held = json.loads(params.request_state or "[]")
+        contents = json.loads(params.request_state or "[]")
         for answer in (params.input_responses or {}).values():
             assert isinstance(answer, types.ElicitResult)
-            held.append(answer.content)
-        if len(held) == len(questions):
-            return str(held)
-        message, schema = questions[len(held)]
-        asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
-        return types.InputRequiredResult(input_requests={"q": asked}, request_state=json.dumps(held))
+            contents.append(answer.content)
+        if len(contents) == len(questions):
+            return str(contents)
+        message, schema = questions[len(contents)]
+        request = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+        return types.InputRequiredResult(input_requests={"q": request}, request_state=json.dumps(contents))
 
     @stage.tool(name, FREE)
     async def ask(context: Context, params: types.CallToolRequestParams) -> str | types.InputRequiredResult:
@@ -78,13 +78,13 @@ async def told(target: Target, *answers: str, limits: Limits | None = None) -> l
     """
     store, model = MemoryStore(), ScriptedModel(asks_for(("s__ask", {})), "Done.")
     async with mcp_tools({"s": target}) as tools:
-        made: list[TurnResult] = [await Engine(model=model, tools=tools, store=store, limits=limits).run(AGENT, "hi")]
+        turns: list[TurnResult] = [await Engine(model=model, tools=tools, store=store, limits=limits).run(AGENT, "hi")]
     for answer in answers:
-        (open_,) = made[-1].interrupts
+        (open_,) = turns[-1].interrupts
         async with mcp_tools({"s": target}) as tools:
             engine = Engine(model=model, tools=tools, store=store, limits=limits)
-            made.append(await engine.resume(made[-1].id, {open_.id: answer}))
-    return made
+            turns.append(await engine.resume(turns[-1].id, {open_.id: answer}))
+    return turns
 
 
 async def test_question_of_a_server_pauses_the_turn_and_gets_the_answer(stage: Stage, target: Target) -> None:
@@ -140,8 +140,8 @@ async def test_a_denial_settles_the_call(stage: Stage, target: Target) -> None:
 
 
 async def test_several_fields_are_answered_together(stage: Stage, target: Target) -> None:
-    both = {"type": "object", "properties": NAME["properties"] | SURE["properties"]}  # type: ignore[operator]
-    asks(stage, "ask", ("Book?", both))
+    schema = {"type": "object", "properties": NAME["properties"] | SURE["properties"]}  # type: ignore[operator]
+    asks(stage, "ask", ("Book?", schema))
     _, done = await told(target, "name=Ada\nsure=yes")
     assert results(done) == [(CallStatus.OK, "[{'name': 'Ada', 'sure': True}]")]
 
@@ -166,17 +166,17 @@ async def test_parallel_asking_calls_get_matching_answers(stage: Stage, target: 
 async def test_question_waits_until_the_asking_call_is_known(stage: Stage) -> None:
     """A call that only takes long is let finish, and is not made again."""
     asks(stage, "ask", ("Your name?", NAME))
-    asked = anyio.Event()
+    asking = anyio.Event()
 
     @stage.tool("long", FREE)
     async def long(_context: Context, _params: types.CallToolRequestParams) -> str:
-        await asked.wait()
+        await asking.wait()
         return "long ago"
 
     async def watch() -> None:
         while not any(call.name == "ask" for call in stage.calls):
             await anyio.lowlevel.checkpoint()
-        asked.set()
+        asking.set()
 
     model = ScriptedModel(asks_for(("s__ask", {}), ("s__long", {})), "Done.")
     async with mcp_tools({"s": stage.old}) as tools, Engine(model=model, tools=tools) as engine:
@@ -236,9 +236,9 @@ async def test_later_calls_do_not_overtake_a_call_waiting_to_run_alone(stage: St
         return "slow"
 
     async with mcp_tools({"s": stage.old}) as (ask, dawdle):
-        other = ToolContext(turn_id="another", call_id="c1")
+        other_context = ToolContext(turn_id="another", call_id="c1")
         async with anyio.create_task_group() as group:
-            for tool, context in ((dawdle, other), (ask, answered()), (dawdle, other)):
+            for tool, context in ((dawdle, other_context), (ask, answered()), (dawdle, other_context)):
                 group.start_soon(tool.run, {}, context)
                 await anyio.wait_all_tasks_blocked()
             assert [call.name for call in stage.calls] == ["slow"]
@@ -278,8 +278,8 @@ async def test_error_naming_an_address_becomes_a_question(stage: Stage, target: 
     async def ask(_context: Context, _params: types.CallToolRequestParams) -> str:
         if len(stage.calls) > 3:  # the person has been there
             return "welcome"
-        wanted = types.ElicitRequestURLParams(message="Log in.", url="https://login.example", elicitation_id="e1")
-        raise UrlElicitationRequiredError([wanted])
+        login = types.ElicitRequestURLParams(message="Log in.", url="https://login.example", elicitation_id="e1")
+        raise UrlElicitationRequiredError([login])
 
     paused, again, done = await told(target, "done", "done")
     assert "Open https://login.example, then answer done." in paused.interrupts[0].question

@@ -50,7 +50,7 @@ def test_several_fields_are_a_line_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "said", "value"),
+    ("field", "answer", "value"),
     [
         (TEXT, "Ada = Lovelace", "Ada = Lovelace"),
         (TEXT, "x=Ada", "Ada"),
@@ -69,15 +69,15 @@ def test_several_fields_are_a_line_each() -> None:
         (TEXT | {"default": "Ada"}, "", "Ada"),
     ],
 )
-def test_single_field_is_answered_with_the_value(field: dict[str, Any], said: str, value: object) -> None:
-    assert read_form(said, form(("x",), x=field)) == {"x": value}
+def test_single_field_is_answered_with_the_value(field: dict[str, Any], answer: str, value: object) -> None:
+    assert read_form(answer, form(("x",), x=field)) == {"x": value}
 
 
-@pytest.mark.parametrize("said", ["name=Ada\nage: 36", '{"name": "Ada", "age": 36}', "age=36\n\n  name = Ada"])
-def test_several_fields_are_answered_in_lines_or_in_json(said: str) -> None:
+@pytest.mark.parametrize("answer", ["name=Ada\nage: 36", '{"name": "Ada", "age": 36}', "age=36\n\n  name = Ada"])
+def test_several_fields_are_answered_in_lines_or_in_json(answer: str) -> None:
     """A missing field gets its default, or stays missing."""
-    asked = form(("name",), name=TEXT, age={"type": "integer"}, size=SIZE | {"default": "s"}, note=TEXT)
-    assert read_form(said, asked) == {"name": "Ada", "age": 36, "size": "s"}
+    schema = form(("name",), name=TEXT, age={"type": "integer"}, size=SIZE | {"default": "s"}, note=TEXT)
+    assert read_form(answer, schema) == {"name": "Ada", "age": 36, "size": "s"}
 
 
 def test_a_form_without_fields_is_agreed_to() -> None:
@@ -85,7 +85,7 @@ def test_a_form_without_fields_is_agreed_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said", "words"),
+    ("schema", "answer", "words"),
     [
         (form(x={"type": "integer"}), "seven", "x: 'seven' is not a whole number"),
         (form(x={"type": "boolean"}), "perhaps", "neither yes nor no"),
@@ -101,9 +101,9 @@ def test_a_form_without_fields_is_agreed_to() -> None:
         (form(x={"allOf": [{"$ref": "#"}] * 2}), "a", "the server's form is broken"),
     ],
 )
-def test_unfit_answer_is_refused_with_the_reason(asked: dict[str, Any], said: str, words: str) -> None:
+def test_unfit_answer_is_refused_with_the_reason(schema: dict[str, Any], answer: str, words: str) -> None:
     with pytest.raises(FormAnswerError) as caught:
-        read_form(said, asked)
+        read_form(answer, schema)
     assert words in str(caught.value)
 
 
@@ -118,14 +118,14 @@ def test_a_field_may_have_any_name() -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.text(alphabet=st.characters(codec="ascii"), max_size=9), min_size=3))
-def test_json_brings_any_texts(said: dict[str, str]) -> None:
-    assert read_form(json.dumps(said), form(a=TEXT, b=TEXT, c=TEXT)) == said
+def test_json_brings_any_texts(values: dict[str, str]) -> None:
+    assert read_form(json.dumps(values), form(a=TEXT, b=TEXT, c=TEXT)) == values
 
 
 @given(st.text(max_size=40), st.sampled_from([TEXT, SIZE, HERO, FISH, {"type": "integer"}, {"type": "boolean"}]))
-def test_any_answer_is_read_or_refused(said: str, field: dict[str, Any]) -> None:
+def test_any_answer_is_read_or_refused(answer: str, field: dict[str, Any]) -> None:
     try:
-        content = read_form(said, form(x=field))
+        content = read_form(answer, form(x=field))
     except FormAnswerError as bad:
         assert str(bad)  # noqa: PT017 (either of the two is a fact)
     else:

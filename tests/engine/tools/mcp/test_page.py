@@ -14,11 +14,11 @@ def test_example_prints_the_output_on_the_page(tmp_path: Path) -> None:
         PAGE.read_text(encoding="utf-8"),
         re.DOTALL | re.MULTILINE,
     )
-    files = {one or other: text or code for one, text, other, code in blocks}
+    files = {json_name or python_name: text or code for json_name, text, python_name, code in blocks}
     assert list(files) == ["mcp.json", "stock.py", "turn.py"]
     for name, text in files.items():
         (tmp_path / name).write_text(text.replace('"python"', f'"{sys.executable}"'), encoding="utf-8")
     done = subprocess.run([sys.executable, "turn.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    said = re.search(r"prints\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert said is not None
-    assert (done.stdout, done.stderr) == (said[1], "")
+    match = re.search(r"prints\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert match is not None
+    assert (done.stdout, done.stderr) == (match[1], "")

@@ -51,9 +51,9 @@ class Http:
 
     def __init__(self, mode: str = "streamableHttp") -> None:
         self._mode = mode
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port: int = one.getsockname()[1]
+        with socket.socket() as free_socket:
+            free_socket.bind(("127.0.0.1", 0))
+            self.port: int = free_socket.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -137,18 +137,18 @@ async def test_deprecated_sse_transport_is_supported() -> None:
 
 
 async def test_long_operation_reports_progress(everything: McpServer) -> None:
-    said: list[tuple[float, float | None]] = []
+    progress: list[tuple[float, float | None]] = []
 
     def hear(event: TurnEvent) -> None:
         if isinstance(event, ToolProgressEvent):
-            said.append((event.progress, event.total))
+            progress.append((event.progress, event.total))
 
     model = ScriptedModel(asks_for(SHORT), "Done.")
     async with mcp_tools({"e": everything}) as tools, Engine(model=model, tools=tools, on_event=[hear]) as engine:
         turn = await engine.run(AGENT, "hi")
     ((status, text),) = results(turn)
     assert (status, text.startswith("Long running operation completed")) == (CallStatus.OK, True)
-    assert said[:3] == [(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)], "the last may come after the result"
+    assert progress[:3] == [(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)], "the last may come after the result"
 
 
 async def test_abort_of_the_turn_leaves_the_server_running(everything: McpServer) -> None:
@@ -207,12 +207,12 @@ async def test_address_to_visit_is_a_question(everything: McpServer) -> None:
 async def test_a_process_killed_in_a_call_is_started_again(tmp_path: Path) -> None:
     script = f'echo $$ > {tmp_path}/pid; exec "{NODE}" "{EVERYTHING}" stdio'
     server = McpServer(command="sh", args=("-c", script))
-    said = anyio.Event()
+    progressed = anyio.Event()
     model = ScriptedModel(asks_for(LONG), asks_for(("e__echo", {"message": "back"})), "Done.")
 
     def hear(event: TurnEvent) -> None:
-        if isinstance(event, ToolProgressEvent) and not said.is_set():
-            said.set()
+        if isinstance(event, ToolProgressEvent) and not progressed.is_set():
+            progressed.set()
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
     async with mcp_tools({"e": server}) as tools, Engine(model=model, tools=tools, on_event=[hear]) as engine:

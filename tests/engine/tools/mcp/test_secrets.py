@@ -34,9 +34,9 @@ KEY = "a1b2c3d4e5f6a7b8"
     ],
 )
 def test_a_secret_among_arguments_is_hidden(arguments: Sequence[str]) -> None:
-    said = Secrets(hidden_words(in_arguments(arguments))).hide(f"{' '.join(arguments)} | {arguments[-1]}")
-    assert SECRET not in said
-    assert KEY not in said
+    text = Secrets(hidden_words(in_arguments(arguments))).hide(f"{' '.join(arguments)} | {arguments[-1]}")
+    assert SECRET not in text
+    assert KEY not in text
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_secret_among_arguments_is_hidden(arguments: Sequence[str]) -> None:
     ],
 )
 def test_ordinary_argument_is_shown(arguments: Sequence[str]) -> None:
-    said = " ".join(arguments)
-    assert Secrets(hidden_words(in_arguments(arguments))).hide(said) == said
+    text = " ".join(arguments)
+    assert Secrets(hidden_words(in_arguments(arguments))).hide(text) == text
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("address", "expected"),
     [
         ("https://x.example/mcp", "https://x.example/mcp"),
         (f"https://x.example/mcp?api_key={SECRET}", "https://x.example/mcp?***"),
@@ -66,8 +66,8 @@ def test_ordinary_argument_is_shown(arguments: Sequence[str]) -> None:
         ("https://[x", "https://[x"),
     ],
 )
-def test_address_is_shown_without_user_query_and_keys(address: str, shown: str) -> None:
-    assert Secrets(hidden_words(in_address(address))).hide(address) == shown
+def test_address_is_shown_without_user_query_and_keys(address: str, expected: str) -> None:
+    assert Secrets(hidden_words(in_address(address))).hide(address) == expected
 
 
 def test_key_of_an_address_is_hidden_outside_the_address() -> None:

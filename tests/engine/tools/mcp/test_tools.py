@@ -50,8 +50,8 @@ async def test_dangling_reference_is_a_warning_and_accepts_any_value(
     stage.says("read", input_schema=schema | {"$defs": {"b": {"type": "string"}}})
     async with mcp_tools({"files": target}) as tools:
         assert tools[0].parameters["properties"] == {"a": {}, "b": {"$ref": "#/$defs/b"}}
-    (said,) = [one for one in caplog.messages if "inputSchema" in one]
-    assert said.startswith(
+    (warning,) = [message for message in caplog.messages if "inputSchema" in message]
+    assert warning.startswith(
         "MCP server 'files': tool 'read': inputSchema: properties.a.$ref: 'https://example.com/a.json'"
     )
 
@@ -94,7 +94,7 @@ async def test_a_client_of_the_callers_own_stays_open(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hints", "asked", "read_only", "idempotent"),
+    ("hints", "asks", "read_only", "idempotent"),
     [
         (None, True, None, False),
         ({}, True, None, False),
@@ -107,12 +107,12 @@ async def test_a_client_of_the_callers_own_stays_open(stage: Stage) -> None:
     ],
 )
 async def test_hints_decide_about_approval(
-    stage: Stage, hints: dict[str, bool] | None, *, asked: bool, read_only: bool | None, idempotent: bool
+    stage: Stage, hints: dict[str, bool] | None, *, asks: bool, read_only: bool | None, idempotent: bool
 ) -> None:
     """With the protocol's defaults: what a server does not say may destroy, and reaches the world."""
     stage.says("x", annotations=None if hints is None else types.ToolAnnotations.model_validate(hints))
     async with mcp_tools({"s": stage.server}) as (tool,):
-        assert (tool.asks({}, HERE) is not None) is asked
+        assert (tool.asks({}, HERE) is not None) is asks
         assert (tool.read_only, tool.idempotent) == (read_only, idempotent)
         assert tool.on_crash == ("rerun" if idempotent else "unknown")
 
@@ -234,8 +234,8 @@ async def test_server_is_told_the_id_of_the_call(stage: Stage, target: Target) -
     (call,) = stage.calls
     assert call.arguments == {"a": 1}
     assert call.meta is not None
-    told = {key: value for key, value in call.meta.items() if key.startswith("turnwright/")}
-    assert told == {
+    turn_meta = {key: value for key, value in call.meta.items() if key.startswith("turnwright/")}
+    assert turn_meta == {
         "turnwright/key": "t1:c1", "turnwright/turn": "t1", "turnwright/call": "c1", "turnwright/attempt": 2
     }  # fmt: skip
     assert stage.capabilities is not None
@@ -252,17 +252,17 @@ async def test_progress_is_heard_as_the_turns(stage: Stage, target: Target) -> N
         await heard.wait()
         return "done"
 
-    said: list[tuple[float, float | None, str]] = []
+    progress: list[tuple[float, float | None, str]] = []
 
     def hear(event: TurnEvent) -> None:
         if isinstance(event, ToolProgressEvent):
-            said.append((event.progress, event.total, event.message))
+            progress.append((event.progress, event.total, event.message))
             heard.set()
 
     model = ScriptedModel(asks_for(("s__slow", {})), "Done.")
     async with mcp_tools({"s": target}) as tools, Engine(model=model, tools=tools, on_event=[hear]) as engine:
         turn = await engine.run(Agent(name="A"), "hi")
-    assert (turn.text, said) == ("Done.", [(1.0, 3.0, "began")])
+    assert (turn.text, progress) == ("Done.", [(1.0, 3.0, "began")])
 
 
 async def test_cancelled_call_is_cancelled_at_the_server(stage: Stage, target: Target) -> None:

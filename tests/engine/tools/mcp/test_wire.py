@@ -99,18 +99,18 @@ async def test_lines_of_a_log_before_the_first_message_are_passed_over(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "problem"),
     [
         (r"b'\xff'", "it sent bytes that are not UTF-8"),
         (f"b'x' * {MAX_MESSAGE + 1}", "it sent a message of more than 16,777,216 bytes"),
     ],
 )
 async def test_call_of_a_server_writing_garbage_fails_and_restarts_the_server(
-    tmp_path: Path, result: str, said: str
+    tmp_path: Path, result: str, problem: str
 ) -> None:
     async with mcp_tools(server(tmp_path, result=result), timeout=100_000) as (tool,):
         for _ in range(2):
-            with pytest.raises(ToolError, match=f"server s has died: {said}"):
+            with pytest.raises(ToolError, match=f"server s has died: {problem}"):
                 await tool.run({}, HERE)
 
 
@@ -139,7 +139,7 @@ async def test_oversized_data_is_left_out_and_the_model_told_of_the_call(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("tools", "said"),
+    ("tools", "problem"),
     [
         (
             '[{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(1_001)]',
@@ -153,9 +153,9 @@ async def test_oversized_data_is_left_out_and_the_model_told_of_the_call(tmp_pat
     ],
 )
 async def test_a_list_of_too_many_tools_or_too_large_schemas_is_not_taken(
-    tmp_path: Path, tools: str, said: str
+    tmp_path: Path, tools: str, problem: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"MCP server 's' does not start: .*{said}"):
+    with pytest.raises(ConfigError, match=rf"MCP server 's' does not start: .*{problem}"):
         async with mcp_tools(server(tmp_path, tools=tools), startup=100_000):
             pass
 
@@ -266,7 +266,7 @@ MANY: list[JsonValue] = [[1]] * MOST_VALUES
 
 
 @pytest.mark.parametrize(
-    ("message", "left"),
+    ("message", "remaining"),
     [
         (
             {"id": 1, "error": {"code": 1, "message": "x", "data": MANY}},
@@ -279,12 +279,16 @@ MANY: list[JsonValue] = [[1]] * MOST_VALUES
     ],
     ids=["error", "notification"],
 )
-def test_error_or_notification_loses_oversized_parts(message: dict[str, JsonValue], left: dict[str, JsonValue]) -> None:
+def test_error_or_notification_loses_oversized_parts(
+    message: dict[str, JsonValue], remaining: dict[str, JsonValue]
+) -> None:
     """Whichever way it came, the SDK looks at no more of it than is left."""
     head: dict[str, JsonValue] = {"jsonrpc": "2.0"}
-    assert json.loads(lighter(json.dumps(head | message).encode())) == head | left
-    made = SessionMessage(types.jsonrpc_message_adapter.validate_python(head | message))
-    assert within_bounds(made) == SessionMessage(types.jsonrpc_message_adapter.validate_python(head | left))
+    assert json.loads(lighter(json.dumps(head | message).encode())) == head | remaining
+    session_message = SessionMessage(types.jsonrpc_message_adapter.validate_python(head | message))
+    assert within_bounds(session_message) == SessionMessage(
+        types.jsonrpc_message_adapter.validate_python(head | remaining)
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,8 +321,8 @@ def request(**params: object) -> SessionMessage:
 def test_message_within_the_bounds_stays_unchanged() -> None:
     result = {"content": [dict(TEXT) for _ in range(MOST_BLOCKS)], "structuredContent": {"n": [1] * 90_000}}
     assert within_bounds(response(**json.loads(json.dumps(result)))) == response(**result)
-    asked = {"message": "m" * 1000, "requestedSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}
-    assert within_bounds(request(**asked)) == request(**asked)
+    parameters = {"message": "m" * 1000, "requestedSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    assert within_bounds(request(**parameters)) == request(**parameters)
 
 
 @pytest.mark.parametrize(
@@ -366,8 +370,8 @@ async def test_fast_output_schema_is_validated(tmp_path: Path, schema: dict[str,
 
 @pytest.mark.parametrize("cut", [1, 3, 1000])
 def test_line_length_is_measured_across_chunks(cut: int) -> None:
-    said: list[str] = []
-    token = refused.set(said.append)
+    refusals: list[str] = []
+    token = refused.set(refusals.append)
     try:
         decoder = codecs.getincrementaldecoder(CODEC)()
     finally:
@@ -376,10 +380,10 @@ def test_line_length_is_measured_across_chunks(cut: int) -> None:
     assert "".join(decoder.decode(data[at : at + cut]) for at in range(0, len(data), cut)) == data.decode()
     line = b"x" * (MAX_MESSAGE // 2)
     assert decoder.decode(line + b"\n" + line) == (line + b"\n").decode()
-    assert (decoder.decode(line), said) == ("", [])
+    assert (decoder.decode(line), refusals) == ("", [])
     assert decoder.decode(b"xx\n") == ""
-    assert said == ["it sent a message of more than 16,777,216 bytes"]
-    assert (decoder.decode(b"{}\n"), len(said)) == ("", 1)
+    assert refusals == ["it sent a message of more than 16,777,216 bytes"]
+    assert (decoder.decode(b"{}\n"), len(refusals)) == ("", 1)
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -420,14 +424,14 @@ def answering(head: dict[str, str], body: Callable[[], bytes]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("head", "body", "said"),
+    ("head", "body", "problem"),
     [
         ({}, lambda: b" " * (MAX_MESSAGE + 1), "longer than 16,777,216 bytes"),
         ({"content-encoding": "gzip"}, lambda: b"", "compressed, although the request forbids it"),
     ],
 )
-async def test_answer_over_http_is_bounded(head: dict[str, str], body: Callable[[], bytes], said: str) -> None:
-    with answering(head, body) as address, pytest.raises(ConfigError, match=said):
+async def test_answer_over_http_is_bounded(head: dict[str, str], body: Callable[[], bytes], problem: str) -> None:
+    with answering(head, body) as address, pytest.raises(ConfigError, match=problem):
         async with mcp_tools({"mcpServers": {"s": {"url": address}}}):
             pass
 
@@ -443,6 +447,6 @@ async def test_key_echoed_in_a_header_is_in_no_log(caplog: pytest.LogCaptureFixt
         with pytest.raises(ConfigError):
             async with mcp_tools({"mcpServers": servers}):
                 pass
-    told = [record.getMessage() for record in caplog.records]
-    assert any("x-echo" in one and "***" in one for one in told)
-    assert not [one for one in told if key[3:] in one or basic[8:] in one]
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("x-echo" in message and "***" in message for message in messages)
+    assert not [message for message in messages if key[3:] in message or basic[8:] in message]
