@@ -191,8 +191,8 @@ class RuntimeUnavailableError(TurnwrightError):
         self.turn = turn
 
 
-def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function raise `UnknownOptionError`, about `what`, for an unknown keyword, with a suggestion.
+def known_options(subject: str, limits: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function raise `UnknownOptionError`, about `subject`, for an unknown keyword, with a suggestion.
 
     `limits` are the names that belong into its option `limits`.
     """
@@ -213,8 +213,8 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
                     if in_limits
                     else explain_unknown(name, names)
                 )
-                whose = f"{what} {kwargs['name']}" if "name" in kwargs else what
-                raise UnknownOptionError(f"{whose}: {name} {why}")
+                owner = f"{subject} {kwargs['name']}" if "name" in kwargs else subject
+                raise UnknownOptionError(f"{owner}: {name} {why}")
             return function(*args, **kwargs)
 
         return checked
@@ -222,35 +222,35 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
     return decorate
 
 
-def need_kind(name: str, given: object, kind: type | UnionType, form: str) -> None:
+def need_kind(name: str, value: object, kind: type | UnionType, form: str) -> None:
     """Raise `ConfigError` if an argument is of another kind. `form` says what it must be."""
-    if not isinstance(given, kind):
-        raise ConfigError(f"{name} must be {form}, not {given!r:.80}")
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} must be {form}, not {value!r:.80}")
 
 
-def need_function(name: str, given: object) -> None:
+def need_function(name: str, value: object) -> None:
     """Raise `ConfigError` if an argument is neither a function nor None."""
-    if given is not None and not callable(given):
-        raise ConfigError(f"{name} must be a function, not {given!r:.80}")
+    if value is not None and not callable(value):
+        raise ConfigError(f"{name} must be a function, not {value!r:.80}")
 
 
-def need_plain_function(name: str, given: object) -> None:
+def need_plain_function(name: str, value: object) -> None:
     """Raise `ConfigError` if an argument is neither a function that is not async nor None."""
-    need_function(name, given)
-    if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)
-        raise ConfigError(f"{name} must be a plain function, because nothing awaits it: {given!r:.80} is async")
+    need_function(name, value)
+    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)
+        raise ConfigError(f"{name} must be a plain function, because nothing awaits it: {value!r:.80} is async")
 
 
-def need_method(name: str, given: object, method: str, form: str) -> None:
+def need_method(name: str, value: object, method: str, form: str) -> None:
     """Raise `ConfigError` if an argument lacks a method of its protocol. Its value may be secret, and is not shown."""
-    if not callable(getattr(given, method, None)):
-        raise ConfigError(f"{name} must be {form}, not {type(given).__name__}")
+    if not callable(getattr(value, method, None)):
+        raise ConfigError(f"{name} must be {form}, not {type(value).__name__}")
 
 
-def need_list(name: str, given: object) -> None:
+def need_list(name: str, value: object) -> None:
     """Raise `ConfigError` unless several were given. One agent can be iterated too, over its fields: it has a name."""
-    label = getattr(given, "name", getattr(given, "__name__", None))
-    if label is not None or not isinstance(given, Iterable):
+    label = getattr(value, "name", getattr(value, "__name__", None))
+    if label is not None or not isinstance(value, Iterable):
         raise ConfigError(f"{name} must be a list: write {name}=[{label or '...'}]")
 
 

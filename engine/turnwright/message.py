@@ -429,12 +429,12 @@ def _no_number(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _string_of(what: str, value: JsonValue) -> str:
+def _string_of(subject: str, value: JsonValue) -> str:
     if value is not None and not isinstance(value, str):
-        raise _unreadable(what, value, "text")
+        raise _unreadable(subject, value, "text")
     return value or ""
 
 
-def _unreadable(what: str, value: object, form: str) -> ValueError:
+def _unreadable(subject: str, value: object, form: str) -> ValueError:
     """Return an error that names the type of the value and not the value, which may be a picture."""
-    return ValueError(f"{what} must be {form}, not {type(value).__name__}")
+    return ValueError(f"{subject} must be {form}, not {type(value).__name__}")

@@ -85,9 +85,9 @@ def name_limit(reason: EndReason) -> str:
     return str(reason).replace("_", " ") if limit is None else f"the {LIMITS[limit].name}"
 
 
-def describe_nearest_limit(limit: str, *, other: bool = False) -> str:
-    """Return the sentence about `TurnResult.next_limit`. With `other` a limit has stopped the turn."""
-    return f"The nearest {'other ' if other else ''}limit is {limit}."
+def describe_nearest_limit(limit: str, *, is_reached: bool = False) -> str:
+    """Return the sentence about `TurnResult.next_limit`. With `is_reached` a limit has stopped the turn."""
+    return f"The nearest {'other ' if is_reached else ''}limit is {limit}."
 
 
 def describe_ending(reason: EndReason, sentinel: str = "") -> str:
@@ -96,34 +96,34 @@ def describe_ending(reason: EndReason, sentinel: str = "") -> str:
     return sentinel.removesuffix(f" {meaning.for_users}") if sentinel else meaning.means
 
 
-def find_nearest_limit(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str, float]:
+def find_nearest_limit(turn: Turn, reached_limits: Collection[EndReason | None] = ()) -> tuple[str, float]:
     """Return the limit that would have stopped the turn next, in words, and the used share of it.
 
-    `passed` are the limits that stopped it; these and limits of 0 are left out. Returns an empty text and 0 if no other
-    limit is set.
+    `reached_limits` are the limits that stopped it; these and limits of 0 are left out. Returns an empty text and 0 if
+    no other limit is set.
     """
     shares = [
-        (_float(used) / most, name, used, most)
-        for name, used, most in turn.use()
-        if most and _REASONS[name] not in passed
+        (_float(amount) / most, name, amount, most)
+        for name, amount, most in turn.use()
+        if most and _REASONS[name] not in reached_limits
     ]
     if not shares:
         return "", 0.0
-    share, name, used, most = max(shares, key=lambda entry: entry[0])
-    return f"the {LIMITS[name].name} ({_format_use(name, used, most)})", share
+    share, name, amount, most = max(shares, key=lambda entry: entry[0])
+    return f"the {LIMITS[name].name} ({_format_use(name, amount, most)})", share
 
 
-def _format_use(name: str, used: float, most: float) -> str:
+def _format_use(name: str, amount: float, most: float) -> str:
     """Return the used part of a limit, named and counted as in `Turn.use`: `4,800 of 5,000`, `12.5 of 60 s`."""
-    used, most = _float(used), _float(most)
+    amount, most = _float(amount), _float(most)
     if name == "cost":
-        return f"{used:g} of {most:g}"
-    return f"{used:,.1f} of {most:,.15g} s" if name == "seconds" else f"{used:,.0f} of {most:,.0f}"
+        return f"{amount:g} of {most:g}"
+    return f"{amount:,.1f} of {most:,.15g} s" if name == "seconds" else f"{amount:,.0f} of {most:,.0f}"
 
 
-def _float(used: float) -> float:
+def _float(figure: float) -> float:
     """Convert the figure to a `float`. In a changed journal it may be too large for one."""
-    return float(max(min(used, _MOST_COUNTED), -_MOST_COUNTED))
+    return float(max(min(figure, _MOST_COUNTED), -_MOST_COUNTED))
 
 
 def limit_reached(turn: Turn, reason: EndReason) -> str:
@@ -206,8 +206,8 @@ def advice(turn: Turn, reason: EndReason, overrides: Mapping[str, object], *, is
 
 def _step_advice(limits: Limits, overrides: Mapping[str, object]) -> str:
     if _steps_bind(limits):
-        whose = "the agent's `steps`" if "steps" in overrides else "`steps` in the agent or in the engine's limits"
-        return f"Raise {whose} (now {limits.steps})."
+        setting = "the agent's `steps`" if "steps" in overrides else "`steps` in the agent or in the engine's limits"
+        return f"Raise {setting} (now {limits.steps})."
     if limits.ceiling < MAX_STEPS:
         return f"Raise `ceiling` in the engine's limits (now {limits.ceiling}): it applies before `steps`."
     return f"{limits.ceiling} steps is the highest ceiling: continue in a new turn."

@@ -207,11 +207,11 @@ class _Witness(TurnMachine):
 
 
 class _Fit(NamedTuple):
-    """An input from which the next `made` facts follow. `machine` has applied it."""
+    """An input from which the next `fact_count` facts follow. `machine` has applied it."""
 
     event: Input
     machine: _Witness
-    made: int
+    fact_count: int
 
 
 class _Replay:
@@ -239,7 +239,7 @@ class _Replay:
             if not fits:
                 return self._choose_fault(trial for trial in trials if isinstance(trial, InvalidJournalError))
             # A stop that closes every call explains more facts than the end of a single call.
-            event, self.machine, fact_count = max(fits, key=lambda fit: fit.made)
+            event, self.machine, fact_count = max(fits, key=lambda fit: fit.fact_count)
             self._add_group(event, self.machine, at, fact_count)
             at += fact_count
         return self._unread

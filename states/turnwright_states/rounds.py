@@ -55,7 +55,7 @@ class Stalls(Struct, frozen=True, gc=False):
         """Return the counts after a round of these calls. A round without calls neither counts nor breaks a row."""
         if not calls:
             return Stalls(self.error, self.errors, self.idle, self.seen, self.checksum) if self.stall else self
-        error, errors, idle, seen, checksum = "", 0, 0, self.seen, self.checksum
+        error, errors, idle, exchanges, checksum = "", 0, 0, self.seen, self.checksum
         if limits.stall_errors is not None and calls[0].failed:
             error = _find_common_error(calls)
             if error:
@@ -64,10 +64,10 @@ class Stalls(Struct, frozen=True, gc=False):
             new = ""
             for call in calls:
                 exchange = f"{call.key}{call.result} "
-                if exchange not in seen and exchange not in new:
+                if exchange not in exchanges and exchange not in new:
                     new += exchange
             if new:
-                seen, checksum = seen + new, crc32(new.encode(), checksum)
+                exchanges, checksum = exchanges + new, crc32(new.encode(), checksum)
             else:
                 idle = min(self.idle + 1, limits.stall_rounds)
         stall = None
@@ -75,7 +75,7 @@ class Stalls(Struct, frozen=True, gc=False):
             stall = Stall.SAME_ERROR
         elif idle == limits.stall_rounds:
             stall = Stall.NOTHING_NEW
-        return Stalls(error, errors, idle, seen, checksum, stall)
+        return Stalls(error, errors, idle, exchanges, checksum, stall)
 
 
 #: A turn without rounds.

@@ -47,7 +47,7 @@ def test_pause_and_nearest_limit_are_sentences() -> None:
         "Paused: the turn waits for 1 answer",
         "Paused: the turn waits for 2 answers",
     ]
-    assert describe_nearest_limit("the step limit (1 of 2)", other=True) == (
+    assert describe_nearest_limit("the step limit (1 of 2)", is_reached=True) == (
         "The nearest other limit is the step limit (1 of 2)."
     )
 

@@ -52,7 +52,7 @@ from .fields import (
     check_limit,
     problem,
     set_in,
-    shown,
+    shorten,
     tidied,
 )
 
@@ -75,7 +75,7 @@ class MisfitLimitError(ConfigError):
     def __init__(self, agent: str, field: str, why: str) -> None:
         self.field = field
         self.why = why
-        super().__init__(f"agent {shown(agent)}: {field}: {why}")
+        super().__init__(f"agent {shorten(agent)}: {field}: {why}")
 
 
 class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
@@ -270,7 +270,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             return budget_of(value)
         if value is not None and not isinstance(value, int | float):
             names = ", ".join(BUDGET_FIELDS)
-            raise ValueError(f"must be a number of tool calls, or a mapping of {names}; not {shown(value)}")
+            raise ValueError(f"must be a number of tool calls, or a mapping of {names}; not {shorten(value)}")
         check_limit("tool_calls", value)
         return value
 

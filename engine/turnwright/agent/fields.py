@@ -56,14 +56,14 @@ class _Repr(reprlib.Repr):
 
 _REPR: Final = _Repr()
 _REPR.maxstring = _REPR.maxother = 80
-shown: Final = _REPR.repr
+shorten: Final = _REPR.repr
 
 
 def _validate_line(text: str) -> str:
     if not text.strip():
-        raise ValueError(f"must not be blank, as {shown(text)} is")
+        raise ValueError(f"must not be blank, as {shorten(text)} is")
     if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
-        raise ValueError(f"must be one line without control characters, not {shown(text)}")
+        raise ValueError(f"must be one line without control characters, not {shorten(text)}")
     return text
 
 
@@ -153,7 +153,7 @@ def budget_of(values: Mapping[str, object]) -> Limits:
 def check_limit(name: str, value: object) -> None:
     """Raise ValueError, without the field's name, unless `Limits` takes this value under this name."""
     if isinstance(value, int) and abs(value) >= _MAX_NUMBER:
-        raise ValueError(f"must be a number of at most 18 digits, not {shown(value)}")
+        raise ValueError(f"must be a number of at most 18 digits, not {shorten(value)}")
     try:
         Limits.model_validate({name: value})
     except ValidationError as error:
@@ -168,7 +168,7 @@ def check_limit(name: str, value: object) -> None:
 def tidied(details: ErrorDetails, data: object, fields: Mapping[str, FieldInfo]) -> InitErrorDetails:
     """Return a mistake in the data of an agent, in our words, with the agent's name."""
     name = data.get("name") if isinstance(data, Mapping) else None
-    owner = f"agent {shown(name)}: " if isinstance(name, str) and name.strip() else ""
+    owner = f"agent {shorten(name)}: " if isinstance(name, str) and name.strip() else ""
     return InitErrorDetails(
         type=PydanticCustomError("agent", "{whose}{problem}", {"whose": owner, "problem": problem(details, fields)}),
         loc=details["loc"],
@@ -198,7 +198,7 @@ def problem(details: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
         case _:
             requirement = details["msg"].replace("Input should be", "must be")
     hint = _where_functions_go(details["input"]) if details["loc"][:1] == ("tools",) else ""
-    return f"{requirement}, not {shown(details['input'])}{hint}"
+    return f"{requirement}, not {shorten(details['input'])}{hint}"
 
 
 def _unknown_in(field: FieldInfo, name: str) -> str:

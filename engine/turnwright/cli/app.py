@@ -79,8 +79,8 @@ def _app(commands: Mapping[str, Callable[..., object]]) -> typer.Typer:
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         echo(f"turnwright {VERSION}")
         raise typer.Exit
 

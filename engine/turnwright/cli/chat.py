@@ -136,12 +136,12 @@ class ChatSession:
         self._verbose = verbose
         self._display = self._new_display()
         self._last: TurnResult | None = None
-        self._began = False
+        self._has_begun = False
 
     @property
     def lasts(self) -> bool:
         """Whether the session has a turn that another process can find."""
-        return self._began and outlives_process(self._store)
+        return self._has_begun and outlives_process(self._store)
 
     def show(self, event: TurnEvent) -> None:
         self._display.show(event)
@@ -151,7 +151,7 @@ class ChatSession:
         async with plan.opening as engine:
             self._greet(plan, engine)
             if earlier is not None:
-                self._began = True
+                self._has_begun = True
                 self._last = await engine.get(earlier.id)
                 self._say_unfinished()
             interrupted = False
@@ -210,7 +210,7 @@ class ChatSession:
                 echo("Canceled.")
                 return
             raise
-        self._last, self._began = result, True
+        self._last, self._has_begun = result, True
         if quit_:
             self._say_unfinished()
         else:

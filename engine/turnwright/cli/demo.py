@@ -142,7 +142,7 @@ def _pause(folder: Path) -> None:
             echo("\n   ... and approves:\n")
             return await engine.resume(paused.id, {interrupt.id: "yes" for interrupt in paused.interrupts})
 
-    _close(anyio.run(play), display.view.said)
+    _close(anyio.run(play), display.view.printed_text)
 
 
 def _crash(folder: Path) -> None:
@@ -202,7 +202,7 @@ def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None
         async with Engine(model=model, tools=[look_up], store=store, on_event=[display.show]) as engine:
             return await engine.run(agent, prompt)
 
-    _close(anyio.run(play), display.view.said)
+    _close(anyio.run(play), display.view.printed_text)
 
 
 def _close(result: TurnResult, shown_text: str = "") -> None:

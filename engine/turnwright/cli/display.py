@@ -80,7 +80,7 @@ class Display(ABC):
             hints=self.hints,
             elsewhere=self.view.begun_elsewhere,
             verbose=self.verbose,
-            above=final_text(result, self.view.said),
+            above=final_text(result, self.view.printed_text),
         )
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ class PlainDisplay(Display):
             self._out.write(*fit([f"{gutter}{line}" for line in plain_lines(view, event)], _HANG))
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
-        text = final_text(result, self.view.said)
+        text = final_text(result, self.view.printed_text)
         lines = ["", *([text, ""] if text else []), *self._closing(result)]
         if sys.stdout.isatty():
             print_closing(result, lines, flags=self.flags)
@@ -163,10 +163,10 @@ class LiveDisplay(Display):
         self._live: Live | None = None
         #: The last step of each turn whose text is printed for good.
         self._headed: dict[str, int] = {}
-        self._began = time.monotonic()
+        self._start = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._began = time.monotonic()
+        self._start = time.monotonic()
         # A new one each time: an old one would first erase as many lines as it had, which are other lines now.
         self._live = Live(console=self._console, refresh_per_second=12, get_renderable=self._render, transient=True)
         self._live.start()
@@ -186,7 +186,7 @@ class LiveDisplay(Display):
             case TurnPausedEvent():
                 self._print_step(view)
             case TurnEndedEvent(outcome=outcome, reason=reason, text=text) if view.path:
-                rendered = [_markdown(text)] if text and text != view.said else []
+                rendered = [_markdown(text)] if text and text != view.printed_text else []
                 self._print(view, *rendered, styled(f"{outcome}: {reason}", style="dim"))
             case FactEvent(fact=f.TurnStarted() as started):
                 self._print_start(view, started)
@@ -206,7 +206,7 @@ class LiveDisplay(Display):
         if result.paused:
             print_closing(result, ["", *lines], flags=self.flags)
             return
-        text = final_text(result, self.view.said)
+        text = final_text(result, self.view.printed_text)
         if text:
             self._console.print(_markdown(text))
         good = result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE)
@@ -253,7 +253,7 @@ class LiveDisplay(Display):
         if view.path or not self._chat:
             head.append(styled(f"step {view.step} of {view.limits.cap}", style="dim"))
         if view.text:
-            view.said = view.text
+            view.printed_text = view.text
             head.append(_markdown(view.text))
         return head
 
@@ -261,7 +261,7 @@ class LiveDisplay(Display):
         view = self.view
         if not view.turn or view.state.outcome is not None:
             return styled("")
-        seconds = f"  {time.monotonic() - self._began:.0f} s"
+        seconds = f"  {time.monotonic() - self._start:.0f} s"
         line = Text.assemble((_activity(view), "bold"), seconds, (f"  {_progress(view)}", "dim"))
         line.truncate(max(self._console.width - 2, 1), overflow="ellipsis")
         self._spinner.update(text=line)

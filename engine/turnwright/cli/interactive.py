@@ -67,11 +67,11 @@ class FollowedTurn:
         self._epoch = row.epoch
         self._show = show
         #: The last fact that `show` got, and the last one that was read.
-        self._shown = self._read = len(facts)
+        self._shown_seq = self._read = len(facts)
         with reading(row.id):
             self._transcript = Transcript.of(facts)
         #: The events of this process, until everything before them was shown.
-        self._held: deque[TurnEvent] = deque()
+        self._held_events: deque[TurnEvent] = deque()
         self._ours = False
         #: Whether nothing is missing between the last shown event and the events of this process.
         self._joined = not driven
@@ -83,23 +83,23 @@ class FollowedTurn:
 
     def observe(self, event: TurnEvent) -> None:
         self._ours = self._ours or event.turn == self.turn
-        self._held.append(event)
+        self._held_events.append(event)
         self._show_held()
 
     async def follow(self, engine: Engine) -> None:
         """Show what another process does, until this one drives the turn and nothing is missing in between."""
-        while not self._ours or self._held:
+        while not self._ours or self._held_events:
             await self.catch_up(engine.store)
             await anyio.sleep(engine.setup.poll_interval)
 
     async def catch_up(self, store: Store) -> None:
-        transcript, had_held = self._transcript, bool(self._held)
+        transcript, had_held = self._transcript, bool(self._held_events)
         for seq, fact in await store.facts(self.turn, after=self._read):
             with reading(self.turn):
                 transcript.turn.apply(fact)
                 transcript.add(seq, fact)
             self._read = seq
-            if seq > self._shown and not self._is_held(seq):
+            if seq > self._shown_seq and not self._is_held(seq):
                 self._show_event(event_of(self.turn, seq, fact, transcript))
         self._joined = self._joined or had_held
         self._show_held()
@@ -110,27 +110,29 @@ class FollowedTurn:
 
     def _is_held(self, seq: int) -> bool:
         """Whether this process appended the fact. Then the events of its sub-agents are held as well."""
-        return any(event.turn == self.turn and isinstance(event, _OfFacts) and event.seq <= seq for event in self._held)
+        return any(
+            event.turn == self.turn and isinstance(event, _OfFacts) and event.seq <= seq for event in self._held_events
+        )
 
     def _show_held(self) -> None:
-        while self._held:
-            event = self._held[0]
+        while self._held_events:
+            event = self._held_events[0]
             if event.turn != self.turn:  # a sub-agent's event has no sequence number in this turn's journal
                 if not self._joined:
                     return
-                self._show(self._held.popleft())
+                self._show(self._held_events.popleft())
                 continue
             # A delta has the sequence number of the last fact before it.
-            due = self._shown + isinstance(event, _OfFacts)
+            due = self._shown_seq + isinstance(event, _OfFacts)
             if event.seq > due:
                 return
-            self._held.popleft()
+            self._held_events.popleft()
             if event.seq == due:  # else it was shown already
                 self._joined = True
                 self._show_event(event)
 
     def _show_event(self, event: TurnEvent) -> None:
-        self._shown = event.seq
+        self._shown_seq = event.seq
         self._show(event)
 
 

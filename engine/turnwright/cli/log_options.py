@@ -69,12 +69,13 @@ def with_shared_options(command: Callable[..., object]) -> Callable[..., object]
         parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
 
     @wraps(command)
-    def spread(*, log_format: LogFormat | None, log_level: LogLevel | None, **given: object) -> object:
+    def spread(*, log_format: LogFormat | None, log_level: LogLevel | None, **options: object) -> object:
         choose_log(log_format, log_level)
         groups_made = {
-            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
+            name: kind(**{field.name: options.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
         }
-        return command(**given, **groups_made)
+        return command(**options, **groups_made)
 
     # Typer reads the parameters of a function from these two attributes.
     vars(spread).update(__signature__=inspect.Signature(list(parameters.values())))

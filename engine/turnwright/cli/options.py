@@ -46,14 +46,14 @@ FLAGS: Final[Mapping[str, str]] = {
 }
 
 
-def configuration(file: Path | None = None, given: Mapping[str, object] | None = None) -> "Config":
-    """Return the settings of this command. `given` has the values of its flags; None is a flag that was not given.
+def configuration(file: Path | None = None, flag_values: Mapping[str, object] | None = None) -> "Config":
+    """Return the settings of this command. In `flag_values`, None is a flag that was not given.
 
     Raises `ConfigError` that lists all mistakes.
     """
     from turnwright.config.config import load_config  # noqa: PLC0415 (slow to load)
 
-    values = {key: value for key, value in ({} if given is None else given).items() if value is not None}
+    values = {key: value for key, value in ({} if flag_values is None else flag_values).items() if value is not None}
     return load_config(file=file, overrides=values, flags=FLAGS)
 
 

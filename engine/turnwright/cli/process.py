@@ -273,18 +273,18 @@ class _FinalMessage:
     """A message that is printed once: by the main thread, a timer, or a signal handler, whichever is first."""
 
     _lock = threading.RLock()  # a handler may interrupt the thread that holds it
-    _said = False
+    _is_written = False
 
     @classmethod
     def say(cls, text: str) -> None:
         """Write the message to the descriptor. A second caller waits until it is written."""
         # Not forever: stderr may be a full pipe.
         is_locked = cls._lock.acquire(timeout=_LAST_MOMENT)
-        if cls._said or not is_locked:
+        if cls._is_written or not is_locked:
             return
         with suppress(OSError):
             os.write(_STDERR, escaped(_line(text)).encode())
-        cls._said = True
+        cls._is_written = True
         cls._lock.release()
 
 
@@ -327,8 +327,8 @@ def read_lines(file: str) -> list[str]:
         raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def piped(what: str) -> str | None:
-    """Return the text on standard input, or None if standard input is a terminal. `what` names the text.
+def piped(subject: str) -> str | None:
+    """Return the text on standard input, or None if standard input is a terminal. `subject` names the text.
 
     Raises `ConfigError` for input that is not UTF-8 text.
     """
@@ -337,7 +337,7 @@ def piped(what: str) -> str | None:
     try:
         return typer.get_binary_stream("stdin").read().decode().strip()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the {what} on standard input is not UTF-8 text (byte {error.start})") from None
+        raise ConfigError(f"the {subject} on standard input is not UTF-8 text (byte {error.start})") from None
 
 
 @runtime_checkable

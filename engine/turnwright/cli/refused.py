@@ -25,20 +25,20 @@ def with_advice(command: Callable[..., object]) -> Callable[..., object]:
     """
 
     @wraps(command)
-    def advised(**given: object) -> object:
+    def advised(**options: object) -> object:
         try:
-            return command(**given)
+            return command(**options)
         except (SessionBusyError, SessionNotFoundError, TurnNotFoundError) as error:
-            store = given.get("store")
+            store = options.get("store")
             if not isinstance(store, str):
                 raise
-            raise ConfigError(_advice(error, store, given)) from None
+            raise ConfigError(_advice(error, store, options)) from None
 
     return advised
 
 
 def _advice(
-    error: SessionBusyError | SessionNotFoundError | TurnNotFoundError, store: str, given: Mapping[str, object]
+    error: SessionBusyError | SessionNotFoundError | TurnNotFoundError, store: str, options: Mapping[str, object]
 ) -> str:
     # Loaded after a mistake only.
     from .runtimes import Service  # noqa: PLC0415
@@ -49,7 +49,7 @@ def _advice(
         return unknown_words(error.turn, store, flags) + hint
     if isinstance(error, SessionNotFoundError):
         return f"there is no session {error.session!r} in this store: `turnwright sessions{flags}` lists them{hint}"
-    service = given.get("service")
+    service = options.get("service")
     service = replace(service, agent_queues=None).flags if isinstance(service, Service) else ""
     try:
         driven, elsewhere = use_store(store, partial(_driver_of, turn=error.turn))

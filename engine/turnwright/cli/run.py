@@ -237,7 +237,7 @@ def engine_for(
     `model` is that of a turn of another program or of a sub-agent, which need one or --base-url. Without both, and for
     a tool that no longer exists, it raises `ConfigError`; `elsewhere` says what to do with another program's turn.
     """
-    saved, said_so = SavedOptions.from_json(started.metadata), configuration(given={"timeout": flags.timeout})
+    saved, said_so = SavedOptions.from_json(started.metadata), configuration(flag_values={"timeout": flags.timeout})
     placed = flags.base_url is not None or model is not None
     if started.parent_turn is not None and not placed:
         raise ConfigError(

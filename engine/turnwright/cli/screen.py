@@ -151,11 +151,11 @@ def print_to_the_end(lines: Sequence[str]) -> bool:
     return True
 
 
-def _goes_on(rows: int, left: int) -> bool:
+def _goes_on(rows: int, remaining: int) -> bool:
     try:
         # Keys that were typed before this line appeared are not an answer to it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        sys.stdout.write(_MORE.format(rows=rows, left=left))
+        sys.stdout.write(_MORE.format(rows=rows, left=remaining))
         sys.stdout.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:

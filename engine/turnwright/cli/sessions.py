@@ -58,22 +58,24 @@ def title(
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
     """Set the title of a session. Its first title is the beginning of its first prompt."""
-    name = use_store(store, partial(find_session, named=session))
+    name = use_store(store, partial(find_session, prefix=session))
     use_store(store, lambda opened: Engine(store=opened).set_title(name, text))
     echo(f"session {cut_line(name)}: its title is set")
 
 
-async def find_session(store: Store, *, named: str) -> str:
+async def find_session(store: Store, *, prefix: str) -> str:
     """Return the id of the session whose id begins so. Return a text that matches none unchanged.
 
     Raises `ConfigError` with the matching ids if there are several.
     """
     ids = [session.id for session in await store.sessions()]
-    matches = [named] if named in ids else [session_id for session_id in ids if named and session_id.startswith(named)]
+    matches = (
+        [prefix] if prefix in ids else [session_id for session_id in ids if prefix and session_id.startswith(prefix)]
+    )
     if len(matches) > 1:
         some = listed([cut_line(session_id) for session_id in matches])
-        raise ConfigError(f"{named} is ambiguous: {len(matches)} sessions begin so: {some}: write more of the id")
-    return matches[0] if matches else named
+        raise ConfigError(f"{prefix} is ambiguous: {len(matches)} sessions begin so: {some}: write more of the id")
+    return matches[0] if matches else prefix
 
 
 def _record(session: SessionInfo) -> dict[str, JsonValue]:

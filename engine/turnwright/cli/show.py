@@ -114,7 +114,7 @@ def _begun(facts: Journal) -> list[str]:
 
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
-    turns = use_store(store, partial(_session, named=session))
+    turns = use_store(store, partial(_session, prefix=session))
     for result, below, started in turns:
         if as_json:
             echo_json(_result_record(result) | _origin(started) | _below(below))
@@ -127,9 +127,9 @@ def _show_session(store: str, session: str, *, as_json: bool) -> None:
             print_lines([f"Not ended: `turnwright show {result.id}{store_flag(store)}` shows how to continue it."])
 
 
-async def _session(store: Store, *, named: str) -> list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]]:
+async def _session(store: Store, *, prefix: str) -> list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]]:
     """Return the turns of a session, oldest first, with their sub-agents' rows and their first facts."""
-    name = await find_session(store, named=named)
+    name = await find_session(store, prefix=prefix)
     rows = await store.turns(session=name)
     if not rows:
         raise SessionNotFoundError(name)

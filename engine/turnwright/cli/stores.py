@@ -51,23 +51,23 @@ def find_turn(address: str, beginning_of_id: str) -> str:
     In the id of a sub-agent's turn each part may be shortened: `4f:call`. Raises `ConfigError` with the matching ids if
     there are several.
     """
-    return use_store(address, partial(_find_turn, named=beginning_of_id))
+    return use_store(address, partial(_find_turn, prefix=beginning_of_id))
 
 
-async def _find_turn(store: Store, *, named: str) -> str:
+async def _find_turn(store: Store, *, prefix: str) -> str:
     try:
-        return (await store.get(named)).id
+        return (await store.get(prefix)).id
     except (UnreadableTurnError, ConfigError):
-        return named  # damaged, or no store: the command reports that itself
+        return prefix  # damaged, or no store: the command reports that itself
     except TurnNotFoundError:
         pass
-    parts = named.split(":")
+    parts = prefix.split(":")
     matches = [row.id for row in await store.turns() if all(parts) and _begins(row.id.split(":"), parts)]
     if len(matches) > 1:
         raise ConfigError(
-            f"{named} is ambiguous: {len(matches)} turns begin so: {listed(matches)}: write more of the id"
+            f"{prefix} is ambiguous: {len(matches)} turns begin so: {listed(matches)}: write more of the id"
         )
-    return matches[0] if matches else named
+    return matches[0] if matches else prefix
 
 
 def _begins(parts: Sequence[str], with_these: Sequence[str]) -> bool:

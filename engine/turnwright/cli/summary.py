@@ -38,9 +38,9 @@ _MAY_CONTINUE: Final = frozenset(
 )
 
 
-def final_text(result: TurnResult, said: str = "") -> str:
-    """Return the text of a turn that has ended; empty if it is what was `said` last, and so is on the screen."""
-    return result.text if result.outcome is not None and result.text != said else ""
+def final_text(result: TurnResult, printed_text: str = "") -> str:
+    """Return the text of a turn that has ended; empty if it is `printed_text`, which is on the screen."""
+    return result.text if result.outcome is not None and result.text != printed_text else ""
 
 
 def closing_lines(
@@ -188,7 +188,7 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
         ending = "" if above.startswith(ending) else ending
         lines = [ending, result.advice or meaning.next, "" if verbose else f"Used {usage}."]
     if not verbose and result.next_limit and (result.reason in LIMIT_REASONS or result.next_limit_used > _NEAR):
-        lines.append(describe_nearest_limit(result.next_limit, other=result.reason in LIMIT_REASONS))
+        lines.append(describe_nearest_limit(result.next_limit, is_reached=result.reason in LIMIT_REASONS))
     may_continue = hints and not elsewhere and root_of(result.id) == result.id
     if may_continue and (result.outcome in _CONTINUED or result.reason in _MAY_CONTINUE):
         more = f" --steps {min(2 * result.steps, MAX_STEPS)}" if result.reason is EndReason.STEP_CAP else ""

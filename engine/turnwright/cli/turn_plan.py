@@ -170,7 +170,7 @@ def _agent_again(before: TurnStarted, saved: SavedOptions) -> Agent:
     Raises `ConfigError` if the source no longer has some of the code: a new turn must not lose a guardrail.
     """
     agent = same_agent(before)
-    registered = next((one for one in saved.registered() if one.name == agent.name), agent)
+    registered = next((candidate for candidate in saved.registered() if candidate.name == agent.name), agent)
     missing = {*needs_of(before.agent)} - {DEPS, *registered.code}
     if missing:
         raise ConfigError(

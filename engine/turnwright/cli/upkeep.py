@@ -35,7 +35,7 @@ def delete(
     """
     if session is not None:
         need_one(turn, session)
-        name = use_store(store, partial(find_session, named=session))
+        name = use_store(store, partial(find_session, prefix=session))
         deleted = use_store(store, lambda opened: Engine(store=opened).delete_session(name))
         echo(f"session {cut_line(name)}: deleted, with {count(deleted, 'turn')}")
         return

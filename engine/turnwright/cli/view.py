@@ -86,13 +86,13 @@ class TurnView:
     tokens: int = 0
     text: str = ""
     #: The last text that was printed for good.
-    said: str = ""
+    printed_text: str = ""
     calls: dict[str, CallLine] = field(default_factory=dict)
     pending: tuple[Interrupt, ...] = ()
     below: "dict[str, TurnView]" = field(default_factory=dict)
     _started_at: dict[str, float] = field(default_factory=dict)
     #: The calls that wait for a person, by interrupt.
-    _asked: dict[str, str] = field(default_factory=dict)
+    _questions: dict[str, str] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
@@ -192,10 +192,10 @@ class TurnView:
                     self.calls[fact.call].status = self.calls[fact.call].progress = self.calls[fact.call].error = ""
             case f.CallSettled() if fact.call in self.calls:
                 self.calls[fact.call].settle(fact, self._started_at.get(fact.call))
-            case f.Answered() if fact.interrupt in self._asked and "/" not in fact.interrupt:
-                self._change(self._asked[fact.interrupt], fact.arguments)
+            case f.Answered() if fact.interrupt in self._questions and "/" not in fact.interrupt:
+                self._change(self._questions[fact.interrupt], fact.arguments)
             case f.CallWaiting() if fact.call in self.calls:
-                self._asked[fact.interrupt.id] = fact.call
+                self._questions[fact.interrupt.id] = fact.call
                 self._change(fact.call, fact.changed)
                 self.calls[fact.call].status = f"waits for {self.answered_as(fact.interrupt.id)}"
             case f.Stopping():
@@ -262,7 +262,7 @@ def plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
     if isinstance(event, TurnPausedEvent):
         return [f"PAUSED       {len(event.interrupts)} to answer"]
     if isinstance(event, TurnEndedEvent) and view.path:
-        last = event.text if event.text != view.said else ""
+        last = event.text if event.text != view.printed_text else ""
         return [*_indented(last), f"{view.state:<12} {event.reason}"]
     return _fact_lines(view, event) if isinstance(event, FactEvent) else []
 
@@ -278,7 +278,7 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
             hint = "  (nudged)" if nudge else "  (hinted)" if stall else ""
             return [f"STREAM       step {number} of {view.limits.cap}{hint}"]
         case f.ModelReplied(text=text, calls=calls):
-            view.said = text or view.said
+            view.printed_text = text or view.printed_text
             return [
                 *_indented(text),
                 *(f"TOOL_EXEC    {named(view, call.id)}({shown_arguments(call)})" for call in calls),

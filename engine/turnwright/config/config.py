@@ -209,10 +209,10 @@ class _Layer:
         source: Callable[[str], SettingSource],
         place: Callable[[str], str],
         *,
-        written: bool,
+        is_text: bool,
     ) -> tuple[Self, list[str]]:
         """Return the layer, and the mistakes of its source."""
-        leaves, mistakes = check(values, place, written=written)
+        leaves, mistakes = check(values, place, is_text=is_text)
         return cls(leaves, source, place), mistakes
 
 
@@ -254,7 +254,7 @@ def load_config(
         *_of_file(path),
     ):
         # Only the first source is code, which can pass None.
-        layer, wrong = _Layer.of(values, source, place, written=bool(layers))
+        layer, wrong = _Layer.of(values, source, place, is_text=bool(layers))
         layers.append(layer)
         mistakes += wrong
     if path is not None:

@@ -234,17 +234,17 @@ def _switched_off(key: str, value: object) -> object:
 
 
 def check(
-    values: Mapping[str, object], place: Callable[[str], str], *, written: bool
+    values: Mapping[str, object], place: Callable[[str], str], *, is_text: bool
 ) -> tuple[dict[str, object], list[str]]:
     """Return the settings of one source by key, and its mistakes, one line each.
 
-    `place` returns the place of a key in this source. For `written` sources, which have no None, the messages name the
-    word for "no limit".
+    `place` returns the place of a key in this source. If `is_text`, the source has no None, and the messages name
+    the word for "no limit".
     """
     try:
         settings = Settings.model_validate(dict(values))
     except ValidationError as error:
-        return {}, [_describe_mistake(details, place, written=written) for details in error.errors(include_url=False)]
+        return {}, [_describe_mistake(details, place, is_text=is_text) for details in error.errors(include_url=False)]
     leaves = dict(_list_leaves(settings))
     steps = {"behavior.max_steps", "limits.steps"}
     if steps <= leaves.keys():
@@ -266,14 +266,14 @@ def _list_leaves(settings: Settings) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def _describe_mistake(details: ErrorDetails, place: Callable[[str], str], *, written: bool) -> str:
+def _describe_mistake(details: ErrorDetails, place: Callable[[str], str], *, is_text: bool) -> str:
     key = ".".join(map(str, details["loc"]))
     problem = _describe_problem(key, details)
     # A message of `Limits` about several fields starts with the name of the first one.
     word, _, rest = problem.partition(" ")
     if key == "limits" and word in Limits.model_fields:
         key, problem = f"{key}.{word}", rest
-    if written and details["type"] == "value_error" and _may_be_off(key):
+    if is_text and details["type"] == "value_error" and _may_be_off(key):
         problem += f'; "{NO_LIMIT[0]}" means no limit'
     return f"{place(key)}: {problem}"
 

@@ -321,7 +321,9 @@ async def _ask_engine(segment: Segment, option: str, function: Callable[..., obj
     from turnwright.hooks.asking import MODEL_ERROR, ask, name_of  # noqa: PLC0415 (few engines have such functions)
 
     subject, seconds = f"{option} {name_of(function)!r}", segment.machine.turn.limits.tool_timeout
-    return await ask(subject, function, *args, seconds=seconds, grace=segment.setup.cancel_grace, passed=MODEL_ERROR)
+    return await ask(
+        subject, function, *args, seconds=seconds, grace=segment.setup.cancel_grace, allowed_errors=MODEL_ERROR
+    )
 
 
 def _problem_of_cut_off(reply: ModelResponse) -> str:

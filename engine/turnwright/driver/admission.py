@@ -268,8 +268,8 @@ def _messages(history: Sequence[Message | Mapping[str, object]], *, strict: bool
     names: dict[str, str] = {}
     for number, message in enumerate(history):
         try:
-            given = [message] if isinstance(message, Message) else _imported(message, names)
-            messages += [Message.of_json(each.to_json()) for each in given]
+            imported_messages = [message] if isinstance(message, Message) else _imported(message, names)
+            messages += [Message.of_json(imported_message.to_json()) for imported_message in imported_messages]
         except ValueError as error:
             raise ConfigError(f"message_history: message {number}: {error}") from None
     messages = without_refused(messages)

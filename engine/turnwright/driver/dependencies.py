@@ -106,16 +106,16 @@ class Supplied(msgspec.Struct, frozen=True):
 NOTHING_SUPPLIED: Final = Supplied()
 
 
-def cached(known: ByAgent[T], agent: Agent, make: Callable[[], T]) -> T:
+def cached(cache: ByAgent[T], agent: Agent, make: Callable[[], T]) -> T:
     """Return what is known of an agent, or else make it. Turns in flight share it."""
-    kept = known.get(id(agent))
-    if kept is not None:
-        return kept[1]
-    made = make()
-    if len(known) >= _MOST_AGENTS:
-        known.clear()
-    known[id(agent)] = (agent, made)
-    return made
+    entry = cache.get(id(agent))
+    if entry is not None:
+        return entry[1]
+    value = make()
+    if len(cache) >= _MOST_AGENTS:
+        cache.clear()
+    cache[id(agent)] = (agent, value)
+    return value
 
 
 def deps_given(deps: object, setup: "Dependencies", *, here: bool) -> object:
@@ -189,12 +189,12 @@ class Dependencies(msgspec.Struct, frozen=True):
             raise ConfigError(
                 "unpaired must be 'repair' or 'reject'; your own messages go into `run(message_history=...)`"
             )
-        for name, count, what in (
+        for name, count, unit in (
             ("max_parallel_tools", self.max_parallel_tools, "calls"),
             ("max_threads", self.threads.count, "threads"),
         ):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ConfigError(f"{name} must be a number of {what}, at least 1, not {count!r}")
+                raise ConfigError(f"{name} must be a number of {unit}, at least 1, not {count!r}")
         for name, seconds in (("cancel_grace", self.cancel_grace), ("poll_interval", self.poll_interval)):
             need_kind(name, seconds, int | float, "a time in seconds")
             if not 0 <= seconds < math.inf or (name == "poll_interval" and not seconds):
@@ -218,14 +218,14 @@ class Dependencies(msgspec.Struct, frozen=True):
         """Raise `ConfigError` for code whose context needs dependencies, if turns of this engine have none."""
         if self.takes_deps:
             return
-        code = [(f"tool {tool.name}", one) for tool in self.tools.values() for one in tool.functions]
+        code = [(f"tool {tool.name}", function) for tool in self.tools.values() for function in tool.functions]
         code += _functions_of("engine", self.hooks, self.guardrails)
         called = (getattr(tool, "agent", None) for tool in self.tools.values() if tool.delegates)
         for agent in (*self.agents.values(), *(agent for agent in called if isinstance(agent, Agent))):
             where = f"agent {agent.name!r}"
             code += _functions_of(where, agent.hooks, agent.guardrails)
             own = (agent.instructions, agent.prepare_tools, *agent.output_validators)
-            code += [(where, one) for one in own if callable(one)]
+            code += [(where, function) for function in own if callable(function)]
         for where, function in code:
             if needed := deps_needed(function):
                 name = getattr(function, "__name__", type(function).__name__)
@@ -234,21 +234,28 @@ class Dependencies(msgspec.Struct, frozen=True):
                     " Engine(deps=...) or Engine(deps_type=...)"
                 )
 
-    def agent_of(self, turn_id: str, journaled: JsonObject, given: Agent | None) -> Agent:
+    def agent_of(self, turn_id: str, journaled: JsonObject, supplied_agent: Agent | None) -> Agent:
         """Return a turn's agent: the JSON of its journal, with the code of the agent that was given or is registered.
 
         Raises what `code_for` raises, and `ValidationError` for damaged data.
         """
-        agent = self.code_for(turn_id, journaled, given)
+        agent = self.code_for(turn_id, journaled, supplied_agent)
         return Agent.from_json(journaled) if agent is None else agent.restored(journaled)
 
-    def code_for(self, turn_id: str, journaled: JsonObject, given: Agent | None) -> Agent | None:
+    def code_for(self, turn_id: str, journaled: JsonObject, supplied_agent: Agent | None) -> Agent | None:
         """Return the agent that has the code for a turn, if there is one: the one that was given or is registered.
 
         Raises `CannotRunError` if the turn needs code that it does not have.
         """
         name, needs = str(journaled.get("name")), set(needs_of(journaled)) - {DEPS}
-        agent = next((one for one in (given, self.agents.get(name)) if one is not None and one.name == name), None)
+        agent = next(
+            (
+                candidate
+                for candidate in (supplied_agent, self.agents.get(name))
+                if candidate is not None and candidate.name == name
+            ),
+            None,
+        )
         missing = ", ".join(sorted(needs if agent is None else needs - agent.code.keys()))
         if missing and agent is None:
             raise CannotRunError(
@@ -312,8 +319,8 @@ class Dependencies(msgspec.Struct, frozen=True):
             except ConfigError:
                 raise
             except Exception as error:
-                said = describe(error)
-                raise ConfigError(f"agent {agent.name!r}: model {agent.model!r} was not found: {said}") from error
+                problem = describe(error)
+                raise ConfigError(f"agent {agent.name!r}: model {agent.model!r} was not found: {problem}") from error
         if agent.model is not None and (self.model is None or self.model.name != agent.model):
             only = "has none" if self.model is None else f"has only {self.model.name!r}"
             raise ConfigError(
@@ -435,28 +442,28 @@ def no_such_tool(agent: Agent, name: str, offered: Collection[str]) -> ConfigErr
 
 def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
     """Return the agents by name. Raises `ConfigError` for anything else, and for two of one name."""
-    named: dict[str, Agent] = {}
+    by_name: dict[str, Agent] = {}
     need_list("agents", agents)
     for agent in agents:
         if not isinstance(agent, Agent):
             raise ConfigError(f"agents: {agent!r} is not an agent: write Agent(name=...)")
-        if agent.name in named:
+        if agent.name in by_name:
             raise ConfigError(f"agents: two agents are called {agent.name!r}: rename one of them")
-        named[agent.name] = agent
-    return named
+        by_name[agent.name] = agent
+    return by_name
 
 
 def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     """Return the tools by name. Raises `ConfigError` for an invalid tool, and for two of one name."""
-    named: dict[str, Tool] = {}
+    by_name: dict[str, Tool] = {}
     need_list("tools", tools)
     for tool in tools:
         if not isinstance(tool, Tool):
             raise ConfigError(f"{tool!r} is not a tool: decorate it with @tool")
-        if tool.name in named:
+        if tool.name in by_name:
             raise ConfigError(f"two tools are called {tool.name!r}: name one of them with @tool(name=...)")
-        named[tool.name] = tool
-    return named
+        by_name[tool.name] = tool
+    return by_name
 
 
 def hooks_of(
@@ -503,9 +510,9 @@ def missing_names(recorded: Sequence[str], code: Sequence[AppCode]) -> list[str]
 
 def code_words(hooks: Sequence[str], guardrails: Sequence[str]) -> str:
     """Return the words for hooks and guardrails of these names, such as "hook 'cap' and guardrail 'on_topic'"."""
-    named = (("hook", hooks), ("guardrail", guardrails))
+    names_by_kind = (("hook", hooks), ("guardrail", guardrails))
     return " and ".join(
-        f"{kind}{'s' * (len(names) > 1)} {', '.join(map(repr, names))}" for kind, names in named if names
+        f"{kind}{'s' * (len(names) > 1)} {', '.join(map(repr, names))}" for kind, names in names_by_kind if names
     )
 
 

@@ -64,7 +64,12 @@ class Guards:
     async def check_once(self, guardrail: Guardrail[object], *args: object) -> None:
         """Ask a guardrail. Raises `TripError`, `HookFailedError`, and the `ModelError` of its own model."""
         verdict = await ask(
-            what(guardrail), guardrail.check, *args, seconds=guardrail.timeout, grace=self._grace, passed=MODEL_ERROR
+            what(guardrail),
+            guardrail.check,
+            *args,
+            seconds=guardrail.timeout,
+            grace=self._grace,
+            allowed_errors=MODEL_ERROR,
         )
         if verdict is None:
             return

@@ -104,7 +104,9 @@ class ReplyHooks:
         response = _response(reviewing.reply)
         for hook in self.after_model:
             try:
-                answer = await hook.ask(segment.context(), response, grace=segment.setup.cancel_grace, passed=RETRY)
+                answer = await hook.ask(
+                    segment.context(), response, grace=segment.setup.cancel_grace, allowed_errors=RETRY
+                )
             except Retry as refusal:
                 reviewing.decisions.append(hook.decision("retry", feedback=cap(str(refusal.feedback))))
                 raise

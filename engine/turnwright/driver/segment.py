@@ -133,7 +133,7 @@ class Segment:
         if participants.review is not None:
             from turnwright.journal.held_events import HeldEvents  # noqa: PLC0415 (many turns review no replies)
 
-            self.journal.held = HeldEvents()
+            self.journal.held_events = HeldEvents()
 
     def _typed_output(self, agent: Agent, model: Model) -> "TypedOutput | None":
         type_ = self.setup.output_of(agent)
@@ -319,18 +319,18 @@ class Segment:
     @property
     def holds_reply(self) -> bool:
         """Whether a guardrail holds the reply back."""
-        held_events = self.journal.held
+        held_events = self.journal.held_events
         return held_events is not None and bool(held_events.gates)
 
     def hold(self, gate: str) -> None:
         """Hold the pieces of replies back until the gate is opened."""
-        if self.journal.held is not None:
-            self.journal.held.gates.add(gate)
+        if self.journal.held_events is not None:
+            self.journal.held_events.gates.add(gate)
 
     def open_gate(self, gate: str) -> None:
         """Pass on what this gate held back, unless another one is closed."""
-        if self.journal.held is not None:
-            self.journal.pass_on(self.journal.held.open(gate))
+        if self.journal.held_events is not None:
+            self.journal.pass_on(self.journal.held_events.open(gate))
 
     def receive(self, delta: Delta) -> None:
         """Receive a piece of the reply, and publish it. Raises `ModelError` for a reply that repeats itself."""

@@ -139,7 +139,7 @@ class TypedOutput:
         for validator in self._validators:
             name = getattr(validator, "__name__", type(validator).__name__)
             subject = f"agent {self._agent!r}: output validator {name!r}"
-            value = await ask(subject, validator, self._context(), value, grace=self._grace, passed=_RETRIED)
+            value = await ask(subject, validator, self._context(), value, grace=self._grace, allowed_errors=_RETRIED)
             try:
                 self.type.load(self.type.dump(value))
             except (Retry, TypeError) as misfit:

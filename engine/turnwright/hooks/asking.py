@@ -31,22 +31,22 @@ class Asked(WorkItem):
     `what` names the function in errors. Errors of the types in `passed` are raised as they are.
     """
 
-    __slots__ = ("_args", "_function", "_passed_errors", "answer", "what")
+    __slots__ = ("_allowed_errors", "_args", "_function", "answer", "subject")
 
     def __init__(
         self,
-        what: str,
+        subject: str,
         function: Callable[..., object],
         args: tuple[object, ...],
         seconds: float | None,
-        passed: tuple[type[Exception], ...],
+        allowed_errors: tuple[type[Exception], ...],
     ) -> None:
         super().__init__(function, seconds)
         self.answer: object = None
-        self.what = what
+        self.subject = subject
         self._function = function
         self._args = args
-        self._passed_errors = passed
+        self._allowed_errors = allowed_errors
 
     async def __call__(self) -> None:
         """Ask the function."""
@@ -63,7 +63,7 @@ class Asked(WorkItem):
     async def _call_function(self) -> object:
         try:
             answer = await called(self._function, *self._args)
-        except self._passed_errors:
+        except self._allowed_errors:
             raise
         except BaseException as error:
             if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
@@ -71,46 +71,46 @@ class Asked(WorkItem):
             if isinstance(error, GeneratorExit):
                 raise  # `closed` finishes the job
             hint = ": return a decision, do not raise it" if str(error) == _NO_EXCEPTION else ""
-            raise HookFailedError(f"{self.what} raised {describe(error)}{hint}") from error
+            raise HookFailedError(f"{self.subject} raised {describe(error)}{hint}") from error
         return answer
 
     def abandon(self) -> None:
         """See `WorkItem.abandon`."""
-        _LOG.warning("%s ignored its cancellation and is abandoned: it still runs", self.what)
+        _LOG.warning("%s ignored its cancellation and is abandoned: it still runs", self.subject)
 
     async def closed(self, error: GeneratorExit) -> None:
         """See `WorkItem.closed`."""
-        raise HookFailedError(f"{self.what} raised {describe(error)}")
+        raise HookFailedError(f"{self.subject} raised {describe(error)}")
 
     async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, its decision is missing)
         """See `WorkItem.time_out`."""
-        raise HookFailedError(f"{self.what} did not finish within {self.seconds:g} s")
+        raise HookFailedError(f"{self.subject} did not finish within {self.seconds:g} s")
 
 
 async def ask(
-    what: str,
+    subject: str,
     function: Callable[..., object],
     *args: object,
     seconds: float | None = TIMEOUT,
     grace: float = 1.0,
-    passed: tuple[type[Exception], ...] = (),
+    allowed_errors: tuple[type[Exception], ...] = (),
 ) -> object:
     """Call a function of the app, async or not, within `seconds`, and return its answer.
 
     It runs in a task of its own, and in a thread if it is not async. A function that ignores its cancellation is
-    abandoned after `grace` seconds. Raises `HookFailedError`, which names it by `what`, for every error but those
-    of the types in `passed`.
+    abandoned after `grace` seconds. Raises `HookFailedError`, which names it by `subject`, for every error but those
+    of the types in `allowed_errors`.
     """
-    asked = Asked(what, function, args, seconds, passed)
+    question = Asked(subject, function, args, seconds, allowed_errors)
     try:
-        await in_tasks([asked], grace)
+        await in_tasks([question], grace)
     except Exception:
         raise
     except BaseException as error:
         if _is_canceled_by_task() or not await is_its_own(error):
             raise
-        raise HookFailedError(f"{what} raised {describe(error)}") from error
-    return asked.answer
+        raise HookFailedError(f"{subject} raised {describe(error)}") from error
+    return question.answer
 
 
 def _is_canceled_by_task() -> bool:
@@ -139,8 +139,8 @@ async def called(function: Callable[..., object], *args: object) -> object:
     return await result if isinstance(result, Coroutine) or inspect.isawaitable(result) else result
 
 
-def check_arguments(function: Callable[..., object], takes: Sequence[str], what: str) -> None:
-    """Raise `ConfigError` unless the function can be called with these arguments. `what` names it in the error."""
+def check_arguments(function: Callable[..., object], takes: Sequence[str], subject: str) -> None:
+    """Raise `ConfigError` unless the function can be called with these arguments. `subject` names it in the error."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -148,7 +148,7 @@ def check_arguments(function: Callable[..., object], takes: Sequence[str], what:
     try:
         signature.bind(*takes)
     except TypeError:
-        raise ConfigError(f"{what} is called with ({', '.join(takes)}), and takes {signature}") from None
+        raise ConfigError(f"{subject} is called with ({', '.join(takes)}), and takes {signature}") from None
 
 
 def checked_timeout(timeout: object, where: str) -> float | None:

@@ -39,9 +39,11 @@ class Hook:
         """Return whether the hook is about this tool."""
         return self._hooks.tools is None or tool in self._hooks.tools
 
-    async def ask(self, *args: object, grace: float, passed: tuple[type[Exception], ...] = ()) -> object:
+    async def ask(self, *args: object, grace: float, allowed_errors: tuple[type[Exception], ...] = ()) -> object:
         """Ask the hook (`asking.ask`)."""
-        return await ask(self.what, self.function, *args, seconds=self.timeout, grace=grace, passed=passed)
+        return await ask(
+            self.what, self.function, *args, seconds=self.timeout, grace=grace, allowed_errors=allowed_errors
+        )
 
     def text(self, value: object) -> str:
         """Return a text that the hook returned, as a store can keep it. Raises `HookFailedError` for another value."""

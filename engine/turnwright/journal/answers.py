@@ -136,29 +136,37 @@ def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, J
 
 
 def _changed(
-    asked: Interrupt, reply: Answer, given: Mapping[str, JsonValue], tools: Mapping[str, Tool], ids: Sequence[str]
+    interrupt: Interrupt,
+    reply: Answer,
+    new_arguments: Mapping[str, JsonValue],
+    tools: Mapping[str, Tool],
+    ids: Sequence[str],
 ) -> Answer:
     """Return the approval with its arguments, if they are not the asked ones. Raises `InvalidAnswerError`."""
-    if asked.kind is not InterruptKind.APPROVAL or reply.decision is not Decision.APPROVE:
-        raise InvalidAnswerError(asked.id, "only the approval of a call may change its arguments", ids)
-    if not isinstance(given, Mapping):
-        raise InvalidAnswerError(asked.id, f"the changed arguments are not a JSON object: {given!r:.80}", ids)
-    if deeper_than(dict(given), MOST_NESTED):
+    if interrupt.kind is not InterruptKind.APPROVAL or reply.decision is not Decision.APPROVE:
+        raise InvalidAnswerError(interrupt.id, "only the approval of a call may change its arguments", ids)
+    if not isinstance(new_arguments, Mapping):
+        raise InvalidAnswerError(
+            interrupt.id, f"the changed arguments are not a JSON object: {new_arguments!r:.80}", ids
+        )
+    if deeper_than(dict(new_arguments), MOST_NESTED):
         why = f"the changed arguments nest more than {MOST_NESTED} lists and objects"
-        raise InvalidAnswerError(asked.id, why, ids)
+        raise InvalidAnswerError(interrupt.id, why, ids)
     try:
-        arguments = json.loads(json.dumps(thawed(given), allow_nan=False, ensure_ascii=False).encode())
-        if _canonical(arguments) == _canonical(thawed(asked.arguments or {})):
+        arguments = json.loads(json.dumps(thawed(new_arguments), allow_nan=False, ensure_ascii=False).encode())
+        if _canonical(arguments) == _canonical(thawed(interrupt.arguments or {})):
             return replace(reply, arguments=None)
-        tool = tools.get(asked.tool)
+        tool = tools.get(interrupt.tool)
         if tool is not None:
             tool.parse(arguments)
     except (ToolError, TypeError, ValueError) as error:
-        raise InvalidAnswerError(asked.id, f"the changed arguments do not fit {asked.tool}: {error}", ids) from None
+        raise InvalidAnswerError(
+            interrupt.id, f"the changed arguments do not fit {interrupt.tool}: {error}", ids
+        ) from None
     if tool is None:
-        why = f"its arguments cannot be changed here, because this process has no tool {asked.tool!r} that checks them:"
-        why += " answer where the turn's tools are, or name them with --tools, and sub-agents with --agents"
-        raise InvalidAnswerError(asked.id, why, ids)
+        why = f"its arguments cannot be changed here, because this process has no tool {interrupt.tool!r} that checks"
+        why += " them: answer where the turn's tools are, or name them with --tools, and sub-agents with --agents"
+        raise InvalidAnswerError(interrupt.id, why, ids)
     return replace(reply, arguments=arguments)
 
 
@@ -186,16 +194,16 @@ def need_root(turn_id: str, do: str = "resume") -> None:
         raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: {do} turn {root}")
 
 
-def need_agent(known: JournalFold, agent: Agent | None) -> None:
+def need_agent(fold: JournalFold, agent: Agent | None) -> None:
     """Raise `ConfigError` for an agent that is not the turn's."""
     if agent is not None:
-        need_agent_name(known.turn_id, str(known.started.agent.get("name")), agent.name)
+        need_agent_name(fold.turn_id, str(fold.started.agent.get("name")), agent.name)
 
 
-def need_agent_name(turn_id: str, name: str, given: str) -> None:
+def need_agent_name(turn_id: str, name: str, agent_name: str) -> None:
     """Raise `ConfigError` for an agent whose name is not that of the turn's agent."""
-    if given != name:
-        raise ConfigError(f"turn {turn_id} belongs to agent {name!r}, not to {given!r}")
+    if agent_name != name:
+        raise ConfigError(f"turn {turn_id} belongs to agent {name!r}, not to {agent_name!r}")
 
 
 async def current_result(store: Store, turn_id: str) -> TurnResult:
@@ -215,14 +223,14 @@ def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -
 
 
 async def post_answers(
-    store: Store, known: JournalFold, answers: Answers, *, now: float, tools: Mapping[str, Tool] = _NO_TOOLS
+    store: Store, fold: JournalFold, answers: Answers, *, now: float, tools: Mapping[str, Tool] = _NO_TOOLS
 ) -> dict[str, Answer]:
     """Post all answers to the inbox of a turn, or none. Returns them parsed, by interrupt.
 
     `now` is in seconds since the Unix epoch. `tools` check changed arguments. Raises
     `InvalidAnswerError`, naming the open interrupts, and `TurnAlreadyEndedError`.
     """
-    turn, turn_id = known.machine.turn, known.turn_id
+    turn, turn_id = fold.machine.turn, fold.turn_id
     need_live(turn_id, turn.state.outcome, turn.reason)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
@@ -258,36 +266,36 @@ def _has_arguments(answer: str | bool | Answer) -> bool:
     return answer.arguments is not None if isinstance(answer, Answer) else str(answer).lstrip().startswith("{")
 
 
-async def with_tool(store: Store, turn_id: str, asked: Interrupt) -> Interrupt:
+async def with_tool(store: Store, turn_id: str, interrupt: Interrupt) -> Interrupt:
     """Return the interrupt with the tool that asks: a forwarded one names the sub-agent's tool instead.
 
     The sub-agent may have ended meanwhile.
     """
-    *calls, name = asked.id.split("/")
+    *calls, name = interrupt.id.split("/")
     if not calls:
-        return asked
+        return interrupt
     child = ":".join((turn_id, *calls))
     waited = (fact.interrupt for _, fact in await store.facts(child) if isinstance(fact, CallWaiting))
-    return replace(asked, tool=next((interrupt.tool for interrupt in waited if interrupt.id == name), asked.tool))
+    return replace(interrupt, tool=next((question.tool for question in waited if question.id == name), interrupt.tool))
 
 
-async def need_accepted(store: Store, known: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:
+async def need_accepted(store: Store, fold: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:
     """Raise `InvalidAnswerError` if other answers were accepted instead of these.
 
-    `known` was driven since they were posted. An input guardrail may have withheld the text of one.
+    `fold` was driven since they were posted. An input guardrail may have withheld the text of one.
     """
-    decided = _decided(known)
+    decided = _decided(fold)
     if not replies.keys() <= decided.keys():  # another driver may have fed them
-        await known.catch_up(store)
-        decided = _decided(known)
+        await fold.catch_up(store)
+        decided = _decided(fold)
     for name, reply in replies.items():
         if decided.get(name, reply) != reply and not is_withheld(decided[name].text):
             still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
             raise InvalidAnswerError(name, _OTHER_ANSWER, still)
 
 
-def _decided(known: JournalFold) -> dict[str, Answer]:
-    answered = (fact for _, fact in known.facts if isinstance(fact, Answered))
+def _decided(fold: JournalFold) -> dict[str, Answer]:
+    answered = (fact for _, fact in fold.facts if isinstance(fact, Answered))
     return {
         fact.interrupt: Answer(fact.decision, fact.text, None if fact.arguments is None else thawed(fact.arguments))
         for fact in answered

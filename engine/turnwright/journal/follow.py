@@ -111,12 +111,12 @@ async def _live(followed: AsyncIterator[StreamEvent], journals: "_Journals") -> 
     async for event in followed:
         journal = journals.of(event.turn)
         is_fact = isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)
-        if event.seq - is_fact > journal.passed:
+        if event.seq - is_fact > journal.last_seq:
             # Another process drove the turn between that read and this driver's claim.
             async for missed in journal.grown():
                 yield missed
-        if event.seq > journal.passed or not is_fact:
-            journal.passed = max(journal.passed, event.seq)
+        if event.seq > journal.last_seq or not is_fact:
+            journal.last_seq = max(journal.last_seq, event.seq)
             yield event
 
 
@@ -139,30 +139,30 @@ async def wait_until_idle(
 
 
 class _Journals:
-    """The journals of a turn and of its sub-agents' turns. `passed` are the facts of the latter that are known."""
+    """The journals of a turn and of its sub-agents' turns. `last_seqs` has the last known facts of the latter."""
 
-    def __init__(self, store: Store, passed: Mapping[str, int] | None) -> None:
+    def __init__(self, store: Store, last_seqs: Mapping[str, int] | None) -> None:
         self._store = store
-        self._passed = passed
+        self._last_seqs = last_seqs
         self._journals: dict[str, _Journal] = {}
 
     def of(self, turn_id: str, after: int = 0) -> "_Journal":
         """Return the journal of a turn, which is passed on from its fact `after` on."""
         journal = self._journals.get(turn_id)
         if journal is None:
-            passed = after if self._passed is None else self._passed.get(turn_id, after)
-            below = None if self._passed is None else self
-            journal = self._journals[turn_id] = _Journal(self._store, turn_id, passed, below)
+            last_seq = after if self._last_seqs is None else self._last_seqs.get(turn_id, after)
+            below = None if self._last_seqs is None else self
+            journal = self._journals[turn_id] = _Journal(self._store, turn_id, last_seq, below)
         return journal
 
 
 class _Journal:
-    """A turn's journal, folded as far as it was read. Its events were passed on up to the fact `passed`.
+    """A turn's journal, folded as far as it was read. Its events were passed on up to the fact `last_seq`.
 
     `below` has the journals of its sub-agents' turns, if they are followed.
     """
 
-    def __init__(self, store: Store, turn_id: str, passed: int, below: _Journals | None) -> None:
+    def __init__(self, store: Store, turn_id: str, last_seq: int, below: _Journals | None) -> None:
         self._store = store
         self._turn_id = turn_id
         self._seq = 0
@@ -170,10 +170,10 @@ class _Journal:
         self._below = below
         #: The journals of open calls of sub-agents, by call.
         self._open: dict[str, _Journal] = {}
-        self.passed = passed
+        self.last_seq = last_seq
         from .held_events import HeldEvents  # noqa: PLC0415 (many programs follow no journal)
 
-        self._held = HeldEvents()
+        self._held_events = HeldEvents()
 
     async def grown(self) -> AsyncIterator[StreamEvent]:
         """Yield the events that were written since the last call, without those that were passed on."""
@@ -183,13 +183,13 @@ class _Journal:
                 self._transcript.add(seq, fact)
                 self._seq = seq
                 # Facts that were followed live decide too about a reply that is kept back since an earlier read.
-                events = self._held.take(event_of(self._turn_id, seq, fact, self._transcript))
+                events = self._held_events.take(event_of(self._turn_id, seq, fact, self._transcript))
             if self._below is not None:
                 async for event in self._called(fact, self._below):
                     yield event
             for event in events:
-                if event.seq > self.passed:
-                    self.passed = event.seq
+                if event.seq > self.last_seq:
+                    self.last_seq = event.seq
                     yield event
         for journal in [*self._open.values()]:
             async for event in _below(journal):
@@ -201,7 +201,7 @@ class _Journal:
             for call in leased_calls([fact]):
                 self._open[call] = below.of(child_id(self._turn_id, call))
         elif isinstance(fact, CallSettled | CallWaiting) and fact.call in self._open:
-            if self._seq > self.passed:
+            if self._seq > self.last_seq:
                 async for event in _below(self._open[fact.call]):
                     yield event
             if isinstance(fact, CallSettled):

@@ -82,8 +82,8 @@ async def _write_fork(store: Store, turn_id: str, new: NewTurn, facts: Sequence[
         await store.release(claim)
 
 
-async def _fork_below(store: Store, turn_id: str, new_id: str, asked: set[str], *, parent: str) -> None:
-    """Fork a sub-agent's turn where it waits for the answers to `asked`, its own interrupts."""
+async def _fork_below(store: Store, turn_id: str, new_id: str, interrupt_ids: set[str], *, parent: str) -> None:
+    """Fork a sub-agent's turn where it waits for the answers to `interrupt_ids`, its own interrupts."""
     try:
         row, journal = await store.get(turn_id), await store.facts(turn_id)
     except TurnNotFoundError:
@@ -95,7 +95,7 @@ async def _fork_below(store: Store, turn_id: str, new_id: str, asked: set[str], 
     ends = {group.last for group in fork_places(turn_id, journal)}
     for seq, fact in journal:
         turn.apply(fact)
-        if seq in ends and asked <= turn.interrupts.keys():
+        if seq in ends and interrupt_ids <= turn.interrupts.keys():
             at = seq
     lineage = {"parent_turn": parent, "forked_from": turn_id, "forked_at": at, "forked_with": ()}
     started = structs.replace(first_fact(turn_id, journal), **lineage)
@@ -108,15 +108,15 @@ def _asked_below(turn: Turn) -> dict[str, set[str]]:
 
     The interrupts have their ids in that turn.
     """
-    asked: dict[str, set[str]] = {}
+    ids_by_call: dict[str, set[str]] = {}
     for interrupt in turn.interrupts.values():
         if interrupt.forwarded:
-            asked.setdefault(interrupt.call, set()).add(interrupt.id.removeprefix(f"{interrupt.call}/"))
+            ids_by_call.setdefault(interrupt.call, set()).add(interrupt.id.removeprefix(f"{interrupt.call}/"))
     for call in turn.batch.values():
         last = call.answers[-1].interrupt if call.answers and call.state is CallState.READY else ""
-        if call.id not in asked and last.startswith(f"{call.id}/"):
-            asked[call.id] = {last.removeprefix(f"{call.id}/")}
-    return asked
+        if call.id not in ids_by_call and last.startswith(f"{call.id}/"):
+            ids_by_call[call.id] = {last.removeprefix(f"{call.id}/")}
+    return ids_by_call
 
 
 def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:

@@ -54,17 +54,17 @@ def steers(items: Iterable[InboxItem]) -> dict[str, str]:
     return {name: text.encode(errors="replace").decode() for name, text in texts.items() if text.strip()}
 
 
-def writable(text: str, what: str = "the message") -> str:
+def writable(text: str, subject: str = "the message") -> str:
     """Return the text if UTF-8 can encode it.
 
-    Raises `ConfigError`, naming `what` it is, for another value or half a surrogate pair.
+    Raises `ConfigError`, naming it by `subject`, for another value or half a surrogate pair.
     """
     if not isinstance(text, str):
-        raise ConfigError(f"{what} must be text, not {type(text).__name__}")
+        raise ConfigError(f"{subject} must be text, not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{what} has half a surrogate pair at character {error.start}") from None
+        raise ConfigError(f"{subject} has half a surrogate pair at character {error.start}") from None
     return text
 
 

@@ -36,12 +36,12 @@ async def messages_before(
     turn_id: str,
     started: TurnStarted,
     model: str | None = None,
-    known: EarlierJournals | None = None,
+    earlier: EarlierJournals | None = None,
 ) -> list[Message]:
     """Return the messages before a turn: its imported history, the turn that it continues, its session's earlier turns.
 
     They are as `model` may receive them (default: the turn's model), without another model's signatures. Signatures in
-    a history that was imported for this turn stay. Journals in `known` are removed from there instead of read again.
+    a history that was imported for this turn stay. Journals in `earlier` are removed from there instead of read again.
 
     Where a turn compacted its conversation, the older messages are left out as they were there, and turns that only
     have such messages are not read (docs/rules.md#compaction). A line replaces what a provider refused
@@ -51,7 +51,7 @@ async def messages_before(
     continued turn cannot be read, and `StoreError` if turns continue each other in a cycle, which only an edited
     journal can do.
     """
-    return (await history_before(store, turn_id, started, model, known))[0]
+    return (await history_before(store, turn_id, started, model, earlier))[0]
 
 
 async def history_before(
@@ -59,10 +59,10 @@ async def history_before(
     turn_id: str,
     started: TurnStarted,
     model: str | None = None,
-    known: EarlierJournals | None = None,
+    earlier: EarlierJournals | None = None,
 ) -> tuple[list[Message], tuple[str, ...]]:
     """Return what `messages_before` returns, and the texts in it that input guardrails have to check."""
-    model, known = started.model if model is None else model, {} if known is None else known
+    model, earlier = started.model if model is None else model, {} if earlier is None else earlier
     session = None
     if started.session is not None:
         session = SessionTurns(store, started.session, (await store.get(turn_id)).number)
@@ -71,8 +71,8 @@ async def history_before(
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(unsigned, messages))
     accepted = Acceptance()
-    for earlier in await said_before(store, turn_id, started, model, known, session):
-        messages, accepted = earlier.after(messages, accepted)
+    for turn in await said_before(store, turn_id, started, model, earlier, session):
+        messages, accepted = turn.after(messages, accepted)
     if started.forked_from is not None:  # its messages are those of the original, which were checked
         return messages, ()
     known_ids = set(map(id, imported))
@@ -85,17 +85,19 @@ async def said_before(  # noqa: PLR0917 (as in `messages_before`)
     turn_id: str,
     started: TurnStarted,
     model: str,
-    known: EarlierJournals,
+    earlier: EarlierJournals,
     session: "SessionTurns | None",
 ) -> "list[Said]":
     """Return the turns before a turn whose messages `messages_before` returns, the oldest first."""
-    said: list[Said] = []
+    turns_before: list[Said] = []
     needs = _NeededMessages()
     while session is not None and not needs.are_read and (turns := await session.next_turns(turn_id)):
-        for other in turns:
+        for turn in turns:
             try:
-                turns_read = await _said_until(store, other, before=turn_id, session=session, model=model, known=known)
-                said += turns_read
+                turns_read = await _said_until(
+                    store, turn, before=turn_id, session=session, model=model, earlier=earlier
+                )
+                turns_before += turns_read
                 needs.add(turns_read)
             except UnreadableTurnError as error:
                 if started.continue_from == error.turn:
@@ -106,8 +108,8 @@ async def said_before(  # noqa: PLR0917 (as in `messages_before`)
                 break
     before = started.continue_from
     if before is not None and not (session is not None and await session.has(before)):
-        said += await _said_until(store, before, before=turn_id, session=None, model=model, known=known)
-    return said[::-1]
+        turns_before += await _said_until(store, before, before=turn_id, session=None, model=model, earlier=earlier)
+    return turns_before[::-1]
 
 
 class SessionTurns:
@@ -271,7 +273,7 @@ async def session_messages(store: Store, session: str) -> list[Message]:
     for row in rows:
         if row.fault:
             raise UnreadableTurnError(row.id, row.fault)
-        turns = await _said_until(store, row.id, before="", session=whole, model=None, known={})
+        turns = await _said_until(store, row.id, before="", session=whole, model=None, earlier={})
         for turn in reversed(turns):
             messages += [*turn.brought, *turn.transcript.messages]
     return messages
@@ -286,14 +288,14 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
 
 
 async def _said_until(
-    store: Store, last: str, *, before: str, session: "SessionTurns | None", model: str | None, known: EarlierJournals
+    store: Store, last: str, *, before: str, session: "SessionTurns | None", model: str | None, earlier: EarlierJournals
 ) -> list[Said]:
     """Return the turn `last` and all turns that it continues, the newest first. Without a `model`, signatures stay.
 
     Those of `session` are collected anyway. `before` is the turn whose history this is. Raises
     `StoreError`, naming the turns, if they continue each other in a cycle.
     """
-    said: list[Said] = []
+    turns: list[Said] = []
     followed = {before: None}
     turn_id: str | None = last
     while turn_id is not None:
@@ -301,7 +303,7 @@ async def _said_until(
             raise _cycle(before, [*followed, turn_id])
         followed[turn_id] = None
         try:
-            facts = known.pop(turn_id, None) or await store.facts(turn_id)
+            facts = earlier.pop(turn_id, None) or await store.facts(turn_id)
         except TurnNotFoundError:
             _LOG.warning(
                 "turn %s was deleted: a later turn's history lacks its messages",
@@ -319,10 +321,10 @@ async def _said_until(
         signed = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
         imported = imported if signed else list(map(unsigned, imported))
-        said.append(Said(imported, transcript, first.model, signed, model))
+        turns.append(Said(imported, transcript, first.model, signed, model))
         is_known = session is not None and await session.has(first.continue_from)
         turn_id = None if is_known else first.continue_from
-    return said
+    return turns
 
 
 def _cycle(turn_id: str, followed: Sequence[str]) -> StoreError:

@@ -25,25 +25,25 @@ _SHORT: Final = 120
 _LEVELS: Final = 16
 
 
-def words(asked: Interrupt, *, choices: bool = True) -> str:
+def words(interrupt: Interrupt, *, choices: bool = True) -> str:
     """Return the question and, line by line, all arguments of the call.
 
     Without `choices` these are left out, for a front end that shows them itself.
     """
-    offered = f" ({' / '.join(asked.choices)})" if choices and asked.choices else ""
-    first, *rest = _lines(f"{question(asked).strip()}{offered}")
+    offered = f" ({' / '.join(interrupt.choices)})" if choices and interrupt.choices else ""
+    first, *rest = _lines(f"{question(interrupt).strip()}{offered}")
     lines = [first, *(MARK + line for line in rest)]
-    if asked.grant is not None:
-        lines.append(f"this would be allowed: {_quoted(asked.grant)}")
-    if asked.arguments is not None and asked.kind is not InterruptKind.QUESTION:
-        lines.append("arguments:" if asked.arguments else "no arguments")
-        lines += [MARK + line for line in shown_arguments(asked.arguments)]
+    if interrupt.grant is not None:
+        lines.append(f"this would be allowed: {_quoted(interrupt.grant)}")
+    if interrupt.arguments is not None and interrupt.kind is not InterruptKind.QUESTION:
+        lines.append("arguments:" if interrupt.arguments else "no arguments")
+        lines += [MARK + line for line in shown_arguments(interrupt.arguments)]
     return "\n".join(lines)
 
 
-def question(asked: Interrupt) -> str:
+def question(interrupt: Interrupt) -> str:
     """Return the question as it was written: not escaped, without choices and arguments."""
-    return asked.question or default_question(asked.tool)
+    return interrupt.question or default_question(interrupt.tool)
 
 
 def call_lines(name: str, arguments: Mapping[str, JsonValue]) -> list[str]:

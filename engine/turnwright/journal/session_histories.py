@@ -51,14 +51,14 @@ class SessionHistories:
         #: How often all were forgotten.
         self._forgotten = 0
         #: By session and model, the one used last at the end.
-        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._histories)
 
     def forget(self) -> None:
         """Forget all histories: the text of a deleted turn may be in that of any session."""
-        self._known.clear()
+        self._histories.clear()
         self._weight = 0
         self._forgotten += 1
 
@@ -79,18 +79,18 @@ class SessionHistories:
             number = (await self._store.get(turn_id)).number
             turns = SessionTurns(self._store, session, number)
             if started.continue_from is None or await turns.has(started.continue_from):
-                asked = _Asked(turn_id, started, model, earlier, self._forgotten)
-                return await self._longer(asked, session, number) or await self._anew(asked, session, turns, paired)
+                request = _Asked(turn_id, started, model, earlier, self._forgotten)
+                return await self._longer(request, session, number) or await self._anew(request, session, turns, paired)
         messages, unchecked = await history_before(self._store, turn_id, started, model, earlier)
         return History.of(paired(messages))._replace(unchecked=unchecked)
 
-    async def _longer(self, asked: "_Asked", session: str, number: int) -> History | None:
+    async def _longer(self, request: "_Asked", session: str, number: int) -> History | None:
         """Return the history of a session that is known, and the turns since. None if it must be read anew."""
-        kept_history = self._take((session, asked.model))
+        kept_history = self._take((session, request.model))
         if kept_history is None or kept_history.last >= number or not await self._exist(kept_history.outside):
             return None
         turns = SessionTurns(self._store, session, number, kept_history.last)
-        turns_since = await asked.said_before(self._store, turns)
+        turns_since = await request.said_before(self._store, turns)
         # Counted last: what is deleted between the two, is missed here.
         count = await self._count(session, number)
         if count is None or count != kept_history.turns + turns.listed:
@@ -112,12 +112,12 @@ class SessionHistories:
         if turns.is_whole:
             newest, outside = turns.newest or kept_history.newest, kept_history.outside | turns.outside
             kept_history = _Known(history, number - 1, count, newest, outside, accepted)
-        self._keep((session, asked.model), kept_history, asked.forgotten)
+        self._keep((session, request.model), kept_history, request.forgotten)
         return _checkable(history, accepted)
 
     async def _anew(
         self,
-        asked: "_Asked",
+        request: "_Asked",
         session: str,
         turns: SessionTurns,
         paired: Callable[[list[Message]], list[Message]],
@@ -127,7 +127,7 @@ class SessionHistories:
         count = await self._count(session, turns.before)
         messages: list[Message] = []
         accepted = Acceptance()
-        for turn in await asked.said_before(self._store, turns):
+        for turn in await request.said_before(self._store, turns):
             messages, accepted = turn.after(messages, accepted)
         try:
             history = History.of(messages)
@@ -135,7 +135,7 @@ class SessionHistories:
             return _checkable(History.of(paired(messages)), accepted)
         if turns.is_whole and count is not None:
             kept_history = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), accepted)
-            self._keep((session, asked.model), kept_history, asked.forgotten)
+            self._keep((session, request.model), kept_history, request.forgotten)
         return _checkable(history, accepted)
 
     async def _count(self, session: str, number: int) -> int | None:
@@ -152,7 +152,7 @@ class SessionHistories:
         return True
 
     def _take(self, key: tuple[str, str]) -> _Known | None:
-        kept_history = self._known.pop(key, None)
+        kept_history = self._histories.pop(key, None)
         if kept_history is not None:
             self._weight -= kept_history.weight
         return kept_history
@@ -162,10 +162,10 @@ class SessionHistories:
         self._take(key)
         if kept_history.weight > self._most or forgotten != self._forgotten:
             return
-        self._known[key] = kept_history
+        self._histories[key] = kept_history
         self._weight += kept_history.weight
         while self._weight > self._most:
-            self._take(next(iter(self._known)))
+            self._take(next(iter(self._histories)))
 
 
 def _checkable(history: History, accepted: Acceptance) -> History:

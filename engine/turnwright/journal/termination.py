@@ -48,10 +48,10 @@ async def end_claimed(
     store: Store,
     claim: Claim,
     listeners: Listeners | None = None,
-    known: JournalFold | None = None,
+    fold: JournalFold | None = None,
 ) -> TurnResult:
     """Abort a claimed turn, its sub-agents first, release it, and return its result."""
-    async with _held(store, claim, listeners, known) as journal:
+    async with _held(store, claim, listeners, fold) as journal:
         await _end(journal, EndReason.ABORTED)
     result = journal.result()
     late = tuple(steers(journal.waiting or ()).values())
@@ -82,11 +82,11 @@ async def supersede(store: Store, turn_id: str, listeners: Listeners | None = No
 
     A turn that has continued meanwhile stays as it is. Raises `TurnBusyError` if it is driven, and `StoreError`.
     """
-    known = await JournalFold.read(store, turn_id, keep_facts=True)
-    async with _held(store, await store.claim(turn_id), listeners, known) as journal:
+    fold = await JournalFold.read(store, turn_id, keep_facts=True)
+    async with _held(store, await store.claim(turn_id), listeners, fold) as journal:
         if journal.machine.state is State.PAUSED:
             await _end(journal, EndReason.SUPERSEDED)
-    return known.facts
+    return fold.facts
 
 
 @asynccontextmanager
@@ -108,12 +108,12 @@ async def _held(
     store: Store,
     claim: Claim,
     listeners: Listeners | None,
-    known: JournalFold | None = None,
+    fold: JournalFold | None = None,
 ) -> AsyncIterator[TurnJournal]:
     """Open a claimed turn, and release it. A crash is left to the next driver unless the turn ends here."""
     crashed = claim.crashed
     try:
-        journal = await TurnJournal.open(store, claim, listeners, known=known)
+        journal = await TurnJournal.open(store, claim, listeners, fold=fold)
         with going_on(claim.turn), journal.observer or nullcontext():
             yield journal
         crashed = crashed and journal.machine.turn.state.outcome is None

@@ -157,7 +157,7 @@ class TurnJournal:
         "admitted",
         "claim",
         "fold",
-        "held",
+        "held_events",
         "listeners",
         "machine",
         "observer",
@@ -183,7 +183,7 @@ class TurnJournal:
         self.fold = fold
         self.started, self.machine, self.transcript = fold.started, fold.machine, fold.transcript
         #: Holds events back, if replies are reviewed (docs/rules.md#guardrails).
-        self.held: HeldEvents | None = None
+        self.held_events: HeldEvents | None = None
         #: The inbox, as returned by the last append or the claim; None if more may have come since.
         self.waiting: Sequence[InboxItem] | None = claim.waiting
         #: The messages in the inbox that input guardrails have passed, by item; None if there are no guardrails.
@@ -213,18 +213,18 @@ class TurnJournal:
         claim: Claim,
         listeners: Listeners | None = None,
         now: Callable[[], float] = time.time,
-        known: JournalFold | None = None,
+        fold: JournalFold | None = None,
     ) -> "TurnJournal":
-        """Fold the journal of a claimed turn: only the new facts if it is `known`. Raises `StoreError`.
+        """Fold the journal of a claimed turn: only the new facts if it is `fold`. Raises `StoreError`.
 
         `now` returns seconds since the Unix epoch.
         """
-        reads = known is None or known.seq != claim.seq
-        if known is None:
-            known = await JournalFold.read(store, claim.turn)
+        reads = fold is None or fold.seq != claim.seq
+        if fold is None:
+            fold = await JournalFold.read(store, claim.turn)
         elif reads:
-            await known.catch_up(store)
-        journal = cls(store, claim, known, listeners, now=now)
+            await fold.catch_up(store)
+        journal = cls(store, claim, fold, listeners, now=now)
         if reads:
             journal.waiting = None
         return journal
@@ -259,10 +259,10 @@ class TurnJournal:
     def publish(self, event: StreamEvent) -> None:
         """Pass an event to the followers, unless it is held back."""
         if self.listeners is not None:
-            if self.held is None:
+            if self.held_events is None:
                 self.listeners.publish(event)
             else:
-                self.pass_on(self.held.take(event))
+                self.pass_on(self.held_events.take(event))
 
     def pass_on(self, events: Sequence[StreamEvent]) -> None:
         """Pass events to the followers that were held back."""

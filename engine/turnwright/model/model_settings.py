@@ -101,8 +101,8 @@ class ModelSettings(BaseModel):
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        given = self.given
-        return {name: value for name, value in handler(self).items() if name in given}
+        settings = self.given
+        return {name: value for name, value in handler(self).items() if name in settings}
 
     @property
     def given(self) -> dict[str, object]:

@@ -22,7 +22,7 @@ class _Beginning(NamedTuple, Generic[Made]):
 
     behind: weakref.ref[Message]
     messages: tuple[Message, ...]
-    made: Made
+    encoded: Made
 
 
 class PrefixCache(Generic[Made]):
@@ -68,7 +68,7 @@ class PrefixCache(Generic[Made]):
             entry = self._entries.get(id(message))
             if entry is not None:
                 if _begins(messages, entry, number):
-                    begin, encoded = number, entry.made
+                    begin, encoded = number, entry.encoded
                 if begin != end:
                     # The next request has a longer beginning, or another one.
                     self._entries.pop(id(message), None)

@@ -119,9 +119,9 @@ PROVIDERS: Final = (
 )
 #: Ids of OpenAI have no other colon than that of a fine-tuned model, or of the provider itself.
 _OWN_PREFIXES: Final = ("ft", OPENAI_CHAT.name)
-_BUILT_IN: Final = {one.name: one for one in PROVIDERS}
+_BUILT_IN: Final = {provider.name: provider for provider in PROVIDERS}
 #: By the name of the API, the built-in providers whose recorded streams can be decoded.
-DECODED: Final = {one.api or one.name: one for one in PROVIDERS if one.decoder}
+DECODED: Final = {provider.api or provider.name: provider for provider in PROVIDERS if provider.decoder}
 
 
 def openai_base_url() -> str:

@@ -43,14 +43,14 @@ class SpanBlock(ABC):
         attributes: Mapping[str, Value],
         *,
         links: list[trace.Link] | None = None,
-        said: Callable[[], Mapping[str, object]] | None = None,
+        content_of: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
         self._tracer = tracer
         self._name = name
         self._kind = kind
         self._attributes = attributes
         self._links = links
-        self._content_of = said
+        self._content_of = content_of
         self.span: trace.Span = trace.INVALID_SPAN
         self._before: Token[context.Context] | None = None
         self._start = 0.0
@@ -135,7 +135,7 @@ class AttemptBlock(SpanBlock):
             attributes |= _list_settings(work.request.settings)
         name = f"chat {about[names.MODEL]}".strip()
         content_of = partial(_describe_request, work) if full else None
-        super().__init__(tracer, name, trace.SpanKind.CLIENT, attributes, said=content_of)
+        super().__init__(tracer, name, trace.SpanKind.CLIENT, attributes, content_of=content_of)
         self._work = work
         self._measured = measured
         self._add_usage = add_usage
@@ -201,7 +201,7 @@ class CallBlock(SpanBlock):
             attributes[names.CHILD] = work.child
         name = f"execute_tool {work.tool}"
         content_of = (lambda: {names.ARGUMENTS: content.as_json(dict(work.arguments))}) if full else None
-        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, said=content_of)
+        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, content_of=content_of)
         self._work = work
         self._measured = measured
         self._full = full

@@ -72,8 +72,8 @@ def provider_of(model: Model) -> str:
         for pattern, name in _HOSTS:
             if fnmatchcase(server[0].lower(), pattern):
                 return name
-    said = getattr(model, "provider_name", OTHER)
-    return said if isinstance(said, str) and said else OTHER
+    provider_name = getattr(model, "provider_name", OTHER)
+    return provider_name if isinstance(provider_name, str) and provider_name else OTHER
 
 
 def server_of(model: Model) -> tuple[str, int] | None:

@@ -87,7 +87,7 @@ class TurnBlock(SpanBlock):
         links = [trace.Link(span_context) for span_context in before if span_context is not None]
         name = f"invoke_agent {work.agent}".strip()
         content_of = self._prompt if full and work.begun else None
-        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, links=links, said=content_of)
+        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, links=links, content_of=content_of)
         self._work = work
         self._measured = measured
         self._last = last

@@ -44,7 +44,7 @@ def listing(place: FilePosition, *, recursive: bool) -> str:
             if enter:
                 inner.append(folder.child(entry.name))
         if len(entries) == SCAN_LIMIT:
-            lines.append(f"[{folder.shown} has more than {SCAN_LIMIT} entries; the others are left out]")
+            lines.append(f"[{folder.shown_path} has more than {SCAN_LIMIT} entries; the others are left out]")
         folders.extend(reversed(inner))
     return "\n".join(lines) or "(an empty folder)"
 
@@ -77,13 +77,13 @@ def is_binary(file: BinaryIO) -> bool:
 def _describe_entry(place: FilePosition, entry: FolderEntry, *, left_out: bool) -> str:
     match entry.kind:
         case "folder":
-            return f"{place.shown}/" + (" (not listed)" if left_out else "")
+            return f"{place.shown_path}/" + (" (not listed)" if left_out else "")
         case "file":
-            return f"{place.shown} ({entry.size} bytes)"
+            return f"{place.shown_path} ({entry.size} bytes)"
         case "link":
-            return f"{place.shown} (a link)"
+            return f"{place.shown_path} (a link)"
         case "other":
-            return f"{place.shown} (not a regular file)"
+            return f"{place.shown_path} (not a regular file)"
 
 
 def _skip(file: BinaryIO, place: FilePosition, count: int) -> int:
@@ -97,7 +97,8 @@ def _skip(file: BinaryIO, place: FilePosition, count: int) -> int:
         read += len(piece)
         if read > SKIP_LIMIT:
             raise ToolFailedError(
-                f"line {count + 1} of {place.shown!r} is more than {SKIP_LIMIT} bytes into the file; use search_files"
+                f"line {count + 1} of {place.shown_path!r} is more than {SKIP_LIMIT} bytes into the file; use"
+                " search_files"
             )
         inside = not piece.endswith(b"\n")
         skipped += not inside

@@ -88,7 +88,7 @@ def _search(place: FilePosition, glob: str | None, match: Matcher, until: float,
             result.skipped += 1
             continue
         for number in match(lines):
-            line = f"{file.shown}:{number + 1}: {escape_unprintable(cut_clean(lines[number], SHOWN_LIMIT))}"
+            line = f"{file.shown_path}:{number + 1}: {escape_unprintable(cut_clean(lines[number], SHOWN_LIMIT))}"
             result.size += len(line.encode()) + 1
             if len(result.lines) == HIT_LIMIT or result.size > _OUTPUT_LIMIT:
                 result.stopped = f"stopped after {len(result.lines)} hits: use a longer pattern or a smaller folder"

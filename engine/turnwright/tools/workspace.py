@@ -45,18 +45,20 @@ class FolderEntry:
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A readable path. `parts` lead from `anchor` to it without links; `shown` is its name for the model."""
+    """A readable path. `parts` lead from `anchor` to it without links; `shown_path` is its name for the model."""
 
     anchor: str
     parts: tuple[str, ...]
-    shown: str
+    shown_path: str
 
     def child(self, name: str) -> "FilePosition":
         """Return the position of an entry of this folder."""
         shown_path = (
-            escape_unprintable(name) if self.shown == "." else f"{self.shown.rstrip('/')}/{escape_unprintable(name)}"
+            escape_unprintable(name)
+            if self.shown_path == "."
+            else f"{self.shown_path.rstrip('/')}/{escape_unprintable(name)}"
         )
-        return replace(self, parts=(*self.parts, name), shown=shown_path)
+        return replace(self, parts=(*self.parts, name), shown_path=shown_path)
 
 
 class Workspace:
@@ -192,7 +194,7 @@ def _make_entry(entry: os.DirEntry[str]) -> FolderEntry:
 
 
 def _make_refusal(place: FilePosition, why: str) -> ToolFailedError:
-    return ToolFailedError(f"{place.shown!r} {why}")
+    return ToolFailedError(f"{place.shown_path!r} {why}")
 
 
 def _explain_cause(error: Exception) -> str:

@@ -20,7 +20,7 @@ class History(NamedTuple):
 
     messages: tuple[Message, ...] = ()
     #: The events with content, which are sent.
-    said: tuple[Message, ...] = ()
+    sent_messages: tuple[Message, ...] = ()
     #: The number of calls.
     calls: int = 0
     size: Size = Size()
@@ -38,7 +38,7 @@ class History(NamedTuple):
         new = renamed(messages, self.calls)
         return History(
             (*self.messages, *new),
-            (*self.said, *[message for message in new if message.says_something]),
+            (*self.sent_messages, *[message for message in new if message.says_something]),
             self.calls + sum(len(message.calls) for message in new),
             self.size + size_of(new),
         )

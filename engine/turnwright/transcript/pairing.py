@@ -111,7 +111,7 @@ def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
         check_pairing(messages)
     except UnpairedError:
         repair = _Repair(messages)
-        return repair.sent, [note for _, note in sorted(repair.notes, key=lambda note: note[0])]
+        return repair.repaired_messages, [note for _, note in sorted(repair.notes, key=lambda note: note[0])]
     return list(messages), []
 
 
@@ -153,7 +153,7 @@ class _Repair:
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self.sent: list[Message] = []
+        self.repaired_messages: list[Message] = []
         self.notes: list[tuple[int, str]] = []
         self._messages = messages
         answers = _match_results(messages)
@@ -164,7 +164,7 @@ class _Repair:
             self._note_results(number, message, answers, spoke)
             rest = self._rest(number, message)
             if rest is not None:
-                self.sent.append(rest)
+                self.repaired_messages.append(rest)
                 self._answer(number, rest)
             if message.role != "tool":
                 spoke = number
@@ -206,14 +206,14 @@ class _Repair:
         arrived = sorted(self._results[place] for place in places if place in self._results)
         if [at for at, _ in arrived] == list(range(number + 1, number + 1 + len(places))):
             # Complete and in place: keep the imported order, as in a paired list.
-            self.sent += [self._result(place) for place in arrived]
+            self.repaired_messages += [self._result(place) for place in arrived]
             return
         for place, call in zip(places, rest.calls, strict=True):
             if place in self._results:
-                self.sent.append(self._result(self._results[place]))
+                self.repaired_messages.append(self._result(self._results[place]))
             else:
                 self._note(number, f"call {call.id!r} has no result: it is sent as unknown")
-                self.sent.append(Message.result(call.id, call.name, NO_RESULT, CallStatus.UNKNOWN))
+                self.repaired_messages.append(Message.result(call.id, call.name, NO_RESULT, CallStatus.UNKNOWN))
 
     def _result(self, place: _Place) -> Message:
         """Return the message of a result: its own, if that is a tool message without other results."""

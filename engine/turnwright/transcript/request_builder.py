@@ -133,7 +133,7 @@ class Conversation:
         self._base, self._replaced_count = compacted(self._history.messages, transcript.closed, transcript.compactions)
         self._taken_count, self._compactions = self._replaced_count, transcript.compactions
         #: The instructions, the history and the first `_taken_count` closed messages, without blank ones.
-        self._paired = Paired((*self._instructions, *(() if self._compactions else self._history.said)))
+        self._paired = Paired((*self._instructions, *(() if self._compactions else self._history.sent_messages)))
         #: The part of the history that is not in `_paired` yet.
         self._before = tuple([message for message in self._base if message.says_something]) if self._compactions else ()
 

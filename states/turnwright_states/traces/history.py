@@ -109,8 +109,8 @@ class _Bound(NamedTuple):
     """A count and its limit; None if the trace has no such limit."""
 
     claim: TraceClaim
-    what: str
-    used: int
+    subject: str
+    amount: int
     most: int | None
     given_by: str
 
@@ -328,8 +328,8 @@ class History:
     def _need_bounds(self) -> None:
         broken_claims = {fault.claim for fault in self._faults}
         for bound in self._list_bounds():
-            if bound.most is not None and bound.used > bound.most and bound.claim not in broken_claims:
-                self._add_fault(bound.claim, f"this is {bound.what} {bound.used}, and the limit is {bound.most}")
+            if bound.most is not None and bound.amount > bound.most and bound.claim not in broken_claims:
+                self._add_fault(bound.claim, f"this is {bound.subject} {bound.amount}, and the limit is {bound.most}")
 
     def _list_bounds(self) -> tuple[_Bound, ...]:
         most = self.limits

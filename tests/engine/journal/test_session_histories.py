@@ -92,7 +92,7 @@ async def test_the_next_history_begins_with_the_same_messages(opened: Callable[[
         first = await history(histories, store, turns[-1])
         last = await history(histories, store, await engine.run(AGENT, "prompt 2", session="s"))
     assert list(map(id, last.messages[: len(first.messages)])) == list(map(id, first.messages))
-    assert [one.text for one in last.said] == ["prompt 0", "Done.", "prompt 1", "Done."]
+    assert [one.text for one in last.sent_messages] == ["prompt 0", "Done.", "prompt 1", "Done."]
 
 
 async def test_turn_deleted_by_another_process_is_forgotten(opened: Callable[[], Store]) -> None:
@@ -192,7 +192,7 @@ async def test_history_read_during_a_deletion_is_not_cached() -> None:
     async with Engine(model=ScriptedModel("Done.", repeat=True), store=store) as engine:
         await engine.run(AGENT, "p", session="s")
         found = await history(histories, store, await engine.run(AGENT, "p", session="s"))
-    assert [one.text for one in found.said] == ["p", "Done."]
+    assert [one.text for one in found.sent_messages] == ["p", "Done."]
     assert not len(histories)
 
 

@@ -296,11 +296,11 @@ async def test_known_facts_are_not_read_again() -> None:
     journal, known = await journal_on(store), await JournalFold.read(store, TURN)
     await journal.feed(CALLS)
     await store.release(journal.claim)
-    opened = await TurnJournal.open(store, claim := await store.claim(TURN), known=known)
+    opened = await TurnJournal.open(store, claim := await store.claim(TURN), fold=known)
     assert opened.result() == journal.result()
     assert opened.machine.turn.state is journal.machine.turn.state
     assert (opened.waiting, claim.waiting) == (None, list(ITEMS))
-    again = await TurnJournal.open(store, claim, known=known)
+    again = await TurnJournal.open(store, claim, fold=known)
     assert again.waiting == list(ITEMS)
 
 

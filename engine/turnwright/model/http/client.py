@@ -74,7 +74,7 @@ class HttpModel:
         self._poster = Poster(endpoint, patience, transport)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r}, base_url={self._endpoint.shown!r})"
+        return f"{type(self).__name__}({self._name!r}, base_url={self._endpoint.shown_url!r})"
 
     @property
     def name(self) -> str:
@@ -126,7 +126,7 @@ class HttpModel:
             async with answer:
                 while not decoder.done:
                     try:
-                        data = await answer.read(came=decoder.progress, whole=decoder.complete)
+                        data = await answer.read(progress=decoder.progress, whole=decoder.complete)
                     except ModelError as error:
                         if decoder.complete:
                             # After the finish reason at most the usage is lost, and a retry would cost the reply again.
@@ -149,7 +149,7 @@ class HttpModel:
         yield structs.replace(reply, max_tokens=_read_sent_limit(body)) if reply.finish is Finish.LENGTH else reply
 
     def _new_decoder(self) -> ReplyStream:
-        return self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown)
+        return self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown_url)
 
     async def _post(self, request: ModelRequest) -> tuple[HttpResponse, bytes]:
         """Post a request. Returns its answer, and the body that the server accepted."""

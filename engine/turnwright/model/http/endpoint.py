@@ -74,14 +74,14 @@ class Api:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
-    """A checked address with its headers. Its `repr` is `shown`, the address without user, password and query.
+    """A checked address with its headers. Its `repr` is `shown_url`, the address without user, password and query.
 
     `own` is whether the address is the provider's own, `loopback` whether it is on this machine. `secrets` must not
     appear in messages. `key_hint` says how to give it a key.
     """
 
     url: "httpx.URL"
-    shown: str
+    shown_url: str
     headers: Mapping[str, str]
     secrets: frozenset[str]
     own: bool
@@ -89,7 +89,7 @@ class Endpoint:
     key_hint: str
 
     def __repr__(self) -> str:
-        return self.shown
+        return self.shown_url
 
     @classmethod
     def of(

@@ -236,7 +236,7 @@ def http_failure(
         f"{sentence} The provider says not to repeat the request as it is." if is_refused else sentence,
         cause=cause,
         status=status,
-        retry_after=retry_after({**error.headers, **headers}, status=status, now=now, told=error.wait),
+        retry_after=retry_after({**error.headers, **headers}, status=status, now=now, wait_in_body=error.wait),
     )
 
 

@@ -68,7 +68,7 @@ class Poster:
         """
         import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
 
-        where, secrets = self._endpoint.shown, self._endpoint.secrets
+        where, secrets = self._endpoint.shown_url, self._endpoint.secrets
         try:
             client = self._connected()
             request = client.build_request(
@@ -124,7 +124,7 @@ class Poster:
             response.status_code,
             response.headers,
             body,
-            where=self._endpoint.shown,
+            where=self._endpoint.shown_url,
             now=time.time(),
             key_hint=self._endpoint.key_hint,
             secrets=self._endpoint.secrets,
@@ -222,17 +222,17 @@ class HttpResponse:
         finally:
             self._hidden_logs.__exit__(None, None, None)
 
-    async def read(self, *, came: int, whole: bool) -> bytes:
+    async def read(self, *, progress: int, whole: bool) -> bytes:
         """Return the next bytes, empty at the end.
 
-        `came` is a number that changes with each part of the reply, and `whole` is whether the reply is complete. The
-        timeout depends on both (see `Timeouts`).
+        `progress` is a number that changes with each part of the reply, and `whole` is whether the reply is complete.
+        The timeout depends on both (see `Timeouts`).
 
         Raises `ModelError`, without a partial reply, after a timeout or when the connection breaks.
         """
         now = self._timeout.now()
         try:
-            with self._timeout.until(now + self._waiting.limit(now, came=came, whole=whole)):
+            with self._timeout.until(now + self._waiting.limit(now, progress=progress, whole=whole)):
                 if self._unpacker.packed or self._pieces_in_row == _TURN:
                     data = await self._next()
                 else:
@@ -246,7 +246,7 @@ class HttpResponse:
         except self._connection_errors as error:
             words = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
             raise ModelError(
-                f"the connection to {self._endpoint.shown} broke in the middle of the reply: {words.rstrip('.')}. "
+                f"the connection to {self._endpoint.shown_url} broke in the middle of the reply: {words.rstrip('.')}. "
                 "Try again.",
                 cause=Cause.INTERRUPTED,
             ) from error

@@ -153,15 +153,15 @@ class Builder(ABC):
         reported = self.reported
         return None if reported is None else self._usage_of(reported["input_tokens"], reported["output_tokens"])
 
-    def _usage_of(self, read: int, written: int) -> Usage:
+    def _usage_of(self, read: int, written_tokens: int) -> Usage:
         """Return the usage of all tokens read and written. A part that a provider counts higher is cut to the whole."""
         counts = self._counts
         return Usage(
             input_tokens=read,
-            output_tokens=written,
+            output_tokens=written_tokens,
             cost=self._cost,
             cached_tokens=min(counts.get("cache_read_input_tokens", 0), read),
-            reasoning_tokens=min(counts.get("reasoning_tokens", 0), written),
+            reasoning_tokens=min(counts.get("reasoning_tokens", 0), written_tokens),
         )
 
     def _info(self) -> ResponseInfo:

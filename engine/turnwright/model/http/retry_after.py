@@ -37,11 +37,13 @@ _ASKED: Final = re.compile(
 )
 
 
-def retry_after(headers: Mapping[str, str], *, status: int, now: float, told: float | None = None) -> float | None:
+def retry_after(
+    headers: Mapping[str, str], *, status: int, now: float, wait_in_body: float | None = None
+) -> float | None:
     """Return the seconds that a provider asks to wait, 0 or more; None if it sends none.
 
-    Precedence: `Retry-After` in milliseconds, in seconds or as a date; `told`, the wait in the body; and for the
-    statuses 429, 503 and 529 the reset of the limits: the last reset of the used-up limits, else the first reset of
+    Precedence: `Retry-After` in milliseconds, in seconds or as a date; `wait_in_body`; and for the statuses 429, 503
+    and 529 the reset of the limits: the last reset of the used-up limits, else the first reset of
     all. Of two headers with one name the longer wait counts. `headers` have lower-case names; `now` is the time in
     seconds since 1970.
 
@@ -55,8 +57,8 @@ def retry_after(headers: Mapping[str, str], *, status: int, now: float, told: fl
     header_wait = _find_longest(headers.get("retry-after", ""), lambda value: _wait(value, now))
     if header_wait is not None:
         return header_wait
-    if told is not None or status not in _LIMITED:
-        return told
+    if wait_in_body is not None or status not in _LIMITED:
+        return wait_in_body
     resets = [
         (_number(remaining) == 0, seconds)
         for remaining, reset in _limits(headers)

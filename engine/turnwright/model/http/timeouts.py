@@ -66,25 +66,25 @@ class Waiting:
         self._later = max(patience.first_byte, patience.idle)
         self._bound = patience.first_byte
 
-    def limit(self, now: float, *, came: int, whole: bool) -> float:
+    def limit(self, now: float, *, progress: int, whole: bool) -> float:
         """Return the timeout of the read that begins `now`. The previous read returned bytes.
 
-        `came` is a number that changes with each part of the reply; `whole` is whether its finish reason has come.
+        `progress` is a number that changes with each part of the reply; `whole` is whether its finish reason has come.
         """
         self._alive = self._has_read
         self._has_read = True
         if whole and self._whole:
-            if came != self._progress:
+            if progress != self._progress:
                 # The consumer's time between reads does not count against the server.
                 self._since += now - self._read
-        elif came != self._progress or whole:
+        elif progress != self._progress or whole:
             self._since = now
             self._alive = False
-        self._progress, self._whole = came, whole
+        self._progress, self._whole = progress, whole
         patience = self._patience
-        self._bound = patience.after if whole else self._later if came else patience.first_byte
+        self._bound = patience.after if whole else self._later if progress else patience.first_byte
         seconds_left = self._since + self._bound - now
-        self._silent = came > 0 and patience.idle < seconds_left
+        self._silent = progress > 0 and patience.idle < seconds_left
         if self._silent:
             seconds_left = patience.idle
         self._spent = not whole and self._end - now < seconds_left

@@ -60,15 +60,15 @@ class _Servers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._used: dict[tuple[Path, int], tuple[LocalServer, WeakSet[LocalModel]]] = {}
+        self._servers: dict[tuple[Path, int], tuple[LocalServer, WeakSet[LocalModel]]] = {}
 
     def join(self, model: "LocalModel") -> LocalServer:
         """Return the model's server, and count the model as its user. The server may not have started yet."""
         with self._lock:
             key = (model.weights, model.threads)
-            if key not in self._used:
-                self._used[key] = (LocalServer(model.weights, threads=model.threads), WeakSet())
-            server, users = self._used[key]
+            if key not in self._servers:
+                self._servers[key] = (LocalServer(model.weights, threads=model.threads), WeakSet())
+            server, users = self._servers[key]
             users.add(model)
             return server
 
@@ -76,10 +76,10 @@ class _Servers:
         """Count the model out. The server stops when no model uses it."""
         with self._lock:
             key = (model.weights, model.threads)
-            server, users = self._used.get(key, (None, WeakSet[LocalModel]()))
+            server, users = self._servers.get(key, (None, WeakSet[LocalModel]()))
             users.discard(model)
             if server is not None and not users:
-                del self._used[key]
+                del self._servers[key]
                 server.stop()
 
 

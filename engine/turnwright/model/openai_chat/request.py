@@ -98,7 +98,7 @@ class OpenAIEncoder:
                 body.pop("parallel_tool_calls", None)
         settings = dump({name: value for name, value in body.items() if value is not None})
         beginning, rest = self._beginnings.of(request.messages)
-        messages = b",".join(self._row.whole(beginning.shown, rest))
+        messages = b",".join(self._row.whole(beginning.files, rest))
         return b"".join([b'{"messages":[', *beginning.chunks, messages, b"],", *tools, settings[1:]])
 
     def rename_limit(self, request: ModelRequest, refused: bytes) -> bytes | None:
@@ -119,7 +119,7 @@ class OpenAIEncoder:
     @property
     def remembered(self) -> int:
         """The number of messages in the cache."""
-        return len(self._row.kept)
+        return len(self._row.encodings)
 
 
 def response_format(output: OutputFormat) -> dict[str, JsonValue]:
@@ -135,22 +135,22 @@ class _Begun(NamedTuple):
     """The beginning of a conversation: its messages, each with a comma, and the files of the last batch."""
 
     chunks: tuple[bytes, ...] = ()
-    shown: tuple[bytes, ...] = ()
+    files: tuple[bytes, ...] = ()
 
 
 class _Row:
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
         #: Each message, with the files of a result.
-        self.kept: EncodedMessage[Message, tuple[bytes, bytes]] = EncodedMessage(
+        self.encodings: EncodedMessage[Message, tuple[bytes, bytes]] = EncodedMessage(
             lambda message: (_join(to_wire(message, capabilities)), _join(_list_shown_parts(message)))
         )
 
     def is_sent(self, message: Message) -> bool:
-        return bool(self.kept.of(message)[0])
+        return bool(self.encodings.of(message)[0])
 
     def add(self, beginning: _Begun, messages: Sequence[Message]) -> _Begun:
-        row, files = self._encode_messages(beginning.shown, messages)
+        row, files = self._encode_messages(beginning.files, messages)
         return _Begun(
             lengthened(beginning.chunks, [piece for message in row for piece in (message, b",")]), tuple(files)
         )
@@ -169,7 +169,7 @@ class _Row:
             if pending_files and message.role != "tool":
                 row += self._showing(pending_files)
                 pending_files = ()
-            encoded_message, files = self.kept.of(message)
+            encoded_message, files = self.encodings.of(message)
             if encoded_message:
                 row.append(encoded_message)
             if files:
@@ -178,7 +178,7 @@ class _Row:
 
     def _showing(self, files: Sequence[bytes]) -> Iterator[bytes]:
         if files and self._capabilities.strict_alternation:
-            yield self.kept.of(BRIDGE)[0]
+            yield self.encodings.of(BRIDGE)[0]
         if files:
             yield b'{"role":"user","content":[' + b",".join(files) + b"]}"
 

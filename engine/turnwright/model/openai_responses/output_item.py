@@ -34,7 +34,7 @@ class OutputItem:
         self.kind = kind
         self.id = ""
         #: Whether an event has announced the item, and whether one has completed it.
-        self.added = False
+        self.is_added = False
         self.done = False
         #: Whether the provider says that the item is complete; None if it says neither.
         self.is_complete: bool | None = None

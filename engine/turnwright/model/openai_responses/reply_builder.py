@@ -214,17 +214,17 @@ class ResponseBuilder(Builder):
         self._name(output_item, item_id, index)
         if is_done:
             return [] if output_item.done else self._complete(output_item, item)
-        if kind not in _OURS and not output_item.added:
+        if kind not in _OURS and not output_item.is_added:
             # Work on the provider's side counts when it begins.
             self._meter.take(len(kind))
-        output_item.added = True
+        output_item.is_added = True
         output_item.describe(item)
         return self._show(output_item, "") if kind == FUNCTION_CALL else []
 
     def _complete(self, output_item: OutputItem, item: Mapping[str, JsonValue]) -> list[Delta]:
         """Take the complete form of an item."""
         output_item.describe(item)
-        output_item.added = output_item.done = True
+        output_item.is_added = output_item.done = True
         output_item.is_complete = _COMPLETE.get(_text(item.get("status")))
         if output_item.kind == MESSAGE:
             output_item.annotate(item.get("content"))
@@ -365,7 +365,7 @@ def _is_another(output_item: OutputItem, item: Mapping[str, JsonValue], *, done:
         return item != output_item.raw
     if output_item.kind == MESSAGE and output_item.done:
         return "".join(texts_of(item.get("content"))) != output_item.said
-    return output_item.done or (output_item.added and not output_item.empty)
+    return output_item.done or (output_item.is_added and not output_item.empty)
 
 
 _TAKERS: Final[Mapping[str, Callable[[ResponseBuilder, Mapping[str, JsonValue], str], list[Delta]]]] = {

@@ -163,7 +163,7 @@ class PydanticAIModel:
                     events = aiter(stream)
                     while True:
                         now = clock.now()
-                        with clock.until(now + wait_limits.limit(now, came=hearing.progress, whole=False)):
+                        with clock.until(now + wait_limits.limit(now, progress=hearing.progress, whole=False)):
                             event = await anext(events, None)
                         if event is None:
                             break

@@ -176,8 +176,8 @@ def _headers(error: Exception) -> dict[str, str]:
 def _body(error: Exception) -> bytes:
     """Return the error's body, and pydantic-ai's names for the error."""
     body = next((value for name in ("body", "details", "response") if (value := getattr(error, name, None))), None)
-    named: list[object] = [next((name for kind, name in _NAMED if isinstance(error, kind)), None)]
-    named += [getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None)]
+    candidates: list[object] = [next((name for kind, name in _NAMED if isinstance(error, kind)), None)]
+    candidates += [getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None)]
     if isinstance(body, str):
         with suppress(ValueError):
             body = read_json(body)
@@ -186,11 +186,11 @@ def _body(error: Exception) -> bytes:
         # The client of AWS keeps the response in an attribute of its own.
         inner = body.get("Error")
         fields = dict(inner if isinstance(inner, Mapping) else body)
-        named.append(fields.get("Code"))
+        candidates.append(fields.get("Code"))
     elif isinstance(body, str):
         fields = {"message": without_tags(body)}
     elif not isinstance(error, exceptions.ModelHTTPError):
         fields = {"message": str(error)}
-    names = [name for name in named if isinstance(name, str)]
+    names = [name for name in candidates if isinstance(name, str)]
     fields |= dict(zip(("reason", "error_type"), names, strict=False))
     return json.dumps(fields, default=repr).encode()

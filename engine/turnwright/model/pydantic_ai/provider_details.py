@@ -40,7 +40,7 @@ def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ..
     except PydanticSerializationError:
         # Details that are not JSON do not fit into the journal; the provider receives the text and the calls.
         return ()
-    kept: list[JsonValue] = []
+    rows: list[JsonValue] = []
     calls = 0
     for part, fields in zip(parts, dumped["parts"], strict=True):
         row = _without_texts(part, fields)
@@ -49,9 +49,9 @@ def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ..
             calls += 1
         elif not isinstance(part, pai.CompactionPart):
             row["length"] = len(mend(part.content))
-        kept.append(row)
+        rows.append(row)
     origin = {"provider_name": response.provider_name, "canonical_system": response.canonical_system}
-    return ({"type": TYPE, **{name: value for name, value in origin.items() if value is not None}, "parts": kept},)
+    return ({"type": TYPE, **{name: value for name, value in origin.items() if value is not None}, "parts": rows},)
 
 
 def response_of(message: Message) -> pai.ModelResponse | None:

@@ -65,7 +65,7 @@ class Rebuilt:
         """The beginning of every request: the instructions, and the messages before the turn."""
         text = self.agent.fixed_instructions
         instructions = (Message.system(text),) if text else ()
-        return (*instructions, *self._history.said)
+        return (*instructions, *self._history.sent_messages)
 
     @property
     def _history(self) -> History:

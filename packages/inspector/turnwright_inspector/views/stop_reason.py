@@ -140,7 +140,7 @@ def _over(tab_context: TabContext, folded: Turn) -> StopReason:
         return StopReason("failed", "It ended, and its journal does not say why", fault=turn.fault)
     further: list[str] = []
     done = reason in _DONE
-    near = describe_nearest_limit(result.next_limit, other=reason in LIMIT_REASONS)
+    near = describe_nearest_limit(result.next_limit, is_reached=reason in LIMIT_REASONS)
     if result.also_reached:
         further.append(f"Also reached: {', '.join(map(name_limit, result.also_reached))}.")
     further += [result.advice] if done and result.advice else []

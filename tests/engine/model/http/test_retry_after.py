@@ -11,7 +11,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
 
 
 def wait(headers: dict[str, str], status: int = 429, told: float | None = None) -> float | None:
-    return retry_after(headers, status=status, now=NOW, told=told)
+    return retry_after(headers, status=status, now=NOW, wait_in_body=told)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_missing_model_message_lists_every_way_to_get_a_model() -> None:
 
 
 def test_named_local_model_is_reported_as_not_installed() -> None:
-    assert missing_message(named=True).startswith("the local model is not installed (")
+    assert missing_message(is_requested=True).startswith("the local model is not installed (")
 
 
 @needs_model
