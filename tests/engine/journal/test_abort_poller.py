@@ -17,10 +17,10 @@ class Asked(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = 0
+        self.polls = 0
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        self.asked += 1
+        self.polls += 1
         return [STOP] if STOP.kind in kinds else []
 
 
@@ -29,12 +29,12 @@ class Post:
 
     def __init__(self, every: float = 0.01) -> None:
         self.store = Asked()
-        self.told: list[InboxItem] = []
+        self.aborts: list[InboxItem] = []
         self._news = anyio.Event()
         self.watch = AbortPoller(self.store, every, self._tell)
 
     def _tell(self, request: InboxItem) -> None:
-        self.told.append(request)
+        self.aborts.append(request)
         self._news.set()
 
     async def three_keep(self, group: anyio.abc.TaskGroup) -> list[anyio.CancelScope]:
@@ -64,7 +64,7 @@ async def test_poller_stops_every_requested_turn() -> None:
         group.start_soon(post.watch.keep)
         await post.hears()
         group.cancel_scope.cancel()
-    assert post.told[0] == STOP
+    assert post.aborts[0] == STOP
 
 
 async def test_single_task_polls_for_all_turns() -> None:
@@ -74,7 +74,7 @@ async def test_single_task_polls_for_all_turns() -> None:
             group.start_soon(post.watch.keep)
         await post.hears()
         group.cancel_scope.cancel()
-    assert post.store.asked == 1
+    assert post.store.polls == 1
 
 
 async def test_next_task_polls_when_the_polling_task_ends() -> None:
@@ -84,9 +84,9 @@ async def test_next_task_polls_when_the_polling_task_ends() -> None:
         for scope in scopes:
             await post.hears()
             scope.cancel()
-    told = len(post.told)
+    count = len(post.aborts)
     await anyio.sleep(0.05)
-    assert len(post.told) == told, "and after the last nobody does"
+    assert len(post.aborts) == count, "and after the last nobody does"
 
 
 async def test_task_cancelled_before_polling_passes_the_poll_on() -> None:

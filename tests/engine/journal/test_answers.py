@@ -102,8 +102,8 @@ def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
 
 
 def test_answer_expires_after_the_last_second() -> None:
-    asked = (Interrupt(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
-    assert parse_answer(asked, "it-1", True, now=99.9) == approve()
+    interrupts = (Interrupt(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
+    assert parse_answer(interrupts, "it-1", True, now=99.9) == approve()
     for now in (100.0, 100.1):
         with pytest.raises(InvalidAnswerError, match=r"'it-1': it has expired: .* \(open: it-1\)"):
-            parse_answer(asked, "it-1", True, now=now)
+            parse_answer(interrupts, "it-1", True, now=now)

@@ -79,8 +79,8 @@ class Desk:
         """An engine of another process. `around`: its store waits a little in every call."""
         store = self.store()
         self.model = ScriptedModel(*lines)
-        used = Yielding(store) if around else store
-        return Engine(model=self.model, tools=self.tools, store=used, limits=limits)
+        engine_store = Yielding(store) if around else store
+        return Engine(model=self.model, tools=self.tools, store=engine_store, limits=limits)
 
 
 class Yielding(StoreWrapper):
@@ -93,10 +93,10 @@ class Yielding(StoreWrapper):
 
     def __getattribute__(self, name: str) -> object:
         """The methods of a store, each a little late."""
-        found = super().__getattribute__(name)
+        attribute = super().__getattribute__(name)
         if name not in ("claim", "release", "append", "facts", "get", "inbox", "is_driven", "post", "turns"):
-            return found
-        return self._late(found)
+            return attribute
+        return self._late(attribute)
 
     def _late(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
         async def late(*args: object, **options: object) -> object:
@@ -139,19 +139,19 @@ async def sound(engine: Engine, turn_id: str) -> list[f.Fact]:
 
 async def gather(*jobs: Callable[[], Awaitable[TurnResult]]) -> list[TurnResult | InvalidAnswerError]:
     """Return each result or `InvalidAnswerError`."""
-    came: list[TurnResult | InvalidAnswerError | None] = [None] * len(jobs)
+    outcomes: list[TurnResult | InvalidAnswerError | None] = [None] * len(jobs)
 
     async def run(place: int, job: Callable[[], Awaitable[TurnResult]]) -> None:
         try:
-            came[place] = await job()
+            outcomes[place] = await job()
         except InvalidAnswerError as error:
-            came[place] = error
+            outcomes[place] = error
 
     with anyio.fail_after(600):
         async with anyio.create_task_group() as group:
             for place, job in enumerate(jobs):
                 group.start_soon(run, place, job)
-    return [one for one in came if one is not None]
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 # From another process.
@@ -159,10 +159,10 @@ async def gather(*jobs: Callable[[], Awaitable[TurnResult]]) -> list[TurnResult 
 
 async def test_undriven_turn_is_answered_and_driven_by_another_process(desk: Desk) -> None:
     paused = await desk.engine(asking("x")).run(AGENT, "hi")
-    other = desk.engine("Done.")
-    turn = await other.resume(paused.id, {ANSWER: True})
+    other_engine = desk.engine("Done.")
+    turn = await other_engine.resume(paused.id, {ANSWER: True})
     assert (turn.outcome, desk.done) == (Outcome.FINISHED, ["erase x"])
-    await sound(other, turn.id)
+    await sound(other_engine, turn.id)
 
 
 async def test_answer_during_sibling_calls_is_left_to_the_driver(desk: Desk) -> None:
@@ -170,12 +170,12 @@ async def test_answer_during_sibling_calls_is_left_to_the_driver(desk: Desk) -> 
     heard: list[TurnEvent] = []
     first = desk.engine(asking("x", dawdling=True), "Done.")
     store = desk.stores[0]
-    other = desk.engine("never said")
+    other_engine = desk.engine("never said")
     turns: list[TurnResult] = []
 
     async def answer() -> None:
         (row,) = await store.turns()
-        turns.append(await other.resume(row.id, {ANSWER: True}))
+        turns.append(await other_engine.resume(row.id, {ANSWER: True}))
 
     async with anyio.create_task_group() as group:
         group.start_soon(first.run, AGENT, "hi")
@@ -187,7 +187,7 @@ async def test_answer_during_sibling_calls_is_left_to_the_driver(desk: Desk) -> 
         desk.go.set()
     (turn,) = turns
     assert (turn.outcome, turn.text, desk.done) == (Outcome.FINISHED, "Done.", ["erase x"])
-    await sound(other, turn.id)
+    await sound(other_engine, turn.id)
 
 
 async def test_answering_alone_needs_neither_tools_nor_model(desk: Desk) -> None:
@@ -237,12 +237,12 @@ async def test_first_of_two_different_answers_stands(desk: Desk, replies: tuple[
         except TurnAlreadyEndedError as error:
             raise InvalidAnswerError(ANSWER, "the turn has ended", []) from error
 
-    came = await gather(first, second)
+    outcomes = await gather(first, second)
     facts = await sound(engines[0], paused.id)
     (answered,) = [fact for fact in facts if isinstance(fact, f.Answered)]
-    refused = [one for one in came if isinstance(one, InvalidAnswerError)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, InvalidAnswerError)]
     assert len(refused) == 1
-    stands = replies[came.index(refused[0]) == 0]
+    stands = replies[outcomes.index(refused[0]) == 0]
     assert (answered.decision, answered.text) == (stands.decision, stands.text)
     assert "approval-1" in str(refused[0])
     assert "open" in str(refused[0])
@@ -266,10 +266,10 @@ async def test_same_answer_twice_counts_once(desk: Desk, late: int) -> None:
             return await engines[1].resume(paused.id, {ANSWER: True})
         raise InvalidAnswerError(ANSWER, "it is late", [])
 
-    came = await gather(first, second)
-    for one in came:  # refused is only what came so late that nothing was open any more
-        assert isinstance(one, InvalidAnswerError) or one.outcome is Outcome.FINISHED
-    assert isinstance(came[0], TurnResult)
+    outcomes = await gather(first, second)
+    for outcome in outcomes:  # refused is only what came so late that nothing was open any more
+        assert isinstance(outcome, InvalidAnswerError) or outcome.outcome is Outcome.FINISHED
+    assert isinstance(outcomes[0], TurnResult)
     assert desk.done == ["erase x"]
     await sound(engines[0], paused.id)
 
@@ -288,8 +288,8 @@ async def test_two_processes_may_answer_two_interrupts_at_once(desk: Desk, late:
             await anyio.lowlevel.checkpoint()
         return await engines[1].resume(paused.id, {"approval-2": False})
 
-    came = await gather(first, second)
-    assert not [one for one in came if isinstance(one, InvalidAnswerError)]
+    outcomes = await gather(first, second)
+    assert not [outcome for outcome in outcomes if isinstance(outcome, InvalidAnswerError)]
     turn = await engines[0].get(paused.id)
     assert (turn.outcome, [status for status, _ in results(turn)]) == (
         Outcome.FINISHED,
@@ -299,34 +299,34 @@ async def test_two_processes_may_answer_two_interrupts_at_once(desk: Desk, late:
 
 
 class Interrupted(StoreWrapper):
-    """Does `what` at its `at`-th call of a driver, before it or after it."""
+    """Does `action` at its `at`-th call of a driver, before it or after it."""
 
     @property
     def inline(self) -> bool:
         """Every method may let others run."""
         return False
 
-    def __init__(self, inner: Store, what: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
+    def __init__(self, inner: Store, action: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
         super().__init__(inner)
-        self._what, self._at, self._after = what, at, after
+        self._action, self._at, self._after = action, at, after
         self.calls = 0
 
     def __getattribute__(self, name: str) -> object:
         """The methods of a store, counted."""
-        found = super().__getattribute__(name)
+        attribute = super().__getattribute__(name)
         if name not in ("create", "claim", "release", "append", "facts", "get", "inbox", "is_driven", "post"):
-            return found
-        return self._counted(found)
+            return attribute
+        return self._counted(attribute)
 
     def _counted(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
         async def counted(*args: object, **options: object) -> object:
             self.calls += 1
             due = self.calls == self._at
             if due and not self._after:
-                await self._what()
+                await self._action()
             result = await method(*args, **options)
             if due and self._after:
-                await self._what()
+                await self._action()
             return result
 
         return counted
@@ -342,13 +342,13 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
     while at <= calls:
         memory = MemoryStore()
         desk = Desk(lambda memory=memory: memory)  # type: ignore[misc]
-        came: list[str] = []
+        endings: list[str] = []
         group_of: list[anyio.abc.TaskGroup] = []
 
         async def answer(
             desk: Desk = desk,
             memory: MemoryStore = memory,
-            came: list[str] = came,
+            endings: list[str] = endings,
             group_of: list[anyio.abc.TaskGroup] = group_of,
         ) -> None:
             """Answer as another process, which may have to wait for the driver that it interrupts."""
@@ -357,9 +357,9 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
             async def resume() -> None:
                 try:
                     rows = await memory.turns()
-                    came.append(str((await engine.resume(rows[0].id, {ANSWER: True})).outcome))
+                    endings.append(str((await engine.resume(rows[0].id, {ANSWER: True})).outcome))
                 except (InvalidAnswerError, IndexError) as error:
-                    came.append(type(error).__name__)
+                    endings.append(type(error).__name__)
 
             group_of[0].start_soon(resume)
             for _ in range(30):
@@ -376,10 +376,10 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
             await engine.run(AGENT, "hi")
         (row,) = await memory.turns()
         turn = await Engine(store=memory).get(row.id)
-        if not at or came in (["IndexError"], ["InvalidAnswerError"]):  # too early: nothing was open yet
+        if not at or endings in (["IndexError"], ["InvalidAnswerError"]):  # too early: nothing was open yet
             assert (turn.paused, desk.done) == (True, ["note a"])
         else:
-            assert came == ["finished"], f"call {at}"
+            assert endings == ["finished"], f"call {at}"
             assert (turn.outcome, desk.done) == (Outcome.FINISHED, ["note a", "erase x"])
         await sound(Engine(store=memory), turn.id)
         at, calls = at + 1, calls or store.calls
@@ -479,9 +479,9 @@ async def test_the_words_of_a_denial_reach_the_model(desk: Desk) -> None:
     engine = desk.engine(asking("x"), "I see.")
     paused = await engine.run(AGENT, "hi")
     await engine.resume(paused.id, {ANSWER: reject("it is the only copy \U0001f63f")})
-    sent = [part for message in desk.model.requests[1].messages for part in message.parts]
-    (told,) = [part for part in sent if isinstance(part, ToolResultPart)]
-    assert (told.status, told.text) == (
+    parts = [part for message in desk.model.requests[1].messages for part in message.parts]
+    (result_part,) = [part for part in parts if isinstance(part, ToolResultPart)]
+    assert (result_part.status, result_part.text) == (
         CallStatus.REJECTED,
         "rejected by the person: it is the only copy \U0001f63f",
     )
@@ -490,8 +490,8 @@ async def test_the_words_of_a_denial_reach_the_model(desk: Desk) -> None:
 async def test_unstorable_denial_text_is_refused(tmp_path: Path) -> None:
     """As a message is: what is stored must be what was said. Now they are taken, and then called somebody else's."""
     store = SqliteStore(tmp_path / "turns.db")
-    asked: dict[str, JsonValue] = {"question": "Which one?"}
-    model = ScriptedModel(asks_for(("ask_user_input", asked)), "Done.")
+    question: dict[str, JsonValue] = {"question": "Which one?"}
+    model = ScriptedModel(asks_for(("ask_user_input", question)), "Done.")
     engine = Engine(model=model, tools=builtin_tools(tmp_path), store=store)
     paused = await engine.run(AGENT, "hi")
     try:
@@ -539,7 +539,7 @@ async def test_counters_and_doom_rounds_survive_a_pause_elsewhere(desk: Desk) ->
     first = desk.engine(asking("x"), asking("x"), limits=limits)
     paused: TurnResult = await first.run(AGENT, "hi")
     paused = await first.resume(paused.id, {"approval-1": True})
-    assert [one.id for one in paused.interrupts] == ["approval-2"], "no interrupt has the name of another"
+    assert [interrupt.id for interrupt in paused.interrupts] == ["approval-2"], "no interrupt has the name of another"
     second = desk.engine(asking("x"))
     paused = await second.resume(paused.id, {"approval-2": True})
     assert (paused.steps, paused.tool_calls, paused.usage.tokens) == (3, 2, 6)

@@ -28,13 +28,13 @@ class Library:
     def __init__(self) -> None:
         self.opened = anyio.Event()
         self.all_wait = anyio.Event()
-        self.asked = 0
+        self.pages_read = 0
 
     def tool(self) -> Tool:
         @tool(read_only=True)
         async def fetch(page: int) -> str:
-            self.asked += 1
-            if self.asked == PAGES:
+            self.pages_read += 1
+            if self.pages_read == PAGES:
                 self.all_wait.set()
             await self.opened.wait()
             return f"page {page}"

@@ -21,8 +21,8 @@ AGENT = Agent(name="Tidier")
 
 
 async def test_damaged_item_stops_a_resumed_turn_before_the_model_call(tmp_path: Path) -> None:
-    file, asked = tmp_path / "turns.db", ScriptedModel("Done.")
-    async with Engine(model=asked, store=f"sqlite:///{file}") as engine:
+    file, model = tmp_path / "turns.db", ScriptedModel("Done.")
+    async with Engine(model=model, store=f"sqlite:///{file}") as engine:
         turn = await engine.submit(AGENT, "hi")
         await engine.steer(turn, "And y?")
         with sqlite3.connect(file) as rows:
@@ -30,7 +30,7 @@ async def test_damaged_item_stops_a_resumed_turn_before_the_model_call(tmp_path:
         rows.close()
         with pytest.raises(UnreadableTurnError, match="kind is damaged"):
             await engine.resume(turn)
-        assert asked.requests == []
+        assert model.requests == []
 
 
 async def test_timely_answer_after_the_claim_precedes_the_expiry(tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ async def test_timely_answer_after_the_claim_precedes_the_expiry(tmp_path: Path)
         model=ScriptedModel(asks_for(("erase", {}))), tools=[erase], store=address, now=lambda: now[0]
     ) as engine:
         turn = (await engine.run(AGENT, "hi")).id
-    other = SqliteStore(tmp_path / "turns.db")
+    other_store = SqliteStore(tmp_path / "turns.db")
 
     class Slow(SqliteStore):
         async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
             claim = await super().claim(turn_id, abandoned=abandoned)
-            await other.post(steer_item(turn_id, "And quickly."))
-            await other.post(answer_item(turn_id, name, Answer(Decision.APPROVE, "")))
+            await other_store.post(steer_item(turn_id, "And quickly."))
+            await other_store.post(answer_item(turn_id, name, Answer(Decision.APPROVE, "")))
             now[0] += 101
             return claim
 
@@ -64,7 +64,7 @@ async def test_timely_answer_after_the_claim_precedes_the_expiry(tmp_path: Path)
     assert [fact.decision for fact in facts if isinstance(fact, Answered)] == [Decision.APPROVE]
     assert ran == ["erase"]
     assert model.requests[0].messages[-1].text == "And quickly."
-    await other.aclose()
+    await other_store.aclose()
 
 
 async def test_message_arriving_with_an_abort_is_handed_back(tmp_path: Path) -> None:
@@ -72,20 +72,20 @@ async def test_message_arriving_with_an_abort_is_handed_back(tmp_path: Path) -> 
     async def erase() -> str:
         return "erased"
 
-    other = SqliteStore(tmp_path / "turns.db")
+    other_store = SqliteStore(tmp_path / "turns.db")
 
     class Slow(SqliteStore):
         async def append(
             self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
         ) -> list[InboxItem]:
             if any(isinstance(fact, TurnEnded) for fact in facts):
-                await other.post(steer_item(claim.turn, "late"))
+                await other_store.post(steer_item(claim.turn, "late"))
             return await super().append(claim, facts, status, consumed)
 
     store = Slow(tmp_path / "turns.db")
     async with Engine(model=ScriptedModel(asks_for(("erase", {}))), tools=[erase], store=store) as engine:
         turn = (await engine.run(AGENT, "hi")).id
-        await other.post(abort_item(turn))
+        await other_store.post(abort_item(turn))
         ended = await engine.resume(turn)
     assert (ended.outcome, ended.undelivered) == (Outcome.ABORTED, ("late",))
-    await other.aclose()
+    await other_store.aclose()

@@ -65,7 +65,7 @@ def risky() -> str:
     return "done"
 
 
-class Made(NamedTuple):
+class Samples(NamedTuple):
     """A store with one turn that ended in a session, one that waits for a person, and a sound one."""
 
     file: Path
@@ -80,33 +80,33 @@ def engine_on(file: Path, *lines: Line) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
     file = tmp_path_factory.mktemp("damaged") / "turns.db"
 
-    async def make() -> Made:
+    async def make() -> Samples:
         lines = (asks_for(("ok", {"n": 1})), "One.", asks_for(("risky", {})), "Sound.")
         async with engine_on(file, *lines) as engine:
             ended = await engine.run(AGENT, "one", session=SESSION)
             paused = await engine.run(AGENT, "two")
             await engine.store.post(InboxItem(paused.id, "steer:1", InboxKind.STEER, '{"text": "three"}'))
-            return Made(file, ended.id, paused.id, (await engine.run(AGENT, "four")).id)
+            return Samples(file, ended.id, paused.id, (await engine.run(AGENT, "four")).id)
 
     return anyio.run(make)
 
 
-def damaged(made: Made, file: Path, statement: str, *, single: bool = False) -> None:
+def damaged(samples: Samples, file: Path, statement: str, *, single: bool = False) -> None:
     """A copy of the store without the types and constraints of its columns, in which `statement` was executed.
 
     `single`: each fact has a row of its own.
     """
-    shutil.copy(made.file, file)
+    shutil.copy(samples.file, file)
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
         for table in COLUMNS:
             names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
             db.execute(f"ALTER TABLE {table} RENAME TO was")
             # A new turn gets its number from this column, unless that is what is damaged.
-            kept = table == "turns" and "number =" not in statement
-            first = f"{names[0]} INTEGER PRIMARY KEY" if kept else names[0]
+            keeps_key = table == "turns" and "number =" not in statement
+            first = f"{names[0]} INTEGER PRIMARY KEY" if keeps_key else names[0]
             db.execute(f"CREATE TABLE {table} ({', '.join([first, *names[1:]])})")
             db.execute(f"INSERT INTO {table} SELECT * FROM was")  # noqa: S608 (constant)
             db.execute("DROP TABLE was")
@@ -122,11 +122,11 @@ def damages() -> Iterator[tuple[str, str]]:
             if table != "facts":
                 yield f"{table}.{column}", f"UPDATE {table} SET {column} = ? WHERE turn_id <> '{{sound}}'"  # noqa: S608
                 continue
-            for which in ("min", "max"):
-                place = f"(SELECT {which}(seq) FROM facts AS f WHERE f.turn = facts.turn)"  # noqa: S608
+            for extreme in ("min", "max"):
+                place = f"(SELECT {extreme}(seq) FROM facts AS f WHERE f.turn = facts.turn)"  # noqa: S608
                 turns = "(SELECT number FROM turns WHERE turn_id <> '{sound}')"
                 where = f"turn IN {turns} AND seq = {place}"
-                yield f"facts.{column}, the {which} one", f"UPDATE facts SET {column} = ? WHERE {where}"  # noqa: S608
+                yield f"facts.{column}, the {extreme} one", f"UPDATE facts SET {column} = ? WHERE {where}"  # noqa: S608
 
 
 DAMAGES: Final = dict(damages())
@@ -145,12 +145,12 @@ def column(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def damaged_stores(column: str, made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def damaged_stores(column: str, samples: Samples, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stores in which one column is damaged, each with another value in it: `0.db` has the first of `VALUES`."""
-    statement = DAMAGES[column].format(**made._asdict())
+    statement = DAMAGES[column].format(**samples._asdict())
     folder = tmp_path_factory.mktemp("stores")
     for n, sql in enumerate(VALUES.values()):
-        damaged(made, folder / f"{n}.db", statement.replace("?", sql))
+        damaged(samples, folder / f"{n}.db", statement.replace("?", sql))
     return folder
 
 
@@ -161,12 +161,12 @@ def stores(damaged_stores: Path, tmp_path: Path) -> dict[str, Path]:
     return {value: tmp_path / f"{n}.db" for n, value in enumerate(VALUES)}
 
 
-def dealt(these: Sequence[T], column: str) -> Iterator[T]:
+def dealt(items: Sequence[T], column: str) -> Iterator[T]:
     """Deal things out to values in turn: in each column another value gets the first one.
 
     Each column and each value meets each of them, while not all three meet, which would take minutes.
     """
-    return islice(cycle(these), tuple(DAMAGES).index(column) % len(these), None)
+    return islice(cycle(items), tuple(DAMAGES).index(column) % len(items), None)
 
 
 def run(store: Path, *arguments: str) -> str:
@@ -195,40 +195,40 @@ def invoked(store: Path, *arguments: str) -> Result:
     return result
 
 
-def test_commands_fail_only_for_the_damaged_turn(stores: dict[str, Path], made: Made, column: str) -> None:
+def test_commands_fail_only_for_the_damaged_turn(stores: dict[str, Path], samples: Samples, column: str) -> None:
     commands = dealt(COMMANDS, column)
     for file in stores.values():
-        assert made.sound in run(file, "turns", "--all")
-        for turn in (made.ended, made.paused):
-            run(file, *(one.format(turn=turn) for one in next(commands)))
-        assert made.sound in run(file, "turns", "--json")
+        assert samples.sound in run(file, "turns", "--all")
+        for turn in (samples.ended, samples.paused):
+            run(file, *(command_line.format(turn=turn) for command_line in next(commands)))
+        assert samples.sound in run(file, "turns", "--json")
         run(file, "prune", "--older-than", "1s")
 
 
 @pytest.mark.anyio
-async def test_pages_fail_only_for_the_damaged_turn(stores: dict[str, Path], made: Made, column: str) -> None:
+async def test_pages_fail_only_for_the_damaged_turn(stores: dict[str, Path], samples: Samples, column: str) -> None:
     lists, pages = dealt(LISTS, column), dealt(PAGES, column)
     for value, file in stores.items():
         async with engine_on(file) as engine, browser(inspector_app(engine, access=Open())) as client:
-            for path in (next(lists), f"/turns/{made.sound}"):
+            for path in (next(lists), f"/turns/{samples.sound}"):
                 assert (await client.get(path)).status_code == httpx.codes.OK, (value, path)
-            assert made.sound in (await client.get("/")).text
-            for turn in (made.ended, made.paused):
+            assert samples.sound in (await client.get("/")).text
+            for turn in (samples.ended, samples.paused):
                 page = next(pages)
                 status = (await client.get(page.format(turn=turn))).status_code
                 assert status in {200, 404, 503}, (value, page)
 
 
 @pytest.mark.anyio
-async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], made: Made, column: str) -> None:
+async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], samples: Samples, column: str) -> None:
     """A question about the damaged turn raises an error of ours, or is answered."""
     # Without numbers nothing can be written.
     refused = (UnreadableTurnError, StoreError) if column == "turns.number" else (UnreadableTurnError,)
     for value, file in stores.items():
         async with engine_on(file) as engine:
             store = engine.store
-            assert made.sound in [row.id for row in await engine.turns()], value
-            for turn in (made.ended, made.paused):
+            assert samples.sound in [row.id for row in await engine.turns()], value
+            for turn in (samples.ended, samples.paused):
                 for ask in (engine.get, store.facts, store.claim_spans, store.inbox, engine.fork_places):
                     with suppress(TurnwrightError):
                         await ask(turn)
@@ -240,89 +240,93 @@ async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], m
             await engine.recover()
             with suppress(SessionBusyError, *refused):
                 await engine.run(AGENT, "go on", session=SESSION)
-            assert (await engine.get(made.sound)).text == "Sound."
+            assert (await engine.get(samples.sound)).text == "Sound."
             with suppress(*refused):
                 assert (await engine.run(AGENT, "another")).outcome is not None
 
 
 @pytest.mark.anyio
 async def test_session_goes_on_without_an_unreadable_turn(
-    made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    samples: Samples, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A warning names that turn. Continuing it by name is rejected."""
     file = tmp_path / "turns.db"
-    statement = f"UPDATE facts SET payload = x'ff' WHERE seq = 3 AND turn = {TURN.format(made.ended)}"  # noqa: S608
-    damaged(made, file, statement, single=True)
+    statement = f"UPDATE facts SET payload = x'ff' WHERE seq = 3 AND turn = {TURN.format(samples.ended)}"  # noqa: S608
+    damaged(samples, file, statement, single=True)
     async with engine_on(file) as engine:
         turn = await engine.run(AGENT, "go on", session=SESSION)
         assert turn.text == "More."
-        assert f"turn {turn.id}: turn {made.ended}, earlier in its session, is left out of its history" in caplog.text
-        with pytest.raises(UnreadableTurnError, match=f"turn {made.ended}: fact 3 of the journal: its payload"):
-            await engine.run(AGENT, "go on", continue_from=made.ended)
+        assert (
+            f"turn {turn.id}: turn {samples.ended}, earlier in its session, is left out of its history" in caplog.text
+        )
+        with pytest.raises(UnreadableTurnError, match=f"turn {samples.ended}: fact 3 of the journal: its payload"):
+            await engine.run(AGENT, "go on", continue_from=samples.ended)
         assert await engine.turns(session=SESSION, live=True) == []
 
 
 @pytest.mark.parametrize("column", ["state = 'dreamt'", "reason = x'ff'", "payload = x'ff'", "at = NULL"])
-def test_a_damaged_turn_can_be_deleted(column: str, made: Made, tmp_path: Path) -> None:
+def test_a_damaged_turn_can_be_deleted(column: str, samples: Samples, tmp_path: Path) -> None:
     """That is what its error advises."""
     file = tmp_path / "turns.db"
-    damaged(made, file, f"UPDATE facts SET {column} WHERE turn = {TURN.format(made.ended)}")  # noqa: S608
-    assert run(file, "delete", made.ended) == f"turn {made.ended}: deleted\n"
-    assert made.ended not in run(file, "turns")
+    damaged(samples, file, f"UPDATE facts SET {column} WHERE turn = {TURN.format(samples.ended)}")  # noqa: S608
+    assert run(file, "delete", samples.ended) == f"turn {samples.ended}: deleted\n"
+    assert samples.ended not in run(file, "turns")
 
 
 @pytest.mark.parametrize("owner", ["x'ff00'", "1.5", "2"])
-def test_turn_with_a_non_text_owner_can_be_deleted(owner: str, made: Made, tmp_path: Path) -> None:
+def test_turn_with_a_non_text_owner_can_be_deleted(owner: str, samples: Samples, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
-    damaged(made, file, f"UPDATE turns SET owner = {owner} WHERE turn_id = '{made.ended}'")  # noqa: S608
-    assert run(file, "delete", made.ended) == f"turn {made.ended}: deleted\n"
+    damaged(samples, file, f"UPDATE turns SET owner = {owner} WHERE turn_id = '{samples.ended}'")  # noqa: S608
+    assert run(file, "delete", samples.ended) == f"turn {samples.ended}: deleted\n"
 
 
-def test_turn_with_renamed_calls_yields_no_test(made: Made, tmp_path: Path) -> None:
+def test_turn_with_renamed_calls_yields_no_test(samples: Samples, tmp_path: Path) -> None:
     """Each command prints what `show` prints about that turn."""
     file = tmp_path / "turns.db"
     payload = "replace(payload, 'call00001', 'call00009')"
-    statement = f"UPDATE facts SET payload = {payload} WHERE kind = 'call_started' AND turn = {TURN.format(made.ended)}"  # noqa: S608
-    damaged(made, file, statement, single=True)
-    said = f"turn {made.ended}: its facts do not follow from each other: KeyError: 'call00009'"
-    for command_line in (("show", made.ended), ("show", made.ended, "--as-test")):
-        with pytest.raises(UnreadableTurnError, match=said):
+    statement = (
+        f"UPDATE facts SET payload = {payload} WHERE kind = 'call_started' AND turn = {TURN.format(samples.ended)}"  # noqa: S608
+    )
+    damaged(samples, file, statement, single=True)
+    message = f"turn {samples.ended}: its facts do not follow from each other: KeyError: 'call00009'"
+    for command_line in (("show", samples.ended), ("show", samples.ended, "--as-test")):
+        with pytest.raises(UnreadableTurnError, match=message):
             raised(file, *command_line)
 
 
 @pytest.mark.parametrize("state", ["CHECK", "CONTINUE"])
-def test_broken_journal_is_not_aborted_and_can_be_deleted(state: str, made: Made, tmp_path: Path) -> None:
+def test_broken_journal_is_not_aborted_and_can_be_deleted(state: str, samples: Samples, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     payload = f"replace(payload, '\"PAUSED\"', '\"{state}\"')"
-    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'", single=True)  # noqa: S608
-    said = f"turn {made.paused}: its journal ends within an input, or was changed: abort is not accepted in"
-    with pytest.raises(UnreadableTurnError, match=said):
-        raised(file, "abort", made.paused)
-    assert run(file, "delete", made.paused) == f"turn {made.paused}: deleted\n"
+    damaged(samples, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'", single=True)  # noqa: S608
+    message = f"turn {samples.paused}: its journal ends within an input, or was changed: abort is not accepted in"
+    with pytest.raises(UnreadableTurnError, match=message):
+        raised(file, "abort", samples.paused)
+    assert run(file, "delete", samples.paused) == f"turn {samples.paused}: deleted\n"
 
 
 @pytest.mark.anyio
-async def test_answer_to_a_missing_call_affects_only_the_turn(made: Made, tmp_path: Path) -> None:
+async def test_answer_to_a_missing_call_affects_only_the_turn(samples: Samples, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
     payload = """replace(payload, '"call":"call00001","tool"', '"call":"call00077","tool"')"""
-    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'call_waiting'", single=True)  # noqa: S608
+    damaged(samples, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'call_waiting'", single=True)  # noqa: S608
     async with engine_on(file) as engine:
-        said = f"turn {made.paused}: .* no such call is in the batch"
-        with pytest.raises(UnreadableTurnError, match=said):
-            await engine.resume(made.paused, {"approval-1": True})
+        message = f"turn {samples.paused}: .* no such call is in the batch"
+        with pytest.raises(UnreadableTurnError, match=message):
+            await engine.resume(samples.paused, {"approval-1": True})
         await engine.recover()
         assert (await engine.run(AGENT, "another")).text == "More."
 
 
 @pytest.mark.anyio
-async def test_turn_with_a_lost_call_result_ends_instead_of_waiting(made: Made, tmp_path: Path) -> None:
+async def test_turn_with_a_lost_call_result_ends_instead_of_waiting(samples: Samples, tmp_path: Path) -> None:
     """The call's result was taken out of its journal: nobody can say any more what became of it."""
     file = tmp_path / "turns.db"
     async with engine_on(tmp_path / "was.db", asks_for(("ok", {"n": 1}), ("risky", {}))) as engine:
         waits = await engine.run(AGENT, "both")
     forged = 'kind = \'message_added\', payload = \'{"v":1,"elapsed":0,"state":"TOOL_EXEC","text":"x"}\''
     statement = f"UPDATE facts SET {forged} WHERE kind = 'call_settled'"  # noqa: S608
-    damaged(made._replace(file=tmp_path / "was.db"), file, statement, single=True)
+    damaged(samples._replace(file=tmp_path / "was.db"), file, statement, single=True)
     async with engine_on(file) as engine:
         with anyio.fail_after(10):
             turn = await engine.resume(waits.id, {"approval-1": True})

@@ -80,13 +80,13 @@ async def sound(engine: Engine, turn_id: str) -> None:
 async def test_expiry_is_applied_by_the_next_process_at_the_turn(desk: Desk, sweep: bool) -> None:
     """Nothing happens a second before."""
     paused = await desk.engine(erasing("x")).run(AGENT, "hi")
-    other = desk.engine("I see.")
+    other_engine = desk.engine("I see.")
 
     async def touch() -> TurnResult:
         if sweep:
-            await other.recover()
-            return await other.get(paused.id)
-        return await other.resume(paused.id)
+            await other_engine.recover()
+            return await other_engine.get(paused.id)
+        return await other_engine.resume(paused.id)
 
     desk.clock.jump(MINUTE - 1)
     facts = await desk.store.facts(paused.id)
@@ -95,7 +95,7 @@ async def test_expiry_is_applied_by_the_next_process_at_the_turn(desk: Desk, swe
     desk.clock.jump(1)
     turn = await touch()
     assert (turn.outcome, desk.done, results(turn)) == (Outcome.FINISHED, [], [EXPIRED])
-    await sound(other, turn.id)
+    await sound(other_engine, turn.id)
 
 
 async def test_reading_a_turn_applies_no_expiry(desk: Desk) -> None:
@@ -113,7 +113,7 @@ async def test_each_interrupt_has_a_separate_expiry(desk: Desk) -> None:
     paused = await engine.run(AGENT, "hi")
     desk.clock.jump(MINUTE + 1)
     (still,) = await engine.recover()
-    assert [one.id for one in still.interrupts] == ["approval-2"]
+    assert [interrupt.id for interrupt in still.interrupts] == ["approval-2"]
     assert await engine.recover() == []
     turn = await engine.resume(paused.id, {"approval-2": True})
     assert results(turn) == [EXPIRED, (CallStatus.OK, "burnt y"), EXPIRED]
@@ -177,10 +177,10 @@ async def test_clock_going_back_revokes_nothing(desk: Desk) -> None:
 
 async def test_expiry_is_judged_by_the_clock_of_the_asking_engine(desk: Desk) -> None:
     paused = await desk.engine(erasing("x"), now=lambda: 1000.0).run(AGENT, "hi")
-    (one,) = paused.interrupts
-    assert one.expires_at == 1000.0 + MINUTE
-    other = desk.engine("I see.", now=lambda: 1000.0 + MINUTE)
-    (turn,) = await other.recover()
+    (interrupt,) = paused.interrupts
+    assert interrupt.expires_at == 1000.0 + MINUTE
+    other_engine = desk.engine("I see.", now=lambda: 1000.0 + MINUTE)
+    (turn,) = await other_engine.recover()
     assert turn.outcome is Outcome.FINISHED
 
 
@@ -228,13 +228,13 @@ async def test_waiting_for_a_person_uses_no_time_of_the_turn(desk: Desk) -> None
     paused: TurnResult = await desk.engine(asks_for(("burn", {"path": "x"})), limits=limits).run(AGENT, "hi")
     await anyio.sleep(3600)
     desk.clock.jump(48 * 60 * MINUTE)
-    other = desk.engine(asks_for(("burn", {"path": "y"})), "Done.")
-    paused = await other.resume(paused.id, {"approval-1": True})
+    other_engine = desk.engine(asks_for(("burn", {"path": "y"})), "Done.")
+    paused = await other_engine.resume(paused.id, {"approval-1": True})
     assert paused.paused
-    turn = await other.resume(paused.id, {"approval-2": True})
+    turn = await other_engine.resume(paused.id, {"approval-2": True})
     assert turn.outcome is Outcome.FINISHED
     assert turn.seconds < 60
-    await sound(other, turn.id)
+    await sound(other_engine, turn.id)
 
 
 async def test_time_used_before_a_pause_counts_after_the_pause(desk: Desk) -> None:
@@ -251,8 +251,8 @@ async def test_time_used_before_a_pause_counts_after_the_pause(desk: Desk) -> No
     paused = await engine.run(AGENT, "hi")
     assert paused.paused
     assert paused.seconds == 60
-    other = desk.engine(asks_for(("dawdle", {})), "Late.")
-    turn = await other.resume(paused.id, {"approval-1": True})
+    other_engine = desk.engine(asks_for(("dawdle", {})), "Late.")
+    turn = await other_engine.resume(paused.id, {"approval-1": True})
     assert (turn.outcome, str(turn.reason), turn.text) == (Outcome.CAP_HIT, "deadline", "Late.")
 
 

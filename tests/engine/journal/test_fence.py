@@ -77,18 +77,18 @@ def statuses(turn: TurnResult) -> list[CallStatus]:
 
 
 class Interrupted(StoreWrapper):
-    """Does `what` at its `at`-th call, before it is done or after."""
+    """Does `action` at its `at`-th call, before it is done or after."""
 
-    def __init__(self, inner: Store, what: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
+    def __init__(self, inner: Store, action: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
         super().__init__(inner)
-        self._what, self._at, self._after = what, at, after
+        self._action, self._at, self._after = action, at, after
         self.calls = 0
 
     async def _due(self, *, after: bool) -> None:
         self.calls += not after
         if self.calls == self._at and after is self._after:
             self._at = 0
-            await self._what()
+            await self._action()
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
@@ -189,8 +189,8 @@ async def test_loser_of_a_takeover_writes_and_starts_nothing(in_file: bool, afte
         settled = [fact.call for _, fact in facts if isinstance(fact, f.CallSettled)]
         assert len(set(settled)) == len(settled) == len({n for _, n in takeover.ran})
         assert len(takeover.ran) == len(set(takeover.ran)), "nothing ran twice"
-        written = {event.seq: event.fact for event in takeover.heard if isinstance(event, FactEvent)}
-        assert written.items() <= dict(facts).items(), "the loser reported nothing false"
+        reported = {event.seq: event.fact for event in takeover.heard if isinstance(event, FactEvent)}
+        assert reported.items() <= dict(facts).items(), "the loser reported nothing false"
         if (await takeover.winner.get(row.id)).text == "Lost.":
             assert raised is None, "it had ended before it was taken over"
         await here.close()
@@ -285,11 +285,11 @@ async def test_an_abort_of_the_loser_stops_the_winner(place: Place) -> None:
 
 async def dead(store: Store, tools: Sequence[Tool], *lines: Line, at: int | type[f.Fact]) -> str:
     """A turn whose process died at the append `at` (see `FaultyStore`). Its id."""
-    known = {row.id for row in await store.turns()}
+    earlier_ids = {row.id for row in await store.turns()}
     faulty = FaultyStore(store, at=at)
     with pytest.raises(StoreError):
         await Engine(model=ScriptedModel(*lines), tools=tools, store=faulty).run(AGENT, "hi")
-    return next(row.id for row in await store.turns() if row.id not in known)
+    return next(row.id for row in await store.turns() if row.id not in earlier_ids)
 
 
 async def test_sweep_skips_unrunnable_and_driven_turns(caplog: pytest.LogCaptureFixture) -> None:
@@ -305,24 +305,24 @@ async def test_sweep_skips_unrunnable_and_driven_turns(caplog: pytest.LogCapture
     needs_more = await dead(memory, [rare], asks_for(("rare", {})), "Done.", at=f.CallSettled)
     turns.append(await dead(memory, [note], *lines, at=3))
     await memory.aclose()
-    driving = Hanging("Mine.")
-    mine = Engine(model=driving, store=memory)
-    left = await memory.facts(needs_more)
+    hanging = Hanging("Mine.")
+    mine = Engine(model=hanging, store=memory)
+    journal = await memory.facts(needs_more)
     recovered: list[TurnResult] = []
     caplog.clear()
     async with anyio.create_task_group() as group:
         group.start_soon(mine.run, AGENT, "hi")
-        await driving.hangs.wait()
+        await hanging.hangs.wait()
         sweeper = Engine(model=ScriptedModel("I see.", repeat=True), tools=[note], store=memory)
         with caplog.at_level(logging.WARNING, "turnwright"):
             recovered += await sweeper.recover()
         assert await sweeper.recover() == [], "the second sweep finds nothing to do, and again leaves the rare one"
-        driving.go.set()
+        hanging.go.set()
     assert [turn.id for turn in recovered] == turns
     assert {turn.outcome for turn in recovered} == {Outcome.FINISHED}
     assert f"turn {needs_more} is skipped: turn {needs_more}: its open calls need the tools rare" in caplog.text
     assert len(caplog.records) == 2, "one a sweep"
-    assert await memory.facts(needs_more) == left
+    assert await memory.facts(needs_more) == journal
     (turn,) = await Engine(model=ScriptedModel("Got it."), tools=[rare], store=memory).recover()
     assert (turn.id, turn.outcome) == (needs_more, Outcome.FINISHED)
 
@@ -342,9 +342,11 @@ async def test_sweep_drives_many_turns_up_to_the_limit_at_once(place: Place) -> 
     store = place.open()
     ids = [await dead(store, [work], asks_for(("work", {})), at=f.CallSettled) for _ in range(7)]
     await place.bury()
-    other = Engine(model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), max_parallel_tools=3)
+    other_engine = Engine(
+        model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), max_parallel_tools=3
+    )
     running = most = 0
-    recovered = await other.recover()
+    recovered = await other_engine.recover()
     assert ([turn.id for turn in recovered], most) == (ids, 3)
     assert all(turn.outcome is Outcome.FINISHED and statuses(turn) == [CallStatus.OK] for turn in recovered)
 
@@ -367,15 +369,15 @@ async def test_two_sweeps_at_once_drive_each_turn_once(place: Place) -> None:
         Engine(model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), max_parallel_tools=2)
         for _ in range(2)
     ]
-    came: list[TurnResult] = []
+    turn_results: list[TurnResult] = []
 
     async def sweep(engine: Engine) -> None:
-        came.extend(await engine.recover())
+        turn_results.extend(await engine.recover())
 
     async with anyio.create_task_group() as group:
-        for one in sweepers:
-            group.start_soon(sweep, one)
-    assert sorted(turn.id for turn in came) == sorted(ids)
+        for sweeper in sweepers:
+            group.start_soon(sweep, sweeper)
+    assert sorted(turn.id for turn in turn_results) == sorted(ids)
     assert sorted(ran) == [str(n) for n in range(5)]
 
 
@@ -387,22 +389,22 @@ async def dead_and_aborted(place: Place) -> tuple[Engine, str]:
         raise AssertionError("it ran")
 
     turn_id = await dead(place.open(), [rare], asks_for(("rare", {})), at=2)
-    other = Engine(store=place.open())
-    await other.store.post(InboxItem(turn_id, "abort", InboxKind.ABORT))
+    other_engine = Engine(store=place.open())
+    await other_engine.store.post(InboxItem(turn_id, "abort", InboxKind.ABORT))
     await place.bury()
-    return other, turn_id
+    return other_engine, turn_id
 
 
 async def test_unconsumed_abort_may_be_requested_again(place: Place) -> None:
     """It comes first: nothing is run for it, and its tools are not asked for."""
-    other, turn_id = await dead_and_aborted(place)
-    await other.abort(turn_id)
-    turn = await other.get(turn_id)
+    other_engine, turn_id = await dead_and_aborted(place)
+    await other_engine.abort(turn_id)
+    turn = await other_engine.get(turn_id)
     assert (turn.outcome, statuses(turn)) == (Outcome.ABORTED, [CallStatus.ABORTED])
 
 
 async def test_sweep_ends_an_aborted_turn_without_the_tools(place: Place) -> None:
     """As an abort of a turn that rests does (decision 14): an unconsumed abort survives a crash."""
-    other, turn_id = await dead_and_aborted(place)
-    await other.recover()
-    assert (await other.get(turn_id)).outcome is Outcome.ABORTED
+    other_engine, turn_id = await dead_and_aborted(place)
+    await other_engine.recover()
+    assert (await other_engine.get(turn_id)).outcome is Outcome.ABORTED

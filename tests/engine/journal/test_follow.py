@@ -57,8 +57,8 @@ def play(model: ScriptedModel, *, pauses: bool = False, reviews: bool = False) -
         if pauses:
             await engine.resume(turn.id, {"approval-1": True})
         facts = [fact for _, fact in await engine.store.facts(turn.id)]
-        told = [event for event in events if isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)]
-        return Played(await engine.store.get(turn.id), facts, told)
+        fact_events = [event for event in events if isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)]
+        return Played(await engine.store.get(turn.id), facts, fact_events)
 
     return anyio.run(drive)
 
@@ -66,8 +66,8 @@ def play(model: ScriptedModel, *, pauses: bool = False, reviews: bool = False) -
 @pytest.fixture(scope="module")
 def straight() -> Played:
     """Calls in two steps, then an answer."""
-    both = asks_for(("look", {}), ("look", {"n": 1}))
-    return play(ScriptedModel(both, asks_for(("look", {"n": 2})), "Nothing there."))
+    two_calls = asks_for(("look", {}), ("look", {"n": 1}))
+    return play(ScriptedModel(two_calls, asks_for(("look", {"n": 2})), "Nothing there."))
 
 
 @pytest.fixture(scope="module")
@@ -98,19 +98,19 @@ class Stretch:
 class Growing(StoreWrapper):
     """A played turn's journal, which grows by a stretch right after each time that it is read.
 
-    `read` has the seq of each fact that was read, in the order of the reads, and `asked` what each read was after.
+    `read` has the seq of each fact that was read, in the order of the reads, and `positions` what each read was after.
     """
 
     def __init__(self, played: Played, hub: EventBus, stretches: Sequence[Stretch]) -> None:
         super().__init__(MemoryStore())
         self.read: list[int] = []
-        self.asked: list[int] = []
+        self.positions: list[int] = []
         self.here = False
         self._played = played
         self._hub = hub
         self._stretches = list(stretches)
         self._claim: Claim | None = None
-        self._held = HeldEvents()
+        self._held_events = HeldEvents()
 
     async def begin(self) -> None:
         """Write the turn's first fact."""
@@ -120,32 +120,32 @@ class Growing(StoreWrapper):
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         """See `Store.facts`."""
-        found = await super().facts(turn_id, after)
-        self.read += [seq for seq, _ in found]
-        self.asked.append(after)
-        assert len(self.asked) < 100, "it spins"
+        facts = await super().facts(turn_id, after)
+        self.read += [seq for seq, _ in facts]
+        self.positions.append(after)
+        assert len(self.positions) < 100, "it spins"
         if self._claim is not None:
             await self._go_on(self._claim)
-        return found
+        return facts
 
     async def _go_on(self, claim: Claim) -> None:
         played, seq = self._played, claim.seq
-        left = len(played.facts) - seq
-        stretch = self._stretches.pop(0) if self._stretches else Stretch(left, here=False)
+        remaining = len(played.facts) - seq
+        stretch = self._stretches.pop(0) if self._stretches else Stretch(remaining, here=False)
         self.here = stretch.here
-        ours = seq + min(stretch.before, left)
+        ours = seq + min(stretch.before, remaining)
         end = min(ours + stretch.length, len(played.facts))
         await self.inner.append(claim, played.facts[seq:end], played.row.status)
         if end == len(played.facts):
             self._claim = None
             await self.inner.release(claim)
         if not stretch.here or stretch.before:  # the next driver keeps back what it writes itself
-            self._held = HeldEvents()
+            self._held_events = HeldEvents()
         if stretch.here:
             more = TextDeltaEvent(turn=played.row.id, seq=end, index=0, text="more")
             for event in [*played.events[ours:end], *([more] if stretch.piece else [])]:
-                for passed in self._held.take(event):
-                    self._hub.publish(passed)
+                for released in self._held_events.take(event):
+                    self._hub.publish(released)
             self._hub.close(played.row.id)
 
 
@@ -175,15 +175,15 @@ def without_pieces(heard: Sequence[StreamEvent]) -> list[StreamEvent]:
 
 
 @pytest.mark.parametrize("after", [0, 1, 4, 1000])
-@pytest.mark.parametrize("which", ["straight", "paused"])
-def test_each_fact_written_elsewhere_is_read_once(which: str, after: int, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("scenario", ["straight", "paused"])
+def test_each_fact_written_elsewhere_is_read_once(scenario: str, after: int, request: pytest.FixtureRequest) -> None:
     """Each event is what it would have been here: what a pause asks, what a step's tools came to, how it ended."""
-    played: Played = request.getfixturevalue(which)
+    played: Played = request.getfixturevalue(scenario)
     total = len(played.facts)
     heard, store = heard_of(played, *[elsewhere(1)] * total, after=after)
     assert heard == played.events[after:]
     assert store.read == list(range(1, total + 1))
-    assert store.asked == list(range(total))
+    assert store.positions == list(range(total))
 
 
 def test_turn_moving_here_and_back_is_followed_seamlessly(straight: Played) -> None:
@@ -356,8 +356,8 @@ async def test_waiting_without_a_worker_is_warned_of_once(caplog: pytest.LogCapt
                 workers.start_soon(working(store, "Done.").run_worker)
             workers.cancel_scope.cancel()
     assert "no worker" not in told_early
-    (told,) = [record.getMessage() for record in caplog.records if "no worker" in record.getMessage()]
-    assert told == (
+    (warning,) = [record.getMessage() for record in caplog.records if "no worker" in record.getMessage()]
+    assert warning == (
         f"turn {turn} has had no worker for 5 s: start one (`engine.run_worker()`, or"
         " `turnwright worker`) on the same store, with the agent's tools and model"
     )

@@ -76,7 +76,7 @@ async def send(to: str) -> str:
 TOOLS: Final[list[Tool]] = [note, hang, erase, again, send]
 
 
-def engine(store: Store, *lines: Line, limits: Limits | None = None, synthesis: bool = False) -> Engine:
+def build_engine(store: Store, *lines: Line, limits: Limits | None = None, synthesis: bool = False) -> Engine:
     """An engine that never waits, with all the tools."""
     return Engine(
         model=ScriptedModel(*lines),
@@ -94,12 +94,12 @@ async def _synthesize(batch: Sequence[FinishedCall]) -> str | None:
     return "All noted." if len(batch) > 1 else None
 
 
-async def answered(engine: Engine, turn: TurnResult, which: int = 0) -> TurnResult:
+async def answered(engine: Engine, turn: TurnResult, choice: int = 0) -> TurnResult:
     """The turn, driven on until it has ended; each interrupt gets the decision of that number."""
     while turn.paused:
-        one = turn.interrupts[0]
-        takes = DECISIONS[one.kind]
-        turn = await engine.resume(turn.id, {one.id: str(takes[which % len(takes)])})
+        interrupt = turn.interrupts[0]
+        takes = DECISIONS[interrupt.kind]
+        turn = await engine.resume(turn.id, {interrupt.id: str(takes[choice % len(takes)])})
     return turn
 
 
@@ -108,61 +108,63 @@ async def answered(engine: Engine, turn: TurnResult, which: int = 0) -> TurnResu
 
 async def side_by_side(store: Store) -> None:
     calls = asks_for(("note", {}), ("note", {"n": 1}), ("nowhere", {}), ("note", {"n": "x"}))
-    await engine(store, calls, asks_for(("note", {}), text="Once more."), "Done.").run(AGENT, "hi")
+    await build_engine(store, calls, asks_for(("note", {}), text="Once more."), "Done.").run(AGENT, "hi")
 
 
 async def capped(store: Store) -> None:
     limits = Limits(steps=2, tool_calls=3, tokens=4)
-    await engine(store, *[asks_for(("note", {})) for _ in range(2)], "So far.", limits=limits).run(AGENT, "hi")
+    await build_engine(store, *[asks_for(("note", {})) for _ in range(2)], "So far.", limits=limits).run(AGENT, "hi")
 
 
 async def asked(store: Store) -> None:
-    one = engine(store, asks_for(("note", {}), ("erase", {"path": "a"}), ("erase", {"path": "b"})), "Done.")
-    turn = await one.run(AGENT, "hi")
+    engine = build_engine(store, asks_for(("note", {}), ("erase", {"path": "a"}), ("erase", {"path": "b"})), "Done.")
+    turn = await engine.run(AGENT, "hi")
     first, second = turn.interrupts
-    await one.resume(turn.id, {first.id: True})
-    await one.resume(turn.id, {second.id: False})
+    await engine.resume(turn.id, {first.id: True})
+    await engine.resume(turn.id, {second.id: False})
 
 
 async def looping(store: Store) -> None:
     limits = Limits(doom_threshold=2, doom_response="ask", nudges=1)
-    one = engine(store, *[asks_for(("note", {})) for _ in range(8)], "Sorry.", limits=limits)
-    turn: TurnResult = await one.run(AGENT, "hi")
-    turn = await one.resume(turn.id, {"doom-1": "go_on"})
-    await one.resume(turn.id, {"doom-2": "stop"})
+    engine = build_engine(store, *[asks_for(("note", {})) for _ in range(8)], "Sorry.", limits=limits)
+    turn: TurnResult = await engine.run(AGENT, "hi")
+    turn = await engine.resume(turn.id, {"doom-1": "go_on"})
+    await engine.resume(turn.id, {"doom-2": "stop"})
 
 
 async def synthesized(store: Store) -> None:
     calls = asks_for(("note", {})), asks_for(("note", {}), ("note", {"n": 1}))
-    await engine(store, *calls, synthesis=True).run(AGENT, "hi")
+    await build_engine(store, *calls, synthesis=True).run(AGENT, "hi")
 
 
 async def text_only(store: Store) -> None:
-    await engine(store, asks_for(("note", {}), text="I may not."), limits=Limits(steps=0)).run(AGENT, "hi")
+    await build_engine(store, asks_for(("note", {}), text="I may not."), limits=Limits(steps=0)).run(AGENT, "hi")
 
 
 async def failing(store: Store) -> None:
     down = ModelError("down", cause=Cause.CONNECTION)
-    await engine(store, down, "", asks_for(("note", {})), ModelError("no", cause=Cause.AUTHENTICATION)).run(AGENT, "hi")
+    await build_engine(store, down, "", asks_for(("note", {})), ModelError("no", cause=Cause.AUTHENTICATION)).run(
+        AGENT, "hi"
+    )
 
 
 async def late(store: Store) -> None:
     calls = asks_for(("note", {}), ("hang", {}), ("hang", {}))
-    await engine(store, calls, "Too late.", limits=Limits(seconds=20)).run(AGENT, "hi")
+    await build_engine(store, calls, "Too late.", limits=Limits(seconds=20)).run(AGENT, "hi")
 
 
 async def aborted(store: Store) -> None:
-    one = engine(store, asks_for(("note", {}), ("hang", {})))
-    async with one.stream(AGENT, "hi") as events:
+    engine = build_engine(store, asks_for(("note", {}), ("hang", {})))
+    async with engine.stream(AGENT, "hi") as events:
         async for event in events:
             if event.type == "call_settled":
-                await one.abort(event.turn)
+                await engine.abort(event.turn)
 
 
 async def superseded(store: Store) -> None:
-    one = engine(store, asks_for(("erase", {"path": "a"})), "As you like.")
-    await one.run(AGENT, "hi", session="s1")
-    await one.run(AGENT, "never mind", session="s1")
+    engine = build_engine(store, asks_for(("erase", {"path": "a"})), "As you like.")
+    await engine.run(AGENT, "hi", session="s1")
+    await engine.run(AGENT, "never mind", session="s1")
 
 
 async def crashed(store: Store, at: int) -> None:
@@ -170,12 +172,12 @@ async def crashed(store: Store, at: int) -> None:
     calls = asks_for(("note", {}), ("again", {}), ("send", {"to": "her"}))
     dying = FaultyStore(store, at=at)
     with pytest.raises(StoreError):
-        await engine(dying, calls, "Done.").run(AGENT, "hi")
+        await build_engine(dying, calls, "Done.").run(AGENT, "hi")
     if isinstance(store, MemoryStore):
         await store.aclose()
     (row,) = await store.turns()
-    one = engine(store, "Done." if at > 1 else calls, "Done.")
-    await answered(one, await one.resume(row.id))
+    engine = build_engine(store, "Done." if at > 1 else calls, "Done.")
+    await answered(engine, await engine.resume(row.id))
 
 
 Kind = Callable[[Store], Awaitable[None]]
@@ -234,12 +236,12 @@ async def test_fork_at_every_place_ends_replays_and_spares_the_original(store: M
         places = fork_places(turn_id, journal)
         assert places
         for place in places:
-            one = engine(store, "Done.", "Done.", "Done.", "Done.")
-            fork = await one.fork(turn_id, at=place.last)
+            engine = build_engine(store, "Done.", "Done.", "Done.", "Done.")
+            fork = await engine.fork(turn_id, at=place.last)
             copied = await store.facts(fork)
             assert [fact for _, fact in copied[1:]] == [fact for _, fact in journal[1 : place.last]]
             assert holds(copied)
-            turn = await answered(one, await one.resume(fork), which=1)
+            turn = await answered(engine, await engine.resume(fork), choice=1)
             assert turn.outcome is not None
             assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
             facts = await store.facts(fork)
@@ -257,12 +259,14 @@ async def test_fork_after_a_reply_starts_the_calls_of_the_reply(store: MemorySto
         ran.append("look")
         return "seen"
 
-    async with Engine(model=ScriptedModel(asks_for(("look", {})), "Done.", "Again."), tools=[look], store=store) as one:
-        turn = await one.run(Agent(name="Looker"), "Look.")
-        kinds = {place.last: place.state for place in await one.fork_places(turn.id)}
+    async with Engine(
+        model=ScriptedModel(asks_for(("look", {})), "Done.", "Again."), tools=[look], store=store
+    ) as engine:
+        turn = await engine.run(Agent(name="Looker"), "Look.")
+        kinds = {place.last: place.state for place in await engine.fork_places(turn.id)}
         assert [type(fact) for _, fact in (await store.facts(turn.id))[2:4]] == [f.ModelReplied, f.CallStarted]
         assert kinds[3] == kinds[4] == State.TOOL_EXEC
-        again = await one.resume(await one.fork(turn.id, at=3))
+        again = await engine.resume(await engine.fork(turn.id, at=3))
         assert (again.text, ran) == ("Again.", ["look", "look"])
         assert holds(await store.facts(again.id))
 
@@ -324,28 +328,28 @@ async def test_engine_lists_the_fork_places() -> None:
 async def test_a_fork_of_a_fork_names_the_fork() -> None:
     store = MemoryStore()
     await side_by_side(store)
-    one = engine(store, "Done.")
-    fork = await one.fork(await only(store), at=2)
-    first = (await store.facts(await one.fork(fork, at=2)))[0][1]
+    engine = build_engine(store, "Done.")
+    fork = await engine.fork(await only(store), at=2)
+    first = (await store.facts(await engine.fork(fork, at=2)))[0][1]
     assert isinstance(first, f.TurnStarted)
     assert first.forked_from == fork
 
 
 async def test_a_fork_survives_on_a_disk(tmp_path: object) -> None:
     path = f"sqlite:///{tmp_path}/turns.db"
-    async with engine(SqliteStore(f"{tmp_path}/turns.db"), asks_for(("erase", {"path": "a"}))) as one:
-        turn = await one.run(AGENT, "hi")
-        fork = await one.fork(turn.id, at=len(await one.store.facts(turn.id)))
-    async with Engine(model=ScriptedModel("Done."), tools=TOOLS, store=path) as other:
-        ended = await other.resume(fork, {"approval-1": True})
-        assert (ended.outcome, (await other.get(turn.id)).paused) == (Outcome.FINISHED, True)
+    async with build_engine(SqliteStore(f"{tmp_path}/turns.db"), asks_for(("erase", {"path": "a"}))) as engine:
+        turn = await engine.run(AGENT, "hi")
+        fork = await engine.fork(turn.id, at=len(await engine.store.facts(turn.id)))
+    async with Engine(model=ScriptedModel("Done."), tools=TOOLS, store=path) as other_engine:
+        ended = await other_engine.resume(fork, {"approval-1": True})
+        assert (ended.outcome, (await other_engine.get(turn.id)).paused) == (Outcome.FINISHED, True)
 
 
 async def test_recovery_continues_an_undriven_fork() -> None:
     store = MemoryStore()
     await side_by_side(store)
     fork = await Engine(store=store).fork(await only(store), at=2)
-    (turn,) = await engine(store, "Otherwise.").recover()
+    (turn,) = await build_engine(store, "Otherwise.").recover()
     assert (turn.id, turn.text) == (fork, "Otherwise.")
 
 
@@ -354,9 +358,9 @@ async def test_fork_counts_usage_before_the_place_only() -> None:
     await capped(store)
     journal = await store.facts(await only(store))
     place = next(seq for seq, fact in journal if isinstance(fact, f.StepStarted) and fact.number == 2)
-    places = [one.last for one in fork_places("x", journal)]
-    one = engine(store, "Two.")
-    turn = await one.resume(await one.fork(await only(store), at=min(end for end in places if end >= place)))
+    places = [fork_place.last for fork_place in fork_places("x", journal)]
+    engine = build_engine(store, "Two.")
+    turn = await engine.resume(await engine.fork(await only(store), at=min(end for end in places if end >= place)))
     assert (turn.outcome, turn.steps, turn.tool_calls, turn.usage.tokens) == (Outcome.FINISHED, 2, 1, 4)
 
 
@@ -365,14 +369,14 @@ async def test_fork_counts_usage_before_the_place_only() -> None:
 
 async def test_open_interrupts_stay_open_and_are_answered_apart() -> None:
     store = MemoryStore()
-    one = engine(store, asks_for(("erase", {"path": "a"})), "Denied, then.", "Erased.")
-    turn = await one.run(AGENT, "hi")
-    fork = await one.fork(turn.id, at=len(await store.facts(turn.id)))
-    assert (await one.get(fork)).interrupts == turn.interrupts
-    assert (await one.resume(fork)).paused
-    denied = await one.resume(fork, {"approval-1": False})
+    engine = build_engine(store, asks_for(("erase", {"path": "a"})), "Denied, then.", "Erased.")
+    turn = await engine.run(AGENT, "hi")
+    fork = await engine.fork(turn.id, at=len(await store.facts(turn.id)))
+    assert (await engine.get(fork)).interrupts == turn.interrupts
+    assert (await engine.resume(fork)).paused
+    denied = await engine.resume(fork, {"approval-1": False})
     assert results(denied) == [(CallStatus.REJECTED, "rejected by the person")]
-    granted = await one.resume(turn.id, {"approval-1": True})
+    granted = await engine.resume(turn.id, {"approval-1": True})
     assert results(granted) == [(CallStatus.OK, "erased a")]
 
 
@@ -380,7 +384,7 @@ def with_sub_agents(store: Store) -> Engine:
     """A lead whose sub-agent has a sub-agent, which erases two files, each with leave."""
 
     def play(request: ModelRequest) -> ModelResponse | str:
-        tools, last = {one.name for one in request.tools}, request.messages[-1]
+        tools, last = {tool.name for tool in request.tools}, request.messages[-1]
         if last.role == "tool":
             return f"Done: {len(request.messages)}"
         for name in ("Middle", "Inner"):
@@ -393,54 +397,54 @@ def with_sub_agents(store: Store) -> Engine:
     return Engine(model=ScriptedModel(play, repeat=True), tools=[*TOOLS, inner, middle], store=store)
 
 
-async def answered_to_the_end(one: Engine, turn_id: str) -> TurnResult:
-    turn = await one.get(turn_id)
+async def answered_to_the_end(engine: Engine, turn_id: str) -> TurnResult:
+    turn = await engine.get(turn_id)
     while turn.paused:
-        turn = await one.resume(turn_id, {turn.interrupts[0].id: True})
+        turn = await engine.resume(turn_id, {turn.interrupts[0].id: True})
     return turn
 
 
 async def test_fork_waiting_for_a_sub_agents_question_can_be_answered() -> None:
     """At each of its places, after the original was answered and has ended: the sub-agents' turns are forked too."""
     store = MemoryStore()
-    one = with_sub_agents(store)
+    engine = with_sub_agents(store)
     lead = Agent(name="Lead", tools=("Middle",))
-    turn = await one.run(lead, "hi")
-    ended = await answered_to_the_end(one, turn.id)
+    turn = await engine.run(lead, "hi")
+    ended = await answered_to_the_end(engine, turn.id)
     assert ended.outcome is Outcome.FINISHED
     waited = 0
-    for place in await one.fork_places(turn.id):
-        fork = await one.fork(turn.id, at=place.last)
-        copy = await one.get(fork)
-        below = [row.id for row in await one.turns() if row.id.startswith(f"{fork}:")]
+    for place in await engine.fork_places(turn.id):
+        fork = await engine.fork(turn.id, at=place.last)
+        copy = await engine.get(fork)
+        below = [row.id for row in await engine.turns() if row.id.startswith(f"{fork}:")]
         assert len(below) == (2 if copy.interrupts else len(below))
         if copy.paused:
             waited += 1
-            again = await answered_to_the_end(one, fork)
+            again = await answered_to_the_end(engine, fork)
             assert (again.outcome, again.text) == (Outcome.FINISHED, ended.text)
             for name in (fork, *below):
                 assert replay(await store.facts(name)).check.verdict is Verdict.HOLDS
     assert waited == 2
-    assert (await one.get(turn.id)) == ended
+    assert (await engine.get(turn.id)) == ended
 
 
 async def test_fork_error_names_a_deleted_sub_agent_turn() -> None:
     store = MemoryStore()
-    one = with_sub_agents(store)
-    turn = await one.run(Agent(name="Lead", tools=("Middle",)), "hi")
-    gone = next(row.id for row in await one.turns() if row.id.count(":") == 1)
+    engine = with_sub_agents(store)
+    turn = await engine.run(Agent(name="Lead", tools=("Middle",)), "hi")
+    gone = next(row.id for row in await engine.turns() if row.id.count(":") == 1)
     await store.delete(gone)
     with pytest.raises(ConfigError, match=f"sub-agent's turn {gone}, which was deleted"):
-        await one.fork(turn.id, at=len(await store.facts(turn.id)))
+        await engine.fork(turn.id, at=len(await store.facts(turn.id)))
 
 
 async def test_pending_answer_of_the_original_is_not_the_forks() -> None:
     store = MemoryStore()
-    one = engine(store, asks_for(("erase", {"path": "a"})), "Done.")
-    turn = await one.run(AGENT, "hi")
-    await one.abort(fork := await one.fork(turn.id, at=len(await store.facts(turn.id))))
-    assert (await one.get(fork)).outcome is Outcome.ABORTED
-    assert (await one.get(turn.id)).paused
+    engine = build_engine(store, asks_for(("erase", {"path": "a"})), "Done.")
+    turn = await engine.run(AGENT, "hi")
+    await engine.abort(fork := await engine.fork(turn.id, at=len(await store.facts(turn.id))))
+    assert (await engine.get(fork)).outcome is Outcome.ABORTED
+    assert (await engine.get(turn.id)).paused
 
 
 # Calls that had started.
@@ -453,39 +457,39 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 
 async def forked_in(store: Store, name: str, **arguments: str) -> tuple[Engine, str]:
     """A fork of a turn in which a call of this tool has started; and an engine for it."""
-    turn = await engine(store, asks_for((name, dict(arguments))), "Done.").run(AGENT, "hi")
+    turn = await build_engine(store, asks_for((name, dict(arguments))), "Done.").run(AGENT, "hi")
     journal = await store.facts(turn.id)
     at = next(seq for seq, fact in journal if isinstance(fact, f.CallStarted))
-    one = engine(store, "Done.")
-    return one, await one.fork(turn.id, at=at)
+    engine = build_engine(store, "Done.")
+    return engine, await engine.fork(turn.id, at=at)
 
 
 async def test_started_call_has_an_unknown_outcome_in_the_fork() -> None:
     """Though it did run in the original: what it did there is the original's."""
-    one, fork = await forked_in(MemoryStore(), "note")
-    (result,) = results(await one.resume(fork))
+    engine, fork = await forked_in(MemoryStore(), "note")
+    (result,) = results(await engine.resume(fork))
     assert result[0] is CallStatus.UNKNOWN
 
 
 async def test_idempotent_call_of_a_fork_runs_again_under_a_new_key() -> None:
-    one, fork = await forked_in(MemoryStore(), "again")
-    assert results(await one.resume(fork)) == [(CallStatus.OK, f"again for {fork}:call00001")]
+    engine, fork = await forked_in(MemoryStore(), "again")
+    assert results(await engine.resume(fork)) == [(CallStatus.OK, f"again for {fork}:call00001")]
 
 
 async def test_tool_asking_after_a_crash_asks_in_the_fork() -> None:
-    one, fork = await forked_in(MemoryStore(), "send", to="her")
-    turn = await one.resume(fork)
+    engine, fork = await forked_in(MemoryStore(), "send", to="her")
+    turn = await engine.resume(fork)
     assert [pending.kind for pending in turn.interrupts] == [InterruptKind.UNKNOWN_OUTCOME]
-    ended = await one.resume(fork, {turn.interrupts[0].id: "rerun"})
+    ended = await engine.resume(fork, {turn.interrupts[0].id: "rerun"})
     assert results(ended) == [(CallStatus.OK, "sent to her")]
 
 
 async def test_a_fork_costs_no_retry() -> None:
     """Nobody died: a model call that was open at that place is simply made."""
     store = MemoryStore()
-    turn = await engine(store, "One.", limits=Limits(max_retries=0)).run(AGENT, "hi")
-    one = engine(store, "Two.")
-    assert (await one.resume(await one.fork(turn.id, at=2))).text == "Two."
+    turn = await build_engine(store, "One.", limits=Limits(max_retries=0)).run(AGENT, "hi")
+    engine = build_engine(store, "Two.")
+    assert (await engine.resume(await engine.fork(turn.id, at=2))).text == "Two."
 
 
 # What was said before.
@@ -496,14 +500,14 @@ async def test_fork_keeps_earlier_messages_and_none_of_later_turns() -> None:
     store = MemoryStore()
     calls = asks_for(("note", {}), text="Let me see.")
     model = ScriptedModel(calls, "One.", calls, "Two.", calls, "Three.", "Two, otherwise.")
-    one = Engine(model=model, tools=TOOLS, store=store)
+    engine = Engine(model=model, tools=TOOLS, store=store)
     history = [{"role": "user", "content": "before it all"}]
-    first = await one.run(AGENT, "first", session="s1", message_history=history)
-    second = await one.run(AGENT, "second", session="s1", continue_from=first.id)
-    await one.run(AGENT, "third", session="s1")
+    first = await engine.run(AGENT, "first", session="s1", message_history=history)
+    second = await engine.run(AGENT, "second", session="s1", continue_from=first.id)
+    await engine.run(AGENT, "third", session="s1")
     at = next(seq for seq, fact in await store.facts(second.id) if isinstance(fact, f.StepStarted) and fact.number == 2)
-    fork = await one.fork(second.id, at=at)
-    assert (await one.resume(fork)).text == "Two, otherwise."
+    fork = await engine.fork(second.id, at=at)
+    assert (await engine.resume(fork)).text == "Two, otherwise."
     assert model.requests[-1] == model.requests[3]
     assert [message.text for message in model.requests[-1].messages if message.role == "user"] == [
         "before it all",
@@ -515,22 +519,22 @@ async def test_fork_keeps_earlier_messages_and_none_of_later_turns() -> None:
 async def test_a_fork_of_a_fork_hears_the_same() -> None:
     store = MemoryStore()
     model = ScriptedModel("One.", "Two.", "Again.", "And again.")
-    one = Engine(model=model, store=store)
-    await one.run(AGENT, "first", session="s1")
-    turn = await one.run(AGENT, "second", session="s1")
-    fork = await one.fork(turn.id, at=2)
-    await one.resume(fork)
-    await one.resume(await one.fork(fork, at=2))
+    engine = Engine(model=model, store=store)
+    await engine.run(AGENT, "first", session="s1")
+    turn = await engine.run(AGENT, "second", session="s1")
+    fork = await engine.fork(turn.id, at=2)
+    await engine.resume(fork)
+    await engine.resume(await engine.fork(fork, at=2))
     assert model.requests[1] == model.requests[2] == model.requests[3]
 
 
 async def test_session_excludes_the_messages_of_forks() -> None:
     store = MemoryStore()
     model = ScriptedModel("One.", "Otherwise.", "Two.")
-    one = Engine(model=model, store=store)
-    turn = await one.run(AGENT, "first", session="s1")
-    await one.resume(await one.fork(turn.id, at=2))
-    await one.run(AGENT, "second", session="s1")
+    engine = Engine(model=model, store=store)
+    turn = await engine.run(AGENT, "first", session="s1")
+    await engine.resume(await engine.fork(turn.id, at=2))
+    await engine.run(AGENT, "second", session="s1")
     assert [message.text for message in model.requests[2].messages] == ["first", "One.", "second"]
 
 
@@ -569,12 +573,12 @@ async def test_a_forged_turn_is_not_forked() -> None:
 async def test_driven_turn_can_be_forked() -> None:
     """Its journal only grows. What it does continues without the fork, and the other way round."""
     store = MemoryStore()
-    one = engine(store, asks_for(("note", {})), "Done.")
+    engine = build_engine(store, asks_for(("note", {})), "Done.")
     forks: list[str] = []
-    async with one.stream(AGENT, "hi") as events:
+    async with engine.stream(AGENT, "hi") as events:
         async for event in events:
             if event.type == "model_replied" and not forks:
                 forks.append(await fork_turn(store, event.turn, 2, new_id="mine"))
     assert forks == ["mine"]
-    turn = await engine(store, "Mine.").resume("mine")
+    turn = await build_engine(store, "Mine.").resume("mine")
     assert (turn.text, turn.steps) == ("Mine.", 1)

@@ -41,9 +41,9 @@ class Counting(StoreWrapper):
         return 0
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        found = await super().facts(turn_id, after)
-        self.reads.facts += len(found)
-        return found
+        facts = await super().facts(turn_id, after)
+        self.reads.facts += len(facts)
+        return facts
 
     async def turns(
         self,
@@ -53,9 +53,9 @@ class Counting(StoreWrapper):
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        found = await super().turns(session=session, live=live, limit=limit, before=before)
-        self.reads.rows += len(found)
-        return found
+        rows = await super().turns(session=session, live=live, limit=limit, before=before)
+        self.reads.rows += len(rows)
+        return rows
 
 
 @tool
@@ -84,16 +84,16 @@ class Session:
 
 
 async def talk(path: Path) -> Session:
-    seen = Session([], [], [])
+    session = Session([], [], [])
     for first in range(0, TURNS, A_PROCESS):
         store, model = Counting(path), ScriptedModel(reply, repeat=True)
         async with Engine(model=model, tools=[look], store=store) as engine:
             for number in range(first, first + A_PROCESS):
                 store.reads = Reads()
-                seen.turns.append(await engine.run(AGENT, str(number), session="s"))
-                seen.reads.append(store.reads)
-        seen.requests += model.requests
-    return seen
+                session.turns.append(await engine.run(AGENT, str(number), session="s"))
+                session.reads.append(store.reads)
+        session.requests += model.requests
+    return session
 
 
 async def all_messages(path: Path) -> int:
@@ -107,21 +107,21 @@ def asks_for_a_summary(request: ModelRequest) -> bool:
 
 @pytest.mark.slow
 def test_last_of_500_turns_sends_and_reads_no_more_than_the_100th(tmp_path: Path) -> None:
-    seen = anyio.run(talk, tmp_path / "turns.db")
-    assert {turn.outcome for turn in seen.turns} == {Outcome.FINISHED}
+    session = anyio.run(talk, tmp_path / "turns.db")
+    assert {turn.outcome for turn in session.turns} == {Outcome.FINISHED}
     assert anyio.run(all_messages, tmp_path / "turns.db") == TURNS * 3  # nothing is lost: half of them called a tool
     # Both begin with a session that another process has driven.
     early, late = slice(A_PROCESS, 2 * A_PROCESS), slice(-A_PROCESS, None)
 
     def most(name: str, part: slice) -> int:
-        return max(int(getattr(one, name)) for one in seen.reads[part])
+        return max(int(getattr(reads, name)) for reads in session.reads[part])
 
     assert max(most("facts", late), most("facts", early)) < 300, "it is read back to the last compaction"
     assert most("facts", slice(1 - A_PROCESS, None)) <= most("facts", slice(1, A_PROCESS)), "then only what is new"
     assert most("rows", late) == most("rows", early) == 50, "the turns of the session are listed by pages of 50"
     more = (TURNS - 2 * A_PROCESS) * 10 / 100
     assert most("work", late) < most("work", early) + more, "ten instructions count a turn of the session in an index"
-    summaries = sum(map(asks_for_a_summary, seen.requests))
+    summaries = sum(map(asks_for_a_summary, session.requests))
     assert TURNS / 50 < summaries < TURNS / 5
-    assert max(len(request.messages) for request in seen.requests) < 120
-    assert max(sum(len(one.text) for one in request.messages) for request in seen.requests) < 4 * 2 * 1_500
+    assert max(len(request.messages) for request in session.requests) < 120
+    assert max(sum(len(message.text) for message in request.messages) for request in session.requests) < 4 * 2 * 1_500

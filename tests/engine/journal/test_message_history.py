@@ -38,26 +38,26 @@ async def test_turns_may_go_on_from_each_other_without_end() -> None:
     names = [f"t{number}" for number in range(count)]
     await write_going_on(store, facts, dict(zip(names, (None, *names), strict=False)))
     await engine.run(AGENT, "go on", continue_from=names[-1])
-    asked = [message.text for message in model.requests[-1].messages if message.role == "user"]
-    assert asked == [*names, "go on"]
+    prompts = [message.text for message in model.requests[-1].messages if message.role == "user"]
+    assert prompts == [*names, "go on"]
 
 
 @pytest.mark.parametrize(
-    ("going_on", "named"),
+    ("going_on", "turn_names"),
     [
         ({"a": "a"}, ["'a'", "'a'"]),
         ({"a": "b", "b": "c", "c": "b"}, ["'b'", "'c'", "'b'"]),
         (dict(zip("abcdefgh", "bcdefgha", strict=True)), ["'a'", "'b'", "'c'", "'d'", "4 more", "'a'"]),
     ],
 )
-async def test_circular_continuation_is_refused_by_name(going_on: dict[str, str], named: list[str]) -> None:
+async def test_circular_continuation_is_refused_by_name(going_on: dict[str, str], turn_names: list[str]) -> None:
     """Only a changed journal says so: what was said before has no beginning then, and nothing is sent."""
     model, store = ScriptedModel("Done.", repeat=True), MemoryStore()
     engine = Engine(model=model, store=store)
     facts = [fact for _, fact in await store.facts((await engine.run(AGENT, "begin")).id)]
     await write_going_on(store, facts, going_on)
-    told = f"in a cycle: {', which continues '.join(named)}: a journal was edited"
-    with pytest.raises(StoreError, match=told):
+    message = f"in a cycle: {', which continues '.join(turn_names)}: a journal was edited"
+    with pytest.raises(StoreError, match=message):
         await engine.run(AGENT, "go on", continue_from="a")
     assert len(model.requests) == 1
     first = first_fact("a", await store.facts("a"))

@@ -59,11 +59,11 @@ async def test_another_process_rebuilds_the_same_requests_from_the_journal() -> 
     assert started.model_settings == {"temperature": 0.0, "thinking": "low", "stop_sequences": ["END"]}
 
     model = ScriptedModel(asks_for(("look", {})), "Done.", "Done again.")
-    other = Engine(model=model, tools=[look], store=store, model_settings=ModelSettings(seed=7))
-    await other.resume(turn)
+    other_engine = Engine(model=model, tools=[look], store=store, model_settings=ModelSettings(seed=7))
+    await other_engine.resume(turn)
     assert sent(model) == [settings, settings]
-    fork = await other.fork(turn, at=(await other.fork_places(turn))[-1].last)
-    await other.resume(fork)
+    fork = await other_engine.fork(turn, at=(await other_engine.fork_places(turn))[-1].last)
+    await other_engine.resume(fork)
     assert sent(model) == [settings, settings, settings]
 
 
@@ -88,8 +88,8 @@ class TestMaxTokens:
 
     async def test_smaller_rest_of_a_token_budget_limits_the_reply(self) -> None:
         asks = asks_for(("look", {}), usage=Usage(input_tokens=40, output_tokens=10))
-        found = await self.limits(Limits(tokens=100), ModelSettings(max_tokens=70), asks, "Done.")
-        assert found == [70, 50]
+        limits = await self.limits(Limits(tokens=100), ModelSettings(max_tokens=70), asks, "Done.")
+        assert limits == [70, 50]
 
     async def test_conclusion_has_the_smaller_of_limit_and_setting(self) -> None:
         limits = Limits(steps=1, concluding="after", conclude_tokens=90)
@@ -122,8 +122,8 @@ class TestUnsupported:
             engine = Engine(model=Deaf(), model_settings=settings)
             await engine.run(AGENT, "Hi")
             await engine.run(AGENT, "Hi")
-        said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-        assert said == ["model deaf: the setting seed is not sent: it has none"] * 2
+        warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+        assert warnings == ["model deaf: the setting seed is not sent: it has none"] * 2
 
     async def test_worker_warns_of_settings_unsupported_by_the_local_model(
         self, caplog: pytest.LogCaptureFixture
@@ -154,9 +154,9 @@ class TestUnsupported:
             await Engine(model=Silent(), strict_settings=True, model_settings=ModelSettings(seed=1)).run(AGENT, "Hi")
 
 
-@pytest.mark.parametrize("given", [{"temperature": 0}, 0.5])
-async def test_wrong_settings_object_is_refused_early(given: object) -> None:
+@pytest.mark.parametrize("settings", [{"temperature": 0}, 0.5])
+async def test_wrong_settings_object_is_refused_early(settings: object) -> None:
     with pytest.raises(ConfigError, match="Engine: model_settings must be ModelSettings"):
-        Engine(model=ScriptedModel(), model_settings=given)  # type: ignore[call-overload]
+        Engine(model=ScriptedModel(), model_settings=settings)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="this turn: model_settings must be ModelSettings"):
-        await Engine(model=ScriptedModel()).run(AGENT, "Hi", model_settings=given)  # type: ignore[arg-type]
+        await Engine(model=ScriptedModel()).run(AGENT, "Hi", model_settings=settings)  # type: ignore[arg-type]

@@ -42,10 +42,10 @@ async def erase(path: str) -> str:
     return f"erased {path}"
 
 
-def engine_on(store: MemoryStore, *said: Line) -> tuple[Engine, Counting]:
+def engine_on(store: MemoryStore, *lines: Line) -> tuple[Engine, Counting]:
     """Another process, as it were, and what it reads."""
     counting = Counting(store)
-    return Engine(model=ScriptedModel(*said), tools=[erase], store=counting), counting
+    return Engine(model=ScriptedModel(*lines), tools=[erase], store=counting), counting
 
 
 async def test_an_answer_reads_the_journal_once() -> None:
@@ -69,7 +69,7 @@ async def test_answer_before_a_next_question_reads_the_journal_once() -> None:
     engine, read = engine_on(store, asks_for(("erase", {"path": "y"})))
     turn = await engine.resume(paused.id, {paused.interrupts[0].id: reject("not that one")})
     assert turn.paused
-    assert [one.arguments for one in turn.interrupts] == [{"path": "y"}]
+    assert [interrupt.arguments for interrupt in turn.interrupts] == [{"path": "y"}]
     assert read.journals == {paused.id: 1}
     assert turn == await engine.get(paused.id)
 
@@ -104,16 +104,16 @@ async def test_only_later_facts_are_read_again() -> None:
     store = MemoryStore()
     first, _ = engine_on(store, asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})))
     paused = await first.run(AGENT, "hi")
-    one, two = (asked.id for asked in paused.interrupts)
-    other, _ = engine_on(store)
+    first_id, second_id = (interrupt.id for interrupt in paused.interrupts)
+    other_engine, _ = engine_on(store)
     engine, _ = engine_on(store, "Done.")
-    known = await engine._read(paused.id)  # noqa: SLF001 (the moment between reading and driving)
-    assert (await other.resume(paused.id, {one: True})).paused
-    before, read = known.seq, engine_on(store, "Done.")
-    turn = await read[0]._resume(known, {two: True})  # noqa: SLF001 (likewise)
+    fold = await engine._read(paused.id)  # noqa: SLF001 (the moment between reading and driving)
+    assert (await other_engine.resume(paused.id, {first_id: True})).paused
+    before, read = fold.seq, engine_on(store, "Done.")
+    turn = await read[0]._resume(fold, {second_id: True})  # noqa: SLF001 (likewise)
     assert turn.outcome is Outcome.FINISHED
     assert read[1].journals == {paused.id: 1}
-    assert known.seq > before
+    assert fold.seq > before
     assert turn == await engine.get(paused.id)
 
 
@@ -126,29 +126,29 @@ async def test_facts_written_between_read_and_claim_are_caught_up() -> None:
     facts = await store.facts(paused.id)
     now = TurnMachine.resume(fact for _, fact in facts)
     for read in range(1, len(facts)):
-        known = JournalFold(paused.id, facts[:read])
-        await known.catch_up(store)
-        assert (known.machine.state, known.machine.turn.digest()) == (now.state, now.turn.digest())
-        assert known.machine.action == now.action
+        fold = JournalFold(paused.id, facts[:read])
+        await fold.catch_up(store)
+        assert (fold.machine.state, fold.machine.turn.digest()) == (now.state, now.turn.digest())
+        assert fold.machine.action == now.action
 
 
 async def test_turn_read_during_the_model_call_runs_the_calls() -> None:
     """The driver that received the reply was canceled in the call."""
-    store, began = MemoryStore(), anyio.Event()
+    store, start = MemoryStore(), anyio.Event()
 
     @tool(read_only=True, on_crash="rerun")
     async def look(again: bool) -> str:
         """Look once, or for ever."""
-        if began.is_set():
+        if start.is_set():
             return f"seen {again}"
-        began.set()
+        start.set()
         await anyio.sleep_forever()
         raise AssertionError
 
     first = Engine(model=ScriptedModel(asks_for(("look", {"again": True}))), tools=[look], store=store)
     async with anyio.create_task_group() as group:
         group.start_soon(first.run, AGENT, "hi")
-        await began.wait()
+        await start.wait()
         group.cancel_scope.cancel()
     turn_id = (await store.turns())[0].id
     streaming = JournalFold(turn_id, (await store.facts(turn_id))[:2])
@@ -175,8 +175,8 @@ async def test_long_session_reads_only_journals_since_the_compaction() -> None:
     store, agent = MemoryStore(), Agent(name="Talker", compaction=Compact(at_tokens=300, keep_steps=2))
 
     def say(request: ModelRequest) -> str:
-        asked = request.messages[-1].text
-        return "They count." if "only your summary" in asked else f"You said {asked}. " + "word " * 40
+        prompt = request.messages[-1].text
+        return "They count." if "only your summary" in prompt else f"You said {prompt}. " + "word " * 40
 
     lengths: list[int] = []
     reads: list[int] = []

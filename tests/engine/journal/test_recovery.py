@@ -202,9 +202,9 @@ async def test_call_of_an_asking_tool_waits_for_a_person_after_the_crash() -> No
         memory, turn_id = await dead(asking, tools=[send, note], at=f.CallSettled)
         engine = Engine(model=ScriptedModel("Done."), tools=[send, note], store=memory)
         (paused,) = await engine.recover()
-        (asked,) = paused.interrupts
-        assert (asked.id, asked.kind, asked.tool) == ("unknown-1", InterruptKind.UNKNOWN_OUTCOME, "send")
-        assert asked.arguments == {"to": "Ann"}
+        (interrupt,) = paused.interrupts
+        assert (interrupt.id, interrupt.kind, interrupt.tool) == ("unknown-1", InterruptKind.UNKNOWN_OUTCOME, "send")
+        assert interrupt.arguments == {"to": "Ann"}
         turn = await engine.resume(turn_id, {"unknown-1": decision})
         assert (turn.outcome, results(turn)[0][0]) == (Outcome.FINISHED, status)
 
@@ -218,7 +218,7 @@ async def test_a_read_only_call_runs_again_after_the_crash(on_crash: OnCrash | N
     memory, _ = await dead(asks_for(("look", {})), tools=[look], at=f.CallSettled)
     (turn,) = await Engine(model=ScriptedModel("I see."), tools=[look], store=memory).recover()
     started = [fact.attempt for _, fact in await memory.facts(turn.id) if isinstance(fact, f.CallStarted)]
-    assert (turn.text, [one for one, _ in results(turn)]) == ("I see.", [status])
+    assert (turn.text, [call_status for call_status, _ in results(turn)]) == ("I see.", [status])
     assert started == ([1, 2] if status is CallStatus.OK else [1])
 
 
@@ -235,7 +235,7 @@ async def test_message_precedes_the_result_of_a_non_repeatable_call() -> None:
     engine = Engine(model=ScriptedModel("I see."), tools=[look], store=memory)
     await engine.steer(turn_id, "Look elsewhere.")
     (turn,) = await engine.recover()
-    assert [one for one, _ in results(turn)] == [CallStatus.OK, CallStatus.UNKNOWN]
+    assert [call_status for call_status, _ in results(turn)] == [CallStatus.OK, CallStatus.UNKNOWN]
     assert (turn.outcome, turn.text, turn.undelivered) == (Outcome.FINISHED, "I see.", ())
 
 
@@ -255,7 +255,7 @@ async def test_overtaken_driver_stops_and_writes_nothing() -> None:
 
     zombie = Engine(model=Waiting(), store=memory)
     failures: list[LeaseLostError] = []
-    written: list[tuple[int, f.Fact]] = []
+    journal: list[tuple[int, f.Fact]] = []
 
     async def drive() -> None:
         try:
@@ -269,12 +269,12 @@ async def test_overtaken_driver_stops_and_writes_nothing() -> None:
         await memory.aclose()  # it looks dead to everybody
         turn_id = await only(memory)
         await Engine(model=ScriptedModel("I am quick."), store=memory).resume(turn_id)
-        written.extend(await memory.facts(turn_id))
+        journal.extend(await memory.facts(turn_id))
         go.set()
     (fenced,) = failures
     turn_id = await only(memory)
     assert (fenced.turn, fenced.epoch) == (turn_id, 1)
-    assert await memory.facts(turn_id) == written
+    assert await memory.facts(turn_id) == journal
     assert (await zombie.get(turn_id)).text == "I am quick."
 
 
@@ -382,8 +382,8 @@ async def test_stopped_process_keeps_a_turn_and_a_killed_process_does_not(tmp_pa
             (turn,) = await engine.recover()
             assert (turn.id, turn.outcome) == (turn_id, Outcome.FINISHED)
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.UNKNOWN]
-    left = [path.name async for path in anyio.Path(tmp_path).iterdir()]
-    assert not [name for name in left if "-owner-" in name], "no lock is left behind"
+    names = [path.name async for path in anyio.Path(tmp_path).iterdir()]
+    assert not [name for name in names if "-owner-" in name], "no lock is left behind"
 
 
 @pytest.mark.no_waiting(False)
@@ -453,7 +453,7 @@ def test_useless_worker_numbers_are_refused(wrong: dict[str, float]) -> None:
 
 
 async def test_model_found_by_name_is_made_once_and_closed() -> None:
-    made: list[str] = []
+    created: list[str] = []
     closed: list[str] = []
 
     class Client(ScriptedModel):
@@ -461,10 +461,10 @@ async def test_model_found_by_name_is_made_once_and_closed() -> None:
             closed.append(self.name)
 
     def find(name: str) -> Client:
-        made.append(name)
+        created.append(name)
         return Client("Done.", name=name, repeat=True)
 
     async with Engine(models=find) as engine:
         for _ in range(2):
             await engine.run(Agent(name="Tidier", model="m"), "hi")
-    assert (made, closed) == (["m"], ["m"])
+    assert (created, closed) == (["m"], ["m"])

@@ -130,10 +130,10 @@ async def test_content_since_the_last_accepted_request_is_left_out() -> None:
     failed = await engine.run(AGENT, "note screenshot", session="s")
     assert (failed.outcome, failed.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
     assert (await engine.run(AGENT, "hello?", session="s")).outcome is Outcome.FINISHED
-    sent = provider.requests[-1].messages
-    assert [message.role for message in sent] == ["user", "assistant", "tool", "assistant", "user", "user", "user"]
-    assert "1 reply, 2 tool results, 1 file (1 image/png)" in sent[-2].text
-    assert "Calls that ran: note (1), screenshot (1)" in sent[-2].text
+    messages = provider.requests[-1].messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant", "user", "user", "user"]
+    assert "1 reply, 2 tool results, 1 file (1 image/png)" in messages[-2].text
+    assert "Calls that ran: note (1), screenshot (1)" in messages[-2].text
 
 
 async def test_a_refused_conclusion_is_left_out_of_later_turns() -> None:
@@ -143,8 +143,8 @@ async def test_a_refused_conclusion_is_left_out_of_later_turns() -> None:
     capped = await engine.run(Agent(name="Looker", steps=1), "screenshot", session="s")
     assert (capped.outcome, capped.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
     assert (await engine.run(AGENT, "hello?", session="s")).outcome is Outcome.FINISHED
-    said = texts(provider.requests[-1])
-    assert [text[:20] for text in said] == ["screenshot", "[Left out here, beca", capped.text[:20], "hello?"]
+    request_texts = texts(provider.requests[-1])
+    assert [text[:20] for text in request_texts] == ["screenshot", "[Left out here, beca", capped.text[:20], "hello?"]
 
 
 async def test_unaccepted_prompt_is_left_out_with_the_refused_prompt() -> None:
@@ -212,23 +212,23 @@ async def test_another_process_leaves_the_same_content_out() -> None:
     await engine_of(provider, store).run(AGENT, "note", session="s")
     await engine_of(provider, store).run(AGENT, "screenshot", session="s")
     await engine_of(provider, store).run(AGENT, "hello?", session="s")
-    one, other = Provider(), MemoryStore()
-    engine = engine_of(one, other)
+    other_provider, other_store = Provider(), MemoryStore()
+    engine = engine_of(other_provider, other_store)
     for prompt in ("note", "screenshot", "hello?"):
         await engine.run(AGENT, prompt, session="s")
-    assert texts(one.requests[-1]) == texts(provider.requests[-1])
+    assert texts(other_provider.requests[-1]) == texts(provider.requests[-1])
 
 
 async def test_model_refusing_accepted_content_gets_the_text_without_files() -> None:
     """The first model keeps its own history."""
     seeing, blind = Provider(lambda _: False), Provider(name="blind")
     engine = engine_of(seeing, seeing=seeing, blind=blind)
-    one, other = Agent(name="One", model="seeing"), Agent(name="Other", model="blind")
-    await engine.run(one, "What is this?", files=[BAD], session="s")
-    assert (await engine.run(other, "hello?", session="s")).outcome is Outcome.FAILED
-    assert (await engine.run(other, "hello?", session="s")).outcome is Outcome.FINISHED
+    seeing_agent, blind_agent = Agent(name="One", model="seeing"), Agent(name="Other", model="blind")
+    await engine.run(seeing_agent, "What is this?", files=[BAD], session="s")
+    assert (await engine.run(blind_agent, "hello?", session="s")).outcome is Outcome.FAILED
+    assert (await engine.run(blind_agent, "hello?", session="s")).outcome is Outcome.FINISHED
     assert "[A file was left out: image/png.]" in texts(blind.requests[-1])[0]
-    await engine.run(one, "Still there?", session="s")
+    await engine.run(seeing_agent, "Still there?", session="s")
     assert has_picture(seeing.requests[-1])
 
 

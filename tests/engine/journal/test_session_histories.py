@@ -33,9 +33,9 @@ class Counting(StoreWrapper):
     read = 0
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        found = await super().facts(turn_id, after)
-        self.read += len(found)
-        return found
+        facts = await super().facts(turn_id, after)
+        self.read += len(facts)
+        return facts
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -43,8 +43,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store
     """Open the same store again: as another process does, if it is in a file."""
     if request.param == "sqlite":
         return lambda: SqliteStore(tmp_path / "turns.db", durability="normal")
-    kept = MemoryStore()
-    return lambda: kept
+    store = MemoryStore()
+    return lambda: store
 
 
 def unrepaired(messages: list[Message]) -> list[Message]:
@@ -92,7 +92,7 @@ async def test_the_next_history_begins_with_the_same_messages(opened: Callable[[
         first = await history(histories, store, turns[-1])
         last = await history(histories, store, await engine.run(AGENT, "prompt 2", session="s"))
     assert list(map(id, last.messages[: len(first.messages)])) == list(map(id, first.messages))
-    assert [one.text for one in last.sent_messages] == ["prompt 0", "Done.", "prompt 1", "Done."]
+    assert [message.text for message in last.sent_messages] == ["prompt 0", "Done.", "prompt 1", "Done."]
 
 
 async def test_turn_deleted_by_another_process_is_forgotten(opened: Callable[[], Store]) -> None:
@@ -103,8 +103,8 @@ async def test_turn_deleted_by_another_process_is_forgotten(opened: Callable[[],
         await there.delete(turns[1].id)
         await there.run(AGENT, "prompt 3", session="s")
         await here.run(AGENT, "prompt 4", session="s")
-    asked = [one.text for one in model.requests[-1].messages if one.role == "user"]
-    assert asked == ["prompt 0", "prompt 2", "prompt 3", "prompt 4"]
+    prompts = [message.text for message in model.requests[-1].messages if message.role == "user"]
+    assert prompts == ["prompt 0", "prompt 2", "prompt 3", "prompt 4"]
 
 
 async def test_restored_backup_forgets_the_later_turns(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ async def test_restored_backup_forgets_the_later_turns(tmp_path: Path) -> None:
         for prompt in ("prompt 1", "prompt 2"):
             await there.run(AGENT, prompt, session="s")
         await here.run(AGENT, "prompt 3", session="s")
-    asked = [one.text for one in model.requests[-1].messages if one.role == "user"]
-    assert asked == [f"prompt {number}" for number in range(4)]
+    prompts = [message.text for message in model.requests[-1].messages if message.role == "user"]
+    assert prompts == [f"prompt {number}" for number in range(4)]
 
 
 async def test_deleted_turn_outside_the_session_is_forgotten(opened: Callable[[], Store]) -> None:
@@ -136,8 +136,13 @@ async def test_deleted_turn_outside_the_session_is_forgotten(opened: Callable[[]
             await engine.run(AGENT, f"prompt {number}", session="s")
         await engine.delete(outside.id)
         await engine.run(AGENT, "prompt 3", session="s")
-    asked = [[one.text for one in request.messages if one.role == "user"] for request in model.requests[-2:]]
-    assert asked == [["outside", "prompt 0", "prompt 1", "prompt 2"], ["prompt 0", "prompt 1", "prompt 2", "prompt 3"]]
+    prompts = [
+        [message.text for message in request.messages if message.role == "user"] for request in model.requests[-2:]
+    ]
+    assert prompts == [
+        ["outside", "prompt 0", "prompt 1", "prompt 2"],
+        ["prompt 0", "prompt 1", "prompt 2", "prompt 3"],
+    ]
 
 
 class Watching:
@@ -146,16 +151,16 @@ class Watching:
     name = "watching"
 
     def __init__(self) -> None:
-        self.asked: list[weakref.ref[Message]] = []
+        self.message_refs: list[weakref.ref[Message]] = []
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
-        self.asked += [weakref.ref(message) for message in request.messages]
+        self.message_refs += [weakref.ref(message) for message in request.messages]
         yield ModelResponse(text="Done.")
 
     def count(self) -> int:
         """Return how many of the messages are still in memory."""
         gc.collect()
-        return sum(message() is not None for message in self.asked)
+        return sum(message() is not None for message in self.message_refs)
 
 
 @pytest.mark.parametrize("how", ["session", "turn", "prune"])
@@ -184,15 +189,15 @@ async def test_history_read_during_a_deletion_is_not_cached() -> None:
 
     class Deleting(StoreWrapper):
         async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-            found = await super().facts(turn_id, after)
+            facts = await super().facts(turn_id, after)
             histories.forget()
-            return found
+            return facts
 
     histories = SessionHistories(Deleting(store))
     async with Engine(model=ScriptedModel("Done.", repeat=True), store=store) as engine:
         await engine.run(AGENT, "p", session="s")
-        found = await history(histories, store, await engine.run(AGENT, "p", session="s"))
-    assert [one.text for one in found.sent_messages] == ["p", "Done."]
+        session_history = await history(histories, store, await engine.run(AGENT, "p", session="s"))
+    assert [message.text for message in session_history.sent_messages] == ["p", "Done."]
     assert not len(histories)
 
 
@@ -206,8 +211,8 @@ async def test_the_sessions_used_last_are_kept() -> None:
         assert len(histories) == 3
         long = await engine.run(AGENT, "p" * 4_000, session="e")
         assert not (await history(histories, store, long)).messages
-        found = await history(histories, store, await engine.run(AGENT, "p", session="e"))
-    assert found.messages[0].text == "p" * 4_000
+        session_history = await history(histories, store, await engine.run(AGENT, "p", session="e"))
+    assert session_history.messages[0].text == "p" * 4_000
     assert len(histories) == 3, "one that is too long alone is not kept, and the others stay"
 
 
@@ -220,6 +225,6 @@ async def test_reasoning_details_count_for_the_cache_size() -> None:
         model=ScriptedModel(ModelResponse(text="Done.", reasoning_details=details), "Done."), store=store
     ) as engine:
         await engine.run(AGENT, "p", session="s")
-        found = await history(histories, store, await engine.run(AGENT, "p", session="s"))
-    assert found.size.tokens < 1_000
+        session_history = await history(histories, store, await engine.run(AGENT, "p", session="s"))
+    assert session_history.size.tokens < 1_000
     assert not len(histories)

@@ -95,8 +95,8 @@ async def test_stop_reason_of_an_earlier_turn_is_in_the_transcript() -> None:
     engine = Engine(model=model, tools=[note])
     await engine.run(Agent(name="Tidier", steps=1), "first", session="s1")
     await engine.run(AGENT, "go on", session="s1")
-    sent = [part for message in model.requests[2].messages for part in message.parts]
-    assert [part.reason for part in sent if isinstance(part, SentinelPart)] == [EndReason.STEP_CAP]
+    parts = [part for message in model.requests[2].messages for part in message.parts]
+    assert [part.reason for part in parts if isinstance(part, SentinelPart)] == [EndReason.STEP_CAP]
     assert said(model.requests[2])[-2:] == [("assistant", "Half done."), ("user", "go on")]
 
 
@@ -114,9 +114,9 @@ async def test_signatures_go_only_to_the_model_of_their_turn(name: str, signed: 
     """Another one cannot read them, and many servers refuse them; the words are for all. Within a turn they stay."""
     store = MemoryStore()
     thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
-    asked = asks_for(("note", {"n": 1}))
-    asked = ModelResponse(calls=asked.calls, reasoning="so", reasoning_details=(SIGNED,))
-    first = ScriptedModel(asked, thought, name="first")
+    calls = asks_for(("note", {"n": 1}))
+    reply = ModelResponse(calls=calls.calls, reasoning="so", reasoning_details=(SIGNED,))
+    first = ScriptedModel(reply, thought, name="first")
     await Engine(model=first, tools=[note], store=store).run(AGENT, "hi", session="s1")
     assert reasonings(first.requests[1]) == [("so", True)]
     later = ScriptedModel("Two.", name=name)
@@ -144,9 +144,9 @@ async def test_signatures_copied_by_a_fork_belong_to_the_forked_turns_model(name
     driven, gone_on_from = await engine.fork(turn.id, at=2), await engine.fork(turn.id, at=2)
     await engine.resume(gone_on_from)
     later = ScriptedModel("Two.", "Three.", name=name)
-    other = Engine(model=later, store=store)
-    await other.resume(driven)
-    await other.run(AGENT, "more", continue_from=gone_on_from)
+    other_engine = Engine(model=later, store=store)
+    await other_engine.resume(driven)
+    await other_engine.run(AGENT, "more", continue_from=gone_on_from)
     assert reasonings(later.requests[0]) == [("hm", signed)]
     assert reasonings(later.requests[1]) == [("hm", signed)] * 2
 
@@ -156,15 +156,15 @@ async def test_signatures_are_dropped_when_another_model_resumes(name: str, sign
     """Its own replies are signed, and stay so."""
     store = MemoryStore()
     thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
-    asked = ModelResponse(calls=asks_for(("erase", {"path": "a"})).calls, reasoning="so", reasoning_details=(SIGNED,))
-    first = ScriptedModel(thought, asked, name="first")
+    reply = ModelResponse(calls=asks_for(("erase", {"path": "a"})).calls, reasoning="so", reasoning_details=(SIGNED,))
+    first = ScriptedModel(thought, reply, name="first")
     engine = Engine(model=first, tools=[note, erase], store=store)
     await engine.run(AGENT, "hi", session="s1")
     turn = await engine.run(AGENT, "erase it", session="s1")
     again = ModelResponse(calls=asks_for(("note", {"n": 1})).calls, reasoning="now", reasoning_details=(SIGNED,))
     later = ScriptedModel(again, "Done.", name=name)
-    other = Engine(model=later, tools=[note, erase], store=store)
-    ended = await other.resume(turn.id, {turn.interrupts[0].id: True})
+    other_engine = Engine(model=later, tools=[note, erase], store=store)
+    ended = await other_engine.resume(turn.id, {turn.interrupts[0].id: True})
     assert (ended.text, [call.text for call in ended.messages[2].parts if isinstance(call, ToolResultPart)]) == (
         "Done.",
         ["a"],
@@ -241,11 +241,11 @@ async def test_a_new_message_supersedes_a_paused_turn() -> None:
     ]
     assert (old.outcome, old.reason, old.interrupts) == (Outcome.ABORTED, EndReason.SUPERSEDED, ())
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Never mind.")
-    sent = model.requests[1].messages
-    check_pairing(sent)
-    results = [part for message in sent for part in message.parts if isinstance(part, ToolResultPart)]
+    messages = model.requests[1].messages
+    check_pairing(messages)
+    results = [part for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert [part.status for part in results] == [CallStatus.REJECTED, CallStatus.OK]
-    assert [message.text for message in sent if message.role == "user"] == ["erase x", "no, wait"]
+    assert [message.text for message in messages if message.role == "user"] == ["erase x", "no, wait"]
 
 
 async def test_new_message_supersedes_an_answered_but_undriven_turn() -> None:
@@ -273,8 +273,8 @@ async def test_claimed_paused_turn_is_not_superseded() -> None:
 
 async def test_turn_with_a_damaged_row_is_not_superseded() -> None:
     class Damaged(MemoryStore):
-        async def turns(self, **wanted: Any) -> list[TurnRow]:  # noqa: ANN401 (what a store takes)
-            return [replace(row, fault="its state is 'x'") for row in await super().turns(**wanted)]
+        async def turns(self, **filters: Any) -> list[TurnRow]:  # noqa: ANN401 (what a store takes)
+            return [replace(row, fault="its state is 'x'") for row in await super().turns(**filters)]
 
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], store=Damaged())
     paused = await engine.run(AGENT, "erase x", session="s1")
@@ -439,25 +439,25 @@ async def test_prepare_changes_the_request_and_not_the_journal() -> None:
     agent = Agent(name="Tidier", instructions="Be brief.")
     await engine.run(agent, "first", session="s1")
     turn = await engine.run(agent, "second", session="s1")
-    sent = said(model.requests[1])
-    assert sent[0] == ("system", "Be brief.")
-    assert sent[1] == ("user", "(shortened)")
-    assert ("user", "first") not in sent
+    request_texts = said(model.requests[1])
+    assert request_texts[0] == ("system", "Be brief.")
+    assert request_texts[1] == ("user", "(shortened)")
+    assert ("user", "first") not in request_texts
     assert [message.text for message in turn.messages] == ["second", "Two."]
     assert [message.text for message in (await engine.get(turn.id)).messages] == ["second", "Two."]
 
 
 async def test_prepare_is_asked_before_every_request() -> None:
-    seen: list[int] = []
+    lengths: list[int] = []
 
     async def count(messages: tuple[Message, ...]) -> Sequence[Message]:
-        seen.append(len(messages))
+        lengths.append(len(messages))
         return messages
 
     model = ScriptedModel(asks_for(("note", {})), "Half.")
     engine = Engine(model=model, tools=[note], history_processor=count, limits=Limits(steps=1))
     turn = await engine.run(AGENT, "hi")
-    assert (turn.outcome, len(seen)) == (Outcome.CAP_HIT, 2)
+    assert (turn.outcome, len(lengths)) == (Outcome.CAP_HIT, 2)
 
 
 async def test_prepare_breaking_a_pair_ends_the_turn_of_a_strict_engine(caplog: pytest.LogCaptureFixture) -> None:

@@ -42,8 +42,8 @@ async def test_resumed_stream_begins_after_the_journal() -> None:
         async with engine.stream_resume(paused.id, {"approval-1": True, "approval-2": False}) as events:
             heard = [event async for event in events]
     facts = await engine.store.facts(paused.id)
-    told = [event for event in heard if not isinstance(event, TextDeltaEvent)]
-    assert [(event.seq, event.type) for event in told] == [(seq, fact.kind) for seq, fact in facts[before:]]
+    fact_events = [event for event in heard if not isinstance(event, TextDeltaEvent)]
+    assert [(event.seq, event.type) for event in fact_events] == [(seq, fact.kind) for seq, fact in facts[before:]]
     assert [event.text for event in heard if isinstance(event, TextDeltaEvent)] == ["All", " gone."]
     assert isinstance(heard[-1], TurnEndedEvent)
 
@@ -57,7 +57,7 @@ async def test_partial_answers_end_the_stream_with_the_open_interrupts() -> None
             answered, rests = [event async for event in events]
         assert (answered.type, rests.type, rests.seq) == ("answered", "paused", answered.seq)
         assert isinstance(rests, TurnPausedEvent)
-        assert [asked.id for asked in rests.interrupts] == ["approval-2"]
+        assert [interrupt.id for interrupt in rests.interrupts] == ["approval-2"]
         async with engine.stream_resume(paused.id, {"approval-2": True}) as events:
             assert [event.type async for event in events][-1] == "turn_ended"
 

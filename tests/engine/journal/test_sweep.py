@@ -47,24 +47,24 @@ class Watched(StoreWrapper):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.asked: Counter[tuple[str, str]] = Counter()
+        self.lookups: Counter[tuple[str, str]] = Counter()
         self.unreadable: set[str] = set()
         self.deleted: set[str] = set()
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        self.asked["facts", turn_id] += 1
+        self.lookups["facts", turn_id] += 1
         if turn_id in self.unreadable:
             raise StoreError(f"turn {turn_id}: its journal is torn")
         return await super().facts(turn_id, after)
 
     async def is_driven(self, turn_id: str) -> bool:
-        self.asked["is_driven", turn_id] += 1
+        self.lookups["is_driven", turn_id] += 1
         if turn_id in self.deleted:
             raise TurnNotFoundError(turn_id)
         return await super().is_driven(turn_id)
 
-    def times(self, what: str) -> int:
-        return sum(count for (asked, _), count in self.asked.items() if asked == what)
+    def times(self, method: str) -> int:
+        return sum(count for (name, _), count in self.lookups.items() if name == method)
 
 
 @pytest.fixture
@@ -99,14 +99,14 @@ async def test_undriven_runnable_turns_are_due_oldest_first(store: Watched) -> N
 
 async def test_paused_turn_is_due_after_an_answer_or_abort(store: Watched) -> None:
     """A message to it is kept until it continues, and does not make it go on."""
-    answered, aborted, told = [await paused(store, BURNS) for _ in range(3)]
+    answered, aborted, messaged = [await paused(store, BURNS) for _ in range(3)]
     sweep = Sweep(store, time.time)
-    await store.post(steer_item(told, "Look out."))
+    await store.post(steer_item(messaged, "Look out."))
     assert await due(sweep) == []
     await store.post(answer_item(answered, "approval-1", Answer(Decision.APPROVE)))
     await store.post(abort_item(aborted))
     assert await due(sweep) == [answered, aborted]
-    assert [await sweep.is_due(await store.get(turn)) for turn in (answered, aborted, told)] == [True, True, False]
+    assert [await sweep.is_due(await store.get(turn)) for turn in (answered, aborted, messaged)] == [True, True, False]
 
 
 async def test_ended_turn_is_never_due(store: Watched) -> None:
@@ -143,41 +143,41 @@ async def test_turn_is_due_when_the_time_to_answer_is_over(store: Watched) -> No
     clock = JumpingClock()
     sweep = Sweep(store, clock)
     turn = await paused(store, ERASES, ERASES)
-    store.asked.clear()
+    store.lookups.clear()
     for _ in range(3):
         assert await due(sweep) == []
     clock.jump(MINUTE - 1)
     assert await due(sweep) == []
-    assert store.asked["facts", turn] == 1
+    assert store.lookups["facts", turn] == 1
     await engine(store, ERASES).resume(turn, {"approval-1": True})
     clock.jump(MINUTE + 1)
     assert await due(sweep) == [turn]
-    store.asked.clear()
+    store.lookups.clear()
     assert await due(sweep) == [turn]
-    assert store.asked["facts", turn] == 0
+    assert store.lookups["facts", turn] == 0
 
 
 async def test_journal_of_an_endlessly_waiting_turn_is_read_once(store: Watched) -> None:
     turn = await paused(store, BURNS)
     sweep = Sweep(store, time.time)
-    store.asked.clear()
+    store.lookups.clear()
     for _ in range(3):
         assert await due(sweep) == []
-    assert store.asked["facts", turn] == 1
+    assert store.lookups["facts", turn] == 1
 
 
 async def test_another_process_is_checked_for_life_once(tmp_path: Path) -> None:
     """Released turns need no query."""
     alive, store = SqliteStore(tmp_path / "turns.db"), Watched(SqliteStore(tmp_path / "turns.db"))
     free = [await submitted(store) for _ in range(3)]
-    held = [await submitted(alive) for _ in range(3)]
-    for turn in held:
+    claimed = [await submitted(alive) for _ in range(3)]
+    for turn in claimed:
         await alive.claim(turn)
     sweep = Sweep(store, time.time)
     assert await due(sweep) == free
     assert store.times("is_driven") == 1
     await alive.aclose()
-    assert await due(sweep) == [*free, *held]
+    assert await due(sweep) == [*free, *claimed]
     assert store.times("is_driven") == 2
     await store.aclose()
 
@@ -185,12 +185,12 @@ async def test_another_process_is_checked_for_life_once(tmp_path: Path) -> None:
 async def test_own_process_is_asked_about_each_turn(tmp_path: Path) -> None:
     """It lives, and drives some of them; others it lost."""
     store = Watched(SqliteStore(tmp_path / "turns.db"))
-    driven, left = await submitted(store), await submitted(store)
+    driven, queued = await submitted(store), await submitted(store)
     await store.claim(driven)
     sweep = Sweep(store, time.time)
-    assert await due(sweep) == [left]
-    await store.claim(left)
-    store.asked.clear()
+    assert await due(sweep) == [queued]
+    await store.claim(queued)
+    store.lookups.clear()
     assert await due(sweep) == []
     assert store.times("is_driven") == 2
     await store.aclose()
@@ -233,14 +233,14 @@ async def test_turn_driven_by_another_sweep_is_passed_over(store: Watched) -> No
         await engine(store, "Done.").resume(second)
         return await engine(store, "Done.").resume(turn_id)
 
-    found = await recover_turns(store, drive, now=time.time, at_once=1)
-    assert (driven, [turn.id for turn in found]) == ([first], [first])
+    recovered_turns = await recover_turns(store, drive, now=time.time, at_once=1)
+    assert (driven, [turn.id for turn in recovered_turns]) == ([first], [first])
 
 
 async def test_turn_is_idle_from_the_end_of_the_idle_time(store: Watched) -> None:
     turn = await submitted(store)
-    written = (await store.get(turn)).updated_at
-    assert await due(Sweep(store, lambda: written + MINUTE), idle=MINUTE) == [turn]
+    updated_at = (await store.get(turn)).updated_at
+    assert await due(Sweep(store, lambda: updated_at + MINUTE), idle=MINUTE) == [turn]
 
 
 class Damaged(StoreWrapper):

@@ -18,15 +18,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_turn_of_each_kind_is_the_same_in_the_other_store(kind: str) -> None:
-    store, other = MemoryStore(), MemoryStore()
+    store, other_store = MemoryStore(), MemoryStore()
     await KINDS[kind](store)
     before = await journals(store)
     for turn_id in before:
-        assert await import_turns(other, await export_turn(store, turn_id)) == [turn_id]
-        row, copy = await store.get(turn_id), await other.get(turn_id)
+        assert await import_turns(other_store, await export_turn(store, turn_id)) == [turn_id]
+        row, copy = await store.get(turn_id), await other_store.get(turn_id)
         assert (copy.agent, copy.model, copy.created_at) == (row.agent, row.model, row.created_at)
         assert (copy.status, copy.owner) == (row.status, None)
-    after = await journals(other)
+    after = await journals(other_store)
     assert {turn_id: facts[1:] for turn_id, facts in after.items()} == {
         turn_id: facts[1:] for turn_id, facts in before.items()
     }
@@ -35,18 +35,18 @@ async def test_a_turn_of_each_kind_is_the_same_in_the_other_store(kind: str) -> 
 
 async def test_sub_agents_and_earlier_messages_are_transferred() -> None:
     helper = agent_tool(Agent(name="Helper", description="Helps."), name="helper")
-    said = ("Hello.", asks_for(("helper", {"prompt": "Help."})), "Helped.", "Done.")
-    other = MemoryStore()
-    async with Engine(model=ScriptedModel(*said), tools=[helper]) as engine:
+    script = ("Hello.", asks_for(("helper", {"prompt": "Help."})), "Helped.", "Done.")
+    other_store = MemoryStore()
+    async with Engine(model=ScriptedModel(*script), tools=[helper]) as engine:
         await engine.run(Agent(name="Clerk"), "hi", session="s")
         turn = await engine.run(Agent(name="Clerk"), "go on", session="s")
         lines = await export_turn(engine.store, turn.id)
-        found = await import_turns(other, lines)
+        imported_ids = await import_turns(other_store, lines)
         history = await messages_before(engine.store, turn.id, first_fact(turn.id, await engine.store.facts(turn.id)))
-    assert found[0] == turn.id
-    assert found[1].startswith(f"{turn.id}:")
-    first = first_fact(turn.id, await other.facts(turn.id))
-    assert [message.to_json() for message in await messages_before(other, turn.id, first)] == [
+    assert imported_ids[0] == turn.id
+    assert imported_ids[1].startswith(f"{turn.id}:")
+    first = first_fact(turn.id, await other_store.facts(turn.id))
+    assert [message.to_json() for message in await messages_before(other_store, turn.id, first)] == [
         message.to_json() for message in history
     ]
     assert len(history) == 2
@@ -59,8 +59,8 @@ async def test_secrets_stay_and_the_journal_still_follows() -> None:
         return f"password={password}"
 
     store = MemoryStore()
-    said = [asks_for(("login", {"password": "hunter22hunter22"})) for _ in range(2)]
-    async with Engine(model=ScriptedModel(*said, "password=hunter22hunter22"), tools=[login]) as engine:
+    script = [asks_for(("login", {"password": "hunter22hunter22"})) for _ in range(2)]
+    async with Engine(model=ScriptedModel(*script, "password=hunter22hunter22"), tools=[login]) as engine:
         turn = await engine.run(Agent(name="Clerk"), "Use password=hunter22hunter22")
         lines = await export_turn(engine.store, turn.id)
     assert "hunter22" not in "".join(lines)

@@ -97,11 +97,11 @@ async def test_failed_drop_keeps_the_item_and_the_turn_goes_on() -> None:
 
 
 class Slow(StoreWrapper):
-    """Its appends take a while: `began` is set when the first begins, and `go_on` lets all of them end."""
+    """Its appends take a while: `started` is set when the first begins, and `go_on` lets all of them end."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.began, self.go_on = anyio.Event(), anyio.Event()
+        self.started, self.go_on = anyio.Event(), anyio.Event()
         self.under_way = 0
         self.most = 0
 
@@ -109,7 +109,7 @@ class Slow(StoreWrapper):
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`."""
-        self.began.set()
+        self.started.set()
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await self.go_on.wait()
@@ -123,7 +123,7 @@ async def test_drop_waits_for_a_pending_append() -> None:
     journal = await journal_on(store)
     async with anyio.create_task_group() as group:
         group.start_soon(journal.feed, REPLY)
-        await store.began.wait()
+        await store.started.wait()
         group.start_soon(journal.drop, "answer:0")
         await anyio.wait_all_tasks_blocked()
         store.go_on.set()
@@ -137,7 +137,7 @@ async def test_drop_completes_despite_cancellation() -> None:
     journal = await journal_on(store)
     async with anyio.create_task_group() as group:
         group.start_soon(journal.drop, "answer:0")
-        await store.began.wait()
+        await store.started.wait()
         group.cancel_scope.cancel()
         store.go_on.set()
     assert await store.inbox(TURN) == [ITEMS[1]]
@@ -152,7 +152,7 @@ async def held_journal(first: ModelRepliedInput, *, deferred: bool = False) -> t
     store.go_on.set()
     journal = await journal_on(store)
     await journal.feed(first, deferred=deferred)
-    store.began, store.go_on = anyio.Event(), anyio.Event()
+    store.started, store.go_on = anyio.Event(), anyio.Event()
     return journal, store, list(journal.machine.turn.batch)
 
 
@@ -167,7 +167,7 @@ async def test_reply_is_written_despite_cancellation() -> None:
     assert "model_replied" not in before
     async with anyio.create_task_group() as group:
         group.start_soon(journal.write)
-        await store.began.wait()
+        await store.started.wait()
         group.cancel_scope.cancel()
         store.go_on.set()
     assert await kinds(store) == [*before, "model_replied", "call_started", "call_started"]
@@ -181,7 +181,7 @@ async def test_messages_are_fed_despite_cancellation() -> None:
     await store.post(message)
     async with anyio.create_task_group() as group:
         group.start_soon(journal.take_in, [message], 2.0)
-        await store.began.wait()
+        await store.started.wait()
         group.cancel_scope.cancel()
         store.go_on.set()
     (fed,) = [fact for _, fact in await store.facts(TURN) if isinstance(fact, MessageAdded)]
@@ -194,7 +194,7 @@ async def test_waiting_start_is_cancelled_and_written_start_is_not() -> None:
     journal, store, (first, second) = await held_journal(CALLS)
     async with anyio.create_task_group() as group:
         group.start_soon(journal.feed, CallStartedInput(call=first, elapsed=1.0))
-        await store.began.wait()
+        await store.started.wait()
         group.start_soon(journal.feed, CallStartedInput(call=second, elapsed=1.0))
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
@@ -208,7 +208,7 @@ async def test_waiting_result_is_written_despite_cancellation() -> None:
     journal, store, calls = await held_journal(replace(CALLS, starts=True))
     async with anyio.create_task_group() as group:
         group.start_soon(journal.feed, CallSettledInput(call=calls[0], result="seen", elapsed=2.0))
-        await store.began.wait()
+        await store.started.wait()
         group.start_soon(journal.feed, CallSettledInput(call=calls[1], result="seen", elapsed=2.0))
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
@@ -223,10 +223,10 @@ async def test_read_facts_are_kept_only_on_request() -> None:
     journal = await journal_on(store)
     assert journal.fold.facts == []
     assert not JournalFold(TURN, await store.facts(TURN)).keep_facts
-    kept = await JournalFold.read(store, TURN, keep_facts=True)
-    assert kept.facts == await store.facts(TURN)
-    await TurnJournal(store, journal.claim, kept).feed(REPLY)
-    assert kept.facts == await store.facts(TURN)
+    fold = await JournalFold.read(store, TURN, keep_facts=True)
+    assert fold.facts == await store.facts(TURN)
+    await TurnJournal(store, journal.claim, fold).feed(REPLY)
+    assert fold.facts == await store.facts(TURN)
 
 
 def test_a_step_is_stamped_with_milliseconds_of_utc() -> None:
@@ -257,25 +257,25 @@ async def test_damaged_journal_is_named_at_every_read() -> None:
     store = MemoryStore()
     await journal_on(store)
     facts = await store.facts(TURN)
-    known = JournalFold(TURN, facts)
+    fold = JournalFold(TURN, facts)
     for read in (partial(JournalFold, TURN, facts * 2), partial(JournalFold, TURN, [])):
         with pytest.raises(UnreadableTurnError, match=f"^turn {TURN}: "):
             read()
     with pytest.raises(UnreadableTurnError, match=f"^turn {TURN}: "):
-        await known.catch_up(Damaged(store))
+        await fold.catch_up(Damaged(store))
 
 
 async def test_journal_catches_up_with_later_facts() -> None:
     store = MemoryStore()
     journal = await journal_on(store)
-    known = await JournalFold.read(store, TURN, keep_facts=True)
+    fold = await JournalFold.read(store, TURN, keep_facts=True)
     await journal.feed(REPLY)
-    await known.catch_up(store)
-    assert known.facts == await store.facts(TURN)
-    assert known.seq == len(known.facts)
-    assert known.result() == journal.result()
-    assert (known.result().id, known.result().text) == (TURN, "Done.")
-    assert journal.fold.seq == known.seq
+    await fold.catch_up(store)
+    assert fold.facts == await store.facts(TURN)
+    assert fold.seq == len(fold.facts)
+    assert fold.result() == journal.result()
+    assert (fold.result().id, fold.result().text) == (TURN, "Done.")
+    assert journal.fold.seq == fold.seq
 
 
 async def test_step_has_the_time_of_the_given_clock() -> None:
@@ -293,14 +293,14 @@ async def test_step_has_the_time_of_the_given_clock() -> None:
 async def test_known_facts_are_not_read_again() -> None:
     """After a read the inbox is read again too: something may have come meanwhile."""
     store = MemoryStore()
-    journal, known = await journal_on(store), await JournalFold.read(store, TURN)
+    journal, fold = await journal_on(store), await JournalFold.read(store, TURN)
     await journal.feed(CALLS)
     await store.release(journal.claim)
-    opened = await TurnJournal.open(store, claim := await store.claim(TURN), fold=known)
+    opened = await TurnJournal.open(store, claim := await store.claim(TURN), fold=fold)
     assert opened.result() == journal.result()
     assert opened.machine.turn.state is journal.machine.turn.state
     assert (opened.waiting, claim.waiting) == (None, list(ITEMS))
-    again = await TurnJournal.open(store, claim, fold=known)
+    again = await TurnJournal.open(store, claim, fold=fold)
     assert again.waiting == list(ITEMS)
 
 
@@ -312,9 +312,9 @@ async def test_message_between_two_results_precedes_the_final_result() -> None:
     await journal.feed(CallSettledInput(call=first, result="seen", elapsed=2.0))
     await store.post(InboxItem(TURN, "steer:0", InboxKind.STEER, '{"text":"And quickly."}'))
     await journal.feed(CallSettledInput(call=second, result="seen", elapsed=3.0))
-    told = [fact for _, fact in await store.facts(TURN) if isinstance(fact, CallSettled | MessageAdded)]
-    assert [fact.kind for fact in told] == ["call_settled", "message_added", "call_settled"]
-    assert [fact.elapsed for fact in told] == [2.0, 3.0, 3.0]
+    recorded = [fact for _, fact in await store.facts(TURN) if isinstance(fact, CallSettled | MessageAdded)]
+    assert [fact.kind for fact in recorded] == ["call_settled", "message_added", "call_settled"]
+    assert [fact.elapsed for fact in recorded] == [2.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -323,14 +323,16 @@ async def test_message_before_the_final_result_is_handed_back(*, together: bool)
     store, message = MemoryStore(), InboxItem(TURN, "steer:0", InboxKind.STEER, '{"text":"And quickly."}')
     journal = await journal_on(store)
     await journal.feed(replace(CALLS, calls=CALLS.calls[:1] * 3, starts=True))
-    answer, *others = (CallSettledInput(call=call, result="seen", elapsed=2.0) for call in journal.machine.turn.batch)
+    answer, *other_inputs = (
+        CallSettledInput(call=call, result="seen", elapsed=2.0) for call in journal.machine.turn.batch
+    )
     await store.post(message)
     if together:
-        await journal.feed(*others, replace(answer, final=True))
+        await journal.feed(*other_inputs, replace(answer, final=True))
     else:
         await journal.feed(replace(answer, final=True))
         assert await store.inbox(TURN) == [*ITEMS, message]
-        await journal.feed(*others)
+        await journal.feed(*other_inputs)
     assert journal.result().undelivered == ("And quickly.",)
     assert await store.inbox(TURN) == list(ITEMS)
     facts = [fact for _, fact in await store.facts(TURN)]
@@ -363,15 +365,15 @@ async def test_feeds_of_a_turn_keep_their_order_while_the_file_is_locked(tmp_pat
     journal = await journal_on(store)
     await journal.feed(replace(CALLS, starts=True))
     calls = list(journal.machine.turn.batch)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other_connection:
+        other_connection.execute("BEGIN IMMEDIATE")
         async with anyio.create_task_group() as group:
             for call in calls:
                 group.start_soon(journal.feed, CallSettledInput(call=call, result="seen", elapsed=2.0))
             group.start_soon(journal.drop, "answer:0")
             await anyio.sleep(0.001)
             group.cancel_scope.cancel()
-            other.rollback()
+            other_connection.rollback()
     settled = [fact.call for _, fact in await store.facts(TURN) if isinstance(fact, CallSettled)]
     assert settled == calls
     assert await store.inbox(TURN) == [ITEMS[1]]
