@@ -64,7 +64,7 @@ async def requests_of(engine: Engine, name: str) -> list[tuple[ModelRequest, boo
         view = tab.view(looked)
         assert view.missing == ("" if sendings else "Nothing was sent to a model here.")
         if sendings:
-            shown = rows_of(tab.view, looked, lambda view: (*view.known, *view.new))
+            shown = rows_of(tab.view, looked, lambda view: (*view.same_messages, *view.new))
             assert tuple(one.message for one in shown) == sendings[-1].request.messages
             assert [one.number for one in shown] == list(range(1, len(shown) + 1))
             assert all(one.title for one in shown)
@@ -190,7 +190,7 @@ async def test_history_files_sessions_and_continuations_are_sent_again() -> None
         went_on = await engine.run(AGENT, "Go on.", continue_from=capped.id)
         await ran(begins, went_on.id)
         view = tab.view(await look(engine, went_on.id))
-        assert len(view.known) > 3
+        assert len(view.same_messages) > 3
         assert view.first
         assert any("earlier turns" in note for note in view.notes)
 
@@ -238,7 +238,7 @@ async def test_thinking_is_shown_with_a_note_about_signatures() -> None:
             view = tab.view(await look(later, turn.id))
         assert any("without the signatures" in note for note in view.notes)
         unsigned = [m for m in other.requests[0].messages if m.role == "assistant"]
-        shown = [one.message for one in (*view.known, *view.new) if one.message.role == "assistant"]
+        shown = [one.message for one in (*view.same_messages, *view.new) if one.message.role == "assistant"]
         assert len(unsigned) == len(shown)
 
 
@@ -318,7 +318,7 @@ async def test_messages_are_titled_by_kind() -> None:
     async with Engine(model=ScriptedModel(calls, asks_for(("ok", {"n": 3})), "done"), tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi\nthere")
         view = tab.view(await look(engine, turn.id, "3"))
-        assert [one.title for one in view.known] == [
+        assert [one.title for one in view.same_messages] == [
             "You are somebody.",
             "hi there",
             "calls ok ×2, again",  # noqa: RUF001 (the sign of multiplication is meant)

@@ -69,11 +69,11 @@ async def _check_all(driven: Sequence[Driven]) -> None:
 def check_budgets(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
     """The gauges are the turn's counters, and what the steps used adds up to them."""
     result, gauges = whole.turn.result, {one.name: one for one in budgets.view(whole).gauges}
-    assert gauges["steps"].used == result.steps
-    assert gauges["tool calls"].used == result.tool_calls
-    assert gauges["tokens"].used == result.usage.tokens
+    assert gauges["steps"].amount == result.steps
+    assert gauges["tool calls"].amount == result.tool_calls
+    assert gauges["tokens"].amount == result.usage.tokens
     stops = [fact.elapsed for _, fact in whole.turn.journal if isinstance(fact, f.Stopping)]
-    assert gauges["seconds"].used == (*stops, result.seconds)[0], "no limit counts the concluding call"
+    assert gauges["seconds"].amount == (*stops, result.seconds)[0], "no limit counts the concluding call"
     assert all(0 <= one.share <= 1 and one.by_step is None for one in gauges.values())
     summed: dict[str, float] = {}
     for looked in steps.values():
@@ -81,7 +81,7 @@ def check_budgets(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
             assert gauge.by_step is not None
             summed[gauge.name] = summed.get(gauge.name, 0) + gauge.by_step
     for name, used in summed.items():
-        assert used == pytest.approx(gauges[name].used), name
+        assert used == pytest.approx(gauges[name].amount), name
     stopped = [one for one in gauges.values() if one.stopped]
     assert len(stopped) <= 1
 
@@ -273,7 +273,7 @@ async def test_pause_does_not_count_as_another_process() -> None:
         turn = await engine.run(AGENT, "hi")
         await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
         shown = timeline.view(await look(engine, turn.id))
-        assert [one.other for one in shown.boundaries] == [False]
+        assert [one.is_other_owner for one in shown.boundaries] == [False]
 
 
 @pytest.mark.parametrize("total", [0.0, 1e-320, 1e-5, 0.3, 1.0, 7.0, 3599.0, 1e6, 1e300])

@@ -62,7 +62,7 @@ def test_log_has_end_times_of_replies_and_calls() -> None:
     assert (first.calls[0].attempts[0][0], first.calls[0].ended) == (2, 3)
     assert (second.began, second.replied_at, second.ended) == (3, 7, 7)
     assert (third.began, third.ended) == (7, 9)
-    assert third.said == ["And now?"]
+    assert third.messages == ["And now?"]
 
 
 def test_replies_without_other_times_last_until_the_next_reply() -> None:

@@ -100,9 +100,9 @@ def serve_pages(
 
     try:
         anyio.run(run)
-    except QuitError as left:
-        process.say_last(str(left))
-        raise typer.Exit(left.code) from None
+    except QuitError as quit_error:
+        process.say_last(str(quit_error))
+        raise typer.Exit(quit_error.code) from None
 
 
 class _Server(uvicorn.Server):

@@ -172,15 +172,15 @@ def _parser() -> "MarkdownIt":
     return parser.enable(["table", "strikethrough"])
 
 
-def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
+def _blocks(tokens: "Sequence[Token]", show: Shown) -> Iterator[Markup]:
     for token in tokens:
         kind, _, side = token.type.rpartition("_")
         # A block within another has its direction, so that a list has its marks on the side of its texts.
         direction = "" if token.level else _DIRECTION
         if token.type == "inline":
-            yield from _inline(token.children or (), shown)
+            yield from _inline(token.children or (), show)
         elif token.type in ("fence", "code_block"):
-            yield _code(token.content, token.info.split(maxsplit=1)[0] if token.info.strip() else "", shown)
+            yield _code(token.content, token.info.split(maxsplit=1)[0] if token.info.strip() else "", show)
         elif token.type == "hr":
             yield Markup("<hr>")
         elif kind == "heading" and side in ("open", "close"):
@@ -194,22 +194,22 @@ def _blocks(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
         elif kind in _BLOCKS and not token.hidden:
             yield _tag(_BLOCKS[kind], side, direction)
         elif not token.hidden:
-            yield escape(shown(token.content))
+            yield escape(show(token.content))
 
 
-def _inline(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
+def _inline(tokens: "Sequence[Token]", show: Shown) -> Iterator[Markup]:
     links: list[bool] = []
     for token in tokens:
         kind, _, side = token.type.rpartition("_")
         if token.type in ("softbreak", "hardbreak"):
             yield Markup("<br>\n")
         elif token.type == "code_inline":
-            yield Markup("<code>{}</code>").format(shown(token.content))
+            yield Markup("<code>{}</code>").format(show(token.content))
         elif token.type == "image":
             # It is not loaded: its server would learn who reads the page.
-            yield from _link(str(token.attrGet("src") or ""), f"[{shown(token.content) or 'image'}]", shown)
+            yield from _link(str(token.attrGet("src") or ""), f"[{show(token.content) or 'image'}]", show)
         elif kind == "link" and side == "open":
-            address = shown(str(token.attrGet("href") or ""))
+            address = show(str(token.attrGet("href") or ""))
             links.append(_ADDRESS.fullmatch(address) is not None)
             if links[-1]:
                 yield _opened(address)
@@ -219,11 +219,11 @@ def _inline(tokens: "Sequence[Token]", shown: Shown) -> Iterator[Markup]:
         elif kind in _BLOCKS:
             yield _tag(_BLOCKS[kind], side)
         else:
-            yield escape(shown(token.content))
+            yield escape(show(token.content))
 
 
-def _link(address: str, words: str, shown: Shown) -> Iterator[Markup]:
-    address = shown(address)
+def _link(address: str, words: str, show: Shown) -> Iterator[Markup]:
+    address = show(address)
     good = _ADDRESS.fullmatch(address) is not None
     yield Markup("{}{}</a>").format(_opened(address), words) if good else escape(words)
 
@@ -236,15 +236,15 @@ def _tag(name: str, side: str, direction: str = "") -> Markup:
     return Markup("</{}>").format(name) if side == "close" else Markup("<{}{}>").format(name, direction)
 
 
-def _code(text: str, language: str, shown: Shown) -> Markup:
-    text = shown(text)
+def _code(text: str, language: str, show: Shown) -> Markup:
+    text = show(text)
     words = highlighted(text, language)
     label, lines = language[:30] or "code", text.count("\n")
-    pre = Markup('<pre tabindex="0" role="group" aria-label="{}"><code>{}</code></pre>').format(shown(label), words)
+    pre = Markup('<pre tabindex="0" role="group" aria-label="{}"><code>{}</code></pre>').format(show(label), words)
     if lines <= _LONG_CODE:
         return Markup('<div class="code">{}</div>').format(pre)
     return Markup('<details class="fold code"><summary>{}, {} lines</summary>{}</details>').format(
-        shown(label), lines, pre
+        show(label), lines, pre
     )
 
 

@@ -72,8 +72,8 @@ class TurnActions:
             except TurnwrightError as error:
                 posted = PostedItem(_words(error), form.typed)
                 if form.text("back"):
-                    return await self._needs.show(request, said=posted, turn=turn, status=status_of(error))
-                return await self._pages.show(request, shown_turn, said=posted, status=status_of(error))
+                    return await self._needs.show(request, posted=posted, turn=turn, status=status_of(error))
+                return await self._pages.show(request, shown_turn, posted=posted, status=status_of(error))
             if form.text("back"):
                 return RedirectResponse(address(request, "needs-you"), 303)
             path = address(request, "turn", turn=shown_turn if goes_to == turn else goes_to)

@@ -46,10 +46,15 @@ class NeedsYouPage:
         return JSONResponse({"count": await self._needs.refresh()})
 
     async def show(
-        self, request: Request, *, said: PostedItem | None = None, turn: str = "", status: int = 200
+        self, request: Request, *, posted: PostedItem | None = None, turn: str = "", status: int = 200
     ) -> Response:
         """Return the page, with the error of a failed action on a turn, if any. Raises `StoreError`."""
-        values = {"waiting": await self._needs.find(), "said": said, "said_of": turn, "drives": self._background.drives}
+        values = {
+            "waiting": await self._needs.find(),
+            "said": posted,
+            "said_of": turn,
+            "drives": self._background.drives,
+        }
         return page(request, "needs_you.html", values, status)
 
     async def post(self, request: Request) -> Response:
@@ -67,7 +72,7 @@ class NeedsYouPage:
         if not chosen:
             failed.append("no turn is chosen")
         if failed:
-            return await self.show(request, said=PostedItem("; ".join(failed), {}), status=409)
+            return await self.show(request, posted=PostedItem("; ".join(failed), {}), status=409)
         return RedirectResponse(address(request, "needs-you"), 303)
 
     async def _do(self, action: str, turn: str, interrupts: list[str]) -> None:

@@ -62,7 +62,9 @@ class Pages:
     async def turn(self, request: Request) -> Response:
         return await self.show(request, request.path_params["turn"])
 
-    async def show(self, request: Request, name: str, *, said: PostedItem | None = None, status: int = 200) -> Response:
+    async def show(
+        self, request: Request, name: str, *, posted: PostedItem | None = None, status: int = 200
+    ) -> Response:
         """Return the page of a turn, with the error of a failed action, if any.
 
         Raises `TurnNotFoundError` and `StoreError`.
@@ -100,7 +102,7 @@ class Pages:
             # A turn that runs is shown again and again.
             "forks": () if turn.driven else await self._summaries.forks_of(name),
             "advice": advice_of(turn, self._store),
-            "said": said,
+            "said": posted,
             "raw": raw,
             "opened": opened,
             "files": f"{path}/files" if path else "",

@@ -13,14 +13,14 @@ from turnwright_states.turn import fold
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One bound: `used` of `most` (None: there is no such limit), in `unit`.
+    """One bound: `amount` of `most` (None: there is no such limit), in `unit`.
 
     `by_step` is what the chosen step used of it. `stopped`: it is why the turn was stopped; `also`: it held then too.
     `formula` says how the bound comes about, `exact` whether it can be overshot, `set_with` names the setting.
     """
 
     name: str
-    used: float
+    amount: float
     most: float | None
     unit: str
     by_step: float | None
@@ -33,7 +33,7 @@ class Gauge:
     @property
     def share(self) -> float:
         """The used share, at most 1."""
-        return 0.0 if self.most is None else 1.0 if not self.most else min(self.used, self.most) / self.most
+        return 0.0 if self.most is None else 1.0 if not self.most else min(self.amount, self.most) / self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class BudgetsView:
     """The gauges of the limits that are counted, and the bounds that each step is under, with their values."""
 
     gauges: tuple[Gauge, ...]
-    others: tuple[tuple[str, float | None, str], ...]
+    other_bounds: tuple[tuple[str, float | None, str], ...]
 
 
 #: What of each bound is used, by its name in `bounds_of`, and in which unit.
@@ -62,10 +62,10 @@ def view(tab_context: TabContext) -> BudgetsView:
     now, limits = fold(fact for _, fact in turn.facts), turn.started.limits
     before = None if step is None else turn.journal[: step.first - 1]
     after = None if step is None else turn.journal[: step.last]
-    gauges, others = [], []
+    gauges, other_bounds = [], []
     for bound in bounds_of(limits):
         if bound.name not in _USED:
-            others.append((bound.name, bound.value, bound.formula))
+            other_bounds.append((bound.name, bound.value, bound.formula))
             continue
         count, unit = _USED[bound.name]
         by_step = None
@@ -75,7 +75,7 @@ def view(tab_context: TabContext) -> BudgetsView:
         gauges.append(
             Gauge(
                 name="steps" if bound.name == "cap" else bound.name,
-                used=count(now, turn.facts),
+                amount=count(now, turn.facts),
                 most=bound.value,
                 unit=unit,
                 by_step=by_step,
@@ -86,7 +86,7 @@ def view(tab_context: TabContext) -> BudgetsView:
                 also=bound.reason is not None and bound.reason in now.also_reached,
             )
         )
-    return BudgetsView(tuple(gauges), tuple(others))
+    return BudgetsView(tuple(gauges), tuple(other_bounds))
 
 
 def _is(bound: EndReason | None, reason: EndReason | None) -> bool:

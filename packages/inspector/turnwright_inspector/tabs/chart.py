@@ -62,17 +62,17 @@ class StateFact:
 class ChartView:
     """The picture, and the rows that the chosen step took, or the steps one after the other, as many as a page has.
 
-    `full`: the picture has every row; else those that the turn takes. `lit` is what is highlighted, `known` the rows
-    of the whole turn. `taken` counts what the turn took so far, `kinds` how many different rows that were, of `rows`.
-    `state` is the chosen state: `facts` are the last of its facts, of `facts_in_all`.
+    `full`: the picture has every row; else those that the turn takes. `lit` is what is highlighted, `row_numbers` are
+    those of the whole turn. `transitions` counts what the turn took so far, `kinds` how many different rows that were,
+    of `rows`. `state` is the chosen state: `facts` are the last of its facts, of `facts_in_all`.
     """
 
     lit: Lit
-    known: frozenset[int]
+    row_numbers: frozenset[int]
     full: bool
     way: tuple[StateSpan, ...]
     window: Window
-    taken: int
+    transitions: int
     kinds: int
     rows: int
     last: tuple[int, ...]
@@ -86,7 +86,7 @@ class ChartView:
         def address(state: State) -> str:
             return link(tab="chart", state=state)
 
-        return chart_svg(self.lit, address) if self.full else path_svg(self.lit, self.known, address)
+        return chart_svg(self.lit, address) if self.full else path_svg(self.lit, self.row_numbers, address)
 
 
 def view(tab_context: TabContext) -> ChartView:
@@ -100,11 +100,11 @@ def view(tab_context: TabContext) -> ChartView:
     facts = [] if state is None else list(_facts_in(turn, state))
     return ChartView(
         lit=Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None),
-        known=frozenset(_NUMBERS[row] for row in turn.replayed.rows),
+        row_numbers=frozenset(_NUMBERS[row] for row in turn.replayed.rows),
         full=tab_context.full_chart,
         way=tuple(StateSpan(way_step, tuple(map(Taken.of, way_step.rows))) for way_step in shown_steps),
         window=window,
-        taken=counts.total(),
+        transitions=counts.total(),
         kinds=len(counts),
         rows=len(_WORDS),
         last=next(

@@ -72,12 +72,13 @@ class ShownRequest:
 class RequestView:
     """The request of `step`, as its last attempt sent it.
 
-    Of its messages there are as many as a page has: `known` are those that the request before had too (or, for the
-    first one, what was said before the turn), which are `same` in all, `new` those that came since. `body` is JSON
-    text in the form of chat completions, and `curl` a command that sends it; of the last `unwritten` messages it has
-    nothing. `tool_names` is None where they are not known; `tools` is empty without their definitions. `differs` says
-    what was otherwise in what earlier attempts sent. `notes` say what may have been otherwise and is not recorded.
-    `attempts` says how often it was sent. `missing` says why there is no request to show; then the rest is empty.
+    Of its messages there are as many as a page has: `same_messages` are those that the request before had too (or,
+    for the first one, what was said before the turn), which are `same` in all, `new` those that came since. `body`
+    is JSON text in the form of chat completions, and `curl` a command that sends it; of the last `unwritten`
+    messages it has nothing. `tool_names` is None where they are not known; `tools` is empty without their
+    definitions. `differs` says what was otherwise in what earlier attempts sent. `notes` say what may have been
+    otherwise and is not recorded. `attempts` says how often it was sent. `missing` says why there is no request to
+    show; then the rest is empty.
     """
 
     step: Step | None
@@ -87,7 +88,7 @@ class RequestView:
     settings: Mapping[str, str] = field(default_factory=dict)
     window: Window | None = None
     same: int = 0
-    known: tuple[ShownRequest, ...] = ()
+    same_messages: tuple[ShownRequest, ...] = ()
     new: tuple[ShownRequest, ...] = ()
     first: bool = False
     tools: tuple[ToolSpec, ...] = ()
@@ -135,7 +136,7 @@ def view(tab_context: TabContext) -> RequestView:
         settings=_settings(request),
         window=window,
         same=same,
-        known=tuple(item for item in shown_requests if item.number <= same),
+        same_messages=tuple(item for item in shown_requests if item.number <= same),
         new=tuple(item for item in shown_requests if item.number > same),
         first=before is None,
         tools=request.tools,

@@ -56,7 +56,7 @@ class AvailableActions:
     """The actions that a turn allows now. A sub-agent's turn is answered, steered and stopped in its `root`.
 
     `live`: it has not ended. `due`: it could continue, and has no driver. `driven`: it has a driver. `drives`: this
-    process can run it. `trouble` is the last error of that. The messages `said` and the request to stop (`stopping`)
+    process can run it. `trouble` is the last error of that. The `messages` and the request to stop (`stopping`)
     wait in the inbox. `fork_at` is the place to fork it from. `command` resumes it on a command line, and `show` shows
     all of it there; `elsewhere`: another program started it, and has its model and tools. `annotations` is None where
     the store keeps none.
@@ -70,8 +70,8 @@ class AvailableActions:
     driven: bool
     drives: bool
     stopping: bool
-    asked: tuple[OpenQuestion, ...]
-    said: tuple[str, ...]
+    questions: tuple[OpenQuestion, ...]
+    messages: tuple[str, ...]
     fork_at: int | None
     command: str
     show: str
@@ -114,13 +114,13 @@ async def available_actions(
         driven=turn.driven,
         drives=background.drives and not fixed,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
-        asked=tuple(
+        questions=tuple(
             [
                 await question_of(engine.store, turn.row, call, interrupt, answered=call in answered)
                 for call, interrupt in asking
             ]
         ),
-        said=tuple(steers(turn.inbox).values()) if live else (),
+        messages=tuple(steers(turn.inbox).values()) if live else (),
         fork_at=None if fixed else fork_place(turn, upto),
         command=resume_command(name, store, elsewhere=elsewhere),
         show=show_command(name, store),

@@ -37,7 +37,7 @@ class Lit:
     `chosen` is None without a chosen step. `ended` is whether that state is final.
     """
 
-    taken: Mapping[int, int]
+    counts: Mapping[int, int]
     chosen: Collection[int] | None
     stands: State
     ended: bool
@@ -60,7 +60,7 @@ def lighted(root: ET.Element, lit: Lit, address: Callable[[State], str], kind: s
 def _light(element: ET.Element, lit: Lit, address: Callable[[State], str]) -> ET.Element | None:
     """Highlight an element if the turn took one of its rows. Returns the counts of a card."""
     rows = [int(number) for number in element.get("data-rows", "").split()]
-    count = sum(lit.taken.get(row, 0) for row in rows)
+    count = sum(lit.counts.get(row, 0) for row in rows)
     classes = element.get("class", "").split()
     state = element.get("data-state")
     here = state == lit.stands

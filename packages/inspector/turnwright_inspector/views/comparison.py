@@ -28,9 +28,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A turn or a run to compare. `sent` returns a step's request, or raises `TurnwrightError` or `ValidationError`.
+    """A turn or a run to compare.
 
-    `figures` of both have the same names. Of the limits and the settings, those that differ are shown.
+    `request_of` returns a step's request, or raises `TurnwrightError` or `ValidationError`. `figures` of both
+    have the same names. Of the limits and the settings, those that differ are shown.
     """
 
     id: str
@@ -41,7 +42,7 @@ class Side:
     instructions: str
     answer: str
     steps: Sequence[Step]
-    sent: Callable[[Step], str]
+    request_of: Callable[[Step], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ def _differences(left_step: Step, right_step: Step) -> Iterator[str]:
         yield "thinking"
     if [attempt.cause for attempt in left_step.attempts] != [attempt.cause for attempt in right_step.attempts]:
         yield "failed attempts"
-    if left_step.said != right_step.said:
+    if left_step.messages != right_step.messages:
         yield "messages"
 
 
@@ -223,7 +224,7 @@ def _details(pair: StepPair, left: Side, right: Side) -> PairDetails:
     unsent, texts = "", ["", ""]
     if left_step is not None and right_step is not None:
         try:
-            texts = [left.sent(left_step), right.sent(right_step)]
+            texts = [left.request_of(left_step), right.request_of(right_step)]
         except (TurnwrightError, ValidationError) as error:
             unsent = f"The requests cannot be built again: {error}"
     ours, theirs = (() if step is None else step.calls for step in (left_step, right_step))

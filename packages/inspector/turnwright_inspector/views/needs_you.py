@@ -33,7 +33,7 @@ _FRESH: Final = 2.0
 class WaitingTurn:
     """A turn that needs a person, with what its forms need (`available_actions.AvailableActions`).
 
-    `paused`: it asks the questions `asked`. Otherwise its driver is gone: `crashed`, or it was released. `due`: it can
+    `paused`: it asks the `questions`. Otherwise its driver is gone: `crashed`, or it was released. `due`: it can
     continue, and has no driver. `drives`: this process can run it. `fault`: its journal cannot be read.
     """
 
@@ -44,7 +44,7 @@ class WaitingTurn:
     driven: bool
     drives: bool
     stopping: bool
-    asked: tuple[OpenQuestion, ...]
+    questions: tuple[OpenQuestion, ...]
     due: bool
     show: str
     command: str
@@ -67,7 +67,7 @@ class WaitingTurn:
 
     @property
     def open(self) -> tuple[OpenQuestion, ...]:
-        return tuple(question for question in self.asked if not question.answered)
+        return tuple(question for question in self.questions if not question.answered)
 
     @property
     def approvals(self) -> list[str]:
@@ -111,8 +111,8 @@ class NeedsYou:
     async def find(self) -> list[WaitingTurn]:
         """Return the turns, those that have waited longest first. Raises `StoreError`."""
         paused = await self._summaries.read.find(TurnFilter(outcome=PAUSED), ascending=True, limit=MOST)
-        turns = [(one.row, None) for one in paused] + [left async for left in self._left()]
-        turns.sort(key=lambda one: one[0].updated_at)
+        turns = [(summary.row, None) for summary in paused] + [turn async for turn in self._left()]
+        turns.sort(key=lambda turn: turn[0].updated_at)
         waiting: list[WaitingTurn] = []
         for row, driver in turns[:MOST]:
             with suppress(TurnNotFoundError):
@@ -167,7 +167,7 @@ class NeedsYou:
             driven=driven,
             drives=self._background.drives,
             stopping=any(item.kind is InboxKind.ABORT for item in inbox),
-            asked=questions,
+            questions=questions,
             due=not driven and not fault and (driver is not None or called),
             show=show_command(name, self._store),
             command=resume_command(name, self._store, elsewhere=elsewhere),

@@ -75,14 +75,14 @@ class RecordedLine:
 class RecordedRun:
     """A run, or that of a sub-agent in it. `lacks` says what was not recorded, a sentence each.
 
-    `shown` are the lines of this page. `steps` are all replies, whose times end at `seconds`. `listed` are some of them
+    `lines` are those of this page. `steps` are all replies, whose times end at `seconds`. `listed` are some of them
     around the chosen one, with the numbers of the steps before and after them. `inner` are the runs of sub-agents, by
     number.
     """
 
     run: Trajectory
     lacks: tuple[str, ...]
-    shown: tuple[RecordedLine, ...]
+    lines: tuple[RecordedLine, ...]
     listed: tuple[StepSummary, ...]
     before: int | None
     after: int | None
@@ -108,7 +108,7 @@ def recorded_run(whole: Trajectory, measure: RunMeasure, *, inner: int, step: in
     return RecordedRun(
         run=run,
         lacks=tuple(_lacks(whole, measure, steps)),
-        shown=tuple(_lines(run, window, {item.first: int(item.key) for item in steps}, numbers)),
+        lines=tuple(_lines(run, window, {item.first: int(item.key) for item in steps}, numbers)),
         listed=step_summaries(steps[listed.part]),
         before=listed.earlier,
         after=None if listed.later is None else listed.last + 1,

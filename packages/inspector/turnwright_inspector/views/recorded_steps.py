@@ -76,14 +76,14 @@ def recorded_steps(run: Trajectory, numbers: Mapping[str, int]) -> tuple[Step, .
 
 def recorded_sub_agents(whole: Trajectory, steps: Sequence[Step]) -> Mapping[str, SubAgent]:
     """Return the runs below these steps of a run in `whole`, by their calls; the first, where there are very many."""
-    numbers, every, left = inner_runs(whole), list(whole.every()), MOST_TURNS
+    numbers, every, remaining = inner_runs(whole), list(whole.every()), MOST_TURNS
 
     def read(steps: Sequence[Step]) -> Mapping[str, SubAgent]:
-        nonlocal left
+        nonlocal remaining
         agents: dict[str, SubAgent] = {}
         for call in (call for step in steps for call in step.calls):
-            if call.child is not None and left > 0:
-                left -= 1
+            if call.child is not None and remaining > 0:
+                remaining -= 1
                 inner = recorded_steps(every[int(call.child)], numbers)
                 agents[call.made.id] = SubAgent(call.child, inner, read(inner))
         return agents
@@ -126,7 +126,7 @@ class _Reading:
         self._complete = any(result.ended_at for result in results) and not any(result.started_at for result in results)
         self._now = 0.0
         self._last: float | None = None
-        self._said: list[str] = []
+        self._messages: list[str] = []
 
     def take(self, line: int, step: TrajectoryStep) -> None:
         """Take in the next entry."""
@@ -139,7 +139,7 @@ class _Reading:
         if step.source == "user":
             # The messages before the first reply are the prompt.
             if self.steps:
-                self._said.append(text_of(step.message))
+                self._messages.append(text_of(step.message))
         elif is_reply(step):
             self.steps.append(self._step(line, step, before if self._complete else self._now))
 
@@ -149,7 +149,7 @@ class _Reading:
         starts = [at for call in calls for at, _ in call.attempts]
         ends = [call.ended for call in calls if call.ended is not None]
         model_ended = replied if self._complete else min(starts, default=None)
-        messages, self._said = self._said, []
+        messages, self._messages = self._messages, []
         new_step = Step(
             key=str(number),
             title=f"Step {number:,}",
@@ -168,7 +168,7 @@ class _Reading:
                 cost=float(counted(metrics.cost_usd)),
             ),
             calls=calls,
-            said=messages,
+            messages=messages,
         )
         if self._complete:
             for result in step.observation.results if step.observation else ():

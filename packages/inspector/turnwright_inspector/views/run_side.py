@@ -24,7 +24,7 @@ def run_side(entry: RunEntry, run: Trajectory) -> Side:
         instructions="\n\n".join(text_of(step.message) for step in before if step.source == "system"),
         answer=next((step.text for step in reversed(steps) if step.text), ""),
         steps=steps,
-        sent=lambda step: text_before(run, step.first),
+        request_of=lambda step: text_before(run, step.first),
     )
 
 

@@ -69,7 +69,7 @@ class Step:
 
     `key` is the step in addresses: its number, `conclude` or `text`. `first` and `last` are places in the journal,
     `began` and `ended` seconds of active time. `rows` are the rows of the chart that it took, by number, in order.
-    `replied` is the place of the reply, None before there is one. `said` are the messages that people sent meanwhile,
+    `replied` is the place of the reply, None before there is one. `messages` are those that people sent meanwhile,
     `notes` the notices and what else is worth a line.
     """
 
@@ -90,7 +90,7 @@ class Step:
     usage: Usage = field(default_factory=Usage)
     calls: list[StepCall] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     answers: list[f.Answered] = field(default_factory=list)
     notices: list[f.Notice] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -150,7 +150,7 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
         case f.ModelReplied():
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed
-            step.calls = [StepCall(made) for made in fact.calls]
+            step.calls = [StepCall(call) for call in fact.calls]
         case f.Concluded(retry=True, refused=refused):
             message = (
                 f"The reply had no text, only calls: {', '.join(refused)}." if refused else "The reply had no text."
@@ -165,7 +165,7 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
             failed = Attempt(fact.attempt, str(fact.cause), fact.message, fact.elapsed, fact.retry, fact.wait, seq)
             step.attempts.append(failed)
         case f.MessageAdded(text=text):
-            step.said.append(text)
+            step.messages.append(text)
         case f.Answered():
             step.answers.append(fact)
         case f.Notice():
@@ -281,7 +281,7 @@ def _marks(step: Step) -> Iterator[Badge]:
         yield Badge("nudge", "warn", "the model received a notice that it repeats itself")
     elif step.stall is not None:
         yield Badge("nudge", "warn", _STALLED[step.stall])
-    if step.said:
+    if step.messages:
         yield Badge("steer", "info", "a person sent a message")
     for answer in step.answers:
         # A longer text is on the journal's tab. It is not cut: half a secret is not recognized.

@@ -94,14 +94,14 @@ class TimelineLane:
 class Boundary:
     """The start of a driver, at `x` of `WIDTH`. `rested` are the seconds without a driver before it.
 
-    `other` is whether the process differs from the one before.
+    `is_other_owner` is whether the process differs from the one before.
     """
 
     x: float
     owner: str
     epoch: int
     rested: float
-    other: bool
+    is_other_owner: bool
 
 
 @dataclass(frozen=True, slots=True)

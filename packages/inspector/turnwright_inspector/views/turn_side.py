@@ -33,7 +33,7 @@ def turn_side(turn: TurnRecord, history: Sequence[Message], setup: Dependencies)
         instructions=str(turn.started.agent.get("instructions") or ""),
         answer=turn.result.text,
         steps=turn.steps,
-        sent=sent,
+        request_of=sent,
     )
 
 
