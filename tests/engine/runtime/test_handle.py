@@ -51,14 +51,14 @@ class Held:
     name = "held"
 
     def __init__(self) -> None:
-        self.asked = anyio.Event()
+        self.requested = anyio.Event()
         self.may = anyio.Event()
         self.requests = 0
 
     def line(self) -> ScriptedModel:
         async def wait(_: ModelRequest) -> str:
             self.requests += 1
-            self.asked.set()
+            self.requested.set()
             await self.may.wait()
             return "Done."
 
@@ -77,10 +77,14 @@ def said(events: list[TurnEvent]) -> str:
 async def two(folder: Path, *models: ScriptedModel) -> AsyncIterator[list[Engine]]:
     """Engines as two processes have them, on one store."""
     async with (
-        Engine(model=models[0], tools=[erase], store=SqliteStore(folder / "turns.db"), poll_interval=0.01) as one,
-        Engine(model=models[-1], tools=[erase], store=SqliteStore(folder / "turns.db"), poll_interval=0.01) as other,
+        Engine(
+            model=models[0], tools=[erase], store=SqliteStore(folder / "turns.db"), poll_interval=0.01
+        ) as first_engine,
+        Engine(
+            model=models[-1], tools=[erase], store=SqliteStore(folder / "turns.db"), poll_interval=0.01
+        ) as other_engine,
     ):
-        yield [one, other]
+        yield [first_engine, other_engine]
 
 
 @BOTH
@@ -98,8 +102,8 @@ async def test_started_turn_runs_in_the_background_and_has_a_result() -> None:
 @BOTH
 async def test_events_are_live_from_the_first_piece_of_text() -> None:
     """For every follower, of the handle or the engine, and from any place in the journal."""
-    held = Held()
-    async with Engine(model=held.line()) as engine:
+    hold = Held()
+    async with Engine(model=hold.line()) as engine:
         handle = await engine.start(CLERK, "hi")
         events: dict[str, list[TurnEvent]] = {}
 
@@ -110,8 +114,8 @@ async def test_events_are_live_from_the_first_piece_of_text() -> None:
             group.start_soon(follow, "handle", handle.events())
             group.start_soon(follow, "engine", engine.events(handle.id))
             group.start_soon(follow, "later", handle.events(after=2))
-            await held.asked.wait()
-            held.may.set()
+            await hold.requested.wait()
+            hold.may.set()
         assert said(events["handle"]) == said(events["engine"]) == said(events["later"]) == "Done."
         assert isinstance(events["handle"][-1], TurnEndedEvent)
         assert [event.seq for event in events["later"]] == [2, 3, 4, 5]  # a piece has the number of the last fact
@@ -121,33 +125,33 @@ async def test_events_are_live_from_the_first_piece_of_text() -> None:
 @BOTH
 async def test_dropped_handle_or_canceled_task_does_not_stop_the_turn() -> None:
     """The engine drives the turn: who started it, who waits for it and who follows it may go."""
-    held = Held()
-    async with Engine(model=held.line()) as engine:
-        found: list[str] = []
+    hold = Held()
+    async with Engine(model=hold.line()) as engine:
+        turn_ids: list[str] = []
 
         async def starter() -> None:
             handle = await engine.start(CLERK, "hi")
-            found.append(handle.id)
+            turn_ids.append(handle.id)
             async with anyio.create_task_group() as group:
                 group.start_soon(handle.result)
                 group.start_soon(seen, handle.events())
 
         async with anyio.create_task_group() as group:
             group.start_soon(starter)
-            await held.asked.wait()
+            await hold.requested.wait()
             group.cancel_scope.cancel()
-        held.may.set()
-        result = await engine.attach(found[0], CLERK).result()
-        assert (result.outcome, held.requests) == (Outcome.FINISHED, 1)
+        hold.may.set()
+        result = await engine.attach(turn_ids[0], CLERK).result()
+        assert (result.outcome, hold.requests) == (Outcome.FINISHED, 1)
 
 
 @BOTH
 async def test_closed_engine_has_released_all_turns(tmp_path: Path) -> None:
     """A caller that waits for one is informed; another engine resumes it, and the journal has no crash."""
-    held = Held()
-    engine = Engine(model=held.line(), store=SqliteStore(tmp_path / "turns.db"))
+    hold = Held()
+    engine = Engine(model=hold.line(), store=SqliteStore(tmp_path / "turns.db"))
     handle = await engine.start(CLERK, "hi")
-    await held.asked.wait()
+    await hold.requested.wait()
 
     async def wait() -> None:
         with pytest.raises(EngineClosedError):
@@ -162,40 +166,40 @@ async def test_closed_engine_has_released_all_turns(tmp_path: Path) -> None:
             await call()
     with pytest.raises(EngineClosedError):
         await engine.start(CLERK, "hi")
-    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other:
-        row = await other.store.get(handle.id)
+    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other_engine:
+        row = await other_engine.store.get(handle.id)
         assert (row.owner, row.status.outcome) == (None, None)
-        assert (await other.resume(handle.id)).text == "Done."
-        assert "crash_detected" not in {fact.kind for _, fact in await other.store.facts(handle.id)}
+        assert (await other_engine.resume(handle.id)).text == "Done."
+        assert "crash_detected" not in {fact.kind for _, fact in await other_engine.store.facts(handle.id)}
 
 
 async def test_canceled_close_still_releases_all_turns(tmp_path: Path) -> None:
-    held = Held()
+    hold = Held()
     store = SqliteStore(tmp_path / "turns.db")
     started: list[str] = []
     with anyio.CancelScope() as scope:
-        async with Engine(model=held.line(), store=store) as engine:
+        async with Engine(model=hold.line(), store=store) as engine:
             started.append((await engine.start(CLERK, "hi")).id)
-            await held.asked.wait()
+            await hold.requested.wait()
             scope.cancel()
-    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other:
-        assert (await other.store.get(started[0])).owner is None
+    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other_engine:
+        assert (await other_engine.store.get(started[0])).owner is None
 
 
 def test_end_of_the_event_loop_releases_the_turn(tmp_path: Path) -> None:
     """Even if nobody closed the engine."""
-    held = Held()
-    engine = Engine(model=held.line(), store=SqliteStore(tmp_path / "turns.db"))
+    hold = Held()
+    engine = Engine(model=hold.line(), store=SqliteStore(tmp_path / "turns.db"))
 
     async def first() -> str:
         handle = await engine.start(CLERK, "hi")
-        await held.asked.wait()
+        await hold.requested.wait()
         return handle.id
 
     async def second(turn_id: str) -> Outcome | None:
-        async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other:
-            assert (await other.store.get(turn_id)).owner is None
-            return (await other.attach(turn_id, CLERK).result()).outcome
+        async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{tmp_path}/turns.db") as other_engine:
+            assert (await other_engine.store.get(turn_id)).owner is None
+            return (await other_engine.attach(turn_id, CLERK).result()).outcome
 
     assert asyncio.run(second(asyncio.run(first()))) is Outcome.FINISHED
     asyncio.run(engine.aclose())
@@ -209,14 +213,14 @@ async def test_answered_turn_continues_in_the_background() -> None:
         handle = await engine.start(CLERK, "erase them")
         before = await seen(handle.events())
         assert isinstance(before[-1], TurnPausedEvent)
-        one, other = (asked.id for asked in (await handle.result()).interrupts)
+        first_id, second_id = (interrupt.id for interrupt in (await handle.result()).interrupts)
         with pytest.raises(InvalidAnswerError, match="approval-9"):
             await handle.answer({"approval-9": True})
-        await handle.answer({one: True})
+        await handle.answer({first_id: True})
         paused = await handle.result()
-        assert [asked.id for asked in paused.interrupts] == [other]
+        assert [interrupt.id for interrupt in paused.interrupts] == [second_id]
         at = (await engine.store.facts(handle.id))[-1][0]
-        await handle.answer({other: True})
+        await handle.answer({second_id: True})
         after = await seen(handle.events(after=at))
         assert (after[0].seq, type(after[-1])) == (at + 1, TurnEndedEvent)
         assert (await handle.result()).text == "Done."
@@ -228,8 +232,8 @@ async def test_events_after_an_answer_pass_the_old_pause(engines: bool) -> None:
     """From the beginning of the journal on, a pause that was answered is an event like others."""
     async with Engine(model=ScriptedModel(asks_for(("erase", {})), "Done."), tools=[erase]) as engine:
         handle = await engine.start(CLERK, "erase it")
-        asked = (await handle.result()).interrupts
-        await handle.answer({asked[0].id: True})
+        interrupts = (await handle.result()).interrupts
+        await handle.answer({interrupts[0].id: True})
         events = await seen(engine.events(handle.id) if engines else handle.events())
         assert [type(event) for event in events if isinstance(event, TurnPausedEvent | TurnEndedEvent)] == [
             TurnPausedEvent,
@@ -268,11 +272,11 @@ async def test_partial_answer_ends_the_later_events_with_a_pause() -> None:
     async with Engine(model=ScriptedModel(*lines), tools=[erase]) as engine:
         handle = await engine.start(CLERK, "erase them")
         at = (await seen(handle.events()))[-1].seq
-        one, other = (asked.id for asked in (await handle.result()).interrupts)
-        await handle.answer({one: True})
+        first_id, second_id = (interrupt.id for interrupt in (await handle.result()).interrupts)
+        await handle.answer({first_id: True})
         last = (await seen(handle.events(after=at)))[-1]
         assert isinstance(last, TurnPausedEvent)
-        assert [asked.id for asked in last.interrupts] == [other]
+        assert [interrupt.id for interrupt in last.interrupts] == [second_id]
 
 
 async def test_answer_during_the_release_of_the_driver_is_not_lost() -> None:
@@ -298,14 +302,14 @@ async def test_answer_during_the_release_of_the_driver_is_not_lost() -> None:
 
 
 async def test_running_turn_is_steered_and_aborted() -> None:
-    held = Held()
-    async with Engine(model=held.line()) as engine:
+    hold = Held()
+    async with Engine(model=hold.line()) as engine:
         steered = await engine.start(CLERK, "hi")
-        await held.asked.wait()
+        await hold.requested.wait()
         await steered.steer("be brief")
-        held.may.set()
+        hold.may.set()
         assert (await steered.result()).undelivered == ("be brief",)
-        held.may = anyio.Event()
+        hold.may = anyio.Event()
         aborted = await engine.start(CLERK, "hi")
         await aborted.abort()
         assert (await aborted.result()).reason is EndReason.ABORTED
@@ -329,10 +333,10 @@ class LooksSlowly(StoreWrapper):
 @pytest.mark.parametrize("act", ["steer", "abort"])
 async def test_turn_may_end_while_the_inbox_is_read(act: str) -> None:
     """The message or the abort came when the turn was about to end: it has nothing to say to the driver any more."""
-    held, store = Held(), LooksSlowly(MemoryStore())
-    async with Engine(model=held.line(), store=store) as engine:
+    hold, store = Held(), LooksSlowly(MemoryStore())
+    async with Engine(model=hold.line(), store=store) as engine:
         handle = await engine.start(CLERK, "hi")
-        await held.asked.wait()
+        await hold.requested.wait()
         async with anyio.create_task_group() as group:
             if act == "steer":
                 group.start_soon(handle.steer, "be brief")
@@ -340,7 +344,7 @@ async def test_turn_may_end_while_the_inbox_is_read(act: str) -> None:
                 group.start_soon(handle.abort)
             while not store.looked:
                 await anyio.lowlevel.checkpoint()
-            held.may.set()
+            hold.may.set()
             await handle.result()
             store.may.set()
         result = await handle.result()
@@ -350,35 +354,35 @@ async def test_turn_may_end_while_the_inbox_is_read(act: str) -> None:
 
 async def test_handle_waits_for_another_process_and_continues(tmp_path: Path) -> None:
     """The turn is driven once, even if another process attaches to it."""
-    held = Held()
-    async with two(tmp_path, held.line(), ScriptedModel("Done by the other.")) as (one, other):
-        turn_id = (await one.start(CLERK, "hi")).id
-        await held.asked.wait()
+    hold = Held()
+    async with two(tmp_path, hold.line(), ScriptedModel("Done by the other.")) as (first_engine, other_engine):
+        turn_id = (await first_engine.start(CLERK, "hi")).id
+        await hold.requested.wait()
         results: list[str] = []
 
         async def wait() -> None:
-            results.append((await other.attach(turn_id, CLERK).result()).text)
+            results.append((await other_engine.attach(turn_id, CLERK).result()).text)
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.sleep(0.05)
-            held.may.set()
-        assert (results, held.requests) == (["Done."], 1)
-        held.may, held.asked = anyio.Event(), anyio.Event()
-        turn_id = (await one.start(CLERK, "hi")).id
-        await held.asked.wait()
+            hold.may.set()
+        assert (results, hold.requests) == (["Done."], 1)
+        hold.may, hold.requested = anyio.Event(), anyio.Event()
+        turn_id = (await first_engine.start(CLERK, "hi")).id
+        await hold.requested.wait()
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.sleep(0.05)
-            await one.aclose()
+            await first_engine.aclose()
         assert results == ["Done.", "Done by the other."]
 
 
 async def test_attached_paused_turn_is_not_driven(tmp_path: Path) -> None:
     """Its result needs neither its tools nor its model."""
     model, store = ScriptedModel(asks_for(("erase", {}))), f"sqlite:///{tmp_path}/t.db"
-    async with Engine(model=model, tools=[erase], store=store) as one:
-        paused = await one.run(CLERK, "hi")
+    async with Engine(model=model, tools=[erase], store=store) as engine:
+        paused = await engine.run(CLERK, "hi")
     async with Engine(store=store) as bare:
         handle = bare.attach(paused.id, CLERK)
         assert (await handle.result()).interrupts == paused.interrupts
@@ -390,8 +394,8 @@ async def test_attached_paused_turn_is_not_driven(tmp_path: Path) -> None:
 async def test_turn_unable_to_run_here_is_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The result says what is missing, each time, and so does the log."""
     model, store = ScriptedModel(asks_for(("erase", {}))), f"sqlite:///{tmp_path}/t.db"
-    async with Engine(model=model, tools=[erase], store=store) as one:
-        turn_id = (await one.run(CLERK, "hi")).id
+    async with Engine(model=model, tools=[erase], store=store) as engine:
+        turn_id = (await engine.run(CLERK, "hi")).id
     async with Engine(model=ScriptedModel("Done."), store=store) as bare:
         handle = bare.attach(turn_id, CLERK)
         with caplog.at_level(logging.WARNING):

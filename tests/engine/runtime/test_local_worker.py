@@ -187,8 +187,8 @@ async def test_turn_outlasting_the_drain_is_released(world: World, drain: float)
     assert world.running == []
     assert (await engine.store.get(turn)).owner is None
     world.may_go_on.set()
-    async with working(other := world.engine(engine.store)):
-        assert await ended(other, turn) is Outcome.FINISHED
+    async with working(other_engine := world.engine(engine.store)):
+        assert await ended(other_engine, turn) is Outcome.FINISHED
 
 
 async def test_worker_with_a_migrated_store_ends_with_an_error(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ async def test_undrivable_turn_is_skipped_with_a_single_warning(world: World, ca
     """However often it is found; others are driven, and a worker that has its tools takes it up."""
     store = Moody()
     rich, stopping = world.engine(store, Local(every=OFTEN, drain=0.0)), anyio.Event()
-    left = await rich.submit(AGENT, "hi")
+    unread_turn = await rich.submit(AGENT, "hi")
     async with anyio.create_task_group() as group:
         group.start_soon(rich.run_worker, stopping)
         await until(lambda: world.running)
@@ -228,16 +228,16 @@ async def test_undrivable_turn_is_skipped_with_a_single_warning(world: World, ca
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(poor):
             await until(lambda: warnings(caplog))
-            seen = store.looks
+            looks = store.looks
             fine = await poor.submit(AGENT, "hi")
             assert await ended(poor, fine) is Outcome.FINISHED
-            await until(lambda: store.looks > seen + 5)
-    (said,) = warnings(caplog)
-    assert f"turn {left} is skipped" in said
-    assert "need the tools hold" in said
+            await until(lambda: store.looks > looks + 5)
+    (warning,) = warnings(caplog)
+    assert f"turn {unread_turn} is skipped" in warning
+    assert "need the tools hold" in warning
     world.may_go_on.set()
     async with working(world.engine(store)):
-        assert await ended(poor, left) is Outcome.FINISHED
+        assert await ended(poor, unread_turn) is Outcome.FINISHED
 
 
 @pytest.mark.parametrize("torn", [True, False], ids=["torn", "deleted"])
@@ -248,14 +248,14 @@ async def test_unreadable_or_deleted_turn_stops_no_other(
     store = Moody()
     engine = world.engine(store)
     world.may_go_on.set()
-    left, fine = await engine.submit(AGENT, "hi"), await engine.submit(AGENT, "hi")
-    store.raises[left] = StoreError("its journal is torn") if torn else TurnNotFoundError(left)
+    skipped_turn, fine = await engine.submit(AGENT, "hi"), await engine.submit(AGENT, "hi")
+    store.raises[skipped_turn] = StoreError("its journal is torn") if torn else TurnNotFoundError(skipped_turn)
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(engine):
             assert await ended(engine, fine) is Outcome.FINISHED
-            seen = store.looks
-            await until(lambda: store.looks > seen + 5)
-    assert warnings(caplog) == ([f"turn {left} is skipped: its journal is torn"] if torn else [])
+            looks = store.looks
+            await until(lambda: store.looks > looks + 5)
+    assert warnings(caplog) == ([f"turn {skipped_turn} is skipped: its journal is torn"] if torn else [])
 
 
 async def test_resubmitted_turn_is_considered_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,8 +286,8 @@ async def test_worker_waits_for_an_unreachable_store(world: World, caplog: pytes
             await until(lambda: world.running == [running])
             store.lost = True
             waiting = await engine.submit(AGENT, "hi")
-            seen = store.looks
-            await until(lambda: store.looks > seen + 5)
+            looks = store.looks
+            await until(lambda: store.looks > looks + 5)
             store.lost = False
             await until(lambda: waiting in world.running)
             world.may_go_on.set()
@@ -326,7 +326,7 @@ async def test_turn_with_a_failing_store_is_skipped_for_growing_times(
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "message"),
     [
         ({"concurrency": 0}, "at least 1, not 0"),
         ({"every": 0.0}, "every must be above 0"),
@@ -334,8 +334,8 @@ async def test_turn_with_a_failing_store_is_skipped_for_growing_times(
         ({"every": float("nan")}, "every must be above 0"),
     ],
 )
-def test_invalid_numbers_are_refused(numbers: dict[str, float], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_numbers_are_refused(numbers: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Local(**numbers)  # type: ignore[arg-type]
 
 

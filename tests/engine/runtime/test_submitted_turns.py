@@ -80,8 +80,8 @@ async def erase() -> str:
 
 
 def says(request: ModelRequest) -> ModelResponse:
-    asked = [message.text for message in request.messages if message.role == "user"][-1]
-    wants = asked == "erase" and request.messages[-1].role != "tool"
+    prompt = [message.text for message in request.messages if message.role == "user"][-1]
+    wants = prompt == "erase" and request.messages[-1].role != "tool"
     return asks_for(("erase", {})) if wants else ModelResponse(text="Done.")
 
 
@@ -271,8 +271,8 @@ async def test_recovery_submits_unsubmitted_turns() -> None:
     async with engine(Desk(broken=True), store) as client:
         with pytest.raises(RuntimeUnavailableError):
             await client.submit(CLERK, "hi")
-        async with engine(desk, store) as other, working(other):
-            (turn,) = await other.recover()
+        async with engine(desk, store) as other_engine, working(other_engine):
+            (turn,) = await other_engine.recover()
     assert turn.outcome is Outcome.FINISHED
     assert desk.submitted == [(turn.id, 1)]
 

@@ -82,28 +82,33 @@ def test_single_background_loop_serves_all_calls() -> None:
 
 def test_events_are_read_in_sequence(engine: Engine) -> None:
     with engine.stream_sync(CLERK, "hi") as events:
-        seen = list(events)
-    assert "".join(event.text for event in seen if isinstance(event, TextDeltaEvent)) == "One by one."
-    assert isinstance(seen[-1], TurnEndedEvent)
+        seen_events = list(events)
+    assert "".join(event.text for event in seen_events if isinstance(event, TextDeltaEvent)) == "One by one."
+    assert isinstance(seen_events[-1], TurnEndedEvent)
 
 
 def test_stream_left_early_releases_the_turn(engine: Engine, store: str) -> None:
     """By a break or an error. Another process may resume it at once."""
-    left: list[str] = []
+    turn_ids: list[str] = []
     with engine.stream_sync(SLOW, "hi") as events:
-        left.append(next(events).turn)
+        turn_ids.append(next(events).turn)
 
     def fail() -> None:
         with engine.stream_sync(SLOW, "hi") as events:
-            left.append(next(events).turn)
+            turn_ids.append(next(events).turn)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
 
     async def resume() -> list[tuple[str | None, str]]:
-        async with Engine(models=lambda name: ScriptedModel("Done.", name=name, repeat=True), store=store) as other:
-            return [((await other.store.get(name)).owner, (await other.resume(name)).text) for name in left]
+        async with Engine(
+            models=lambda name: ScriptedModel("Done.", name=name, repeat=True), store=store
+        ) as other_engine:
+            return [
+                ((await other_engine.store.get(name)).owner, (await other_engine.resume(name)).text)
+                for name in turn_ids
+            ]
 
     assert asyncio.run(resume()) == [(None, "Done."), (None, "Done.")]
 
@@ -140,7 +145,7 @@ def test_answered_turn_is_recovered(store: str) -> None:
         with pytest.raises(InvalidAnswerError):
             engine.answer_sync(turn.id, {"approval-2": True})
     with paying(store) as engine:
-        assert [(one.id, one.text) for one in engine.recover_sync()] == [(turn.id, "Paid.")]
+        assert [(resumed.id, resumed.text) for resumed in engine.recover_sync()] == [(turn.id, "Paid.")]
 
 
 def test_turn_may_run_during_the_stream_of_another(engine: Engine) -> None:
@@ -267,9 +272,9 @@ def test_ctrl_c_releases_the_turn(streamed: bool, store: str) -> None:
         assert engine.run_sync(CLERK, "hi", session="other").text == "Done."
 
     async def rest() -> tuple[str | None, str]:
-        async with Engine(model=ScriptedModel("Resumed."), store=store) as other:
-            (row,) = await other.turns(session="s")
-            return row.owner, (await other.resume(row.id)).text
+        async with Engine(model=ScriptedModel("Resumed."), store=store) as other_engine:
+            (row,) = await other_engine.turns(session="s")
+            return row.owner, (await other_engine.resume(row.id)).text
 
     assert asyncio.run(rest()) == (None, "Resumed.")
 

@@ -148,8 +148,8 @@ async def test_text_of_a_paused_turn_continues_after_the_answer() -> None:
     async with Engine(model=ScriptedModel(asks_for(("pay", {})), "Paid."), tools=[pay]) as engine:
         async with engine.stream(CLERK, "pay") as stream:
             assert [part async for part in stream.text()] == []
-        asked = stream.result.interrupts[0]
-        async with engine.stream_resume(stream.turn_id, {asked.id: True}) as resumed:
+        interrupt = stream.result.interrupts[0]
+        async with engine.stream_resume(stream.turn_id, {interrupt.id: True}) as resumed:
             assert [part async for part in resumed.text()] == ["Paid."]
             assert (resumed.turn_id, resumed.result.text) == (stream.turn_id, "Paid.")
 
@@ -230,8 +230,8 @@ def test_sync_streams_have_the_same_attributes() -> None:
             for event in events:
                 if event.type == "paused":
                     break
-        asked = events.result.interrupts[0]
-        with engine.stream_resume_sync(events.turn_id, {asked.id: True}) as resumed:
+        interrupt = events.result.interrupts[0]
+        with engine.stream_resume_sync(events.turn_id, {interrupt.id: True}) as resumed:
             assert "".join(resumed.text()) == "Paid."
         assert resumed.result.text == "Paid."
 
@@ -245,7 +245,7 @@ def test_sync_stream_has_no_result_before_the_end() -> None:
 
 def by_agent(request: ModelRequest) -> ModelResponse | str:
     """Play the lead, which calls the reader twice at once, and the reader."""
-    if "reader" not in {one.name for one in request.tools}:
+    if "reader" not in {tool.name for tool in request.tools}:
         return "Read." if request.messages[-1].role == "tool" else asks_for(("look", {}))
     if request.messages[-1].role == "tool":
         return "All is read."
@@ -363,7 +363,7 @@ async def test_resumed_stream_contains_only_new_sub_agent_events() -> None:
     def play(request: ModelRequest) -> ModelResponse | str:
         if request.messages[-1].role == "tool":
             return "Done."
-        is_lead = "payer" in {one.name for one in request.tools}
+        is_lead = "payer" in {tool.name for tool in request.tools}
         return asks_for(("payer", {"prompt": "a"})) if is_lead else asks_for(("pay", {}))
 
     payer = agent_tool(Agent(name="Payer", description="Pays.", mode="subagent", tools=("pay",)), name="payer")
@@ -373,12 +373,12 @@ async def test_resumed_stream_contains_only_new_sub_agent_events() -> None:
         assert isinstance(before[-1], TurnPausedEvent)
         turns = {event.turn for event in before}
         assert {event.turn for event in before if isinstance(event, TurnPausedEvent)} == turns
-        asked = events.result.interrupts[0]
-        async with engine.stream_resume(events.turn_id, {asked.id: True}, subagents=True) as resumed:
+        interrupt = events.result.interrupts[0]
+        async with engine.stream_resume(events.turn_id, {interrupt.id: True}, subagents=True) as resumed:
             after = [event async for event in resumed]
         family = Family(events.turn_id, [*before, *after])
         for turn in turns:
-            both = family.of(turn)
+            family_events = family.of(turn)
             facts = await engine.store.facts(turn)
-            assert [(event.seq, event.type) for event in both] == [(seq, fact.kind) for seq, fact in facts]
+            assert [(event.seq, event.type) for event in family_events] == [(seq, fact.kind) for seq, fact in facts]
         assert resumed.result.outcome is Outcome.FINISHED

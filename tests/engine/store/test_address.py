@@ -30,8 +30,8 @@ def test_durability_option_sets_the_sqlite_level(tmp_path: Path, options: str, s
     store = open_store(f"sqlite:///{tmp_path / 'turns.db'}{options}")
     assert isinstance(store, SqliteStore)
     assert store.path == tmp_path / "turns.db"
-    told = store._db.execute("PRAGMA synchronous").fetchone()  # noqa: SLF001 (only the connection itself knows)
-    assert told == (synchronous,)
+    setting = store._db.execute("PRAGMA synchronous").fetchone()  # noqa: SLF001 (only the connection itself knows)
+    assert setting == (synchronous,)
     anyio.run(store.aclose)
 
 
@@ -73,9 +73,9 @@ except turnwright.errors.ConfigError as error:
 
 def test_psycopg_is_needed_only_for_postgresql() -> None:
     """Without it everything else works, and the error names the package to install."""
-    said = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True).stdout
-    assert "pip install 'turnwright[postgres]'" in said
-    assert "secret" not in said
+    output = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'turnwright[postgres]'" in output
+    assert "secret" not in output
 
 
 @pytest.mark.parametrize(

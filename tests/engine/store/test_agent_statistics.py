@@ -13,20 +13,22 @@ def test_turns_without_names_count_as_no_agent(nameless: str | None) -> None:
     rows = [(*names, "finished", "answered", 1.0, MEASURES) for names in ((nameless, nameless), ("Tidier", "scripted"))]
     groups = AgentGroups(rows)
     assert groups.failing == "7"
-    found = groups.statistics([(7, "look_up", 3)])
-    assert [(one.agent, one.turns, one.failures) for one in found.agents] == [("Tidier", 2, [("look_up", 3)])]
-    assert {one.agent for one in found.spending} == {"Tidier"}
+    statistics = groups.statistics([(7, "look_up", 3)])
+    assert [(agent.agent, agent.turns, agent.failures) for agent in statistics.agents] == [
+        ("Tidier", 2, [("look_up", 3)])
+    ]
+    assert {expense.agent for expense in statistics.spending} == {"Tidier"}
 
 
 def test_groups_of_the_same_rows_are_cached() -> None:
     """Other rows, or other groups of the same rows, are not mixed up with them."""
-    rows, known = [("Tidier", "scripted", "finished", "answered", 1.0, MEASURES)], KnownGroups()
-    first = known.of(rows, Grouping.BOTH)
-    assert known.of([*rows], Grouping.BOTH) is first
-    assert [one.turns for one in known.of([*rows, *rows], Grouping.BOTH).statistics([]).agents] == [4]
-    assert [one.model for one in known.of(rows, Grouping.AGENT).statistics([]).agents] == [""]
-    assert [one.failures for one in first.statistics([(7, "look_up", 3)]).agents] == [[("look_up", 3)]]
-    assert [one.failures for one in first.statistics([]).agents] == [[]]
+    rows, groups = [("Tidier", "scripted", "finished", "answered", 1.0, MEASURES)], KnownGroups()
+    first = groups.of(rows, Grouping.BOTH)
+    assert groups.of([*rows], Grouping.BOTH) is first
+    assert [agent.turns for agent in groups.of([*rows, *rows], Grouping.BOTH).statistics([]).agents] == [4]
+    assert [agent.model for agent in groups.of(rows, Grouping.AGENT).statistics([]).agents] == [""]
+    assert [agent.failures for agent in first.statistics([(7, "look_up", 3)]).agents] == [[("look_up", 3)]]
+    assert [agent.failures for agent in first.statistics([]).agents] == [[]]
     for number in range(99):
-        known.of([*rows, (f"Agent {number}", *rows[0][1:])], Grouping.BOTH)
-    assert known.of(rows, Grouping.BOTH) is not first
+        groups.of([*rows, (f"Agent {number}", *rows[0][1:])], Grouping.BOTH)
+    assert groups.of(rows, Grouping.BOTH) is not first

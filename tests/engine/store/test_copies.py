@@ -57,16 +57,16 @@ async def test_columns_of_a_resumed_turn_agree_with_the_facts(store: Store) -> N
 async def test_each_changed_column_is_named(store: Store) -> None:
     """A store has some of these: state, reason, steps, calls, epoch, times."""
     facts, columns = await paused_and_resumed(store)
-    other = {"state": "REVIEW", "reason": "aborted", "steps": 9, "tool_calls": 9, "epoch": -2}
+    other_values = {"state": "REVIEW", "reason": "aborted", "steps": 9, "tool_calls": 9, "epoch": -2}
     for name, value in columns.turn.items():
-        changed = other.get(name, value - 60 if isinstance(value, float) else None)
+        changed = other_values.get(name, value - 60 if isinstance(value, float) else None)
         if name == "live":
             changed = not value
         with pytest.raises(InvalidJournalError, match=r"column|its time"):
             check_columns(facts, structs.replace(columns, turn={**columns.turn, name: changed}))
     for place, append in enumerate(columns.appends):
         for name, value in append.values.items():
-            changed = other.get(name, value - 60 if isinstance(value, float) else None)
+            changed = other_values.get(name, value - 60 if isinstance(value, float) else None)
             if name == "epoch" and value is None:
                 changed = 1
             values = {**append.values, name: changed}

@@ -63,5 +63,5 @@ async def test_forged_count_beyond_63_bits_hides_no_turn() -> None:
     for name, count in (("sound", 1), ("forged", 2**63)):
         new = NewTurn(id=name, session=None, agent="A", model="m", created_at=0.0)
         await store.create(new, facts, Status(State.STREAM, steps=count, tool_calls=count), driven=False)
-    found = await summaries_of(store).find(TurnFilter(), limit=9)
-    assert [one.row.id for one in found] == ["forged", "sound"]
+    summaries = await summaries_of(store).find(TurnFilter(), limit=9)
+    assert [summary.row.id for summary in summaries] == ["forged", "sound"]

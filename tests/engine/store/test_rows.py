@@ -39,7 +39,7 @@ def test_rows_of_single_and_several_facts_form_a_journal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ((1, KINDS, "\n".join([LINES[0], "no JSON", *LINES[2:]])), "fact 2 of the journal: its payload"),
         ((1, KINDS, "\n".join(LINES[:2])), "fact 3 of the journal: its payload None is not text"),
@@ -50,8 +50,8 @@ def test_rows_of_single_and_several_facts_form_a_journal() -> None:
         (("1", KINDS, PAYLOADS), "fact 1 of the journal: its seq is damaged"),
     ],
 )
-def test_damaged_fact_of_an_append_is_named(row: Columns, said: str) -> None:
-    with pytest.raises(UnreadableTurnError, match=said):
+def test_damaged_fact_of_an_append_is_named(row: Columns, message: str) -> None:
+    with pytest.raises(UnreadableTurnError, match=message):
         facts_of("t1", [row], "here")
 
 

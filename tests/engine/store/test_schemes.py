@@ -91,10 +91,10 @@ def test_broken_entry_point_is_named_and_affects_no_other(address: str, words: s
 def test_unknown_scheme_is_refused_with_all_known_schemes() -> None:
     with pytest.raises(ConfigError) as error:
         open_store("mysql:///x")
-    said = str(error.value)
-    assert "sqlite:///relative.db" in said
-    assert "postgresql://user@host/name (pip install 'turnwright[postgres]')" in said
-    assert "gone:..., misnamed:..., other:..., text:..., twice:..., wrong:..." in said
+    message = str(error.value)
+    assert "sqlite:///relative.db" in message
+    assert "postgresql://user@host/name (pip install 'turnwright[postgres]')" in message
+    assert "gone:..., misnamed:..., other:..., text:..., twice:..., wrong:..." in message
 
 
 @pytest.mark.usefixtures("packages")

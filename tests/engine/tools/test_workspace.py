@@ -219,11 +219,11 @@ def test_a_folder_is_listed_by_name_with_kinds_and_sizes(pipe_and_socket: Path) 
 
 def test_names_of_places_are_shown_below_the_root_or_absolute(ground: Path) -> None:
     workspace = Workspace(ground / "project")
-    assert workspace.place("src/../a.txt").shown == "a.txt"
-    assert workspace.place(".").child("a\nb").shown == "a\\nb"
-    assert workspace.place("src").child("b.txt").shown == "src/b.txt"
+    assert workspace.place("src/../a.txt").shown_path == "a.txt"
+    assert workspace.place(".").child("a\nb").shown_path == "a\\nb"
+    assert workspace.place("src").child("b.txt").shown_path == "src/b.txt"
     outside = ground / "outside"
-    assert workspace.place("to_folder", (str(outside),)).child("x").shown == f"{outside}/x"
+    assert workspace.place("to_folder", (str(outside),)).child("x").shown_path == f"{outside}/x"
 
 
 def test_a_root_may_be_reached_by_a_link(ground: Path, tmp_path: Path) -> None:

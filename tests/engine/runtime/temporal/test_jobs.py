@@ -64,10 +64,10 @@ async def erase() -> str:
 
 def says(request: ModelRequest) -> ModelResponse:
     """Call the tool that each agent's prompt names, and then answer."""
-    asked = next(message.text for message in request.messages if message.role == "user")
-    if request.messages[-1].role == "tool" or asked not in ("erase", "wait"):
+    prompt = next(message.text for message in request.messages if message.role == "user")
+    if request.messages[-1].role == "tool" or prompt not in ("erase", "wait"):
         return ModelResponse(text=f"Done: {PRIVATE}")
-    return asks_for(("erase", {})) if asked == "erase" else asks_for(("note", {"text": PRIVATE}), ("wait", {}))
+    return asks_for(("erase", {})) if prompt == "erase" else asks_for(("note", {"text": PRIVATE}), ("wait", {}))
 
 
 class Fleet:
@@ -101,8 +101,8 @@ class Fleet:
         models: Callable[[str], ScriptedModel] | None = None,
         **options: object,
     ) -> AsyncIterator[Engine]:
-        kept = self.engine(tools=tools, models=models, **options)
-        async with kept as engine, anyio.create_task_group() as group:
+        own_engine = self.engine(tools=tools, models=models, **options)
+        async with own_engine as engine, anyio.create_task_group() as group:
             stopping = anyio.Event()
             group.start_soon(engine.run_worker, stopping)
             yield engine
@@ -146,8 +146,8 @@ async def test_job_submitted_repeatedly_is_a_single_activity(fleet: Fleet) -> No
     async with fleet.engine() as client:
         turn_id = await client.submit(CLERK, "hi")
         handle = (await fleet.temporal()).get_workflow_handle(workflow_id(turn_id, 1))
-        async with fleet.engine() as other, anyio.create_task_group() as group:
-            for engine in (client, client, other):
+        async with fleet.engine() as other_engine, anyio.create_task_group() as group:
+            for engine in (client, client, other_engine):
                 group.start_soon(engine.resume, turn_id)
             await anyio.sleep(0.2)
             async with fleet.worker():
@@ -316,8 +316,8 @@ async def _found(fleet: Fleet, query: str, turn_id: str) -> bool:
 
 async def _has_attributes(fleet: Fleet) -> bool:
     request = ListSearchAttributesRequest(namespace="default")
-    found = await (await fleet.temporal()).operator_service.list_search_attributes(request)
-    return set(ATTRIBUTES) <= set(found.custom_attributes)
+    attributes = await (await fleet.temporal()).operator_service.list_search_attributes(request)
+    return set(ATTRIBUTES) <= set(attributes.custom_attributes)
 
 
 async def _has_ended(engine: Engine, turn_id: str) -> bool:

@@ -85,8 +85,8 @@ async def make(store: PostgresStore) -> Claim:
 
 
 async def append(store: PostgresStore) -> None:
-    written = Written()
-    await store.append(await store.claim("t1"), written.calls("look"), written.status)
+    draft = Written()
+    await store.append(await store.claim("t1"), draft.calls("look"), draft.status)
 
 
 async def let_go(store: PostgresStore) -> None:
@@ -111,14 +111,14 @@ async def test_watcher_is_woken_by_writes_of_another_process(place: Place, write
 
 async def test_earlier_write_ends_the_wait_at_once(place: Place) -> None:
     """Whether the word of it came before the wait began, or comes then."""
-    listener, teller, written = place.open(), place.open(notify=True), Written()
-    claim = await written.create(teller)
+    listener, teller, draft = place.open(), place.open(notify=True), Written()
+    claim = await draft.create(teller)
     async with hearing(listener, "another"), listener.watching("t1") as changed:
-        await teller.append(claim, written.calls("look"), written.status)
+        await teller.append(claim, draft.calls("look"), draft.status)
         with anyio.fail_after(SOON):
             await changed(NEVER)
-            await teller.append(claim, written.abort(), written.status)
-            assert await listener.facts("t1") == list(enumerate(written.facts, start=1))
+            await teller.append(claim, draft.abort(), draft.status)
+            assert await listener.facts("t1") == list(enumerate(draft.facts, start=1))
             await changed(NEVER)
 
 
@@ -236,8 +236,8 @@ async def test_notified_follower_receives_a_turn_to_the_end(place: Place) -> Non
         with anyio.fail_after(SOON):
             first = await anext(driven)
             heard = [event async for event in follower.events(first.turn)]
-            seen = [event.seq for event in heard]
-        assert seen == list(range(1, len(await follower.store.facts(first.turn)) + 1))
+            positions = [event.seq for event in heard]
+        assert positions == list(range(1, len(await follower.store.facts(first.turn)) + 1))
         assert heard[-1].type == "turn_ended"
 
 
@@ -245,8 +245,8 @@ async def test_follower_may_stop_in_another_task(place: Place) -> None:
     """Any task may close a generator. The connection is closed too."""
     async with Engine(model=ScriptedModel("Done."), store=place.open()) as engine:
         claim = await Written().create(engine.store)
-        other = Engine(model=ScriptedModel("Done."), store=place.open())
-        events = other.events("t1")
+        other_engine = Engine(model=ScriptedModel("Done."), store=place.open())
+        events = other_engine.events("t1")
 
         async def listen() -> None:
             async for event in events:
@@ -258,7 +258,7 @@ async def test_follower_may_stop_in_another_task(place: Place) -> None:
                 while not await place.listeners():  # noqa: ASYNC110 (the server does not notify)
                     await anyio.sleep(0.01)
                 group.cancel_scope.cancel()
-            again = other.events("t1")
+            again = other_engine.events("t1")
             await anext(again)
 
             async def close() -> None:
@@ -268,5 +268,5 @@ async def test_follower_may_stop_in_another_task(place: Place) -> None:
             async with anyio.create_task_group() as group:
                 group.start_soon(close)
         await gone(place)
-        await other.aclose()
+        await other_engine.aclose()
         await engine.store.release(claim)

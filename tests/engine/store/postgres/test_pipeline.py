@@ -19,11 +19,11 @@ LONG = "x" * 2**24
 
 @pytest.fixture
 async def connection(postgres_server: PostgresServer) -> AsyncIterator[Connection]:
-    made = await psycopg.AsyncConnection.connect(
+    raw_connection = await psycopg.AsyncConnection.connect(
         postgres_server.new_database(), autocommit=True, prepare_threshold=None
     )
-    yield made
-    await made.close()
+    yield raw_connection
+    await raw_connection.close()
 
 
 @pytest.mark.parametrize("text", ["", "'\"\\,{}()$1 %(text)s\n\x1f\u2028 é 漢 🙂", LONG])
@@ -36,8 +36,8 @@ async def test_values_arrive_unchanged(connection: Connection, text: str) -> Non
 
 
 async def test_null_arrives_as_null(connection: Connection) -> None:
-    found = await run_together(connection, (ECHO, {"text": None, "texts": [], "number": None}))
-    assert found == [[(None, "[]", None)]]
+    rows = await run_together(connection, (ECHO, {"text": None, "texts": [], "number": None}))
+    assert rows == [[(None, "[]", None)]]
 
 
 async def test_text_with_nul_is_refused(connection: Connection) -> None:

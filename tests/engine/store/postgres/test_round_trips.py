@@ -21,16 +21,16 @@ async def test_append_and_read_take_a_round_trip_each(postgres_server: PostgresS
     parts = urlsplit(address)
     assert parts.hostname is not None
     assert parts.port is not None
-    proxy, written = Proxy(parts.hostname, parts.port), Written()
+    proxy, draft = Proxy(parts.hostname, parts.port), Written()
     async with proxy.listening() as port:
         store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"), connections=1)
         await store.migrate()
-        claim = await written.create(store)
+        claim = await draft.create(store)
         await store.post(*(InboxItem("t1", f"steer:{n}", InboxKind.STEER) for n in range(3)))
-        facts, counted = written.calls("ok", "ok"), []
+        facts, counted = draft.calls("ok", "ok"), []
         for n in range(9):  # psycopg prepares what is sent for the sixth time
             before = proxy.trips
-            waiting = await store.append(claim, facts, written.status, (f"steer:{n}",))
+            waiting = await store.append(claim, facts, draft.status, (f"steer:{n}",))
             counted.append(proxy.trips - before)
             assert len(waiting) == max(0, 2 - n)
         for _ in range(9):

@@ -220,29 +220,29 @@ async def test_worker_outliving_the_driver_holds_no_lock(bench: PostgresBench) -
 
 async def test_lost_lock_is_taken_again_with_the_next_append(bench: PostgresBench) -> None:
     """Under the same name, so that its turns look driven again."""
-    store, other, written = await bench.open(), await bench.open(), Written()
-    claim = await written.create(store)
+    store, other_store, draft = await bench.open(), await bench.open(), Written()
+    claim = await draft.create(store)
     owner = store.owner
     await bench.bury(store)
-    assert not await other.is_driven("t1")
-    await store.append(claim, written.calls("read_file"), written.status)
-    assert await other.is_driven("t1")
+    assert not await other_store.is_driven("t1")
+    await store.append(claim, draft.calls("read_file"), draft.status)
+    assert await other_store.is_driven("t1")
     assert store.owner == owner
 
 
 async def test_submitting_process_takes_no_lock(bench: PostgresBench) -> None:
     """A process that only submits turns needs no session for it."""
-    store, written = await bench.open(), Written()
-    await store.create(written.new, written.facts, written.status, driven=False)
+    store, draft = await bench.open(), Written()
+    await store.create(draft.new, draft.facts, draft.status, driven=False)
     name = f"turnwright driver {store.owner}"
     assert await bench.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", name) == []
 
 
 async def test_process_unable_to_regain_the_lock_takes_another_name(bench: PostgresBench) -> None:
     """As when the server has not noticed that the old session is gone: what that one claimed still looks driven."""
-    store, written = PostgresStore(bench.address, patience=1), Written()
+    store, draft = PostgresStore(bench.address, patience=1), Written()
     bench.opened.append(store)
-    await store.release(await written.create(store))
+    await store.release(await draft.create(store))
     owner = store.owner
     await bench.bury(store)
     async with await psycopg.AsyncConnection.connect(bench.address, autocommit=True) as ghost:
@@ -271,7 +271,7 @@ async def test_simultaneous_checks_of_a_driver_agree(bench: PostgresBench) -> No
 @pytest.mark.slow
 async def test_writes_during_canceled_reads_are_kept(bench: PostgresBench) -> None:
     """A connection that is given back in the middle of a pipeline queues the next statement, and never sends it."""
-    store, other = await bench.open(), await bench.open()
+    store, other_store = await bench.open(), await bench.open()
     await store.release(await Written("read").create(store))
     draw = Random(1)  # noqa: S311 (nothing secret)
 
@@ -285,64 +285,64 @@ async def test_writes_during_canceled_reads_are_kept(bench: PostgresBench) -> No
         for _ in range(4):
             group.start_soon(cut_off)
         for number in range(60):
-            written = Written(f"t{number}")
-            claim = await written.create(other)
-            await other.release(claim)
+            draft = Written(f"t{number}")
+            claim = await draft.create(other_store)
+            await other_store.release(claim)
             await store.release(await store.claim(f"t{number}"))
-            assert (await other.get(f"t{number}")).owner is None
+            assert (await other_store.get(f"t{number}")).owner is None
         group.cancel_scope.cancel()
 
 
 async def test_simultaneous_turns_of_a_session_have_a_single_winner(bench: PostgresBench) -> None:
     """The other claim gets the driver's name."""
-    made: list[Claim] = []
+    claims: list[Claim] = []
     busy: list[SessionBusyError] = []
 
     async def create(handle: PostgresStore, turn_id: str) -> None:
         try:
-            made.append(await Written(turn_id, session="s1").create(handle))
+            claims.append(await Written(turn_id, session="s1").create(handle))
         except SessionBusyError as refused:
             busy.append(refused)
 
     async with anyio.create_task_group() as group:
         for name in ("t1", "t2", "t3"):
             group.start_soon(create, await bench.open(), name)
-    (winner,) = made
+    (winner,) = claims
     assert [(refused.session, refused.turn) for refused in busy] == [("s1", winner.turn)] * 2
 
 
 @pytest.mark.slow
 async def test_restarted_server_is_used_again(fragile: PostgresServer) -> None:
     """An append in between says that nothing was written; the next one finds its turn, and the process its lock."""
-    address, written = fragile.new_schema(), Written()
+    address, draft = fragile.new_schema(), Written()
     await migrated(address)
-    store, other = PostgresStore(address, patience=1), PostgresStore(address)
-    claim = await written.create(store)
-    facts = written.calls("read_file")
+    store, other_store = PostgresStore(address, patience=1), PostgresStore(address)
+    claim = await draft.create(store)
+    facts = draft.calls("read_file")
     fragile.stop()
     with pytest.raises(StoreError, match="nothing was written"):
-        await store.append(claim, facts, written.status)
+        await store.append(claim, facts, draft.status)
     fragile.start()
-    await store.append(claim, facts, written.status)
-    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-    assert await other.is_driven("t1")
+    await store.append(claim, facts, draft.status)
+    assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
+    assert await other_store.is_driven("t1")
     await store.aclose()
-    await other.aclose()
+    await other_store.aclose()
 
 
 @pytest.mark.slow
 async def test_restarting_server_is_awaited(fragile: PostgresServer) -> None:
     """Within the timeout, a driver does not notice it."""
-    address, written = fragile.new_schema(), Written()
+    address, draft = fragile.new_schema(), Written()
     await migrated(address)
     store = PostgresStore(address, patience=60)
-    claim = await written.create(store)
+    claim = await draft.create(store)
     fragile.kill()
     async with anyio.create_task_group() as group:
-        group.start_soon(store.append, claim, written.answer(), written.status)
+        group.start_soon(store.append, claim, draft.answer(), draft.status)
         await anyio.sleep(0.05)
         await anyio.to_thread.run_sync(fragile.start)
-    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
     await store.aclose()
 
 
@@ -355,21 +355,21 @@ async def _blocked(bench: PostgresBench) -> None:
 @pytest.mark.slow
 async def test_append_with_a_lost_response_is_reported_as_unknown(fragile: PostgresServer) -> None:
     """Nobody knows whether the server wrote it; the error says so, and where to look."""
-    bench, written = PostgresBench(fragile.new_schema()), Written()
+    bench, draft = PostgresBench(fragile.new_schema()), Written()
     store = await bench.open()
     await store.migrate()
-    claim = await written.create(store)
+    claim = await draft.create(store)
     failed: list[str] = []
 
     async def append() -> None:
         with pytest.raises(StoreError) as error:
-            await store.append(claim, written.answer(), written.status)
+            await store.append(claim, draft.answer(), draft.status)
         failed.append(str(error.value))
 
     async with anyio.create_task_group() as group:
         try:
-            async with await psycopg.AsyncConnection.connect(bench.address) as other:
-                await other.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
+            async with await psycopg.AsyncConnection.connect(bench.address) as connection:
+                await connection.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
                 group.start_soon(append)
                 await _blocked(bench)
                 fragile.kill()
@@ -383,20 +383,20 @@ async def test_append_with_a_lost_response_is_reported_as_unknown(fragile: Postg
 @pytest.mark.parametrize("method", ["append", "post", "claim", "delete"])
 async def test_canceled_task_leaves_a_clean_connection(bench: PostgresBench, method: str) -> None:
     """As asyncio cancels: nothing is written, and the only connection of the store can be used at once."""
-    store, written = PostgresStore(bench.address, connections=1), Written()
+    store, draft = PostgresStore(bench.address, connections=1), Written()
     bench.opened.append(store)
-    claim = await written.create(store)
+    claim = await draft.create(store)
     if method in {"claim", "delete"}:
         await store.release(claim)
-    before, row = list(written.facts), await store.get("t1")
+    before, row = list(draft.facts), await store.get("t1")
     calls: dict[str, Callable[[], Awaitable[object]]] = {
-        "append": lambda: store.append(claim, written.calls("read_file"), written.status),
+        "append": lambda: store.append(claim, draft.calls("read_file"), draft.status),
         "post": lambda: store.post(InboxItem("t1", "abort", InboxKind.ABORT)),
         "claim": lambda: store.claim("t1"),
         "delete": lambda: store.delete("t1"),
     }
-    async with await psycopg.AsyncConnection.connect(bench.address) as other:
-        await other.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
+    async with await psycopg.AsyncConnection.connect(bench.address) as connection:
+        await connection.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
         task = asyncio.ensure_future(calls[method]())
         await _blocked(bench)
         task.cancel()
@@ -409,8 +409,8 @@ async def test_canceled_task_leaves_a_clean_connection(bench: PostgresBench, met
 
 async def test_started_write_is_finished_despite_cancellation(bench: PostgresBench) -> None:
     """As anyio cancels: the outcome of an append is known, a release is made, and a claim has the turn."""
-    store, written = await bench.open(), Written()
-    claim = await written.create(store)
+    store, draft = await bench.open(), Written()
+    claim = await draft.create(store)
     claims: list[Claim] = []
     ended: list[object] = []
 
@@ -418,7 +418,7 @@ async def test_started_write_is_finished_despite_cancellation(bench: PostgresBen
         claims.append(await store.claim("t1"))
 
     async def append() -> None:
-        await store.append(claim, written.calls("read_file"), written.status)
+        await store.append(claim, draft.calls("read_file"), draft.status)
 
     async def release() -> None:
         await store.release(claim)
@@ -430,8 +430,11 @@ async def test_started_write_is_finished_despite_cancellation(bench: PostgresBen
             ended.append(call)
 
     for count, call in enumerate((append, release, claim_anew)):
-        async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
-            await other.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
+        async with (
+            await psycopg.AsyncConnection.connect(bench.address) as connection,
+            anyio.create_task_group() as group,
+        ):
+            await connection.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
             group.start_soon(make, call)
             await _blocked(bench)
             group.cancel_scope.cancel()
@@ -439,41 +442,41 @@ async def test_started_write_is_finished_despite_cancellation(bench: PostgresBen
                 for _ in range(5):  # meanwhile a call that is not shielded ends
                     await bench.execute("SELECT 1")
                 assert len(ended) == count
-                await other.rollback()
-    assert claim.seq == len(written.facts)
-    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-    assert [(made.epoch, made.crashed) for made in claims] == [(2, False)]
+                await connection.rollback()
+    assert claim.seq == len(draft.facts)
+    assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
+    assert [(claim.epoch, claim.crashed) for claim in claims] == [(2, False)]
     assert await store.is_driven("t1")
 
 
 async def test_appends_continue_after_failed_appends(bench: PostgresBench) -> None:
     """The server skips the rest of a pipeline that fails, also the preparation of a statement."""
-    store, written = await bench.open(), Written()
-    claim = await written.create(store)
-    calls = written.calls("read_file")
-    beyond = structs.replace(written.status, steps=2**62)
+    store, draft = await bench.open(), Written()
+    claim = await draft.create(store)
+    calls = draft.calls("read_file")
+    beyond = structs.replace(draft.status, steps=2**62)
     for _ in range(3):
         with pytest.raises(StoreError, match="out of range"):
             await store.append(replace(claim), calls, beyond)
-        assert await store.append(claim, (), written.status) == []
+        assert await store.append(claim, (), draft.status) == []
 
 
 async def test_append_returns_messages_posted_during_the_wait(bench: PostgresBench) -> None:
     """A post that has the turn's row first is committed first, so its message waits once the append is made."""
-    store, written = await bench.open(), Written()
-    claim, waiting = await written.create(store), list[InboxItem]()
+    store, draft = await bench.open(), Written()
+    claim, waiting = await draft.create(store), list[InboxItem]()
 
     async def append() -> None:
-        waiting.extend(await store.append(claim, written.calls("read_file"), written.status))
+        waiting.extend(await store.append(claim, draft.calls("read_file"), draft.status))
 
-    async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
-        await other.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
-        await other.execute(
+    async with await psycopg.AsyncConnection.connect(bench.address) as connection, anyio.create_task_group() as group:
+        await connection.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
+        await connection.execute(
             "INSERT INTO turnwright_inbox (turn_id, id, kind, payload, at) VALUES ('t1', 'abort', 'abort', '{}', 1)"
         )
         group.start_soon(append)
         await _blocked(bench)
-        await other.commit()
+        await connection.commit()
     assert waiting == [InboxItem("t1", "abort", InboxKind.ABORT)]
 
 
@@ -500,7 +503,7 @@ async def test_claim_with_a_failed_commit_leaves_no_driver(postgres_server: Post
 
 async def test_unmigrated_store_is_refused(postgres_server: PostgresServer) -> None:
     """Opening it changes nothing in the database; the message says what to do."""
-    bench, written = PostgresBench(postgres_server.new_schema()), Written()
+    bench, draft = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
     item, claim = InboxItem("t1", "abort", InboxKind.ABORT), Claim("t1", 1, 1)
     for call in (
@@ -509,9 +512,9 @@ async def test_unmigrated_store_is_refused(postgres_server: PostgresServer) -> N
         store.turns,
         lambda: store.inbox("t1"),
         lambda: store.is_driven("t1"),
-        lambda: written.create(store),
+        lambda: draft.create(store),
         lambda: store.claim("t1"),
-        lambda: store.append(claim, (), written.status),
+        lambda: store.append(claim, (), draft.status),
         lambda: store.release(claim),
         lambda: store.post(item),
         lambda: store.delete("t1"),
@@ -545,13 +548,13 @@ async def test_started_migration_is_finished_despite_cancellation(postgres_serve
     async def migrate_it() -> None:
         versions.append(await store.migrate())
 
-    async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
-        await other.execute("SELECT pg_advisory_xact_lock(hashtextextended('turnwright migrate', 0))")
+    async with await psycopg.AsyncConnection.connect(bench.address) as connection, anyio.create_task_group() as group:
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('turnwright migrate', 0))")
         group.start_soon(migrate_it)
         await _blocked(bench)
         group.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):
-            await other.rollback()
+            await connection.rollback()
     assert versions == [(0, SCHEMA.version)]
     await bench.close()
 
@@ -569,10 +572,10 @@ async def test_store_of_a_newer_release_is_refused(postgres_server: PostgresServ
 
 async def test_older_store_is_migrated_without_drivers(postgres_server: PostgresServer) -> None:
     """Until then the later release refuses each call; a driver of the older release would write as before."""
-    bench, written = PostgresBench(postgres_server.new_schema()), Written()
+    bench, draft = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
     await store.migrate()
-    claim = await written.create(store)
+    claim = await draft.create(store)
     later = LaterStore(bench.address, patience=5)
     bench.opened.append(later)
     for call in (later.turns, lambda: later.claim("t1"), lambda: later.claim_spans("t1")):
@@ -584,7 +587,7 @@ async def test_older_store_is_migrated_without_drivers(postgres_server: Postgres
     await store.release(claim)
     assert await later.migrate() == (OLDER, LATER)
     assert await later.migrate() == (LATER, LATER)
-    assert await later.facts("t1") == list(enumerate(written.facts, start=1))
+    assert await later.facts("t1") == list(enumerate(draft.facts, start=1))
     assert await bench.execute("SELECT label FROM turnwright_turns") == [("T1",)]
     await bench.close()
 
@@ -592,12 +595,12 @@ async def test_older_store_is_migrated_without_drivers(postgres_server: Postgres
 def test_error_for_an_older_store_differs_from_an_empty_database() -> None:
     """Both name the command."""
     older = f"schema {OLDER}, this release needs {LATER}"
-    for version, what in (
+    for version, problem in (
         (OLDER, older),
         (0, "it has no tables of Turnwright"),
     ):
         message = str(LATER_SCHEMA.older(version, "postgresql://host/db"))
-        assert message.startswith(f"store postgresql://host/db: {what}")
+        assert message.startswith(f"store postgresql://host/db: {problem}")
         assert message.endswith("run `turnwright migrate --store ...` with the same address")
 
 
@@ -618,19 +621,19 @@ class LaterStore(PostgresStore):
 
 async def test_migration_fences_a_driver_with_a_lost_lock(postgres_server: PostgresServer) -> None:
     """Later reads fail and ask for an upgrade. A turn that waits for its first driver keeps epoch 0."""
-    bench, written = PostgresBench(postgres_server.new_schema()), Written()
+    bench, draft = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
     await store.migrate()
-    claim = await written.create(store)
+    claim = await draft.create(store)
     queued = NewTurn("queued", None, "Tidier", "scripted", 1.0)
-    await store.create(queued, Written("queued").facts, written.status, driven=False)
+    await store.create(queued, Written("queued").facts, draft.status, driven=False)
     await bench.execute("UPDATE turnwright_turns SET owner = '1-dead' WHERE turn_id = 't1'")
     later = LaterStore(bench.address, patience=5)
     bench.opened.append(later)
     assert await later.migrate() == (OLDER, LATER)
     assert {row.id: row.epoch for row in await later.turns()} == {"t1": claim.epoch + 1, "queued": 0}
     with pytest.raises(LeaseLostError):
-        await store.append(claim, written.answer(), written.status)
+        await store.append(claim, draft.answer(), draft.status)
     with pytest.raises(ConfigError, match="upgrade"):
         await store.facts("t1")
     await bench.close()
@@ -736,29 +739,29 @@ async def test_closing_leaves_unreleased_turns_as_crashed(bench: PostgresBench) 
     store = await bench.open()
     await Written().create(store)
     await store.aclose()
-    other = await bench.open()
-    while await other.is_driven("t1"):  # noqa: ASYNC110 (the server ends a session a moment after its client has left)
+    other_store = await bench.open()
+    while await other_store.is_driven("t1"):  # noqa: ASYNC110 (the server ends a session a moment after its client has left)
         await anyio.sleep(0.01)
-    assert (await other.claim("t1")).crashed
+    assert (await other_store.claim("t1")).crashed
 
 
 async def test_default_isolation_of_the_database_has_no_effect(postgres_server: PostgresServer) -> None:
     """A driver that lost the turn while its append waited gets `LeaseLostError`, and no conflict."""
     address = postgres_server.new_schema() + "%20-cdefault_transaction_isolation%3Dserializable"
     await migrated(address)
-    bench, written = PostgresBench(address), Written()
+    bench, draft = PostgresBench(address), Written()
     store = await bench.open()
-    claim = await written.create(store)
-    async with await psycopg.AsyncConnection.connect(address) as other, anyio.create_task_group() as group:
-        await other.execute("UPDATE turnwright_turns SET epoch = epoch + 1")
+    claim = await draft.create(store)
+    async with await psycopg.AsyncConnection.connect(address) as connection, anyio.create_task_group() as group:
+        await connection.execute("UPDATE turnwright_turns SET epoch = epoch + 1")
 
         async def append() -> None:
             with pytest.raises(LeaseLostError):
-                await store.append(claim, written.answer(), written.status)
+                await store.append(claim, draft.answer(), draft.status)
 
         group.start_soon(append)
         await _blocked(bench)
-        await other.commit()
+        await connection.commit()
     await bench.close()
 
 
@@ -766,8 +769,8 @@ async def test_second_of_two_simultaneous_deletes_finds_no_turn(bench: PostgresB
     """The one that waited for the other's locks."""
     store = await bench.open()
     await store.release(await Written().create(store))
-    async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
-        await other.execute("DELETE FROM turnwright_turns")
+    async with await psycopg.AsyncConnection.connect(bench.address) as connection, anyio.create_task_group() as group:
+        await connection.execute("DELETE FROM turnwright_turns")
 
         async def delete() -> None:
             with pytest.raises(TurnNotFoundError, match="t1"):
@@ -775,7 +778,7 @@ async def test_second_of_two_simultaneous_deletes_finds_no_turn(bench: PostgresB
 
         group.start_soon(delete)
         await _blocked(bench)
-        await other.commit()
+        await connection.commit()
 
 
 def test_store_has_four_connections_and_a_ten_second_wait() -> None:
@@ -812,11 +815,11 @@ async def test_unreadable_fact_raises_store_error(bench: PostgresBench, payload:
 
 
 async def test_facts_of_an_append_are_a_single_row(bench: PostgresBench) -> None:
-    store, written = await bench.open(), Written()
-    await store.append(await written.create(store), written.answer(), written.status)
+    store, draft = await bench.open(), Written()
+    await store.append(await draft.create(store), draft.answer(), draft.status)
     kinds = [str(kinds) for (kinds,) in await bench.execute("SELECT kind FROM turnwright_facts ORDER BY seq")]
     assert len(kinds) == 2
-    assert ",".join(kinds).split(",") == [fact.kind for fact in written.facts]
+    assert ",".join(kinds).split(",") == [fact.kind for fact in draft.facts]
 
 
 @pytest.mark.parametrize(

@@ -69,24 +69,24 @@ class Blank(Write):
 class Turn:
     """A turn of a store, with an item in its inbox, and what it appends next."""
 
-    def __init__(self, store: SqliteStore, claim: Claim, written: Written) -> None:
-        self.store, self.claim, self.written = store, claim, written
-        self.facts: Sequence[Fact] = written.calls("read_file", "read_file")
+    def __init__(self, store: SqliteStore, claim: Claim, draft: Written) -> None:
+        self.store, self.claim, self.draft = store, claim, draft
+        self.facts: Sequence[Fact] = draft.calls("read_file", "read_file")
         self.consumed: Sequence[str] = ()
-        self.told: Exception | None = None
+        self.error: Exception | None = None
 
     @classmethod
     async def make(cls, store: SqliteStore, name: str) -> "Turn":
-        written = Written(name, session=name)
-        turn = cls(store, await written.create(store), written)
+        draft = Written(name, session=name)
+        turn = cls(store, await draft.create(store), draft)
         await store.post(InboxItem(name, "steer", InboxKind.STEER))
         return turn
 
     async def append(self) -> None:
         try:
-            await self.store.append(self.claim, self.facts, self.written.status, self.consumed)
+            await self.store.append(self.claim, self.facts, self.draft.status, self.consumed)
         except Exception as error:  # noqa: BLE001 (it is what came of it)
-            self.told = error
+            self.error = error
 
 
 async def append_at_once(turns: Sequence[Turn]) -> None:
@@ -111,7 +111,7 @@ async def play(path: Path, *, crowd: int) -> tuple[list[str], list[list[tuple[ob
     """Return the outcomes of concurrent appends, and the contents of the store after them."""
     store = SqliteStore(path, durability="normal", crowd=crowd)
     turns = [await Turn.make(store, f"t{n}") for n in range(12)]
-    turns[1].facts = turns[1].written.abort()
+    turns[1].facts = turns[1].draft.abort()
     turns[2].consumed = ("steer", "never posted")
     turns[3].facts = ()
     turns[4].facts = (*turns[4].facts, Odd(elapsed=1, state=State.STREAM, limit="steps"))
@@ -124,16 +124,16 @@ async def play(path: Path, *, crowd: int) -> tuple[list[str], list[list[tuple[ob
         for turn in turns[9:]:
             group.start_soon(store.release, turn.claim)
     await store.aclose()
-    told = [f"{turn.claim.seq}: {type(turn.told).__name__}: {turn.told}" for turn in turns]
-    return [line.replace(str(path), "PATH") for line in told], dump(path)
+    outcomes = [f"{turn.claim.seq}: {type(turn.error).__name__}: {turn.error}" for turn in turns]
+    return [line.replace(str(path), "PATH") for line in outcomes], dump(path)
 
 
 @both_loops
 async def test_grouped_writes_equal_single_writes(tmp_path: Path) -> None:
     """Also with a lost lease, a taken seq, invalid text or the end of a turn: each gets the same outcome."""
-    told, held = await play(tmp_path / "group.db", crowd=0)
-    assert (told, held) == await play(tmp_path / "single.db", crowd=1000)
-    kinds = [line.split(": ")[1] for line in told]
+    outcomes, contents = await play(tmp_path / "group.db", crowd=0)
+    assert (outcomes, contents) == await play(tmp_path / "single.db", crowd=1000)
+    kinds = [line.split(": ")[1] for line in outcomes]
     assert [n for n, kind in enumerate(kinds) if kind != "NoneType"] == [4, 5, 6, 7]
     assert [kinds[n] for n in (4, 5, 6, 7)] == ["StoreError", "LeaseLostError", "StoreError", "LeaseLostError"]
 
@@ -145,8 +145,8 @@ def recording(sizes: list[int], error: BaseException | None = None) -> CommitGro
         sizes.append(len(together))
         if error is not None:
             raise error
-        for one in together:
-            one.done()
+        for queued_write in together:
+            queued_write.done()
 
     return CommitGroup(write, lambda error: error)
 
@@ -157,11 +157,11 @@ async def test_writes_of_a_round_are_a_single_transaction() -> None:
     sizes: list[int] = []
     writes, grouped = [Blank() for _ in range(50)], recording(sizes)
     async with anyio.create_task_group() as group:
-        for one in writes:
-            group.start_soon(grouped.add, one)
+        for write in writes:
+            group.start_soon(grouped.add, write)
     await grouped.add(Blank())
     assert sizes == [50, 1]
-    assert not any(one.waits for one in writes)
+    assert not any(write.waits for write in writes)
     assert grouped.under_way == 0
 
 
@@ -172,16 +172,16 @@ async def test_failing_transaction_fails_for_every_write(bench: GroupingBench) -
     before = dump(bench.path)
     with full_disk(bench.path.with_name("turns.db-wal").stat().st_size):
         await append_at_once(turns)
-    assert len({id(turn.told) for turn in turns}) == len(turns)
+    assert len({id(turn.error) for turn in turns}) == len(turns)
     for turn in turns:
-        assert isinstance(turn.told, StoreError)
-        assert "disk" in str(turn.told)
-        assert "nothing was written" in str(turn.told)
-        assert isinstance(turn.told.__cause__, sqlite3.Error)
+        assert isinstance(turn.error, StoreError)
+        assert "disk" in str(turn.error)
+        assert "nothing was written" in str(turn.error)
+        assert isinstance(turn.error.__cause__, sqlite3.Error)
     assert dump(bench.path) == before
     await append_at_once(turns)
     for turn in turns:
-        assert await store.facts(turn.claim.turn) == list(enumerate(turn.written.facts, start=1))
+        assert await store.facts(turn.claim.turn) == list(enumerate(turn.draft.facts, start=1))
 
 
 async def test_locked_file_is_waited_for_once() -> None:
@@ -190,8 +190,8 @@ async def test_locked_file_is_waited_for_once() -> None:
     writes, grouped = [Blank() for _ in range(20)], recording(sizes, sqlite3.OperationalError("database is locked"))
     with pytest.RaisesGroup(*[sqlite3.OperationalError] * 20):
         async with anyio.create_task_group() as group:
-            for one in writes:
-                group.start_soon(grouped.add, one)
+            for write in writes:
+                group.start_soon(grouped.add, write)
     assert sizes == [20]
 
 
@@ -202,14 +202,14 @@ def test_interrupt_reaches_every_waiting_write() -> None:
 
     async def run() -> None:
         async with anyio.create_task_group() as group:
-            for one in writes:
-                group.start_soon(grouped.add, one)
+            for write in writes:
+                group.start_soon(grouped.add, write)
 
     with pytest.raises(KeyboardInterrupt):
         anyio.run(run)
-    for one in writes:
-        assert not one.waits
-        assert isinstance(one.error, StoreError)
+    for write in writes:
+        assert not write.waits
+        assert isinstance(write.error, StoreError)
 
 
 async def test_few_turns_write_without_grouping(tmp_path: Path) -> None:
@@ -234,15 +234,15 @@ async def test_few_turns_write_without_grouping(tmp_path: Path) -> None:
 async def test_write_waits_for_others_only_in_a_crowd(tmp_path: Path) -> None:
     """Until then it is made at once, also in a task that was canceled."""
     store = SqliteStore(tmp_path / "turns.db", durability="normal", crowd=2)
-    made: list[bool] = []
+    results: list[bool] = []
     for name in ("t1", "t2"):
-        written = Written(name)
-        claim = await written.create(store)
+        draft = Written(name)
+        claim = await draft.create(store)
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await store.append(claim, written.calls("read_file"), written.status)
-        made.append(len(await store.facts(name)) == len(written.facts))
-    assert made == [True, False]
+            await store.append(claim, draft.calls("read_file"), draft.status)
+        results.append(len(await store.facts(name)) == len(draft.facts))
+    assert results == [True, False]
     await store.aclose()
 
 

@@ -68,9 +68,9 @@ def path(tmp_path: Path) -> Path:
 
 
 async def ended_turn(store: SqliteStore, turn_id: str, prompt: str, *, closes: bool = True) -> None:
-    written = Written(turn_id, prompt=prompt)
-    claim = await written.create(store)
-    await store.append(claim, written.answer(), written.status)
+    draft = Written(turn_id, prompt=prompt)
+    claim = await draft.create(store)
+    await store.append(claim, draft.answer(), draft.status)
     await store.release(claim)
     if closes:
         await store.aclose()
@@ -88,7 +88,7 @@ class Reader:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._asks, self._said = self._process.stdin, self._process.stdout
+        self._asks, self._answers = self._process.stdin, self._process.stdout
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class Reader:
 
     def says(self) -> str:
         """Return the next line."""
-        return self._said.readline().strip()
+        return self._answers.readline().strip()
 
     def again(self) -> str:
         """Have it read again."""
@@ -108,17 +108,17 @@ class Reader:
 
     def rest(self) -> list[str]:
         """Let it end, and return its last lines."""
-        said, _ = self._process.communicate()
-        return said.splitlines()
+        output, _ = self._process.communicate()
+        return output.splitlines()
 
 
 def test_store_on_a_read_only_disk_is_readable_and_searchable(path: Path) -> None:
     with Reader(path) as reader:
         assert reader.says() == "True [('t1', 6)]"
-        refused, found = reader.rest()
+        refused, answer = reader.rest()
     assert refused.startswith(f"store {path}: ")
     assert "give this user write access to the file and its folder; nothing was written" in refused
-    assert found == "['A zebra']"
+    assert answer == "['A zebra']"
     assert [file.name for file in path.parent.iterdir()] == ["turns.db"]
 
 
@@ -152,8 +152,8 @@ def test_log_without_an_index_is_refused_and_not_ignored(path: Path) -> None:
         shutil.copy(path.with_name("turns.db-wal"), copy.with_name("turns.db-wal"))
         copy.parent.chmod(0o500)
         anyio.run(store.aclose)
-        said = early.again()
+        message = early.again()
     with Reader(copy) as late:
-        assert late.rest() == [said]
-    assert said.startswith(f"store {copy}: turns.db-wal has turns that are not in the file yet")
-    assert said.endswith("copy both files to a folder that can be written, and name the copy")
+        assert late.rest() == [message]
+    assert message.startswith(f"store {copy}: turns.db-wal has turns that are not in the file yet")
+    assert message.endswith("copy both files to a folder that can be written, and name the copy")

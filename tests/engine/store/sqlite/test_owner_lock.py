@@ -23,11 +23,11 @@ def files(path: Path) -> list[str]:
 
 def test_driver_holds_the_lock_until_released(path: Path) -> None:
     """Also while, and after, others ask."""
-    driver, other = OwnerLock(path), OwnerLock(path)
+    driver, other_lock = OwnerLock(path), OwnerLock(path)
     name = driver.take()
-    assert [other.is_held(name), other.is_held(name)] == [True, True]
+    assert [other_lock.is_held(name), other_lock.is_held(name)] == [True, True]
     driver.release()
-    assert not other.is_held(name)
+    assert not other_lock.is_held(name)
     assert files(path) == []
 
 

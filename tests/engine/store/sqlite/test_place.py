@@ -22,10 +22,10 @@ Loss = Callable[[Path], object]
 
 
 def replace_it(file: Path) -> None:
-    other = file.with_name("other.db")
-    with closing(sqlite3.connect(other)) as db:
+    other_file = file.with_name("other.db")
+    with closing(sqlite3.connect(other_file)) as db:
         db.execute("CREATE TABLE of (another)")
-    other.replace(file)
+    other_file.replace(file)
 
 
 def copy_it(file: Path) -> None:
@@ -135,8 +135,8 @@ async def test_file_lost_after_the_last_append_is_noticed_at_the_release(lose: L
 
 async def test_every_call_of_a_store_with_a_lost_file_raises(lose: Loss, file: Path) -> None:
     """Also where turns are only looked for: a worker would look at a file that nobody else sees."""
-    store, written = SqliteStore(file), Written()
-    await store.release(await written.create(store))
+    store, draft = SqliteStore(file), Written()
+    await store.release(await draft.create(store))
     lose(file)
     for call in (
         store.claim("t1"),
@@ -157,11 +157,11 @@ async def test_concurrent_turns_all_report_the_lost_file(tmp_path: Path) -> None
     """Also where their appends share a transaction."""
     file = tmp_path / "turns.db"
     store = SqliteStore(file, crowd=1)
-    claims = [(one, await one.create(store)) for one in (Written("t1"), Written("t2"))]
+    claims = [(draft, await draft.create(store)) for draft in (Written("t1"), Written("t2"))]
     file.unlink()
-    for written, claim in claims:
+    for draft, claim in claims:
         with pytest.raises(StoreReplacedError):
-            await store.append(claim, written.answer(), written.status, consumed=["abort"])
+            await store.append(claim, draft.answer(), draft.status, consumed=["abort"])
     await store.aclose()
 
 

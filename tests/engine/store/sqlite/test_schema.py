@@ -73,9 +73,9 @@ async def later(path: Path) -> AsyncIterator[LaterStore]:
 
 def dump(path: Path, *tables: str) -> list[tuple[object, ...]]:
     """All rows of these tables, and the version, as another program reads them."""
-    with closing(sqlite3.connect(path)) as other:
-        rows = [row for table in tables for row in other.execute(f"SELECT * FROM {table} ORDER BY 1, 2")]  # noqa: S608
-        return [*rows, *other.execute("PRAGMA user_version")]
+    with closing(sqlite3.connect(path)) as connection:
+        rows = [row for table in tables for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2")]  # noqa: S608
+        return [*rows, *connection.execute("PRAGMA user_version")]
 
 
 async def test_older_file_is_refused_before_migration(later: LaterStore, path: Path) -> None:
@@ -141,21 +141,21 @@ async def test_migrated_file_has_the_schema_of_a_new_file(later: LaterStore, pat
     await LaterStore(path.with_name("new.db")).aclose()
 
     def schema(file: Path) -> list[tuple[object, ...]]:
-        with closing(sqlite3.connect(file)) as other:
-            return sorted(other.execute("SELECT type, name, ifnull(sql, '') FROM sqlite_master").fetchall())
+        with closing(sqlite3.connect(file)) as connection:
+            return sorted(connection.execute("SELECT type, name, ifnull(sql, '') FROM sqlite_master").fetchall())
 
     assert schema(path) == schema(path.with_name("new.db"))
 
 
 async def test_migration_runs_once(later: LaterStore, path: Path) -> None:
     """A handle that was opened before sees that another migrated, and there is nothing left to do."""
-    other = LaterStore(path)
-    assert await other.migrate() == (OLDER, LATER)
-    rows = await other.turns()
+    other_store = LaterStore(path)
+    assert await other_store.migrate() == (OLDER, LATER)
+    rows = await other_store.turns()
     assert await later.turns() == rows
     assert await later.migrate() == (LATER, LATER)
     assert await later.turns() == rows
-    await other.aclose()
+    await other_store.aclose()
 
 
 async def test_migration_refuses_to_run_beside_a_driver(later: LaterStore, path: Path) -> None:
@@ -175,17 +175,17 @@ async def test_migration_refuses_to_run_beside_a_driver(later: LaterStore, path:
 
 async def test_migration_fences_a_seemingly_dead_driver(path: Path) -> None:
     """Its next append fails. A turn that waits for its first driver keeps epoch 0."""
-    older, later, written = SqliteStore(path, durability="normal"), LaterStore(path), Written("driven")
-    claim = await written.create(older)
+    older, later, draft = SqliteStore(path, durability="normal"), LaterStore(path), Written("driven")
+    claim = await draft.create(older)
     queued = Written("queued")
     await older.create(NewTurn("queued", None, "Tidier", "scripted", 1.0), queued.facts, queued.status, driven=False)
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("UPDATE turns SET owner = '1-dead' WHERE turn_id = 'driven'")
-        other.commit()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE turns SET owner = '1-dead' WHERE turn_id = 'driven'")
+        connection.commit()
     await later.migrate()
     assert {row.id: row.epoch for row in await later.turns(live=True)}["queued"] == 0
     with pytest.raises(LeaseLostError):
-        await older.append(claim, written.answer(), written.status)
+        await older.append(claim, draft.answer(), draft.status)
     with pytest.raises(ConfigError, match=r"newer release .*upgrade turnwright"):
         await older.facts("driven")
     await older.aclose()
@@ -194,8 +194,8 @@ async def test_migration_fences_a_seemingly_dead_driver(path: Path) -> None:
 
 async def test_failed_migration_changes_nothing(later: LaterStore, path: Path) -> None:
     """It is one transaction: its first steps are undone with the one that failed."""
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE INDEX turns_by_label ON turns (agent)")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE INDEX turns_by_label ON turns (agent)")
     before = dump(path, *_TABLES)
     with pytest.raises(StoreError, match=r"turns_by_label.*nothing was written"):
         await later.migrate()

@@ -71,11 +71,11 @@ async def test_closing_leaves_unreleased_turns_as_crashed(bench: SqliteBench) ->
 
 
 async def test_journal_survives_the_process(bench: SqliteBench) -> None:
-    store, written = await bench.open(), Written()
-    claim = await written.create(store)
-    await store.append(claim, written.answer(), written.status)
+    store, draft = await bench.open(), Written()
+    claim = await draft.create(store)
+    await store.append(claim, draft.answer(), draft.status)
     await store.aclose()
-    assert await (await bench.open()).facts("t1") == list(enumerate(written.facts, start=1))
+    assert await (await bench.open()).facts("t1") == list(enumerate(draft.facts, start=1))
 
 
 async def test_closed_store_raises_store_error(bench: SqliteBench) -> None:
@@ -90,33 +90,35 @@ async def test_unreadable_fact_raises_store_error(bench: SqliteBench, payload: s
     """`StoreError`, as for everything that cannot be read; it names the fact."""
     store = await bench.open()
     await Written().create(store)
-    with closing(sqlite3.connect(bench.path)) as other:
-        other.execute("UPDATE facts SET payload = substr(payload, 1, instr(payload, char(10))) || ?", (payload,))
-        other.commit()
+    with closing(sqlite3.connect(bench.path)) as connection:
+        connection.execute("UPDATE facts SET payload = substr(payload, 1, instr(payload, char(10))) || ?", (payload,))
+        connection.commit()
     with pytest.raises(StoreError, match="fact 2"):
         await store.facts("t1")
 
 
 async def test_facts_of_an_append_are_a_single_row(bench: SqliteBench) -> None:
-    store, written = await bench.open(), Written()
-    await store.append(await written.create(store), written.answer(), written.status)
-    with closing(sqlite3.connect(bench.path)) as other:
-        kinds = [kinds for (kinds,) in other.execute("SELECT kind FROM facts ORDER BY seq")]
+    store, draft = await bench.open(), Written()
+    await store.append(await draft.create(store), draft.answer(), draft.status)
+    with closing(sqlite3.connect(bench.path)) as connection:
+        kinds = [kinds for (kinds,) in connection.execute("SELECT kind FROM facts ORDER BY seq")]
     assert len(kinds) == 2
-    assert ",".join(kinds).split(",") == [fact.kind for fact in written.facts]
-    assert len(written.facts) > 2
+    assert ",".join(kinds).split(",") == [fact.kind for fact in draft.facts]
+    assert len(draft.facts) > 2
 
 
 async def test_failed_append_writes_nothing(bench: SqliteBench) -> None:
     """Not the status either: it is one transaction."""
-    store, written = await bench.open(), Written()
-    claim = await written.create(store)
-    before, status = list(written.facts), written.status
-    with closing(sqlite3.connect(bench.path)) as other:
-        other.execute("CREATE TRIGGER f AFTER INSERT ON facts WHEN NEW.seq = 3 BEGIN SELECT RAISE(FAIL, 'full'); END")
-        other.commit()
+    store, draft = await bench.open(), Written()
+    claim = await draft.create(store)
+    before, status = list(draft.facts), draft.status
+    with closing(sqlite3.connect(bench.path)) as connection:
+        connection.execute(
+            "CREATE TRIGGER f AFTER INSERT ON facts WHEN NEW.seq = 3 BEGIN SELECT RAISE(FAIL, 'full'); END"
+        )
+        connection.commit()
     with pytest.raises(StoreError, match="full"):
-        await store.append(claim, written.answer(), written.status)
+        await store.append(claim, draft.answer(), draft.status)
     assert await store.facts("t1") == list(enumerate(before, start=1))
     assert (await store.get("t1")).status == status
     assert claim.seq == len(before)
@@ -125,20 +127,20 @@ async def test_failed_append_writes_nothing(bench: SqliteBench) -> None:
 @pytest.mark.parametrize("room", [0, 100, 5000, 20_000])
 async def test_full_disk_rejects_an_append_and_the_store_stays_usable(bench: SqliteBench, room: int) -> None:
     """However much of it fitted: nothing is written, and once there is room the same append is."""
-    store, written = await bench.open(), Written()
-    claim = await written.create(store)
-    before, status = list(written.facts), written.status
-    facts = written.answer("x" * 100_000)
+    store, draft = await bench.open(), Written()
+    claim = await draft.create(store)
+    before, status = list(draft.facts), draft.status
+    facts = draft.answer("x" * 100_000)
     with (
         full_disk(bench.path.with_name("turns.db-wal").stat().st_size + room),
         pytest.raises(StoreError, match=r"turns\.db.*disk.*nothing was written"),
     ):
-        await store.append(claim, facts, written.status)
+        await store.append(claim, facts, draft.status)
     for handle in (store, await bench.open()):
         assert await handle.facts("t1") == list(enumerate(before, start=1))
         assert (await handle.get("t1")).status == status
-    await store.append(claim, facts, written.status)
-    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    await store.append(claim, facts, draft.status)
+    assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
 
 async def test_store_created_on_a_full_disk_can_be_opened_later(bench: SqliteBench) -> None:
@@ -151,7 +153,7 @@ async def test_store_created_on_a_full_disk_can_be_opened_later(bench: SqliteBen
 
 async def test_writer_times_out_on_a_locked_file(bench: SqliteBench) -> None:
     """Only writers wait, for as long as the store is patient; later it works."""
-    store, other = SqliteStore(bench.path, patience=0.01), await bench.open()
+    store, other_store = SqliteStore(bench.path, patience=0.01), await bench.open()
     bench.opened.append(store)
     claim = await Written().create(store)
     with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
@@ -160,7 +162,7 @@ async def test_writer_times_out_on_a_locked_file(bench: SqliteBench) -> None:
             with pytest.raises(StoreError, match=r"another process has locked it: try again.*nothing was written"):
                 await call
         assert [row.id for row in await store.turns()] == ["t1"]
-        assert await other.inbox("t1") == []
+        assert await other_store.inbox("t1") == []
     await store.release(claim)
 
 
@@ -170,14 +172,14 @@ async def test_locked_file_blocks_no_other_task(bench: SqliteBench, kind: str, c
     """A call waits for the lock, alone or with the writes of others, and other tasks run meanwhile."""
     store = SqliteStore(bench.path, durability="normal", crowd=crowd)
     bench.opened.append(store)
-    written = Written()
-    claim = await written.create(store)
+    draft = Written()
+    claim = await draft.create(store)
     ended = Written("t2")
     await store.release(await ended.create(store))
 
     async def call() -> None:
         if kind == "append":
-            await store.append(claim, written.calls("read_file"), written.status)
+            await store.append(claim, draft.calls("read_file"), draft.status)
         elif kind == "release":
             await store.release(claim)
         elif kind == "post":
@@ -207,18 +209,18 @@ async def test_canceled_append_to_a_locked_file_is_written(bench: SqliteBench) -
     """An append that runs inline cannot be canceled, also where it has to wait after all; `inline` is false then."""
     store = await bench.open()
     assert isinstance(store, SqliteStore)
-    written = Written()
-    claim = await written.create(store)
+    draft = Written()
+    claim = await draft.create(store)
     with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert store.inline
         async with anyio.create_task_group() as group:
-            group.start_soon(store.append, claim, written.calls("read_file"), written.status)
+            group.start_soon(store.append, claim, draft.calls("read_file"), draft.status)
             await anyio.sleep(0.001)
             assert not store.inline
             group.cancel_scope.cancel()
             writer.rollback()
-    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
     assert store.inline
 
 
@@ -242,15 +244,15 @@ async def test_invalid_utf8_affects_only_the_same_turn(bench: SqliteBench) -> No
     store = await bench.open()
     for name in ("t1", "t2"):
         await Written(name).create(store)
-    with closing(sqlite3.connect(bench.path)) as other:
-        other.execute("UPDATE facts SET payload = CAST(x'ff' AS TEXT) WHERE turn = 1")
-        other.commit()
+    with closing(sqlite3.connect(bench.path)) as connection:
+        connection.execute("UPDATE facts SET payload = CAST(x'ff' AS TEXT) WHERE turn = 1")
+        connection.commit()
     with pytest.raises(StoreError, match="fact 1"):
         await store.facts("t1")
     assert len(await store.turns()) == 2
-    with closing(sqlite3.connect(bench.path)) as other:
-        other.execute("UPDATE turns SET agent = CAST(x'ff' AS TEXT) WHERE turn_id = 't1'")
-        other.commit()
+    with closing(sqlite3.connect(bench.path)) as connection:
+        connection.execute("UPDATE turns SET agent = CAST(x'ff' AS TEXT) WHERE turn_id = 't1'")
+        connection.commit()
     assert [row.id for row in await store.turns()] == ["t2", "t1"]
 
 
@@ -268,9 +270,9 @@ async def test_damaged_data_is_reported_with_the_store(bench: SqliteBench, damag
     store, item = await bench.open(), InboxItem("t1", "abort", InboxKind.ABORT)
     await store.release(await Written().create(store))
     await store.post(item)
-    with closing(sqlite3.connect(bench.path)) as other:
-        other.execute(damage)
-        other.commit()
+    with closing(sqlite3.connect(bench.path)) as connection:
+        connection.execute(damage)
+        connection.commit()
     for method in methods:
         with pytest.raises(UnreadableTurnError, match=f"^store {bench.path}: turn t1: "):
             await getattr(store, method)(item if method == "post" else "t1")
@@ -278,8 +280,8 @@ async def test_damaged_data_is_reported_with_the_store(bench: SqliteBench, damag
 
 async def test_damaged_file_raises_store_error(bench: SqliteBench) -> None:
     """It says so, instead of giving what is left as if it were all."""
-    store, written = await bench.open(), Written(prompt="x" * 200_000)
-    await written.create(store)
+    store, draft = await bench.open(), Written(prompt="x" * 200_000)
+    await draft.create(store)
     await store.aclose()
     size = bench.path.stat().st_size
     with bench.path.open("r+b") as file:
@@ -293,12 +295,12 @@ async def test_damaged_file_raises_store_error(bench: SqliteBench) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 async def test_read_only_file_is_readable(bench: SqliteBench) -> None:
     """And a write fails with the reason."""
-    store, written = await bench.open(), Written()
-    await store.release(await written.create(store))
+    store, draft = await bench.open(), Written()
+    await store.release(await draft.create(store))
     await store.aclose()
     bench.path.chmod(0o400)
     store = await bench.open()
-    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
     with pytest.raises(StoreError, match="give this user write access to the file"):
         await store.claim("t1")
 
@@ -335,13 +337,13 @@ async def test_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
     (bench.path.parent / "elsewhere").mkdir()
     link = bench.path.parent / "elsewhere" / "link.db"
     link.symlink_to(bench.path)
-    store, other = await bench.open(), SqliteStore(link)
-    bench.opened.append(other)
+    store, other_store = await bench.open(), SqliteStore(link)
+    bench.opened.append(other_store)
     claim = await Written().create(store)
     with pytest.raises(TurnBusyError):
-        await other.claim("t1")
+        await other_store.claim("t1")
     await store.release(claim)
-    await other.claim("t1")
+    await other_store.claim("t1")
     with pytest.raises(TurnBusyError):
         await store.claim("t1")
 
@@ -385,5 +387,5 @@ def test_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
 async def test_readers_do_not_wait_for_the_writer(bench: SqliteBench) -> None:
     """The file is in WAL mode, for every process that opens it."""
     await bench.open()
-    with closing(sqlite3.connect(bench.path)) as other:
-        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with closing(sqlite3.connect(bench.path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
