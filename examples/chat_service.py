@@ -99,7 +99,9 @@ app = FastAPI(lifespan=lifespan)
 
 def shown(turn: TurnResult[Reply]) -> dict[str, object]:
     """Return a turn as JSON: its answer, or what it waits for."""
-    waiting = [{"id": one.id, "tool": one.tool, "arguments": one.arguments} for one in turn.interrupts]
+    waiting = [
+        {"id": interrupt.id, "tool": interrupt.tool, "arguments": interrupt.arguments} for interrupt in turn.interrupts
+    ]
     return {"turn": turn.id, "state": turn.state, "reply": turn.output, "waiting": waiting}
 
 

@@ -107,10 +107,12 @@ async def attached(request: Request, turn: str, last_event_id: Annotated[int, He
     return Followed(turn, last_event_id)
 
 
-async def answered(request: Request, turn: str, said: Answers, last_event_id: Annotated[int, Header()] = 0) -> Followed:
+async def answered(
+    request: Request, turn: str, reply: Answers, last_event_id: Annotated[int, Header()] = 0
+) -> Followed:
     """Answer a turn, which the engine then drives on."""
     engine: Engine = request.app.state.engine
-    await engine.attach(turn, AGENT).answer(said.answers)
+    await engine.attach(turn, AGENT).answer(reply.answers)
     return Followed(turn, last_event_id)
 
 

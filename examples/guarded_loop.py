@@ -38,11 +38,11 @@ class Client:
         return completion("", [json.dumps({"number": number}) for number in next(self.script)])
 
 
-def completion(text: str, asked: list[str] | None = None) -> Json:
+def completion(text: str, arguments_of_calls: list[str] | None = None) -> Json:
     """A chat completion with these calls of `read_page`."""
     calls = [
         {"id": f"call_{number}", "type": "function", "function": {"name": "read_page", "arguments": arguments}}
-        for number, arguments in enumerate(asked or [])
+        for number, arguments in enumerate(arguments_of_calls or [])
     ]
     return {"choices": [{"message": {"role": "assistant", "content": text, "tool_calls": calls}}]}
 

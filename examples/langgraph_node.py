@@ -62,7 +62,7 @@ def what_came_of(turn: TurnResult) -> Update:
         "outcome": str(turn.outcome or "paused"),
         "reason": str(turn.reason),
         "text": turn.text,
-        "interrupts": {one.id: f"{one.tool}({one.arguments})" for one in turn.interrupts},
+        "interrupts": {interrupt.id: f"{interrupt.tool}({interrupt.arguments})" for interrupt in turn.interrupts},
     }
 
 

@@ -73,11 +73,11 @@ class Loop:
         self.machine = machine
         self.journal = journal
         self.dies_in = dies_in
-        self.began = monotonic() - machine.turn.elapsed
+        self.start = monotonic() - machine.turn.elapsed
 
     def feed(self, event: Input) -> None:
         """Feed an input with the time, and store the facts."""
-        elapsed = monotonic() - self.began
+        elapsed = monotonic() - self.start
         self.journal.append(self.machine.feed(replace(event, elapsed=elapsed)))
 
     def run(self) -> Halt | AwaitPerson:

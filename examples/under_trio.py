@@ -33,11 +33,11 @@ class Loop:
     def __init__(self, limits: Limits) -> None:
         self.machine, facts = TurnMachine.start(StartedInput(prompt="Watch the three feeds", limits=limits))
         self.kinds = [fact.kind for fact in facts]
-        self.began = trio.current_time()
+        self.start = trio.current_time()
 
     def elapsed(self) -> float:
         """Seconds since the turn began."""
-        return trio.current_time() - self.began
+        return trio.current_time() - self.start
 
     def feed(self, event: Input) -> None:
         """Feed an input with the time."""
@@ -45,7 +45,7 @@ class Loop:
 
     async def run(self) -> Halt:
         """Perform the machine's actions until the turn ends."""
-        deadline = self.began + (self.machine.turn.limits.seconds or float("inf"))
+        deadline = self.start + (self.machine.turn.limits.seconds or float("inf"))
         while not isinstance(action := self.machine.action, Halt):
             match action:
                 case Conclude():  # the turn's own deadline does not bind it

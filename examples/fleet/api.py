@@ -129,7 +129,7 @@ async def stands(engine: Ours, turn: str) -> Standing:
         reason=now.reason,
         text=now.text,
         steps=now.steps,
-        interrupts=[one.to_json() for one in now.interrupts],
+        interrupts=[interrupt.to_json() for interrupt in now.interrupts],
     )
 
 
@@ -149,9 +149,9 @@ async def follow(
 
 
 @router.post("/turns/{turn}/answers", status_code=202)
-async def answer(engine: Ours, turn: str, said: Answers) -> None:
+async def answer(engine: Ours, turn: str, reply: Answers) -> None:
     """Answer a paused turn. A worker drives it on."""
-    await engine.answer(turn, said.answers)
+    await engine.answer(turn, reply.answers)
 
 
 @router.post("/turns/{turn}/messages", status_code=202)

@@ -62,13 +62,13 @@ class Client:
                 )
         if not tools:
             return _says(f"I have {len(results)} results, and am not done.")
-        said = max(
+        last = max(
             index for index, message in enumerate(messages) if message["role"] == "user"
         )
-        if messages[said]["content"] == "Go on.":
+        if messages[last]["content"] == "Go on.":
             return _says(f"{results[-1]['content']}.")
         return self._reply(
-            [message for message in messages[said:] if message["role"] == "tool"]
+            [message for message in messages[last:] if message["role"] == "tool"]
         )
 
     def _reply(self, results: list[Message]) -> Message:  # noqa: PLR0911
@@ -95,7 +95,7 @@ def _says(text: str | None) -> Message:
 
 
 def _calls(done: int, *calls: tuple[str, dict[str, int]]) -> Message:
-    made = [
+    tool_calls = [
         {
             "id": f"id{number}",
             "type": "function",
@@ -103,7 +103,7 @@ def _calls(done: int, *calls: tuple[str, dict[str, int]]) -> Message:
         }
         for number, (name, arguments) in enumerate(calls, start=done)
     ]
-    return {"role": "assistant", "content": None, "tool_calls": made}
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
 def search(page: int) -> str:
@@ -186,16 +186,16 @@ async def _meet(app: App, problem: str, *, alone: bool) -> None:
 
 
 async def _show(
-    what: str,
+    label: str,
     act: Callable[..., str | Awaitable[str | None] | None],
-    *given: list[Message],
+    *messages: list[Message],
 ) -> None:
     try:
-        said = act(*given)
-        text = await said if inspect.isawaitable(said) else said
+        answer = act(*messages)
+        text = await answer if inspect.isawaitable(answer) else answer
     except Exception as error:  # noqa: BLE001 (the user sees it)
         text = f"{type(error).__name__}: {error}"
-    indent = f"{what + ':':13} "
+    indent = f"{label + ':':13} "
     print(
         textwrap.fill(str(text), 86, initial_indent=indent, subsequent_indent=" " * 14)
     )

@@ -73,14 +73,15 @@ class App:
                     text = text or REASONS[halt.reason].means
                     return f"{text} ({halt.outcome}: {halt.reason})"
                 case AwaitPerson(interrupts=interrupts):
-                    return f"may I {', '.join(asked.tool for asked in interrupts)}?"
+                    names = ", ".join(interrupt.tool for interrupt in interrupts)
+                    return f"may I {names}?"
                 case CallModel(tools=tools):
                     reply = self.client.chat(self.messages, tools=tools)
                     text, calls = reply["content"] or "", reply.get("tool_calls") or []
                     if text or calls:
                         self.messages.append(reply)
-                    made = tuple(as_call(call) for call in calls)
-                    self.feed(machine, ModelRepliedInput(text=text, calls=made))
+                    new_calls = tuple(as_call(call) for call in calls)
+                    self.feed(machine, ModelRepliedInput(text=text, calls=new_calls))
                 case Conclude():
                     reply = self.client.chat(self.messages, tools=False)
                     text = reply["content"]
@@ -107,10 +108,10 @@ class App:
         """Report an event. Append a message for each call that has a result now."""
         for fact in machine.feed(event):
             if isinstance(fact, facts.ModelReplied):
-                self.ids.update({made.id: made.provider_id for made in fact.calls})
-                for made in fact.calls:
-                    if made.refused:
-                        self.append_result(made.id, made.refused)
+                self.ids.update({call.id: call.provider_id for call in fact.calls})
+                for call in fact.calls:
+                    if call.refused:
+                        self.append_result(call.id, call.refused)
             elif isinstance(fact, facts.CallSettled):
                 self.append_result(fact.call, fact.result)
 

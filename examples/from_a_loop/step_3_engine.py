@@ -51,15 +51,17 @@ class App:
         """Approve the questions of the paused turn."""
         if self.waiting is None:
             return "nothing waits"
-        answers = {asked.id: True for asked in self.waiting.interrupts}
+        answers = {interrupt.id: True for interrupt in self.waiting.interrupts}
         return self.show(await self.engine.resume(self.waiting.id, answers))
 
     def show(self, turn: TurnResult) -> str:
         """Append the messages of an ended turn."""
         self.waiting = turn if turn.paused else None
         if not turn.paused:
-            said = [message for message in turn.messages[1:] if message.says_something]
-            self.messages += [as_chat(message) for message in said]
+            messages = [
+                message for message in turn.messages[1:] if message.says_something
+            ]
+            self.messages += [as_chat(message) for message in messages]
         return shown(turn)
 
     async def aclose(self) -> None:
@@ -70,7 +72,7 @@ class App:
 def shown(turn: TurnResult) -> str:
     """Return the text for the user."""
     if turn.paused:
-        return f"may I {', '.join(asked.tool for asked in turn.interrupts)}?"
+        return f"may I {', '.join(interrupt.tool for interrupt in turn.interrupts)}?"
     why = turn.sentinel.text if turn.sentinel is not None else ""
     return f"{turn.text or why} ({turn.outcome}: {turn.reason})"
 

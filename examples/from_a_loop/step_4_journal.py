@@ -38,7 +38,7 @@ class App:
         for row in await self.engine.turns(live=True):
             turn = await self.engine.get(row.id)
             if turn.paused:
-                answers = {asked.id: True for asked in turn.interrupts}
+                answers = {interrupt.id: True for interrupt in turn.interrupts}
                 return shown(await self.engine.resume(turn.id, answers))
         return "nothing waits"
 

@@ -57,7 +57,7 @@ class App:
         for row in await self.engine.turns(live=True):
             turn = await self.engine.get(row.id)
             if turn.paused:
-                answers = {asked.id: True for asked in turn.interrupts}
+                answers = {interrupt.id: True for interrupt in turn.interrupts}
                 return shown(await self.engine.resume(turn.id, answers))
         return "nothing waits"
 
@@ -69,7 +69,7 @@ class App:
 def shown(turn: TurnResult) -> str:
     """Return the text for the user."""
     if turn.paused:
-        return f"may I {', '.join(asked.tool for asked in turn.interrupts)}?"
+        return f"may I {', '.join(interrupt.tool for interrupt in turn.interrupts)}?"
     why = turn.sentinel.text if turn.sentinel is not None else ""
     return f"{turn.text or why} ({turn.outcome}: {turn.reason})"
 
