@@ -105,8 +105,8 @@ class Honest:
         finish = _FINISH.get(says.finish, Finish.STOP)
         return ModelResponse(text="".join(says.pieces), calls=calls, finish=finish, usage=says.usage)
 
-    def call(self, said: SaidCall) -> ResponseToolCall:
-        return ResponseToolCall(said.name, _arguments(said.arguments), said.arguments, said.id)
+    def call(self, said_call: SaidCall) -> ResponseToolCall:
+        return ResponseToolCall(said_call.name, _arguments(said_call.arguments), said_call.arguments, said_call.id)
 
     def failure(self) -> Exception:
         match self.exchange:
@@ -271,8 +271,8 @@ class TestMakesIdsUnique(Suite):
 
 
 class EmptiesBadArguments(Honest):
-    def call(self, said: SaidCall) -> ResponseToolCall:
-        return structs.replace(super().call(said), arguments=_arguments(said.arguments) or {})
+    def call(self, said_call: SaidCall) -> ResponseToolCall:
+        return structs.replace(super().call(said_call), arguments=_arguments(said_call.arguments) or {})
 
 
 class TestEmptiesBadArguments(Suite):
@@ -281,8 +281,10 @@ class TestEmptiesBadArguments(Suite):
 
 
 class TakesNoArgumentsForBad(Honest):
-    def call(self, said: SaidCall) -> ResponseToolCall:
-        return structs.replace(super().call(said), arguments=_arguments(said.arguments) if said.arguments else None)
+    def call(self, said_call: SaidCall) -> ResponseToolCall:
+        return structs.replace(
+            super().call(said_call), arguments=_arguments(said_call.arguments) if said_call.arguments else None
+        )
 
 
 class TestTakesNoArgumentsForBad(Suite):
@@ -323,8 +325,8 @@ class TestDropsDisabledTools(Suite):
 class ReordersMessages(Honest):
     def send(self, request: ModelRequest) -> None:
         results = [message for message in request.messages if message.role == "tool"]
-        others = [message for message in request.messages if message.role != "tool"]
-        super().send(structs.replace(request, messages=(*others, *results)))
+        other_messages = [message for message in request.messages if message.role != "tool"]
+        super().send(structs.replace(request, messages=(*other_messages, *results)))
 
 
 class TestReordersMessages(Suite):

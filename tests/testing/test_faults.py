@@ -92,7 +92,7 @@ async def left_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("kill", "left"),
+    ("kill", "remaining"),
     [
         (KillAt(), 0),
         (KillAt(after=True), 1),
@@ -108,11 +108,11 @@ async def left_in(folder: Path) -> list[str]:
     ],
     ids=str,
 )
-async def test_process_dies_at_the_chosen_place(tmp_path: Path, kill: Kill, left: int) -> None:
+async def test_process_dies_at_the_chosen_place(tmp_path: Path, kill: Kill, remaining: int) -> None:
     """And what it had written before is there."""
     with DriverProcess(act, role(tmp_path, kill)) as process:
         assert process.wait(100) == -signal.SIGKILL
-    assert await left_in(tmp_path) == KINDS[:left]
+    assert await left_in(tmp_path) == KINDS[:remaining]
 
 
 async def test_process_killed_before_creating_the_turn_leaves_no_turn(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_witness_lists_started_and_ended_runs(tmp_path: Path) -> None:
     with DriverProcess(act, role(tmp_path, KillIn("tool", 2))) as process:
         process.wait(100)
     witness = Witness(tmp_path / "witness")
-    (turn,) = {one.turn for one in witness.ran()}
+    (turn,) = {execution.turn for execution in witness.ran()}
     assert witness.ran() == [
         Ran(process.pid, turn, "call00001", 1, ended=True),
         Ran(process.pid, turn, "call00002", 1, ended=False),

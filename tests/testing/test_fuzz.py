@@ -41,8 +41,8 @@ class Losing(FaultyStore):
     async def append(
         self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        kept = [fact for fact in facts if not isinstance(fact, f.CallSettled)]
-        return await super().append(claim, kept, status, consumed)
+        kept_facts = [fact for fact in facts if not isinstance(fact, f.CallSettled)]
+        return await super().append(claim, kept_facts, status, consumed)
 
 
 class Doubling(FaultyStore):
@@ -51,7 +51,7 @@ class Doubling(FaultyStore):
     async def append(
         self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        doubled = [one for fact in facts for one in [fact] * (1 + isinstance(fact, f.CallSettled))]
+        doubled = [repeated for fact in facts for repeated in [fact] * (1 + isinstance(fact, f.CallSettled))]
         return await super().append(claim, doubled, status, consumed)
 
 
@@ -143,7 +143,7 @@ def retries_by_itself(**parts: Unpack[EngineParts]) -> Engine:
 
 
 def runs_twice(**parts: Unpack[EngineParts]) -> Engine:
-    parts["tools"] = [Twice(one) for one in parts["tools"]]
+    parts["tools"] = [Twice(tool) for tool in parts["tools"]]
     return Engine(**parts)
 
 
@@ -200,15 +200,15 @@ def run_as_test(text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("build", PLANTED, ids=IDS)
 def test_planted_fault_is_detected_shrunk_and_written_down(build: Build) -> None:
-    found = found_in(build)
-    assert PLANTED[build] in [one.claim for one in found.checks]
-    assert found.comes_back
-    scenario = found.scenario
+    finding = found_in(build)
+    assert PLANTED[build] in [check.claim for check in finding.checks]
+    assert finding.comes_back
+    scenario = finding.scenario
     assert len(scenario.script) <= 2
     assert len(scenario.behaviours) + len(scenario.people) <= 1
     assert (scenario.crash, scenario.abort_at, scenario.synthesis) == (None, None, None)
     origin = FailureOrigin((Agent, look, build), 'Agent(name="Somebody")', "[look]", IDS(build))
-    text = as_test(found, origin, command="turnwright fuzz --seed 1")
+    text = as_test(finding, origin, command="turnwright fuzz --seed 1")
     assert text.count("\n") < 60
     with pytest.raises(InvariantViolatedError, match=re.escape(PLANTED[build])):
         run_as_test(text)
@@ -263,9 +263,9 @@ def test_shipped_engine_keeps_every_invariant_and_takes_most_rows() -> None:
 
 @pytest.mark.slow
 def test_same_seed_repeats_the_run_and_another_does_not() -> None:
-    one, same, other = (fuzz(Target((AGENT,), TOOLS), examples=25, seed=seed) for seed in (5, 5, 6))
-    assert (one.ends, one.rows) == (same.ends, same.rows)
-    assert (one.ends, one.rows) != (other.ends, other.rows)
+    first, same, third = (fuzz(Target((AGENT,), TOOLS), examples=25, seed=seed) for seed in (5, 5, 6))
+    assert (first.ends, first.rows) == (same.ends, same.rows)
+    assert (first.ends, first.rows) != (third.ends, third.rows)
 
 
 def test_interrupted_run_is_no_pass() -> None:
@@ -275,7 +275,7 @@ def test_interrupted_run_is_no_pass() -> None:
 
     report = fuzz(Target((AGENT,), TOOLS), examples=10, seed=1, progress=interrupt)
     assert report.verdict is Verdict.INCONCLUSIVE
-    assert {one.detail for one in report.checks} == {"it was interrupted after 3 of 10 examples"}
+    assert {check.detail for check in report.checks} == {"it was interrupted after 3 of 10 examples"}
 
 
 def test_run_out_of_time_is_no_pass() -> None:
@@ -306,18 +306,18 @@ def replace_tools(agent: Agent, *names: str) -> Agent:
 
 
 def test_real_tools_run_and_errors_become_results() -> None:
-    seen: list[str] = []
+    notes: list[str] = []
 
     @tool
     def note(text: str) -> str:
         """Note something."""
-        seen.append(text)
+        notes.append(text)
         raise RuntimeError("no")
 
     assert fuzz(Target((AGENT,), (note,)), examples=20, seed=1).verdict is Verdict.HOLDS
-    assert seen == []
+    assert notes == []
     assert fuzz(Target((AGENT,), (note,), run_tools=True), examples=20, seed=1).verdict is Verdict.HOLDS
-    assert seen
+    assert notes
 
 
 class Careless(Tool):
@@ -338,7 +338,7 @@ def test_tool_with_a_raising_check_is_detected_run_or_not(run_tools: bool) -> No
     )
     report = fuzz(Target((AGENT,), (pay,), run_tools=run_tools), examples=40, seed=1)
     assert report.found is not None
-    assert [(one.claim, one.detail) for one in report.found.checks] == [
+    assert [(check.claim, check.detail) for check in report.found.checks] == [
         ("no turn fails by a bug of the engine, a tool or a hook", "KeyError: 'much'")
     ]
     assert report.found.scenario.script == (asks_for(("pay", {})),)
@@ -357,9 +357,9 @@ def test_exception_in_a_running_tool_is_no_fault(error: BaseException) -> None:
 
 
 def test_printed_failure_names_the_command_and_the_violation() -> None:
-    found = found_in(breaks_out)
+    finding = found_in(breaks_out)
     text = as_test(
-        replace(found, checks=(replace(found.checks[0], detail='a """ quote\nand a line'),)),
+        replace(finding, checks=(replace(finding.checks[0], detail='a """ quote\nand a line'),)),
         FailureOrigin((Agent,), 'Agent(name="Somebody")', "[]"),
         command="turnwright fuzz --seed 4",
         run_tools=True,

@@ -82,9 +82,9 @@ refund = Refund(
 
 def block(heading: str) -> str:
     """The code block below a comment."""
-    found = re.search(rf"<!-- {re.escape(heading)} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None, heading
-    return found[1]
+    match = re.search(rf"<!-- {re.escape(heading)} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    assert match is not None, heading
+    return match[1]
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -113,9 +113,9 @@ def test_command_prints_the_output_of_the_page(folder: Path) -> None:
     command, *promised = block("output of the command, figures aside").splitlines()
     assert command == "$ turnwright fuzz --agents AGENTS.md --tools rooms.py --seed 1"
     ran = run(folder, *command.split()[1:], "--examples", "10")
-    said = [without_figures(line) for line in ran.stdout.splitlines()]
+    output = [without_figures(line) for line in ran.stdout.splitlines()]
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert said[: len(promised)] == [without_figures(line) for line in promised]
+    assert output[: len(promised)] == [without_figures(line) for line in promised]
     claims = [invariant(Driven(facts=())).claim for invariant in INVARIANTS]
     assert re.findall(r"^  holds: (.*) \(in", ran.stdout, re.MULTILINE) == claims
 

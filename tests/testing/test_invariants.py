@@ -43,7 +43,7 @@ def right() -> Driven:
 
 
 def violated(driven: Driven) -> list[str]:
-    return [one.claim for one in check(driven) if one.verdict is Verdict.VIOLATED]
+    return [checked.claim for checked in check(driven) if checked.verdict is Verdict.VIOLATED]
 
 
 def claim(invariant: Callable[[Driven], Check]) -> str:
@@ -68,15 +68,15 @@ def with_facts(driven: Driven, facts: Sequence[f.Fact]) -> Driven:
 
 
 def test_sound_turn_keeps_every_invariant(right: Driven) -> None:
-    found = check(right)
-    assert [one.verdict for one in found] == [Verdict.HOLDS] * len(INVARIANTS)
-    assert len({one.claim for one in found}) == len(INVARIANTS)
+    checks = check(right)
+    assert [checked.verdict for checked in checks] == [Verdict.HOLDS] * len(INVARIANTS)
+    assert len({checked.claim for checked in checks}) == len(INVARIANTS)
     assert_invariants([right])
 
 
 def test_unwatched_property_is_inconclusive(right: Driven) -> None:
-    found = check(Driven(facts=right.facts))
-    unknown = [one.claim for one in found if one.verdict is Verdict.INCONCLUSIVE]
+    checks = check(Driven(facts=right.facts))
+    unknown = [checked.claim for checked in checks if checked.verdict is Verdict.INCONCLUSIVE]
     assert unknown == [
         "model calls <= (allowance + 1) x (1 + max_retries) + 2 x max_compactions",
         "every request is paired, ends with no assistant message, and has the tools of its step",
@@ -168,7 +168,7 @@ def a_wrong_hash(right: Driven) -> Driven:
 
 def an_unpaired_request(right: Driven) -> Driven:
     """A hook or an adapter dropped the results."""
-    return with_request(right, lambda messages: [one for one in messages if one.role != "tool"])
+    return with_request(right, lambda messages: [message for message in messages if message.role != "tool"])
 
 
 def an_assistant_message_last(right: Driven) -> Driven:
@@ -177,7 +177,7 @@ def an_assistant_message_last(right: Driven) -> Driven:
 
 def no_tools_offered(right: Driven) -> Driven:
     assert right.requests is not None
-    return replace(right, requests=[structs.replace(one, tools=()) for one in right.requests])
+    return replace(right, requests=[structs.replace(request, tools=()) for request in right.requests])
 
 
 def with_request(right: Driven, change: Callable[[Sequence[Message]], Sequence[Message]]) -> Driven:
@@ -253,9 +253,9 @@ def tripped_and_went_on(right: Driven) -> Driven:
 
 def test_verdict_binds_the_asking_process(right: Driven) -> None:
     claim = "a turn does not go on after a guardrail has tripped"
-    asked = Consulted("turn", "output_guardrail", 1, facts=3, tripped=True)
+    consulted = Consulted("turn", "output_guardrail", 1, facts=3, tripped=True)
     for died, went_on in ((3, False), (None, True)):
-        again = replace(right, consulted=[replace(asked, died=died)])
+        again = replace(right, consulted=[replace(consulted, died=died)])
         assert (claim in violated(again)) is went_on
 
 
@@ -303,16 +303,16 @@ def test_tampered_journal_violates_the_journal_invariant(right: Driven, tamper: 
 
 
 def test_every_invariant_can_fail() -> None:
-    known = {*TAMPERED.values(), "every fact follows from the ones before"}
-    assert {claim(one) for one in INVARIANTS} == known
+    claims = {*TAMPERED.values(), "every fact follows from the ones before"}
+    assert {claim(invariant) for invariant in INVARIANTS} == claims
 
 
 def test_violation_is_named_with_the_place(right: Driven) -> None:
     with pytest.raises(
         InvariantViolatedError, match=r"(?s)^violated: .*fact 1\d \(step_finished\) has the hash 00000000"
-    ) as told:
+    ) as raised:
         assert_invariants([right, a_wrong_hash(right)])
-    assert {one.verdict for one in told.value.checks} == {Verdict.VIOLATED}
+    assert {check.verdict for check in raised.value.checks} == {Verdict.VIOLATED}
 
 
 def test_rerun_requested_by_a_person_is_no_second_run(right: Driven) -> None:

@@ -34,8 +34,8 @@ class Register:
         return [(state, state)] if name == "read" else [(0, int(value))]
 
 
-def op(client: str, call: str, began: int, ended: int | None = None, result: int | None = None) -> Operation[str, int]:
-    return Operation(client, call, began, ended, result)
+def op(client: str, call: str, start: int, ended: int | None = None, result: int | None = None) -> Operation[str, int]:
+    return Operation(client, call, start, ended, result)
 
 
 def test_overlapping_calls_may_have_either_order() -> None:
@@ -45,9 +45,9 @@ def test_overlapping_calls_may_have_either_order() -> None:
 
 
 def test_read_after_a_finished_write_returns_the_new_value() -> None:
-    found = linearize(Register(), [op("a", "write 1", 0, 1, 0), op("b", "read", 2, 3, 0)])
-    assert [(str(one), allowed) for one, allowed in found.stuck] == [("b: read -> 0", (1,))]
-    assert "b: read -> 0, expected 1" in str(found)
+    history = linearize(Register(), [op("a", "write 1", 0, 1, 0), op("b", "read", 2, 3, 0)])
+    assert [(str(operation), allowed) for operation, allowed in history.stuck] == [("b: read -> 0", (1,))]
+    assert "b: read -> 0, expected 1" in str(history)
 
 
 def test_two_reads_see_a_write_in_read_order() -> None:
@@ -66,9 +66,9 @@ def test_call_without_a_result_may_have_taken_effect_or_not() -> None:
 def test_many_calls_at_once_are_searched_with_a_cache() -> None:
     """Sixteen concurrent writes have 16! orders; the cache looks at no more sets of calls than there are."""
     writes = [op(f"c{n}", f"write {n % 2}", 0, 100, 0) for n in range(16)]
-    found = linearize(Register(), [*writes, op("r", "read", 101, 102, 7)])
-    assert found.stuck
-    assert found.states <= 2 * 2**16
+    history = linearize(Register(), [*writes, op("r", "read", 101, 102, 7)])
+    assert history.stuck
+    assert history.states <= 2 * 2**16
 
 
 class LostFence(StoreWrapper):
@@ -123,8 +123,8 @@ class LosesPosts(StoreWrapper):
         before = await self.inner.inbox(items[0].turn)
         await checkpoint()
         blocking = await self.inner.post(*items)
-        kept = {item.id for item in (*before, *items)}
-        lost = [item.id for item in await self.inner.inbox(items[0].turn) if item.id not in kept]
+        item_ids = {item.id for item in (*before, *items)}
+        lost = [item.id for item in await self.inner.inbox(items[0].turn) if item.id not in item_ids]
         row = await self.inner.get(items[0].turn)
         if lost:
             await self.inner.append(Claim(row.id, row.epoch, 0), (), row.status, lost)
@@ -139,9 +139,9 @@ class ReadsOldFacts(StoreWrapper):
         self.cache: dict[tuple[str, int], list[tuple[int, Fact]]] = {}
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        known = self.cache.get((turn_id, after))
+        cached_facts = self.cache.get((turn_id, after))
         self.cache[turn_id, after] = await self.inner.facts(turn_id, after)
-        return self.cache[turn_id, after] if known is None else known
+        return self.cache[turn_id, after] if cached_facts is None else cached_facts
 
 
 class ForgetsCrashes(StoreWrapper):
@@ -156,9 +156,9 @@ class ForgetsCrashes(StoreWrapper):
 async def first_without_order(make: Callable[[Store], Store], histories: int = 40) -> str:
     """Return the explanation of the first history that has no order; empty if all have one."""
     for seed in range(histories):
-        found = explain_history((await record_history([make(MemoryStore())], seed)).operations)
-        if found.stuck:
-            return str(found)
+        history = explain_history((await record_history([make(MemoryStore())], seed)).operations)
+        if history.stuck:
+            return str(history)
     return ""
 
 
@@ -171,7 +171,7 @@ async def test_sound_store_has_an_order_for_each_history() -> None:
 @pytest.mark.parametrize(
     "broken",
     [LostFence, AppendsTwice, GrantsTwo, LosesPosts, ReadsOldFacts, ForgetsCrashes],
-    ids=lambda one: one.__name__,
+    ids=lambda store_class: store_class.__name__,
 )
 async def test_broken_store_is_refused(broken: Callable[[Store], Store]) -> None:
     assert await first_without_order(broken) != ""
@@ -201,9 +201,9 @@ def test_killed_and_stopped_processes_have_an_order_on_sqlite(tmp_path: Path, se
     files = tmp_path / "history"
     files.mkdir()
     operations = run_history(f"sqlite:///{tmp_path / 'turns.db'}", files, seed)
-    found = explain_history(operations)
-    assert not found.stuck, str(found)
-    assert any(one.client.startswith("p1") for one in operations)
+    history = explain_history(operations)
+    assert not history.stuck, str(history)
+    assert any(operation.client.startswith("p1") for operation in operations)
 
 
 @pytest.mark.slow
@@ -213,13 +213,15 @@ def test_fact_duplicated_by_a_killed_process_is_detected(tmp_path: Path) -> None
     files.mkdir()
     operations = run_history(f"sqlite:///{tmp_path / 'turns.db'}", files, 3)
     last = max(
-        place for place, one in enumerate(operations) if one.client == "parent" and one.result and one.result.items
+        place
+        for place, operation in enumerate(operations)
+        if operation.client == "parent" and operation.result and operation.result.items
     )
     result = operations[last].result
     assert result is not None
     twice = structs.replace(result, items=(*result.items, result.items[-1]))
-    one = operations[last]
-    operations[last] = Operation(one.client, one.call, one.began, one.ended, twice)
+    operation = operations[last]
+    operations[last] = Operation(operation.client, operation.call, operation.began, operation.ended, twice)
     assert explain_history(operations).stuck
 
 

@@ -44,14 +44,14 @@ JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 class _Body(httpx.AsyncByteStream):
     """A reply on its way: `said`, then the end that was asked for, with `last` at a good one."""
 
-    def __init__(self, said: Iterator[bytes], then: str, last: bytes) -> None:
-        self._said = said
+    def __init__(self, chunks: Iterator[bytes], then: str, last: bytes) -> None:
+        self._chunks = chunks
         self._then = then
         self._last = last
         self.closed = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._said:
+        for piece in self._chunks:
             yield piece
         if self._then == "breaks":
             raise httpx.ReadError("the peer has gone")
@@ -91,8 +91,8 @@ class HttpBench(ABC):
                 self._bodies.append(_Body(self.events(exchange), exchange.then, self.last))
                 return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=self._bodies[-1])
             case Fails():
-                asked = {} if exchange.retry_after is None else {"retry-after": f"{exchange.retry_after:g}"}
-                return httpx.Response(exchange.status, headers=asked, json=self.error(exchange))
+                headers = {} if exchange.retry_after is None else {"retry-after": f"{exchange.retry_after:g}"}
+                return httpx.Response(exchange.status, headers=headers, json=self.error(exchange))
             case Unreachable():
                 raise httpx.ConnectError("nobody listens there")
             case Nonsense():
@@ -116,7 +116,7 @@ class HttpBench(ABC):
 
 
 def _list(value: JsonValue) -> list[dict[str, JsonValue]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
 
 
 def _number(value: JsonValue) -> int | None:
@@ -151,11 +151,11 @@ class OpenAIBench(HttpBench):
         if says.then == "ends":
             yield _chunk({}, self._FINISHES[says.finish])
         if says.usage is not None:
-            used: JsonValue = {
+            usage: JsonValue = {
                 "prompt_tokens": says.usage.input_tokens,
                 "completion_tokens": says.usage.output_tokens,
             }
-            yield {"choices": [], "usage": used}
+            yield {"choices": [], "usage": usage}
 
     def error(self, fails: Fails) -> JsonValue:
         return {"error": {"message": "it cannot be done", "code": self._ABOUT[fails.about]}}
@@ -163,8 +163,8 @@ class OpenAIBench(HttpBench):
     def sent(self, body: dict[str, JsonValue]) -> SentRequest:
         choice = body.get("tool_choice")
         return SentRequest(
-            messages=tuple(_message(Message.from_chat(each)) for each in _list(body.get("messages"))),
-            tools=tuple(_name(each) for each in _list(body.get("tools"))),
+            messages=tuple(_message(Message.from_chat(message)) for message in _list(body.get("messages"))),
+            tools=tuple(_name(tool) for tool in _list(body.get("tools"))),
             tool_choice=choice if isinstance(choice, str) else None,
             max_tokens=_number(body.get("max_tokens")),
         )
@@ -250,7 +250,7 @@ class AnthropicBench(HttpBench):
         system = tuple(SentMessage("system", str(block["text"])) for block in _list(body.get("system")))
         messages = _list(body.get("messages"))
         return SentRequest(
-            messages=(*system, *(each for message in messages for each in self._messages(message))),
+            messages=(*system, *(wire_message for message in messages for wire_message in self._messages(message))),
             tools=tuple(str(tool["name"]) for tool in _list(body.get("tools"))),
             tool_choice=str(choice["type"]) if isinstance(choice, dict) else None,
             max_tokens=_number(body.get("max_tokens")),
@@ -272,9 +272,9 @@ class AnthropicBench(HttpBench):
 
 
 def _call(block: dict[str, JsonValue]) -> SentCall:
-    given = block["input"]
-    assert isinstance(given, dict)
-    return SentCall(str(block["id"]), str(block["name"]), given)
+    arguments = block["input"]
+    assert isinstance(arguments, dict)
+    return SentCall(str(block["id"]), str(block["name"]), arguments)
 
 
 class TestOpenAIChat(ModelSuite):
@@ -354,10 +354,10 @@ def failed() -> dict[str, set[str]]:
     command = [sys.executable, "-m", "pytest", str(FAULTY), "-q", "-rf", "--tb=no", "-p", "no:cacheprovider"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 1, ran.stdout
-    found: dict[str, set[str]] = defaultdict(set)
+    failures: dict[str, set[str]] = defaultdict(set)
     for faulty, test in re.findall(r"^FAILED \S+?::(\w+)::(\w+)", ran.stdout, re.MULTILINE):
-        found[faulty].add(test)
-    return found
+        failures[faulty].add(test)
+    return failures
 
 
 @pytest.mark.slow

@@ -146,16 +146,16 @@ def test_tools_run_only_on_request() -> None:
 
 
 def test_stand_in_asks_and_validates_like_the_tool() -> None:
-    both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "b"}), ("remove", {"file": "c"}))
-    (driven,) = played(Scenario(script=(both, "Done."), people=(Answers(decision=1, text="no"),)))
+    calls = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "b"}), ("remove", {"file": "c"}))
+    (driven,) = played(Scenario(script=(calls, "Done."), people=(Answers(decision=1, text="no"),)))
     assert results(driven)[0].startswith("invalid arguments")
     assert results(driven)[1:] == ["ok", "rejected by the person: no"]
 
 
 def test_person_answers_several_questions_in_order() -> None:
-    both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
+    calls = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
     people = (Answers(first=0), Answers(first=1), Answers(decision=1, text="no"))
-    (driven,) = played(Scenario(script=(both, "Done."), people=people))
+    (driven,) = played(Scenario(script=(calls, "Done."), people=people))
     assert results(driven) == ["rejected by the person: no", "ok"]
 
 
@@ -188,7 +188,7 @@ def test_person_decides_about_a_call_interrupted_by_a_crash() -> None:
     scenario = Scenario(script=(asks_for(("remove", {})), "Done."), crash=Crash(2, after=True))
     (driven,) = played(scenario)  # the first decision is to run it again
     assert results(driven) == ["ok"]
-    assert [one.attempt for one in driven.executions or ()] == [2]
+    assert [execution.attempt for execution in driven.executions or ()] == [2]
 
 
 def test_temporary_append_failure_counts_as_an_attempt() -> None:
@@ -227,7 +227,7 @@ def test_unrunnable_agent_is_a_mistake() -> None:
 
 
 def decisions(driven: Driven) -> list[object]:
-    return [one["decision"] for _, fact in driven.facts for one in getattr(fact, "decisions", ())]
+    return [decision["decision"] for _, fact in driven.facts for decision in getattr(fact, "decisions", ())]
 
 
 def test_hooks_decide_as_scripted_by_step_and_by_call() -> None:
@@ -247,10 +247,10 @@ def test_hooks_decide_as_scripted_by_step_and_by_call() -> None:
         ["look"],
         ["look", "remove"],
     ]
-    asked = [(one.on, one.about) for one in driven.consulted or ()]
-    assert asked[:3] == [("prepare_tools", 1), ("before_model", 1), ("after_model", 1)]
-    assert ("after_tool", "call00002") in asked
-    assert ("after_tool", "call00001") not in asked
+    questions = [(consultation.on, consultation.about) for consultation in driven.consulted or ()]
+    assert questions[:3] == [("prepare_tools", 1), ("before_model", 1), ("after_model", 1)]
+    assert ("after_tool", "call00002") in questions
+    assert ("after_tool", "call00001") not in questions
 
 
 @pytest.mark.parametrize("kind", GuardrailKind)
@@ -260,7 +260,7 @@ def test_guardrails_trip_at_the_scripted_verdict(kind: GuardrailKind) -> None:
     scenario = Scenario(script=(LOOK, again, "Done."), guardrails=(GuardrailScript(kind, verdicts),))
     (driven,) = played(scenario)
     assert ending(driven) == (Outcome.FAILED, EndReason.GUARDRAIL)
-    assert [one.tripped for one in driven.consulted or ()].count(True) == 1
+    assert [consultation.tripped for consultation in driven.consulted or ()].count(True) == 1
 
 
 @pytest.mark.parametrize("heals", [False, True])
@@ -269,7 +269,7 @@ def test_unrecorded_verdict_is_lost_with_the_process(heals: bool) -> None:
     trips = GuardrailScript(GuardrailKind.TOOL_OUTPUT, (Trip("no"),))
     (driven,) = played(Scenario(script=(LOOK, "Done."), guardrails=(trips,), crash=Crash(at=3, heals=heals)))
     assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
-    assert [(one.tripped, one.died) for one in driven.consulted or ()] == [(True, 4)]
+    assert [(consultation.tripped, consultation.died) for consultation in driven.consulted or ()] == [(True, 4)]
 
 
 def test_guardrail_with_a_failing_model_is_asked_again() -> None:
@@ -301,9 +301,9 @@ def test_long_conversation_is_compacted_and_settings_are_sent() -> None:
 
 
 def test_person_approves_with_changed_arguments_only_if_valid() -> None:
-    both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
+    calls = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
     people = (Answers(first=1, arguments={"path": "b"}), Answers(arguments={"path": 1}))
-    (driven,) = played(Scenario(script=(both, "Done."), people=people))
+    (driven,) = played(Scenario(script=(calls, "Done."), people=people))
     assert [fact.arguments for _, fact in driven.facts if isinstance(fact, f.Answered)] == [{"path": "b"}, None]
 
 
@@ -394,12 +394,12 @@ def test_simulated_hour_passes_at_once_and_in_order() -> None:
         order.append(name)
 
     async def work() -> float:
-        began = anyio.current_time()
+        start = anyio.current_time()
         with anyio.move_on_after(3600):
             async with anyio.create_task_group() as group:
                 for name, seconds in (("late", 1800.0), ("never", 7200.0), ("soon", 1.0)):
                     group.start_soon(sleep, name, seconds)
-        return anyio.current_time() - began
+        return anyio.current_time() - start
 
     assert clock.run(work) == pytest.approx(3600)
     assert order == ["soon", "late"]

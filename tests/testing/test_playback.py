@@ -72,14 +72,14 @@ def test_budget_of_money_is_spent_by_recorded_costs() -> None:
 
 
 def test_failed_attempt_is_retried_without_waiting() -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     failed = ModelError(
         "busy", cause=Cause.OVERLOADED, retry_after=1e6, partial=ModelResponse(text="So f", usage=Usage())
     )
     assert playback(replace(TWO, model=(failed, *TWO.model))).text == "Paid."
     turn = playback(replace(TWO, model=(failed,), limits=Limits(max_retries=0)))
     assert (turn.reason, turn.text) == (EndReason.MODEL_ERROR, "So f")
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - start < 60
 
 
 def test_exhausted_script_ends_the_turn() -> None:
@@ -109,15 +109,15 @@ def test_call_repeats_the_recorded_questions_until_answered() -> None:
     asks = (Ask(InterruptKind.QUESTION, "From where?", ("here", "there")), Ask(InterruptKind.APPROVAL))
     recording = replace(TWO, asks={"call00002": asks})
     turn = playback(recording)
-    (asked,) = turn.interrupts
-    assert (turn.state, asked.id, asked.question, asked.choices) == (
+    (interrupt,) = turn.interrupts
+    assert (turn.state, interrupt.id, interrupt.question, interrupt.choices) == (
         State.PAUSED,
         "question-1",
         "From where?",
         ("here", "there"),
     )
     turn = playback(replace(recording, then=({"question-1": "here"},)))
-    assert [asked.id for asked in turn.interrupts] == ["approval-1"]
+    assert [interrupt.id for interrupt in turn.interrupts] == ["approval-1"]
     turn = playback(replace(recording, then=({"question-1": "here"}, {"approval-1": reject("too much")})))
     assert results_of(turn)["call00002"] == Recorded("rejected by the person: too much", CallStatus.REJECTED)
     assert (turn.reason, turn.tool_calls) == (EndReason.ANSWERED, 1)
@@ -169,7 +169,7 @@ def test_paused_turn_is_superseded() -> None:
 
 
 def test_deadline_passes_without_waiting() -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     day = Limits(seconds=24 * 3600)
     in_a_reply = playback(replace(TWO, model=(Unfinished("Well", "deadline"), "Too late."), limits=day))
     in_text = playback(replace(TWO, model=(Unfinished("Well", "deadline"),), limits=Limits(seconds=900, steps=0)))
@@ -177,10 +177,10 @@ def test_deadline_passes_without_waiting() -> None:
     in_a_call = playback(replace(open_call, then=(At(6, "deadline", parallel=2),)))
     for turn in (in_a_reply, in_text, in_a_call):
         assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.DEADLINE)
-    told = "not finished: the turn's time is up; it had begun: verify before retrying"
-    assert results_of(in_a_call)["call00002"] == Recorded(told, CallStatus.ABORTED)
+    notice = "not finished: the turn's time is up; it had begun: verify before retrying"
+    assert results_of(in_a_call)["call00002"] == Recorded(notice, CallStatus.ABORTED)
     assert in_a_call.seconds >= 24 * 3600
-    assert time.monotonic() - began < 3600
+    assert time.monotonic() - start < 3600
 
 
 def test_delayed_process_is_delayed_again() -> None:
@@ -249,8 +249,11 @@ def test_cut_result_is_cut_again_at_the_same_place(character: str, more: str) ->
 
 
 def test_result_mentioning_a_cut_stays_unchanged() -> None:
-    said = Recorded("text\n[cut: the first 4 of 9 bytes; ask for less]")
-    assert results_of(playback(replace(TWO, results={"call00001": said, "call00002": said})))["call00001"] == said
+    recorded = Recorded("text\n[cut: the first 4 of 9 bytes; ask for less]")
+    assert (
+        results_of(playback(replace(TWO, results={"call00001": recorded, "call00002": recorded})))["call00001"]
+        == recorded
+    )
 
 
 def test_hanging_turn_is_given_up() -> None:

@@ -57,8 +57,8 @@ def test_run_lists_the_untaken_rows(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         ["*= rows of the chart =*", "2 of 75 rows of chart 4 taken, 6 times in all", "never taken:"], consecutive=True
     )
-    said = [line.split(maxsplit=1) for line in result.outlines if "--" in line and line.startswith("  ")]
-    assert said == [[str(n), row.name] for n, row in enumerate(ROWS, start=1) if n not in (11, 16)]
+    options = [line.split(maxsplit=1) for line in result.outlines if "--" in line and line.startswith("  ")]
+    assert options == [[str(n), row.name] for n, row in enumerate(ROWS, start=1) if n not in (11, 16)]
 
 
 def test_untaken_required_row_fails_the_run(pytester: pytest.Pytester) -> None:

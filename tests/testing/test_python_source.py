@@ -100,10 +100,10 @@ def written(value: object, **place: int) -> str:
 
 @given(value=st.lists(values, max_size=3))
 def test_evaluated_source_equals_the_value(value: list[object]) -> None:
-    made = evaluated(value)
-    assert made == value
-    assert isinstance(made, list)
-    assert [type(one) for one in made] == [type(one) for one in value]
+    copy = evaluated(value)
+    assert copy == value
+    assert isinstance(copy, list)
+    assert [type(item) for item in copy] == [type(item) for item in value]
 
 
 @given(value=values, indent=st.sampled_from([0, 4, 8]))
@@ -113,14 +113,14 @@ def test_no_line_is_too_long_for_a_linter(value: object, indent: int) -> None:
     assert [line for line in lines if len(line) > 120 and not re.search(r"0x[0-9a-f]{60}|\d{60}", line)] == []
 
 
-@given(cause=st.sampled_from(Cause), said=texts, status=st.none() | st.just(503), partial=st.none() | replies)
+@given(cause=st.sampled_from(Cause), text=texts, status=st.none() | st.just(503), partial=st.none() | replies)
 def test_error_survives_with_all_fields(
-    cause: Cause, said: str, status: int | None, partial: ModelResponse | None
+    cause: Cause, text: str, status: int | None, partial: ModelResponse | None
 ) -> None:
-    error = ModelError(said, cause=cause, status=status, retry_after=1.5, partial=partial)
-    made = evaluated(error)
-    assert isinstance(made, ModelError)
-    assert (str(made), made.cause, made.status, made.retry_after, made.partial) == (said, cause, status, 1.5, partial)
+    error = ModelError(text, cause=cause, status=status, retry_after=1.5, partial=partial)
+    copy = evaluated(error)
+    assert isinstance(copy, ModelError)
+    assert (str(copy), copy.cause, copy.status, copy.retry_after, copy.partial) == (text, cause, status, 1.5, partial)
 
 
 def test_nesting_beyond_the_parser_limit_survives() -> None:
@@ -183,7 +183,7 @@ def test_long_text_is_split_at_lines_and_words() -> None:
     assert written(text) == cut
     assert written(reject(text)) == f"reject{cut}"
     assert written((text,)).startswith('(\n    (\n        "first\\n"\n')
-    assert [evaluated(one) for one in (text, reject(text), (text,))] == [text, reject(text), (text,)]
+    assert [evaluated(answer) for answer in (text, reject(text), (text,))] == [text, reject(text), (text,)]
 
 
 def test_number_too_long_for_python_survives() -> None:

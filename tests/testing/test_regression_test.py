@@ -368,7 +368,7 @@ async def drive(
     Told.engine = engine
     turn: TurnResult = await engine.run(agent or Agent(name="Anybody"), "Go on.", message_history=history, files=files)
     if turn.paused:
-        turn = await engine.resume(turn.id, {asked.id: "yes" for asked in turn.interrupts})
+        turn = await engine.resume(turn.id, {interrupt.id: "yes" for interrupt in turn.interrupts})
     return await engine.store.facts(turn.id)
 
 
@@ -471,9 +471,9 @@ def core(started: StartedInput, *events: Input) -> Facts:
 def round_of(number: int, elapsed: float = 0.0) -> list[Input]:
     """One step that asks for the same call again."""
     call = f"call{number:05d}"
-    asked = ToolCall(name="look", arguments={})
+    tool_call = ToolCall(name="look", arguments={})
     return [
-        ModelRepliedInput(calls=(asked,), usage=Usage(input_tokens=1), elapsed=elapsed),
+        ModelRepliedInput(calls=(tool_call,), usage=Usage(input_tokens=1), elapsed=elapsed),
         CallStartedInput(call=call, elapsed=elapsed),
         CallSettledInput(call=call, result="seen", elapsed=elapsed),
     ]
@@ -560,9 +560,9 @@ def test_every_printed_test_passes_and_every_changed_test_fails(printed: dict[st
         text=True,
         check=False,
     )
-    told = {line.split("::")[0] for line in done.stdout.splitlines() if line.startswith(("PASSED", "FAILED"))}
+    files = {line.split("::")[0] for line in done.stdout.splitlines() if line.startswith(("PASSED", "FAILED"))}
     right = {f"PASSED test_{number:03d}_right.py" for number in range(len(printed))}
-    assert told == right | {f"FAILED test_{number:03d}_wrong.py" for number in range(len(CHANGES))}, done.stdout
+    assert files == right | {f"FAILED test_{number:03d}_wrong.py" for number in range(len(CHANGES))}, done.stdout
 
 
 def test_every_printed_test_names_the_ending_of_the_turn(printed: dict[str, str]) -> None:
@@ -579,9 +579,9 @@ def test_printed_text_passes_a_linter(printed: dict[str, str]) -> None:
     """No name is imported in vain, no line is longer than 120 columns."""
     for name, text in printed.items():
         tree = ast.parse(text)
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         imported = {a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
-        assert imported <= used, name
+        assert imported <= names, name
         assert max(map(len, text.splitlines())) <= 120, name
 
 
@@ -652,8 +652,8 @@ def test_open_turn_is_played_to_the_recorded_place() -> None:
 
 def test_session_history_can_be_supplied() -> None:
     """By who knows the session; bookkeeping of earlier turns is left out."""
-    said = [Message.user("Hi"), Message(role="assistant", parts=(StepStartPart(seq=9, step_number=1),))]
-    text = as_test("turn", facts_of("finished: answered"), history=[*said, Message.assistant("Yes?")])
+    history = [Message.user("Hi"), Message(role="assistant", parts=(StepStartPart(seq=9, step_number=1),))]
+    text = as_test("turn", facts_of("finished: answered"), history=[*history, Message.assistant("Yes?")])
     assert text.count("Message(role=") == 2
     assert "seq" not in text
     run(text)
@@ -721,9 +721,9 @@ def test_turn_of_another_driver_is_played() -> None:
 
 def test_irreproducible_turn_is_refused() -> None:
     """Its tool was another one after the second crash: what happened then cannot happen again."""
-    asked, begun, _ = round_of(1)
+    first_reply, begun, _ = round_of(1)
     unknown = CallSettledInput(call="call00001", status=CallStatus.UNKNOWN, result=UNKNOWN_OUTCOME)
-    facts = core(StartedInput(prompt="Go on."), asked, begun, begun, unknown)
+    facts = core(StartedInput(prompt="Go on."), first_reply, begun, begun, unknown)
     _, notes = read_facts(fact for _, fact in facts)
     assert notes[0] == "The tool 'look' did not do the same after every crash; the test has it do so."
     with pytest.raises(PlaybackError, match=r"turn t1 cannot be played again as it was recorded: .* stands still"):
@@ -766,8 +766,8 @@ def test_any_turn_with_a_typed_answer_can_be_replayed_as_a_test(scenario: Scenar
 
 
 def check_played_again(turns: Sequence[Driven], data: st.DataObject) -> None:
-    for one in turns:
-        journals = [one.facts, *prefixes(one.facts)]
+    for turn in turns:
+        journals = [turn.facts, *prefixes(turn.facts)]
         text = as_test("turn", data.draw(st.sampled_from(journals[:1] + journals)))
         assert "DIFFERENT" not in text
         run(text)

@@ -25,11 +25,11 @@ class MyBench:
     def model(self, exchange: ex.Exchange) -> Model:
         if not isinstance(exchange, ex.Says) or exchange.then != "ends":
             pytest.skip("a script cannot fail")
-        known = {"length": Finish.LENGTH, "filter": Finish.CONTENT_FILTER}
+        reasons = {"length": Finish.LENGTH, "filter": Finish.CONTENT_FILTER}
         reply = ModelResponse(
             text="".join(exchange.pieces),
             calls=tuple(map(as_scripted, exchange.calls)),
-            finish=known.get(exchange.finish, Finish.STOP),
+            finish=reasons.get(exchange.finish, Finish.STOP),
             usage=exchange.usage,
         )
         self.models.append(ScriptedModel(reply, repeat=True))
@@ -37,7 +37,7 @@ class MyBench:
 
     @property
     def requests(self) -> list[ex.SentRequest]:
-        return [sent_request(one) for model in self.models for one in model.requests]
+        return [sent_request(request) for model in self.models for request in model.requests]
 
 
 def as_scripted(call: ex.SaidCall) -> ResponseToolCall:
@@ -49,17 +49,17 @@ def as_scripted(call: ex.SaidCall) -> ResponseToolCall:
     return ResponseToolCall(call.name, values, call.arguments, call.id)
 
 
-def sent_request(one: ModelRequest) -> ex.SentRequest:
-    tools = tuple(tool.name for tool in one.tools)
-    messages = tuple(map(sent_message, one.messages))
-    return ex.SentRequest(messages, tools, one.tool_choice, one.max_tokens)
+def sent_request(model_request: ModelRequest) -> ex.SentRequest:
+    tools = tuple(tool.name for tool in model_request.tools)
+    messages = tuple(map(sent_message, model_request.messages))
+    return ex.SentRequest(messages, tools, model_request.tool_choice, model_request.max_tokens)
 
 
 def sent_message(message: Message) -> ex.SentMessage:
     for part in message.parts:
         if isinstance(part, ToolResultPart):
             return ex.SentMessage(message.role, part.text, answers=part.call)
-    calls = (ex.SentCall(one.id, one.name, one.arguments) for one in message.calls)
+    calls = (ex.SentCall(call.id, call.name, call.arguments) for call in message.calls)
     return ex.SentMessage(message.role, message.text, tuple(calls))
 
 

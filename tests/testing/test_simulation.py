@@ -57,8 +57,8 @@ for seed in range(12):
 
 def digest(seed: int) -> str:
     """Return a digest of everything that a schedule recorded."""
-    made = run_schedule(TARGET, seed)
-    record = json.dumps([made.trace, made.journals, made.choices, made.ends, made.seconds])
+    schedule = run_schedule(TARGET, seed)
+    record = json.dumps([schedule.trace, schedule.journals, schedule.choices, schedule.ends, schedule.seconds])
     return hashlib.sha256(record.encode()).hexdigest()
 
 
@@ -83,10 +83,10 @@ def test_choices_alone_repeat_a_schedule() -> None:
 
 def test_simplest_schedule_is_a_single_answer() -> None:
     """Without any choice nothing fails, nobody acts, and the model answers at once."""
-    made = run_schedule(TARGET, choices={})
-    assert made.ends == ["finished/answered"]
-    assert made.seconds < 10
-    assert_schedule(made)
+    schedule = run_schedule(TARGET, choices={})
+    assert schedule.ends == ["finished/answered"]
+    assert schedule.seconds < 10
+    assert_schedule(schedule)
 
 
 def test_some_schedules_keep_every_promise() -> None:
@@ -99,8 +99,8 @@ def test_some_schedules_keep_every_promise() -> None:
 
 def test_asking_call_leaves_room_to_earlier_calls() -> None:
     """In this schedule the second of two calls gets the only place first. In trio tasks start in any order too."""
-    made = run_schedule(TARGETS["typed"], 2012)
-    assert_schedule(made)
+    schedule = run_schedule(TARGETS["typed"], 2012)
+    assert_schedule(schedule)
 
 
 @pytest.mark.slow
@@ -125,8 +125,8 @@ class NoFence(StoreWrapper):
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        row, written = await self.inner.get(claim.turn), await self.inner.facts(claim.turn)
-        epoch, claim.epoch, claim.seq = claim.epoch, row.epoch, len(written)
+        row, journal = await self.inner.get(claim.turn), await self.inner.facts(claim.turn)
+        epoch, claim.epoch, claim.seq = claim.epoch, row.epoch, len(journal)
         try:
             return await self.inner.append(claim, facts, status, consumed)
         finally:
@@ -138,18 +138,18 @@ class WritesLater(StoreWrapper):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self.kept: list[Fact] = []
+        self.kept_facts: list[Fact] = []
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         if any(isinstance(fact, CallStarted) for fact in facts):
-            self.kept += facts
+            self.kept_facts += facts
             claim.seq += len(facts)
             return []
-        kept, self.kept = self.kept, []
-        claim.seq -= len(kept)
-        return await self.inner.append(claim, [*kept, *facts], status, consumed)
+        held_facts, self.kept_facts = self.kept_facts, []
+        claim.seq -= len(held_facts)
+        return await self.inner.append(claim, [*held_facts, *facts], status, consumed)
 
 
 class LosesMessages(StoreWrapper):
@@ -166,8 +166,8 @@ class ReadsTwice(StoreWrapper):
     """A read returns the last fact twice."""
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        found = await self.inner.facts(turn_id, after)
-        return [*found, *found[-1:]] if after else found
+        facts = await self.inner.facts(turn_id, after)
+        return [*facts, *facts[-1:]] if after else facts
 
 
 class Breaks(StoreWrapper):
@@ -238,8 +238,8 @@ def test_planted_fault_is_detected_and_shrunk(fault: str) -> None:
     build, claim = PLANTED[fault]
     report = simulate([SimulationTarget(CLERK, (look, pay), build)], schedules=400, seed=100)
     assert report.found is not None
-    assert any(one.claim.startswith(claim) for one in report.found.violations), report.found.violations
-    assert sum(number > 0 for made in plain(report.found.choices).values() for number in made) <= 14
+    assert any(violation.claim.startswith(claim) for violation in report.found.violations), report.found.violations
+    assert sum(number > 0 for numbers in plain(report.found.choices).values() for number in numbers) <= 14
     again = run_schedule(SimulationTarget(CLERK, (look, pay), build), report.found.seed, choices=report.found.choices)
     with pytest.raises(InvariantViolatedError):
         assert_schedule(again)

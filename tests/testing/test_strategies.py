@@ -68,7 +68,7 @@ def nothing() -> str:
 
 
 TOOLS: list[Tool] = [everything, nothing]
-NAMES = [made.name for made in TOOLS]
+NAMES = [tool.name for tool in TOOLS]
 LARGE = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 T = TypeVar("T")
 
@@ -94,13 +94,13 @@ def disobedient() -> list[ModelResponse]:
 
 
 @pytest.fixture(scope="module")
-def written() -> list[tuple[Line, ...]]:
+def sampled_scripts() -> list[tuple[Line, ...]]:
     return sample(scripts([nothing]), 15)
 
 
-def fits(made: Tool, arguments: Mapping[str, JsonValue]) -> bool:
+def fits(tool: Tool, arguments: Mapping[str, JsonValue]) -> bool:
     try:
-        made.parse(arguments)
+        tool.parse(arguments)
     except ToolInputError:
         return False
     return True
@@ -111,7 +111,7 @@ def test_drawn_arguments_fit_the_schema(arguments: dict[str, JsonValue]) -> None
     everything.parse(arguments)
 
 
-@pytest.mark.parametrize("built_in", builtin_tools(Path()), ids=lambda one: one.name)
+@pytest.mark.parametrize("built_in", builtin_tools(Path()), ids=lambda tool: tool.name)
 def test_arguments_of_the_built_in_tools_fit(built_in: Tool) -> None:
     @settings(max_examples=percent_of_examples(20))
     @given(arguments=arguments_of(built_in.parameters))
@@ -121,11 +121,11 @@ def test_arguments_of_the_built_in_tools_fit(built_in: Tool) -> None:
     fit()
 
 
-@pytest.mark.parametrize("made", [everything, nothing], ids=lambda one: one.name)
-def test_misfits_are_refused_by_the_tool(made: Tool) -> None:
+@pytest.mark.parametrize("tool", [everything, nothing], ids=lambda tool: tool.name)
+def test_misfits_are_refused_by_the_tool(tool: Tool) -> None:
     """Not all: another value for an argument of many types may fit by chance."""
-    drawn = sample(misfits_of(made.parameters), 5)
-    assert sum(not fits(made, arguments) for arguments in drawn) > len(drawn) / 2
+    drawn = sample(misfits_of(tool.parameters), 5)
+    assert sum(not fits(tool, arguments) for arguments in drawn) > len(drawn) / 2
 
 
 @given(
@@ -186,9 +186,9 @@ def test_simplest_limits_are_the_defaults() -> None:
 
 @given(call=tool_calls(TOOLS))
 def test_drawn_call_fits_the_tool(call: ResponseToolCall) -> None:
-    made = {one.name: one for one in (everything, nothing)}[call.name]
+    tool = {candidate.name: candidate for candidate in (everything, nothing)}[call.name]
     assert call.arguments is not None
-    assert fits(made, call.arguments)
+    assert fits(tool, call.arguments)
 
 
 @given(reply=obedient_replies(TOOLS))
@@ -246,19 +246,19 @@ SCRIPTS: dict[str, Callable[[tuple[Line, ...]], object]] = {
 
 
 @pytest.mark.parametrize("habit", SCRIPTS)
-def test_scripts_show_every_habit(written: list[tuple[Line, ...]], habit: str) -> None:
-    assert any(SCRIPTS[habit](script) for script in written)
+def test_scripts_show_every_habit(sampled_scripts: list[tuple[Line, ...]], habit: str) -> None:
+    assert any(SCRIPTS[habit](script) for script in sampled_scripts)
 
 
 def test_drawn_tools_have_every_behavior() -> None:
-    assert {type(one) for one in sample(behaviours())} == {Returns, Raises, Hangs, Floods, Asks}
+    assert {type(behaviour) for behaviour in sample(behaviours())} == {Returns, Raises, Hangs, Floods, Asks}
 
 
 def test_real_tools_usually_run_and_never_hang_for_long() -> None:
     drawn = sample(behaviours(run_tools=True))
     assert drawn[0] == Runs()
-    assert not any(isinstance(one, Hangs) and one.seconds > 1 for one in drawn)
-    assert sum(isinstance(one, Runs) for one in drawn) > len(drawn) / 4
+    assert not any(isinstance(behaviour, Hangs) and behaviour.seconds > 1 for behaviour in drawn)
+    assert sum(isinstance(behaviour, Runs) for behaviour in drawn) > len(drawn) / 4
 
 
 @pytest.mark.parametrize("person", [Answers(), Answers(1), Answers(first=0), Leaves(), Leaves("message")], ids=str)

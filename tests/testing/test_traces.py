@@ -48,7 +48,7 @@ ANSWER = TraceModelReplied(text="Done.")
 
 
 def asks(*ids: str) -> TraceModelReplied:
-    return TraceModelReplied(calls=tuple(TraceCall(id=one, name="read") for one in ids))
+    return TraceModelReplied(calls=tuple(TraceCall(id=call_id, name="read") for call_id in ids))
 
 
 def ran(call: str, status: CallStatus = CallStatus.OK) -> tuple[TraceEvent, ...]:
@@ -139,7 +139,7 @@ def test_place_of_an_event_has_the_name_given_by_the_caller() -> None:
         (check_turns(enumerate(events, start=1), "step"), "step"),
     ):
         (check,) = checks
-        (fault,) = (one for one in check.faults if one.claim is TraceClaim.PAIRED)
+        (fault,) = (fault for fault in check.faults if fault.claim is TraceClaim.PAIRED)
         assert fault.why == f"the model replies, and there is no result for c1 of {place} 3"
         assert fault.witness[-1] == f"{place} 4: model_replied"
 
@@ -352,11 +352,13 @@ def test_exceeded_bound_is_reported_once() -> None:
 
 
 def test_late_result_is_reported_as_late() -> None:
-    found = violated(
+    faults = violated(
         BEGIN, CALLED, asks("c1"), TraceToolStarted(call="c1"), CALLED, TraceToolResult(call="c1"), ANSWER, END
     )
-    assert found[TraceClaim.PAIRED] == "line 5: the model is called, and there is no result for c1 of line 3"
-    assert found[TraceClaim.ASKED] == "line 6: a result for call c1, and it comes too late: line 5 continued without it"
+    assert faults[TraceClaim.PAIRED] == "line 5: the model is called, and there is no result for c1 of line 3"
+    assert (
+        faults[TraceClaim.ASKED] == "line 6: a result for call c1, and it comes too late: line 5 continued without it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,8 +383,8 @@ def test_calls_with_equal_ids_are_paired_by_occurrence(middle: tuple[TraceEvent,
 
 
 def test_every_call_without_a_result_is_named() -> None:
-    found = violated(BEGIN, CALLED, asks("c1", "c2"), CALLED, ANSWER, END)
-    assert found == {
+    faults = violated(BEGIN, CALLED, asks("c1", "c2"), CALLED, ANSWER, END)
+    assert faults == {
         TraceClaim.PAIRED: "line 4: the model is called, and there is no result for c1 of line 3, c2 of line 3"
     }
 
@@ -410,8 +412,8 @@ def test_tool_before_the_first_model_call_is_no_retry() -> None:
 
 
 def test_each_call_with_an_equal_id_needs_a_result() -> None:
-    found = violated(BEGIN, CALLED, asks("c", "c"), *ran("c"), CALLED, ANSWER, END)
-    assert found == {TraceClaim.PAIRED: "line 6: the model is called, and there is no result for c of line 3"}
+    faults = violated(BEGIN, CALLED, asks("c", "c"), *ran("c"), CALLED, ANSWER, END)
+    assert faults == {TraceClaim.PAIRED: "line 6: the model is called, and there is no result for c of line 3"}
 
 
 def test_attempt_after_a_failure_is_no_step() -> None:
@@ -431,8 +433,8 @@ def test_attempt_after_a_failure_is_no_step() -> None:
 
 def test_answered_failure_does_not_count_for_the_next_call() -> None:
     """The retries of the next call are its own."""
-    one = (CALLED, FAILED, CALLED, asks("c"), *ran("c"))
-    assert violated(BEGIN, *one, *one, CALLED, FAILED, CALLED, ANSWER, END) == {}
+    beginning = (CALLED, FAILED, CALLED, asks("c"), *ran("c"))
+    assert violated(BEGIN, *beginning, *beginning, CALLED, FAILED, CALLED, ANSWER, END) == {}
 
 
 def test_model_call_without_tools_is_no_step() -> None:
@@ -451,32 +453,32 @@ def test_turn_may_end_before_the_model_is_called() -> None:
 
 
 def test_truncated_trace_proves_nothing() -> None:
-    found = unknown(*SOUND[:-1])
-    assert set(found) == set(TraceClaim)
-    assert set(found.values()) == {"the trace stops before the turn ends: there is no turn_ended"}
+    details = unknown(*SOUND[:-1])
+    assert set(details) == set(TraceClaim)
+    assert set(details.values()) == {"the trace stops before the turn ends: there is no turn_ended"}
 
 
 def test_trace_ending_in_a_pause_is_reported_as_paused() -> None:
-    found = unknown(*SOUND[: SOUND.index(TracePaused()) + 1])
-    assert set(found.values()) == {"the trace stops before the turn ends (it is paused): there is no turn_ended"}
+    details = unknown(*SOUND[: SOUND.index(TracePaused()) + 1])
+    assert set(details.values()) == {"the trace stops before the turn ends (it is paused): there is no turn_ended"}
 
 
 def test_fault_in_a_truncated_trace_is_a_fault() -> None:
-    found = verdicts(BEGIN, CALLED, asks("c1"), CALLED)
-    assert found.pop(TraceClaim.PAIRED) is Verdict.VIOLATED
-    assert set(found.values()) == {Verdict.INCONCLUSIVE}
+    claims = verdicts(BEGIN, CALLED, asks("c1"), CALLED)
+    assert claims.pop(TraceClaim.PAIRED) is Verdict.VIOLATED
+    assert set(claims.values()) == {Verdict.INCONCLUSIVE}
 
 
 def test_trace_beginning_inside_a_turn_proves_nothing() -> None:
     """Missing events may explain an apparent fault."""
-    found = unknown(TraceToolResult(call="c1"), CALLED, ANSWER, END, END)
-    assert set(found) == set(TraceClaim)
-    assert set(found.values()) == {"the trace begins in the middle of the turn: there is no turn_started first"}
+    details = unknown(TraceToolResult(call="c1"), CALLED, ANSWER, END, END)
+    assert set(details) == set(TraceClaim)
+    assert set(details.values()) == {"the trace begins in the middle of the turn: there is no turn_started first"}
 
 
 def test_trace_without_a_turn_proves_nothing() -> None:
-    found = {check.claim: check.detail for check in check_trace(["", "  \n"])}
-    assert found == dict.fromkeys(TraceClaim, "there is no turn in the trace")
+    details = {check.claim: check.detail for check in check_trace(["", "  \n"])}
+    assert details == dict.fromkeys(TraceClaim, "there is no turn in the trace")
     assert {check.verdict for check in check_trace([])} == {Verdict.INCONCLUSIVE}
     assert worst(check_trace([])) is Verdict.INCONCLUSIVE
 
@@ -491,36 +493,36 @@ def test_trace_without_a_turn_proves_nothing() -> None:
     ],
 )
 def test_missing_limit_makes_the_claim_unknown(limits: TraceLimits, missing: set[TraceClaim]) -> None:
-    found = unknown(TraceTurnStarted(limits=limits), *SOUND[1:])
-    assert set(found) == missing
+    details = unknown(TraceTurnStarted(limits=limits), *SOUND[1:])
+    assert set(details) == missing
     given_by = {
         TraceClaim.STEPS: "`steps`",
         TraceClaim.CALLS: "`tool_calls`",
         TraceClaim.MODEL_CALLS: "`model_calls`, nor `steps` and `max_retries`",
         TraceClaim.RETRIES: "`max_retries`",
     }
-    assert found == {claim: f"turn_started has no {given_by[claim]}" for claim in missing}
+    assert details == {claim: f"turn_started has no {given_by[claim]}" for claim in missing}
 
 
 def test_claims_about_tool_starts_are_unknown_without_starts() -> None:
     silent = [event for event in SOUND if not isinstance(event, TraceToolStarted | TraceToolRetried)]
-    found = unknown(*silent)
-    assert set(found) == {
+    details = unknown(*silent)
+    assert set(details) == {
         TraceClaim.STARTED,
         TraceClaim.RETRIED,
         TraceClaim.CALLS,
         TraceClaim.DISABLED,
         TraceClaim.RESTED,
     }
-    assert set(found.values()) == {
+    assert set(details.values()) == {
         "there are results and no tool_started: the runtime does not record when its tools start"
     }
 
 
 def test_turn_without_a_pause_satisfies_the_pause_claim() -> None:
     error = TraceToolResult(call="c1", status=CallStatus.ERROR)
-    found = unknown(BEGIN, CALLED, asks("c1"), error, CALLED, ANSWER, END)
-    assert set(found) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
+    details = unknown(BEGIN, CALLED, asks("c1"), error, CALLED, ANSWER, END)
+    assert set(details) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
 
 
 def test_refused_call_needs_no_start() -> None:
@@ -530,8 +532,8 @@ def test_refused_call_needs_no_start() -> None:
 
 def test_claims_about_model_calls_are_unknown_without_model_calls() -> None:
     silent = [event for event in SOUND if not isinstance(event, TraceModelCalled)]
-    found = unknown(*silent)
-    assert set(found) == {
+    details = unknown(*silent)
+    assert set(details) == {
         *(
             TraceClaim.REPLIED,
             TraceClaim.STEPS,
@@ -541,7 +543,9 @@ def test_claims_about_model_calls_are_unknown_without_model_calls() -> None:
             TraceClaim.RESTED,
         )
     }
-    assert set(found.values()) == {"there are replies and no model_called: the runtime does not record its model calls"}
+    assert set(details.values()) == {
+        "there are replies and no model_called: the runtime does not record its model calls"
+    }
 
 
 def test_missing_model_calls_and_starts_are_both_reported() -> None:
@@ -562,19 +566,19 @@ def test_missing_model_calls_and_starts_are_both_reported() -> None:
 
 def test_unseen_run_is_not_excused_by_a_later_refused_call() -> None:
     refused = TraceToolResult(call="c2", status=CallStatus.REFUSED)
-    found = unknown(BEGIN, CALLED, asks("c1", "c2"), TraceToolResult(call="c1"), refused, CALLED, ANSWER, END)
-    assert set(found) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
+    details = unknown(BEGIN, CALLED, asks("c1", "c2"), TraceToolResult(call="c1"), refused, CALLED, ANSWER, END)
+    assert set(details) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
 
 
 def test_unrecorded_last_words_are_unknown() -> None:
-    found = unknown(BEGIN, CALLED, asks("c1"), *ran("c1"), END)
-    assert found == {TraceClaim.WORDS: "turn_ended has no `text`, and no reply had any"}
+    details = unknown(BEGIN, CALLED, asks("c1"), *ran("c1"), END)
+    assert details == {TraceClaim.WORDS: "turn_ended has no `text`, and no reply had any"}
 
 
 def test_unknown_claim_of_a_turn_is_unknown_for_all_turns() -> None:
     stopped = [event for turn in "bcd" for event in named(turn, SOUND[:-1])]
-    found = unknown(*named("a", SOUND), *stopped)
-    assert set(found.values()) == {
+    details = unknown(*named("a", SOUND), *stopped)
+    assert set(details.values()) == {
         "the trace stops before the turn ends: there is no turn_ended, turn b (and 2 more of 4 turns)"
     }
     assert unknown(*named("a", SOUND), *stopped[: len(SOUND) - 1])[TraceClaim.PAIRED].endswith("no turn_ended, turn b")
@@ -690,8 +694,8 @@ def recorded() -> list[facts.Fact]:
 
 
 def test_journal_is_converted_to_trace_events() -> None:
-    *told, end = trace_of("t", recorded())
-    assert told == named(
+    *lines, end = trace_of("t", recorded())
+    assert lines == named(
         "t",
         [
             TraceTurnStarted(limits=TraceLimits(steps=1, tool_calls=50, max_retries=1, model_calls=4)),
@@ -717,9 +721,9 @@ def test_journal_is_converted_to_trace_events() -> None:
 
 
 def test_beginning_of_a_journal_is_a_truncated_trace() -> None:
-    told = trace_of("t", recorded()[:-1])
-    assert told == trace_of("t", recorded())[:-1]
-    assert {check.verdict for check in check_events(told)} == {Verdict.INCONCLUSIVE}
+    lines = trace_of("t", recorded()[:-1])
+    assert lines == trace_of("t", recorded())[:-1]
+    assert {check.verdict for check in check_events(lines)} == {Verdict.INCONCLUSIVE}
 
 
 def test_deadline_in_a_model_call_is_a_failed_call() -> None:

@@ -71,19 +71,19 @@ def pytest_says(cli: "Cli", printed: str) -> str:
 
 def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", NOISY)
-    said = cli.run(
+    output = cli.run(
         "fuzz", "--agents", agents, "--tools", tools, "--examples", "30", "--seed", "1", "--coverage", "r.json"
     )
-    assert (said.code, said.err) == (0, "loaded\n")
-    assert "played 30 examples, " in said.out
-    assert " with Tester and 1 tool: seed 1, " in said.out
-    assert "stand-ins replaced the tools: no tool was run (--run-tools runs them)" in said.out
-    assert "\n  holds: every fact follows from the ones before (in " in said.out
+    assert (output.code, output.err) == (0, "loaded\n")
+    assert "played 30 examples, " in output.out
+    assert " with Tester and 1 tool: seed 1, " in output.out
+    assert "stand-ins replaced the tools: no tool was run (--run-tools runs them)" in output.out
+    assert "\n  holds: every fact follows from the ones before (in " in output.out
     assert not (cli.folder / "reserved.txt").exists()
-    left = {path.name for path in cli.folder.iterdir()} - {"__pycache__"}
-    assert left == {"AGENTS.md", "r.json", "rooms.py"}
+    remaining_files = {path.name for path in cli.folder.iterdir()} - {"__pycache__"}
+    assert remaining_files == {"AGENTS.md", "r.json", "rooms.py"}
     rows = json.loads((cli.folder / "r.json").read_text())["rows"]
-    assert f"rows of the chart taken: {sum(row['taken'] > 0 for row in rows)} of {len(CHART.rows)}" in said.out
+    assert f"rows of the chart taken: {sum(row['taken'] > 0 for row in rows)} of {len(CHART.rows)}" in output.out
     drawn = cli.run("diagram", "--coverage", "r.json")
     assert (drawn.code, drawn.err) == (0, "")
 
@@ -91,26 +91,26 @@ def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
 def test_failure_is_printed_as_a_failing_test(cli: "Cli") -> None:
     """And nothing but the test is on standard output, whatever the tools print. The page's test runs one."""
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
-    said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
-    assert said.code == 1
+    output = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
+    assert output.code == 1
     claim = "no turn fails by a bug of the engine, a tool or a hook"
-    assert f"violated: {claim}: KeyError: 'nights'\n" in said.err
-    assert "asking\n" in said.err
+    assert f"violated: {claim}: KeyError: 'nights'\n" in output.err
+    assert "asking\n" in output.err
     command = "turnwright fuzz --agents AGENTS.md --tools rooms.py --run-tools --examples 200 --seed 1"
-    assert f"to repeat: {command}\n" in said.err
-    assert said.out.startswith(f"# Found by: {command}\n# violated: {claim}: \"KeyError: 'nights'\"\n")
-    assert said.out.split("SCENARIO = ")[1].startswith('Scenario(script=(asks_for(("reserve", {})),))\n')
-    assert cli.run(*command.split()[1:]).out == said.out
+    assert f"to repeat: {command}\n" in output.err
+    assert output.out.startswith(f"# Found by: {command}\n# violated: {claim}: \"KeyError: 'nights'\"\n")
+    assert output.out.split("SCENARIO = ")[1].startswith('Scenario(script=(asks_for(("reserve", {})),))\n')
+    assert cli.run(*command.split()[1:]).out == output.out
 
 
 def test_dependencies_of_tools_are_made_and_printed_with_the_test(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", DEPENDENT)
-    said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
-    assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
-    assert '\nBUILD = partial(Engine, deps=load_tools_and_deps("rooms.py").make_deps)\n' in said.out
-    found = pytest_says(cli, said.out)
-    assert "KeyError: 'nights'" in found
-    assert "1 failed" in found
+    output = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
+    assert (output.code, "KeyError: 'nights'" in output.err) == (1, True)
+    assert '\nBUILD = partial(Engine, deps=load_tools_and_deps("rooms.py").make_deps)\n' in output.out
+    failure = pytest_says(cli, output.out)
+    assert "KeyError: 'nights'" in failure
+    assert "1 failed" in failure
 
 
 def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
@@ -118,27 +118,27 @@ def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
     tools = cli.write("rooms.py", NOISY)
     child = cli.start("fuzz", "--tools", tools, "--run-tools", "--examples", "100000")
     cli.await_file("reserved.txt")
-    said = child.interrupt().done()
-    assert said.code == 6
-    assert "inconclusive: it was interrupted after " in said.out
-    assert "holds" not in said.out
+    output = child.interrupt().done()
+    assert output.code == 6
+    assert "inconclusive: it was interrupted after " in output.out
+    assert "holds" not in output.out
 
 
 def test_run_out_of_time_is_inconclusive(cli: "Cli") -> None:
-    said = cli.run("fuzz", "--examples", "100000", "--seconds", "0.001", "--seed", "7")
-    assert (said.code, said.err) == (6, "")
-    assert "inconclusive: the time was up after 0 of 100000 examples" in said.out
+    output = cli.run("fuzz", "--examples", "100000", "--seconds", "0.001", "--seed", "7")
+    assert (output.code, output.err) == (6, "")
+    assert "inconclusive: the time was up after 0 of 100000 examples" in output.out
 
 
 def test_missing_seed_is_drawn_and_printed(cli: "Cli") -> None:
-    one, other = (cli.run("fuzz", "--examples", "1").out.split(" seed ")[1].split(",")[0] for _ in range(2))
-    assert one != other
-    assert cli.run("fuzz", "--examples", "1", "--seed", one).code == 0
+    first, second = (cli.run("fuzz", "--examples", "1").out.split(" seed ")[1].split(",")[0] for _ in range(2))
+    assert first != second
+    assert cli.run("fuzz", "--examples", "1", "--seed", first).code == 0
 
 
 def test_configuration_mistake_is_a_single_line(cli: "Cli") -> None:
     cli.agent("steps: 3", "tools: [nowhere]")
-    for flags, told in (
+    for flags, text in (
         (["--agents", "none.md"], "none.md"),
         (["--agents", "AGENTS.md"], "there is no tool 'nowhere'"),
         (["--agent", "Nobody"], "Nobody"),
@@ -146,10 +146,10 @@ def test_configuration_mistake_is_a_single_line(cli: "Cli") -> None:
         (["--coverage", "no/rows.json"], "--coverage no/rows.json: there is no folder no"),
         (["--root", "none"], "--root none: is not a folder"),
     ):
-        said = cli.run("fuzz", *flags, "--examples", "1")
-        assert (said.code, said.out) == (2, "")
-        assert told in said.err
-        assert said.err.count("\n") == 1
+        output = cli.run("fuzz", *flags, "--examples", "1")
+        assert (output.code, output.out) == (2, "")
+        assert text in output.err
+        assert output.err.count("\n") == 1
 
 
 #: An agent with a sub-agent, which may not call itself.
@@ -173,19 +173,19 @@ def test_stand_ins_take_the_places_of_sub_agents(cli: "Cli") -> None:
     cli.write("AGENTS.md", TEAM)
     tools = cli.write("rooms.py", NOISY)
     options = ("fuzz", "--agents", "AGENTS.md", "--tools", tools, "--examples", "20", "--seed", "1")
-    said = cli.run(*options)
-    assert said.code == 0
-    assert " with Lead, Helper and 7 tools: seed 1, " in said.out
+    output = cli.run(*options)
+    assert output.code == 0
+    assert " with Lead, Helper and 7 tools: seed 1, " in output.out
     assert cli.run(*options, "--run-tools", "--agent", "Lead").code == 0
 
 
 def test_failure_of_an_agent_with_sub_agents_is_a_failing_test(cli: "Cli") -> None:
     cli.write("AGENTS.md", TEAM)
     cli.write("rooms.py", BROKEN)
-    said = cli.run("fuzz", "--agent", "Lead", "--tools", "rooms.py", "--run-tools", "--seed", "1")
-    assert (said.code, "KeyError: 'nights'" in said.err) == (1, True)
-    assert ', *agent_tools(load_agents("AGENTS.md"))]\n' in said.out
-    assert "KeyError: 'nights'" in pytest_says(cli, said.out)
+    output = cli.run("fuzz", "--agent", "Lead", "--tools", "rooms.py", "--run-tools", "--seed", "1")
+    assert (output.code, "KeyError: 'nights'" in output.err) == (1, True)
+    assert ', *agent_tools(load_agents("AGENTS.md"))]\n' in output.out
+    assert "KeyError: 'nights'" in pytest_says(cli, output.out)
 
 
 #: Dependencies and instructions that need metadata.
