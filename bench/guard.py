@@ -18,8 +18,8 @@ takes a ratio. A step is one of the yardstick's: a text and two calls.
   something that is written grows with the turn. (120 steps, because at 160 of 200 a notice is written, once.)
 - Function calls a fact of the same turn in a replay, which checks that each fact follows.
 - Memory a turn in flight, as tracemalloc has it, with 200 turns of 10 steps held in their sixth.
-- Modules that `import turnwright` loads, `from turnwright import Agent, Engine, tool`, and the program for `--version`
-  and `--help`.
+- Modules that `import turnwright` loads, `from turnwright import Agent, Engine, tool`, and the program for `--version`,
+  `--help` and `run --help`.
 """
 
 import argparse
@@ -59,13 +59,14 @@ HELD_STEPS: Final = 10
 LONG_RESULT: Final = 48 * 1024
 NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 COUNTED: Final = "print(len(sys.modules) - before)"
-PROGRAM: Final = "from turnwright.cli import main; sys.argv[1:] = ['{}']; main()"
+PROGRAM: Final = "from turnwright.cli import main; sys.argv[1:] = '{}'.split(); main()"
 #: What a process may begin with: in words, and as code.
 STARTS: Final = {
     "import": ("`import turnwright`", "import turnwright"),
     "engine": ("`from turnwright import Agent, Engine, tool`", "from turnwright import Agent, Engine, tool"),
     "version": ("`turnwright --version`", PROGRAM.format("--version")),
     "help": ("`turnwright --help`", PROGRAM.format("--help")),
+    "run-help": ("`turnwright run --help`", PROGRAM.format("run --help")),
 }
 WHAT_TO_DO: Final = (
     "`python -m bench.guard --profile` shows the functions that are called most. Take out what is not needed; where it"

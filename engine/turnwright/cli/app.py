@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from shutil import get_terminal_size
 from typing import Annotated, Final
@@ -13,6 +14,7 @@ import typer
 from turnwright._base import startup
 from turnwright._base.version import VERSION
 from turnwright.errors import ConfigError, LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
+from turnwright.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 
 from . import codes, process
 from .help_text import EXAMPLES, GROUPS, PACKAGE, CommandWithExamples, GroupedCommands, first_steps
@@ -74,9 +76,31 @@ def _app(commands: Mapping[str, Callable[..., object]]) -> typer.Typer:
     )
     app.callback()(turnwright)
     for name, function in commands.items():
-        examples = "\n".join(EXAMPLES.get(name, ()))
-        app.command(name, cls=CommandWithExamples, epilog=examples)(with_shared_options(with_advice(function)))
+        _add_command(app, name, function)
     return app
+
+
+def _add_command(app: typer.Typer, name: str, function: Callable[..., object]) -> None:
+    examples = "\n".join(EXAMPLES.get(name, ()))
+    app.command(name, cls=CommandWithExamples, epilog=examples)(with_shared_options(with_advice(function)))
+
+
+def _asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether the arguments are a command and `--help`, and no variable has the options that come before a command."""
+    is_help = len(arguments) > 1 and arguments[0] in PLACES and list(arguments[1:]) == ["--help"]
+    return is_help and not {FORMAT_VARIABLE, LEVEL_VARIABLE} & os.environ.keys()
+
+
+def _program(arguments: Sequence[str], *, completing: bool) -> Callable[[], object]:
+    """Return a function that runs these arguments."""
+    # In standalone mode Typer would print its errors past our streams, which replace what ASCII cannot show.
+    if completing or not _asks_for_help(arguments):
+        return partial(_app(_commands_for(arguments)), standalone_mode=False, prog_name="turnwright")
+    # The command alone: Typer loads pydantic for the options before a command, and the help does not need it.
+    name, *rest = arguments
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    _add_command(app, name, command(name))
+    return partial(app, rest, standalone_mode=False, prog_name=f"turnwright {name}")
 
 
 def _print_version(is_requested: bool) -> None:
@@ -114,10 +138,9 @@ def exit_code(*, completing: bool = False) -> int:
         if not arguments and not completing:
             echo(first_steps(get_terminal_size().columns), err=True)
             return codes.USAGE
-        app = _app(_commands_for(arguments))
+        run = _program(arguments, completing=completing)
         startup.interrupt_as_usual()
-        # In standalone mode Typer would print its errors past our streams, which replace what ASCII cannot show.
-        ended = app(standalone_mode=False, prog_name="turnwright")
+        ended = run()
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else 0 if ending.code is None else codes.FAILED
     except KeyboardInterrupt:

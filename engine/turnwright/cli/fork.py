@@ -34,7 +34,7 @@ from .options import (
 )
 from .process import echo, echo_json, say
 from .prompts import can_ask
-from .run import engine_for
+from .run_turn import engine_for
 from .screen import print_columns
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import closing_lines, print_closing

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from turnwright.agent import Agent
-from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model, openai_base_url, split_name, whole_name
+
+if TYPE_CHECKING:
+    from turnwright.agent import Agent
+    from turnwright.model.protocol import Model
 
 #: The model where no flag names one: OpenAI needs a real name, and a server with one model takes any.
 DEFAULT_MODEL: Final = "gpt-5-mini"
@@ -27,8 +29,8 @@ def model_named(name: str | None, base_url: str | None) -> str:
 
 
 def models_for(
-    served: Model, name: str, agent: Agent | None, base_url: str | None, timeout: float | None = None
-) -> Callable[[str], Model]:
+    served: "Model", name: str, agent: "Agent | None", base_url: str | None, timeout: float | None = None
+) -> "Callable[[str], Model]":
     """Return a function that finds an agent's model by its name.
 
     `served`, called `name`, is the model of `agent`, whichever model the agent names. `base_url` is used only for
@@ -37,7 +39,7 @@ def models_for(
     agent_model = None if agent is None else agent.model
     models = {model_name: served for model_name in (served.name, name, agent_model) if model_name is not None}
 
-    def find(model_name: str) -> Model:
+    def find(model_name: str) -> "Model":
         if model_name not in models:
             whole = model_named(model_name, base_url)
             same = split_name(whole)[0] == split_name(name)[0]

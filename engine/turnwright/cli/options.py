@@ -1,4 +1,7 @@
-"""The options that several commands share, and their values."""
+"""The options that several commands share, and their values.
+
+The help of a command loads this module, so functions load what only values need.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,24 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Never
 
 import typer
-from pydantic import JsonValue, ValidationError
 
 from turnwright._base.schema_faults import dangling_refs
-from turnwright.agent import AGENTS_FILE, Agent
-from turnwright.context import GuardrailBase, HooksBase
 from turnwright.errors import ConfigError
-from turnwright.model.model_settings import ModelSettings, parsed_settings
 from turnwright.model.providers import PROVIDERS
 from turnwright.store.address import SCHEMES
-from turnwright_states.limits import MAX_STEPS
 
 from .process import say
-from .saved_options import SavedOptions
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from turnwright.agent import Agent
     from turnwright.config.config import Config
+    from turnwright.context import GuardrailBase, HooksBase
     from turnwright.driver.subagents import AgentTool
     from turnwright.journal.fork_changes import ForkChanges
+    from turnwright.model.model_settings import ModelSettings
     from turnwright.tools import Tool
     from turnwright.tools.load import LoadedTools
 
@@ -58,7 +60,11 @@ def configuration(file: Path | None = None, flag_values: Mapping[str, object] | 
 
 
 def _steps(value: int | None) -> int | None:
-    if value is not None and value > MAX_STEPS:
+    if value is None:
+        return None
+    from turnwright_states.limits import MAX_STEPS  # noqa: PLC0415 (see the docstring of this module)
+
+    if value > MAX_STEPS:
         say(f"--steps {value}: a turn takes at most {MAX_STEPS} steps")
         say("To take more, continue in a new turn: `turnwright run --continue TURN`")
         return MAX_STEPS
@@ -263,7 +269,7 @@ def first_given(flags: EngineFlags) -> str | None:
     return next((f"--{name.replace('_', '-')}" for name in flags_given), None)
 
 
-def read_schema(file: Path) -> dict[str, JsonValue]:
+def read_schema(file: Path) -> "dict[str, JsonValue]":
     """Return the JSON Schema in a file. Raises `ConfigError`, naming the file, for anything else."""
     try:
         schema: object = json.loads(file.read_text(encoding="utf-8"))
@@ -300,8 +306,9 @@ def choose_agent(name: str | None, source: str | None, config: "Config") -> "tup
     return primary[0], helpers
 
 
-def _plain_agent() -> Agent:
+def _plain_agent() -> "Agent":
     """Return a plain assistant, with the instructions of this folder if they can be read."""
+    from turnwright.agent import AGENTS_FILE  # noqa: PLC0415 (see the docstring of this module)
     from turnwright.agents.front_matter import UnreadableFileError, read_text  # noqa: PLC0415 (few commands need it)
     from turnwright.agents.markdown import plain_agent, read_instructions  # noqa: PLC0415 (as above)
 
@@ -320,11 +327,15 @@ def read_agents_of(source: str, config: "Config") -> "tuple[list[Agent], list[Ag
     return agents, agent_tools(agents)
 
 
-def with_limits(agent: Agent, limits: Mapping[str, float | None]) -> Agent:
+def with_limits(agent: "Agent", limits: Mapping[str, float | None]) -> "Agent":
     """Return the agent with the limits of flags, by name; None is a flag that was not given. Raises `ConfigError`."""
     limits_given = {name: value for name, value in limits.items() if value is not None}
     if not limits_given:
         return agent
+    from pydantic import ValidationError  # noqa: PLC0415 (see the docstring of this module)
+
+    from turnwright.agent import Agent  # noqa: PLC0415 (as above)
+
     try:
         return Agent.model_validate(agent.to_json() | agent.code | limits_given)
     except ValidationError as error:
@@ -333,13 +344,17 @@ def with_limits(agent: Agent, limits: Mapping[str, float | None]) -> Agent:
         raise ConfigError(f"{flag}: {details['msg']}") from None
 
 
-def read_settings(pairs: Sequence[str] | None) -> ModelSettings | None:
+def read_settings(pairs: Sequence[str] | None) -> "ModelSettings | None":
     """Return the model settings of `--setting` flags; None without any. A value is JSON, or else a text.
 
     Raises `ConfigError` for a flag without `=`, an unknown setting, and a value out of range.
     """
     values = _pairs(pairs, "--setting", "NAME=VALUE, such as temperature=0")
-    return parsed_settings(values, "--setting") if values else None
+    if not values:
+        return None
+    from turnwright.model.model_settings import parsed_settings  # noqa: PLC0415 (see the docstring of this module)
+
+    return parsed_settings(values, "--setting")
 
 
 def read_changes(limits: Sequence[str] | None, results: Sequence[str] | None) -> "ForkChanges":
@@ -355,18 +370,20 @@ def read_changes(limits: Sequence[str] | None, results: Sequence[str] | None) ->
     return changes
 
 
-def read_metadata(pairs: Sequence[str] | None) -> dict[str, JsonValue]:
+def read_metadata(pairs: Sequence[str] | None) -> "dict[str, JsonValue]":
     """Return the metadata of `--metadata` flags. A value is JSON, or else a text.
 
     Raises `ConfigError` for a flag without `=`, and for a key under which the command line saves a flag.
     """
+    from .saved_options import SavedOptions  # noqa: PLC0415 (see the docstring of this module)
+
     values = _pairs(pairs, "--metadata", "KEY=VALUE, such as user=ann")
     if reserved := sorted(values.keys() & SavedOptions.model_fields.keys()):
         raise ConfigError(f"--metadata {reserved[0]}: the command line saves a flag under this key: choose another key")
     return values
 
 
-def _pairs(pairs: Sequence[str] | None, flag: str, form: str) -> dict[str, JsonValue]:
+def _pairs(pairs: Sequence[str] | None, flag: str, form: str) -> "dict[str, JsonValue]":
     """Return the values of flags like NAME=VALUE, the last one of each name."""
     values: dict[str, JsonValue] = {}
     for pair in pairs or ():
@@ -421,9 +438,10 @@ def need_one(turn: str | None, session: str | None) -> str:
     return turn or session or ""
 
 
-def choose_hooks(specs: Sequence[str]) -> tuple[list[HooksBase], list[GuardrailBase]]:
+def choose_hooks(specs: Sequence[str]) -> "tuple[list[HooksBase], list[GuardrailBase]]":
     """Return the hooks and the guardrails that `--hooks` names. Raises `ConfigError`, naming the flag."""
     from turnwright.agents.named_code import code_of  # noqa: PLC0415 (few commands have hooks)
+    from turnwright.context import GuardrailBase, HooksBase  # noqa: PLC0415 (as above)
 
     objects = [value for spec in specs for value in code_of(spec)]
     hooks = [value for value in objects if isinstance(value, HooksBase)]

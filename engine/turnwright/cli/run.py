@@ -1,33 +1,13 @@
-"""`turnwright run` and `resume`: drive a turn, with its events on the screen."""
+"""`turnwright run` and `resume`: their options.
 
-from collections.abc import Callable
-from functools import partial
+The help loads this module, so a command loads what drives a turn when it runs.
+"""
+
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from turnwright._base.background_task import background_task
-from turnwright._base.ids import root_of
-from turnwright.driver.admission import TurnOptions
-from turnwright.engine import Engine
-from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnBusyError
-from turnwright.events import TurnEvent
-from turnwright.journal.driving_status import by_command_line
-from turnwright.journal.inbox import answers_in
-from turnwright.journal.subturns import unfinished_below
-from turnwright.journal.turn_journal import first_fact
-from turnwright.message import FilePart
-from turnwright.model.providers import open_model
-from turnwright.result import TurnResult
-from turnwright.store import Store, TurnRow
-from turnwright_states import Limits
-from turnwright_states.facts import TurnStarted
-
-from .answers import AnswerFlags, read_answers
-from .display import choose_display
-from .interactive import Answers, FollowedTurn, execute
-from .models import model_named, models_for
 from .options import (
     DEFAULT_STORE,
     AgentOption,
@@ -47,24 +27,8 @@ from .options import (
     ToolTimeoutOption,
     TurnArgument,
     VerboseOption,
-    choose_hooks,
-    choose_tools,
-    configuration,
-    read_agents_of,
-    read_metadata,
-    read_schema,
-    read_settings,
-    with_helpers,
 )
-from .process import piped, say
-from .prompts import can_ask
 from .runtimes import Service
-from .saved_options import SavedOptions
-from .signals import Opening
-from .stores import Journal, find_turn, read_journal, store_flag, use_store
-from .summary import resumed_by
-from .turn_plan import TurnFlags, plan_turn, same_agent
-from .worker_engine import engine_with, with_mcp
 
 
 def run(
@@ -110,49 +74,29 @@ def run(
     With --temporal-address the workers of a Temporal server drive the turn, with their own tools, and with their own
     model unless --model or the agent names one.
     """
-    display = choose_display(as_json=as_json, store=store, service=service.flags, verbose=verbose)
-    text = _prompt(prompt, continuing=continues is not None)
-    parts = [FilePart.read(file) for file in files or ()]
-    continues = None if continues is None else find_turn(store, continues)
-    before = None if continues is None else first_fact(continues, read_journal(store, continues))
-    turn_flags = TurnFlags(
-        driver=flags,
-        store=store,
-        service=service,
-        agent=agent,
-        steps=steps,
-        tool_timeout=tool_timeout,
-        config=config,
-        before=before,
-        settings=read_settings(setting),
-        metadata=read_metadata(metadata),
+    from .run_turn import RunFlags, run_turn  # noqa: PLC0415 (see the docstring of this module)
+
+    run_turn(
+        prompt,
+        RunFlags(
+            agent=agent,
+            driver=flags,
+            files=files or (),
+            steps=steps,
+            tool_timeout=tool_timeout,
+            setting=setting,
+            metadata=metadata,
+            output_schema=output_schema,
+            session=session,
+            continues=continues,
+            store=store,
+            service=service,
+            config=config,
+            no_input=no_input,
+            verbose=verbose,
+            as_json=as_json,
+        ),
     )
-    plan = plan_turn(turn_flags, [display.show])
-    typed = {} if output_schema is None else {"output_schema": read_schema(output_schema)}
-    if typed and plan.agent.output_type is not None:
-        raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
-    asked_of = plan.agent.model_copy(update=typed)
-    asks = TurnOptions(
-        files=parts,
-        session=session,
-        continue_from=continues,
-        metadata=plan.metadata,
-        model_settings=plan.settings,
-    )
-
-    async def work(engine: Engine) -> TurnResult:
-        if service.embedded:
-            return await engine.run(asked_of, text, **asks)
-        async with engine.stream(asked_of, text, **asks) as events:
-            async for event in events:
-                display.show(event)
-        return events.result
-
-    async def again(engine: Engine, answers: Answers) -> TurnResult:
-        return await engine.resume(display.view.turn, answers)
-
-    is_asking = service.embedded and can_ask(no_input=no_input, as_json=as_json)
-    execute(display, plan.opening, work, resume=again if is_asking else None)
 
 
 def resume(
@@ -175,124 +119,18 @@ def resume(
     model and root are those of the turn; flags replace its tools, its hooks, the code of its agents and the model's
     server.
     """
-    display = choose_display(as_json=as_json, store=store, service=service.flags, verbose=verbose)
-    turn = find_turn(store, turn)
-    row, facts, driven, below, answered = use_store(store, partial(_standing, turn=turn))
-    for name, journal in {turn: facts, **below}.items():
-        display.view.recall(name, [fact for _, fact in journal])
-    followed = FollowedTurn(display.show, row, facts, driven=driven)
-    still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
-    answer_flags = AnswerFlags(answer or [], approvals or [], rejections or [], arguments or [])
-    answers = read_answers(answer_flags, still_open, answered)
-    started, opened = first_fact(turn, facts), service.store(store, create=False)
-    opening: Opening
-    if service.embedded:
-        notice = _elsewhere(turn, store_flag(store), asks=bool(still_open))
-        opening = engine_for(turn, started, opened, followed.observe, flags, elsewhere=notice)
-    else:
-        service.refuse(flags)
-        opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
-    if answers and driven and service.embedded:
-        say(f"another process drives turn {turn} and gets the answers; waiting for it")
+    from .answers import AnswerFlags  # noqa: PLC0415 (see the docstring of this module)
+    from .run_turn import ResumeFlags, resume_turn  # noqa: PLC0415 (as above)
 
-    async def answered_with(engine: Engine, answers: Answers) -> TurnResult:
-        try:
-            async with background_task(followed.follow, engine):
-                result = await engine.resume(turn, answers)
-        except TurnBusyError as error:
-            still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
-            may = f" (you can answer: {', '.join(still_open)})" if still_open else ""
-            raise ConfigError(f"{error}{may}") from None
-        await followed.catch_up(engine.store)
-        return result
-
-    async def work(engine: Engine) -> TurnResult:
-        return await answered_with(engine, answers)
-
-    is_asking = service.embedded and can_ask(no_input=no_input, as_json=as_json)
-    execute(display, opening, work, followed=followed, resume=answered_with if is_asking else None)
-
-
-def _elsewhere(turn: str, flags: str, *, asks: bool) -> str:
-    """Return what to do with a turn of another program that cannot be resumed here. `asks`: it waits for answers."""
-    first = f"record an answer with `turnwright answer {root_of(turn)}{flags}`; then " if asks else ""
-    return (
-        f"{first}{resumed_by(turn, flags, elsewhere=True)} resumes it. To resume it here, name the model's server with"
-        " --base-url and the tools with --tools"
+    resume_turn(
+        turn,
+        ResumeFlags(
+            answers=AnswerFlags(answer or [], approvals or [], rejections or [], arguments or []),
+            store=store,
+            engine=flags,
+            service=service,
+            no_input=no_input,
+            verbose=verbose,
+            as_json=as_json,
+        ),
     )
-
-
-def engine_for(
-    turn: str,
-    started: TurnStarted,
-    store: Store,
-    on_event: Callable[[TurnEvent], None],
-    flags: EngineFlags,
-    *,
-    elsewhere: str,
-    model: str | None = None,
-) -> Opening:
-    """Return an engine that opens with the model and the tools of the turn, unless a flag changes them.
-
-    `model` is that of a turn of another program or of a sub-agent, which need one or --base-url. Without both, and for
-    a tool that no longer exists, it raises `ConfigError`; `elsewhere` says what to do with another program's turn.
-    """
-    saved, said_so = SavedOptions.from_json(started.metadata), configuration(flag_values={"timeout": flags.timeout})
-    placed = flags.base_url is not None or model is not None
-    if started.parent_turn is not None and not placed:
-        raise ConfigError(
-            f"turn {turn} belongs to a sub-agent, with the model and the tools of its caller: resume turn"
-            f" {root_of(turn)}; to fork it, name the model with --model or its server with --base-url, and the tools"
-            " with --tools"
-        )
-    if not by_command_line(started.metadata) and not placed:
-        raise ConfigError(
-            f"turn {turn} was started by another program, which has its model {started.model!r} and its tools:"
-            f" {elsewhere}"
-        )
-    url = saved.endpoint(flags.base_url)
-    timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
-    model_id = model_named(saved.model or model or started.model, url)
-    served = open_model(model_id, base_url=url, timeout=timeout)
-    options = said_so.engine_options()
-    options["limits"] = saved.limits or Limits()
-    make = partial(
-        engine_with,
-        options,
-        model=served,
-        models=models_for(served, model_id, same_agent(started), url, timeout),
-        store=store,
-        on_event=[on_event],
-    )
-    own = choose_tools(flags.tools or saved.tools, saved.root or Path())
-    hooks, guardrails = choose_hooks(flags.hooks or saved.hooks or said_so.settings.hooks)
-    if flags.agents is None:
-        registered, helpers = saved.registered(), saved.helpers()
-    else:
-        registered, helpers = read_agents_of(flags.agents, said_so)
-    make = partial(make, make_deps=own.make_deps, hooks=hooks, guardrails=guardrails, agents=registered)
-    return with_mcp(flags.mcp or saved.mcp, make, with_helpers(own.tools, helpers))
-
-
-async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:
-    """Return an unfinished turn: its row, its facts, whether it is driven, its unfinished sub-turns, its new answers.
-
-    Raises `TurnNotFoundError` and `TurnAlreadyEndedError`.
-    """
-    row = await store.get(turn)
-    if row.status.outcome is not None and row.status.reason is not None:
-        raise TurnAlreadyEndedError(turn, row.status.outcome, row.status.reason)
-    facts = await store.facts(turn)
-    answered = answers_in(await store.inbox(turn))
-    return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered
-
-
-def _prompt(prompt: str | None, *, continuing: bool) -> str:
-    """Return the user's message: the argument, or standard input, or, after a limit, a request to continue."""
-    if prompt is None and not continuing:
-        prompt = piped("prompt")
-    if prompt is None and continuing:
-        return "Go on."
-    if prompt is None or not prompt.strip():
-        raise ConfigError('no prompt: write one, as in `turnwright run "Tidy utils.py"`, or pipe one in')
-    return prompt

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from turnwright.errors import ConfigError
-from turnwright.model.model_settings import ModelSettings
-from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.model.providers import split_name
-from turnwright.runtime import Local, Runtime
-from turnwright.store import Store, open_store
-from turnwright.store.address import SCHEMES, find_scheme
+from turnwright.store.address import SCHEMES, find_scheme, open_store
 
 from .models import model_named
 from .options import AddressOption, AgentQueuesOption, EngineFlags, NamespaceOption, QueueOption, first_given
 
 if TYPE_CHECKING:
-    from turnwright.runtime import Temporal
+    from turnwright.model.model_settings import ModelSettings
+    from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
+    from turnwright.runtime import Runtime, Temporal
+    from turnwright.store import Store
 
 #: The default task queue.
 QUEUE: Final = "turnwright"
@@ -64,9 +63,11 @@ class Service:
         flags += [("--agent-queue", text) for text in self.agent_queues or ()]
         return "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags)
 
-    def runtime(self) -> Runtime:
+    def runtime(self) -> "Runtime":
         """Return the runtime. Raises `ConfigError` if the client of the service is not installed."""
         if self.address is None:
+            from turnwright.runtime import Local  # noqa: PLC0415 (the help needs none)
+
             return Local()
         return temporal()(self.address, namespace=self.namespace, queue=self.queue or QUEUE, queues=self.queues)
 
@@ -77,7 +78,7 @@ class Service:
             why = "with --temporal-address the workers have the tools and the models"
             raise ConfigError(f"{flag}: {why}: leave it out")
 
-    def store(self, address: str, *, create: bool = True) -> Store:
+    def store(self, address: str, *, create: bool = True) -> "Store":
         """Return the store of the turns. With a service it must be a store that the workers share.
 
         Raises `ConfigError`.
@@ -85,7 +86,9 @@ class Service:
         return open_store(address, create=create) if self.embedded else shared_store(address, create=create)
 
 
-def local_worker(concurrency: int | None, drain: float) -> Runtime:
+def local_worker(concurrency: int | None, drain: float) -> "Runtime":
+    from turnwright.runtime import Local  # noqa: PLC0415 (as above)
+
     _check_seconds(drain)
     return Local(drain=drain) if concurrency is None else Local(drain=drain, concurrency=concurrency)
 
@@ -98,7 +101,7 @@ def temporal_worker(
     rate: float | None,
     queue_rate: float | None,
     drain: float,
-) -> Runtime:
+) -> "Runtime":
     """Return the runtime of a worker of a Temporal server.
 
     The worker takes turns from the queues in `serves`, by default from all queues of the service. Raises `ConfigError`.
@@ -163,7 +166,7 @@ def check_flags(address: str | None, flags: Mapping[str, object]) -> None:
         )
 
 
-def shared_store(address: str, *, create: bool = False, notify: bool = False) -> Store:
+def shared_store(address: str, *, create: bool = False, notify: bool = False) -> "Store":
     """Return the store at `address`, for several processes. With `notify` each append notifies the followers.
 
     Raises `ConfigError` for a store that processes cannot share, and for one that cannot notify.
@@ -191,11 +194,11 @@ class WorkersModel:
     def named(cls, name: str) -> Self:
         return cls(model_named(name, None))
 
-    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (the worker's model knows)
+    def unsupported_settings(self, settings: "ModelSettings") -> Mapping[str, str]:  # noqa: ARG002 (the worker's model knows)
         """Return nothing: the worker that drives the turn warns of settings that its model does not send."""
         return {}
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+    def stream(self, request: "ModelRequest") -> "AsyncIterator[Delta | ModelResponse]":
         """See `Model.stream`. Raises `ConfigError`."""
         raise ConfigError(
             f"model {self.name!r} runs in the workers, and was called here with {len(request.messages)} messages"

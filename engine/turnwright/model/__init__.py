@@ -3,41 +3,55 @@
 from typing import TYPE_CHECKING
 
 from turnwright._base.lazy_imports import lazy_imports
-from turnwright.message import ToolSpec
 
-from .capabilities import Capabilities
-from .protocol import (
-    Model,
-    ModelError,
-    ModelRequest,
-    ModelResponse,
-    ReasoningDelta,
-    ResponseInfo,
-    ResponseToolCall,
-    TextDelta,
-    ToolCallDelta,
-    ToolChoice,
-)
-from .pydantic_ai import pydantic_ai_model
-from .retry import Backoff
-from .scripted import ScriptedModel, asks_for
-
-# What talks HTTP or starts a server is most of what this package weighs, and a turn uses at most one of them.
+# What talks HTTP or starts a server is most of what this package weighs, and a turn uses at most one of them. The help
+# of a command lists the providers and needs no model.
 if TYPE_CHECKING:
+    from turnwright.message import ToolSpec
+
     from .anthropic.client import AnthropicMessages
+    from .capabilities import Capabilities
     from .local.model import LocalModel
     from .openai_chat.client import OpenAIChat
     from .openai_responses.client import OpenAIResponses
+    from .protocol import (
+        Model,
+        ModelError,
+        ModelRequest,
+        ModelResponse,
+        ReasoningDelta,
+        ResponseInfo,
+        ResponseToolCall,
+        TextDelta,
+        ToolCallDelta,
+        ToolChoice,
+    )
     from .providers import Provider
+    from .pydantic_ai import pydantic_ai_model
+    from .retry import Backoff
+    from .scripted import ScriptedModel, asks_for
 else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
             "AnthropicMessages": ".anthropic.client",
+            "Backoff": ".retry",
+            "Capabilities": ".capabilities",
             "LocalModel": ".local.model",
             "OpenAIChat": ".openai_chat.client",
             "OpenAIResponses": ".openai_responses.client",
             "Provider": ".providers",
+            "ScriptedModel": ".scripted",
+            "ToolSpec": "turnwright.message",
+            "asks_for": ".scripted",
+            "pydantic_ai_model": ".pydantic_ai",
+            **dict.fromkeys(
+                (
+                    *("Model", "ModelError", "ModelRequest", "ModelResponse", "ReasoningDelta", "ResponseInfo"),
+                    *("ResponseToolCall", "TextDelta", "ToolCallDelta", "ToolChoice"),
+                ),
+                ".protocol",
+            ),
         },
     )
 

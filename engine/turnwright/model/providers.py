@@ -15,10 +15,10 @@ from turnwright._base.entry_points import added_names, find_added
 from turnwright.errors import ConfigError
 
 from .local.weights import LOCAL_MODEL
-from .protocol import Model
 
 if TYPE_CHECKING:
     from .http.reply_stream import ReplyStream
+    from .protocol import Model
 
 GROUP: Final = "turnwright.providers"
 #: The address of the provider that a model without a prefix is asked at. Other clients read it too.
@@ -51,7 +51,7 @@ class Provider:
     #: Of a built-in provider: it has several models, so that its name alone is none.
     takes_model: bool = True
 
-    def open(self, model: str, options: Mapping[str, object]) -> Model:
+    def open(self, model: str, options: Mapping[str, object]) -> "Model":
         """Make the model of this id. Raises `ConfigError`, also where its client cannot be imported."""
         set_options = {name: options[name] for name in self.options if options.get(name) is not None}
         from .http.endpoint import opened_by_name  # noqa: PLC0415 (only for a model that is opened)
@@ -159,7 +159,7 @@ def whole_name(model: str, endpoint: str | None) -> str:
     return model
 
 
-def open_model(whole: str, *, base_url: str | None = None, timeout: float | None = None) -> Model:
+def open_model(whole: str, *, base_url: str | None = None, timeout: float | None = None) -> "Model":
     """Open the model of a full name. `timeout` is how many seconds an endpoint may be silent, above 0.
 
     Raises `ConfigError` where the model or its client is not available, or OpenAI cannot have its id, and the errors of

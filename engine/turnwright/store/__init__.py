@@ -4,36 +4,46 @@ from typing import TYPE_CHECKING
 
 from turnwright._base.lazy_imports import lazy_imports
 
-from .address import StoreScheme, open_store
-from .memory import MemoryStore
-from .protocol import (
-    NOBODY,
-    NONE_ABANDONED,
-    QUEUED,
-    AbandonedDrivers,
-    Changed,
-    Claim,
-    ClaimSpan,
-    InboxItem,
-    InboxKind,
-    NewTurn,
-    Queued,
-    Status,
-    Store,
-    TurnRow,
-)
-from .sessions import SessionInfo
-
-# An app that keeps its turns in memory or in PostgreSQL does not load SQLite, and few apps annotate turns.
+# An app that keeps its turns in memory or in PostgreSQL does not load SQLite, and few apps annotate turns. The help of
+# a command lists the addresses and needs no store.
 if TYPE_CHECKING:
+    from .address import StoreScheme, open_store
     from .annotations import Annotation, AnnotationKind, AnnotationStore
+    from .memory import MemoryStore
+    from .protocol import (
+        NOBODY,
+        NONE_ABANDONED,
+        QUEUED,
+        AbandonedDrivers,
+        Changed,
+        Claim,
+        ClaimSpan,
+        InboxItem,
+        InboxKind,
+        NewTurn,
+        Queued,
+        Status,
+        Store,
+        TurnRow,
+    )
+    from .sessions import SessionInfo
     from .sqlite.store import SqliteStore
 else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
+            "MemoryStore": ".memory",
+            "SessionInfo": ".sessions",
             "SqliteStore": ".sqlite.store",
+            **dict.fromkeys(("StoreScheme", "open_store"), ".address"),
             **dict.fromkeys(("Annotation", "AnnotationKind", "AnnotationStore"), ".annotations"),
+            **dict.fromkeys(
+                (
+                    *("NOBODY", "NONE_ABANDONED", "QUEUED", "AbandonedDrivers", "Changed", "Claim", "ClaimSpan"),
+                    *("InboxItem", "InboxKind", "NewTurn", "Queued", "Status", "Store", "TurnRow"),
+                ),
+                ".protocol",
+            ),
         },
     )
 

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from turnwright.errors import ConfigError
 
-from .protocol import Store
+if TYPE_CHECKING:
+    from .protocol import Store
 
 GROUP: Final = "turnwright.stores"
 
@@ -86,7 +87,7 @@ def find_scheme(address: str) -> StoreScheme | None:
     return find_added(GROUP, name, StoreScheme, ConfigError)
 
 
-def open_store(address: str, *, create: bool = True, notify: bool = False) -> Store:
+def open_store(address: str, *, create: bool = True, notify: bool = False) -> "Store":
     """Open the store at `address`.
 
     - `memory:`

@@ -79,6 +79,26 @@ def test_help_loads_no_pydantic_model_and_no_machine() -> None:
     assert loaded.isdisjoint({"anyio", "asyncio", "msgspec", "pydantic", "rich", "turnwright_states"})
 
 
+@pytest.mark.parametrize("name", ["run", "resume"])
+def test_help_of_run_loads_no_pydantic_model_and_no_machine(name: str) -> None:
+    """They have the most options, and their modules would load the whole engine."""
+    code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
+    ran = subprocess.run([sys.executable, "-c", code, name, "--help"], capture_output=True, text=True, check=True)
+    modules = ast.literal_eval(ran.stdout.splitlines()[-1])
+    assert {name.partition(".")[0] for name in modules}.isdisjoint(
+        {"anyio", "asyncio", "msgspec", "pydantic", "rich", "turnwright_states", "yaml"}
+    )
+    assert "turnwright.cli.run" in modules
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_help_of_a_command_alone_is_that_among_all(cli: "Cli", name: str) -> None:
+    """An option before the command needs the program as a whole."""
+    alone, among_all = cli.run(name, "--help"), cli.run("--log-level", "info", name, "--help")
+    assert alone.out.startswith(f"Usage: turnwright {name} ")
+    assert (alone.code, alone.out, alone.err) == (among_all.code, among_all.out, among_all.err)
+
+
 def test_serving_pages_loads_no_terminal_library() -> None:
     code = "import sys, turnwright_inspector.cli.serve, turnwright_inspector.cli.serving; print('rich' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

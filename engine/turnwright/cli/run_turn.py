@@ -1,0 +1,257 @@
+"""Drives a turn for `turnwright run` and `resume`, with its events on the screen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from turnwright._base.background_task import background_task
+from turnwright._base.ids import root_of
+from turnwright.driver.admission import TurnOptions
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnBusyError
+from turnwright.events import TurnEvent
+from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.inbox import answers_in
+from turnwright.journal.subturns import unfinished_below
+from turnwright.journal.turn_journal import first_fact
+from turnwright.message import FilePart
+from turnwright.model.providers import open_model
+from turnwright.result import TurnResult
+from turnwright.store import Store, TurnRow
+from turnwright_states import Limits
+from turnwright_states.facts import TurnStarted
+
+from .answers import AnswerFlags, read_answers
+from .display import choose_display
+from .interactive import Answers, FollowedTurn, execute
+from .models import model_named, models_for
+from .options import (
+    DriverFlags,
+    EngineFlags,
+    choose_hooks,
+    choose_tools,
+    configuration,
+    read_agents_of,
+    read_metadata,
+    read_schema,
+    read_settings,
+    with_helpers,
+)
+from .process import piped, say
+from .prompts import can_ask
+from .runtimes import Service
+from .saved_options import SavedOptions
+from .signals import Opening
+from .stores import Journal, find_turn, read_journal, store_flag, use_store
+from .summary import resumed_by
+from .turn_plan import TurnFlags, plan_turn, same_agent
+from .worker_engine import engine_with, with_mcp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFlags:
+    """The flags of `turnwright run`."""
+
+    agent: str | None
+    driver: DriverFlags
+    files: Sequence[Path]
+    steps: int | None
+    tool_timeout: float | None
+    setting: list[str] | None
+    metadata: list[str] | None
+    output_schema: Path | None
+    session: str | None
+    continues: str | None
+    store: str
+    service: Service
+    config: Path | None
+    no_input: bool
+    verbose: bool
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeFlags:
+    """The flags of `turnwright resume`."""
+
+    answers: AnswerFlags
+    store: str
+    engine: EngineFlags
+    service: Service
+    no_input: bool
+    verbose: bool
+    as_json: bool
+
+
+def run_turn(prompt: str | None, flags: RunFlags) -> None:
+    """Run one turn, with its events on the screen, and print how it ended."""
+    store, service = flags.store, flags.service
+    display = choose_display(as_json=flags.as_json, store=store, service=service.flags, verbose=flags.verbose)
+    text = _prompt(prompt, continuing=flags.continues is not None)
+    parts = [FilePart.read(file) for file in flags.files]
+    continues = None if flags.continues is None else find_turn(store, flags.continues)
+    before = None if continues is None else first_fact(continues, read_journal(store, continues))
+    turn_flags = TurnFlags(
+        driver=flags.driver,
+        store=store,
+        service=service,
+        agent=flags.agent,
+        steps=flags.steps,
+        tool_timeout=flags.tool_timeout,
+        config=flags.config,
+        before=before,
+        settings=read_settings(flags.setting),
+        metadata=read_metadata(flags.metadata),
+    )
+    plan = plan_turn(turn_flags, [display.show])
+    typed = {} if flags.output_schema is None else {"output_schema": read_schema(flags.output_schema)}
+    if typed and plan.agent.output_type is not None:
+        raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
+    asked_of = plan.agent.model_copy(update=typed)
+    asks = TurnOptions(
+        files=parts,
+        session=flags.session,
+        continue_from=continues,
+        metadata=plan.metadata,
+        model_settings=plan.settings,
+    )
+
+    async def work(engine: Engine) -> TurnResult:
+        if service.embedded:
+            return await engine.run(asked_of, text, **asks)
+        async with engine.stream(asked_of, text, **asks) as events:
+            async for event in events:
+                display.show(event)
+        return events.result
+
+    async def again(engine: Engine, answers: Answers) -> TurnResult:
+        return await engine.resume(display.view.turn, answers)
+
+    is_asking = service.embedded and can_ask(no_input=flags.no_input, as_json=flags.as_json)
+    execute(display, plan.opening, work, resume=again if is_asking else None)
+
+
+def resume_turn(turn: str, flags: ResumeFlags) -> None:
+    """Continue a turn, with its events on the screen."""
+    store, service = flags.store, flags.service
+    display = choose_display(as_json=flags.as_json, store=store, service=service.flags, verbose=flags.verbose)
+    turn = find_turn(store, turn)
+    row, facts, driven, below, answered = use_store(store, partial(_standing, turn=turn))
+    for name, journal in {turn: facts, **below}.items():
+        display.view.recall(name, [fact for _, fact in journal])
+    followed = FollowedTurn(display.show, row, facts, driven=driven)
+    still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
+    answers = read_answers(flags.answers, still_open, answered)
+    started, opened = first_fact(turn, facts), service.store(store, create=False)
+    opening: Opening
+    if service.embedded:
+        notice = _elsewhere(turn, store_flag(store), asks=bool(still_open))
+        opening = engine_for(turn, started, opened, followed.observe, flags.engine, elsewhere=notice)
+    else:
+        service.refuse(flags.engine)
+        opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
+    if answers and driven and service.embedded:
+        say(f"another process drives turn {turn} and gets the answers; waiting for it")
+
+    async def answered_with(engine: Engine, answers: Answers) -> TurnResult:
+        try:
+            async with background_task(followed.follow, engine):
+                result = await engine.resume(turn, answers)
+        except TurnBusyError as error:
+            still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
+            may = f" (you can answer: {', '.join(still_open)})" if still_open else ""
+            raise ConfigError(f"{error}{may}") from None
+        await followed.catch_up(engine.store)
+        return result
+
+    async def work(engine: Engine) -> TurnResult:
+        return await answered_with(engine, answers)
+
+    is_asking = service.embedded and can_ask(no_input=flags.no_input, as_json=flags.as_json)
+    execute(display, opening, work, followed=followed, resume=answered_with if is_asking else None)
+
+
+def _elsewhere(turn: str, flags: str, *, asks: bool) -> str:
+    """Return what to do with a turn of another program that cannot be resumed here. `asks`: it waits for answers."""
+    first = f"record an answer with `turnwright answer {root_of(turn)}{flags}`; then " if asks else ""
+    return (
+        f"{first}{resumed_by(turn, flags, elsewhere=True)} resumes it. To resume it here, name the model's server with"
+        " --base-url and the tools with --tools"
+    )
+
+
+def engine_for(
+    turn: str,
+    started: TurnStarted,
+    store: Store,
+    on_event: Callable[[TurnEvent], None],
+    flags: EngineFlags,
+    *,
+    elsewhere: str,
+    model: str | None = None,
+) -> Opening:
+    """Return an engine that opens with the model and the tools of the turn, unless a flag changes them.
+
+    `model` is that of a turn of another program or of a sub-agent, which need one or --base-url. Without both, and for
+    a tool that no longer exists, it raises `ConfigError`; `elsewhere` says what to do with another program's turn.
+    """
+    saved, said_so = SavedOptions.from_json(started.metadata), configuration(flag_values={"timeout": flags.timeout})
+    placed = flags.base_url is not None or model is not None
+    if started.parent_turn is not None and not placed:
+        raise ConfigError(
+            f"turn {turn} belongs to a sub-agent, with the model and the tools of its caller: resume turn"
+            f" {root_of(turn)}; to fork it, name the model with --model or its server with --base-url, and the tools"
+            " with --tools"
+        )
+    if not by_command_line(started.metadata) and not placed:
+        raise ConfigError(
+            f"turn {turn} was started by another program, which has its model {started.model!r} and its tools:"
+            f" {elsewhere}"
+        )
+    url = saved.endpoint(flags.base_url)
+    timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
+    model_id = model_named(saved.model or model or started.model, url)
+    served = open_model(model_id, base_url=url, timeout=timeout)
+    options = said_so.engine_options()
+    options["limits"] = saved.limits or Limits()
+    make = partial(
+        engine_with,
+        options,
+        model=served,
+        models=models_for(served, model_id, same_agent(started), url, timeout),
+        store=store,
+        on_event=[on_event],
+    )
+    own = choose_tools(flags.tools or saved.tools, saved.root or Path())
+    hooks, guardrails = choose_hooks(flags.hooks or saved.hooks or said_so.settings.hooks)
+    if flags.agents is None:
+        registered, helpers = saved.registered(), saved.helpers()
+    else:
+        registered, helpers = read_agents_of(flags.agents, said_so)
+    make = partial(make, make_deps=own.make_deps, hooks=hooks, guardrails=guardrails, agents=registered)
+    return with_mcp(flags.mcp or saved.mcp, make, with_helpers(own.tools, helpers))
+
+
+async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:
+    """Return an unfinished turn: its row, its facts, whether it is driven, its unfinished sub-turns, its new answers.
+
+    Raises `TurnNotFoundError` and `TurnAlreadyEndedError`.
+    """
+    row = await store.get(turn)
+    if row.status.outcome is not None and row.status.reason is not None:
+        raise TurnAlreadyEndedError(turn, row.status.outcome, row.status.reason)
+    facts = await store.facts(turn)
+    answered = answers_in(await store.inbox(turn))
+    return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered
+
+
+def _prompt(prompt: str | None, *, continuing: bool) -> str:
+    """Return the user's message: the argument, or standard input, or, after a limit, a request to continue."""
+    if prompt is None and not continuing:
+        prompt = piped("prompt")
+    if prompt is None and continuing:
+        return "Go on."
+    if prompt is None or not prompt.strip():
+        raise ConfigError('no prompt: write one, as in `turnwright run "Tidy utils.py"`, or pipe one in')
+    return prompt
