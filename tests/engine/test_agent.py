@@ -99,11 +99,11 @@ def test_ceiling_of_the_engine_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "steps", "cap"),
+    ("settings", "steps", "cap"),
     [({"steps": 0}, 0, 0), ({"steps": None}, None, 200), ({}, 25, 25), ({"steps": 1}, 1, 1)],
 )
-def test_zero_steps_unset_steps_and_unlimited_steps_differ(written: dict[str, int], steps: int, cap: int) -> None:
-    limits = Agent.model_validate({"name": "Explorer", **written}).limits_for(Limits(steps=25))
+def test_zero_steps_unset_steps_and_unlimited_steps_differ(settings: dict[str, int], steps: int, cap: int) -> None:
+    limits = Agent.model_validate({"name": "Explorer", **settings}).limits_for(Limits(steps=25))
     assert (limits.steps, limits.cap) == (steps, cap)
 
 
@@ -306,7 +306,7 @@ def may(tools: tuple[str, ...] | None, *offered: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("tools", "left"),
+    ("tools", "allowed"),
     [
         (None, OFFERED),
         ((), ()),
@@ -320,8 +320,8 @@ def may(tools: tuple[str, ...] | None, *offered: str) -> list[str]:
         (("!read", "*"), OFFERED),
     ],
 )
-def test_last_matching_tool_rule_wins(tools: tuple[str, ...] | None, left: tuple[str, ...]) -> None:
-    assert may(tools) == list(left)
+def test_last_matching_tool_rule_wins(tools: tuple[str, ...] | None, allowed: tuple[str, ...]) -> None:
+    assert may(tools) == list(allowed)
 
 
 def test_bracket_in_a_rule_is_literal() -> None:
@@ -342,7 +342,7 @@ def test_sub_agent_calls_others_only_by_name(tools: tuple[str, ...] | None, *, p
     """A sub-agent rarely means to call itself or its like by leaving `tools` out."""
     first = Agent(name="A", tools=tools)
     second = Agent(name="A", tools=tools, description="Works.", mode="subagent")
-    assert [one.may_use("look", delegates=True) for one in (first, second)] == [primary, sub]
+    assert [agent.may_use("look", delegates=True) for agent in (first, second)] == [primary, sub]
 
 
 def test_concurrent_threads_may_create_the_first_agents() -> None:

@@ -167,20 +167,20 @@ async def test_results_are_in_call_order_for_any_order_of_completion() -> None:
 
 @pytest.mark.parametrize(("parallel", "most"), [(1, 1), (2, 2), (8, 5)])
 async def test_no_more_calls_run_at_once_than_allowed(parallel: int, most: int) -> None:
-    running = seen = 0
+    running = peak = 0
 
     @tool
     async def work(n: int) -> int:
-        nonlocal running, seen
+        nonlocal running, peak
         running += 1
-        seen = max(seen, running)
+        peak = max(peak, running)
         await anyio.sleep(0.01)
         running -= 1
         return n
 
     model = ScriptedModel(asks_for(*[("work", {"n": n}) for n in range(5)]), "Done.")
     turn = await Engine(model=model, tools=[work], max_parallel_tools=parallel).run(AGENT, "hi")
-    assert seen == most
+    assert peak == most
     assert [text for _, text in results(turn)] == ["0", "1", "2", "3", "4"]
 
 
@@ -206,10 +206,10 @@ async def test_failed_calls_are_reported_to_the_model() -> None:
     model = ScriptedModel(asking, "Done.")
     turn = await Engine(model=model, tools=[explode, dawdle, note]).run(AGENT, "hi")
     assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 2)
-    told = results(turn)
-    assert [status for status, _ in told] == [CallStatus.ERROR] * 5 + [CallStatus.OK]
+    call_results = results(turn)
+    assert [status for status, _ in call_results] == [CallStatus.ERROR] * 5 + [CallStatus.OK]
     for (_, text), word in zip(
-        told, ("OSError: disk on fire", "0.01 s", "'nowhere'", "text", "JSON", "noted"), strict=True
+        call_results, ("OSError: disk on fire", "0.01 s", "'nowhere'", "text", "JSON", "noted"), strict=True
     ):
         assert word in text
     assert turn.tool_calls == 3, "calls that could not run take no place in the budget"
@@ -240,9 +240,9 @@ async def test_result_is_cut_at_64_kib_with_a_notice() -> None:
 
     turn = await Engine(model=ScriptedModel(asks_for(("read", {})), "Done."), tools=[read]).run(AGENT, "hi")
     ((status, text),) = results(turn)
-    kept, notice = text.rsplit("\n", 1)
+    kept_text, notice = text.rsplit("\n", 1)
     assert status is CallStatus.OK
-    assert len(kept.encode()) <= 64 * 1024 < len(kept.encode()) + 2
+    assert len(kept_text.encode()) <= 64 * 1024 < len(kept_text.encode()) + 2
     assert "80000 bytes" in notice
 
 
@@ -425,7 +425,7 @@ async def test_closed_engine_raises(how: str) -> None:
     else:
         async with engine:
             pass
-    asked: list[Callable[[], Awaitable[object]]] = [
+    requests: list[Callable[[], Awaitable[object]]] = [
         lambda: engine.run(AGENT, "hi"),
         lambda: engine.submit(AGENT, "hi"),
         lambda: engine.stream(AGENT, "hi").__aenter__(),
@@ -443,7 +443,7 @@ async def test_closed_engine_raises(how: str) -> None:
         engine.recover,
         engine.turns,
     ]
-    for call in asked:
+    for call in requests:
         with pytest.raises(EngineClosedError, match="this engine is closed: make a new Engine"):
             await call()
     with pytest.raises(EngineClosedError):

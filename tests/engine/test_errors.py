@@ -53,15 +53,15 @@ def required_values(kind: type) -> dict[str, object]:
     """Return a value for each field of a record that has no default."""
     hints = typing.get_type_hints(kind)
     return {
-        one.name: value_of(hints[one.name])
-        for one in inspect.signature(kind).parameters.values()
-        if one.default is one.empty
+        parameter.name: value_of(hints[parameter.name])
+        for parameter in inspect.signature(kind).parameters.values()
+        if parameter.default is parameter.empty
     }
 
 
 def made(kind: type[BaseException]) -> BaseException:
     """Return an error with a value for each argument of its constructor, and a note."""
-    constructor = next(one for one in kind.__mro__ if "__init__" in vars(one))
+    constructor = next(base for base in kind.__mro__ if "__init__" in vars(base))
     if constructor.__module__.startswith("turnwright"):
         make: Callable[..., None] = vars(constructor)["__init__"]
         hints = typing.get_type_hints(make)

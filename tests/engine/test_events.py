@@ -40,10 +40,10 @@ async def lines(engine: Engine) -> list[dict[str, object]]:
 
 
 async def test_every_line_begins_with_type_turn_and_seq() -> None:
-    told = await lines(Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note]))
-    assert all(list(line)[:3] == ["type", "turn", "seq"] for line in told)
-    assert len({line["turn"] for line in told}) == 1
-    assert [line["type"] for line in told if not str(line["type"]).endswith("_delta")] == [
+    json_lines = await lines(Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note]))
+    assert all(list(line)[:3] == ["type", "turn", "seq"] for line in json_lines)
+    assert len({line["turn"] for line in json_lines}) == 1
+    assert [line["type"] for line in json_lines if not str(line["type"]).endswith("_delta")] == [
         "turn_started",
         "step_started",
         "model_replied",
@@ -61,26 +61,30 @@ async def test_line_has_the_size_of_a_file_and_no_content() -> None:
     """Of the prompt, of what was said before, of a result: a line of megabytes serves nobody, and the facts keep it."""
     picture = FilePart.of(b"png" * 7, "image/png", "a.png")
     linked = FilePart(media_type="image/png", url="https://example.org/a.png")
-    said = Message(role="user", parts=(TextPart(text="Look."), picture))
-    shown = Message(role="tool", parts=(ToolResultPart(call="c1", name="draw", text="drawn", files=(picture,)),))
-    asked = Message(role="assistant", parts=(ToolCallPart(id="c1", name="draw"),))
+    prompt_message = Message(role="user", parts=(TextPart(text="Look."), picture))
+    result_message = Message(
+        role="tool", parts=(ToolResultPart(call="c1", name="draw", text="drawn", files=(picture,)),)
+    )
+    call_message = Message(role="assistant", parts=(ToolCallPart(id="c1", name="draw"),))
 
     @tool
     async def draw() -> ToolResult:
         return ToolResult("drawn", {"data": "kept", "media_type": "x"}, (picture, linked))
 
     engine = Engine(model=ScriptedModel(asks_for(("draw", {})), "Done."), tools=[draw])
-    async with engine.stream(AGENT, "hi", files=[picture, linked], message_history=[said, asked, shown]) as events:
+    async with engine.stream(
+        AGENT, "hi", files=[picture, linked], message_history=[prompt_message, call_message, result_message]
+    ) as events:
         heard = [event async for event in events]
-    told = [event.to_json() for event in heard]
+    json_lines = [event.to_json() for event in heard]
     of_picture = {"media_type": "image/png", "name": "a.png", "size": 21}
     of_linked = {"media_type": "image/png", "url": "https://example.org/a.png"}
-    (settled,) = (line for line in told if line["type"] == "call_settled")
+    (settled,) = (line for line in json_lines if line["type"] == "call_settled")
     assert settled["files"] == [of_picture, of_linked]
     assert settled["structured"] == {"data": "kept", "media_type": "x"}, "the tool's own data is left alone"
-    assert told[0]["files"] == [of_picture, of_linked]
-    assert picture.data not in json.dumps(told)
-    assert json.dumps(told[0]["message_history"]).count('"size": 21') == 2
+    assert json_lines[0]["files"] == [of_picture, of_linked]
+    assert picture.data not in json.dumps(json_lines)
+    assert json.dumps(json_lines[0]["message_history"]).count('"size": 21') == 2
     facts = [event.fact for event in heard if isinstance(event, FactEvent)]
     assert any(isinstance(fact, f.CallSettled) and fact.files[0]["data"] == picture.data for fact in facts)
 
@@ -120,8 +124,8 @@ async def test_last_line_of_a_paused_turn_has_the_interrupts() -> None:
 
 
 def test_question_is_printed_without_the_arguments() -> None:
-    asked = Interrupt("question-1", InterruptKind.QUESTION, "ask", "Which?", {"question": "Which?"}, ("a", "b"))
-    assert asked.to_json() == {
+    interrupt = Interrupt("question-1", InterruptKind.QUESTION, "ask", "Which?", {"question": "Which?"}, ("a", "b"))
+    assert interrupt.to_json() == {
         "id": "question-1",
         "kind": "question",
         "tool": "ask",
@@ -159,9 +163,9 @@ async def test_call_events_carry_the_tool_name() -> None:
         async with engine.stream(Agent(name="Looker"), "Look.") as events:
             live = [event async for event in events]
         journal = [event async for event in engine.events(live[0].turn)]
-    wanted = [("call_settled", "peek"), ("call_started", "look"), ("call_settled", "look")]
+    expected = [("call_settled", "peek"), ("call_started", "look"), ("call_settled", "look")]
     for heard in (live, journal):
-        assert [one for event in heard if (one := told(event))] == [(kind, name, name) for kind, name in wanted]
+        assert [line for event in heard if (line := told(event))] == [(kind, name, name) for kind, name in expected]
 
 
 def test_pieces_and_restarts_are_written_as_lines() -> None:
@@ -234,5 +238,5 @@ async def test_events_of_departed_followers_are_discarded() -> None:
 
 
 def test_paused_event_compares_by_value() -> None:
-    asked = Interrupt("doom-1", InterruptKind.DOOM_LOOP)
-    assert TurnPausedEvent("t1", 3, (asked,)) == TurnPausedEvent("t1", 3, (asked,))
+    interrupt = Interrupt("doom-1", InterruptKind.DOOM_LOOP)
+    assert TurnPausedEvent("t1", 3, (interrupt,)) == TurnPausedEvent("t1", 3, (interrupt,))

@@ -73,8 +73,8 @@ def loaded(code: str, modules: frozenset[str]) -> list[str]:
     """Run the code in a fresh process, and return which of these modules the process then has."""
     code += f"\nimport sys; print([m for m in {sorted(modules)} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found: list[str] = ast.literal_eval(ran.stdout)
-    return found
+    names: list[str] = ast.literal_eval(ran.stdout)
+    return names
 
 
 @pytest.mark.parametrize("package", PACKAGES)

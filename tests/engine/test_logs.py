@@ -52,20 +52,20 @@ class Kept(logging.Handler):
 @pytest.fixture
 def records() -> Iterator[list[logging.LogRecord]]:
     """The records of this package, from DEBUG on."""
-    log, kept = logging.getLogger("turnwright"), Kept()
-    log.addHandler(kept)
+    log, handler = logging.getLogger("turnwright"), Kept()
+    log.addHandler(handler)
     log.setLevel(logging.DEBUG)
-    yield kept.records
+    yield handler.records
     log.setLevel(logging.NOTSET)
-    log.removeHandler(kept)
+    log.removeHandler(handler)
 
 
 @pytest.mark.anyio
 async def test_info_logs_each_state_of_a_turn(records: list[logging.LogRecord]) -> None:
     turn = await run(asks_for(("look", {"place": "here"})), "Nothing.")
-    told = [(one.getMessage(), fields(one)) for one in records if one.levelno == logging.INFO]
+    infos = [(record.getMessage(), fields(record)) for record in records if record.levelno == logging.INFO]
     name = {"turn": turn.id}
-    assert told == [
+    assert infos == [
         (f"turn {turn.id}: started, with at most 5 steps", name | {"step": 0, "state": "CHECK", "agent": "Looker"}),
         (f"turn {turn.id}: step 1 of at most 5", name | {"step": 1, "state": "STREAM"}),
         (f"turn {turn.id}: the model replied; 1 of 1 calls run", name | {"step": 1, "state": "TOOL_EXEC"}),
@@ -80,15 +80,15 @@ async def test_info_logs_each_state_of_a_turn(records: list[logging.LogRecord]) 
 @pytest.mark.anyio
 async def test_debug_logs_each_call(records: list[logging.LogRecord]) -> None:
     await run(asks_for(("look", {"place": "here"})), "Nothing.")
-    about = [fields(one) for one in records if one.levelno == logging.DEBUG and hasattr(one, "call")]
-    assert [(one["call"], one["state"], one["tool"]) for one in about[:1]] == [("call00001", "TOOL_EXEC", "look")]
+    about = [fields(record) for record in records if record.levelno == logging.DEBUG and hasattr(record, "call")]
+    assert [(line["call"], line["state"], line["tool"]) for line in about[:1]] == [("call00001", "TOOL_EXEC", "look")]
     assert len(about) == 2, "one line for its start, one for its end"
 
 
 @pytest.mark.anyio
 async def test_reached_limit_is_the_reason_from_then_on(records: list[logging.LogRecord]) -> None:
     await run(asks_for(("look", {"place": "here"})), "I looked.", steps=1)
-    reasons = [(fields(one)["state"], fields(one)["reason"]) for one in records if hasattr(one, "reason")]
+    reasons = [(fields(record)["state"], fields(record)["reason"]) for record in records if hasattr(record, "reason")]
     assert reasons == [("CONCLUDE", "step_cap"), ("CAP_HIT", "step_cap")]
 
 
@@ -98,16 +98,16 @@ async def test_failed_attempt_logs_the_cause_and_no_warning(
 ) -> None:
     turn = await run(ModelError("no such model", cause=Cause.BAD_REQUEST))
     assert turn.outcome == "failed"
-    assert [fields(one)["cause"] for one in records if hasattr(one, "cause")] == ["bad_request"]
-    assert max(one.levelno for one in records) == logging.INFO
+    assert [fields(record)["cause"] for record in records if hasattr(record, "cause")] == ["bad_request"]
+    assert max(record.levelno for record in records) == logging.INFO
 
 
 @pytest.mark.anyio
 async def test_log_contains_no_text_of_models_tools_or_people(records: list[logging.LogRecord]) -> None:
     await run(asks_for(("look", {"place": "attic"}), ("made up\nERROR forged", {})), "The sofa is under the attic.")
-    written = "\n".join(JsonFormatter().format(one) for one in records)
+    log_text = "\n".join(JsonFormatter().format(record) for record in records)
     assert len(records) > 5
-    assert [word for word in ("attic", "sofa", "forged", "secret place") if word in written] == []
+    assert [word for word in ("attic", "sofa", "forged", "secret place") if word in log_text] == []
 
 
 @pytest.mark.anyio
@@ -116,7 +116,7 @@ async def test_bug_is_logged_as_an_error_with_turn_and_state(records: list[loggi
         raise RuntimeError("it broke")
 
     turn = await run(broken)
-    (error,) = [one for one in records if one.levelno == logging.ERROR]
+    (error,) = [record for record in records if record.levelno == logging.ERROR]
     assert error.getMessage() == f"turn {turn.id} failed in STREAM"
     assert fields(error) == {"turn": turn.id, "step": 1, "state": "STREAM"}
     assert "RuntimeError: it broke" in json.loads(JsonFormatter().format(error))["exception"]
@@ -149,7 +149,7 @@ async def test_failing_approval_check_is_logged_with_turn_and_call(
 
     async with Engine(model=ScriptedModel(asks_for(("pay", {"amount": 1})), "It was refused."), tools=[pay]) as engine:
         turn = await engine.run(Agent(name="Payer"), "Pay")
-    (warned,) = [one for one in records if one.levelno == logging.WARNING]
+    (warned,) = [record for record in records if record.levelno == logging.WARNING]
     assert fields(warned) == {"turn": turn.id, "call": "call00001", "tool": "pay"}
 
 
@@ -165,7 +165,7 @@ async def test_log_enabled_during_a_turn_shows_later_records(caplog: pytest.LogC
         await run(asks_for(("look", {"place": "here"})), second)
     finally:
         log.setLevel(logging.NOTSET)
-    assert [one.getMessage().partition(": ")[2] for one in caplog.records] == ["ended: finished: answered"]
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["ended: finished: answered"]
 
 
 class Broken(Kept):
@@ -223,8 +223,8 @@ def raised(text: str) -> object:
     return None
 
 
-def written(one: logging.LogRecord, formatter: JsonFormatter | None = None) -> dict[str, Any]:
-    line = (formatter or JsonFormatter()).format(one)
+def written(record: logging.LogRecord, formatter: JsonFormatter | None = None) -> dict[str, Any]:
+    line = (formatter or JsonFormatter()).format(record)
     assert line.isascii()
     assert "\n" not in line
     entry: dict[str, Any] = json.loads(line)

@@ -19,12 +19,12 @@ from turnwright_testing.strategies import json_values
 Chat = dict[str, JsonValue]
 
 
-def asks(arguments: JsonValue, **other: JsonValue) -> Chat:
+def asks(arguments: JsonValue, **fields: JsonValue) -> Chat:
     function: JsonValue = {"name": "look", "arguments": arguments}
     return {
         "role": "assistant",
         "content": None,
-        "tool_calls": [{"id": "c1", "type": "function", "function": function, **other}],
+        "tool_calls": [{"id": "c1", "type": "function", "function": function, **fields}],
     }
 
 
@@ -197,7 +197,7 @@ def test_tool_message_has_text_only_in_the_part() -> None:
     part = ToolResultPart(seq=1, call="call00001", name="note", text="noted", status=CallStatus.OK)
     message = Message(role="tool", parts=(part,))
     assert message.text == ""
-    assert [one.text for one in message.parts if isinstance(one, ToolResultPart)] == ["noted"]
+    assert [part.text for part in message.parts if isinstance(part, ToolResultPart)] == ["noted"]
 
 
 def test_message_survives_a_json_round_trip() -> None:
@@ -218,8 +218,8 @@ def test_message_survives_a_json_round_trip() -> None:
 
 
 def test_fields_with_a_default_may_be_missing_from_json() -> None:
-    said: Chat = {"role": "tool", "parts": [{"type": "tool_result", "call": "c1", "name": "look", "text": "a"}]}
-    assert Message.of_json(said) == Message.result("c1", "look", "a")
+    chat: Chat = {"role": "tool", "parts": [{"type": "tool_result", "call": "c1", "name": "look", "text": "a"}]}
+    assert Message.of_json(chat) == Message.result("c1", "look", "a")
 
 
 def test_parsed_message_shares_nothing_with_the_source() -> None:

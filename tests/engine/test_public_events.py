@@ -70,9 +70,9 @@ DECIDED: Mapping[str, type[f.Fact | TurnEvent]] = {
 
 @pytest.mark.parametrize("kind", DECIDED)
 def test_every_field_of_facts_and_events_is_classified(kind: str) -> None:
-    one = DECIDED[kind]
-    assert names_of(one) <= set(one.public_fields) | one.private_fields | EVERYWHERE
-    assert not set(one.public_fields) & one.private_fields
+    decision = DECIDED[kind]
+    assert names_of(decision) <= set(decision.public_fields) | decision.private_fields | EVERYWHERE
+    assert not set(decision.public_fields) & decision.private_fields
 
 
 def test_public_field_tests_cover_every_event() -> None:
@@ -101,7 +101,7 @@ def test_every_nested_field_is_classified(place: str, kind: type, private: set[s
 
 
 def test_usage_is_public_except_the_cost() -> None:
-    rules = [one.public_fields["usage"] for one in DECIDED.values() if "usage" in one.public_fields]
+    rules = [decision.public_fields["usage"] for decision in DECIDED.values() if "usage" in decision.public_fields]
     assert rules
     assert all(rule is not None and set(rule) == set(Usage.__struct_fields__) - {"cost"} for rule in rules)
 
@@ -163,11 +163,11 @@ def asking(path: str) -> ModelResponse:
 async def test_public_events_contain_only_the_conversation() -> None:
     events = await secretive(asking("x.log"), asking("ask"))
     whole, public = json.dumps([e.to_json() for e in events]), [e.public() for e in events]
-    told = json.dumps(public)
+    public_text = json.dumps(public)
     assert [name for name, secret in SECRETS.items() if secret in whole] == [name for name in SECRETS if name != "host"]
-    assert [name for name, secret in SECRETS.items() if secret in told] == []
-    assert "123457" not in told
-    assert "cost" not in told
+    assert [name for name, secret in SECRETS.items() if secret in public_text] == []
+    assert "123457" not in public_text
+    assert "cost" not in public_text
     assert [line["type"] for line in public] == [event.type for event in events]
     by_type: dict[str, Any] = {str(line["type"]): line for line in public}
     assert by_type["turn_started"]["prompt"] == "Tidy up."
@@ -183,11 +183,11 @@ async def test_error_text_is_never_public() -> None:
     failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
     events = await secretive(failure)
     assert SECRETS["host"] in json.dumps([event.to_json() for event in events])
-    told = [event.public() for event in events]
-    assert SECRETS["host"] not in json.dumps(told)
-    assert (told[-1]["outcome"], told[-1]["reason"]) == ("failed", "model_error")
+    public_events = [event.public() for event in events]
+    assert SECRETS["host"] not in json.dumps(public_events)
+    assert (public_events[-1]["outcome"], public_events[-1]["reason"]) == ("failed", "model_error")
     means = "The model could not be reached, refused the request, or gave no usable reply. You can try again."
-    assert told[-1]["sentinel"] == {"kind": "failed", "reason": "model_error", "text": means}
+    assert public_events[-1]["sentinel"] == {"kind": "failed", "reason": "model_error", "text": means}
 
 
 @pytest.mark.anyio
@@ -196,12 +196,14 @@ async def test_ag_ui_events_contain_no_more_than_public_events(fails: bool) -> N
     """But for the model's reasoning and name: the protocol has events and fields for them."""
     failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
     events = await secretive(asking("x.log"), failure if fails else asking("ask"))
-    asked = RunAgentInput(thread_id="t", run_id="r", state={}, messages=[], tools=[], context=[], forwarded_props={})
-    encoder = AgUiEncoder(asked)
-    told = [one.model_dump_json() for event in events for one in encoder.encode(event)]
+    agent_input = RunAgentInput(
+        thread_id="t", run_id="r", state={}, messages=[], tools=[], context=[], forwarded_props={}
+    )
+    encoder = AgUiEncoder(agent_input)
+    encoded = [chunk.model_dump_json() for event in events for chunk in encoder.encode(event)]
     for name in SECRETS.keys() - {"reasoning", "model"}:
-        assert SECRETS[name] not in "".join(told), name
-    assert '"cost"' not in "".join(told)
+        assert SECRETS[name] not in "".join(encoded), name
+    assert '"cost"' not in "".join(encoded)
 
 
 def test_public_interrupt_fields_match_the_result() -> None:

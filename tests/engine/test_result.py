@@ -54,13 +54,13 @@ async def test_chat_form_has_calls_results_and_files_without_reasoning() -> None
     thinking = ModelResponse(text=reply.text, reasoning="Hm.", calls=reply.calls, finish=reply.finish)
     result = await turn(thinking, "Done.")
     assert any(isinstance(part, ReasoningPart) for message in result.new_messages() for part in message.parts)
-    prompt, asked, one, other, files, last = result.new_messages("chat")
+    prompt, call_message, first_result, second_result, files, last = result.new_messages("chat")
     image = {"type": "image_url", "image_url": {"url": PNG.address}}
     assert prompt == {"role": "user", "content": [{"type": "text", "text": "hi"}, image]}
-    assert asked["content"] == "Let me see."
-    assert asked.keys() == {"role", "content", "tool_calls"}
+    assert call_message["content"] == "Let me see."
+    assert call_message.keys() == {"role", "content", "tool_calls"}
     calls = [call.id for message in result.messages for call in message.calls]
-    assert [one, other] == [
+    assert [first_result, second_result] == [
         {"role": "tool", "tool_call_id": call, "content": f"seen {name}"}
         for call, name in zip(calls, "ab", strict=True)
     ]
@@ -79,14 +79,16 @@ async def test_open_call_gets_a_result_in_both_forms() -> None:
 async def test_both_forms_are_a_history_for_another_turn() -> None:
     """The next request has the same text, calls and results."""
     result = await turn(asks_for(("look", {"name": "a"})), "Done.", limits=Limits(steps=1))
-    sent: list[list[tuple[str, str]]] = []
+    requests: list[list[tuple[str, str]]] = []
     for history in (result.new_messages(), result.new_messages("chat")):
         model = ScriptedModel("Next.")
         engine = Engine(model=model, tools=[look], unpaired="reject")
         await engine.run(CLERK, "next", message_history=history)
-        sent.append([(message.role, message.text) for message in model.requests[0].messages if message.role != "tool"])
-    assert ("assistant", result.text) in sent[0]
-    assert [one for one in sent[1] if not one[1].startswith("From the result")] == sent[0]
+        requests.append(
+            [(message.role, message.text) for message in model.requests[0].messages if message.role != "tool"]
+        )
+    assert ("assistant", result.text) in requests[0]
+    assert [entry for entry in requests[1] if not entry[1].startswith("From the result")] == requests[0]
 
 
 async def test_unknown_form_is_refused() -> None:

@@ -39,10 +39,10 @@ def test_written_counts_are_read_back(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @given(COUNTS, COUNTS)
-def test_counts_are_added_and_subtracted_row_by_row(one: RowCounts, other: RowCounts) -> None:
-    assert one + other - other == one
-    assert (one + other).taken == tuple(a + b for a, b in zip(one.taken, other.taken, strict=True))
-    assert RowCounts.none() + one == one
+def test_counts_are_added_and_subtracted_row_by_row(first: RowCounts, second: RowCounts) -> None:
+    assert first + second - second == first
+    assert (first + second).taken == tuple(a + b for a, b in zip(first.taken, second.taken, strict=True))
+    assert RowCounts.none() + first == first
 
 
 def test_file_has_number_name_and_count_of_each_row_in_order() -> None:
@@ -60,7 +60,7 @@ def test_current_counts_equal_the_chart_counts() -> None:
     CHART.fire(Turn(), Trigger.PROCEED, Counters(Limits(steps=3)))
     after = RowCounts.now() - before
     (place,) = [place for place, row in enumerate(ROWS) if row.name == "CHECK --proceed--> STREAM"]
-    assert after.taken == tuple(int(one == place) for one in range(len(ROWS)))
+    assert after.taken == tuple(int(row == place) for row in range(len(ROWS)))
     assert after.covered == 1
     assert len(after.untaken) == len(ROWS) - 1
 
@@ -84,9 +84,9 @@ def test_file_without_row_counts_is_refused(tmp_path: Path, text: str) -> None:
         RowCounts.read(path)
 
 
-@pytest.mark.parametrize("taken", [-1, 1.5, True, "1", None])
-def test_invalid_count_is_refused_with_the_place(tmp_path: Path, taken: object) -> None:
-    path = _file(tmp_path / "rows.json", rows=_rows(taken=taken))
+@pytest.mark.parametrize("count", [-1, 1.5, True, "1", None])
+def test_invalid_count_is_refused_with_the_place(tmp_path: Path, count: object) -> None:
+    path = _file(tmp_path / "rows.json", rows=_rows(taken=count))
     with pytest.raises(ConfigError, match=r"rows\.2\.taken: "):
         RowCounts.read(path)
 

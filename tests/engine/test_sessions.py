@@ -48,12 +48,12 @@ async def test_session_is_listed_with_the_title_and_the_open_turn(durable: bool,
     async with Engine(model=model, tools=[erase, below], store=made(tmp_path, durable=durable)) as engine:
         first = await engine.run(CLERK, "\nTidy  up, please.\nThanks!", session="s")
         paused = await engine.run(CLERK, "Erase it.", session="s")
-        (shown,) = await engine.sessions()
+        (session,) = await engine.sessions()
         created = (await engine.store.get(first.id)).created_at
         last = await engine.store.get(paused.id)
-        assert shown == SessionInfo("s", "Tidy up, please.", 2, created, last.updated_at, paused.id, last.number)
+        assert session == SessionInfo("s", "Tidy up, please.", 2, created, last.updated_at, paused.id, last.number)
         await engine.set_title("s", " House\nwork ")
-        assert [one.title for one in await engine.sessions()] == ["House work"]
+        assert [session.title for session in await engine.sessions()] == ["House work"]
 
 
 async def test_sessions_are_listed_page_by_page() -> None:
@@ -61,8 +61,8 @@ async def test_sessions_are_listed_page_by_page() -> None:
         for number in range(3):
             await engine.run(CLERK, f"prompt {number}", session=f"s{number}")
         page = await engine.sessions(limit=2)
-        assert [one.id for one in page] == ["s2", "s1"]
-        assert [one.id for one in await engine.sessions(before=page[-1].number)] == ["s0"]
+        assert [session.id for session in page] == ["s2", "s1"]
+        assert [session.id for session in await engine.sessions(before=page[-1].number)] == ["s0"]
 
 
 @BOTH
@@ -125,23 +125,23 @@ async def test_session_is_deleted_with_sub_agent_turns(durable: bool, tmp_path: 
         await engine.run(CLERK, "first", session="s")
         await engine.run(CLERK, "other", session="t")
         assert await engine.delete_session("s") == 2
-        assert [one.id for one in await engine.sessions()] == ["t"]
+        assert [session.id for session in await engine.sessions()] == ["t"]
         await engine.run(CLERK, "anew", session="s")
         assert said(await engine.messages("s")) == [("user", "anew"), ("assistant", "Anew.")]
-        assert [one.title for one in await engine.sessions()] == ["anew", "other"]
+        assert [session.title for session in await engine.sessions()] == ["anew", "other"]
 
 
 async def test_session_is_not_deleted_while_a_turn_runs() -> None:
-    asked, may = anyio.Event(), anyio.Event()
+    requested, may = anyio.Event(), anyio.Event()
 
     async def wait(_: ModelRequest) -> str:
-        asked.set()
+        requested.set()
         await may.wait()
         return "Done."
 
     async with Engine(model=ScriptedModel(wait)) as engine:
         handle = await engine.start(CLERK, "hi", session="s")
-        await asked.wait()
+        await requested.wait()
         with pytest.raises(TurnBusyError, match=handle.id):
             await engine.delete_session("s")
         may.set()

@@ -31,11 +31,11 @@ class Ear:
         self.fails = fails
         self.heard: list[str] = []
 
-    def hear(self, what: str) -> None:
+    def hear(self, name: str) -> None:
         """Note it down, or fail."""
-        self.heard.append(what)
-        if what == self.fails:
-            raise RuntimeError(f"no {what}")
+        self.heard.append(name)
+        if name == self.fails:
+            raise RuntimeError(f"no {name}")
 
     def turn(self, work: TurnWork) -> TurnTelemetry:
         """See `Telemetry.turn`."""
@@ -78,12 +78,12 @@ class Stretch:
         return self._block("call")
 
     @contextmanager
-    def _block(self, what: str) -> Iterator[None]:
-        self.ear.hear(f"enter {what}")
+    def _block(self, name: str) -> Iterator[None]:
+        self.ear.hear(f"enter {name}")
         try:
             yield
         finally:
-            self.ear.hear(f"leave {what}")
+            self.ear.hear(f"leave {name}")
 
 
 async def run(ear: Ear | None) -> TurnResult:
@@ -126,11 +126,11 @@ async def test_telemetry_receives_the_work_in_order(caplog: pytest.LogCaptureFix
     ear = Ear()
     await run(ear)
     step = ["attempt", "enter attempt", "leave attempt", "moved", "call", "enter call", "leave call"]
-    blocks = [what for what in ear.heard if what != "moved"]
+    blocks = [name for name in ear.heard if name != "moved"]
     assert blocks == [
         "turn",
         "enter turn",
-        *([one for one in step if one != "moved"] * 2),
+        *([name for name in step if name != "moved"] * 2),
         *step[:3],
         "leave turn",
     ]

@@ -26,14 +26,14 @@ async def test_both_tasks_run_at_once_and_return_results() -> None:
 
 @pytest.mark.parametrize("fails", ["first", "second"])
 async def test_error_of_either_task_cancels_the_other_and_is_raised_alone(fails: str) -> None:
-    began, ended = anyio.Event(), set[str]()
+    start, ended = anyio.Event(), set[str]()
 
     async def task(name: str) -> None:
         try:
             if name == fails:
-                await began.wait()
+                await start.wait()
                 raise ValueError(name)
-            began.set()
+            start.set()
             await anyio.sleep_forever()
         finally:
             ended.add(name)

@@ -67,4 +67,6 @@ def test_referenced_type_is_described_once() -> None:
 
 def test_schemas_of_agents_and_settings_describe_every_property() -> None:
     assert Agent.model_json_schema()["properties"]["model"]["description"].startswith("The model's id; None means")
-    assert all("description" in one for one in AgentSetting.model_json_schema()["properties"].values())
+    assert all(
+        "description" in field_schema for field_schema in AgentSetting.model_json_schema()["properties"].values()
+    )

@@ -31,14 +31,14 @@ ARGUMENTS: dict[str, Any] = {"amount": 1, "to": {"name": "Ann", "tags": ["a", ["
 AGENT = Agent(name="Payer", instructions="You pay.")
 
 
-def spoil(value: object, seen: set[int] | None = None) -> None:
+def spoil(value: object, visited: set[int] | None = None) -> None:
     """Change everything in place that can be reached from a value, and give up where it refuses."""
-    seen = set() if seen is None else seen
-    if id(value) in seen or isinstance(value, type | str | bytes | int | float) or value is None:
+    visited = set() if visited is None else visited
+    if id(value) in visited or isinstance(value, type | str | bytes | int | float) or value is None:
         return
-    seen.add(id(value))
+    visited.add(id(value))
     for inner in tuple(inside(value)):
-        spoil(inner, seen)
+        spoil(inner, visited)
     edits: list[Callable[[], object]] = []
     if isinstance(value, dict):
         edits = [lambda: value.update(amount=999, evil=True), value.clear, value.popitem]
@@ -106,7 +106,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.ran: list[object] = []
-        self.asked: list[object] = []
+        self.observed: list[object] = []
         self.heard: list[TurnEvent] = []
         reply = ModelResponse(
             text="I pay.",
@@ -130,7 +130,7 @@ class Stage:
             return "key"
 
         def wants(amount: int, to: dict[str, Any]) -> bool:
-            stage.asked.append(copy.deepcopy((amount, to)))
+            stage.observed.append(copy.deepcopy((amount, to)))
             spoil(to)
             return True
 
@@ -139,8 +139,8 @@ class Stage:
             """Pay."""
             stage.ran.append(copy.deepcopy({"amount": amount, "to": to}))
             spoil(to)
-            kept: dict[str, JsonValue] = {"paid": [amount]}
-            return ToolResult("paid", kept)
+            structured: dict[str, JsonValue] = {"paid": [amount]}
+            return ToolResult("paid", structured)
 
         class Raw(Tool):
             def loop_key(self, arguments: Mapping[str, Any]) -> str | None:
@@ -175,8 +175,12 @@ class Stage:
 
 
 async def drive(stage: Stage) -> tuple[Engine, TurnResult]:
-    asked = Message(role="assistant", parts=(ToolCallPart(id="c1", name="pay", arguments=copy.deepcopy(ARGUMENTS)),))
-    told = Message(role="tool", parts=(ToolResultPart(call="c1", name="pay", text="paid", structured={"n": [1]}),))
+    call_message = Message(
+        role="assistant", parts=(ToolCallPart(id="c1", name="pay", arguments=copy.deepcopy(ARGUMENTS)),)
+    )
+    result_message = Message(
+        role="tool", parts=(ToolResultPart(call="c1", name="pay", text="paid", structured={"n": [1]}),)
+    )
     engine = Engine(
         model=stage.model,
         tools=stage.tools,
@@ -187,9 +191,9 @@ async def drive(stage: Stage) -> tuple[Engine, TurnResult]:
         prices={"scripted": Price(input=1.0, output=1.0)},
     )
     context: dict[str, JsonValue] = {"user": {"roles": ["admin"]}}
-    said = [Message(role="user", parts=(TextPart(text="Before."),)), asked, told]
-    paused = await engine.run(AGENT, "Pay.", message_history=said, metadata=context)
-    spoil((paused, context, said))
+    history = [Message(role="user", parts=(TextPart(text="Before."),)), call_message, result_message]
+    paused = await engine.run(AGENT, "Pay.", message_history=history, metadata=context)
+    spoil((paused, context, history))
     return engine, await engine.resume(paused.id, {paused.interrupts[0].id: True})
 
 
@@ -203,10 +207,10 @@ async def test_call_stays_the_same_from_request_to_journal_and_model() -> None:
     assert [call.arguments for call in reply.calls] == [ARGUMENTS, ARGUMENTS]
     assert reply.reasoning_details == ({"signature": {"of": ["x"]}},)
     assert stage.ran == [ARGUMENTS, ARGUMENTS]
-    assert stage.asked == [(ARGUMENTS["amount"], ARGUMENTS["to"])]
+    assert stage.observed == [(ARGUMENTS["amount"], ARGUMENTS["to"])]
     (pause,) = (event for event in stage.heard if isinstance(event, TurnPausedEvent))
     assert pause.interrupts[0].arguments == ARGUMENTS
-    (paid, _seen) = (fact for fact in facts if isinstance(fact, f.CallSettled))
+    (paid, _look) = (fact for fact in facts if isinstance(fact, f.CallSettled))
     assert {fact.call: fact.structured for fact in facts if isinstance(fact, f.CallSettled)}[reply.calls[0].id] == {
         "paid": [1]
     }, paid
@@ -237,29 +241,29 @@ async def test_fact_read_from_a_journal_is_immutable() -> None:
 
 @given(st.dictionaries(st.text(max_size=3), json_values(), max_size=4))
 def test_frozen_value_equals_the_source_and_thaws_to_a_copy(value: dict[str, Any]) -> None:
-    kept = frozen(value)
-    written = json.dumps(value)
-    assert kept == value
-    assert json.dumps(kept) == written
-    assert frozen(kept) is kept
-    spoil(kept)
-    assert json.dumps(kept) == written
-    for mine in (thawed(kept), copy.deepcopy(kept), thawed(value)):
+    frozen_value = frozen(value)
+    encoded = json.dumps(value)
+    assert frozen_value == value
+    assert json.dumps(frozen_value) == encoded
+    assert frozen(frozen_value) is frozen_value
+    spoil(frozen_value)
+    assert json.dumps(frozen_value) == encoded
+    for mine in (thawed(frozen_value), copy.deepcopy(frozen_value), thawed(value)):
         assert mine == value
         spoil(mine)
         mine["mine"] = 1
-    assert json.dumps(kept) == json.dumps(value) == written
-    assert pickle.loads(pickle.dumps(kept)) == value  # noqa: S301 (it was written right here)
+    assert json.dumps(frozen_value) == json.dumps(value) == encoded
+    assert pickle.loads(pickle.dumps(frozen_value)) == value  # noqa: S301 (it was written right here)
 
 
 def test_depth_of_a_frozen_value_is_unbounded() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    kept, depth = frozen(deep), 0
-    while kept:
-        assert type(kept) is FrozenList
-        kept, depth = kept[0], depth + 1
+    rest, depth = frozen(deep), 0
+    while rest:
+        assert type(rest) is FrozenList
+        rest, depth = rest[0], depth + 1
     assert depth == 100_000
 
 

@@ -21,19 +21,19 @@ REMOTE = "https://example.com/x.json"
 
 
 def shown(schema: Mapping[str, object]) -> list[str]:
-    return sorted(str(one) for one in dangling_refs(schema))
+    return sorted(str(ref) for ref in dangling_refs(schema))
 
 
 def test_remote_reference_is_reported_with_a_path() -> None:
     schema = {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": REMOTE}]}}}
-    what = "is in another document, which is not fetched: copy it into this one, under $defs"
-    assert shown(schema) == [f"properties.a.anyOf.1.$ref: '{REMOTE}' {what}"]
-    assert [one.path for one in dangling_refs({"$ref": "other.json#/a"})] == [("$ref",)]
+    fault = "is in another document, which is not fetched: copy it into this one, under $defs"
+    assert shown(schema) == [f"properties.a.anyOf.1.$ref: '{REMOTE}' {fault}"]
+    assert [ref.path for ref in dangling_refs({"$ref": "other.json#/a"})] == [("$ref",)]
 
 
 def test_a_pointer_and_an_anchor_without_a_target_are_found() -> None:
     schema = {"$defs": {"a": {}}, "allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#here"}, {"$ref": "#/allOf/9"}]}
-    assert [one.is_remote for one in dangling_refs(schema)] == [False] * 3
+    assert [ref.is_remote for ref in dangling_refs(schema)] == [False] * 3
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_reference_within_the_document_is_no_fault(schema: dict[str, JsonValue])
 @pytest.mark.parametrize("keyword", ["const", "default", "examples", "enum"])
 def test_data_are_no_references_and_names_are_no_keywords(keyword: str) -> None:
     assert dangling_refs({keyword: [{"$ref": REMOTE}]}) == []
-    assert [one.path for one in dangling_refs({"properties": {keyword: {"$ref": REMOTE}}})] == [
+    assert [ref.path for ref in dangling_refs({"properties": {keyword: {"$ref": REMOTE}}})] == [
         ("properties", keyword, "$ref")
     ]
     assert dangling_refs({"properties": {"$ref": {"type": "string"}}}) == []
@@ -95,25 +95,25 @@ def test_references_resolve_exactly_as_in_jsonschema(schema: dict[str, object]) 
     resource = DRAFT202012.create_resource(schema)
     resolver = Registry().with_resource(resource.id() or "", resource).resolver(resource.id() or "")
 
-    def failing(one: dict[str, object], resolver: object) -> Iterator[str]:
-        inner = DRAFT202012.create_resource(one)
-        if "$ref" in one:
+    def failing(part: dict[str, object], resolver: object) -> Iterator[str]:
+        inner = DRAFT202012.create_resource(part)
+        if "$ref" in part:
             try:
-                resolver.lookup(one["$ref"])  # type: ignore[attr-defined]
+                resolver.lookup(part["$ref"])  # type: ignore[attr-defined]
             except Unresolvable:
-                yield str(one["$ref"])
+                yield str(part["$ref"])
         for sub in inner.subresources():
             yield from failing(sub.contents, resolver.in_subresource(sub))  # type: ignore[attr-defined]
 
-    assert sorted(one.ref for one in dangling_refs(schema)) == sorted(failing(schema, resolver))
+    assert sorted(ref.ref for ref in dangling_refs(schema)) == sorted(failing(schema, resolver))
 
 
 @given(SCHEMAS)
 def test_schema_without_dangling_references_gains_no_new_fault(schema: dict[str, object]) -> None:
-    found = dangling_refs(schema)
-    mended = without_refs(schema, found)
-    assert not {one.path for one in dangling_refs(mended)} & {one.path for one in found}
-    assert found or mended == schema
+    refs = dangling_refs(schema)
+    mended = without_refs(schema, refs)
+    assert not {ref.path for ref in dangling_refs(mended)} & {ref.path for ref in refs}
+    assert refs or mended == schema
 
 
 VALUES: st.SearchStrategy[object] = st.deferred(

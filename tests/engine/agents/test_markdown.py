@@ -35,8 +35,8 @@ def read(text: str) -> tuple[list[Agent], tuple[Problem, ...]]:
 
 
 def agent(front: str, body: str = "") -> Agent:
-    (one,) = parse_agents(f"---\nname: A\n{front}\n---\n{body}")
-    return one
+    (parsed_agent,) = parse_agents(f"---\nname: A\n{front}\n---\n{body}")
+    return parsed_agent
 
 
 # What is read.
@@ -99,7 +99,7 @@ conclude_tokens: 99
 
 
 @pytest.mark.parametrize(
-    ("front", "wanted"),
+    ("front", "expected"),
     [
         ("steps: 0", Agent(name="A", steps=0)),
         ("steps: null", Agent(name="A", steps=None)),
@@ -129,8 +129,8 @@ conclude_tokens: 99
         ("# a comment\nsteps: 5 # five", Agent(name="A", steps=5)),
     ],
 )
-def test_front_matter_sets_the_fields_of_the_agent(front: str, wanted: Agent) -> None:
-    assert agent(front) == wanted
+def test_front_matter_sets_the_fields_of_the_agent(front: str, expected: Agent) -> None:
+    assert agent(front) == expected
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
@@ -194,9 +194,9 @@ NOT_CLOSED = f"the front matter that starts here is not closed: {FORM}"
     ],
 )
 def test_malformed_agent_is_an_error_and_never_becomes_text(text: str, line: int, message: str) -> None:
-    (one,) = problems(text)
-    assert one.line == line
-    assert one.message.startswith(message)
+    (problem,) = problems(text)
+    assert problem.line == line
+    assert problem.message.startswith(message)
 
 
 def test_rule_taken_for_an_agent_is_an_error_with_advice() -> None:
@@ -233,7 +233,7 @@ TAKEN = "AGENTS.md:2 has this name already: every agent needs one of its own"
     ],
 )
 def test_file_without_usable_agents_is_refused_with_the_expected_form(text: str, message: str) -> None:
-    assert [str(one) for one in problems(text)] == [message]
+    assert [str(problem) for problem in problems(text)] == [message]
 
 
 WHOLE = "must be a whole number of at least 0, not"
@@ -305,8 +305,8 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that s
     ],
 )
 def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, message: str) -> None:
-    (one,) = problems(f"---\nname: A\n{front}\n---\nText.")
-    assert str(one) == f"AGENTS.md:3: agent 'A': {message}"
+    (problem,) = problems(f"---\nname: A\n{front}\n---\nText.")
+    assert str(problem) == f"AGENTS.md:3: agent 'A': {message}"
 
 
 @pytest.mark.parametrize(
@@ -323,8 +323,8 @@ def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, messag
     ],
 )
 def test_mistake_is_reported_with_the_line_of_the_field(front: str, line: int, message: str) -> None:
-    (one,) = problems(f"---\nname: A\n{front}\n---\nText.")
-    assert str(one) == f"AGENTS.md:{line}: agent 'A': {message}"
+    (problem,) = problems(f"---\nname: A\n{front}\n---\nText.")
+    assert str(problem) == f"AGENTS.md:{line}: agent 'A': {message}"
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_mistake_is_reported_with_the_line_of_the_field(front: str, line: int, m
     ],
 )
 def test_every_agent_needs_a_name(name: str, message: str) -> None:
-    assert [str(one) for one in problems(f"---\n{name}\n---\n")] == [message]
+    assert [str(problem) for problem in problems(f"---\n{name}\n---\n")] == [message]
 
 
 def test_all_mistakes_of_a_file_are_reported_at_once_and_in_order() -> None:
@@ -367,7 +367,7 @@ name: Refactorer
 tools: [read_file, 5]
 ---
 """
-    assert [str(one).partition(" must ")[0].partition(" is ")[0] for one in problems(text)] == [
+    assert [str(problem).partition(" must ")[0].partition(" is ")[0] for problem in problems(text)] == [
         "AGENTS.md:3: agent 'Refactorer': steps:",
         "AGENTS.md:4: agent 'Refactorer': stpes:",
         "AGENTS.md:6: agent 'Refactorer': budget.tokens:",
@@ -379,8 +379,8 @@ tools: [read_file, 5]
 
 
 def test_problem_has_file_line_agent_field_and_message() -> None:
-    (one,) = problems("---\nname: A\nbudget:\n  cost: 0\n---\n")
-    assert one == Problem(
+    (problem,) = problems("---\nname: A\nbudget:\n  cost: 0\n---\n")
+    assert problem == Problem(
         file="AGENTS.md", line=4, agent="A", field="budget.cost", message="must be a number above 0, not 0"
     )
 
@@ -406,11 +406,11 @@ LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a
     ],
 )
 def test_a_hostile_file_is_refused_fast_and_briefly(text: str) -> None:
-    began = time.process_time()
-    agents, found = read(text)
-    assert time.process_time() - began < 5
-    assert all(len(str(one)) < 1000 for one in found)
-    assert found or [one.name for one in agents] == ["A"]
+    start = time.process_time()
+    agents, faults = read(text)
+    assert time.process_time() - start < 5
+    assert all(len(str(fault)) < 1000 for fault in faults)
+    assert faults or [agent.name for agent in agents] == ["A"]
 
 
 LINES = ["---", "", "name: A", "name: B", "steps: 5", "tools: [", "```", "~~~~", "...", "%TAG ! x", "x: 2024-99-99"]
@@ -421,10 +421,10 @@ PIECES = st.sampled_from(LINES).map("{}\n".format) | st.text(SIGNS, max_size=8)
 @given(st.text() | st.lists(PIECES).map("".join))
 def test_any_text_is_agents_or_an_agent_file_error(text: str) -> None:
     for whole in (text, f"---\n{text}\n---\n", f"---\nname: A\n{text}\n---\n{text}"):
-        agents, found = read(whole)
-        assert bool(agents) != bool(found)
-        assert len({one.name for one in agents}) == len(agents)
-        assert not any("\n" in str(one) for one in found)
+        agents, faults = read(whole)
+        assert bool(agents) != bool(faults)
+        assert len({agent.name for agent in agents}) == len(agents)
+        assert not any("\n" in str(fault) for fault in faults)
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1).filter(str.strip)
@@ -461,11 +461,11 @@ AGENTS: st.SearchStrategy[Agent] = st.fixed_dictionaries(
 ).map(Agent.model_validate)
 
 
-@given(st.lists(AGENTS, min_size=1, max_size=3, unique_by=lambda one: one.name))
+@given(st.lists(AGENTS, min_size=1, max_size=3, unique_by=lambda agent: agent.name))
 def test_agents_survive_a_round_trip_through_front_matter(agents: list[Agent]) -> None:
     text = ""
-    for one in agents:
-        front = one.to_json()
+    for agent in agents:
+        front = agent.to_json()
         body = front.pop("instructions")
         # Escaped, because PyYAML writes U+0085 as it is and reads it as a line end.
         text += f"---\n{yaml.safe_dump(front, allow_unicode=False, sort_keys=False)}---\n{body}\n\n"
@@ -474,9 +474,9 @@ def test_agents_survive_a_round_trip_through_front_matter(agents: list[Agent]) -
 
 def test_letters_of_all_languages_may_stand_unescaped() -> None:
     text = "---\nname: Архитектор\ndescription: plans 🏗️ and 設計\n---\nÜber alles nachdenken.\n"
-    (one,) = parse_agents(text)
-    assert (one.name, one.description) == ("Архитектор", "plans 🏗️ and 設計")
-    assert one.instructions == "Über alles nachdenken."
+    (parsed_agent,) = parse_agents(text)
+    assert (parsed_agent.name, parsed_agent.description) == ("Архитектор", "plans 🏗️ and 設計")
+    assert parsed_agent.instructions == "Über alles nachdenken."
 
 
 # The old name of `steps`.
@@ -497,9 +497,9 @@ def test_both_names_of_steps_may_have_the_same_value() -> None:
 
 @pytest.mark.parametrize("old", ["4", "6", "null", "'5'"])
 def test_both_names_of_steps_with_two_values_are_a_mistake(old: str) -> None:
-    (one,) = problems(f"---\nname: A\nmaxSteps: {old}\nsteps: 5\n---\n")
-    shown = "None" if old == "null" else old
-    assert str(one) == f"AGENTS.md:3: agent 'A': maxSteps: is {shown}, but `steps` is 5: leave out `maxSteps`"
+    (problem,) = problems(f"---\nname: A\nmaxSteps: {old}\nsteps: 5\n---\n")
+    value = "None" if old == "null" else old
+    assert str(problem) == f"AGENTS.md:3: agent 'A': maxSteps: is {value}, but `steps` is 5: leave out `maxSteps`"
 
 
 def test_file_with_a_mistake_does_not_warn_of_the_old_name(caplog: pytest.LogCaptureFixture) -> None:
@@ -518,10 +518,10 @@ def failure(*paths: Path) -> str:
 
 def test_the_example_loads() -> None:
     agents = load_agents(EXAMPLE)
-    assert [(one.name, one.steps) for one in agents] == [("Refactorer", 5), ("Architect", 20), ("Explorer", None)]
-    assert all(one.instructions and one.description for one in agents)
+    assert [(agent.name, agent.steps) for agent in agents] == [("Refactorer", 5), ("Architect", 20), ("Explorer", None)]
+    assert all(agent.instructions and agent.description for agent in agents)
     offered = {"list_files", "read_file", "search_files", "ask_user_input", "request_read_access"}
-    assert all(set(one.tools or ()) <= offered for one in agents)
+    assert all(set(agent.tools or ()) <= offered for agent in agents)
 
 
 def test_file_with_invalid_utf_8_is_refused_with_the_byte(tmp_path: Path) -> None:
@@ -559,13 +559,13 @@ def test_empty_file_is_refused_with_the_expected_form(tmp_path: Path) -> None:
 
 
 def test_mistakes_and_repeated_names_are_reported_across_files(tmp_path: Path) -> None:
-    one, two, three = (tmp_path / name for name in ("one.md", "two.md", "none.md"))
-    one.write_text("---\nname: A\nsteps: -1\n---\n")
-    two.write_text("Two.\n\n---\nname: B\n---\n\n---\nname: A\n---\n")
-    assert failure(one, two, three).splitlines() == [
-        f"{one}:3: agent 'A': steps: {WHOLE} -1",
-        f"{two}:8: agent 'A': name: {one}:2 has this name already: every agent needs one of its own",
-        f"{three}: there is no such file: name an agent file, or create this one",
+    first, second, third = (tmp_path / name for name in ("one.md", "two.md", "none.md"))
+    first.write_text("---\nname: A\nsteps: -1\n---\n")
+    second.write_text("Two.\n\n---\nname: B\n---\n\n---\nname: A\n---\n")
+    assert failure(first, second, third).splitlines() == [
+        f"{first}:3: agent 'A': steps: {WHOLE} -1",
+        f"{second}:8: agent 'A': name: {first}:2 has this name already: every agent needs one of its own",
+        f"{third}: there is no such file: name an agent file, or create this one",
     ]
     assert "has this name already" in failure(EXAMPLE, EXAMPLE)
 
@@ -583,14 +583,14 @@ def test_find_agent_matches_the_name_or_the_only_similar_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted", "message"),
+    ("names", "requested_name", "message"),
     [
         (["A", "B"], "C", "there is no agent 'C': the agents are 'A', 'B'"),
         (["Abc", "abc", "B"], "ABC", DIFFER),
         ([], "A", "there is no agent 'A': no agent is loaded"),
     ],
 )
-def test_find_agent_error_lists_the_existing_agents(names: list[str], wanted: str, message: str) -> None:
+def test_find_agent_error_lists_the_existing_agents(names: list[str], requested_name: str, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        find_agent([Agent(name=name) for name in names], wanted)
+        find_agent([Agent(name=name) for name in names], requested_name)
     assert str(raised.value) == message

@@ -60,7 +60,7 @@ def text(hooks: str, guardrails: str = "[]") -> str:
 
 def test_named_hooks_and_guardrails_are_imported(policy: str) -> None:
     (agent,) = parse_agents(text(f"[{policy}:strict, {policy}:Audit]", f"[{policy}:on_topic]"))
-    assert [type(one).__name__ for one in agent.hooks] == ["after_model", "Audit"]
+    assert [type(hook).__name__ for hook in agent.hooks] == ["after_model", "Audit"]
     assert len(agent.guardrails) == 1
     assert agent.to_journal(deps=False)["needs"] == ["guardrails", "hooks"]
 
@@ -102,8 +102,8 @@ async def test_output_type_and_validators_are_imported(policy: str) -> None:
 def test_wrong_output_type_is_an_error_with_a_line(policy: str, keys: str, problem: str) -> None:
     with pytest.raises(AgentFileError) as raised:
         parse_agents(f"---\nname: Clerk\n{keys.replace('named_policy', policy)}\n---\nBe kind.\n")
-    (found,) = raised.value.problems
-    assert (found.line, problem in found.message) == (3, True), found.message
+    (reported_problem,) = raised.value.problems
+    assert (reported_problem.line, problem in reported_problem.message) == (3, True), reported_problem.message
 
 
 @pytest.mark.anyio
@@ -128,6 +128,6 @@ async def test_imported_hooks_and_guardrails_act(policy: str) -> None:
 def test_mistakes_are_errors_with_their_line(policy: str, hooks: str, problem: str) -> None:
     with pytest.raises(AgentFileError) as raised:
         parse_agents(text(hooks.replace("named_policy", policy)))
-    (found,) = raised.value.problems
-    assert found.line == 3
-    assert problem in str(found)
+    (reported_problem,) = raised.value.problems
+    assert reported_problem.line == 3
+    assert problem in str(reported_problem)

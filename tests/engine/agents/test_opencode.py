@@ -66,8 +66,8 @@ def test_agent_without_description_is_no_sub_agent(caplog: pytest.LogCaptureFixt
     assert agent is not None
     assert (agent.mode, agent.instructions) == ("primary", "You review.")
     (record,) = caplog.records
-    said = "description: is missing: no other agent can choose this one, so it is `mode: primary`"
-    assert record.getMessage() == f"{PATH}:1: agent 'review': {said}"
+    message = "description: is missing: no other agent can choose this one, so it is `mode: primary`"
+    assert record.getMessage() == f"{PATH}:1: agent 'review': {message}"
 
 
 def test_a_text_with_a_colon_needs_no_quotes() -> None:
@@ -267,30 +267,30 @@ def test_display_keys_are_ignored_silently(caplog: pytest.LogCaptureFixture) -> 
     ],
 )
 def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, message: str) -> None:
-    (said,) = mistakes(f"---\ndescription: Reviews.\n{front}\n---\n")
-    assert said.startswith(f":{3 + front.count(chr(10))}: agent '")
-    assert message in said
+    (mistake,) = mistakes(f"---\ndescription: Reviews.\n{front}\n---\n")
+    assert mistake.startswith(f":{3 + front.count(chr(10))}: agent '")
+    assert message in mistake
 
 
 def test_note_on_a_misspelled_key_leaves_out_the_value() -> None:
     """A value may be a secret, so YAML's message about it is dropped."""
-    (said,) = mistakes("---\ndescription: Reviews.\noption: {apiKey: 0x123}\n---\n")
-    assert said == ":3: agent 'review': option: is unknown: did you mean `options`?"
+    (mistake,) = mistakes("---\ndescription: Reviews.\noption: {apiKey: 0x123}\n---\n")
+    assert mistake == ":3: agent 'review': option: is unknown: did you mean `options`?"
 
 
 def test_a_sub_agent_without_a_description_is_a_mistake() -> None:
-    (said,) = mistakes("---\nmode: subagent\n---\n")
-    assert said == ":2: agent 'review': mode: 'subagent' needs a `description`: models choose a sub-agent by it"
+    (mistake,) = mistakes("---\nmode: subagent\n---\n")
+    assert mistake == ":2: agent 'review': mode: 'subagent' needs a `description`: models choose a sub-agent by it"
 
 
 def test_prompt_with_a_file_reference_is_refused() -> None:
-    (said,) = mistakes("---\ndescription: A.\nprompt: '{file:./a.txt}'\n---\n")
-    assert said == ":3: agent 'review': prompt: must be text: write it below the front matter"
+    (mistake,) = mistakes("---\ndescription: A.\nprompt: '{file:./a.txt}'\n---\n")
+    assert mistake == ":3: agent 'review': prompt: must be text: write it below the front matter"
 
 
 def test_unclosed_front_matter_is_a_mistake() -> None:
-    (said,) = mistakes("---\ndescription: A.\n")
-    assert said == ":1: the front matter that starts here is not closed: write a line `---` below its keys"
+    (mistake,) = mistakes("---\ndescription: A.\n")
+    assert mistake == ":1: the front matter that starts here is not closed: write a line `---` below its keys"
 
 
 def test_steps_above_the_ceiling_are_capped() -> None:
@@ -303,13 +303,13 @@ def test_steps_above_the_ceiling_are_capped() -> None:
 @given(st.text() | st.lists(st.sampled_from(["---\n", "steps: 1\n", "a: b: c\n", "tools:\n", " x: no\n"])).map("".join))
 def test_any_text_is_an_agent_or_an_agent_file_error(text: str) -> None:
     for whole in (text, f"---\n{text}\n---\n"):
-        found: tuple[Problem, ...] | None = None
+        problems: tuple[Problem, ...] | None = None
         try:
             parse_opencode_agent(whole, PATH)
         except AgentFileError as error:
-            found = error.problems
-        assert found is None or found
-        assert not any("\n" in str(problem) for problem in found or ())
+            problems = error.problems
+        assert problems is None or problems
+        assert not any("\n" in str(problem) for problem in problems or ())
 
 
 # Folders.
@@ -340,8 +340,8 @@ def test_mistakes_of_all_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "agent" / "e.md").write_bytes(b"---\n\xff")
     with pytest.raises(AgentFileError) as raised:
         load_opencode_agents(tmp_path)
-    found = [str(problem).removeprefix(f"{tmp_path / 'agent'}/") for problem in raised.value.problems]
-    assert [one.split(": must")[0].split(": is not")[0].split(" has this")[0] for one in found] == [
+    messages = [str(problem).removeprefix(f"{tmp_path / 'agent'}/") for problem in raised.value.problems]
+    assert [message.split(": must")[0].split(": is not")[0].split(" has this")[0] for message in messages] == [
         "a.md:3: agent 'a': steps",
         "b.md:3: agent 'b': mode",
         f"d.md:1: agent 'd': name: {tmp_path / 'agent' / 'c.md'}",

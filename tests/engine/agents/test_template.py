@@ -20,12 +20,12 @@ CONTEXT = TurnContext(
 
 
 def agent(body: str, front: str = "") -> Agent:
-    (one,) = parse_agents(f"---\nname: Clerk\n{front}---\n\n{body}")
-    return one
+    (agent,) = parse_agents(f"---\nname: Clerk\n{front}---\n\n{body}")
+    return agent
 
 
 @pytest.mark.parametrize(
-    ("text", "sent"),
+    ("text", "expected"),
     [
         ("You serve {{ metadata.user }}.", "You serve Ann."),
         ("{{metadata.org.name}} {{ metadata.org.n }}", "ACME [1]"),
@@ -34,14 +34,17 @@ def agent(body: str, front: str = "") -> Agent:
         ("no braces", "no braces"),
     ],
 )
-def test_names_stand_for_values_of_the_turn(text: str, sent: str) -> None:
-    assert rendered(text, CONTEXT) == sent
+def test_names_stand_for_values_of_the_turn(text: str, expected: str) -> None:
+    assert rendered(text, CONTEXT) == expected
 
 
 def test_mistakes_are_errors_with_their_line() -> None:
     with pytest.raises(AgentFileError) as raised:
         parse_agents("---\nname: Clerk\nsteps: 3\n---\n\n\nYou serve\n{{ user }} and\n{{ metadata.user\n")
-    assert [(one.line, one.field) for one in raised.value.problems] == [(8, "instructions"), (9, "instructions")]
+    assert [(problem.line, problem.field) for problem in raised.value.problems] == [
+        (8, "instructions"),
+        (9, "instructions"),
+    ]
     assert "`{{ user }}` is unknown: write one of metadata.KEY, session, agent, turn_id, step" in str(raised.value)
     assert "`{{` has no `}}` in its line" in str(raised.value)
 
@@ -56,8 +59,8 @@ def test_agent_of_a_file_is_a_template_only_with_braces() -> None:
 def test_the_files_of_opencode_have_no_templates(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text("---\ndescription: d\n---\nWrite {{ jinja }}.")
-    (one,) = load_opencode_agents(tmp_path)
-    assert (one.template, one.instructions) == (False, "Write {{ jinja }}.")
+    (agent,) = load_opencode_agents(tmp_path)
+    assert (agent.template, agent.instructions) == (False, "Write {{ jinja }}.")
 
 
 @pytest.mark.anyio

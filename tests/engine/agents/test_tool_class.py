@@ -20,13 +20,13 @@ def a_tool(*, read_only: bool | None) -> Tool:
 @given(st.lists(st.sampled_from([True, False, None])))
 def test_most_powerful_tool_decides_the_class(declared: list[bool | None]) -> None:
     """In any order and number."""
-    one = class_of(a_tool(read_only=each) for each in declared)
-    if any(each is False for each in declared):
-        assert one == "writing"
+    kind = class_of(a_tool(read_only=is_read_only) for is_read_only in declared)
+    if any(is_read_only is False for is_read_only in declared):
+        assert kind == "writing"
     elif all(declared):
-        assert one == "read_only"
+        assert kind == "read_only"
     else:
-        assert one == "default"
+        assert kind == "default"
 
 
 def test_undeclared_tool_does_not_count_as_read_only() -> None:
@@ -39,5 +39,5 @@ def test_undeclared_tool_does_not_count_as_read_only() -> None:
 
 def test_every_built_in_tool_only_reads(tmp_path: Path) -> None:
     tools = builtin_tools(tmp_path)
-    assert {one.name: one.read_only for one in tools} == dict.fromkeys((one.name for one in tools), True)
+    assert {tool.name: tool.read_only for tool in tools} == dict.fromkeys((tool.name for tool in tools), True)
     assert class_of(tools) == "read_only"

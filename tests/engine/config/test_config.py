@@ -37,8 +37,8 @@ Environ = Mapping[str, str]
 def load(folder: Path, text: str = "", /, *, environ: Environ | None = None, **overrides: object) -> Config:
     """The configuration of a folder with this `turnwright.toml`; dots in keys are written `__`."""
     (folder / "turnwright.toml").write_text(text, encoding="utf-8")
-    said = {key.replace("__", "."): value for key, value in overrides.items()}
-    return load_config(folder, environ={} if environ is None else environ, overrides=said)
+    settings = {key.replace("__", "."): value for key, value in overrides.items()}
+    return load_config(folder, environ={} if environ is None else environ, overrides=settings)
 
 
 def mistakes(folder: Path, text: str = "", /, *, environ: Environ | None = None, **overrides: object) -> list[str]:
@@ -50,8 +50,8 @@ def mistakes(folder: Path, text: str = "", /, *, environ: Environ | None = None,
 
 def mistake(folder: Path, text: str = "", /, *, environ: Environ | None = None, **overrides: object) -> str:
     """Return the only mistake in this configuration."""
-    (said,) = mistakes(folder, text, environ=environ, **overrides)
-    return said
+    (message,) = mistakes(folder, text, environ=environ, **overrides)
+    return message
 
 
 class TestEachSource:
@@ -87,12 +87,12 @@ class TestEachSource:
             output = 2.5
             """,
         )
-        limits, said = config.limits(), config.settings
+        limits, settings = config.limits(), config.settings
         assert (limits.steps, limits.cost, limits.doom_response, limits.concluding) == (9, 0.5, "stop", "within")
-        assert (said.model, said.base_url, said.timeout) == ("gpt-5-mini", "http://localhost:8000/v1", 2.5)
-        assert (said.store, said.agents, said.tools) == ("memory:", ("/a.md", "/b.md"), "package.tools")
-        assert (said.root, said.unpaired, said.show_budget_to_model) == ("/src", "reject", True)
-        assert said.limits.tool_calls == ToolCallLimits(writing=3)
+        assert (settings.model, settings.base_url, settings.timeout) == ("gpt-5-mini", "http://localhost:8000/v1", 2.5)
+        assert (settings.store, settings.agents, settings.tools) == ("memory:", ("/a.md", "/b.md"), "package.tools")
+        assert (settings.root, settings.unpaired, settings.show_budget_to_model) == ("/src", "reject", True)
+        assert settings.limits.tool_calls == ToolCallLimits(writing=3)
         assert config.prices() == {"gpt-5.1": Price(1, 2.5)}
         assert str(config.origins["limits.cost"]) == f"file {tmp_path / 'turnwright.toml'}: limits.cost"
         assert str(config.origins["limits.concluding"]) == "preset opencode"
@@ -197,9 +197,9 @@ class TestToolCalls:
 
     BY_CLASS = ToolCallLimits(read_only=0, writing=1, default=None)
 
-    @pytest.mark.parametrize(("written", "calls"), [("30", 30), ("0", 0), ("'unlimited'", None)])
-    def test_tool_calls_in_a_file_may_be_a_number(self, tmp_path: Path, written: str, calls: int | None) -> None:
-        assert load(tmp_path, f"limits.tool_calls = {written}").limits().tool_calls == calls
+    @pytest.mark.parametrize(("toml_value", "calls"), [("30", 30), ("0", 0), ("'unlimited'", None)])
+    def test_tool_calls_in_a_file_may_be_a_number(self, tmp_path: Path, toml_value: str, calls: int | None) -> None:
+        assert load(tmp_path, f"limits.tool_calls = {toml_value}").limits().tool_calls == calls
 
     def test_a_file_may_write_a_table(self, tmp_path: Path) -> None:
         text = "[limits.tool_calls]\nread_only = 0\nwriting = 1\ndefault = 'unlimited'\n"
@@ -350,7 +350,7 @@ def test_first_source_with_a_value_decides(
             (SettingSource.PRESET, {key: getattr(laid, limit)} if limit in laid.model_fields_set else {}),
             (SettingSource.DEFAULT, {key: SETTINGS[key].default}),
         ]
-        source, value = next((source, said[key]) for source, said in sources if key in said)
+        source, value = next((source, settings[key]) for source, settings in sources if key in settings)
         assert (config.origins[key].source, config.origins[key].value) == (source, value)
         if key != limit:
             assert getattr(config.limits(), limit) == value
@@ -379,8 +379,8 @@ class TestSteps:
         if fits:
             assert load(tmp_path, text).limits().cap == ceiling
         else:
-            said = "turnwright.toml: limits.ceiling: must be at most 200, not 201"
-            assert mistake(tmp_path, text) == said
+            message = "turnwright.toml: limits.ceiling: must be at most 200, not 201"
+            assert mistake(tmp_path, text) == message
 
     def test_opencode_preset_refuses_zero_steps_from_every_source(self, tmp_path: Path) -> None:
         problem = "steps must be at least 1 under the preset opencode, not 0"
@@ -420,7 +420,7 @@ class TestSteps:
 
 class TestMistakes:
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("limits.steps = true", "limits.steps: must be a whole number of at least 0, not True"),
             ("limits.steps = '5'", "limits.steps: must be a whole number of at least 0, not '5'"),
@@ -437,11 +437,11 @@ class TestMistakes:
             ),
         ],
     )
-    def test_wrong_number_is_reported_with_file_and_key(self, tmp_path: Path, text: str, said: str) -> None:
-        assert mistake(tmp_path, text) == f'turnwright.toml: {said}; "unlimited" means no limit'
+    def test_wrong_number_is_reported_with_file_and_key(self, tmp_path: Path, text: str, message: str) -> None:
+        assert mistake(tmp_path, text) == f'turnwright.toml: {message}; "unlimited" means no limit'
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("limits.max_retries = 'unlimited'", "limits.max_retries: must be a whole number of at least 0"),
             ("limits = 5", "limits: must be a table, not 5"),
@@ -471,8 +471,8 @@ class TestMistakes:
             ("conclude_prompt_file = 'no.txt'", "conclude_prompt_file: no.txt: there is no such file"),
         ],
     )
-    def test_wrong_value_error_tells_the_expected_form(self, tmp_path: Path, text: str, said: str) -> None:
-        assert mistake(tmp_path, text).startswith(f"turnwright.toml: {said}")
+    def test_wrong_value_error_tells_the_expected_form(self, tmp_path: Path, text: str, message: str) -> None:
+        assert mistake(tmp_path, text).startswith(f"turnwright.toml: {message}")
 
     @pytest.mark.parametrize(
         ("text", "near"),
@@ -524,22 +524,22 @@ class TestMistakes:
 
     @pytest.mark.parametrize("text", ["5.0", "true", "null", "1e400", "9" * 5000, "[5]", "five", "+5", "0x5", "NaN"])
     def test_variable_without_a_valid_number_is_refused_briefly(self, tmp_path: Path, text: str) -> None:
-        said = mistake(tmp_path, environ={"TURNWRIGHT_LIMITS__STEPS": text})
-        assert said.startswith("TURNWRIGHT_LIMITS__STEPS: must be a whole number of at least 0, not ")
-        assert len(said) < 300
+        message = mistake(tmp_path, environ={"TURNWRIGHT_LIMITS__STEPS": text})
+        assert message.startswith("TURNWRIGHT_LIMITS__STEPS: must be a whole number of at least 0, not ")
+        assert len(message) < 300
 
     def test_variable_without_valid_json_is_refused(self, tmp_path: Path) -> None:
-        said = mistake(tmp_path, environ={"TURNWRIGHT_PRICES": "{"})
-        assert said == "TURNWRIGHT_PRICES: must be a table, not '{'"
+        message = mistake(tmp_path, environ={"TURNWRIGHT_PRICES": "{"})
+        assert message == "TURNWRIGHT_PRICES: must be a table, not '{'"
 
     def test_mistakes_of_all_sources_are_reported_at_once(self, tmp_path: Path) -> None:
-        said = mistakes(
+        messages = mistakes(
             tmp_path,
             "modle = 'm'\n[limits]\nsteps = -1\ntokens = 0\n",
             environ={"TURNWRIGHT_TIMEOUT": "0", "TURNWRIGHT_X": "1"},
             unpaired="lax",
         )
-        assert [line.partition(":")[0] for line in said] == [
+        assert [line.partition(":")[0] for line in messages] == [
             "TURNWRIGHT_X",
             "overrides",
             "TURNWRIGHT_TIMEOUT",
@@ -552,7 +552,7 @@ class TestMistakes:
 
 class TestFiles:
     @pytest.mark.parametrize(
-        ("data", "said"),
+        ("data", "syntax_message"),
         [
             (b"model = 'm'\nlimits = {", "turnwright.toml:2: is not TOML: "),
             (b"model = 'm'\nmodel = 'm'\n", "turnwright.toml:2: is not TOML: Cannot overwrite a value"),
@@ -567,16 +567,16 @@ class TestFiles:
         ],
         ids=["open", "twice", "bytes", "deep", "long", "tables", "key", "inner key", "lists", "large"],
     )
-    def test_invalid_toml_error_names_the_line(self, tmp_path: Path, data: bytes, said: str) -> None:
+    def test_invalid_toml_error_names_the_line(self, tmp_path: Path, data: bytes, syntax_message: str) -> None:
         (tmp_path / "turnwright.toml").write_bytes(data)
         with pytest.raises(ConfigError) as caught:
             load_config(tmp_path, environ={})
         message = str(caught.value).replace(f"{tmp_path}/", "")
-        if message.startswith("turnwright.toml: is not TOML: ") and said.startswith("turnwright.toml:2"):
+        if message.startswith("turnwright.toml: is not TOML: ") and syntax_message.startswith("turnwright.toml:2"):
             message = message.replace(
                 "turnwright.toml:", "turnwright.toml:2:", 1
             )  # some releases say "end of document"
-        assert message.startswith(said)
+        assert message.startswith(syntax_message)
 
     @pytest.mark.parametrize("mark", ['"', "'", '"""', "'''"])
     def test_dots_in_texts_and_comments_are_no_depth(self, tmp_path: Path, mark: str) -> None:
@@ -665,12 +665,12 @@ class TestFiles:
 
     def test_named_file_goes_before_variable_and_search(self, tmp_path: Path) -> None:
         (tmp_path / "turnwright.toml").write_text("model = 'found'", encoding="utf-8")
-        one, two = tmp_path / "one.toml", tmp_path / "two.toml"
-        one.write_text("model = 'one'", encoding="utf-8")
-        two.write_text("model = 'two'", encoding="utf-8")
-        environ = {"TURNWRIGHT_CONFIG": str(one)}
+        first, second = tmp_path / "one.toml", tmp_path / "two.toml"
+        first.write_text("model = 'one'", encoding="utf-8")
+        second.write_text("model = 'two'", encoding="utf-8")
+        environ = {"TURNWRIGHT_CONFIG": str(first)}
         assert load_config(tmp_path, environ=environ).settings.model == "one"
-        assert load_config(tmp_path, two, environ).settings.model == "two"
+        assert load_config(tmp_path, second, environ).settings.model == "two"
         assert load_config(tmp_path, environ={"TURNWRIGHT_CONFIG": ""}).settings.model == "found"
 
     def test_a_named_file_must_be_there(self, tmp_path: Path) -> None:
@@ -683,7 +683,7 @@ class TestFiles:
     def test_relative_paths_of_a_file_start_at_the_folder_of_the_file(self, tmp_path: Path) -> None:
         """So that every folder of a project has the same store and the same agents."""
         (tmp_path / "sum.txt").write_text("Sum up.", encoding="utf-8")
-        said = load(
+        config = load(
             tmp_path,
             """
             store = "sqlite:///turns.db?durability=normal"
@@ -695,12 +695,12 @@ class TestFiles:
             conclude_prompt_file = "sum.txt"
             """,
         ).settings
-        assert said.store == f"sqlite:///{tmp_path}/turns.db?durability=normal"
-        assert said.agents == (f"{tmp_path}/AGENTS.md",)
-        assert (said.tools, said.root) == (f"{tmp_path}/kit/tools.py", str(tmp_path))
-        assert said.hooks == (f"{tmp_path}/kit/policy.py:cap", "kit.policy:ask", f"{tmp_path}/policy.py")
-        assert said.mcp == (f"{tmp_path}/mcp.json",)
-        assert said.conclude_prompt_file == f"{tmp_path}/sum.txt"
+        assert config.store == f"sqlite:///{tmp_path}/turns.db?durability=normal"
+        assert config.agents == (f"{tmp_path}/AGENTS.md",)
+        assert (config.tools, config.root) == (f"{tmp_path}/kit/tools.py", str(tmp_path))
+        assert config.hooks == (f"{tmp_path}/kit/policy.py:cap", "kit.policy:ask", f"{tmp_path}/policy.py")
+        assert config.mcp == (f"{tmp_path}/mcp.json",)
+        assert config.conclude_prompt_file == f"{tmp_path}/sum.txt"
 
     @pytest.mark.parametrize("store", ["sqlite:////abs/turns.db", "memory:", "postgresql://u@h/d"])
     def test_absolute_address_stays_unchanged(self, tmp_path: Path, store: str) -> None:
@@ -717,19 +717,20 @@ class TestFiles:
 class TestSecrets:
     @pytest.mark.parametrize("name", ["api_key", "OPENAI_API_KEY", "apiKey", "api-key", "limits.api_key"])
     def test_a_key_in_a_file_is_refused_and_not_repeated(self, tmp_path: Path, name: str) -> None:
-        said = mistake(tmp_path, f"{name} = '{KEY}'")
+        message = mistake(tmp_path, f"{name} = '{KEY}'")
         assert (
-            said == f"turnwright.toml: {name}: API keys are not settings: keep it in the environment, in OPENAI_API_KEY"
+            message
+            == f"turnwright.toml: {name}: API keys are not settings: keep it in the environment, in OPENAI_API_KEY"
         )
 
     def test_key_in_an_environment_variable_is_refused(self, tmp_path: Path) -> None:
-        said = mistake(tmp_path, environ={"TURNWRIGHT_API_KEY": KEY})
-        assert said.startswith("TURNWRIGHT_API_KEY: API keys are not settings")
-        assert KEY not in said
+        message = mistake(tmp_path, environ={"TURNWRIGHT_API_KEY": KEY})
+        assert message.startswith("TURNWRIGHT_API_KEY: API keys are not settings")
+        assert KEY not in message
 
     def test_a_key_inside_the_address_of_a_file_is_refused(self, tmp_path: Path) -> None:
-        said = mistake(tmp_path, f"base_url = 'https://user:{KEY}@host/v1'")
-        assert said == (
+        message = mistake(tmp_path, f"base_url = 'https://user:{KEY}@host/v1'")
+        assert message == (
             "turnwright.toml: base_url: has a key or a password: keep it in the environment, in TURNWRIGHT_BASE_URL"
         )
         environ = {"TURNWRIGHT_BASE_URL": f"https://user:{KEY}@host/v1"}
@@ -737,8 +738,8 @@ class TestSecrets:
 
     @pytest.mark.parametrize("key", ["store", "base_url"])
     def test_an_address_of_the_wrong_type_is_not_repeated(self, tmp_path: Path, key: str) -> None:
-        said = mistake(tmp_path, f"{key} = ['postgresql://u:{KEY}@h/d']")
-        assert said == f"turnwright.toml: {key}: must be text, not a value of type list"
+        message = mistake(tmp_path, f"{key} = ['postgresql://u:{KEY}@h/d']")
+        assert message == f"turnwright.toml: {key}: must be text, not a value of type list"
 
     def test_no_representation_has_a_password(self, tmp_path: Path) -> None:
         config = load(tmp_path, f"store = 'postgresql://u:{KEY}@h/d'")
@@ -782,8 +783,8 @@ class TestEmbedding:
     ) -> None:
         code = "import sys; from turnwright.config import load_config; load_config()\n"
         code += "print('yaml' in sys.modules, 'pydantic_settings' in sys.modules)"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
-        env = kept | {"TURNWRIGHT_LIMITS__STEPS": steps}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
+        env = environment | {"TURNWRIGHT_LIMITS__STEPS": steps}
         ran = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=env
         )
@@ -809,8 +810,8 @@ class TestThePage:
         keys = re.findall(r"^- `([a-z_.]+)` \(", LIST, re.MULTILINE)
         assert "`TURNWRIGHT_` and the key in capitals, with `__` for the dot" in " ".join(PAGE.split())
         assert {"TURNWRIGHT_" + key.upper().replace(".", "__") for key in keys} == VARIABLES.keys()
-        named = set(re.findall(r"TURNWRIGHT_[A-Z_]+", PAGE))
-        assert named - {"TURNWRIGHT_", "TURNWRIGHT_CONFIG", "TURNWRIGHT_WEIGHTS"} < VARIABLES.keys()
+        variables = set(re.findall(r"TURNWRIGHT_[A-Z_]+", PAGE))
+        assert variables - {"TURNWRIGHT_", "TURNWRIGHT_CONFIG", "TURNWRIGHT_WEIGHTS"} < VARIABLES.keys()
 
     @pytest.mark.parametrize("text", list(examples("toml")))
     def test_files_on_the_page_can_be_read(self, tmp_path: Path, text: str) -> None:

@@ -35,9 +35,9 @@ def test_unknown_option_error_suggests_the_meant_option(make: Callable[[], Tool 
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggestion"),
     [("reasoning_effort", "thinking"), ("stop", "stop_sequences"), ("max_output_tokens", "max_tokens")],
 )
-def test_option_named_as_providers_name_a_setting_suggests_our_name(name: str, meant: str) -> None:
-    with pytest.raises(ConfigError, match=f"--setting: {name}: is unknown: did you mean `{meant}`"):
+def test_option_named_as_providers_name_a_setting_suggests_our_name(name: str, suggestion: str) -> None:
+    with pytest.raises(ConfigError, match=f"--setting: {name}: is unknown: did you mean `{suggestion}`"):
         parsed_settings({name: 1}, "--setting")

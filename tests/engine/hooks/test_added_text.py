@@ -103,8 +103,8 @@ async def assert_unread(engine: Engine, turn: TurnResult) -> None:
     model = ScriptedModel("Fine.")
     later = Engine(model=model, store=engine.store)
     assert (await later.run(AGENT, "hello?", continue_from=turn.id)).outcome is Outcome.FINISHED
-    sent = [*requests_of(engine), *model.requests]
-    assert "bomb" not in str([request.messages for request in sent])
+    requests = [*requests_of(engine), *model.requests]
+    assert "bomb" not in str([request.messages for request in requests])
     assert "bomb" not in turn.text
     assert replay(await engine.store.facts(turn.id)).check.verdict is Verdict.HOLDS
 

@@ -177,7 +177,7 @@ async def test_recover_leaves_a_turn_without_the_engine_code(caplog: pytest.LogC
     turn = await bank.paused()
     await bank.guarded().answer(turn.id, {"approval-1": True})
     assert await bank.engine().recover() == []
-    assert [LACKS in one for one in caplog.messages] == [True]
+    assert [LACKS in message for message in caplog.messages] == [True]
     (done,) = await bank.guarded().recover()
     assert (done.reason, bank.wired) == ("guardrail", [])
 
@@ -188,7 +188,7 @@ async def test_worker_leaves_a_turn_without_the_engine_code(caplog: pytest.LogCa
     turn_id = await bank.guarded().submit(AGENT, "Wire it.")
     with anyio.move_on_after(5):
         await bank.engine(runtime=Local(embedded=False)).run_worker()
-    assert any(LACKS in one for one in caplog.messages)
+    assert any(LACKS in message for message in caplog.messages)
     assert [fact.kind for _, fact in await bank.store.facts(turn_id)] == ["turn_started", "step_started"]
     with anyio.move_on_after(5):
         await bank.guarded(Local(embedded=False)).run_worker()

@@ -117,9 +117,9 @@ async def test_passed_blocking_input_guardrail_is_journaled() -> None:
     turn = await engine.run(AGENT, "hi")
     assert turn.outcome is Outcome.FINISHED
     prepared = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.RequestPrepared)]
-    assert [one.decisions for one in prepared] == [({"guardrail": "on_topic", "on": "input", "decision": "passed"},)], (
-        "asked on the first step only"
-    )
+    assert [step.decisions for step in prepared] == [
+        ({"guardrail": "on_topic", "on": "input", "decision": "passed"},)
+    ], "asked on the first step only"
 
 
 class Slowly:
@@ -155,10 +155,10 @@ async def test_the_reply_waits_for_a_parallel_input_guardrail_and_then_streams()
     model = Slowly(0.4, ModelResponse(text="one two three four"))
     engine = Engine(model=model, guardrails=[polite])
     times: list[tuple[float, str]] = []
-    began = anyio.current_time()
+    start = anyio.current_time()
     async with engine.stream(AGENT, "hi") as stream:
         times += [
-            (round(anyio.current_time() - began, 1), event.text)
+            (round(anyio.current_time() - start, 1), event.text)
             async for event in stream
             if isinstance(event, TextDeltaEvent)
         ]
@@ -213,56 +213,56 @@ async def test_final_reply_waits_for_no_input_guardrail() -> None:
 
 async def test_a_failed_attempt_waits_for_no_input_guardrail() -> None:
     """A blank reply is one. The next attempt begins beside the guardrail again."""
-    asked: list[float] = []
+    times: list[float] = []
 
     @input_guardrail
     async def slow(ctx: TurnContext, prompt: str) -> Trip | None:
-        asked.append(anyio.current_time())
+        times.append(anyio.current_time())
         await anyio.sleep(5)
         return None
 
     engine = Engine(model=ScriptedModel(" ", "Done."), guardrails=[slow], backoff=AT_ONCE)
     assert (await engine.run(AGENT, "hi")).text == "Done."
-    assert [at - asked[0] for at in asked] == [0, 0]
+    assert [at - times[0] for at in times] == [0, 0]
 
 
 async def test_message_during_a_blocking_check_is_in_the_request() -> None:
-    began = anyio.Event()
+    start = anyio.Event()
 
     @input_guardrail(run_in_parallel=False)
     async def slow(ctx: TurnContext, prompt: str) -> Trip | None:
-        began.set()
+        start.set()
         await anyio.sleep(1)
         return None
 
     model = ScriptedModel("Done.")
     async with Engine(model=model, guardrails=[slow]) as engine:
         handle = await engine.start(AGENT, "hi")
-        await began.wait()
+        await start.wait()
         await handle.steer("Be brief.")
         assert (await handle.result()).undelivered == ()
     assert model.requests[0].messages[-1].text == "Be brief."
 
 
 async def test_message_before_a_repeated_check_is_in_the_request_for_hooks() -> None:
-    seen: list[str] = []
-    asked: list[str] = []
+    texts: list[str] = []
+    prompts: list[str] = []
 
     @before_model
     async def see(ctx: TurnContext, request: ModelRequest) -> None:
-        seen.append(request.messages[-1].text)
+        texts.append(request.messages[-1].text)
 
     @input_guardrail(run_in_parallel=False)
     async def busy(ctx: TurnContext, prompt: str) -> Trip | None:
-        if prompt not in asked:
-            asked.append(prompt)
+        if prompt not in prompts:
+            prompts.append(prompt)
             await engine.steer(ctx.turn_id, "Be brief.")
             raise ModelError("overloaded", cause=Cause.OVERLOADED)
         return None
 
     async with Engine(model=ScriptedModel("Done."), guardrails=[busy], hooks=[see], backoff=AT_ONCE) as engine:
         await engine.run(AGENT, "hi")
-    assert seen == ["Be brief."]
+    assert texts == ["Be brief."]
 
 
 async def test_a_turn_without_steps_waits_for_a_parallel_input_guardrail() -> None:
@@ -274,16 +274,16 @@ async def test_a_turn_without_steps_waits_for_a_parallel_input_guardrail() -> No
 
 
 async def test_an_input_guardrail_is_not_asked_on_later_steps() -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
     @input_guardrail
     async def count(ctx: TurnContext, prompt: str) -> Trip | None:
-        asked.append(prompt)
+        prompts.append(prompt)
         return None
 
     engine = Engine(model=ScriptedModel(asks_for(("look", {})), "Done."), tools=[look], guardrails=[count])
     assert (await engine.run(AGENT, "hi")).outcome is Outcome.FINISHED
-    assert asked == ["hi"]
+    assert prompts == ["hi"]
 
 
 async def test_conclusion_waits_for_the_input_guardrails() -> None:
@@ -328,7 +328,9 @@ async def test_a_refused_reply_is_not_checked_and_not_shown(mode: OutputMode) ->
     engine = Engine(model=ScriptedModel(reply, repeat=True), guardrails=[no_secrets])
     async with engine.stream(agent, "hi") as stream:
         events = [event async for event in stream]
-    replied = [one.fact for one in events if isinstance(one, FactEvent) and isinstance(one.fact, f.ModelReplied)]
+    replied = [
+        event.fact for event in events if isinstance(event, FactEvent) and isinstance(event.fact, f.ModelReplied)
+    ]
     assert len(replied) == 3
     assert "hunter2" not in repr(replied)
     turn = await engine.get(events[-1].turn)
@@ -338,21 +340,21 @@ async def test_a_refused_reply_is_not_checked_and_not_shown(mode: OutputMode) ->
 
 
 async def test_text_is_held_until_the_verdict() -> None:
-    held: list[str] = []
+    texts: list[str] = []
 
     @output_guardrail
     async def slow(ctx: TurnContext, text: str) -> Trip | None:
         await anyio.sleep(5)
-        held.append(text)
+        texts.append(text)
         return None
 
-    began, times = anyio.current_time(), list[float]()
+    start, times = anyio.current_time(), list[float]()
     engine = Engine(model=Slowly(0.1, ModelResponse(text="one two")), guardrails=[slow])
     async with engine.stream(AGENT, "hi") as stream:
         async for event in stream:
             if isinstance(event, TextDeltaEvent):
-                times.append(round(anyio.current_time() - began))
-    assert (held, times) == (["one two"], [5, 5])
+                times.append(round(anyio.current_time() - start))
+    assert (texts, times) == (["one two"], [5, 5])
 
 
 async def test_text_may_stream_at_once_and_is_withdrawn() -> None:
@@ -362,7 +364,9 @@ async def test_text_may_stream_at_once_and_is_withdrawn() -> None:
     assert kinds.index(TextDeltaEvent) < kinds.index(ResponseWithdrawnEvent) < kinds.index(TurnEndedEvent)
     (withdrawn,) = [event for event in events if isinstance(event, ResponseWithdrawnEvent)]
     assert withdrawn.public()["guardrail"] == "late"
-    (reply,) = [one.fact for one in events if isinstance(one, FactEvent) and isinstance(one.fact, f.ModelReplied)]
+    (reply,) = [
+        event.fact for event in events if isinstance(event, FactEvent) and isinstance(event.fact, f.ModelReplied)
+    ]
     assert reply.text == ""
 
 
@@ -408,17 +412,17 @@ async def test_conclusions_and_text_only_turns_are_checked(steps: int) -> None:
 
 @pytest.mark.parametrize(("steps", "guardrail"), [(1, no_secrets), (0, no_secrets), (0, polite)])
 async def test_the_usage_of_a_reply_counts_though_a_guardrail_trips(steps: int, guardrail: Guardrail[None]) -> None:
-    told = ModelResponse(text="The weather is hunter2.", usage=Usage(input_tokens=5, output_tokens=2))
+    reply = ModelResponse(text="The weather is hunter2.", usage=Usage(input_tokens=5, output_tokens=2))
     lines = [asks_for(("look", {}))] if steps else []
-    engine = Engine(model=ScriptedModel(*lines, told), tools=[look], guardrails=[guardrail])
+    engine = Engine(model=ScriptedModel(*lines, reply), tools=[look], guardrails=[guardrail])
     turn = await engine.run(Agent(name="Clerk", steps=steps), "weather?")
     assert tripped(turn, guardrail.name)
     assert turn.usage.tokens == 7 + 2 * steps
 
 
 async def test_usage_counts_despite_an_abort_before_the_verdict() -> None:
-    told = ModelResponse(text="Sunny.", usage=Usage(input_tokens=5, output_tokens=2))
-    async with Engine(model=ScriptedModel(told), guardrails=[polite]) as engine:
+    reply = ModelResponse(text="Sunny.", usage=Usage(input_tokens=5, output_tokens=2))
+    async with Engine(model=ScriptedModel(reply), guardrails=[polite]) as engine:
         handle = await engine.start(Agent(name="Clerk", steps=0), "hi")
         await anyio.sleep(0.5)
         await handle.abort()
@@ -490,11 +494,11 @@ class Judge:
     def __init__(self, failures: int, cause: Cause = Cause.OVERLOADED) -> None:
         self.failures = failures
         self.cause = cause
-        self.asked = 0
+        self.consultations = 0
 
     async def __call__(self, *_: object) -> Trip | None:
-        self.asked += 1
-        if self.asked <= self.failures:
+        self.consultations += 1
+        if self.consultations <= self.failures:
             raise ModelError("overloaded", cause=self.cause)
         return None
 
@@ -514,7 +518,7 @@ async def test_check_with_a_failing_model_is_repeated(make: Callable[[object], G
     model = ScriptedModel(asks_for(("look", {})), "Done.")
     engine = Engine(model=model, tools=[look], guardrails=[make(judge)], backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi")
-    assert (turn.outcome, judge.asked >= 3) == (Outcome.FINISHED, True), turn.error
+    assert (turn.outcome, judge.consultations >= 3) == (Outcome.FINISHED, True), turn.error
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -588,7 +592,7 @@ async def test_a_crash_at_each_append_ends_the_turn_the_same(*, after: bool) -> 
         turn = await engine.get(row.id)
         turn = turn if turn.outcome is not None else await engine.resume(row.id)
         assert (turn.reason, turn.text, turn.error) == (whole.reason, whole.text, whole.error)
-        assert [one.text for one in turn.messages] == [one.text for one in whole.messages]
+        assert [message.text for message in turn.messages] == [message.text for message in whole.messages]
         facts = await memory.facts(row.id)
         assert replay(facts).check.verdict is Verdict.HOLDS
         assert "hunter2" not in shown([event async for event in engine.events(row.id)])
@@ -597,11 +601,11 @@ async def test_a_crash_at_each_append_ends_the_turn_the_same(*, after: bool) -> 
 
 
 async def test_conclusion_after_a_crash_repeats_no_journaled_verdict() -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
     @input_guardrail
     async def once(ctx: TurnContext, prompt: str) -> None:
-        asked.append(prompt)
+        prompts.append(prompt)
 
     def concluding(store: MemoryStore | FaultyStore) -> Engine:
         model = ScriptedModel(asks_for(("look", {})), "Stopped.", repeat=True)
@@ -615,7 +619,7 @@ async def test_conclusion_after_a_crash_repeats_no_journaled_verdict() -> None:
     (row,) = await memory.turns()
     assert isinstance((await memory.facts(row.id))[-1][1], f.Stopping)
     turn = await concluding(memory).resume(row.id)
-    assert (turn.outcome, asked) == (Outcome.CAP_HIT, ["hi"])
+    assert (turn.outcome, prompts) == (Outcome.CAP_HIT, ["hi"])
 
 
 # Typed answers.
@@ -623,11 +627,11 @@ async def test_conclusion_after_a_crash_repeats_no_journaled_verdict() -> None:
 
 @pytest.mark.parametrize("mode", ["tool", "prompt"])
 async def test_a_typed_answer_is_checked_as_json_and_withheld(mode: OutputMode) -> None:
-    seen: list[str] = []
+    texts: list[str] = []
 
     @output_guardrail
     async def check(ctx: TurnContext, text: str) -> Trip | None:
-        seen.append(text)
+        texts.append(text)
         return says(text, "hunter2")
 
     agent = Agent(name="Clerk", output_type=dict[str, str], output_mode=mode)
@@ -637,7 +641,7 @@ async def test_a_typed_answer_is_checked_as_json_and_withheld(mode: OutputMode) 
         async with engine.stream(agent, "hi") as stream:
             events = [event async for event in stream]
         turn = await engine.get(events[-1].turn)
-        assert seen[-1] == f'{{"password": "{value}"}}'
+        assert texts[-1] == f'{{"password": "{value}"}}'
         if value == "fine":
             assert turn.outcome is Outcome.FINISHED, turn.error
         else:

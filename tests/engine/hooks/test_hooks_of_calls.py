@@ -100,18 +100,20 @@ async def pretend(ctx: ToolContext, call: CallView) -> ToolDecision | None:
 
 
 async def test_hook_returning_none_changes_nothing() -> None:
-    seen: list[CallView] = []
+    views: list[CallView] = []
 
     @before_tool
     async def look(ctx: ToolContext, call: CallView) -> None:
-        seen.append(call)
+        views.append(call)
         assert (ctx.agent, ctx.step, ctx.call_id) == ("Clerk", 1, call.id)
 
     payments = Payments()
     engine = Engine(model=ScriptedModel(PAY, "Done."), tools=payments.tools(), hooks=[look])
     turn = await engine.run(AGENT, "hi")
     assert results(turn) == [(CallStatus.OK, "paid 70 to Ann")]
-    assert [(one.tool, dict(one.arguments), one.status) for one in seen] == [("pay", {"to": "Ann", "amount": 70}, None)]
+    assert [(view.tool, dict(view.arguments), view.status) for view in views] == [
+        ("pay", {"to": "Ann", "amount": 70}, None)
+    ]
     (started,) = await facts_of(engine, turn, f.CallStarted)
     assert isinstance(started, f.CallStarted)
     assert started.decisions == ()
@@ -172,7 +174,9 @@ async def test_result_of_a_hook_replaces_the_call_and_counts() -> None:
     assert (payments.paid, turn.tool_calls) == ([], 1)
     (started,) = await facts_of(engine, turn, f.CallStarted)
     assert isinstance(started, f.CallStarted)
-    assert ([one["hook"] for one in started.decisions], started.arguments) == (["pretend"], None), "none is changed"
+    assert ([decision["hook"] for decision in started.decisions], started.arguments) == (["pretend"], None), (
+        "none is changed"
+    )
     (settled,) = await facts_of(engine, turn, f.CallSettled)
     assert isinstance(settled, f.CallSettled)
     assert settled.structured == {"n": 1}
@@ -192,7 +196,7 @@ async def test_tool_needing_approval_asks_despite_a_permissive_hook() -> None:
     payments = Payments()
     engine = Engine(model=ScriptedModel(PAY, "Done."), tools=payments.tools(needs_approval=True), hooks=[Log("a", [])])
     paused = await engine.run(AGENT, "hi")
-    assert [one.tool for one in paused.interrupts] == ["pay"]
+    assert [interrupt.tool for interrupt in paused.interrupts] == ["pay"]
     turn: TurnResult = await engine.resume(paused.id, {"approval-1": True})
     assert results(turn) == [(CallStatus.OK, "paid 70 to Ann")]
 
@@ -207,11 +211,11 @@ async def test_a_question_in_the_tools_own_words_comes_before_a_hooks() -> None:
 
     pay = Pay(name="pay", description="Pays.", parameters={"type": "object"})
     turn = await Engine(model=ScriptedModel(PAY), tools=[pay], hooks=[ask]).run(AGENT, "hi")
-    assert [one.question for one in turn.interrupts] == ["Really pay Ann?"]
+    assert [interrupt.question for interrupt in turn.interrupts] == ["Really pay Ann?"]
 
 
-@pytest.mark.parametrize(("limit", "asked"), [(60, 0), (40, 1)])
-async def test_need_for_approval_is_decided_by_the_final_arguments(limit: float, asked: int) -> None:
+@pytest.mark.parametrize(("limit", "questions"), [(60, 0), (40, 1)])
+async def test_need_for_approval_is_decided_by_the_final_arguments(limit: float, questions: int) -> None:
     """A hook changed 70 to 50."""
 
     @tool(needs_approval=lambda amount: amount > limit)
@@ -219,15 +223,15 @@ async def test_need_for_approval_is_decided_by_the_final_arguments(limit: float,
         return "paid"
 
     turn = await Engine(model=ScriptedModel(PAY, "Done."), tools=[pay], hooks=[cap]).run(AGENT, "hi")
-    assert len(turn.interrupts) == asked
+    assert len(turn.interrupts) == questions
 
 
 async def test_approved_call_is_validated_again_before_the_start() -> None:
     """Because the world may have changed since the question."""
-    known = ["Ann"]
+    names = ["Ann"]
 
     def check(name: str) -> str:
-        if name not in known:
+        if name not in names:
             raise ValueError(f"{name} has left")
         return name
 
@@ -237,7 +241,7 @@ async def test_approved_call_is_validated_again_before_the_start() -> None:
 
     engine = Engine(model=ScriptedModel(PAY, "I see."), tools=[pay], hooks=[Log("a", [])])
     paused = await engine.run(AGENT, "hi")
-    known.clear()
+    names.clear()
     turn: TurnResult = await engine.resume(paused.id, {"approval-1": True})
     ((status, text),) = results(turn)
     assert (status, "Ann has left" in text) == (CallStatus.ERROR, True)
@@ -269,12 +273,12 @@ async def test_a_rejection_by_the_person_asks_no_hook() -> None:
 
 async def test_calls_waiting_for_a_slot_are_decided_per_turn() -> None:
     """The calls of all turns have the same ids."""
-    asked: list[str] = []
+    names: list[str] = []
     go_on = anyio.Event()
 
     @before_tool
     async def note(ctx: ToolContext, _: CallView) -> None:
-        asked.append(ctx.turn_id)
+        names.append(ctx.turn_id)
 
     @tool(concurrency=1)
     async def slow() -> str:
@@ -295,7 +299,7 @@ async def test_calls_waiting_for_a_slot_are_decided_per_turn() -> None:
             group.start_soon(run)
             await anyio.wait_all_tasks_blocked()
         go_on.set()
-    assert sorted(asked) == sorted(turns)
+    assert sorted(names) == sorted(turns)
 
 
 class Log(Hooks):
@@ -361,7 +365,7 @@ async def test_call_pausing_midway_has_no_result_for_hooks() -> None:
 
     engine = Engine(model=ScriptedModel(asks_for(("move", {})), "Done."), tools=[move], hooks=[Log("a", log)])
     paused = await engine.run(AGENT, "hi")
-    assert (log, [one.question for one in paused.interrupts]) == (["before a"], ["Where to?"])
+    assert (log, [interrupt.question for interrupt in paused.interrupts]) == (["before a"], ["Where to?"])
     turn: TurnResult = await engine.resume(paused.id, {"question-1": "Rome"})
     assert (turn.text, log) == ("Done.", ["before a", "after a: moved to Rome"])
 
@@ -479,7 +483,7 @@ def _pay(*names: str) -> object:
 async def finish(store: MemoryStore | FaultyStore, turn_id: str, log: list[str]) -> TurnResult:
     turn = await engine_on(store, log).get(turn_id)
     while turn.outcome is None:
-        turn = await engine_on(store, log).resume(turn_id, {one.id: True for one in turn.interrupts})
+        turn = await engine_on(store, log).resume(turn_id, {interrupt.id: True for interrupt in turn.interrupts})
     return turn
 
 
@@ -514,8 +518,10 @@ async def test_crash_at_any_append_asks_no_hook_again(*, after: bool) -> None:
         facts = await memory.facts(row.id)
         assert replay(facts).check.verdict is Verdict.HOLDS
         decided = [fact for _, fact in facts if isinstance(fact, f.CallStarted | f.CallSettled | f.CallWaiting)]
-        asked = [one["hook"] for fact in decided for one in fact.decisions if one["on"] == "before_tool"]
-        assert len(asked) == 6, "each decision is in the journal once"
+        consulted = [
+            decision["hook"] for fact in decided for decision in fact.decisions if decision["on"] == "before_tool"
+        ]
+        assert len(consulted) == 6, "each decision is in the journal once"
         if after:
             assert log.count("before call00001") == 1, "a journaled decision is not asked for again"
         crashes += died

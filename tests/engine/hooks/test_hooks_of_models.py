@@ -54,11 +54,11 @@ async def prepared(engine: Engine, turn: TurnResult) -> list[f.RequestPrepared]:
 
 
 async def test_request_is_changed_for_a_single_step_and_journaled_as_sent() -> None:
-    seen: list[ModelRequest] = []
+    requests: list[ModelRequest] = []
 
     @before_model
     async def remind(ctx: TurnContext, request: ModelRequest) -> ChangeRequest | None:
-        seen.append(request)
+        requests.append(request)
         if ctx.step > 1:
             return None
         settings = ModelSettings(temperature=0.5)
@@ -70,18 +70,18 @@ async def test_request_is_changed_for_a_single_step_and_journaled_as_sent() -> N
     assert turn.outcome is Outcome.FINISHED
     first, second = model.requests
     assert texts(first) == ["Be brief.", "hi", "Really."]
-    assert [one.name for one in first.tools] == ["look"]
+    assert [tool.name for tool in first.tools] == ["look"]
     assert first.settings == ModelSettings(temperature=0.5)
     assert texts(second)[0] == "Be kind.", "the agent's own instructions are sent again"
     assert "Really." not in texts(second)
     assert len(second.tools) == 2
     facts = await prepared(engine, turn)
-    assert [(one.instructions, one.tools, one.append) for one in facts] == [
+    assert [(fact.instructions, fact.tools, fact.append) for fact in facts] == [
         ("Be brief.", ("look",), ("Really.",)),
         ("Be kind.", None, ()),
     ]
     assert facts[0].decisions[0]["changed"] == ["instructions", "append", "tools", "settings"]
-    assert texts(seen[0]) == ["Be kind.", "hi"]
+    assert texts(requests[0]) == ["Be kind.", "hi"]
 
 
 async def test_each_hook_gets_the_request_as_changed_by_earlier_hooks() -> None:
@@ -116,18 +116,18 @@ async def test_a_wrong_change_ends_the_turn_before_the_model_is_called(wrong: ob
 
 
 async def test_request_hook_is_asked_once_a_step_despite_failing_calls() -> None:
-    asked: list[int] = []
+    steps: list[int] = []
 
     @before_model
     async def count(ctx: TurnContext, request: ModelRequest) -> ChangeRequest | None:
-        asked.append(ctx.step)
+        steps.append(ctx.step)
         return ChangeRequest(append=("x",))
 
     model = ScriptedModel("", "", "Done.")
     engine = Engine(model=model, tools=[look], hooks=[count])
     turn = await engine.run(AGENT, "hi")
-    assert (turn.text, asked) == ("Done.", [1])
-    assert [texts(one)[-1] for one in model.requests] == ["x"] * 3
+    assert (turn.text, steps) == ("Done.", [1])
+    assert [texts(request)[-1] for request in model.requests] == ["x"] * 3
 
 
 # Instructions.
@@ -142,9 +142,9 @@ async def test_instructions_function_is_journaled_when_the_text_changes() -> Non
     engine = Engine(model=model, tools=[look])
     turn = await engine.run(agent, "hi", metadata={"user": "Ann"})
     assert turn.outcome is Outcome.FINISHED
-    said = [texts(one)[0] for one in model.requests]
-    assert said == ["You serve Ann.", "You serve Ann.", "You serve Ann, soon done."]
-    assert [one.instructions for one in await prepared(engine, turn)] == [said[0], None, said[2]]
+    instructions = [texts(request)[0] for request in model.requests]
+    assert instructions == ["You serve Ann.", "You serve Ann.", "You serve Ann, soon done."]
+    assert [fact.instructions for fact in await prepared(engine, turn)] == [instructions[0], None, instructions[2]]
 
 
 async def test_text_only_turn_and_conclusion_have_function_instructions() -> None:
@@ -155,7 +155,7 @@ async def test_text_only_turn_and_conclusion_have_function_instructions() -> Non
     model = ScriptedModel(asks_for(("look", {})), "So far.")
     turn = await Engine(model=model, tools=[look]).run(agent, "hi")
     assert turn.outcome is Outcome.CAP_HIT
-    assert [texts(one)[0] for one in model.requests] == ["Be short."] * 2
+    assert [texts(request)[0] for request in model.requests] == ["Be short."] * 2
     model = ScriptedModel("Hello.")
     turn = await Engine(model=model, tools=[look]).run(agent.model_copy(update={"steps": 0}), "hi")
     assert (turn.reason, texts(model.requests[0])[0]) == (EndReason.TEXT_ONLY, "Be short.")
@@ -213,12 +213,16 @@ async def test_followers_are_not_shown_a_refused_reply() -> None:
         events += [event async for event in stream]
     (restarted,) = [event for event in events if isinstance(event, ResponseRestartedEvent)]
     replies = {
-        one.seq: one.fact for one in events if isinstance(one, FactEvent) and isinstance(one.fact, f.ModelReplied)
+        event.seq: event.fact
+        for event in events
+        if isinstance(event, FactEvent) and isinstance(event.fact, f.ModelReplied)
     }
     assert [reply.text for reply in replies.values()] == ["", "Good words."]
     assert (restarted.turn, restarted.seq) == (events[0].turn, min(replies))
     later = [event async for event in engine.events(events[0].turn)]
-    assert [one for one in later if isinstance(one, FactEvent)] == [one for one in events if isinstance(one, FactEvent)]
+    assert [event for event in later if isinstance(event, FactEvent)] == [
+        event for event in events if isinstance(event, FactEvent)
+    ]
 
 
 async def test_end_of_a_taken_over_turn_is_the_journaled_end() -> None:
@@ -237,8 +241,8 @@ async def test_end_of_a_taken_over_turn_is_the_journaled_end() -> None:
     first = ScriptedModel(asks_for(("erase", {})), name="first")
     paused = await Engine(model=first, tools=[erase], store=store, hooks=[end], limits=Limits(steps=1)).run(AGENT, "hi")
     assert ends == []
-    other = ScriptedModel("", "", name="other")
-    engine = Engine(model=other, tools=[erase], store=store, hooks=[end])
+    other_model = ScriptedModel("", "", name="other")
+    engine = Engine(model=other_model, tools=[erase], store=store, hooks=[end])
     turn: TurnResult = await engine.resume(paused.id, {"approval-1": True})
     assert (turn.reason, ends) == (EndReason.STEP_CAP, [turn])
 
@@ -343,17 +347,17 @@ async def test_an_abort_stops_a_hook() -> None:
         return None
 
     engine = Engine(model=ScriptedModel("Done."), hooks=[slow])
-    made: list[TurnResult] = []
+    turns: list[TurnResult] = []
     async with anyio.create_task_group() as group:
 
         async def run() -> None:
-            made.append(await engine.run(AGENT, "hi"))
+            turns.append(await engine.run(AGENT, "hi"))
 
         group.start_soon(run)
         await at_work.wait()
         (row,) = await engine.turns()
         await engine.abort(row.id)
-    assert made[0].outcome is Outcome.ABORTED
+    assert turns[0].outcome is Outcome.ABORTED
 
 
 # Crashes.
@@ -390,7 +394,7 @@ def engine_on(store: MemoryStore | FaultyStore, log: list[str]) -> tuple[Engine,
 async def test_crash_at_any_append_sends_the_same_requests(*, after: bool) -> None:
     engine, model = engine_on(MemoryStore(), [])
     whole = await engine.run(AGENT, "hi")
-    sent = {tuple(texts(one)) for one in model.requests}
+    histories = {tuple(texts(request)) for request in model.requests}
     crashes, died = 0, True
     while died:
         memory, log = MemoryStore(), list[str]()
@@ -405,8 +409,8 @@ async def test_crash_at_any_append_sends_the_same_requests(*, after: bool) -> No
         second, model = engine_on(memory, log)
         turn = await second.get(row.id)
         turn = turn if turn.outcome is not None else await second.resume(row.id)
-        assert [one.text for one in turn.messages] == [one.text for one in whole.messages]
-        assert {tuple(texts(one)) for one in model.requests} <= sent
+        assert [message.text for message in turn.messages] == [message.text for message in whole.messages]
+        assert {tuple(texts(request)) for request in model.requests} <= histories
         assert replay(await memory.facts(row.id)).check.verdict is Verdict.HOLDS
         if after:
             assert all(log.count(f"before {step}") == 1 for step in (1, 2, 3)), "asked once"

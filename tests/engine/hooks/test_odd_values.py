@@ -84,9 +84,9 @@ async def test_a_text_of_a_decision_can_be_stored_and_is_bounded(
     make: type[Reject | RequireApproval | ReturnResult], text: str, tmp_path: Path
 ) -> None:
     turn = await decided(make(text), tmp_path)
-    said = turn.interrupts[0].question if make is RequireApproval else results(turn)[0].text
-    assert ("a?b" in said) is (text == HALF)
-    assert len(said) < RESULT_LIMIT + 200
+    shown_text = turn.interrupts[0].question if make is RequireApproval else results(turn)[0].text
+    assert ("a?b" in shown_text) is (text == HALF)
+    assert len(shown_text) < RESULT_LIMIT + 200
 
 
 @pytest.mark.parametrize("decision", [Reject(None), RequireApproval(5)])  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ async def test_abort_during_a_review_withholds_the_reply(*, typed: bool) -> None
         await handle.abort()
         turn = await handle.result()
         assert turn.outcome is Outcome.ABORTED
-        assert "hunter2" not in repr(turn.messages) + repr([one.public() async for one in engine.events(turn.id)])
+        assert "hunter2" not in repr(turn.messages) + repr([event.public() async for event in engine.events(turn.id)])
 
 
 async def test_a_deadline_in_a_review_withholds_the_reply() -> None:
@@ -124,11 +124,11 @@ async def test_a_trip_after_a_refused_reply_is_in_the_transcript() -> None:
 
 
 async def test_retried_review_asks_only_the_failed_check_and_waits() -> None:
-    asked: list[str] = []
+    texts: list[str] = []
 
     @after_model
     async def hook(ctx: TurnContext, response: ModelResponse) -> None:
-        asked.append(response.text)
+        texts.append(response.text)
 
     engine = Engine(
         model=ScriptedModel("Fine."),
@@ -136,22 +136,22 @@ async def test_retried_review_asks_only_the_failed_check_and_waits() -> None:
         guardrails=[output_guardrail(Judge(2, wait=2))],
         backoff=AT_ONCE,
     )
-    began = anyio.current_time()
+    start = anyio.current_time()
     assert (await engine.run(AGENT, "hi")).text == "Fine."
-    assert asked == ["Fine."]
-    assert anyio.current_time() - began == pytest.approx(4)
+    assert texts == ["Fine."]
+    assert anyio.current_time() - start == pytest.approx(4)
 
 
 async def test_retried_prompt_check_asks_only_the_failed_check_and_waits() -> None:
-    asked: list[str] = []
+    hook_names: list[str] = []
 
     @on_start
     async def begin(ctx: TurnContext) -> None:
-        asked.append("begin")
+        hook_names.append("begin")
 
     @input_guardrail(run_in_parallel=False)
     async def passes(ctx: TurnContext, prompt: str) -> Trip | None:
-        asked.append("passes")
+        hook_names.append("passes")
         return None
 
     engine = Engine(
@@ -160,10 +160,10 @@ async def test_retried_prompt_check_asks_only_the_failed_check_and_waits() -> No
         guardrails=[passes, input_guardrail(run_in_parallel=False)(Judge(2, wait=2))],
         backoff=AT_ONCE,
     )
-    began = anyio.current_time()
+    start = anyio.current_time()
     assert (await engine.run(AGENT, "hi")).text == "Fine."
-    assert asked == ["begin", "passes"]
-    assert anyio.current_time() - began == pytest.approx(4)
+    assert hook_names == ["begin", "passes"]
+    assert anyio.current_time() - start == pytest.approx(4)
 
 
 async def test_message_during_a_waiting_check_is_in_the_request() -> None:

@@ -61,12 +61,12 @@ DECISIONS = st.one_of(
 class Decides(Hooks):
     """Decides the same each time, and notes the arguments that it was shown."""
 
-    def __init__(self, decision: ToolDecision | None, seen: list[object]) -> None:
+    def __init__(self, decision: ToolDecision | None, amounts: list[object]) -> None:
         self.decision = decision
-        self.seen = seen
+        self.amounts = amounts
 
     async def before_tool(self, ctx: ToolContext, call: CallView) -> ToolDecision | None:
-        self.seen.append(call.arguments["amount"])
+        self.amounts.append(call.arguments["amount"])
         return self.decision
 
 
@@ -74,9 +74,9 @@ class Decides(Hooks):
 def test_the_first_rejection_or_result_wins_and_changes_add_up(
     engines: Sequence[ToolDecision | None], agents: Sequence[ToolDecision | None]
 ) -> None:
-    amount, shown, approval, ending = 70, list[object](), False, ("ok", "")
+    amount, expected_amounts, approval, ending = 70, list[object](), False, ("ok", "")
     for decision in (*engines, *agents):
-        shown.append(amount)
+        expected_amounts.append(amount)
         match decision:
             case ChangeArguments(arguments=arguments):
                 amount = int(str(arguments["amount"]))
@@ -89,12 +89,12 @@ def test_the_first_rejection_or_result_wins_and_changes_add_up(
                 ending = ("ok", str(value))
                 break
     expected = ending if ending[1] else ("ok", f"paid {amount}")
-    seen: list[object] = []
+    amounts: list[object] = []
 
     async def play() -> TurnResult:
-        agent = Agent(name="Clerk", hooks=[Decides(one, seen) for one in agents])
+        agent = Agent(name="Clerk", hooks=[Decides(decision, amounts) for decision in agents])
         model = ScriptedModel(asks_for(("pay", {"amount": 70})), "Done.")
-        engine = Engine(model=model, tools=[pay], hooks=[Decides(one, seen) for one in engines])
+        engine = Engine(model=model, tools=[pay], hooks=[Decides(decision, amounts) for decision in engines])
         turn: TurnResult = await engine.run(agent, "hi")
         assert turn.paused is (approval and not ending[1])
         if turn.paused:
@@ -106,24 +106,24 @@ def test_the_first_rejection_or_result_wins_and_changes_add_up(
     turn = anyio.run(play)
     assert turn.outcome is Outcome.FINISHED
     assert results(turn) == [(CallStatus(expected[0]), expected[1])]
-    assert seen == shown, "each hook is asked once, with the arguments so far"
+    assert amounts == expected_amounts, "each hook is asked once, with the arguments so far"
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("amount", [5, 500])
 async def test_arguments_changed_by_a_person_pass_guardrails_and_no_hook(amount: int) -> None:
-    seen: list[object] = []
+    amounts: list[object] = []
 
     @tool_input_guardrail
     async def small(ctx: ToolContext, call: CallView) -> Trip | None:
         return Trip("too much") if int(str(call.arguments["amount"])) > 100 else None
 
-    hooks = [Decides(ChangeArguments({"amount": 50}), seen), Decides(RequireApproval(), seen)]
+    hooks = [Decides(ChangeArguments({"amount": 50}), amounts), Decides(RequireApproval(), amounts)]
     model = ScriptedModel(asks_for(("pay", {"amount": 70})), "Done.")
     engine = Engine(model=model, tools=[pay], hooks=hooks, guardrails=[small])
     turn: TurnResult = await engine.run(AGENT, "hi")
     turn = await engine.resume(turn.id, {"approval-1": approve(arguments={"amount": amount})})
-    assert seen == [70, 50]
+    assert amounts == [70, 50]
     if amount > 100:
         assert (turn.reason, turn.tool_calls) == (EndReason.GUARDRAIL, 0)
     else:
@@ -132,21 +132,21 @@ async def test_arguments_changed_by_a_person_pass_guardrails_and_no_hook(amount:
 
 @pytest.mark.anyio
 async def test_fork_keeps_decisions_and_asks_only_about_later_calls() -> None:
-    seen: list[object] = []
+    amounts: list[object] = []
     store = MemoryStore()
-    hooks = [Decides(ChangeArguments({"amount": 50}), seen)]
+    hooks = [Decides(ChangeArguments({"amount": 50}), amounts)]
     engine = Engine(
         model=ScriptedModel(asks_for(("pay", {"amount": 70})), "Done."), tools=[pay], hooks=hooks, store=store
     )
     turn = await engine.run(AGENT, "hi")
     facts = await store.facts(turn.id)
     places = {type(fact): seq for seq, fact in facts}
-    for at, asked in ((places[f.CallStarted], 0), (places[f.StepStarted], 0), (places[f.CallStarted] - 1, 1)):
-        seen.clear()
+    for at, questions in ((places[f.CallStarted], 0), (places[f.StepStarted], 0), (places[f.CallStarted] - 1, 1)):
+        amounts.clear()
         again = Engine(model=ScriptedModel("Done."), tools=[pay], hooks=hooks, store=store)
         copied = await again.resume(await again.fork(turn.id, at=at))
         assert results(copied) == [(CallStatus.OK, "paid 50")]
-        assert len(seen) == asked
+        assert len(amounts) == questions
 
 
 @pytest.mark.anyio
@@ -161,7 +161,7 @@ async def test_decisions_of_hooks_are_not_sent_to_browsers() -> None:
 
     engine = Engine(model=ScriptedModel(asks_for(("pay", {"amount": 1})), "Done."), tools=[pay], hooks=[remind, refuse])
     turn = await engine.run(AGENT, "hi")
-    shown = repr([event.public() async for event in engine.events(turn.id)])
-    assert "public reason" in shown, "the model reads it too"
-    assert "secret-" not in shown
-    assert "decisions" not in shown
+    public_text = repr([event.public() async for event in engine.events(turn.id)])
+    assert "public reason" in public_text, "the model reads it too"
+    assert "secret-" not in public_text
+    assert "decisions" not in public_text

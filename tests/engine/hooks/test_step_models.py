@@ -59,8 +59,8 @@ async def second_step_is_large(ctx: TurnContext, request: ModelRequest) -> Chang
 
 
 def engine_of(*models: Model, store: MemoryStore | None = None, **options: Price) -> Engine:
-    named = {model.name: model for model in models}
-    return Engine(models=named.__getitem__, tools=[look, erase], store=store or MemoryStore(), prices=options)
+    models_by_name = {model.name: model for model in models}
+    return Engine(models=models_by_name.__getitem__, tools=[look, erase], store=store or MemoryStore(), prices=options)
 
 
 AGENT = Agent(name="Clerk", model="small", hooks=[second_step_is_large])
@@ -135,11 +135,11 @@ async def test_unknown_model_ends_the_turn_and_names_the_hook() -> None:
 
 
 async def test_context_has_the_messages_before_and_of_the_turn() -> None:
-    seen: list[list[str]] = []
+    roles: list[list[str]] = []
 
     @before_model
     async def read(ctx: TurnContext, request: ModelRequest) -> None:
-        seen.append([message.role for message in ctx.messages])
+        roles.append([message.role for message in ctx.messages])
 
     engine = engine_of(Signing("small", ModelResponse(text="Hello."), LOOKS))
     agent = Agent(name="Clerk", model="small", hooks=[read], instructions="Be short.")
@@ -147,6 +147,6 @@ async def test_context_has_the_messages_before_and_of_the_turn() -> None:
     await engine.run(agent, "look", session="s")
     first: Sequence[str] = ["user"]
     second = ["user", "assistant", "user"]
-    assert seen == [first, second, [*second, "assistant", "tool"]]
+    assert roles == [first, second, [*second, "assistant", "tool"]]
     assert TurnContext(turn_id="t").messages == ()
     assert "secret" not in repr(TurnContext(turn_id="t", messages=(Message.user("secret"),)))

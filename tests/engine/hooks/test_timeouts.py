@@ -107,12 +107,12 @@ def engine(*, hooks: list[Hooks[object]] | None = None, guardrails: list[Guardra
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
 async def test_hook_past_the_limit_ends_the_turn_and_is_named(hook: Hooks[object]) -> None:
-    began = anyio.current_time()
+    start = anyio.current_time()
     turn = await engine(hooks=[hook]).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
     assert turn.error is not None
     assert turn.error.endswith(f"hook {hook.name!r} did not finish within 2 s")
-    assert anyio.current_time() - began < 5
+    assert anyio.current_time() - start < 5
 
 
 @pytest.mark.parametrize("guardrail", GUARDRAILS, ids=lambda guardrail: guardrail.name)
@@ -156,10 +156,10 @@ async def test_hook_without_a_limit_has_30_s() -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), True, "3"])
 def test_non_positive_or_non_numeric_limit_is_refused_early(timeout: float) -> None:
-    said = "timeout must be a number of seconds above 0, or None"
-    with pytest.raises(ConfigError, match=f"@after_tool: {said}"):
+    message = "timeout must be a number of seconds above 0, or None"
+    with pytest.raises(ConfigError, match=f"@after_tool: {message}"):
         after_tool(timeout=timeout)(hang)
-    with pytest.raises(ConfigError, match=f"@output_guardrail: {said}"):
+    with pytest.raises(ConfigError, match=f"@output_guardrail: {message}"):
         output_guardrail(timeout=timeout)(hang)
 
     class Slow(Hooks):
@@ -167,5 +167,5 @@ def test_non_positive_or_non_numeric_limit_is_refused_early(timeout: float) -> N
 
     slow = Slow()
     slow.timeout = timeout
-    with pytest.raises(ConfigError, match=f"engine: hooks: Slow: {said}"):
+    with pytest.raises(ConfigError, match=f"engine: hooks: Slow: {message}"):
         engine(hooks=[slow])

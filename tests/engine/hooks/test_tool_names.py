@@ -53,15 +53,15 @@ def engine(*tools: Tool, hooks: Sequence[Hooks[object]] = (), store: MemoryStore
 
 
 async def test_unknown_tool_name_is_refused_with_hook_and_suggestion() -> None:
-    said = "engine: hooks: policy: tools: there is no tool 'pays'; did you mean 'pay'?"
-    one = engine(pay, look, hooks=[about("look", "pays")])
+    message = "engine: hooks: policy: tools: there is no tool 'pays'; did you mean 'pay'?"
+    clerk_engine = engine(pay, look, hooks=[about("look", "pays")])
     with pytest.raises(ConfigError) as caught:
-        await one.run(AGENT, "hi")
-    assert str(caught.value) == said
+        await clerk_engine.run(AGENT, "hi")
+    assert str(caught.value) == message
     with pytest.raises(ConfigError) as caught:
-        explain(one, AGENT)
-    assert str(caught.value) == said
-    assert not await one.store.turns(), "no turn has begun"
+        explain(clerk_engine, AGENT)
+    assert str(caught.value) == message
+    assert not await clerk_engine.store.turns(), "no turn has begun"
 
 
 async def test_an_agents_hook_is_held_against_the_tools_of_the_engine() -> None:
@@ -86,12 +86,12 @@ async def test_tools_of_a_hook_class_are_checked_and_must_be_names() -> None:
 
 
 async def test_missing_tool_of_an_mcp_server_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    one = engine(pay, look, hooks=[about("bank__transfer")])
+    clerk_engine = engine(pay, look, hooks=[about("bank__transfer")])
     for _ in range(2):
         with caplog.at_level(logging.WARNING):
-            await one.run(AGENT, "hi")
-    said = "there is no tool 'bank__transfer' now, so the hook is not asked about it; offered: pay, look"
-    assert caplog.messages == [f"engine: hooks: policy: tools: {said}"], "once for each agent"
+            await clerk_engine.run(AGENT, "hi")
+    message = "there is no tool 'bank__transfer' now, so the hook is not asked about it; offered: pay, look"
+    assert caplog.messages == [f"engine: hooks: policy: tools: {message}"], "once for each agent"
 
 
 async def test_tool_names_are_unchecked_on_an_engine_without_tools() -> None:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from .told import Told
+from .otel_collector import Collector
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
+def collector() -> Iterator[Collector]:
     """A telemetry that keeps all spans and points in memory."""
-    told = Told()
-    yield told
-    told.tracers.shutdown()
-    told.meters.shutdown()
+    collector = Collector()
+    yield collector
+    collector.tracers.shutdown()
+    collector.meters.shutdown()

@@ -17,7 +17,7 @@ from turnwright.otel.blocks import SpanBlock
 from turnwright.otel.telemetry import CAPTURE_VARIABLE
 from turnwright.telemetry import Guarded
 
-from .told import Told, attributes, said
+from .otel_collector import Collector, attributes, said
 
 pytestmark = pytest.mark.anyio
 
@@ -40,18 +40,18 @@ def model() -> ScriptedModel:
     )
 
 
-async def test_texts_are_left_out_of_telemetry_by_default(told: Told) -> None:
-    await Engine(model=model(), tools=[look], telemetry=told.telemetry).run(AGENT, "PROMPTED")
-    everything = told.everything()
+async def test_texts_are_left_out_of_telemetry_by_default(collector: Collector) -> None:
+    await Engine(model=model(), tools=[look], telemetry=collector.telemetry).run(AGENT, "PROMPTED")
+    everything = collector.everything()
     words = ("INSTRUCTED", "PROMPTED", "THOUGHT", "HERE", "WRONG-PLACE", "RESULT", "RAISED", "ANSWERED", "REASONED")
     assert [word for word in words if word in everything] == []
 
 
-async def test_captured_texts_have_the_form_of_the_conventions(told: Told) -> None:
-    await Engine(model=model(), tools=[look], telemetry=told.full).run(AGENT, "PROMPTED")
-    first, last = told.named("chat")
+async def test_captured_texts_have_the_form_of_the_conventions(collector: Collector) -> None:
+    await Engine(model=model(), tools=[look], telemetry=collector.full).run(AGENT, "PROMPTED")
+    first, last = collector.named("chat")
     prompt = {"role": "user", "parts": [{"type": "text", "content": "PROMPTED"}]}
-    assert said(told.one("invoke_agent"), "gen_ai.input.messages") == [prompt]
+    assert said(collector.one("invoke_agent"), "gen_ai.input.messages") == [prompt]
     assert said(first, "gen_ai.system_instructions") == [{"type": "text", "content": "INSTRUCTED"}]
     assert said(first, "gen_ai.input.messages") == [prompt]
     assert said(first, "gen_ai.output.messages") == [
@@ -67,8 +67,8 @@ async def test_captured_texts_have_the_form_of_the_conventions(told: Told) -> No
     ]
     definitions = said(first, "gen_ai.tool.definitions")
     assert isinstance(definitions, list)
-    assert [(one["type"], one["name"]) for one in definitions] == [("function", "look")]
-    right, wrong = told.named("execute_tool")
+    assert [(definition["type"], definition["name"]) for definition in definitions] == [("function", "look")]
+    right, wrong = collector.named("execute_tool")
     assert said(right, "gen_ai.tool.call.arguments") == {"place": "HERE"}
     assert attributes(right)["gen_ai.tool.call.result"] == "RESULT at HERE"
     assert attributes(wrong)["gen_ai.tool.call.result"] == "ValueError: RAISED"
@@ -87,17 +87,17 @@ async def test_captured_texts_have_the_form_of_the_conventions(told: Told) -> No
     ]
 
 
-async def test_file_is_recorded_by_type_and_name_only(told: Told) -> None:
-    shown = [FilePart.of(b"PICTURED", "image/png", "a.png"), FilePart(media_type="image/png", url=f"http://h/?k={KEY}")]
-    history = [Message.user("Look", shown)]
-    await Engine(model=ScriptedModel("Seen."), telemetry=told.full).run(AGENT, "And?", message_history=history)
-    messages = said(told.one("chat"), "gen_ai.input.messages")
+async def test_file_is_recorded_by_type_and_name_only(collector: Collector) -> None:
+    files = [FilePart.of(b"PICTURED", "image/png", "a.png"), FilePart(media_type="image/png", url=f"http://h/?k={KEY}")]
+    history = [Message.user("Look", files)]
+    await Engine(model=ScriptedModel("Seen."), telemetry=collector.full).run(AGENT, "And?", message_history=history)
+    messages = said(collector.one("chat"), "gen_ai.input.messages")
     assert isinstance(messages, list)
     assert messages[0]["parts"][1:] == [
         {"type": "turnwright.file", "mime_type": "image/png", "name": "a.png"},
         {"type": "turnwright.file", "mime_type": "image/png", "name": ""},
     ]
-    assert KEY not in told.everything()
+    assert KEY not in collector.everything()
 
 
 @pytest.mark.parametrize(
@@ -105,24 +105,24 @@ async def test_file_is_recorded_by_type_and_name_only(told: Told) -> None:
     [("true", True), ("TRUE", True), ("span_only", True), ("SPAN_AND_EVENT", True), ("false", False), ("", False)],
 )
 async def test_environment_may_switch_content_capture_on(
-    told: Told, monkeypatch: pytest.MonkeyPatch, value: str, *, captured: bool
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, value: str, *, captured: bool
 ) -> None:
     monkeypatch.setenv(CAPTURE_VARIABLE, value)
-    telemetry = OpenTelemetry(told.tracers, told.meters)
+    telemetry = OpenTelemetry(collector.tracers, collector.meters)
     await Engine(model=model(), tools=[look], telemetry=telemetry).run(AGENT, "PROMPTED")
-    assert ("PROMPTED" in told.everything()) is captured
+    assert ("PROMPTED" in collector.everything()) is captured
 
 
-async def test_the_argument_goes_before_the_environment(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_argument_goes_before_the_environment(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CAPTURE_VARIABLE, "true")
-    telemetry = OpenTelemetry(told.tracers, told.meters, capture_content=False)
+    telemetry = OpenTelemetry(collector.tracers, collector.meters, capture_content=False)
     await Engine(model=model(), tools=[look], telemetry=telemetry).run(AGENT, "PROMPTED")
-    assert "PROMPTED" not in told.everything()
+    assert "PROMPTED" not in collector.everything()
 
 
 @pytest.mark.parametrize("kind", [OpenAIChat, OpenAIResponses, AnthropicMessages])
 async def test_api_key_is_never_recorded_even_if_the_server_repeats_the_key(
-    told: Told, kind: type[OpenAIChat | OpenAIResponses | AnthropicMessages]
+    collector: Collector, kind: type[OpenAIChat | OpenAIResponses | AnthropicMessages]
 ) -> None:
     async def refuse(request: httpx.Request) -> httpx.Response:
         assert KEY in str(request.headers)
@@ -134,29 +134,29 @@ async def test_api_key_is_never_recorded_even_if_the_server_repeats_the_key(
         headers={"x-api-key": KEY, "authorization": f"Bearer {KEY}"},
         transport=httpx.MockTransport(refuse),
     )
-    async with Engine(model=model, limits=Limits(max_retries=0), telemetry=told.full) as engine:
+    async with Engine(model=model, limits=Limits(max_retries=0), telemetry=collector.full) as engine:
         await engine.run(AGENT, "PROMPTED")
-    span = attributes(told.one("chat"))
+    span = attributes(collector.one("chat"))
     assert (span["error.type"], span["server.address"], span["server.port"]) == (
         "authentication",
         "models.example",
         443,
     )
-    assert KEY not in told.everything()
-    assert "wrong key" not in told.everything()
+    assert KEY not in collector.everything()
+    assert "wrong key" not in collector.everything()
 
 
-async def test_lone_surrogate_is_recorded_as_valid_text(told: Told) -> None:
+async def test_lone_surrogate_is_recorded_as_valid_text(collector: Collector) -> None:
     engine = Engine(
-        model=ScriptedModel(asks_for(("look", {"place": "\ud800"})), "No."), tools=[look], telemetry=told.full
+        model=ScriptedModel(asks_for(("look", {"place": "\ud800"})), "No."), tools=[look], telemetry=collector.full
     )
     await engine.run(AGENT, "PROMPTED")
-    texts = [text for span in told.spans for text in attributes(span).values() if isinstance(text, str)]
+    texts = [text for span in collector.spans for text in attributes(span).values() if isinstance(text, str)]
     assert any('{"place": "?"}' in text for text in texts)
     assert [text for text in texts if not text.isascii()] == []
 
 
-def test_block_failing_on_entry_leaves_no_open_span(told: Told) -> None:
+def test_block_failing_on_entry_leaves_no_open_span(collector: Collector) -> None:
     class Untold:
         def __repr__(self) -> str:
             raise RuntimeError("no text")
@@ -165,19 +165,19 @@ def test_block_failing_on_entry_leaves_no_open_span(told: Told) -> None:
         def _finish(self, error: BaseException | None, seconds: float) -> None:
             raise AssertionError(f"it never began: {error}, after {seconds} s")
 
-    block = Block(told.tracer, "untold", trace.SpanKind.INTERNAL, {}, said=lambda: {"what": Untold()})
+    block = Block(collector.tracer, "untold", trace.SpanKind.INTERNAL, {}, content_of=lambda: {"what": Untold()})
     before = trace.get_current_span()
     with Guarded(block):
         assert trace.get_current_span() is before
-    assert told.one("untold").end_time is not None
+    assert collector.one("untold").end_time is not None
 
 
-async def test_unsampled_span_holds_nothing_up(told: Told) -> None:
-    telemetry = OpenTelemetry(TracerProvider(sampler=ALWAYS_OFF), told.meters, capture_content=True)
+async def test_unsampled_span_holds_nothing_up(collector: Collector) -> None:
+    telemetry = OpenTelemetry(TracerProvider(sampler=ALWAYS_OFF), collector.meters, capture_content=True)
     turn = await Engine(model=model(), tools=[look], telemetry=telemetry).run(AGENT, "PROMPTED")
     assert turn.text == "ANSWERED"
-    assert "PROMPTED" not in told.everything()
-    assert told.points("turnwright.turns") != []
+    assert "PROMPTED" not in collector.everything()
+    assert collector.points("turnwright.turns") != []
 
 
 def test_the_page_names_the_same_variable() -> None:

@@ -9,7 +9,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import Cause, Usage
 
-from .told import Told
+from .otel_collector import Collector
 
 pytestmark = pytest.mark.anyio
 
@@ -31,17 +31,17 @@ async def erase() -> str:
     return "erased"
 
 
-def histogram(told: Told, name: str) -> list[tuple[dict[str, object], int, float]]:
+def histogram(collector: Collector, name: str) -> list[tuple[dict[str, object], int, float]]:
     """The points of a histogram: attributes, how often, and the sum."""
-    points = told.points(name)
+    points = collector.points(name)
     return [(dict(p.attributes or {}), p.count, p.sum) for p in points if isinstance(p, HistogramDataPoint)]
 
 
-def counts(told: Told) -> dict[tuple[object, object], int | float]:
+def counts(collector: Collector) -> dict[tuple[object, object], int | float]:
     """The turns that ended, by outcome and reason."""
     return {
         ((p.attributes or {})["turnwright.outcome"], (p.attributes or {})["turnwright.reason"]): p.value
-        for p in told.points("turnwright.turns")
+        for p in collector.points("turnwright.turns")
         if isinstance(p, NumberDataPoint)
     }
 
@@ -49,15 +49,15 @@ def counts(told: Told) -> dict[tuple[object, object], int | float]:
 USED = Usage(input_tokens=200, output_tokens=30, cached_tokens=150, reasoning_tokens=20)
 
 
-async def test_tokens_are_counted_by_their_kind(told: Told) -> None:
+async def test_tokens_are_counted_by_their_kind(collector: Collector) -> None:
     model = ScriptedModel(ModelResponse(text="Done.", usage=USED))
-    await Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up")
+    await Engine(model=model, telemetry=collector.telemetry).run(AGENT, "Tidy up")
     inference = "gen_ai.client.inference"
-    assert histogram(told, f"{inference}.operation.input_tokens") == [(CHAT, 1, 200)]
-    assert histogram(told, f"{inference}.operation.output_tokens") == [(CHAT, 1, 30)]
+    assert histogram(collector, f"{inference}.operation.input_tokens") == [(CHAT, 1, 200)]
+    assert histogram(collector, f"{inference}.operation.output_tokens") == [(CHAT, 1, 30)]
     by = {**CHAT, "gen_ai.token.modality": "unknown"}
     kinds = ("input_tokens", "output_tokens", "cache_read.input_tokens", "reasoning.output_tokens")
-    counted = {kind: told.points(f"{inference}.usage.{kind}") for kind in kinds}
+    counted = {kind: collector.points(f"{inference}.usage.{kind}") for kind in kinds}
     assert {
         kind: [(dict(p.attributes or {}), p.value) for p in points if isinstance(p, NumberDataPoint)]
         for kind, points in counted.items()
@@ -69,31 +69,31 @@ async def test_tokens_are_counted_by_their_kind(told: Told) -> None:
     }
 
 
-async def test_missing_usage_is_not_counted(told: Told) -> None:
+async def test_missing_usage_is_not_counted(collector: Collector) -> None:
     model = ScriptedModel(ModelResponse(text="Done."))
-    await Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert told.points("gen_ai.client.inference.usage.input_tokens") == []
+    await Engine(model=model, telemetry=collector.telemetry).run(AGENT, "Tidy up")
+    assert collector.points("gen_ai.client.inference.usage.input_tokens") == []
 
 
-async def test_durations_carry_the_type_of_error(told: Told) -> None:
+async def test_durations_carry_the_type_of_error(collector: Collector) -> None:
     failed = ModelError("overloaded", cause=Cause.OVERLOADED)
     model = ScriptedModel(failed, asks_for(("look", {"place": 1}), ("look", {"place": -1})), "Done.")
     backoff = Backoff(initial=0.0)
-    await Engine(model=model, tools=[look], backoff=backoff, telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert [(a, n) for a, n, _ in histogram(told, "gen_ai.client.inference.duration")] == [
+    await Engine(model=model, tools=[look], backoff=backoff, telemetry=collector.telemetry).run(AGENT, "Tidy up")
+    assert [(a, n) for a, n, _ in histogram(collector, "gen_ai.client.inference.duration")] == [
         ({**CHAT, "error.type": "overloaded"}, 1),
         (CHAT, 2),
     ]
     tool_of = {"gen_ai.tool.name": "look", "gen_ai.agent.name": "Tidier"}
-    calls = [(a, n) for a, n, _ in histogram(told, "gen_ai.execute_tool.duration")]
+    calls = [(a, n) for a, n, _ in histogram(collector, "gen_ai.execute_tool.duration")]
     assert sorted(calls, key=str) == sorted([(tool_of, 1), ({**tool_of, "error.type": "ValueError"}, 1)], key=str)
-    assert [(a, n) for a, n, _ in histogram(told, "gen_ai.invoke_agent.duration")] == [
+    assert [(a, n) for a, n, _ in histogram(collector, "gen_ai.invoke_agent.duration")] == [
         ({"gen_ai.agent.name": "Tidier"}, 1)
     ]
 
 
-async def test_bucket_bounds_follow_the_conventions(told: Told) -> None:
-    await Engine(model=ScriptedModel("Done."), telemetry=told.telemetry).run(AGENT, "Tidy up")
+async def test_bucket_bounds_follow_the_conventions(collector: Collector) -> None:
+    await Engine(model=ScriptedModel("Done."), telemetry=collector.telemetry).run(AGENT, "Tidy up")
     bounds = {
         name: point.explicit_bounds
         for name in (
@@ -101,22 +101,22 @@ async def test_bucket_bounds_follow_the_conventions(told: Told) -> None:
             "gen_ai.client.inference.duration",
             "gen_ai.invoke_agent.duration",
         )
-        for point in told.points(name)
+        for point in collector.points(name)
         if isinstance(point, HistogramDataPoint)
     }
     tokens = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
     seconds = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
     agents = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
-    assert list(bounds.values()) == [pytest.approx(one) for one in (tokens, seconds, agents)]
+    assert list(bounds.values()) == [pytest.approx(bound) for bound in (tokens, seconds, agents)]
 
 
-async def test_turns_are_counted_once_by_outcome_and_reason(told: Told) -> None:
+async def test_turns_are_counted_once_by_outcome_and_reason(collector: Collector) -> None:
     async def ran(*lines: ModelResponse | ModelError | str, agent: Agent = AGENT, session: str | None = None) -> Engine:
         engine = Engine(
             model=ScriptedModel(*lines),
             tools=[look, erase],
             limits=Limits(max_retries=0),
-            telemetry=told.telemetry,
+            telemetry=collector.telemetry,
         )
         await engine.run(agent, "Tidy up", session=session)
         return engine
@@ -127,12 +127,12 @@ async def test_turns_are_counted_once_by_outcome_and_reason(told: Told) -> None:
     await ran(once, once, once, "I repeat myself.", agent=Agent(name="Loop", nudges=0))
     await ran(ModelError("no", cause=Cause.BAD_REQUEST))
     engine = await ran(asks_for(("erase", {})), "Erased.", "Hello.", session="s1")
-    assert ("aborted", "superseded") not in counts(told)
+    assert ("aborted", "superseded") not in counts(collector)
     await engine.run(AGENT, "Never mind", session="s1")
     engine = await ran(asks_for(("erase", {})), "Erased.")
     (paused,) = await engine.store.turns(live=True)
     await engine.resume(paused.id, {(await engine.get(paused.id)).interrupts[0].id: True})
-    assert counts(told) == {
+    assert counts(collector) == {
         ("finished", "answered"): 3,
         ("cap_hit", "step_cap"): 1,
         ("doom_loop", "doom_loop"): 1,
@@ -141,16 +141,16 @@ async def test_turns_are_counted_once_by_outcome_and_reason(told: Told) -> None:
     }
 
 
-async def test_steps_and_seconds_of_a_turn_cover_all_segments(told: Told) -> None:
+async def test_steps_and_seconds_of_a_turn_cover_all_segments(collector: Collector) -> None:
     now = iter(range(1000))
     engine = Engine(
         model=ScriptedModel(asks_for(("erase", {})), "Erased."),
         tools=[erase],
         clock=lambda: float(next(now)),
-        telemetry=told.telemetry,
+        telemetry=collector.telemetry,
     )
     paused = await engine.run(AGENT, "Erase everything")
     turn = await engine.resume(paused.id, {paused.interrupts[0].id: True})
-    assert [total for _, _, total in histogram(told, "turnwright.turn.steps")] == [2]
-    assert [total for _, _, total in histogram(told, "turnwright.turn.duration")] == [turn.seconds]
-    assert [n for _, n, _ in histogram(told, "gen_ai.invoke_agent.duration")] == [2]
+    assert [total for _, _, total in histogram(collector, "turnwright.turn.steps")] == [2]
+    assert [total for _, _, total in histogram(collector, "turnwright.turn.duration")] == [turn.seconds]
+    assert [n for _, n, _ in histogram(collector, "gen_ai.invoke_agent.duration")] == [2]

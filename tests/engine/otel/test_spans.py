@@ -11,7 +11,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import Cause, Usage
 
-from .told import Told, attributes, moves
+from .otel_collector import Collector, attributes, moves
 
 pytestmark = pytest.mark.anyio
 
@@ -33,25 +33,25 @@ async def give_up() -> str:
     raise ToolError("it cannot be done")
 
 
-async def test_turn_span_is_the_parent_of_attempts_and_calls(told: Told) -> None:
+async def test_turn_span_is_the_parent_of_attempts_and_calls(collector: Collector) -> None:
     model = ScriptedModel(asks_for(("look", {"place": 1})), "Done.")
-    engine = Engine(model=model, tools=[look], telemetry=told.telemetry)
+    engine = Engine(model=model, tools=[look], telemetry=collector.telemetry)
     await engine.run(AGENT, "Tidy up")
-    assert told.tree() == ["invoke_agent Tidier", "  chat scripted", "  execute_tool look", "  chat scripted"]
-    kinds = {span.name: span.kind for span in told.spans}
+    assert collector.tree() == ["invoke_agent Tidier", "  chat scripted", "  execute_tool look", "  chat scripted"]
+    kinds = {span.name: span.kind for span in collector.spans}
     assert kinds == {
         "invoke_agent Tidier": SpanKind.INTERNAL,
         "chat scripted": SpanKind.CLIENT,
         "execute_tool look": SpanKind.INTERNAL,
     }
-    assert {span.status.status_code for span in told.spans} == {StatusCode.UNSET}
+    assert {span.status.status_code for span in collector.spans} == {StatusCode.UNSET}
 
 
-async def test_turn_span_has_all_attributes(told: Told) -> None:
+async def test_turn_span_has_all_attributes(collector: Collector) -> None:
     model = ScriptedModel(ModelResponse(text="Done.", usage=Usage(input_tokens=200, output_tokens=100)))
-    engine = Engine(model=model, prices={"scripted": Price(input=1.0, output=2.0)}, telemetry=told.telemetry)
+    engine = Engine(model=model, prices={"scripted": Price(input=1.0, output=2.0)}, telemetry=collector.telemetry)
     turn = await engine.run(AGENT, "Tidy up", session="s1")
-    assert attributes(told.one("invoke_agent")) == {
+    assert attributes(collector.one("invoke_agent")) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": "_OTHER",
         "gen_ai.agent.name": "Tidier",
@@ -72,13 +72,13 @@ async def test_turn_span_has_all_attributes(told: Told) -> None:
     }
 
 
-async def test_attempt_span_has_all_attributes(told: Told) -> None:
+async def test_attempt_span_has_all_attributes(collector: Collector) -> None:
     model = ScriptedModel(
         ModelResponse(text="Done.", usage=Usage(input_tokens=2, output_tokens=1), finish_reason="end_turn")
     )
-    engine = Engine(model=model, limits=Limits(tokens=1000), telemetry=told.telemetry)
+    engine = Engine(model=model, limits=Limits(tokens=1000), telemetry=collector.telemetry)
     turn = await engine.run(AGENT, "Tidy up")
-    assert attributes(told.one("chat")) == {
+    assert attributes(collector.one("chat")) == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "_OTHER",
         "gen_ai.agent.name": "Tidier",
@@ -94,10 +94,10 @@ async def test_attempt_span_has_all_attributes(told: Told) -> None:
     }
 
 
-async def test_call_span_has_all_attributes(told: Told) -> None:
+async def test_call_span_has_all_attributes(collector: Collector) -> None:
     model = ScriptedModel(asks_for(("look", {"place": 1})), "Done.")
-    turn = await Engine(model=model, tools=[look], telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert attributes(told.one("execute_tool")) == {
+    turn = await Engine(model=model, tools=[look], telemetry=collector.telemetry).run(AGENT, "Tidy up")
+    assert attributes(collector.one("execute_tool")) == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.agent.name": "Tidier",
         "gen_ai.tool.name": "look",
@@ -110,10 +110,10 @@ async def test_call_span_has_all_attributes(told: Told) -> None:
     }
 
 
-async def test_each_transition_is_an_event(told: Told) -> None:
+async def test_each_transition_is_an_event(collector: Collector) -> None:
     model = ScriptedModel(asks_for(("look", {"place": 1})), "That is all.")
-    await Engine(model=model, tools=[look], telemetry=told.telemetry).run(Agent(name="A", steps=1), "Tidy up")
-    assert moves(told.one("invoke_agent")) == [
+    await Engine(model=model, tools=[look], telemetry=collector.telemetry).run(Agent(name="A", steps=1), "Tidy up")
+    assert moves(collector.one("invoke_agent")) == [
         "CHECK>STREAM",
         "STREAM>TOOL_EXEC",
         "TOOL_EXEC>CONTINUE",
@@ -121,16 +121,16 @@ async def test_each_transition_is_an_event(told: Told) -> None:
         "CHECK>CONCLUDE step_cap",
         "CONCLUDE>CAP_HIT step_cap",
     ]
-    assert told.named("chat")[-1].attributes is not None
-    assert attributes(told.named("chat")[-1])["turnwright.state"] == "CONCLUDE"
+    assert collector.named("chat")[-1].attributes is not None
+    assert attributes(collector.named("chat")[-1])["turnwright.state"] == "CONCLUDE"
 
 
-async def test_failed_attempt_is_a_separate_span(told: Told) -> None:
+async def test_failed_attempt_is_a_separate_span(collector: Collector) -> None:
     failed = ModelError("overloaded", cause=Cause.OVERLOADED, partial=ModelResponse(usage=Usage(input_tokens=7)))
     # A zero-width space shows nothing: the machine takes it for no text, and so does the span.
-    engine = Engine(model=ScriptedModel(failed, "\u200b", "Done."), backoff=NO_WAIT, telemetry=told.telemetry)
+    engine = Engine(model=ScriptedModel(failed, "\u200b", "Done."), backoff=NO_WAIT, telemetry=collector.telemetry)
     await engine.run(AGENT, "Tidy up")
-    first, empty, last = told.named("chat")
+    first, empty, last = collector.named("chat")
     assert [span.status.status_code for span in (first, empty, last)] == [
         StatusCode.ERROR,
         StatusCode.ERROR,
@@ -140,26 +140,26 @@ async def test_failed_attempt_is_a_separate_span(told: Told) -> None:
     assert attributes(first)["gen_ai.usage.input_tokens"] == 7
     assert attributes(empty)["error.type"] == "empty_reply"
     assert [attributes(span)["turnwright.attempt"] for span in (first, empty, last)] == [1, 2, 3]
-    assert moves(told.one("invoke_agent"))[1:3] == ["STREAM>STREAM overloaded", "STREAM>STREAM empty_reply"]
+    assert moves(collector.one("invoke_agent"))[1:3] == ["STREAM>STREAM overloaded", "STREAM>STREAM empty_reply"]
 
 
-async def test_wait_before_an_attempt_is_outside_the_span(told: Told) -> None:
+async def test_wait_before_an_attempt_is_outside_the_span(collector: Collector) -> None:
     failed = ModelError("busy", cause=Cause.RATE_LIMITED, retry_after=0.05)
-    await Engine(model=ScriptedModel(failed, "Done."), telemetry=told.telemetry).run(AGENT, "Tidy up")
-    first, second = told.named("chat")
+    await Engine(model=ScriptedModel(failed, "Done."), telemetry=collector.telemetry).run(AGENT, "Tidy up")
+    first, second = collector.named("chat")
     assert first.end_time is not None
     assert second.start_time is not None
     assert second.start_time - first.end_time >= 50_000_000
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_parallel_calls_are_sibling_spans_below_the_turn(told: Told) -> None:
+async def test_parallel_calls_are_sibling_spans_below_the_turn(collector: Collector) -> None:
     met = anyio.Event()
 
     @tool
     async def meet(first: bool) -> str:
         """Wait for the other call."""
-        with told.tracer.start_as_current_span(f"inner {first}"):
+        with collector.tracer.start_as_current_span(f"inner {first}"):
             if first:
                 await met.wait()
             met.set()
@@ -167,10 +167,10 @@ async def test_parallel_calls_are_sibling_spans_below_the_turn(told: Told) -> No
         return "met"
 
     model = ScriptedModel(asks_for(("meet", {"first": True}), ("meet", {"first": False})), "Done.")
-    engine = Engine(model=model, tools=[meet], telemetry=told.telemetry)
-    with told.tracer.start_as_current_span("caller"):
+    engine = Engine(model=model, tools=[meet], telemetry=collector.telemetry)
+    with collector.tracer.start_as_current_span("caller"):
         await engine.run(AGENT, "Tidy up")
-    lines = told.tree()
+    lines = collector.tree()
     assert lines[:3] + lines[7:] == ["caller", "  invoke_agent Tidier", "    chat scripted", "    chat scripted"]
     # Which of them begins first is the event loop's to say.
     assert sorted(zip(lines[3:7:2], lines[4:7:2], strict=True)) == [
@@ -179,24 +179,24 @@ async def test_parallel_calls_are_sibling_spans_below_the_turn(told: Told) -> No
     ]
 
 
-async def test_tool_in_a_thread_traces_below_the_call(told: Told) -> None:
+async def test_tool_in_a_thread_traces_below_the_call(collector: Collector) -> None:
     @tool
     def read() -> str:
         """Read."""
-        with told.tracer.start_as_current_span("disk"):
+        with collector.tracer.start_as_current_span("disk"):
             return "read"
 
     model = ScriptedModel(asks_for(("read", {})), "Done.")
-    await Engine(model=model, tools=[read], telemetry=told.telemetry).run(AGENT, "Read")
-    assert told.tree()[2:4] == ["  execute_tool read", "    disk"]
+    await Engine(model=model, tools=[read], telemetry=collector.telemetry).run(AGENT, "Read")
+    assert collector.tree()[2:4] == ["  execute_tool read", "    disk"]
 
 
-async def test_turns_at_the_same_time_are_traces_of_their_own(told: Told) -> None:
-    engine = Engine(model=ScriptedModel(*["Done."] * 8), telemetry=told.telemetry)
+async def test_turns_at_the_same_time_are_traces_of_their_own(collector: Collector) -> None:
+    engine = Engine(model=ScriptedModel(*["Done."] * 8), telemetry=collector.telemetry)
     async with anyio.create_task_group() as group:
         for _ in range(8):
             group.start_soon(engine.run, AGENT, "Tidy up")
-    assert told.tree() == ["invoke_agent Tidier", "  chat scripted"] * 8
+    assert collector.tree() == ["invoke_agent Tidier", "  chat scripted"] * 8
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
@@ -206,29 +206,29 @@ async def test_turns_at_the_same_time_are_traces_of_their_own(told: Told) -> Non
     ids=["raised", "said so"],
 )
 async def test_failed_call_records_the_class_of_the_error(
-    told: Told, call: tuple[str, dict[str, int]], error: str
+    collector: Collector, call: tuple[str, dict[str, int]], error: str
 ) -> None:
-    engine = Engine(model=ScriptedModel(asks_for(call), "Done."), tools=[look, give_up], telemetry=told.telemetry)
+    engine = Engine(model=ScriptedModel(asks_for(call), "Done."), tools=[look, give_up], telemetry=collector.telemetry)
     await engine.run(AGENT, "Tidy up")
-    span = told.one("execute_tool")
+    span = collector.one("execute_tool")
     assert (span.status.status_code, attributes(span)["error.type"]) == (StatusCode.ERROR, error)
     assert attributes(span)["turnwright.call.status"] == "error"
-    assert told.one("invoke_agent").status.status_code is StatusCode.UNSET
+    assert collector.one("invoke_agent").status.status_code is StatusCode.UNSET
 
 
-async def test_call_refused_before_the_start_has_no_span(told: Told) -> None:
+async def test_call_refused_before_the_start_has_no_span(collector: Collector) -> None:
     model = ScriptedModel(asks_for(("look", {}), ("nobody", {})), "Done.")
-    await Engine(model=model, tools=[look], telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert told.named("execute_tool") == []
+    await Engine(model=model, tools=[look], telemetry=collector.telemetry).run(AGENT, "Tidy up")
+    assert collector.named("execute_tool") == []
 
 
-async def test_sub_agent_span_is_below_the_call(told: Told) -> None:
+async def test_sub_agent_span_is_below_the_call(collector: Collector) -> None:
     reader = agent_tool(Agent(name="Reader", description="Reads."), name="reader")
     model = ScriptedModel(
         asks_for(("reader", {"prompt": "Read"})), asks_for(("look", {"place": 1})), "Read it.", "Done."
     )
-    turn = await Engine(model=model, tools=[look, reader], telemetry=told.telemetry).run(AGENT, "Tidy up")
-    assert told.tree() == [
+    turn = await Engine(model=model, tools=[look, reader], telemetry=collector.telemetry).run(AGENT, "Tidy up")
+    assert collector.tree() == [
         "invoke_agent Tidier",
         "  chat scripted",
         "  execute_tool reader",
@@ -238,15 +238,15 @@ async def test_sub_agent_span_is_below_the_call(told: Told) -> None:
         "      chat scripted",
         "  chat scripted",
     ]
-    child = attributes(told.one("invoke_agent Reader"))
+    child = attributes(collector.one("invoke_agent Reader"))
     assert child["turnwright.turn.parent"] == turn.id
-    assert attributes(told.one("execute_tool reader"))["turnwright.call.turn"] == child["turnwright.turn.id"]
+    assert attributes(collector.one("execute_tool reader"))["turnwright.call.turn"] == child["turnwright.turn.id"]
 
 
-async def test_continuing_turn_links_to_the_predecessor(told: Told) -> None:
-    engine = Engine(model=ScriptedModel("One.", "Two."), telemetry=told.telemetry)
+async def test_continuing_turn_links_to_the_predecessor(collector: Collector) -> None:
+    engine = Engine(model=ScriptedModel("One.", "Two."), telemetry=collector.telemetry)
     first = await engine.run(AGENT, "One")
     await engine.run(AGENT, "Two", continue_from=first.id)
-    one, two = told.named("invoke_agent")
-    assert attributes(two)["turnwright.turn.continues"] == first.id
-    assert [link.context for link in two.links] == [one.context]
+    first_span, second = collector.named("invoke_agent")
+    assert attributes(second)["turnwright.turn.continues"] == first.id
+    assert [link.context for link in second.links] == [first_span.context]

@@ -71,12 +71,12 @@ def test_characters_named_blank_or_filler_are_replaced() -> None:
         if called.search(unicodedata.name(chr(code), "")) and unicodedata.category(chr(code)) != "Zs"
     ]
     assert {0x2800, 0x3164} < set(blank)
-    shown = {code for code in blank if marked(f"a{chr(code)}b") != "a?b"}
-    assert shown <= DRAWN
+    visible_codes = {code for code in blank if marked(f"a{chr(code)}b") != "a?b"}
+    assert visible_codes <= DRAWN
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("\u200d", "?"),
         ("pass\u200dword", "pass?word"),
@@ -86,8 +86,8 @@ def test_characters_named_blank_or_filler_are_replaced() -> None:
         ("漢\u200d\ufe0f\u200d\ufe0f", "漢\u200d?\u200d?"),
     ],
 )
-def test_joiners_and_selectors_without_effect_are_replaced(text: str, shown: str) -> None:
-    assert marked(text) == shown
+def test_joiners_and_selectors_without_effect_are_replaced(text: str, expected: str) -> None:
+    assert marked(text) == expected
 
 
 def test_each_place_has_a_sign_for_invisible_characters() -> None:
@@ -98,19 +98,19 @@ def test_each_place_has_a_sign_for_invisible_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("\N{BRAILLE PATTERN BLANK}", "?"),
         ("\u1820\u180b", "\u1820\u180b"),
         ("e" + "\u0301" * 7, "e" + "\u0301" * 5 + "??"),
     ],
 )
-def test_blanks_and_piles_of_marks_are_replaced(text: str, shown: str) -> None:
-    assert marked(text) == shown
+def test_blanks_and_piles_of_marks_are_replaced(text: str, expected: str) -> None:
+    assert marked(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("text", "expected"),
     [
         ("rm -rf ./build", "rm -rf ./build"),
         ("ход 漢字 हिन्दी", "ход 漢字 हिन्दी"),
@@ -135,26 +135,26 @@ def test_blanks_and_piles_of_marks_are_replaced(text: str, shown: str) -> None:
         ("a\ud800b\x85\u2028", r"a\ud800b\x85\u2028"),
     ],
 )
-def test_approved_text_has_an_exact_and_unambiguous_form(text: str, written: str) -> None:
-    assert exact(text) == written
+def test_approved_text_has_an_exact_and_unambiguous_form(text: str, expected: str) -> None:
+    assert exact(text) == expected
 
 
 TEXTS = st.text(st.sampled_from('ab \\{}4x20u"\x1b\u200b\u0301\n\t'))
 
 
 @given(TEXTS, TEXTS)
-def test_different_texts_are_written_differently(one: str, other: str) -> None:
-    assert (exact(one) == exact(other)) == (one == other)
-    assert read_back(exact(one)) == one
+def test_different_texts_are_written_differently(first: str, second: str) -> None:
+    assert (exact(first) == exact(second)) == (first == second)
+    assert read_back(exact(first)) == first
 
 
-def read_back(written: str) -> str:
+def read_back(text: str) -> str:
     """Decode an exact text by its rule."""
     signs = re.compile(r"\\\\|(\\(?:[ntr]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}))(?:\{(\d+)\})?")
 
-    def one(found: re.Match[str]) -> str:
-        if found[1] is None:
+    def decoded(match: re.Match[str]) -> str:
+        if match[1] is None:
             return "\\"
-        return found[1].encode().decode("unicode_escape") * int(found[2] or 1)
+        return match[1].encode().decode("unicode_escape") * int(match[2] or 1)
 
-    return signs.sub(one, written)
+    return signs.sub(decoded, text)

@@ -132,9 +132,9 @@ def test_secrets_of_the_environment_are_hidden_in_every_spelling() -> None:
         value = ENVIRONMENT[name]
         assert redactor.hide(f"it is {value}.") == "it is ***."
         assert redactor.hide(json.dumps([value])) == '["***"]'
-        shown = page.render(text=f"it is {value}.")
-        assert value[:4] not in shown
-        assert shown.count(HIDDEN) + shown.count("%2A%2A%2A") >= 5
+        page_text = page.render(text=f"it is {value}.")
+        assert value[:4] not in page_text
+        assert page_text.count(HIDDEN) + page_text.count("%2A%2A%2A") >= 5
     assert redactor.hide("/home/somebody/project abc") == "/home/somebody/project abc"
 
 

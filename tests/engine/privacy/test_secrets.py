@@ -28,27 +28,27 @@ KEYS = st.sampled_from(["sk-live-aB3dE6gH9jK2mN5p", "key+with/every=sign.0123~",
 
 def longest_common(text: str, secret: str) -> int:
     """Return the longest run of the secret's characters in the text."""
-    found = 0
+    longest = 0
     for start in range(len(secret)):
-        while secret[start : start + found + 1] in text and start + found < len(secret):
-            found += 1
-    return found
+        while secret[start : start + longest + 1] in text and start + longest < len(secret):
+            longest += 1
+    return longest
 
 
 @given(KEYS, st.integers(0, 4), st.integers(0, 4))
 def test_shortened_key_is_hidden(key: str, before: int, behind: int) -> None:
     cut = key[before : len(key) - behind]
     assume(len(cut) >= len(key) * 2 / 3)
-    said = Secrets([key]).hide(f"your key <{cut}> is wrong")
-    assert said == "your key <***> is wrong"
+    message = Secrets([key]).hide(f"your key <{cut}> is wrong")
+    assert message == "your key <***> is wrong"
 
 
 @given(KEYS, st.text(max_size=9), st.text(max_size=9), st.booleans())
 def test_key_inside_base64_is_hidden_at_every_offset(key: str, before: str, behind: str, urlsafe: bool) -> None:
     encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
     alone = base64.b64encode(key.encode()).decode()
-    said = encode(f"{before}{key}{behind}".encode()).decode()
-    hidden = Secrets([key]).hide(f"Authorization: Basic {said}!")
+    encoded = encode(f"{before}{key}{behind}".encode()).decode()
+    hidden = Secrets([key]).hide(f"Authorization: Basic {encoded}!")
     assert "***" in hidden
     # Of the key at most a character at each end is left, and that holds some bits of it only.
     assert longest_common(hidden, alone) < 8
@@ -59,9 +59,9 @@ def test_key_inside_base64_is_hidden_at_every_offset(key: str, before: str, behi
 def test_key_is_hidden_in_every_escaping(key: str) -> None:
     hide = Secrets([key]).hide
     escaped = json.dumps(key)[1:-1]
-    sent = [quote(key), quote(key, safe=""), quote_plus(key)]
-    lower = [one.replace("%2B", "%2b").replace("%2F", "%2f").replace("%3D", "%3d") for one in sent]
-    for form in (*sent, *lower, escaped, escaped.replace("/", "\\/"), repr(key.encode())[2:-1], html.escape(key)):
+    forms = [quote(key), quote(key, safe=""), quote_plus(key)]
+    lower = [form.replace("%2B", "%2b").replace("%2F", "%2f").replace("%3D", "%3d") for form in forms]
+    for form in (*forms, *lower, escaped, escaped.replace("/", "\\/"), repr(key.encode())[2:-1], html.escape(key)):
         assert hide(f"<{form}>") == "<***>"
     encoded = quote(base64.b64encode(b"user:" + key.encode()).decode(), safe="")
     assert len(hide(encoded)) <= len(encoded) - len(key)
@@ -124,12 +124,12 @@ def test_a_traceback_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_concurrent_hidings_do_not_disturb_each_other(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("somebody.else")
-    one, two = (
+    first, second = (
         Secrets(["first-secret"]).hidden_in("somebody.else"),
         Secrets(["second-secret"]).hidden_in("somebody.else"),
     )
-    with one:
-        with two:
+    with first:
+        with second:
             logger.warning("first-secret, second-secret")
         logger.warning("first-secret, second-secret")
     assert [record.getMessage() for record in caplog.records] == ["***, ***", "***, second-secret"]

@@ -33,8 +33,8 @@ def shown(message: Message) -> list[FilePart]:
 async def test_files_reach_the_model_in_the_order_of_the_prompt() -> None:
     model = ScriptedModel("A pixel and a plan.")
     turn = await Engine(model=model).run(AGENT, "What is this?", files=[PIXEL, LINK])
-    asked = model.requests[0].messages[-1]
-    assert (asked.role, asked.text, shown(asked)) == ("user", "What is this?", [PIXEL, LINK])
+    message = model.requests[0].messages[-1]
+    assert (message.role, message.text, shown(message)) == ("user", "What is this?", [PIXEL, LINK])
     assert shown(turn.messages[0]) == [PIXEL, LINK]
     assert len({part.seq for part in turn.messages[0].parts}) == 3
 

@@ -71,10 +71,14 @@ async def test_model_is_asked_to_conclude_at_the_step_cap() -> None:
     assert (turn.outcome, turn.reason, turn.steps, turn.tool_calls) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 5, 5)
     assert turn.text == "Half is tidy, half is not."
     assert len(model.requests) == 6
-    asked = model.requests[-1]
-    assert (asked.tools, asked.tool_choice, asked.max_tokens) == ((note.spec,), "none", 1024)
-    assert asked.messages[-1].role == "user"
-    assert "Stopped at the step limit (5 of 5)" in asked.messages[-1].text
+    concluding_request = model.requests[-1]
+    assert (concluding_request.tools, concluding_request.tool_choice, concluding_request.max_tokens) == (
+        (note.spec,),
+        "none",
+        1024,
+    )
+    assert concluding_request.messages[-1].role == "user"
+    assert "Stopped at the step limit (5 of 5)" in concluding_request.messages[-1].text
     assert all(request.tool_choice == "auto" for request in model.requests[:-1])
 
 
@@ -184,8 +188,8 @@ async def test_a_turn_never_ends_silently(last: Said | Callable[[ModelRequest], 
     model = Counting(last, text="Looking into it.")
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=2), backoff=AT_ONCE).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
-    for said in ("Stopped at the step limit (2 of 2)", "Steps taken: 2", "note (2)", "Looking into it."):
-        assert said in turn.text
+    for line in ("Stopped at the step limit (2 of 2)", "Steps taken: 2", "note (2)", "Looking into it."):
+        assert line in turn.text
     assert turn.messages[-1].text == turn.text
 
 
@@ -246,8 +250,8 @@ async def test_driver_resuming_the_second_try_asks_as_sharply() -> None:
     model = ScriptedModel("I noted one thing.")
     (turn,) = await Engine(model=model, tools=[note], store=memory, backoff=AT_ONCE).recover()
     assert (turn.outcome, turn.text) == (Outcome.CAP_HIT, "I noted one thing.")
-    (asked,) = model.requests
-    assert asked.messages[-1].text.endswith(prompt("conclude_again").strip())
+    (request,) = model.requests
+    assert request.messages[-1].text.endswith(prompt("conclude_again").strip())
 
 
 async def test_streamed_text_of_a_discarded_conclusion_is_dropped() -> None:
@@ -309,7 +313,7 @@ async def test_conclusion_has_a_time_limit() -> None:
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
     failed = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
-    assert [(one.cause, one.retry) for one in failed] == [(Cause.TIMEOUT, True), (Cause.TIMEOUT, False)]
+    assert [(attempt.cause, attempt.retry) for attempt in failed] == [(Cause.TIMEOUT, True), (Cause.TIMEOUT, False)]
     assert "within 20 s (`conclude_seconds`)" in failed[0].message
 
 
@@ -370,8 +374,8 @@ async def test_turn_without_steps_is_a_single_call_in_text(limits: Limits) -> No
     )
     (request,) = model.requests
     assert (request.tools, request.tool_choice) == ((note.spec,), "none")
-    asked = [message.text for message in request.messages if message.role == "user"]
-    assert len(asked) == (2 if limits.concluding == "within" else 1)
+    prompts = [message.text for message in request.messages if message.role == "user"]
+    assert len(prompts) == (2 if limits.concluding == "within" else 1)
     assert turn.messages[0].text == "hi"
 
 
@@ -382,8 +386,8 @@ async def test_a_cap_of_1_within_sends_the_last_step_instruction(limits: Limits,
     model = ScriptedModel("I would tidy it.")
     turn = await Engine(model=model, tools=[note], limits=limits).run(Agent(name="a", conclude_prompt=template), "hi")
     (request,) = model.requests
-    asked = (template or prompt("conclude")).strip().replace("{limit}", "Stopped at the step limit (1 of 1)")
-    assert [message.text for message in request.messages if message.role == "user"] == ["hi", asked]
+    expected = (template or prompt("conclude")).strip().replace("{limit}", "Stopped at the step limit (1 of 1)")
+    assert [message.text for message in request.messages if message.role == "user"] == ["hi", expected]
     assert (turn.reason, turn.sentinel) == (EndReason.TEXT_ONLY, None)
 
 
@@ -411,7 +415,7 @@ async def test_calls_in_a_text_only_turn_are_reported_and_logged(
     assert "were refused: note, rm." in sentinel(turn)
     unsaid = turn.text.endswith("The model asked for tools and gave no answer.")
     assert turn.text == text if text == "Let me look." else unsaid
-    assert not any("Use the answer" in said for said in (turn.text, sentinel(turn), turn.advice))
+    assert not any("Use the answer" in text for text in (turn.text, sentinel(turn), turn.advice))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "the model asked for 2 calls without being allowed any" in record.getMessage()
@@ -508,7 +512,7 @@ async def test_four_fifths_of_a_limit_give_a_single_notice() -> None:
     engine = Engine(model=Counting(), tools=[note], limits=Limits(steps=10, tool_calls=5))
     turn = await engine.run(AGENT, "hi")
     notices = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Notice)]
-    assert [(one.limit, one.used, one.of) for one in notices] == [("tool_calls", 4, 5)]
+    assert [(notice.limit, notice.used, notice.of) for notice in notices] == [("tool_calls", 4, 5)]
 
 
 # Time.

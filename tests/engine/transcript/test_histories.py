@@ -131,7 +131,9 @@ async def test_journal_keeps_an_imported_history_unrepaired() -> None:
     )
     started = (await store.facts(paused.id))[0][1]
     assert isinstance(started, TurnStarted)
-    assert [Message.of_json(one) for one in started.message_history] == [Message.from_chat(one) for one in BROUGHT]
+    assert [Message.of_json(message) for message in started.message_history] == [
+        Message.from_chat(chat) for chat in BROUGHT
+    ]
 
     later = ScriptedModel("Kept.", "Yes.")
     engine = Engine(model=later, tools=[erase], store=store)
@@ -142,14 +144,14 @@ async def test_journal_keeps_an_imported_history_unrepaired() -> None:
 
 
 async def test_hook_is_shown_paired_messages() -> None:
-    shown: list[Sequence[Message]] = []
+    histories: list[Sequence[Message]] = []
 
     async def look(messages: Sequence[Message]) -> Sequence[Message]:
-        shown.append(messages)
+        histories.append(messages)
         return messages
 
     await Engine(model=ScriptedModel("Done."), history_processor=look).run(AGENT, "And now?", message_history=BROUGHT)
-    check_pairing(shown[0])
+    check_pairing(histories[0])
 
 
 async def last_three(messages: Sequence[Message]) -> Sequence[Message]:

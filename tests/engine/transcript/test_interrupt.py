@@ -20,10 +20,10 @@ def test_interrupts_are_listed_in_the_order_of_their_calls() -> None:
     )
     (driven,) = play(scenario, tools=[look])
     facts = [fact for _, fact in driven.facts]
-    asked = [fact.call for fact in facts if isinstance(fact, f.CallWaiting)]
-    assert asked == ["call00002", "call00001"], "the one that asks before it starts is the first"
+    call_ids = [fact.call for fact in facts if isinstance(fact, f.CallWaiting)]
+    assert call_ids == ["call00002", "call00001"], "the one that asks before it starts is the first"
     paused = next(number for number, fact in enumerate(facts, 1) if isinstance(fact, f.Paused))
     waiting = result_of("turn", driven.facts[:paused]).interrupts
-    assert [(one.arguments or {}).get("name") for one in waiting] == ["first", "second"]
+    assert [(interrupt.arguments or {}).get("name") for interrupt in waiting] == ["first", "second"]
     answered = next(fact for fact in facts if isinstance(fact, f.Answered))
     assert answered.interrupt == waiting[0].id

@@ -48,8 +48,8 @@ def test_paired_messages_pass(messages: tuple[Message, ...]) -> None:
 @pytest.mark.parametrize("messages", PAIRED)
 def test_paired_messages_are_repaired_to_the_same_objects(messages: tuple[Message, ...]) -> None:
     """The very same messages, for an adapter keeps each one's encoded form."""
-    sent, notes = repaired(messages)
-    assert (list(map(id, sent)), notes) == (list(map(id, messages)), [])
+    repaired_messages, notes = repaired(messages)
+    assert (list(map(id, repaired_messages)), notes) == (list(map(id, messages)), [])
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def together(*messages: Message, role: Role = "tool") -> Message:
 
 
 @pytest.mark.parametrize(
-    ("messages", "sent", "notes"),
+    ("messages", "expected", "notes"),
     [
         pytest.param(
             (USER, call("a"), USER),
@@ -210,9 +210,9 @@ def together(*messages: Message, role: Role = "tool") -> Message:
     ],
 )
 def test_unpaired_messages_are_repaired_with_a_note(
-    messages: tuple[Message, ...], sent: tuple[Message, ...], notes: list[str]
+    messages: tuple[Message, ...], expected: tuple[Message, ...], notes: list[str]
 ) -> None:
-    assert repaired(messages) == (list(sent), notes)
+    assert repaired(messages) == (list(expected), notes)
 
 
 def test_other_parts_of_a_repaired_message_stay() -> None:
@@ -266,9 +266,9 @@ def test_renaming_keeps_pairing_and_makes_ids_unique(steps: list[list[str]]) -> 
     messages = [message for step in steps for message in (call(*step), *[result(name) for name in reversed(step)])]
     new = renamed(messages)
     check_pairing(new)
-    made = [c.id for m in new for c in m.calls]
-    assert len(set(made)) == len(made) == sum(map(len, steps))
-    assert not any(name.startswith("call") for name in made)
+    call_ids = [c.id for m in new for c in m.calls]
+    assert len(set(call_ids)) == len(call_ids) == sum(map(len, steps))
+    assert not any(name.startswith("call") for name in call_ids)
 
 
 @given(st.lists(ids, min_size=1, max_size=4), st.data())

@@ -245,28 +245,28 @@ async def test_seq_of_a_part_is_stable_and_unique() -> None:
     engine = Engine(model=model, tools=[note], limits=Limits(steps=2))
     turn = await engine.run(AGENT, "hi")
     facts = await engine.store.facts(turn.id)
-    known: dict[int, AnyPart] = {}
+    earlier: dict[int, AnyPart] = {}
     for end in range(1, len(facts) + 1):
         there = parts(Transcript.of(facts[:end]).messages)
         places = [part.seq for part in there]
         assert len(set(places)) == len(places)
         now = {part.seq: part for part in there}
-        assert {seq: now[seq] for seq in known} == known
-        known = now
-    assert TextPart(seq=min(known), text="hi") == known[min(known)]
+        assert {seq: now[seq] for seq in earlier} == earlier
+        earlier = now
+    assert TextPart(seq=min(earlier), text="hi") == earlier[min(earlier)]
 
 
 def at_every_fact(facts: Sequence[f.Fact]) -> list[list[int]]:
     """Return the numbers of the parts after each fact: no part's changes, and each leads to its own fact."""
-    journal, known, seen = list(enumerate(facts, start=1)), dict[int, AnyPart](), list[list[int]]()
+    journal, earlier, sequences = list(enumerate(facts, start=1)), dict[int, AnyPart](), list[list[int]]()
     for end in range(1, len(journal) + 1):
         there = parts(Transcript.of(journal[:end]).messages)
         now = {part.seq: part for part in there}
-        assert now | known == now
-        assert {fact_of(now[seq]) for seq in now.keys() - known.keys()} <= {end}
-        known = now
-        seen.append([part.seq for part in there])
-    return seen
+        assert now | earlier == now
+        assert {fact_of(now[seq]) for seq in now.keys() - earlier.keys()} <= {end}
+        earlier = now
+        sequences.append([part.seq for part in there])
+    return sequences
 
 
 def played(*events: Input, files: int = 0) -> list[f.Fact]:
@@ -332,9 +332,9 @@ def test_numbers_rise_with_the_order_of_the_parts(facts: tuple[str, list[f.Fact]
         assert all(int(float(place)) == place for place in places)
     numbered = enumerate(facts[1], start=1)
     inside = [
-        one.seq
+        file_or_part.seq
         for part in parts(Transcript.of(numbered).messages)
-        for one in (part, *(part.files if isinstance(part, ToolResultPart) else ()))
+        for file_or_part in (part, *(part.files if isinstance(part, ToolResultPart) else ()))
     ]
     assert inside == sorted(set(inside))
 
@@ -352,12 +352,12 @@ async def test_step_records_the_start_in_utc_and_elapsed_seconds() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("wait", {})), "Done."), tools=[wait], now=lambda: now[0])
     async with engine.stream(AGENT, "hi") as stream:
         events = [event async for event in stream]
-    said = [line for line in (event.to_json() for event in events) if line["type"] == "step_started"]
-    assert [line["started_at"] for line in said] == ["2026-11-30T00:53:20.000Z", "2026-11-30T00:53:20.999Z"]
+    lines = [line for line in (event.to_json() for event in events) if line["type"] == "step_started"]
+    assert [line["started_at"] for line in lines] == ["2026-11-30T00:53:20.000Z", "2026-11-30T00:53:20.999Z"]
     messages = (await engine.get(events[0].turn)).messages
     begun = [part for part in parts(messages) if isinstance(part, StepStartPart)]
     assert [(part.started_at, part.elapsed) for part in begun] == [
-        (line["started_at"], line["elapsed"]) for line in said
+        (line["started_at"], line["elapsed"]) for line in lines
     ]
     journal = await engine.store.facts(events[0].turn)
     assert replay(journal).check.verdict is Verdict.HOLDS
@@ -380,17 +380,17 @@ async def test_closed_messages_stay_the_same_objects() -> None:
     asking = (asks_for(("note", {"n": n}), ("note", {"n": -n})) for n in (1, 2))
     engine = Engine(model=ScriptedModel(*asking, "That was it."), tools=[note])
     turn = await engine.run(AGENT, "hi")
-    transcript, known = Transcript(), list[Message]()
+    transcript, known_messages = Transcript(), list[Message]()
     for seq, fact in await engine.store.facts(turn.id):
         transcript.turn.apply(fact)
         transcript.add(seq, fact)
-        assert list(map(id, transcript.closed[: len(known)])) == list(map(id, known))
+        assert list(map(id, transcript.closed[: len(known_messages)])) == list(map(id, known_messages))
         assert for_models(transcript.messages) == [
             message for message in (*transcript.closed, *transcript.open) if message.says_something
         ]
-        known = list(transcript.closed)
+        known_messages = list(transcript.closed)
     assert transcript.open == ()
-    assert known == for_models(turn.messages)
+    assert known_messages == for_models(turn.messages)
 
 
 async def test_sent_messages_equal_the_messages_of_the_journal() -> None:

@@ -15,7 +15,7 @@ from turnwright.otel import OpenTelemetry
 Point = HistogramDataPoint | NumberDataPoint
 
 
-class Told:
+class Collector:
     """A telemetry, and the spans and points that it received."""
 
     def __init__(self) -> None:
@@ -67,13 +67,15 @@ class Told:
         """Return the points of the metric with this name."""
         data = self._metrics.get_metrics_data()
         assert data is not None
-        found: list[Point] = []
+        points: list[Point] = []
         for resource in data.resource_metrics:
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
                     if metric.name == name:
-                        found += [one for one in metric.data.data_points if isinstance(one, Point)]
-        return found
+                        points += [
+                            data_point for data_point in metric.data.data_points if isinstance(data_point, Point)
+                        ]
+        return points
 
     def everything(self) -> str:
         """All of it, as text."""
@@ -93,10 +95,10 @@ def said(span: ReadableSpan, name: str) -> object:
 
 def moves(span: ReadableSpan) -> list[str]:
     """The transitions of a span: `STREAM>FINISHED answered`."""
-    found: list[str] = []
+    transitions: list[str] = []
     for event in span.events:
-        told = dict(event.attributes or {})
-        reason = told.get("turnwright.reason")
-        way = f"{told['turnwright.transition.from']}>{told['turnwright.transition.to']}"
-        found.append(way if reason is None else f"{way} {reason}")
-    return found
+        event_attributes = dict(event.attributes or {})
+        reason = event_attributes.get("turnwright.reason")
+        way = f"{event_attributes['turnwright.transition.from']}>{event_attributes['turnwright.transition.to']}"
+        transitions.append(way if reason is None else f"{way} {reason}")
+    return transitions
