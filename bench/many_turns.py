@@ -31,7 +31,7 @@ from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.rows import LAST_SEQ
 from turnwright.store.summaries import TurnNames, Unsummarized
 from turnwright.store.summary_sql import stored, stored_tools
-from turnwright_states import Cause
+from turnwright_states import Cause, State
 
 TURNS: Final = 100_000
 #: The seconds before now in which the turns began.
@@ -160,7 +160,7 @@ _SUMMARY: Final = (
 )
 _VALUES: Final = re.sub(r"(\w+)", r":\1", _SUMMARY)
 _INSERTS: Final = {
-    "turns": "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?)",
+    "turns": "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
     "facts": "INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, '1-made')",
     "summaries": f"INSERT INTO summaries ({_SUMMARY}) VALUES ({_VALUES})",
     "search": "INSERT INTO search (rowid, prompt, answer, text) VALUES (:number, :prompt, :answer, :text)",
@@ -214,6 +214,7 @@ class _Numbers:
                 number,
                 turn,
                 *columns,
+                _due_at(driven_turn),
                 _DEAD if driven_turn.live and driven_turn.summary["seq"] == 0 else None,
                 driven_turn.live,
             ),
@@ -260,13 +261,19 @@ class _Numbers:
         return " ".join((*words, COMMON) if not rand.randrange(3) else words)
 
 
+def _due_at(turn: _Driven) -> float | None:
+    """Return the due time of a turn's row. No interrupt of these turns expires."""
+    *_, state, _, _, _ = turn.facts[-1]
+    return 0.0 if turn.live and state != State.PAUSED else None
+
+
 #: There `seq` is that of the last fact, here that of the last row.
 _LAST: Final = f" (SELECT {LAST_SEQ} FROM facts WHERE turn = number ORDER BY seq DESC LIMIT 1) * (seq > 0),"
 #: Tables and columns of PostgreSQL, and the query of SQLite that has the same.
 _COPIES: Final = {
     "turnwright_turns (number, turn_id, session, agent, model, created_at, epoch, owner, live, updated_at, state,"
-    " reason, steps, tool_calls)": "SELECT number, turn_id, session, agent, model, created_at, turns.epoch,"
-    " turns.owner, iif(live, 't', 'f'), at, state, reason, steps, tool_calls FROM turns JOIN facts"
+    " reason, steps, tool_calls, due_at)": "SELECT number, turn_id, session, agent, model, created_at, turns.epoch,"
+    " turns.owner, iif(live, 't', 'f'), at, state, reason, steps, tool_calls, due_at FROM turns JOIN facts"
     " ON facts.turn = number AND seq = (SELECT max(seq) FROM facts AS every WHERE every.turn = number)",
     "turnwright_facts (turn_id, seq, kind, payload, at, epoch, owner)": "SELECT turn_id, seq, kind, payload, at,"
     " facts.epoch, facts.owner FROM facts JOIN turns ON number = turn",

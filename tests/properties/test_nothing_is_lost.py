@@ -24,7 +24,7 @@ from turnwright import (
     TurnBusyError,
     tool,
 )
-from turnwright.journal.inbox import RESUMING_KINDS, steers
+from turnwright.journal.inbox import has_request, steers
 from turnwright.message import TextPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
@@ -289,7 +289,7 @@ class World:
         store = self.open()
         for row in await store.turns(live=True):
             assert row.status.state is State.PAUSED
-            assert [item for item in await store.inbox(row.id) if item.kind in RESUMING_KINDS] == []
+            assert not has_request(await store.inbox(row.id))
 
     async def _check(self) -> None:
         store = self.open()

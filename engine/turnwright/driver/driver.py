@@ -25,7 +25,7 @@ from turnwright.errors import (
     TurnBusyError,
     UnreadableTurnError,
 )
-from turnwright.journal.inbox import RESUMING_KINDS, AbortPoller
+from turnwright.journal.inbox import AbortPoller, has_request
 from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.termination import end_children, end_claimed
 from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal
@@ -90,6 +90,7 @@ class Driver:
         turn_id: str,
         begun: NewTurnClaim | None = None,
         *,
+        claim: Claim | None = None,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
         opened: Callable[[], None] | None = None,
@@ -98,18 +99,22 @@ class Driver:
     ) -> TurnResult | None:
         """Drive a turn until it ends or pauses. Returns at once if it already has.
 
-        `begun` is a turn that was just written. Without it the turn is claimed here, also from living drivers in
-        `abandoned`, and only the part of its journal that is not in `fold` is read. `claimed` is called with the epoch
-        of each claim, and `opened` each time that the turn was found to have what it needs here, but for dependencies.
+        `begun` is a turn that was just written, and `claim` is the claim of another turn. Without them the turn is
+        claimed here, also from living drivers in `abandoned`. Only the part of its journal that is not in `fold` is
+        read. `claimed` is called with the epoch of each claim that is made here, and `opened` each time that the turn
+        was found to have what it needs here, but for dependencies.
 
         Returns the turn's result at its release, or None where only the journal has it. How the turn ends is never an
         exception. If the task is canceled, the turn is released and can be resumed. Raises `TurnNotFoundError`,
         `TurnBusyError`, `LeaseLostError`, `StoreError`, and `CannotRunError` if the turn's tools, model or dependencies
         are missing.
         """
-        if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
-            return None  # nothing is left to do, so neither its tools nor its model are needed
-        claim = begun.claim if begun is not None else await self._store.claim(turn_id, abandoned=abandoned)
+        if begun is not None:
+            claim = begun.claim
+        elif claim is None:
+            if (await self._store.get(turn_id)).status.outcome is not None:
+                return None  # nothing is left to do, so neither its tools nor its model are needed
+            claim = await self._store.claim(turn_id, abandoned=abandoned)
         claim.abandoned = abandoned
         if claimed is not None:
             claimed(claim.epoch)
@@ -148,8 +153,7 @@ class Driver:
 
     async def _has_request(self, turn_id: str) -> bool:
         """Whether an abort or an answer waits for a turn that has not ended."""
-        requested = any(item.kind in RESUMING_KINDS for item in await self._store.inbox(turn_id))
-        return requested and (await self._store.get(turn_id)).status.outcome is None
+        return has_request(await self._store.inbox(turn_id)) and (await self._store.get(turn_id)).status.outcome is None
 
     async def _drive_claimed(
         self,

@@ -9,11 +9,10 @@ import anyio
 from turnwright._base.ids import TOKENS
 from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind, Store
+from turnwright.store.protocol import RESUMING_KINDS
 from turnwright_states import AnsweredInput, InvalidInputError
 from turnwright_states.construct import construct
 
-#: The kinds of items that resume a paused turn.
-RESUMING_KINDS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
 #: The id of an abort.
 ABORT: Final = "abort"
 #: The prefix of an answer's id. The interrupt follows.
@@ -38,6 +37,11 @@ def to_answered_input(item: InboxItem, elapsed: float) -> AnsweredInput | None:
         return construct(AnsweredInput, {**_read(item), "elapsed": elapsed})
     except InvalidInputError:
         return None
+
+
+def has_request(items: Iterable[InboxItem]) -> bool:
+    """Whether an abort or an answer is among the items: it resumes a paused turn."""
+    return any(item.kind in RESUMING_KINDS for item in items)
 
 
 def answers_in(items: Iterable[InboxItem]) -> frozenset[str]:

@@ -1,11 +1,10 @@
 """Finds turns that nobody drives and that need not wait for a person, and resumes them."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 
 import anyio
 
-from turnwright._base.ids import root_of
 from turnwright.errors import (
     ConfigError,
     LeaseLostError,
@@ -13,55 +12,32 @@ from turnwright.errors import (
     StoreError,
     TurnBusyError,
     TurnNotFoundError,
-    UnreadableTurnError,
 )
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
-from turnwright.transcript.transcript import Transcript, reading
-from turnwright_states import State
+from turnwright.store.protocol import is_due
 
-from .inbox import RESUMING_KINDS
+from .inbox import has_request
 
 _LOG = logging.getLogger(__name__)
 
 
 class Sweep:
-    """Finds turns that are due, again and again. `now` is the wall clock, in seconds since the Unix epoch.
-
-    A turn is due if driving it does anything: it is not paused, was answered or aborted, or an interrupt has expired.
-    """
+    """Finds turns that are due, again and again. `now` is the wall clock, in seconds since the Unix epoch."""
 
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        #: The first expiry of each paused turn, with the time of its last write.
-        self._expiries: dict[str, tuple[float, float | None]] = {}
         #: The last write of each unreadable turn, of which a warning was logged.
         self._unread: dict[str, float] = {}
 
-    async def due(self, *, idle: float = 0.0) -> list[TurnRow]:
-        """Return the turns that are due, that nobody drives, and that were not written to for `idle` seconds.
-
-        The oldest is first. Sub-agents' turns are left out: the driver of the root turn drives them.
-        """
-        rows = [row for row in reversed(await self._store.turns(live=True)) if root_of(row.id) == row.id]
-        requested = {item.turn for item in await self._store.requests(*RESUMING_KINDS)}
-        self._expiries = {row.id: self._expiries[row.id] for row in rows if row.id in self._expiries}
-        self._unread = {row.id: self._unread[row.id] for row in rows if row.id in self._unread}
-        owners: dict[str, bool] = {}
-        resumable: list[TurnRow] = []
-        for row in rows:
-            try:
-                if row.fault:
-                    raise UnreadableTurnError(row.id, row.fault)
-                is_idle = not idle or row.updated_at <= self._now() - idle  # clocks of machines differ
-                if is_idle and await self._must_go_on(row, requested) and not await self._is_driven(row, owners):
-                    resumable.append(row)
-            except TurnNotFoundError:
-                continue  # deleted meanwhile
-            except StoreError as error:
-                self.warn_of(row, error)
-        return resumable
+    async def due(self, *, idle: float = 0.0, limit: int | None = None) -> list[TurnRow]:
+        """Return the turns that are due and that nobody drives, the oldest first: see `Store.due`."""
+        due = await self._store.due(self._now(), idle=idle, limit=limit)
+        for turn in due:
+            if turn.error is not None:
+                self.warn_of(turn.row, turn.error)
+        return [turn.row for turn in due if turn.error is None]
 
     def warn_of(self, row: TurnRow, error: StoreError) -> None:
         """Warn that a turn cannot be read: once, until it is written to again."""
@@ -72,35 +48,8 @@ class Sweep:
     async def is_due(self, row: TurnRow) -> bool:
         """Whether driving this turn would do anything."""
         if row.status.outcome is not None:
-            self._expiries.pop(row.id, None)
             return False
-        requested = {item.turn for item in await self._store.inbox(row.id) if item.kind in RESUMING_KINDS}
-        return await self._must_go_on(row, requested)
-
-    async def _must_go_on(self, row: TurnRow, requested: Collection[str]) -> bool:
-        if row.status.state is not State.PAUSED:
-            self._expiries.pop(row.id, None)
-            return True
-        if row.id in requested:
-            return True
-        expiry = self._expiries.get(row.id)
-        if expiry is None or expiry[0] != row.updated_at:
-            facts = await self._store.facts(row.id)
-            with reading(row.id):
-                interrupts = Transcript.of(facts).turn.interrupts.values()
-            ends = min(
-                (interrupt.expires_at for interrupt in interrupts if interrupt.expires_at is not None), default=None
-            )
-            expiry = self._expiries[row.id] = (row.updated_at, ends)
-        return expiry[1] is not None and expiry[1] <= self._now()
-
-    async def _is_driven(self, row: TurnRow, owners: dict[str, bool]) -> bool:
-        if not row.owner:
-            return False
-        # Whether another process lives is asked once, not for each of its turns.
-        if row.owner == self._store.owner or row.owner not in owners:
-            owners[row.owner] = await self._store.is_driven(row.id)
-        return owners[row.owner]
+        return is_due(row, self._now()) or has_request(await self._store.inbox(row.id))
 
 
 async def recover_turns(

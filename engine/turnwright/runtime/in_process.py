@@ -1,6 +1,8 @@
 """Turns that this process drives: its own, and those of a runtime's workers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -16,9 +18,11 @@ from turnwright.journal.recovery import Sweep
 from turnwright.journal.termination import end_turn
 from turnwright.journal.turn_journal import JournalFold
 from turnwright.result import TurnResult
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, DueTurn, Store
 
 from .protocol import Job, JobListener, TurnStatus
+
+_T = TypeVar("_T")
 
 
 class InProcessTurns:
@@ -117,9 +121,20 @@ class InProcessTurns:
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """See `WorkerApi.drive`."""
+        return await self._reported(turn_id, partial(self._drive, turn_id, segment, abandoned, claimed))
+
+    async def drive_claimed(self, claim: Claim) -> TurnStatus:
+        """See `WorkerApi.drive_claimed`."""
+        return await self._reported(claim.turn, partial(self._drive_in_job, claim.turn, claim=claim))
+
+    async def _reported(
+        self, turn_id: str, drive: Callable[[Callable[[], None] | None], Awaitable[None]]
+    ) -> TurnStatus:
+        """Drive a turn, report it to the listener, and return the turn's status."""
         listener, began_at, is_claimed = self.listener, self._setup.clock(), False
         if listener is None:
-            return await self._drive(turn_id, segment, abandoned, claimed)
+            await drive(None)
+            return await self.status(turn_id)
 
         def report_claim() -> None:
             nonlocal is_claimed
@@ -128,7 +143,8 @@ class InProcessTurns:
                 listener.claimed(turn_id)
 
         try:
-            status = await self._drive(turn_id, segment, abandoned, claimed, report_claim)
+            await drive(report_claim)
+            status = await self.status(turn_id)
         except BaseException as error:
             listener.ended(turn_id, error, claimed=is_claimed, seconds=self._setup.clock() - began_at)
             raise
@@ -141,31 +157,46 @@ class InProcessTurns:
         segment: int,
         abandoned: AbandonedDrivers,
         claimed: Callable[[int], None] | None,
-        opened: Callable[[], None] | None = None,
-    ) -> TurnStatus:
+        opened: Callable[[], None] | None,
+    ) -> None:
         row = await self._store.get(turn_id)
         # An earlier attempt may have continued into the next segment, if the answer came before it paused.
         may_be_ahead = row.owner is not None and row.epoch in abandoned.epochs
         fold = None if may_be_ahead else await JournalFold.read(self._store, turn_id)
-        if fold is None or fold.segment <= segment:
-            scopes = self._jobs.setdefault(turn_id, [])
-            if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
-                for earlier in scopes:
-                    earlier.cancel()
-            with anyio.CancelScope() as scope:
-                scopes.append(scope)
-                try:
-                    await self._driver.drive(turn_id, abandoned=abandoned, claimed=claimed, opened=opened, fold=fold)
-                except BaseException as error:
-                    await self._close_followers(turn_id, error)
-                    raise
-                else:
-                    await self._close_followers(turn_id)
-                finally:
-                    scopes.remove(scope)
-                    if not scopes:
-                        self._jobs.pop(turn_id, None)
-        return await self.status(turn_id)
+        if fold is not None and fold.segment > segment:
+            return
+        if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
+            for earlier in self._jobs.get(turn_id, ()):
+                earlier.cancel()
+        await self._drive_in_job(turn_id, opened, abandoned=abandoned, claimed=claimed, fold=fold)
+
+    async def _drive_in_job(
+        self,
+        turn_id: str,
+        opened: Callable[[], None] | None,
+        *,
+        claim: Claim | None = None,
+        abandoned: AbandonedDrivers = NONE_ABANDONED,
+        claimed: Callable[[int], None] | None = None,
+        fold: JournalFold | None = None,
+    ) -> None:
+        """Drive a turn in a scope that a later job for the turn cancels. Nothing suspends before a claim is driven."""
+        scopes = self._jobs.setdefault(turn_id, [])
+        with anyio.CancelScope() as scope:
+            scopes.append(scope)
+            try:
+                await self._driver.drive(
+                    turn_id, claim=claim, abandoned=abandoned, claimed=claimed, opened=opened, fold=fold
+                )
+            except BaseException as error:
+                await self._close_followers(turn_id, error)
+                raise
+            else:
+                await self._close_followers(turn_id)
+            finally:
+                scopes.remove(scope)
+                if not scopes:
+                    self._jobs.pop(turn_id, None)
 
     async def status(self, turn_id: str) -> TurnStatus:
         """See `WorkerApi.status`."""
@@ -189,13 +220,7 @@ class InProcessTurns:
     async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         """See `WorkerApi.pending`."""
         jobs: list[Job] = []
-        try:
-            rows = (await self._sweep.due(idle=idle))[:most]
-        except StoreError as error:
-            if self.listener is not None:
-                self.listener.waits(error)
-            raise
-        for row in rows:
+        for row in await self._found(self._sweep.due(idle=idle, limit=most)):
             try:
                 jobs.append(await self.job(row.id))
             except TurnNotFoundError:
@@ -203,3 +228,16 @@ class InProcessTurns:
             except StoreError as error:
                 self._sweep.warn_of(row, error)
         return jobs
+
+    async def claim_due(self, limit: int, skipped: Collection[str] = ()) -> Sequence[DueTurn]:
+        """See `WorkerApi.claim_due`."""
+        return await self._found(self._store.due(self._setup.now(), limit=limit, skipped=skipped, claim=True))
+
+    async def _found(self, search: Awaitable[Sequence[_T]]) -> Sequence[_T]:
+        """Wait for due turns. The listener receives that the store cannot be reached."""
+        try:
+            return await search
+        except StoreError as error:
+            if self.listener is not None:
+                self.listener.waits(error)
+            raise

@@ -5,7 +5,7 @@ wait. There are no rates, no routing, and no monitoring but the store's own.
 """
 
 import logging
-from random import shuffle
+from collections.abc import Sequence
 from typing import Final
 
 import anyio
@@ -19,9 +19,11 @@ from turnwright.errors import (
     TurnBusyError,
     TurnNotFoundError,
     TurnwrightError,
+    UnreadableTurnError,
 )
+from turnwright.store import Claim, DueTurn
 
-from .protocol import Job, WorkerApi
+from .protocol import WorkerApi
 
 #: Seconds for which a turn that cannot be driven here is skipped, and the maximum after failures of the store.
 _SKIP_SECONDS: Final = 60.0
@@ -34,8 +36,9 @@ class Local:
 
     With `embedded=False`, turns that are run are left to the workers too, and their journal is followed.
 
-    A worker drives at most `concurrency` turns at once, and looks for others every `every` seconds, or at once after a
-    submission in its own process. When it stops, running turns have `drain` seconds until they are released. Any number
+    A worker drives at most `concurrency` turns at once, in the order of their creation. It looks for others when a turn
+    rests, after a submission in its own process, and every `every` seconds. When it stops, running turns have `drain`
+    seconds until they are released. Any number
     of workers may share a store. Raises `ConfigError` for a number out of range.
     """
 
@@ -50,8 +53,6 @@ class Local:
         self._drain = drain
         self._bound: WorkerApi | None = None
         self._woken = anyio.Event()
-        #: Turns that were found to be due, and are not started yet.
-        self._due: list[Job] = []
         #: The turns that this worker drives.
         self._running: set[str] = set()
         #: Skipped turns: until when, and for how long the last time.
@@ -109,55 +110,56 @@ class Local:
         self._woken.set()
 
     async def _begin_some(self, jobs: anyio.abc.TaskGroup, stop: anyio.Event) -> None:
-        if len(self._running) >= self._concurrency:
+        free = self._concurrency - len(self._running)
+        if not free or stop.is_set():
             return
-        if not self._due:
-            await self._look()
-        now = anyio.current_time()
-        while self._due and len(self._running) < self._concurrency and not stop.is_set():
-            job = self._due.pop()
-            until, _ = self._skipped.get(job.turn, (now, 0.0))
-            if job.turn not in self._running and until <= now:
-                self._running.add(job.turn)
-                jobs.start_soon(self._drive, job)
+        for turn in await self._claim_due(free):
+            if turn.claim is not None:
+                self._running.add(turn.row.id)
+                jobs.start_soon(self._drive, turn.claim)
+            else:
+                self._skip_for(turn.row.id, turn.error)
+                self._woken.set()  # the turns behind it are next
 
-    async def _look(self) -> None:
+    async def _claim_due(self, limit: int) -> Sequence[DueTurn]:
+        now = anyio.current_time()
+        self._skipped = {turn: skip for turn, skip in self._skipped.items() if now < skip[0] + _SKIP_SECONDS}
+        skipped = [turn for turn, (until, _) in self._skipped.items() if now < until]
         try:
-            self._due = list(await self._work.pending())
+            due = await self._work.claim_due(limit, [*skipped, *self._running])
         except StoreError as error:
             if not self._lost:
                 _LOG.warning("no turn is resumed until the store can be reached again: %s", error)
             self._lost = True
-            return
+            return ()
         self._lost = False
-        # Shuffled, so that workers that found the same turns do not start with the same one.
-        shuffle(self._due)
-        due = {job.turn for job in self._due} | self._running
-        self._skipped = {turn: wait for turn, wait in self._skipped.items() if turn in due}
+        return due
 
-    async def _drive(self, job: Job) -> None:
+    async def _drive(self, claim: Claim) -> None:
         try:
-            await self._work.drive(job.turn, job.segment)
+            await self._work.drive_claimed(claim)
         except (ConfigError, StoreError) as error:
-            if isinstance(error, StoreError) or (isinstance(error, CannotRunError) and error.may_pass):
-                # It may pass in a moment, but an unreadable journal stays unreadable.
-                _, before = self._skipped.get(job.turn, (0.0, 0.0))
-                self._skip(job, min(max(self._every, 2 * before), _SKIP_SECONDS), error)
-            else:
-                self._skip(job, _SKIP_SECONDS, error)
+            self._skip_for(claim.turn, error)
         except (TurnBusyError, LeaseLostError, TurnNotFoundError):
             pass  # another worker has it, or it was deleted
         except Exception:  # noqa: BLE001 (the worker has other turns too)
-            _LOG.exception(
-                "turn %s is skipped for %g s: this is a bug", job.turn, _SKIP_SECONDS, extra={"turn": job.turn}
-            )
-            self._skipped[job.turn] = (anyio.current_time() + _SKIP_SECONDS, _SKIP_SECONDS)
+            message = "turn %s is skipped for %g s: this is a bug"
+            _LOG.exception(message, claim.turn, _SKIP_SECONDS, extra={"turn": claim.turn})
+            self._skip(claim.turn, _SKIP_SECONDS)
         else:
-            self._skipped.pop(job.turn, None)
+            self._skipped.pop(claim.turn, None)
         finally:
-            self._running.discard(job.turn)
+            self._running.discard(claim.turn)
             self._woken.set()
 
-    def _skip(self, job: Job, seconds: float, why: Exception) -> None:
-        _LOG.warning("turn %s is skipped for %g s: %s", job.turn, seconds, why, extra={"turn": job.turn})
-        self._skipped[job.turn] = (anyio.current_time() + seconds, seconds)
+    def _skip_for(self, turn: str, error: ConfigError | StoreError | None) -> None:
+        seconds = _SKIP_SECONDS
+        may_pass = isinstance(error, StoreError) or (isinstance(error, CannotRunError) and error.may_pass)
+        if may_pass and not isinstance(error, UnreadableTurnError):
+            _, before = self._skipped.get(turn, (0.0, 0.0))
+            seconds = min(max(self._every, 2 * before), _SKIP_SECONDS)
+        _LOG.warning("turn %s is skipped for %g s: %s", turn, seconds, error, extra={"turn": turn})
+        self._skip(turn, seconds)
+
+    def _skip(self, turn: str, seconds: float) -> None:
+        self._skipped[turn] = (anyio.current_time() + seconds, seconds)

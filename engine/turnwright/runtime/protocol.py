@@ -5,14 +5,14 @@ need not be exact: it says that a turn is to be driven, a worker calls `WorkerAp
 does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import anyio
 import msgspec
 
 from turnwright.errors import StoreError
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Queued
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, DueTurn, Queued
 from turnwright_states import EndReason, State
 
 
@@ -81,6 +81,10 @@ class WorkerApi(Protocol):
         """
         ...
 
+    async def drive_claimed(self, claim: Claim) -> TurnStatus:
+        """Drive a turn of `claim_due` until it ends or pauses, and release it in any case, as `drive` does."""
+        ...
+
     async def status(self, turn_id: str) -> TurnStatus:
         """Return a turn's status. Raises `TurnNotFoundError`."""
         ...
@@ -101,6 +105,14 @@ class WorkerApi(Protocol):
 
         They are not paused, or were answered, or an interrupt has expired. Nothing was written to them for `idle`
         seconds, if the machines' clocks agree.
+        """
+        ...
+
+    async def claim_due(self, limit: int, skipped: Collection[str] = ()) -> Sequence[DueTurn]:
+        """Claim the turns of `pending`, the oldest first, at most `limit`, without those with an id in `skipped`.
+
+        Each claimed turn must be passed to `drive_claimed`. A turn with an `error` was not claimed. Raises
+        `StoreError`.
         """
         ...
 

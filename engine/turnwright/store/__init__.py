@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Changed,
         Claim,
         ClaimSpan,
+        DueTurn,
         InboxItem,
         InboxKind,
         NewTurn,
@@ -40,7 +41,7 @@ else:
             **dict.fromkeys(
                 (
                     *("NOBODY", "NONE_ABANDONED", "QUEUED", "AbandonedDrivers", "Changed", "Claim", "ClaimSpan"),
-                    *("InboxItem", "InboxKind", "NewTurn", "Queued", "Status", "Store", "TurnRow"),
+                    *("DueTurn", "InboxItem", "InboxKind", "NewTurn", "Queued", "Status", "Store", "TurnRow"),
                 ),
                 ".protocol",
             ),
@@ -58,6 +59,7 @@ __all__ = [
     "Changed",
     "Claim",
     "ClaimSpan",
+    "DueTurn",
     "InboxItem",
     "InboxKind",
     "MemoryStore",

@@ -73,7 +73,7 @@ def check_columns(facts: Sequence[tuple[int, Fact]], columns: TurnColumns) -> No
         if "state" in append.values:
             _compare(append.first, append.values, _status(turn))
         _check_time(append, wrote, columns.turn["created_at"] if append.first == 1 else None)
-    status = _status(turn) | {"live": turn.state not in FINAL}
+    status = _status(turn) | {"live": turn.state not in FINAL, "due_at": Status.of(turn).due_at}
     _compare(last, columns.turn, {name: due for name, due in status.items() if name in columns.turn})
     _check_epochs(columns.appends, columns.turn["epoch"], last)
     _check_order(facts, columns)

@@ -1,7 +1,7 @@
 """The in-memory store, for tests and for turns that end with their process."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count, islice
@@ -17,14 +17,17 @@ from turnwright.errors import (
     TurnNotFoundError,
 )
 from turnwright_states.facts import Fact
+from turnwright_states.state import FINAL
 
 from .protocol import (
     NOBODY,
     NONE_ABANDONED,
+    RESUMING_KINDS,
     AbandonedDrivers,
     Changed,
     Claim,
     ClaimSpan,
+    DueTurn,
     InboxItem,
     InboxKind,
     NewTurn,
@@ -98,6 +101,8 @@ class MemoryStore:
         self.inline = own.append is MemoryStore.append and own.inbox is MemoryStore.inbox
         #: In the order in which they were made.
         self._turns: dict[str, _StoredTurn] = {}
+        #: The root turns that have not ended, in the same order.
+        self._open_roots: dict[str, _StoredTurn] = {}
         self._by_session: dict[str, dict[str, _StoredTurn]] = {}
         #: The title of each session and the number of its last turn, the last one created last.
         self._sessions: dict[str, tuple[str, int]] = {}
@@ -115,6 +120,8 @@ class MemoryStore:
         begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
         turn = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at, self.owner)
         self._turns[new.id] = turn
+        if status.state not in FINAL and ":" not in new.id:
+            self._open_roots[new.id] = turn
         if new.session is not None:
             title, _ = self._sessions.pop(new.session, (new.title, 0))
             self._sessions[new.session] = (title, turn.number)
@@ -162,6 +169,8 @@ class MemoryStore:
             turn.seq = claim.seq = claim.seq + len(facts)
         turn.status = status
         turn.updated_at = now
+        if status.state in FINAL:
+            self._open_roots.pop(claim.turn, None)
         for item in consumed:
             turn.inbox.pop(item, None)
         return list(turn.inbox.values()) if turn.inbox else []
@@ -188,6 +197,7 @@ class MemoryStore:
                 "reason": None if status.reason is None else str(status.reason),
                 "steps": status.steps,
                 "tool_calls": status.tool_calls,
+                "due_at": status.due_at,
             },
             [
                 AppendColumns(span.first, end, {"at": span.began, "epoch": span.epoch})
@@ -273,6 +283,27 @@ class MemoryStore:
         waiting = (item for turn in self._turns.values() for item in turn.inbox.values())
         return [item for item in waiting if item.kind in kinds]
 
+    async def due(
+        self,
+        now: float,
+        *,
+        limit: int | None = None,
+        idle: float = 0.0,
+        skipped: Collection[str] = (),
+        claim: bool = False,
+    ) -> list[DueTurn]:
+        turns = (turn for turn in self._open_roots.values() if self._is_due(turn, now, idle, skipped))
+        rows = [turn.row for turn in islice(turns, limit)]
+        return [DueTurn(row, await self.claim(row.id) if claim else None) for row in rows]
+
+    def _is_due(self, turn: _StoredTurn, now: float, idle: float, skipped: Collection[str]) -> bool:
+        if turn.new.id in self._driven or turn.new.id in skipped or (idle and turn.updated_at > now - idle):
+            return False
+        if any(item.kind in RESUMING_KINDS for item in turn.inbox.values()):
+            return True
+        due_at = turn.status.due_at
+        return due_at is not None and due_at <= now
+
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         return poll_for_changes(turn_id)
 
@@ -314,6 +345,7 @@ class MemoryStore:
                 raise TurnBusyError(name, "this process")
         for name in family:
             self._annotations.pop(name, None)
+            self._open_roots.pop(name, None)
             session = self._turns.pop(name).new.session
             if session is not None:
                 del self._by_session[session][name]

@@ -127,7 +127,9 @@ class MemorySummaries(SqliteSummaries):
         with immediate(self._db):
             self._copy(reversed(new))
             for row in changed:
-                self._db.execute("UPDATE turns SET epoch = ?, owner = ?, live = ? WHERE number = ?", _changing(row))
+                self._db.execute(
+                    "UPDATE turns SET due_at = ?, epoch = ?, owner = ?, live = ? WHERE number = ?", _changing(row)
+                )
                 self._write_status(row)
         for row in (*new, *changed):
             self._newest = max(self._newest, row.number)
@@ -152,8 +154,8 @@ class MemorySummaries(SqliteSummaries):
 
     def _copy(self, rows: Iterable[TurnRow]) -> None:
         for row in rows:
-            values = (row.number, row.id, row.session, row.agent, row.model, row.created_at, *_changing(row)[:3])
-            self._db.execute("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            values = (row.number, row.id, row.session, row.agent, row.model, row.created_at, *_changing(row)[:-1])
+            self._db.execute("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             self._db.execute(f"{NEW_SUMMARIES} WHERE number = ?", (row.number,))
             self._write_status(row)
 
@@ -177,4 +179,4 @@ class MemorySummaries(SqliteSummaries):
 
 
 def _changing(row: TurnRow) -> Sequence[object]:
-    return row.epoch, row.owner, int(row.status.outcome is None), row.number
+    return row.status.due_at, row.epoch, row.owner, int(row.status.outcome is None), row.number

@@ -7,7 +7,7 @@ A driver claims a turn before it drives it. A claim raises the turn's epoch, and
 current epoch. A driver that lost the turn gets `LeaseLostError` and has written nothing.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,6 +16,8 @@ from typing import Final, Protocol
 import anyio
 from msgspec import Struct
 
+from turnwright._base.ids import root_of
+from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError, UnreadableTurnError
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states.facts import Fact
 
@@ -46,13 +48,15 @@ QUEUED: Final = Queued.QUEUED
 class Status(Struct, frozen=True, gc=False):
     """A copy of a turn's state, for queries. It can be rebuilt from the facts, except `QUEUED`.
 
-    Each append makes one. So it is a struct, which takes a tenth of the time of a frozen dataclass.
+    Each append makes one. So it is a struct, which takes a tenth of the time of a frozen dataclass. `expires_at` is the
+    time at which the first open interrupt of a paused turn expires, in seconds since the Unix epoch; None if none does.
     """
 
     state: State | Queued
     steps: int = 0
     tool_calls: int = 0
     reason: EndReason | None = None
+    expires_at: float | None = None
 
     def of_epoch(self, epoch: int) -> "Status":
         """Return the status of a turn's row. Its epoch is 0 until the first driver claims it."""
@@ -63,11 +67,21 @@ class Status(Struct, frozen=True, gc=False):
         """The outcome, or None while the turn has not ended."""
         return self.state.outcome
 
+    @property
+    def due_at(self) -> float | None:
+        """From when on driving the turn does anything without a request: 0 unless it is paused, None for never."""
+        if self.state is State.PAUSED:
+            return self.expires_at
+        return 0.0 if self.state.outcome is None else None
+
     @classmethod
     def of(cls, turn: Turn) -> "Status":
         """Return the status of a folded turn."""
-        counters = turn.counters
-        return cls(turn.state, turn.steps_taken, counters.calls, turn.reason)
+        expires_at = None
+        if turn.state is State.PAUSED:
+            expiries = (interrupt.expires_at for interrupt in turn.interrupts.values())
+            expires_at = min((expiry for expiry in expiries if expiry is not None), default=None)
+        return cls(turn.state, turn.steps_taken, turn.counters.calls, turn.reason, expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +174,8 @@ class Claim:
 
     `crashed`: the driver before this one never released the turn. `abandoned`: drivers from which this claim may take
     the turn and its sub-turns. `unrecorded_owner`: the driver's name until the first append records it, then None.
-    `waiting`: the items in the turn's inbox at the time of the claim.
+    `waiting`: the items in the turn's inbox at the time of the claim. `due_at`: the due time in the turn's row, in
+    stores that write it only when it changes.
     """
 
     turn: str
@@ -170,6 +185,7 @@ class Claim:
     abandoned: AbandonedDrivers = NONE_ABANDONED
     unrecorded_owner: str | None = None
     waiting: list["InboxItem"] = field(default_factory=list)
+    due_at: float | None = 0.0
 
 
 class InboxKind(StrEnum):
@@ -188,6 +204,21 @@ class InboxItem:
     id: str
     kind: InboxKind
     payload: str = "{}"
+
+
+#: The kinds of items that resume a paused turn.
+RESUMING_KINDS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
+
+
+class DueTurn(Struct, frozen=True):
+    """A turn that a driver may resume: its row, and its claim if it was claimed.
+
+    `error` says why it cannot be claimed, such as a damaged row or inbox. Then it has no claim.
+    """
+
+    row: TurnRow
+    claim: Claim | None = None
+    error: StoreError | None = None
 
 
 class Store(Protocol):
@@ -325,6 +356,50 @@ class Store(Protocol):
         """Return the requests of these kinds in the inboxes of all turns, without damaged ones."""
         ...
 
+    async def due(
+        self,
+        now: float,
+        *,
+        limit: int | None = None,
+        idle: float = 0.0,
+        skipped: Collection[str] = (),
+        claim: bool = False,
+    ) -> list[DueTurn]:
+        """Return at most `limit` turns that are due and that no living driver owns, in the order of creation.
+
+        A turn is due if driving it does anything: it has not ended, and is not paused, has an abort or an answer in its
+        inbox, or has an interrupt that expires by `now`. Left out are sub-turns, which the driver of the root turn
+        drives, turns with an id in `skipped`, and turns that were written to in the last `idle` seconds. With `claim`
+        each turn is claimed, and turns that another driver is claiming are left out.
+
+        The default reads all turns that have not ended, and claims one turn after the other. A store with many turns
+        should do it in a query.
+        """
+        rows = [row for row in reversed(await self.turns(live=True)) if root_of(row.id) == row.id]
+        requested = {item.turn for item in await self.requests(*RESUMING_KINDS)}
+        living: dict[str, bool] = {}
+        due: list[DueTurn] = []
+        for row in rows:
+            if len(due) == limit:
+                break
+            if row.id in skipped or not (row.fault or row.id in requested or is_due(row, now)):
+                continue
+            try:
+                if row.fault:
+                    raise UnreadableTurnError(row.id, row.fault)
+                if idle and row.updated_at > now - idle:  # clocks of machines differ
+                    continue
+                if row.owner and (row.owner == self.owner or row.owner not in living):
+                    # Whether another process lives is asked once, not for each of its turns.
+                    living[row.owner] = await self.is_driven(row.id)
+                if not row.owner or not living[row.owner]:
+                    due.append(DueTurn(row, await self.claim(row.id) if claim else None))
+            except (TurnBusyError, TurnNotFoundError):
+                continue  # another driver has claimed it, or it was deleted
+            except StoreError as error:
+                due.append(DueTurn(row, error=error))
+        return due
+
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         """Watch a turn, which need not exist yet, while the block runs.
 
@@ -358,6 +433,12 @@ class Store(Protocol):
 async def poll_for_changes(turn_id: str) -> AsyncIterator[Changed]:  # noqa: ARG001 (others need it)
     """Watch a turn of a store that sends no notifications: each wait takes its full time."""
     yield anyio.sleep
+
+
+def is_due(row: TurnRow, now: float) -> bool:
+    """Whether driving the turn does anything at the time `now`, apart from what its inbox asks for."""
+    due_at = row.status.due_at
+    return due_at is not None and due_at <= now
 
 
 def is_read_only(store: Store) -> bool:

@@ -48,12 +48,16 @@ def turn_row(row: Columns) -> TurnRow:
     """Return the turn of a row. Its `fault` describes the first damaged column.
 
     The columns: id, session, agent, model, times of creation and last write, epoch, owner, state, steps, tool calls,
-    reason, whether it is live, number.
+    reason, whether it is live, number, due time.
     """
-    turn, session, agent, model, created, updated, epoch, owner, state, steps, calls, reason, live, number = row
+    turn, session, agent, model, created, updated, epoch, owner, state, steps, calls, reason, live, number, due_at = row
     try:
         status = Status(
-            _state(state), _count("steps", steps), _count("tool_calls", calls), None if reason is None else _why(reason)
+            _state(state),
+            _count("steps", steps),
+            _count("tool_calls", calls),
+            None if reason is None else _why(reason),
+            _expiry(due_at) if state == State.PAUSED else None,
         )
         if live not in (0, 1) or bool(live) is not (status.outcome is None):
             raise _damaged("live", live)
@@ -188,7 +192,7 @@ def requests_of(rows: Iterable[Sequence[Any]]) -> list[InboxItem]:
     return items
 
 
-def claimed(turn: str, row: Columns, where: str) -> tuple[int, str | None, int]:
+def claimed(turn: str, row: Sequence[Any], where: str) -> tuple[int, str | None, int]:
     """Return epoch, owner and last seq of a turn that a driver is claiming. Raises `UnreadableTurnError`."""
     epoch, owner, seq = row
     try:
@@ -219,6 +223,12 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, str) and (value.isascii() or _is_text(value)):
         return value
     raise _damaged(name, value)
+
+
+def _expiry(value: object) -> float | None:
+    if value is None or type(value) is float:
+        return value
+    raise _damaged("due_at", value)
 
 
 def _count(name: str, value: object) -> int:

@@ -1,6 +1,6 @@
 """The time to answer is measured by the wall clock, and the next process that touches the turn applies it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from msgspec import structs
 from turnwright import Agent, Engine, InvalidAnswerError, TurnResult, tool
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.tools import Tool
-from turnwright_states import CallStatus, Limits, Outcome
+from turnwright_states import CallStatus, Limits, Outcome, State
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -192,11 +192,15 @@ async def test_expired_doom_loop_question_stops_the_turn() -> None:
     class Expiring(MemoryStore):
         """Gives a doom loop a minute, as a later release might."""
 
-        async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
-            """See `Store.facts`."""
-            return [(seq, self._given(fact)) for seq, fact in await super().facts(turn_id, after)]
+        async def append(
+            self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
+        ) -> list[InboxItem]:
+            """See `Store.append`."""
+            if status.state is State.PAUSED:
+                status = structs.replace(status, expires_at=1000.0)
+            return await super().append(claim, [self._expiring(fact) for fact in facts], status, consumed)
 
-        def _given(self, fact: f.Fact) -> f.Fact:
+        def _expiring(self, fact: f.Fact) -> f.Fact:
             if not isinstance(fact, f.Paused) or fact.interrupt is None:
                 return fact
             return structs.replace(fact, interrupt=structs.replace(fact.interrupt, expires_at=1000.0))

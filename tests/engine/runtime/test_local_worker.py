@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 from turnwright import Agent, ConfigError, Engine, StoreError, TurnNotFoundError, tool
-from turnwright.errors import TurnwrightError
+from turnwright.errors import TurnwrightError, UnreadableTurnError
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime import Local, TurnStatus
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, MemoryStore, Store, TurnRow
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, DueTurn, MemoryStore, SqliteStore, Store, TurnRow
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
@@ -244,18 +244,21 @@ async def test_undrivable_turn_is_skipped_with_a_single_warning(world: World, ca
 async def test_unreadable_or_deleted_turn_stops_no_other(
     world: World, caplog: pytest.LogCaptureFixture, torn: bool
 ) -> None:
-    """Of one that cannot be read it is said once, of one that is gone nothing."""
+    """An unreadable turn is named once, a deleted one is not."""
     store = Moody()
     engine = world.engine(store)
     world.may_go_on.set()
     skipped_turn, fine = await engine.submit(AGENT, "hi"), await engine.submit(AGENT, "hi")
-    store.raises[skipped_turn] = StoreError("its journal is torn") if torn else TurnNotFoundError(skipped_turn)
+    store.raises[skipped_turn] = (
+        UnreadableTurnError(skipped_turn, "its journal is torn") if torn else TurnNotFoundError(skipped_turn)
+    )
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(engine):
             assert await ended(engine, fine) is Outcome.FINISHED
             looks = store.looks
             await until(lambda: store.looks > looks + 5)
-    assert warnings(caplog) == ([f"turn {skipped_turn} is skipped: its journal is torn"] if torn else [])
+    start = f"turn {skipped_turn} is skipped for 60 s: turn {skipped_turn}: its journal is torn"
+    assert [line[: len(start)] for line in warnings(caplog)] == ([start] if torn else [])
 
 
 async def test_resubmitted_turn_is_considered_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -390,3 +393,103 @@ async def test_listener_receives_that_the_worker_waits() -> None:
     engine, listener = World().engine(store), Listener(1)
     await engine.run_worker(listener.stopping, listener=listener)
     assert listener.lines == [("waits", "the server is away")]
+
+
+class Counting(StoreWrapper):
+    """Counts the calls of a store, and the turns whose journal is read."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.calls = 0
+        self.folded: list[str] = []
+
+    def enter(self) -> None:
+        self.calls += 1
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        self.folded.append(turn_id)
+        return await super().facts(turn_id, after)
+
+    async def due(
+        self,
+        now: float,
+        *,
+        limit: int | None = None,
+        idle: float = 0.0,
+        skipped: Collection[str] = (),
+        claim: bool = False,
+    ) -> list[DueTurn]:
+        self.enter()
+        return await self.inner.due(now, limit=limit, idle=idle, skipped=skipped, claim=claim)
+
+
+async def calls_before_the_first_turn(turns: int) -> tuple[int, int]:
+    """Return the store calls, and the journals that are read, before a worker's first model call."""
+    store, counted = Counting(MemoryStore()), list[tuple[int, int]]()
+
+    def reply(request: ModelRequest) -> str:  # noqa: ARG001 (a script has it)
+        counted.append((store.calls, len(store.folded)))
+        return "Done."
+
+    engine = Engine(model=ScriptedModel(reply, repeat=True), store=store, runtime=Local(concurrency=4, every=OFTEN))
+    for _ in range(turns):
+        await engine.submit(AGENT, "hi")
+    store.calls = 0
+    async with working(engine):
+        await until(lambda: counted)
+    return counted[0]
+
+
+async def test_first_turn_of_a_long_queue_takes_as_few_calls_as_of_a_short_one() -> None:
+    """One call claims a turn for each free place. Only claimed turns are read."""
+    short, long = await calls_before_the_first_turn(8), await calls_before_the_first_turn(4000)
+    assert short == long
+    assert long[1] <= 4
+
+
+async def test_worker_drives_turns_in_the_order_of_submission() -> None:
+    store, prompts = MemoryStore(), list[str]()
+
+    def reply(request: ModelRequest) -> str:
+        prompts.append(request.messages[-1].text)
+        return "Done."
+
+    engine = Engine(model=ScriptedModel(reply, repeat=True), store=store, runtime=Local(concurrency=2, every=OFTEN))
+    queued = [f"prompt {number}" for number in range(20)]
+    turns = [await engine.submit(AGENT, prompt) for prompt in queued]
+    async with working(engine):
+        assert await ended(engine, turns[-1]) is Outcome.FINISHED
+        assert await ended(engine, turns[-2]) is Outcome.FINISHED
+    assert prompts == queued
+
+
+async def test_two_workers_read_no_turn_twice(tmp_path: Path) -> None:
+    """A turn is claimed before its journal is read, by the worker that has a free place for it."""
+    stores = [Counting(SqliteStore(tmp_path / "turns.db")) for _ in range(2)]
+    model = ScriptedModel("Done.", repeat=True)
+    engines = [Engine(model=model, store=store, runtime=Local(concurrency=3, every=OFTEN)) for store in stores]
+    turns = [await engines[0].submit(AGENT, "hi") for _ in range(30)]
+    for store in stores:
+        store.folded.clear()
+    async with working(*engines):
+        for turn in turns:
+            with anyio.fail_after(60):
+                while (await stores[0].inner.get(turn)).status.outcome is None:  # noqa: ASYNC110 (as above)
+                    await anyio.sleep(0.001)
+    assert sorted(stores[0].folded + stores[1].folded) == sorted(turns)
+    assert all(store.folded for store in stores)
+    for store in stores:
+        await store.aclose()
+
+
+async def test_undrivable_turns_do_not_block_later_turns(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Though there are more of them than places. Each is tried once a minute."""
+    rich, poor = world.engine(store := MemoryStore()), Engine(model=ScriptedModel("Done."), store=store)
+    left = [await rich.submit(Agent(name="Holder", tools=["hold"]), "hi") for _ in range(7)]
+    fine = await poor.submit(AGENT, "hi")
+    poor = Engine(model=ScriptedModel("Done."), store=store, runtime=Local(concurrency=2, every=3600.0))
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        async with working(poor):
+            assert await ended(poor, fine) is Outcome.FINISHED
+    assert [line.split()[1] for line in warnings(caplog)] == left
+    assert {(await store.get(turn)).owner for turn in left} == {None}

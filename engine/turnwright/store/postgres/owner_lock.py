@@ -27,7 +27,7 @@ from turnwright._base.ids import process_name
 Connection = AsyncConnection[TupleRow]
 
 #: The lock of the driver whose name is the parameter. The server computes the hash, so it is the same for all clients.
-_KEY: Final = "hashtextextended('turnwright driver ' || %s, 0)"
+KEY: Final = "hashtextextended('turnwright driver ' || %s, 0)"
 #: Seconds between two attempts to reach a lost server.
 _PAUSE: Final = 0.1
 
@@ -99,12 +99,12 @@ class OwnerSession:
             # `is_held` takes the lock too, for a moment. So this waits for it.
             await session.execute("SELECT set_config('lock_timeout', %s, false)", (f"{self._patience:.3f}s",))
             try:
-                await session.execute(f"SELECT pg_advisory_lock({_KEY})", (self.name,))
+                await session.execute(f"SELECT pg_advisory_lock({KEY})", (self.name,))
             except LockNotAvailable:
                 # The server has not noticed that the old session is gone. Turns that were claimed under the old name
                 # stay claimed. New claims use a new name.
                 self.name = process_name()
-                await session.execute(f"SELECT pg_advisory_lock({_KEY})", (self.name,))
+                await session.execute(f"SELECT pg_advisory_lock({KEY})", (self.name,))
         except BaseException:
             await session.close()
             raise
@@ -116,7 +116,7 @@ async def is_held(connection: Connection, owner: str) -> bool:
 
     Many processes may ask at once: the lock that this takes is shared, until the transaction of `connection` ends.
     """
-    cursor = await connection.execute(f"SELECT NOT pg_try_advisory_xact_lock_shared({_KEY})", (owner,))
+    cursor = await connection.execute(f"SELECT NOT pg_try_advisory_xact_lock_shared({KEY})", (owner,))
     row = await cursor.fetchone()
     return row is not None and bool(row[0])
 

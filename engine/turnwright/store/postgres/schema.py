@@ -19,6 +19,7 @@ Step = LiteralString | Callable[[Connection], Awaitable[None]]
 #: The tables of a new store.
 TABLES: Final = """
     -- Ids compare as bytes in every locale, because sub-turns are found by the prefix of their ids.
+    -- `due_at`: from when on a driver may resume the turn. 0 unless it is paused, then the first expiry or NULL.
     CREATE TABLE turnwright_turns (
         turn_id text COLLATE "C" PRIMARY KEY,
         number bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -33,11 +34,15 @@ TABLES: Final = """
         reason text,
         steps integer NOT NULL,
         tool_calls integer NOT NULL,
-        live boolean NOT NULL
+        live boolean NOT NULL,
+        due_at double precision
     );
     CREATE INDEX turnwright_turns_by_session ON turnwright_turns (session);
     CREATE UNIQUE INDEX turnwright_one_live_turn_a_session ON turnwright_turns (session) WHERE live;
     CREATE INDEX turnwright_live_turns ON turnwright_turns (number) WHERE live;
+    -- Not on the state, which changes with each append: an update of no indexed column is cheaper.
+    CREATE INDEX turnwright_due_turns ON turnwright_turns (due_at, number)
+        WHERE due_at IS NOT NULL AND strpos(turn_id, ':') = 0;
 
     -- The facts of an append are one row.
     -- The first row under a claim records the driver, also for the rows that follow it.

@@ -13,10 +13,13 @@ from turnwright.store.protocol import Status
 from turnwright.store.rows import LAST_SEQ, join_facts
 from turnwright_states.facts import Fact
 
+from .owner_lock import KEY
+from .schema import VERSION
+
 #: The columns of `rows.turn_row`.
 COLUMNS: Final = (
     "turn_id, session, agent, model, created_at, updated_at, epoch, owner, state, steps, tool_calls, reason, live,"
-    " number"
+    " number, due_at"
 )
 #: The channel of notifications. The payload is the id of the turn that was written to. A channel covers the database:
 #: a turn with the same id in another schema only causes one more read.
@@ -27,11 +30,6 @@ ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
-#: Copies turns into summaries without names and totals, which readers write: drivers do not look for secrets.
-_NEW_SUMMARIES: Final = (
-    "INSERT INTO turnwright_summaries (number, names, root, agent, model, created_at)"
-    " SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM turnwright_turns"
-)
 #: Deletes the summaries of a family of turns.
 _NUMBERS: Final = f"SELECT number FROM turnwright_turns WHERE {FAMILY}"
 DELETE_SUMMARIES: Final = (
@@ -48,14 +46,52 @@ FACTS: Final = """
         (SELECT max(seq) FROM turnwright_facts WHERE turn_id = %(turn)s AND seq <= %(after)s::bigint + 1), 0
     ) WHERE turn.turn_id = %(turn)s ORDER BY seq
 """
-WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %s ORDER BY n"
-CREATE: Final = """
-    INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,
-        state, reason, steps, tool_calls, live)
-    VALUES (%(turn)s, %(session)s, %(agent)s, %(model)s, %(at)s, %(at)s, %(epoch)s, %(owner)s,
-        %(state)s, %(reason)s, %(steps)s, %(calls)s, %(live)s)
-    ON CONFLICT DO NOTHING RETURNING turn_id
+#: Of `RESUMING_KINDS`.
+_RESUMING: Final = "kind IN ('abort', 'answer')"
+#: A root turn that no living driver owns: its lock would be held. The locks that this takes are shared, and end with
+#: the transaction. The turns of this process have its name.
+_FREE: Final = f"""
+    strpos(turn_id, ':') = 0 AND NOT turn_id = ANY(%(skipped)s::text[]) AND updated_at <= %(written)s::double precision
+    AND (owner IS NULL OR owner = '' OR CASE WHEN owner = %(owner)s THEN NOT turn_id = ANY(%(driven)s::text[])
+        ELSE pg_try_advisory_xact_lock_shared({KEY.replace("%s", "owner")}) END)
 """
+
+
+def _due(lock: LiteralString) -> LiteralString:
+    """Return the query for turns that are due at the time `now`. Each part reads an index in its order.
+
+    `lock` locks the rows, and gives them as they are then.
+    """
+    return f"""
+        WITH queued AS (
+            SELECT {COLUMNS} FROM turnwright_turns WHERE due_at = 0 AND {_FREE}
+            ORDER BY number LIMIT %(limit)s {lock}
+        ), expired AS (
+            SELECT {COLUMNS} FROM turnwright_turns WHERE due_at > 0 AND due_at <= %(now)s::double precision AND {_FREE}
+            ORDER BY due_at, number LIMIT %(limit)s {lock}
+        ), requested AS (
+            SELECT {COLUMNS} FROM turnwright_turns WHERE live AND (due_at IS NULL OR due_at > %(now)s::double precision)
+            AND turn_id IN (SELECT turn_id FROM turnwright_inbox WHERE {_RESUMING}) AND {_FREE}
+            ORDER BY number LIMIT %(limit)s {lock}
+        ) SELECT {COLUMNS} FROM (TABLE queued UNION ALL TABLE expired UNION ALL TABLE requested) due
+        ORDER BY number LIMIT %(limit)s
+    """
+
+
+DUE: Final = _due("")
+#: Without turns that another driver is claiming.
+DUE_LOCKED: Final = _due("FOR UPDATE SKIP LOCKED")
+#: Claims turns whose rows are locked. The columns of `rows.claimed` follow the id.
+CLAIM_LOCKED: Final = f"""
+    UPDATE turnwright_turns SET epoch = epoch + 1, owner = %(owner)s WHERE turn_id = ANY(%(turns)s)
+    RETURNING turn_id, epoch, owner, (
+        SELECT {LAST_SEQ} FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id
+        ORDER BY seq DESC LIMIT 1
+    )
+"""
+#: The items in the inboxes of several turns.
+WAITING_FOR: Final = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE turn_id = ANY(%(turns)s) ORDER BY n"
+WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %s ORDER BY n"
 #: Seq, epoch, owner and time of each row that records its driver, and the time of the span's last row. A span ends
 #: before the next one, or with the last fact. A turn without spans is one row of nulls.
 CLAIM_SPANS: Final = """
@@ -68,7 +104,17 @@ CLAIM_SPANS: Final = """
     ) first ON true WHERE turn.turn_id = %s ORDER BY first.seq
 """
 #: The columns of a turn that copy its facts, and after them, in `COPIES`, those of `copies.append_columns`.
-COPIES_OF_TURN: Final = ("created_at", "updated_at", "epoch", "live", "state", "reason", "steps", "tool_calls")
+COPIES_OF_TURN: Final = (
+    "created_at",
+    "updated_at",
+    "epoch",
+    "live",
+    "state",
+    "reason",
+    "steps",
+    "tool_calls",
+    "due_at",
+)
 COPIES: Final = f"""
     SELECT {", ".join(f"turn.{name}" for name in COPIES_OF_TURN)}, fact.seq, fact.kind, fact.at, fact.epoch
     FROM turnwright_turns turn JOIN turnwright_facts fact USING (turn_id) WHERE turn_id = %s ORDER BY fact.seq
@@ -116,8 +162,9 @@ _FOLLOWS: Final = f"""
 class Writes(NamedTuple):
     """The statements that may notify. Each returns a row for each turn written to, or for each item posted."""
 
-    #: Writes the first facts of a new turn.
-    begin: LiteralString
+    #: Writes a new turn with its first facts, and its summary without names and totals, which readers write: drivers do
+    #: not look for secrets. Writes nothing for an id that exists, a session with an open turn, or another schema.
+    create: LiteralString
     append: LiteralString
     release: LiteralString
     post: LiteralString
@@ -126,20 +173,28 @@ class Writes(NamedTuple):
 def _writes(result: LiteralString) -> Writes:
     """Return the statements. Each selects the expression `result` for the turns that it has written to."""
     return Writes(
-        begin=f"""
-            WITH claimed AS (SELECT %(turn)s::text AS turn_id), written AS ({_WRITE}), joined AS (
+        create=f"""
+            WITH claimed AS (
+                INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,
+                    state, reason, steps, tool_calls, live, due_at)
+                SELECT %(turn)s::text, %(session)s::text, %(agent)s::text, %(model)s::text, %(at)s::double precision,
+                    %(at)s::double precision, %(epoch)s::bigint, %(owner)s::text, %(state)s::text, %(reason)s::text,
+                    %(steps)s::integer, %(calls)s::integer, %(live)s::boolean, %(due_at)s::double precision
+                WHERE ({VERSION}) = %(version)s::integer
+                ON CONFLICT DO NOTHING RETURNING turn_id, number, session, created_at
+            ), written AS ({_WRITE}), joined AS (
                 INSERT INTO turnwright_sessions (session, title, number)
-                SELECT session, %(title)s::text, number FROM turnwright_turns
-                WHERE turn_id = %(turn)s AND session IS NOT NULL
+                SELECT session, %(title)s::text, number FROM claimed WHERE session IS NOT NULL
                 ON CONFLICT (session) DO UPDATE SET number = excluded.number
             ), summarized AS (
-                {_NEW_SUMMARIES} WHERE turn_id = %(turn)s
+                INSERT INTO turnwright_summaries (number, names, root, agent, model, created_at)
+                SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM claimed
             ) SELECT {result} FROM claimed
         """,
         append=f"""
             WITH claimed AS (
                 UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s,
-                    steps = %(steps)s, tool_calls = %(calls)s, live = %(live)s
+                    steps = %(steps)s, tool_calls = %(calls)s, live = %(live)s, due_at = %(due_at)s
                 WHERE turn_id = %(turn)s AND epoch = %(epoch)s AND (%(kinds)s::text IS NULL OR {_FOLLOWS})
                 RETURNING turn_id
             ), written AS ({_WRITE}), consumed AS (
@@ -185,4 +240,5 @@ def status_of(status: Status) -> dict[str, object]:
         "steps": status.steps,
         "calls": status.tool_calls,
         "live": status.outcome is None,
+        "due_at": status.due_at,
     }

@@ -7,8 +7,9 @@ whether an acknowledged append survives a crash of the server.
 # ruff: noqa: S608 (every query is made of constants)
 
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from math import inf
 from typing import Final, LiteralString
 
 from turnwright.errors import (
@@ -19,6 +20,7 @@ from turnwright.errors import (
     StoreError,
     TurnBusyError,
     TurnNotFoundError,
+    UnreadableTurnError,
 )
 from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.copies import TurnColumns, append_columns
@@ -29,6 +31,7 @@ from turnwright.store.protocol import (
     Changed,
     Claim,
     ClaimSpan,
+    DueTurn,
     InboxItem,
     InboxKind,
     NewTurn,
@@ -38,7 +41,6 @@ from turnwright.store.protocol import (
     conflicting_items,
 )
 from turnwright.store.rows import (
-    LAST_SEQ,
     Columns,
     claim_spans_of,
     claimed,
@@ -58,14 +60,16 @@ from .connections import Connections, parse_address
 from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
 from .pipeline import Statement, run_together
-from .schema import SCHEMA, Connection
+from .schema import SCHEMA, VERSION, Connection
 from .statements import (
+    CLAIM_LOCKED,
     CLAIM_SPANS,
     COLUMNS,
     COPIES,
     COPIES_OF_TURN,
-    CREATE,
     DELETE_SUMMARIES,
+    DUE,
+    DUE_LOCKED,
     EMPTY_SESSIONS,
     FACTS,
     FAMILY,
@@ -77,6 +81,7 @@ from .statements import (
     SESSIONS,
     TELLING,
     WAITING,
+    WAITING_FOR,
     parameters_of,
     status_of,
 )
@@ -114,6 +119,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         conninfo, self.place = parse_address(address, patience)
         self._writes = TELLING if notify else QUIET
         self._append = Statement("turnwright_append", self._writes.append)
+        self._create = Statement("turnwright_create", self._writes.create)
         self._notifications = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, self._schema, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
@@ -131,41 +137,42 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         return self._owner.name
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        columns, claim = parameters_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
-        async with self._claiming(claim) if driven else self._connections.transaction() as connection:
-            name = self._owner.name
-            turn = {
-                "turn": new.id,
-                "session": new.session,
-                "agent": new.agent,
-                "model": new.model,
-                "title": new.title,
-            }
-            row = {**turn, **status_of(status), **columns, "epoch": claim.epoch, "owner": name if driven else None}
-            while await (await connection.execute(CREATE, row)).fetchone() is None:
-                await self._refuse(connection, new)
-            await connection.execute(self._writes.begin, {**row, "unrecorded_owner": name})
+        claim = Claim(turn=new.id, epoch=int(driven), seq=len(facts))
+        turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model, "title": new.title}
+        row = {**turn, **status_of(status), **parameters_of(facts, 0, new.created_at), "epoch": claim.epoch}
+        lock = self._owner.take if driven else None
+        with self._driving([claim]):
+            async with self._connections.one(lock, writes=True) as connection:
+                name = self._owner.name
+                row |= {"owner": name if driven else None, "unrecorded_owner": name, "version": self._schema.version}
+                if driven:
+                    self._driven_claims.setdefault(new.id, claim)  # a turn with this id may be driven
+                while not (await run_together(connection, (self._create, row)))[0]:
+                    await self._refuse(connection, new)
+                if driven:
+                    self._driven_claims[new.id] = claim
         return claim
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         claim = Claim(turn=turn_id, epoch=0, seq=0)
-        async with self._claiming(claim) as connection:
+        async with self._claiming([claim]) as connection:
             # Of two concurrent claims the second waits here, and then sees what the first one wrote.
             epoch, owner, _ = claimed(turn_id, await _one(connection, LOCKED, turn_id), self._where)
             if owner and not abandoned.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
                 raise TurnBusyError(turn_id, owner)
-            claim.unrecorded_owner, claim.crashed = self._owner.name, owner is not None
-            cursor = await connection.execute(
-                "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch, owner,"
-                f" (SELECT {LAST_SEQ} FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id"
-                " ORDER BY seq DESC LIMIT 1)",
-                (claim.unrecorded_owner, turn_id),
-            )
-            for row in await cursor.fetchall():
-                claim.epoch, _, claim.seq = claimed(turn_id, row, self._where)
+            claim.crashed = owner is not None
+            await self._claim_locked(connection, [claim])
             rows = await (await connection.execute(WAITING, (turn_id,))).fetchall()
             claim.waiting = waiting(turn_id, rows, self._where)  # a damaged item raises before the turn is driven
         return claim
+
+    async def _claim_locked(self, connection: Connection, claims: Sequence[Claim]) -> None:
+        """Claim turns whose rows are locked."""
+        by_turn = {claim.turn: claim for claim in claims}
+        values = {"turns": [*by_turn], "owner": self._owner.name}
+        for turn_id, *row in await (await connection.execute(CLAIM_LOCKED, values)).fetchall():
+            claim = by_turn[turn_id]
+            claim.epoch, claim.unrecorded_owner, claim.seq = claimed(turn_id, row, self._where)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
@@ -296,6 +303,51 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         rows = await self._connections.read(query, ([kind.value for kind in kinds],))
         return requests_of(rows)
 
+    async def due(
+        self,
+        now: float,
+        *,
+        limit: int | None = None,
+        idle: float = 0.0,
+        skipped: Collection[str] = (),
+        claim: bool = False,
+    ) -> list[DueTurn]:
+        """See `Store.due`. Claims of several turns take as many round trips as that of one."""
+        values: dict[str, object] = {
+            "now": now,
+            "limit": limit,
+            "written": now - idle if idle else inf,
+            "skipped": [*skipped],
+            "owner": self._owner.name,
+            "driven": [*self._driven_claims],
+        }
+        if not claim:
+            return [self._due(turn_row(row)) for row in await self._connections.read(DUE, values)]
+        claims: list[Claim] = []
+        async with self._claiming(claims) as connection:
+            rows = [turn_row(row) for row in await (await connection.execute(DUE_LOCKED, values)).fetchall()]
+            if not rows:
+                return []
+            items: dict[str, list[Columns]] = {row.id: [] for row in rows}
+            cursor = await connection.execute(WAITING_FOR, {"turns": [*items]})
+            for turn_id, *item in await cursor.fetchall():
+                items[turn_id].append(tuple(item))
+            due = [self._due(row, items[row.id]) for row in rows]
+            claims += [turn.claim for turn in due if turn.claim is not None]
+            await self._claim_locked(connection, claims)
+        return due
+
+    def _due(self, row: TurnRow, items: Sequence[Columns] | None = None) -> DueTurn:
+        """Return a due turn. With the items of its inbox, it is about to be claimed."""
+        try:
+            readable(row, self._where)
+            if items is None:
+                return DueTurn(row)
+            claim = Claim(row.id, 0, 0, crashed=row.owner is not None, waiting=waiting(row.id, items, self._where))
+        except UnreadableTurnError as error:
+            return DueTurn(row, error=error)
+        return DueTurn(row, claim)
+
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         return self._notifications.watching(turn_id)
 
@@ -358,6 +410,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
 
     async def _refuse(self, connection: Connection, new: NewTurn) -> None:
         """Raise the reason why a turn cannot be created. Does nothing if the other turn has ended meanwhile."""
+        self._schema.check(await (await connection.execute(VERSION)).fetchone(), self.place)
         cursor = await connection.execute(
             "SELECT turn_id FROM turnwright_turns WHERE turn_id = %(id)s OR (session = %(session)s AND live)"
             " ORDER BY turn_id <> %(id)s",
@@ -369,17 +422,24 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
             raise SessionBusyError(new.session, name)
 
     @asynccontextmanager
-    async def _claiming(self, claim: Claim) -> AsyncIterator[Connection]:
-        """Open a transaction at whose end this process drives under `claim`. The block sets the claim's epoch."""
-        try:
+    async def _claiming(self, claims: Sequence[Claim]) -> AsyncIterator[Connection]:
+        """Open a transaction at whose end this process drives under `claims`. The block sets their epochs."""
+        with self._driving(claims):
             async with self._connections.transaction(self._owner.take) as connection:
                 yield connection
                 # Before the commit: a task of this process that sees the owner in the row must see it alive.
-                self._driven_claims[claim.turn] = claim
+                self._driven_claims |= {claim.turn: claim for claim in claims}
+
+    @contextmanager
+    def _driving(self, claims: Sequence[Claim]) -> Iterator[None]:
+        """Forget the claims if the block, which writes them, raises."""
+        try:
+            yield
         except BaseException:
-            # Keep the entry of another claim, which may have waited for this row and got the same epoch.
-            if self._driven_claims.get(claim.turn) is claim:
-                del self._driven_claims[claim.turn]
+            for claim in claims:
+                # Keep the entry of another claim, which may have waited for this row and got the same epoch.
+                if self._driven_claims.get(claim.turn) is claim:
+                    del self._driven_claims[claim.turn]
             raise
 
 

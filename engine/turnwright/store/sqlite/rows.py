@@ -2,13 +2,14 @@
 
 from typing import Final
 
+from turnwright.store.protocol import RESUMING_KINDS
 from turnwright.store.rows import LAST_SEQ
 
 #: The columns of `rows.turn_row`, and where they are. A turn has the status that was written with its last facts.
 #: A turn without facts is damaged, but is included.
 TURN_COLUMNS: Final = (
     "turn_id, session, agent, model, created_at, at, turns.epoch, turns.owner, state, steps, tool_calls, reason, live,"
-    " number"
+    " number, due_at"
 )
 LAST_FACT: Final = (
     "facts ON facts.turn = number AND facts.seq = (SELECT MAX(last.seq) FROM facts AS last WHERE last.turn = number)"
@@ -25,11 +26,23 @@ SESSIONS: Final = """
     FROM (SELECT * FROM sessions WHERE number < :before ORDER BY number DESC LIMIT :limit) AS page
     ORDER BY number DESC
 """
+_KINDS: Final = ", ".join(f"'{kind}'" for kind in sorted(RESUMING_KINDS))
+_REQUESTED: Final = f"SELECT turn_id FROM inbox WHERE kind IN ({_KINDS})"  # noqa: S608 (constants)
+#: Turns that may be due at the time :now, in three queries that an index gives in the order of their numbers: not
+#: paused, with an expired interrupt, and with a request in the inbox.
+DUE: Final = tuple(
+    f"{TURNS} WHERE {condition} AND instr(turn_id, ':') = 0 ORDER BY number"
+    for condition in (
+        "due_at = 0",
+        "due_at > 0 AND due_at <= :now",
+        f"live = 1 AND (due_at IS NULL OR due_at > :now) AND turn_id IN ({_REQUESTED})",
+    )
+)
 #: The items of a turn's inbox.
 WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"
-#: The columns of `rows.claimed`.
+#: The columns of `rows.claimed`, and the due time.
 CLAIMED: Final = f"""
-    SELECT epoch, owner, (SELECT {LAST_SEQ} FROM facts WHERE turn = number ORDER BY seq DESC LIMIT 1)
+    SELECT epoch, owner, (SELECT {LAST_SEQ} FROM facts WHERE turn = number ORDER BY seq DESC LIMIT 1), due_at
     FROM turns WHERE turn_id = ?
 """  # noqa: S608 (constant)
 #: The facts after fact :after of the turn with the number :turn. The first row may begin before them.

@@ -16,6 +16,7 @@ Step = str | Callable[[sqlite3.Connection], None]
 
 _TABLES: Final = """
     -- A number gives the order of turns. Times would reverse it when the clock is set back.
+    -- `due_at`: from when on a driver may resume the turn. 0 unless it is paused, then the first expiry or NULL.
     CREATE TABLE turns (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         turn_id TEXT NOT NULL UNIQUE,
@@ -23,6 +24,7 @@ _TABLES: Final = """
         agent TEXT NOT NULL,
         model TEXT NOT NULL,
         created_at REAL NOT NULL,
+        due_at REAL,
         epoch INTEGER NOT NULL,
         owner TEXT,
         live INTEGER NOT NULL
@@ -30,6 +32,7 @@ _TABLES: Final = """
     CREATE INDEX turns_by_session ON turns (session);
     CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
     CREATE INDEX live_turns ON turns (number) WHERE live = 1;
+    CREATE INDEX due_turns ON turns (due_at, number) WHERE due_at IS NOT NULL;
 
     -- The facts of an append are one row, with the time and the status after them: the row of the turn does not change.
     -- A commit costs the pages that it changes. Rows are in the order of writing, so many turns share pages.

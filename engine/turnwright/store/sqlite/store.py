@@ -8,8 +8,10 @@ survives a loss of power.
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from heapq import merge
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar, get_args
 from urllib.parse import parse_qsl
@@ -17,7 +19,14 @@ from urllib.parse import parse_qsl
 import anyio
 from anyio.lowlevel import current_token
 
-from turnwright.errors import ConfigError, SessionNotFoundError, StoreError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import (
+    ConfigError,
+    SessionNotFoundError,
+    StoreError,
+    TurnBusyError,
+    TurnNotFoundError,
+    UnreadableTurnError,
+)
 from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.copies import TurnColumns, append_columns
 from turnwright.store.protocol import (
@@ -26,6 +35,7 @@ from turnwright.store.protocol import (
     Changed,
     Claim,
     ClaimSpan,
+    DueTurn,
     InboxItem,
     InboxKind,
     NewTurn,
@@ -53,7 +63,7 @@ from .annotations import SqliteAnnotations
 from .group_commit import CommitGroup
 from .opening import Durability, LockWait, is_locked, open_file, read_only_files
 from .owner_lock import OwnerLock
-from .rows import CLAIM_SPANS, CLAIMED, COPIES, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
+from .rows import CLAIM_SPANS, CLAIMED, COPIES, DUE, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import SCHEMA
 from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
@@ -178,13 +188,20 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         owner = self._owner.take()
         async with self._transaction():
-            epoch, was, seq = claimed(turn_id, self._one(CLAIMED, turn_id), self._where)
-            if was and not abandoned.covers(was, epoch) and self._lives(turn_id, was):
-                raise TurnBusyError(turn_id, was)
-            self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
-            items = self._waiting(turn_id)  # a damaged item raises before the turn is driven
-        self._driven_epochs[turn_id] = epoch + 1
-        return Claim(turn_id, epoch + 1, seq, crashed=was is not None, unrecorded_owner=owner, waiting=items)
+            claim = self._claim(turn_id, owner, abandoned)
+        self._driven_epochs[turn_id] = claim.epoch
+        return claim
+
+    def _claim(self, turn_id: str, owner: str, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+        """Write a claim, in a transaction. If it raises, nothing was written."""
+        *row, due_at = self._one(CLAIMED, turn_id)
+        epoch, was, seq = claimed(turn_id, row, self._where)
+        if was and not abandoned.covers(was, epoch) and self._lives(turn_id, was):
+            raise TurnBusyError(turn_id, was)
+        items = self._waiting(turn_id)  # a damaged item raises before the turn is driven
+        self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
+        crashed = was is not None
+        return Claim(turn_id, epoch + 1, seq, crashed=crashed, unrecorded_owner=owner, waiting=items, due_at=due_at)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
@@ -216,11 +233,12 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
     async def columns(self, turn_id: str) -> TurnColumns:
         """See `CopyingStore.columns`."""
         async with self._reading():
-            number, created, epoch, live = self._one(
-                "SELECT number, created_at, epoch, live FROM turns WHERE turn_id = ?", turn_id
+            number, created, epoch, live, due_at = self._one(
+                "SELECT number, created_at, epoch, live, due_at FROM turns WHERE turn_id = ?", turn_id
             )
             rows = self._db.execute(f"{COPIES} WHERE turn = ? ORDER BY seq", (number,)).fetchall()
-        return TurnColumns({"created_at": created, "epoch": epoch, "live": live}, append_columns(turn_id, rows))
+        turn = {"created_at": created, "epoch": epoch, "live": live, "due_at": due_at}
+        return TurnColumns(turn, append_columns(turn_id, rows))
 
     async def get(self, turn_id: str) -> TurnRow:
         async with self._reading():
@@ -311,6 +329,51 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
                 kinds,
             ).fetchall()
         return requests_of(rows)
+
+    async def due(
+        self,
+        now: float,
+        *,
+        limit: int | None = None,
+        idle: float = 0.0,
+        skipped: Collection[str] = (),
+        claim: bool = False,
+    ) -> list[DueTurn]:
+        """See `Store.due`. Only the rows up to the last turn of the result are read."""
+        if not claim:
+            async with self._reading():
+                return list(islice(self._due(now, idle, skipped), limit))
+        owner = self._owner.take()
+        async with self._transaction():
+            due = [self._claimed(turn, owner) for turn in [*islice(self._due(now, idle, skipped), limit)]]
+        for turn in due:
+            if turn.claim is not None:
+                self._driven_epochs[turn.row.id] = turn.claim.epoch
+        return due
+
+    def _due(self, now: float, idle: float, skipped: Collection[str]) -> Iterator[DueTurn]:
+        living: dict[str, bool] = {}
+        rows = (map(turn_row, self._db.execute(query, {"now": now})) for query in DUE)
+        for row in merge(*rows, key=lambda row: row.number):
+            if row.id in skipped:
+                continue
+            if row.fault:
+                yield DueTurn(row, error=UnreadableTurnError(row.id, row.fault, where=self._where))
+                continue
+            if idle and row.updated_at > now - idle:
+                continue
+            if row.owner and (row.owner == self._owner.name or row.owner not in living):
+                living[row.owner] = self._lives(row.id, row.owner)
+            if not row.owner or not living[row.owner]:
+                yield DueTurn(row)
+
+    def _claimed(self, turn: DueTurn, owner: str) -> DueTurn:
+        if turn.error is not None:
+            return turn
+        try:
+            return DueTurn(turn.row, self._claim(turn.row.id, owner))
+        except UnreadableTurnError as error:
+            return DueTurn(turn.row, error=error)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         return poll_for_changes(turn_id)

@@ -32,7 +32,8 @@ _WRITE_STATUS: Final = (
     " AND seq = (SELECT MAX(seq) FROM facts AS every WHERE every.turn = facts.turn)"
 )
 _WRITE_TURN: Final = (
-    "INSERT INTO turns (turn_id, session, agent, model, created_at, epoch, owner, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO turns (turn_id, session, agent, model, created_at, epoch, owner, live, due_at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 #: First seq, kinds, payloads; time, state, reason, steps and calls; epoch and owner, only in the first row under a
@@ -108,9 +109,9 @@ class Append(Write):
     __slots__ = ("_claim", "_consumed", "_count", "_status")
 
     def __init__(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str]) -> None:
-        # Otherwise the turn ends, its inbox changes, or its status is written without a fact.
+        # Otherwise the turn pauses, resumes or ends, its inbox changes, or its status is written without a fact.
         count = len(facts)
-        only_facts = not consumed and status.state not in FINAL and count > 0
+        only_facts = not consumed and status.state not in FINAL and status.due_at == claim.due_at and count > 0
         # Checked once a step, before the calls of the reply run: calls of a lost journal would run again.
         checks_place = not only_facts or facts[0].kind == ModelReplied.kind
         row = _row(claim, facts, status, time.time()) if count else None
@@ -129,14 +130,16 @@ class Append(Write):
             columns = (*_texts(status), status.steps, status.tool_calls, turn, epoch)
             if cursor.execute(_WRITE_STATUS, columns).rowcount == 0:
                 raise LeaseLostError(turn, epoch)
-        if status.state in FINAL:
-            cursor.execute("UPDATE turns SET live = 0 WHERE turn_id = ?", (turn,))
+        if status.state in FINAL or status.due_at != self._claim.due_at:
+            change = "UPDATE turns SET live = ?, due_at = ? WHERE turn_id = ? AND epoch = ?"
+            cursor.execute(change, (status.state not in FINAL, status.due_at, turn, epoch))
         if self._consumed:
             rows = [(turn, item) for item in self._consumed]
             cursor.executemany("DELETE FROM inbox WHERE turn_id = ? AND id = ?", rows)
 
     def done(self) -> None:
         """Move the claim."""
+        self._claim.due_at = self._status.due_at
         if self._count:
             self._claim.seq += self._count
             self._claim.unrecorded_owner = None
@@ -159,6 +162,7 @@ class Create(Write):
         self._count = len(facts)
         self._new = new
         self._live = status.state not in FINAL
+        self.claim.due_at = status.due_at
         self._owner = None if driven_epochs is None else author
         self._driven_epochs = driven_epochs
 
@@ -171,7 +175,8 @@ class Create(Write):
             busy = cursor.execute("SELECT turn_id FROM turns WHERE session = ? AND live = 1", (new.session,)).fetchone()
             if busy is not None:
                 raise SessionBusyError(new.session, busy[0])
-        row = (new.id, new.session, new.agent, new.model, new.created_at, self.claim.epoch, self._owner, self._live)
+        turn = (new.id, new.session, new.agent, new.model, new.created_at)
+        row = (*turn, self.claim.epoch, self._owner, self._live, self.claim.due_at)
         number = cursor.execute(_WRITE_TURN, row).lastrowid
         cursor.execute(f"{NEW_SUMMARIES} WHERE number = ?", (number,))
         if new.session is not None:

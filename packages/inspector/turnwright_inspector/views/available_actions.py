@@ -9,7 +9,7 @@ from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
 from turnwright.journal.answers import with_tool
-from turnwright.journal.inbox import RESUMING_KINDS, answers_in, steers
+from turnwright.journal.inbox import answers_in, has_request, steers
 from turnwright.result import TurnResult, result_of
 from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
 from turnwright.store.protocol import is_read_only
@@ -103,7 +103,7 @@ async def available_actions(
     result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
     asking, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
     answered = answers_in(inbox)
-    called = any(item.kind in RESUMING_KINDS for item in turn.inbox)
+    called = has_request(turn.inbox)
     elsewhere = begun_elsewhere(turn)
     return AvailableActions(
         turn=name,

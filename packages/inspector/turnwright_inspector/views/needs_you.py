@@ -10,7 +10,7 @@ import anyio
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
-from turnwright.journal.inbox import RESUMING_KINDS, answers_in
+from turnwright.journal.inbox import answers_in, has_request
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import result_of
 from turnwright.store import InboxKind, TurnRow
@@ -158,7 +158,7 @@ class NeedsYou:
         except StoreError as error:
             fault = str(error)
         driven = await store.is_driven(name) if not fault else False
-        called = any(item.kind in RESUMING_KINDS for item in inbox)
+        called = has_request(inbox)
         return WaitingTurn(
             row=row,
             prompt=prompt,

@@ -1,6 +1,6 @@
 """A store around a store: a base for stores that change one thing."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from turnwright.store import (
@@ -9,6 +9,7 @@ from turnwright.store import (
     Changed,
     Claim,
     ClaimSpan,
+    DueTurn,
     InboxItem,
     InboxKind,
     NewTurn,
@@ -116,6 +117,18 @@ class StoreWrapper:
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         self.enter()
         return await self.inner.requests(*kinds)
+
+    async def due(
+        self,
+        now: float,
+        *,
+        limit: int | None = None,
+        idle: float = 0.0,
+        skipped: Collection[str] = (),
+        claim: bool = False,
+    ) -> list[DueTurn]:
+        """See `Store.due`. The default is used, whose calls a subclass may have overridden."""
+        return await Store.due(self, now, limit=limit, idle=idle, skipped=skipped, claim=claim)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         return self.inner.watching(turn_id)

@@ -6,7 +6,9 @@ from typing import Final, Protocol
 from turnwright.store import Claim, NewTurn, Status, Store
 from turnwright_states import (
     AbortInput,
+    AnsweredInput,
     CallWaitingInput,
+    Decision,
     InterruptKind,
     ModelRepliedInput,
     StartedInput,
@@ -72,6 +74,10 @@ class Written:
         )
         (call,) = self.machine.turn.batch
         return self.keep(facts + self.machine.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL)))
+
+    def approve(self, interrupt: str) -> Sequence[Fact]:
+        answer = AnsweredInput(interrupt=interrupt, decision=Decision.APPROVE, elapsed=0.5)
+        return self.keep(self.machine.feed(answer))
 
     def abort(self) -> Sequence[Fact]:
         return self.keep(self.machine.feed(AbortInput(elapsed=2)))

@@ -7,6 +7,7 @@ from .claim_spans import ClaimSpanFacts
 from .claims import ClaimFacts
 from .crowds import CrowdFacts
 from .deletion import DeletionFacts
+from .due import DueFacts
 from .histories import HistoryFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
@@ -25,6 +26,7 @@ class StoreSuite(
     ClaimSpanFacts,
     CrowdFacts,
     DeletionFacts,
+    DueFacts,
     SessionFacts,
     SummaryFacts,
     AnnotationFacts,

@@ -42,6 +42,45 @@ async def test_append_and_read_take_a_round_trip_each(postgres_server: PostgresS
     assert counted == [1] * 9 + [1, 0] * 9
 
 
+async def test_submission_takes_a_round_trip(postgres_server: PostgresServer) -> None:
+    """In a session and without one."""
+    parts = urlsplit(address := postgres_server.new_schema())
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy, trips = Proxy(parts.hostname, parts.port), list[int]()
+    async with proxy.listening() as port:
+        store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"), connections=1)
+        await store.migrate()
+        for number in range(9):
+            draft = Written(f"t{number}", session=f"s{number}" if number % 2 else None)
+            before = proxy.trips
+            await store.create(draft.new, draft.facts, draft.status, driven=False)
+            trips.append(proxy.trips - before)
+        await store.aclose()
+    assert trips == [1] * 9
+
+
+async def test_claims_of_many_due_turns_take_as_many_trips_as_a_single_one(postgres_server: PostgresServer) -> None:
+    parts = urlsplit(address := postgres_server.new_schema())
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy, trips = Proxy(parts.hostname, parts.port), list[int]()
+    async with proxy.listening() as port:
+        store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"), connections=1)
+        await store.migrate()
+        for number in range(200):
+            draft = Written(f"t{number:03}")
+            await store.create(draft.new, draft.facts, draft.status, driven=False)
+        claimed: list[str] = []
+        for limit in (1, 1, 8, 90, 100):
+            before = proxy.trips
+            claimed += [turn.row.id for turn in await store.due(0.0, limit=limit, claim=True)]
+            trips.append(proxy.trips - before)
+        await store.aclose()
+    assert claimed == [f"t{number:03}" for number in range(200)]
+    assert trips[1:] == [trips[1]] * 4
+
+
 async def test_late_turn_of_a_session_costs_as_much_as_an_early_turn(postgres_server: PostgresServer) -> None:
     """The process keeps the history: a turn asks for the one before it, and for the number of the others."""
     parts = urlsplit(address := postgres_server.new_schema())
