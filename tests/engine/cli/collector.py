@@ -60,11 +60,11 @@ class Sink(ThreadingHTTPServer):
     def services(self) -> set[str]:
         """The names of the services that spans came from."""
         return {
-            one.value.string_value
+            attribute.value.string_value
             for request in self.traces
             for resource in request.resource_spans
-            for one in resource.resource.attributes
-            if one.key == "service.name"
+            for attribute in resource.resource.attributes
+            if attribute.key == "service.name"
         }
 
     @property

@@ -52,7 +52,7 @@ def delta(finish: str | None = None, **fields: object) -> Json:
 
 def sse(*chunks: Json | str) -> bytes:
     """Chunks as events."""
-    return b"".join(f"data: {one if isinstance(one, str) else json.dumps(one)}\n\n".encode() for one in chunks)
+    return b"".join(f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n".encode() for chunk in chunks)
 
 
 @dataclass(frozen=True)

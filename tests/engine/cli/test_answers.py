@@ -77,8 +77,8 @@ def turn_of(cli: "Cli") -> str:
 
 def check_refused(done: "Done", *words: str) -> None:
     assert (done.code, done.out) == (2, "")
-    for one in words:
-        assert one in done.err
+    for word in words:
+        assert word in done.err
 
 
 def test_answer_reaches_the_driving_process_and_the_end_is_awaited(
@@ -150,9 +150,9 @@ def test_second_of_two_conflicting_answers_is_refused(cli: "Cli", endpoint: "End
 def test_pause_shows_the_deadline_for_an_answer(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("send", {}))
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    (asked,) = paused.interrupts
+    (interrupt,) = paused.interrupts
     (row,) = cli.run("turns", "--json").events
-    assert 3590 < asked["expires_at"] - row["created_at"] < 3700
+    assert 3590 < interrupt["expires_at"] - row["created_at"] < 3700
     shown = cli.run("show", paused.turn)
     assert re.search(
         r"^    until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}; after that: rejected$", shown.out, re.MULTILINE
@@ -163,8 +163,8 @@ def test_pause_shows_the_deadline_for_an_answer(cli: "Cli", endpoint: "Endpoint"
 def test_expired_question_is_rejected_when_the_turn_is_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("hurry", {})).says("A pity.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    (asked,) = paused.interrupts
-    cli.await_time(asked["expires_at"])
+    (interrupt,) = paused.interrupts
+    cli.await_time(interrupt["expires_at"])
     done = cli.run("resume", paused.turn, "--json")
     assert (done.code, done.last["text"], done.last["tool_calls"]) == (0, "A pity.", 0)
     assert [event["decision"] for event in done.of("answered")] == ["reject"]

@@ -63,7 +63,11 @@ def test_session_streams_asks_for_approval_and_keeps_the_history(cli: "Cli", end
         terminal.types("\x04")
         assert terminal.done() == 0
     asked = endpoint.requests[-1]
-    assert [one["content"] for one in asked.messages if one["role"] == "user"] == ["hi", "remove the log", "really?"]
+    assert [message["content"] for message in asked.messages if message["role"] == "user"] == [
+        "hi",
+        "remove the log",
+        "really?",
+    ]
     assert "remove" in [one["function"]["name"] for one in asked.body["tools"]], "the tools of the session are kept"
     listed = cli.run("turns", "--session", "s1", "--json").events
     assert [one["outcome"] for one in listed] == ["finished"] * 3
@@ -88,7 +92,7 @@ def test_ctrl_c_stops_the_turn_and_twice_at_the_prompt_the_program(
         terminal.types("\x03")
         assert terminal.done() == 130
     assert "Traceback" not in terminal.shown
-    outcomes = [one["outcome"] for one in cli.run("turns", "--json").events]
+    outcomes = [event["outcome"] for event in cli.run("turns", "--json").events]
     assert outcomes == ["finished", "aborted", "aborted"]
 
 

@@ -116,12 +116,12 @@ def test_stopped_turn_is_continued(cli: "Cli", endpoint: "Endpoint", stopped: St
     assert (before.code, before.last["outcome"]) == (stopped.code, stopped.outcome), before
     assert (cli.folder / "ran").read_text() == "+" * stopped.ran
     kept = cli.run("show", before.turn, "--journal").out
-    found = re.search(
+    match = re.search(
         r'^To continue in a new turn:\n  turnwright (.*) "\.\.\."$', cli.run("show", before.turn).out, re.MULTILINE
     )
-    assert found is not None
+    assert match is not None
     asked = len(endpoint.requests)
-    after = cli.run(*shlex.split(found[1]), "Book a car too.", "--json")
+    after = cli.run(*shlex.split(match[1]), "Book a car too.", "--json")
     assert (after.code, after.last["text"]) == (0, "All is booked.")
     assert after.events[0]["continue_from"] == before.turn
     more = {"steps": 4} if stopped.outcome == "cap_hit" else {}

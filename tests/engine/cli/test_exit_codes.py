@@ -187,7 +187,7 @@ def mistakes(
     cli.write("syntax.py", "def (\n")
     cli.write("empty.py", "")
     turns = {"paused": cli.run("run", "hi", "--json").turn, "ended": cli.run("run", "hi", "--json").turn}
-    done = cli.each(*([part.format(**turns) for part in one.command] for one in MISTAKES))
+    done = cli.each(*([part.format(**turns) for part in mistake.command] for mistake in MISTAKES))
     return {one.name: result for one, result in zip(MISTAKES, done, strict=True)}
 
 

@@ -106,7 +106,7 @@ def test_fork_with_no_run_is_only_copied(cli: "Cli", endpoint: "Endpoint", turn:
     (line,) = cli.run("fork", turn.turn, "--at", "2", "--no-run", "--json").events
     assert (line["type"], line["seq"], line["forked_at"]) == ("turn_started", 1, 2)
     assert len(endpoint.requests) == asked
-    states = {one["turn"]: one["state"] for one in cli.run("turns", "--json").events}
+    states = {event["turn"]: event["state"] for event in cli.run("turns", "--json").events}
     assert (states[copied], states[line["turn"]]) == ("PAUSED", "STREAM")
 
 
@@ -115,8 +115,8 @@ def test_turns_and_show_mark_forks(cli: "Cli", turn: "Done") -> None:
     assert copied.startswith("fork-")
     assert copied in cli.run("turns").out
     assert cli.run("show", copied).out.splitlines()[0] == f"forked from {turn.turn} at fact 5"
-    (shown,) = cli.run("show", copied, "--json").events
-    assert (shown["forked_from"], shown["forked_at"]) == (turn.turn, 5)
+    (event,) = cli.run("show", copied, "--json").events
+    assert (event["forked_from"], event["forked_at"]) == (turn.turn, 5)
     assert "forked" not in cli.run("show", turn.turn).out
 
 

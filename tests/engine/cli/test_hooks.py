@@ -57,9 +57,9 @@ def test_paused_turn_is_resumed_with_the_original_hooks(
     endpoint.calls(("pay", {"to": "Ann", "amount": 70})).says("Paid.")
     paused = cli.run("run", "Pay Ann 70", "--tools", "policy.py", *flags, "--json")
     assert paused.code == 3
-    (asked,) = paused.interrupts
-    assert (asked["question"], asked["arguments"]) == ("Really?", {"to": "Ann", "amount": 50})
-    done = cli.run("resume", paused.turn, "--approve", asked["id"])
+    (interrupt,) = paused.interrupts
+    assert (interrupt["question"], interrupt["arguments"]) == ("Really?", {"to": "Ann", "amount": 50})
+    done = cli.run("resume", paused.turn, "--approve", interrupt["id"])
     assert done.code == 0
     assert "paid 50 to Ann" in str(endpoint.requests[-1].messages[-1]["content"])
     shown = cli.run("show", paused.turn, "--journal")

@@ -44,7 +44,7 @@ def test_log_flags_may_precede_the_command(cli: "Cli", run: list[str]) -> None:
 
 def test_log_settings_may_come_from_the_environment(cli: "Cli", run: list[str]) -> None:
     env = {"TURNWRIGHT_LOG_FORMAT": "json", "TURNWRIGHT_LOG_LEVEL": "debug"}
-    assert "DEBUG" in {one["level"] for one in lines(cli.run(*run, env=env))}
+    assert "DEBUG" in {line["level"] for line in lines(cli.run(*run, env=env))}
 
 
 def test_log_flags_after_the_command_win_over_earlier_and_environment(cli: "Cli", run: list[str]) -> None:
@@ -138,7 +138,7 @@ def test_python_warning_is_a_json_line(cli: "Cli", endpoint: "Endpoint", run: li
     cli.write("mine.py", SPEAKS)
     endpoint.forgets().calls(("look", {})).says("Nothing.")
     done = cli.run(*run, "--tools", "mine.py", "--log-format", "json", env={"SOME_TOKEN": "told-to-nobody"})
-    assert [one["message"].count("***") for one in lines(done) if one["level"] == "WARNING"] == [1, 1]
+    assert [line["message"].count("***") for line in lines(done) if line["level"] == "WARNING"] == [1, 1]
 
 
 def test_text_log_shows_no_secret_of_the_environment(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> None:

@@ -18,7 +18,7 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: clo
 
 def messages(*events: "Json") -> bytes:
     """A reply as Anthropic's API streams one."""
-    return STREAM + b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events)
+    return STREAM + b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
 
 
 def says(text: str) -> bytes:
@@ -97,9 +97,9 @@ def test_turn_of_claude_is_resumed_at_the_same_api(cli: "Cli", endpoint: "Endpoi
     assert paused.code == 3
     done = cli.run("resume", paused.turn, "--answer", "question-1=red", "--json", env=key)
     assert (done.code, done.last["text"]) == (0, "The red one.")
-    assert {asked.path for asked in endpoint.requests} == {"/v1/messages"}
-    assert [asked.headers["x-api-key"] for asked in endpoint.requests] == ["sk-ant-0123456789"] * 2
-    assert [asked.body["model"] for asked in endpoint.requests] == ["claude-x", "claude-x"]
+    assert {request.path for request in endpoint.requests} == {"/v1/messages"}
+    assert [request.headers["x-api-key"] for request in endpoint.requests] == ["sk-ant-0123456789"] * 2
+    assert [request.body["model"] for request in endpoint.requests] == ["claude-x", "claude-x"]
     usage = done.last["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["cost"]) == (10, 6, 0.0)
 
@@ -133,9 +133,9 @@ def test_turn_of_the_responses_api_sends_reasoning_back_after_a_pause(cli: "Cli"
     assert paused.code == 3, paused.err
     done = cli.run("resume", paused.turn, "--answer", "question-1=red", "--json")
     assert (done.code, done.last["text"]) == (0, "The red one.")
-    assert {one.path for one in endpoint.requests} == {"/v1/responses"}
-    assert [one.body["store"] for one in endpoint.requests] == [False, False]
-    assert [one.body["tools"][-1] for one in endpoint.requests] == [{"type": "web_search"}] * 2
+    assert {request.path for request in endpoint.requests} == {"/v1/responses"}
+    assert [request.body["store"] for request in endpoint.requests] == [False, False]
+    assert [request.body["tools"][-1] for request in endpoint.requests] == [{"type": "web_search"}] * 2
     items = endpoint.requests[1].body["input"]
     at = items.index(sealed)
     assert [item["type"] for item in items[at + 1 :]][:2] == ["function_call", "function_call_output"]

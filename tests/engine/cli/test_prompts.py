@@ -35,7 +35,7 @@ def run(cli: "Cli") -> Open:
 
 
 def results(endpoint: "Endpoint") -> list[str]:
-    return [one["content"] for one in endpoint.requests[-1].messages if one["role"] == "tool"]
+    return [message["content"] for message in endpoint.requests[-1].messages if message["role"] == "tool"]
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_session_of_a_dead_process_is_freed_by_either_command(cli: "Cli", endpoi
         told = cli.run("run", "hi", "--session", "s1", *STORE)
         assert (told.code, "whose driver is gone" in told.err) == (2, True)
         commands = commands_in(told.err)
-        assert [one[0] for one in commands] == ["resume", "abort"]
+        assert [command[0] for command in commands] == ["resume", "abort"]
         assert cli.run(*commands[place]).code == 0
         assert cli.run("run", "hi", "--session", "s1", *STORE).code == 0
 

@@ -63,9 +63,9 @@ def test_output_of_show_is_accepted_by_replay(cli: "Cli", capped: "Done", lines:
 
 
 def test_replay_verdict_is_printed_as_json(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
-    (found,) = cli.run("replay", capped.turn, "--json").events
-    assert found.pop("rows")["CHECK --proceed [steps >= allowance]--> CONCLUDE"] == 1
-    assert found == {
+    (event,) = cli.run("replay", capped.turn, "--json").events
+    assert event.pop("rows")["CHECK --proceed [steps >= allowance]--> CONCLUDE"] == 1
+    assert event == {
         "verdict": "holds",
         "claim": "every fact follows from the ones before",
         "detail": f"{len(lines)} facts, 5 events; the turn ended: cap_hit, step_cap",
@@ -114,8 +114,8 @@ def test_forged_file_is_refused_at_the_first_wrong_fact(cli: "Cli", lines: "list
         f"until then: {place - 1} facts, 3 events, every fact follows from the ones before;"
         f" the last is fact {place - 1}: CallSettled -> TOOL_EXEC"
     )
-    (found,) = cli.run("replay", "turn.jsonl", "--json").events
-    assert (found["verdict"], found["fault"], found["facts"]) == ("violated", place + 1, place - 1)
+    (event,) = cli.run("replay", "turn.jsonl", "--json").events
+    assert (event["verdict"], event["fault"], event["facts"]) == ("violated", place + 1, place - 1)
 
 
 def test_forged_store_is_refused(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
@@ -257,6 +257,6 @@ def test_changed_column_of_the_turn_is_a_fault(cli: "Cli", capped: "Done", chang
     with closing(sqlite3.connect(cli.folder / "turns.db")) as store:
         store.execute(f"UPDATE turns SET {change}")  # noqa: S608 (constant)
         store.commit()
-    (found,) = cli.run("replay", capped.turn, "--json").events
-    assert found["verdict"] == "violated"
-    assert "column" in str(found["detail"])
+    (event,) = cli.run("replay", capped.turn, "--json").events
+    assert event["verdict"] == "violated"
+    assert "column" in str(event["detail"])

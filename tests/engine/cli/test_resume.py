@@ -97,7 +97,9 @@ def resume_each(cli: "Cli") -> "Callable[[str, Sequence[tuple[str, ...]]], list[
 
 def result_told(endpoint: "Endpoint") -> str:
     """The last tool result that was sent to the model."""
-    content: str = next(one["content"] for one in reversed(endpoint.requests[-1].messages) if one["role"] == "tool")
+    content: str = next(
+        message["content"] for message in reversed(endpoint.requests[-1].messages) if message["role"] == "tool"
+    )
     return content
 
 
@@ -105,16 +107,16 @@ def test_answer_to_a_question_may_contain_an_equals_sign(cli: "Cli", endpoint: "
     endpoint.calls(ASK).says("Painted.")
     paused = cli.run("run", "Paint it", "--json")
     assert paused.code == 3
-    (asked,) = paused.interrupts
-    assert asked == {
-        "id": asked["id"],
+    (interrupt,) = paused.interrupts
+    assert interrupt == {
+        "id": interrupt["id"],
         "kind": "question",
         "tool": "ask_user_input",
         "question": "Which color?",
         "choices": ["red", "blue"],
     }
-    assert "=" not in asked["id"]
-    done = cli.run("resume", paused.turn, "--answer", f"{asked['id']}=a=b=c", "--json")
+    assert "=" not in interrupt["id"]
+    done = cli.run("resume", paused.turn, "--answer", f"{interrupt['id']}=a=b=c", "--json")
     assert (done.code, done.last["outcome"]) == (0, "finished")
     assert result_told(endpoint) == "a=b=c"
 
@@ -127,21 +129,21 @@ def test_approval_is_granted_or_denied_with_a_note(
     endpoint.calls(DELETE).says("So be it.")
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--json")
     assert paused.code == 3
-    (asked,) = paused.interrupts
-    assert asked == {
-        "id": asked["id"],
+    (interrupt,) = paused.interrupts
+    assert interrupt == {
+        "id": interrupt["id"],
         "kind": "approval",
         "tool": "delete_file",
         "question": "may delete_file run?",
         "arguments": {"path": "old.log"},
         "choices": [],
     }
-    one = asked["id"]
+    one = interrupt["id"]
     ways = (("--approve", one), ("--answer", f"{one}=yes"), ("--reject", one), ("--reject", f"{one}=keep it = keep"))
     done = resume_each(paused.turn, ways)
     assert [one.code for one in done] == [0, 0, 0, 0]
     assert [one.last["tool_calls"] for one in done] == [1, 1, 0, 0]
-    told = {next(m["content"] for m in asked.messages if m["role"] == "tool") for asked in endpoint.requests[1:]}
+    told = {next(m["content"] for m in request.messages if m["role"] == "tool") for request in endpoint.requests[1:]}
     assert "old.log is gone" in told
     assert any("keep it = keep" in words for words in told)
     assert len(told) == 3
@@ -177,10 +179,10 @@ def test_grant_allows_reading_a_file_outside_the_root(
     endpoint.calls(("request_read_access", {"path": str(outside), "reason": "You said so."}))
     endpoint.calls(("read_file", {"path": str(outside)})).says("Milk.")
     paused = cli.run("run", "Read my notes", "--json")
-    (asked,) = paused.interrupts
-    assert (asked["kind"], asked["tool"]) == ("grant", "request_read_access")
-    assert asked["question"] == f"Allow reading {outside.resolve()}? You said so."
-    done = cli.run("resume", paused.turn, "--approve", asked["id"], "--json")
+    (interrupt,) = paused.interrupts
+    assert (interrupt["kind"], interrupt["tool"]) == ("grant", "request_read_access")
+    assert interrupt["question"] == f"Allow reading {outside.resolve()}? You said so."
+    done = cli.run("resume", paused.turn, "--approve", interrupt["id"], "--json")
     assert (done.code, done.last["text"]) == (0, "Milk.")
     assert "buy milk" in result_told(endpoint)
 
@@ -208,9 +210,9 @@ def test_doom_loop_is_answered_in_three_ways(
     look: tuple[str, Json] = ("list_files", {})
     endpoint.calls(look).calls(look).calls(look).says("That was a loop.")
     paused = cli.run("run", "Look", "--agents", cli.agent("doom_response: ask\ndoom_compare: calls"), "--json")
-    (asked,) = paused.interrupts
-    assert (paused.code, asked["id"], asked["kind"]) == (3, "doom-1", "doom_loop")
-    assert set(asked["choices"]) == {"go_on", "always", "stop"}
+    (interrupt,) = paused.interrupts
+    assert (paused.code, interrupt["id"], interrupt["kind"]) == (3, "doom-1", "doom_loop")
+    assert set(interrupt["choices"]) == {"go_on", "always", "stop"}
     go_on, always, stop, wrong = resume_each(
         paused.turn, [("--answer", f"doom-1={answer}") for answer in ("go_on", "always", "stop", "perhaps")]
     )
@@ -238,9 +240,9 @@ def test_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--store", "sqlite:///my turns.db")
     assert paused.code == 3
     assert 'approval-1: may delete_file run?\n    arguments:\n    | path: "old.log"\n' in paused.out
-    found = re.search(r"^ *turnwright (resume .* --approve \S+)", paused.out, re.MULTILINE)
-    assert found is not None, paused.out
-    assert cli.run(*shlex.split(found[1])).code == 0
+    match = re.search(r"^ *turnwright (resume .* --approve \S+)", paused.out, re.MULTILINE)
+    assert match is not None, paused.out
+    assert cli.run(*shlex.split(match[1])).code == 0
 
 
 def test_resumed_turn_reads_every_setting_from_the_journal(
@@ -259,7 +261,7 @@ def test_resumed_turn_reads_every_setting_from_the_journal(
         env={"OPENAI_BASE_URL": None},
     )
     assert (done.code, done.last["reason"], done.last["steps"]) == (4, "step_cap", 2)
-    assert {asked.body["model"] for asked in endpoint.requests} == {"tiny"}
+    assert {request.body["model"] for request in endpoint.requests} == {"tiny"}
     assert "Test well." in endpoint.requests[1].messages[0]["content"]
     assert "still here" in result_told(endpoint)
 
@@ -343,10 +345,10 @@ def test_tool_may_ask_a_person_after_a_crash(
     cli.await_file("careful")
     child.kill()
     paused = cli.run("resume", turn, "--json")
-    (asked,) = paused.interrupts
-    assert (paused.code, asked["kind"], asked["tool"]) == (3, "unknown_outcome", "careful")
-    assert asked["choices"] == ["rerun", "unknown"]
-    rerun, unknown = resume_each(turn, [("--answer", f"{asked['id']}={answer}") for answer in ("rerun", "unknown")])
+    (interrupt,) = paused.interrupts
+    assert (paused.code, interrupt["kind"], interrupt["tool"]) == (3, "unknown_outcome", "careful")
+    assert interrupt["choices"] == ["rerun", "unknown"]
+    rerun, unknown = resume_each(turn, [("--answer", f"{interrupt['id']}={answer}") for answer in ("rerun", "unknown")])
     assert (rerun.code, unknown.code) == (0, 0)
     assert rerun.of("call_settled")[0]["result"] == "did it"
     assert unknown.of("call_settled")[0]["status"] == "unknown"

@@ -251,9 +251,9 @@ def test_continue_command_after_a_cap_can_be_copied(cli: "Cli", endpoint: "Endpo
     store = "sqlite:///other.db"
     capped = cli.run("run", "Work", "--steps", "1", "--store", store)
     command = r'^ +turnwright (run --continue \w+ --store sqlite:///other\.db --steps 2) "\.\.\."$'
-    found = re.search(command, capped.out, re.MULTILINE)
-    assert found is not None, capped.out
-    done = cli.run(*found[1].split(), "Go on, please.")
+    match = re.search(command, capped.out, re.MULTILINE)
+    assert match is not None, capped.out
+    done = cli.run(*match[1].split(), "Go on, please.")
     assert (done.code, "Done now." in done.out) == (0, True)
 
 

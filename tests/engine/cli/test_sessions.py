@@ -38,7 +38,7 @@ def test_title_is_set_by_a_session_prefix(cli: "Cli", endpoint: "Endpoint") -> N
     assert (done.code, done.out) == (2, "")
     assert "ann is ambiguous: 2 sessions begin so: ann-2, ann-1: write more of the id" in done.err
     assert cli.run("title", "ann-1", "House work").out == "session ann-1: its title is set\n"
-    assert {one["session"]: one["title"] for one in cli.run("sessions", "--json").events} == {
+    assert {event["session"]: event["title"] for event in cli.run("sessions", "--json").events} == {
         "ann-1": "House work",
         "ann-2": "Work",
     }
@@ -59,7 +59,7 @@ def test_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") ->
         "user:      Second",
         "           Done.",
     ]
-    assert [one["turn"] for one in cli.run("show", "--session", "s1", "--json").events] == turns
+    assert [event["turn"] for event in cli.run("show", "--session", "s1", "--json").events] == turns
     for arguments, why in (
         (("show",), "name a turn, or a session with --session: `turnwright turns` and `turnwright sessions` list them"),
         (("show", turns[0], "--session", "s1"), "name a turn or a session, not both"),
@@ -84,7 +84,7 @@ def test_session_is_deleted_with_all_turns(cli: "Cli", endpoint: "Endpoint") -> 
         cli.run("run", "Work", "--session", "s1")
     kept = cli.run("run", "Work", "--session", "s2", "--json").turn
     assert cli.run("delete", "--session", "s1").out == "session s1: deleted, with 2 turns\n"
-    assert [one["turn"] for one in cli.run("turns", "--json").events] == [kept]
+    assert [event["turn"] for event in cli.run("turns", "--json").events] == [kept]
     assert "there is no session 's1'" in cli.run("delete", "--session", "s1").err
     assert "name a turn, or a session with --session" in cli.run("delete").err
 
@@ -93,7 +93,7 @@ def test_session_with_a_running_turn_is_not_deleted(cli: "Cli", endpoint: "Endpo
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--session", "s1", "--json")
     turn = child.until("text_delta")["turn"]
-    (shown,) = cli.run("sessions", "--json").events
-    assert shown["open_turn"] == turn
+    (event,) = cli.run("sessions", "--json").events
+    assert event["open_turn"] == turn
     assert f"turn {turn} is being driven by" in cli.run("delete", "--session", "s1").err
     child.interrupt().done()

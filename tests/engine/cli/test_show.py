@@ -77,12 +77,12 @@ def test_transcript_is_shown_escaped(cli: "Cli", capped: "Done") -> None:
 
 
 def test_turn_is_printed_as_json(cli: "Cli", capped: "Done") -> None:
-    (shown,) = cli.run("show", capped.turn, "--json").events
-    assert (shown["turn"], shown["outcome"], shown["reason"]) == (capped.turn, "cap_hit", "step_cap")
-    assert (shown["steps"], shown["tool_calls"], shown["interrupts"]) == (1, 1, [])
-    assert shown["text"] == f"Not done. {ESCAPES}"
-    assert shown["path"][-2:] == ["CONCLUDE", "CAP_HIT"]
-    assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "tool", "assistant"]
+    (event,) = cli.run("show", capped.turn, "--json").events
+    assert (event["turn"], event["outcome"], event["reason"]) == (capped.turn, "cap_hit", "step_cap")
+    assert (event["steps"], event["tool_calls"], event["interrupts"]) == (1, 1, [])
+    assert event["text"] == f"Not done. {ESCAPES}"
+    assert event["path"][-2:] == ["CONCLUDE", "CAP_HIT"]
+    assert [message["role"] for message in event["messages"]] == ["user", "assistant", "tool", "tool", "assistant"]
 
 
 def test_journal_of_a_turn_is_printed(cli: "Cli", capped: "Done") -> None:

@@ -50,7 +50,7 @@ def test_plain_file_instructs_the_agent_of_the_folder(
     assert "alwaysApply" not in system["content"]
     for command in (("agents", "--json"), ("agents", "AGENTS.md", "--json")):
         listed = cli.run(*command)
-        assert (listed.code, [one["name"] for one in listed.events]) == (0, ["assistant"])
+        assert (listed.code, [event["name"] for event in listed.events]) == (0, ["assistant"])
     assert cli.run("explain").code == cli.run("explain", "--agents", "AGENTS.md").code == 0
 
 
@@ -62,7 +62,7 @@ def test_plain_file_is_read_only_in_the_folder(cli: "Cli", endpoint: "Endpoint")
     (cli.folder / "below").mkdir()
     cli.run("run", "hi", folder=cli.folder / "below")
     cli.run("run", "hi", "--agents", "clerk.agent.md")
-    assert ["make check" in str(asked.messages) for asked in endpoint.requests] == [False, False]
+    assert ["make check" in str(request.messages) for request in endpoint.requests] == [False, False]
 
 
 def test_empty_file_gives_no_instructions(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -113,9 +113,9 @@ def test_folder_of_files_contains_agents(cli: "Cli") -> None:
     cli.write("agents/README.md", "# Our agents\n")
     for command in (("agents", "agents"), ("agents", "./agents/")):
         listed = cli.run(*command, "--json")
-        assert (listed.code, [one["name"] for one in listed.events]) == (0, ["Clerk", "Night"])
+        assert (listed.code, [event["name"] for event in listed.events]) == (0, ["Clerk", "Night"])
     cli.write("turnwright.toml", 'agents = "agents"\n')
-    assert [one["name"] for one in cli.run("agents", "--json").events] == ["Clerk", "Night"]
+    assert [event["name"] for event in cli.run("agents", "--json").events] == ["Clerk", "Night"]
 
 
 def test_files_of_agents_are_found_beside_a_plain_file(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -125,11 +125,11 @@ def test_files_of_agents_are_found_beside_a_plain_file(cli: "Cli", endpoint: "En
     cli.write("AGENTS.md", PROSE)
     cli.write("agents/clerk.md", OURS)
     cli.write("night.agent.md", OURS.replace("Clerk", "Night"))
-    assert [one["name"] for one in cli.run("agents", "--json").events] == ["Clerk", "Night"]
+    assert [event["name"] for event in cli.run("agents", "--json").events] == ["Clerk", "Night"]
     assert cli.run("run", "hi", "--agent", "night").code == 0
     assert endpoint.requests[0].messages[0]["content"] == "Be kind."
     cli.write("AGENTS.md", OURS.replace("Clerk", "Only"))
-    assert [one["name"] for one in cli.run("agents", "--json").events] == ["Only"]
+    assert [event["name"] for event in cli.run("agents", "--json").events] == ["Only"]
 
 
 def test_another_file_without_a_front_matter_is_a_mistake(cli: "Cli") -> None:

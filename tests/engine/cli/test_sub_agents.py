@@ -189,14 +189,14 @@ def test_paused_turn_names_the_asking_sub_agent_and_a_working_command(cli: "Cli"
     assert answer is not None, again.out
     done = cli.run(*shlex.split(answer[1].replace("...", "a/b=c")))
     assert (done.code, "Done in " in done.out) == (0, True)
-    told = [one["content"] for one in endpoint.requests[3].messages if one["role"] == "tool"]
+    told = [message["content"] for message in endpoint.requests[3].messages if message["role"] == "tool"]
     assert told == ["old.log is gone", "a/b=c"]
 
 
 def test_sub_agent_question_is_answered_in_the_calling_turn(cli: "Cli", endpoint: "Endpoint", paused: "Done") -> None:
-    (asked,) = paused.interrupts
+    (interrupt,) = paused.interrupts
     assert (paused.code, paused.last["turn"]) == (3, paused.turn)
-    assert asked == {
+    assert interrupt == {
         "id": "call00001/call00001/approval-1",
         "kind": "approval",
         "tool": "Reader",
@@ -205,15 +205,15 @@ def test_sub_agent_question_is_answered_in_the_calling_turn(cli: "Cli", endpoint
         "choices": [],
     }
     none = cli.run("resume", paused.turn, "--json")
-    assert (none.code, none.last["turn"], none.interrupts) == (3, paused.turn, [asked])
+    assert (none.code, none.last["turn"], none.interrupts) == (3, paused.turn, [interrupt])
     wrong = cli.run("resume", paused.turn, "--approve", "approval-1")
-    assert (wrong.code, f"(open: {asked['id']})" in wrong.err) == (2, True)
+    assert (wrong.code, f"(open: {interrupt['id']})" in wrong.err) == (2, True)
     below = ["resume", f"{paused.turn}:call00001", "--approve", "approval-1"]
     for alone in cli.each(below, [*below, "--base-url", endpoint.url]):
         assert (alone.code, alone.out) == (2, "")
         assert f"resume turn {paused.turn}" in alone.err
     endpoint.says("Kept it.").says("It is kept.").says("All kept.")
-    done = cli.run("resume", paused.turn, "--reject", f"{asked['id']}=keep a/b", "--json")
+    done = cli.run("resume", paused.turn, "--reject", f"{interrupt['id']}=keep a/b", "--json")
     assert (done.code, done.last["turn"], done.last["text"]) == (0, paused.turn, "All kept.")
     assert "keep a/b" in endpoint.requests[3].messages[-1]["content"]
 
@@ -284,10 +284,10 @@ def test_sub_agent_has_the_configured_limits_and_not_the_flag_limits(cli: "Cli",
     file = cli.write("turnwright.toml", "conclude_prompt_file = 'mine.txt'\n[limits]\nsteps = 2\n")
     endpoint.calls(asks("Reader"), asks("Writer"), ASK).says("Read.").says("Written.")
     waits = cli.run(*RUN, "--steps", "7", "--json")
-    (asked,) = waits.interrupts
+    (interrupt,) = waits.interrupts
     file.unlink()
     endpoint.calls(asks("Writer")).says("Written.").says("All done.")
-    done = cli.run("resume", waits.turn, "--answer", f"{asked['id']}=red", "--json")
+    done = cli.run("resume", waits.turn, "--answer", f"{interrupt['id']}=red", "--json")
     begun = waits.of("turn_started") + done.of("turn_started")
     steps = [(event["agent"]["name"], event["limits"]["steps"]) for event in begun]
     assert (done.code, steps[0], sorted(steps[1:])) == (0, ("Lead", 7), [("Reader", 5), ("Writer", 2), ("Writer", 2)])

@@ -80,7 +80,7 @@ def sent_to(url: str) -> dict[str, str]:
 def attributes_of(sink: Sink, name: str) -> dict[str, str]:
     """Return the attributes of the one span of that name."""
     (span,) = [span for span in sink.spans if span.name == name]
-    return {one.key: one.value.string_value for one in span.attributes}
+    return {attribute.key: attribute.value.string_value for attribute in span.attributes}
 
 
 def submit_to(folder: Path) -> str:
@@ -119,7 +119,12 @@ def test_resume_sends_the_rest_of_the_turn(cli: "Cli", endpoint: "Endpoint", sin
     approval = ("--approve", paused.interrupts[0]["id"])
     resumed = cli.run("resume", paused.turn, *approval, instrumented=True, env=sent_to(sink.url))
     assert resumed.code == 0
-    ids = [one.value.string_value for span in sink.spans for one in span.attributes if one.key == "turnwright.turn.id"]
+    ids = [
+        attribute.value.string_value
+        for span in sink.spans
+        for attribute in span.attributes
+        if attribute.key == "turnwright.turn.id"
+    ]
     assert set(ids) == {paused.turn}
     assert [span.name.split()[0] for span in sink.spans].count("invoke_agent") == 2
 
@@ -155,7 +160,7 @@ def test_turn_stopped_by_sigterm_is_sent(cli: "Cli", endpoint: "Endpoint", sink:
     running = cli.start(*RUN, instrumented=True, env=sent_to(sink.url))
     running.until("text_delta")
     assert running.terminate().done().code == 143
-    values = {one.key: one.value.string_value for span in sink.spans for one in span.attributes}
+    values = {attribute.key: attribute.value.string_value for span in sink.spans for attribute in span.attributes}
     assert (values["turnwright.released"], values["turnwright.state"]) == ("canceled", "STREAM")
 
 

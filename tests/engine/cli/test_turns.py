@@ -90,7 +90,7 @@ def test_undriven_turns_are_marked_with_the_resume_command(cli: "Cli", endpoint:
     turns = [child.until("text_delta")["turn"] for child in (crashed, left, runs)]
     crashed.kill()
     assert left.terminate().done().code == 143
-    drivers = {one["turn"]: (one["state"], one["driver"]) for one in cli.run("turns", "--json").events}
+    drivers = {event["turn"]: (event["state"], event["driver"]) for event in cli.run("turns", "--json").events}
     assert [drivers[turn] for turn in turns] == [("STREAM", "crashed"), ("STREAM", "left"), ("STREAM", "running")]
     assert drivers[waits] == ("PAUSED", None)
     listed = cli.run("turns")

@@ -49,7 +49,7 @@ def test_turn_is_deleted_with_sub_turns(cli: "Cli", endpoint: "Endpoint") -> Non
     assert cli.run("delete", alone).out == f"turn {alone}: deleted\n"
     done = cli.run("delete", family)
     assert (done.code, done.out, done.err) == (0, f"turn {family}: deleted, with 1 sub-turn\n", "")
-    assert [one["turn"] for one in cli.run("turns", "--json").events] == [kept]
+    assert [event["turn"] for event in cli.run("turns", "--json").events] == [kept]
     assert cli.run("delete", family).code == 2
 
 
@@ -72,7 +72,7 @@ def test_old_ended_turns_are_pruned_and_live_turns_stay(cli: "Cli", endpoint: "E
     done = cli.run("prune", "--older-than", "30d")
     assert (done.code, done.err) == (0, "")
     assert done.out == "sqlite:///turns.db: 2 turns deleted; 1 turn that has not ended stays\n"
-    assert {one["turn"] for one in cli.run("turns", "--json").events} == {new, waits}
+    assert {event["turn"] for event in cli.run("turns", "--json").events} == {new, waits}
     assert (
         cli.run("prune", "--older-than", "30d").out
         == "sqlite:///turns.db: 0 turns deleted; 1 turn that has not ended stays\n"
@@ -91,7 +91,7 @@ def test_prune_on_a_terminal_asks_and_names_the_store(cli: "Cli", endpoint: "End
                 terminal.types("\n")
             terminal.until(said)
             assert terminal.done() == 0
-        assert [one["turn"] for one in cli.run("turns", "--json").events] == left
+        assert [event["turn"] for event in cli.run("turns", "--json").events] == left
 
 
 def test_age_is_a_number_and_a_unit(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -23,7 +23,7 @@ def chunk(delta: JsonValue = None, finish: JsonValue = None, **more: JsonValue) 
 
 def sse(*chunks: JsonValue, done: bool = True) -> bytes:
     """A stream of these chunks, with `[DONE]` at its end or without."""
-    return b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks) + (
+    return b"".join(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks) + (
         b"data: [DONE]\n\n" if done else b""
     )
 

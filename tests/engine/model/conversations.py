@@ -133,7 +133,11 @@ def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
     while left:
         message = left.pop(0)
         results = left[: len(message.calls)]
-        if message.role == "tool" or any(each.role != "tool" for each in results) or len(results) < len(message.calls):
+        if (
+            message.role == "tool"
+            or any(result.role != "tool" for result in results)
+            or len(results) < len(message.calls)
+        ):
             continue
         out += [message, *results]
         del left[: len(results)]

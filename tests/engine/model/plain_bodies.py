@@ -70,8 +70,8 @@ def one_by_one(messages: Sequence[Message]) -> list[Message]:
         for call in message.calls:
             out.append(structs.replace(message, parts=(*rest, call)))
             rest = ()
-            answer = next(each for each in results if answers(each, call))
-            out.append(results.pop([each is answer for each in results].index(True)))
+            answer = next(result for result in results if answers(result, call))
+            out.append(results.pop([result is answer for result in results].index(True)))
     return out
 
 

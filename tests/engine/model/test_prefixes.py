@@ -20,7 +20,7 @@ ARGUMENTS = '{"a": "é", "b": 20}'
 def events(*chunks: Mapping[str, JsonValue]) -> bytes:
     """The events of an API that names them, with their letters as UTF-8."""
     return b"".join(
-        f"event: {each['type']}\ndata: {json.dumps(each, ensure_ascii=False)}\n\n".encode() for each in chunks
+        f"event: {chunk['type']}\ndata: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode() for chunk in chunks
     )
 
 

@@ -16,14 +16,14 @@ async def waited(seconds: float, *, at_most: float) -> bool:
 
 async def read(bell: ReadTimeout, seconds: float, *, at_most: float) -> bool:
     """Read for so many seconds, at most for so many: whether it came."""
-    began = bell.now()
+    start = bell.now()
     try:
-        with bell.until(began + at_most):
+        with bell.until(start + at_most):
             await anyio.sleep(seconds)
     except ReadTimedOutError:
-        assert bell.now() - began == pytest.approx(at_most)
+        assert bell.now() - start == pytest.approx(at_most)
         return False
-    assert bell.now() - began == pytest.approx(seconds)
+    assert bell.now() - start == pytest.approx(seconds)
     return True
 
 
@@ -90,11 +90,11 @@ class TestAlarm:
         """The outer scope ends too, in any order of the two, and when both come at once."""
 
         async def outer() -> tuple[bool, float]:
-            began = anyio.current_time()
+            start = anyio.current_time()
             with anyio.move_on_after(after) as scope:
                 await waited(100, at_most=5)
                 await anyio.sleep(100)
-            return scope.cancelled_caught, anyio.current_time() - began
+            return scope.cancelled_caught, anyio.current_time() - start
 
         caught, seconds = run(loop, outer)
         assert caught

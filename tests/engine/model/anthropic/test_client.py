@@ -157,7 +157,7 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
         ToolCallDelta(1, "g", ""),
     ]
     assert isinstance(reply, ModelResponse)
-    assert [(each.id, each.name, each.arguments) for each in reply.calls] == [
+    assert [(call.id, call.name, call.arguments) for call in reply.calls] == [
         ("toolu_0", "f", {"a": 1}),
         ("toolu_1", "g", {}),
     ]

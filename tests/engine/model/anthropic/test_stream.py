@@ -84,8 +84,8 @@ HI: list[JsonValue] = [begin(0, "text", text=""), text(0, "Hi"), stop(0)]
 def sse(*events: JsonValue) -> bytes:
     """Encode events, each with its name as the API sends it."""
     return b"".join(
-        f"event: {each.get('type') if isinstance(each, dict) else 'x'}\ndata: {json.dumps(each)}\n\n".encode()
-        for each in events
+        f"event: {event.get('type') if isinstance(event, dict) else 'x'}\ndata: {json.dumps(event)}\n\n".encode()
+        for event in events
     )
 
 
@@ -308,7 +308,7 @@ class TestCalls:
     @pytest.mark.parametrize("stopped", [True, False])
     def test_blocks_with_the_same_or_no_index_are_kept_apart(self, index: JsonValue, stopped: bool) -> None:
         events = [*tool(index, "f", "a", '{"x"', ": 1}"), *tool(index, "g", "b", "{}"), *tool(index, "g", "c")]
-        given = reply(*(each for each in events if stopped or each != stop(index)))
+        given = reply(*(event for event in events if stopped or event != stop(index)))
         assert given.calls == (
             called("f", {"x": 1}, '{"x": 1}', "a"),
             called("g", {}, "{}", "b"),
@@ -319,9 +319,9 @@ class TestCalls:
         events: list[JsonValue] = [*HI, *tool(1, "f", "a", "{", "}"), begin(2, "text", text=""), text(2, "!")]
         given = reply(
             *(
-                {key: value for key, value in each.items() if key != "index"}
-                for each in events
-                if isinstance(each, dict)
+                {key: value for key, value in event.items() if key != "index"}
+                for event in events
+                if isinstance(event, dict)
             )
         )
         assert (given.text, given.calls) == ("Hi!", (called("f", {}, "{}", "a"),))
@@ -706,7 +706,7 @@ class TestBodies:
 
     def test_events_without_the_data_prefix_are_understood(self) -> None:
         events = [start(), *HI, end()]
-        assert decode("".join(json.dumps(each) + "\n" for each in events).encode()).reply().text == "Hi"
+        assert decode("".join(json.dumps(event) + "\n" for event in events).encode()).reply().text == "Hi"
         assert decode(json.dumps(events).encode()).reply().text == "Hi"
         assert failure(json.dumps(start()).encode()).cause is Cause.INTERRUPTED
 

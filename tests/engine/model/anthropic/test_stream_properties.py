@@ -171,7 +171,7 @@ def reply_of(blocks: list[Block]) -> ModelResponse:
 
 def sse(events: list[Event], end: str = "\n") -> bytes:
     return "".join(
-        f"event: {each['type']}{end}data: {json.dumps(each, ensure_ascii=False)}{end}{end}" for each in events
+        f"event: {event['type']}{end}data: {json.dumps(event, ensure_ascii=False)}{end}{end}" for event in events
     ).encode()
 
 
@@ -194,7 +194,7 @@ def decode_with(events: list[Event], place: int, other: JsonValue, *, whole: boo
     places = list(fields_of(cast("JsonValue", events)))
     holder, key = places[place % len(places)]
     holder[key] = other  # type: ignore[index]
-    lines = [json.dumps(each).encode() for each in events]
+    lines = [json.dumps(event).encode() for event in events]
     stream = MessagesStream()
     for data in [b"[%s]" % b",".join(lines)] if whole else [b"data: %s\n\n" % line for line in lines]:
         stream.feed(data)
@@ -245,7 +245,7 @@ def test_fast_and_plain_path_read_alike(
     for place, name, value in others:
         objects[place % len(objects)][name] = value
     head = "event: content_block_delta\ndata:"
-    lines = "".join(f"{head} {json.dumps(each, ensure_ascii=ascii_only)}\n\n" for each in events)
+    lines = "".join(f"{head} {json.dumps(event, ensure_ascii=ascii_only)}\n\n" for event in events)
     quick = edited(lines.encode("utf-8", "surrogatepass"), edits)
     data = sse(OPEN) + quick
 

@@ -125,7 +125,7 @@ class TestEveryApi:
         monkeypatch.setenv(api.key_variable, "sk-other")
         monkeypatch.setenv(api.address_variable, "https://other/v1")
         mine = Endpoint.of(api, base_url="http://host", api_key="sk-mine")
-        assert (mine.shown, mine.secrets) == ("http://host", frozenset({"sk-mine"}))
+        assert (mine.shown_url, mine.secrets) == ("http://host", frozenset({"sk-mine"}))
         assert key_of(Endpoint.of(api, base_url="http://host", api_key="")) == {}
 
     def test_empty_variable_counts_as_unset(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,14 +137,14 @@ class TestEveryApi:
     def test_a_query_is_sent_and_not_shown(self, api: Api) -> None:
         endpoint = Endpoint.of(api, base_url="https://host/v1?api-version=1&key=hush-hush")
         assert str(endpoint.url) == f"https://host/v1{api.path}?api-version=1&key=hush-hush"
-        assert endpoint.shown == "https://host/v1"
+        assert endpoint.shown_url == "https://host/v1"
         assert "hush-hush" in endpoint.secrets
 
     def test_user_and_password_are_sent_and_not_shown(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(api.key_variable, "sk-other")
         endpoint = Endpoint.of(api, base_url="http://me:hush-hush@host/v1")
         assert key_of(endpoint) == {"authorization": "Basic bWU6aHVzaC1odXNo"}
-        assert repr(endpoint) == endpoint.shown == "http://host/v1"
+        assert repr(endpoint) == endpoint.shown_url == "http://host/v1"
         assert {"hush-hush", "bWU6aHVzaC1odXNo"} <= endpoint.secrets
         assert "@" not in str(endpoint.url)
 

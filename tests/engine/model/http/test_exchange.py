@@ -70,7 +70,7 @@ class Server:
 
         async def asked() -> tuple[ModelResponse | ModelError, float]:
             made = OpenAIChat if self.api is CHAT else AnthropicMessages
-            began = anyio.current_time()
+            start = anyio.current_time()
             async with made("m", base_url="http://host", transport=transport) as model:
                 came: list[object] = []
                 try:
@@ -81,7 +81,7 @@ class Server:
                     came.append(error)
             last = came[-1]
             assert isinstance(last, ModelResponse | ModelError)
-            return last, anyio.current_time() - began
+            return last, anyio.current_time() - start
 
         return run(self.loop, asked)
 

@@ -244,7 +244,7 @@ def test_a_name_begins_a_call_only_behind_whole_arguments(
             rest = whole = ""
         rest += piece
         whole = rest if rest.rstrip().endswith("}") and whole_object(rest) is not None else ""
-    assert [each.raw for each in calls] == [*expected, rest]
+    assert [call.raw for call in calls] == [*expected, rest]
 
 
 def test_a_call_needs_no_id() -> None:
@@ -340,4 +340,4 @@ def test_dropped_ids_are_not_remembered() -> None:
     assembler = CallAssembler(Meter(10_000))
     assembler.add([entry(0, "x", "f", "{")])
     assembler.add([entry(0, f"{number}" * 1000, None, " ") for number in range(1000)])
-    assert [each.id for each in assembler.calls()] == ["x"]
+    assert [call.id for call in assembler.calls()] == ["x"]

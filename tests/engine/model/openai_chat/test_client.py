@@ -56,7 +56,7 @@ class Body(httpx.AsyncByteStream):
 
 
 def sse(*chunks: JsonValue, done: bool = True) -> bytes:
-    return b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks) + (
+    return b"".join(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks) + (
         b"data: [DONE]\n\n" if done else b""
     )
 
@@ -137,7 +137,7 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
     *deltas, reply = await ask(model(body))
     assert deltas == [ToolCallDelta(0, "f", '{"a"'), ToolCallDelta(1, "g", ""), ToolCallDelta(0, "f", ": 1}")]
     assert isinstance(reply, ModelResponse)
-    assert [(each.id, each.name, each.arguments) for each in reply.calls] == [("id0", "f", {"a": 1}), ("id1", "g", {})]
+    assert [(call.id, call.name, call.arguments) for call in reply.calls] == [("id0", "f", {"a": 1}), ("id1", "g", {})]
 
 
 async def test_request_goes_to_the_endpoint_with_key_and_headers() -> None:

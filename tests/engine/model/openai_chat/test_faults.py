@@ -134,7 +134,7 @@ class TestBodies:
         assert stream.end() == [ReasoningDelta("hm"), TextDelta("hi"), ToolCallDelta(0, "f", '{"a": 1}')]
         given = stream.reply()
         assert (given.text, given.reasoning, given.finish_reason) == ("hi", "hm", "tool_calls")
-        assert [(each.name, each.arguments) for each in given.calls] == [("f", {"a": 1})]
+        assert [(call.name, call.arguments) for call in given.calls] == [("f", {"a": 1})]
         assert given.usage == Usage(input_tokens=1, output_tokens=2)
 
     def test_a_completion_without_a_finish_reason_is_whole(self) -> None:

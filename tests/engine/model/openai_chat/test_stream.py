@@ -209,7 +209,7 @@ class TestChunks:
         call: Chunk = {"id": "x", "function": {"name": "f", "arguments": "{}"}}
         message: Chunk = {"content": "ab", "reasoning_content": "hm", "tool_calls": [call], "refusal": None}
         given = reply(chunk({"content": "ab"}), {"choices": [{"message": message, "finish_reason": "stop"}]})
-        assert (given.text, given.reasoning, [each.name for each in given.calls]) == ("ab", "hm", ["f"])
+        assert (given.text, given.reasoning, [call.name for call in given.calls]) == ("ab", "hm", ["f"])
 
     def test_message_beside_each_delta_is_a_repetition(self) -> None:
         def both(text: str, so_far: str) -> JsonValue:
@@ -304,7 +304,7 @@ class TestFinish:
 
     def test_the_deprecated_function_call_is_a_call(self) -> None:
         given = reply(chunk({"function_call": {"name": "f", "arguments": ""}}), chunk({}, "function_call"))
-        assert [(each.name, each.arguments) for each in given.calls] == [("f", {})]
+        assert [(call.name, call.arguments) for call in given.calls] == [("f", {})]
 
     def test_done_is_not_required(self) -> None:
         assert reply(chunk({"content": "a"}, "stop"), done=False).text == "a"

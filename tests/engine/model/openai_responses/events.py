@@ -85,7 +85,7 @@ def failed(error: JsonValue) -> Event:
 
 
 def message(*texts: str, item_id: str = "msg_1", **more: JsonValue) -> Item:
-    content: list[JsonValue] = [{"type": "output_text", "text": each, "annotations": []} for each in texts]
+    content: list[JsonValue] = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
     return {
         "type": "message",
         "id": item_id,
@@ -109,7 +109,7 @@ def call(name: str, raw: str, call_id: str = "call_1", item_id: str = "fc_1", **
 
 
 def reasoning(*parts: str, sealed: str = "gAAAA", item_id: str = "rs_1", **more: JsonValue) -> Item:
-    said: list[JsonValue] = [{"type": "summary_text", "text": each} for each in parts]
+    said: list[JsonValue] = [{"type": "summary_text", "text": part} for part in parts]
     return {"type": "reasoning", "id": item_id, "summary": said, "encrypted_content": sealed, **more}
 
 

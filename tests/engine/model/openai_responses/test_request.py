@@ -45,7 +45,7 @@ def called(call_id: str, name: str = "read", arguments: str = "{}") -> Item:
 def answered(*details: Item, text: str = "", calls: tuple[str, ...] = ()) -> Message:
     thought = ReasoningPart(text="hm", details=details)
     words = [TextPart(text=text)] if text else []
-    return Message(role="assistant", parts=(thought, *words, *(ToolCallPart(id=each, name="read") for each in calls)))
+    return Message(role="assistant", parts=(thought, *words, *(ToolCallPart(id=call, name="read") for call in calls)))
 
 
 def test_request_asks_for_an_unstored_stream() -> None:

@@ -251,7 +251,7 @@ def decode_with(events: list[Event], place: int, other: JsonValue, *, whole: boo
     places = list(fields_of(cast("JsonValue", events)))
     holder, key = places[place % len(places)]
     holder[key] = other  # type: ignore[index]
-    lines = [json.dumps(each).encode() for each in events]
+    lines = [json.dumps(event).encode() for event in events]
     stream = ResponsesStream()
     for data in [b"[%s]" % b",".join(lines)] if whole else [b"data: %s\n\n" % line for line in lines]:
         stream.feed(data)
@@ -259,7 +259,7 @@ def decode_with(events: list[Event], place: int, other: JsonValue, *, whole: boo
         reply = stream.reply()
     except ModelError:
         reply = stream.partial
-    "".join([reply.text, reply.reasoning, *(each.name + each.id + each.raw for each in reply.calls)]).encode()
+    "".join([reply.text, reply.reasoning, *(call.name + call.id + call.raw for call in reply.calls)]).encode()
 
 
 @given(data=STREAM, cuts=CUTS)
@@ -299,7 +299,7 @@ def test_fast_and_plain_path_read_alike(
     for place, name, value in others:
         events[place % len(events)][name] = value
     head = "event: response.output_text.delta\ndata:"
-    lines = "".join(f"{head} {json.dumps(each, ensure_ascii=ascii_only)}\n\n" for each in events)
+    lines = "".join(f"{head} {json.dumps(event, ensure_ascii=ascii_only)}\n\n" for event in events)
     quick = edited(lines.encode("utf-8", "surrogatepass"), edits)
     data = sse(*OPEN) + quick
 
@@ -349,7 +349,7 @@ def test_truncated_stream_is_no_reply(rows: list[Row], place: int) -> None:
     expected = reply_of(rows)
     assert (seen[4], seen[7]) == (False, seen[2])
     assert expected.text.startswith(seen[2].text.rstrip("\ufffd"))
-    assert {each.id for each in seen[2].calls} <= {each.id for each in expected.calls}
+    assert {call.id for call in seen[2].calls} <= {call.id for call in expected.calls}
 
 
 @given(rows=ROWS, leave=st.sets(st.sampled_from(NAMES[2:-3])), turned=st.booleans())
@@ -399,6 +399,6 @@ def test_kept_data_is_bounded_and_encodable(data: bytes) -> None:
     seen = run(bounded, data)
     texts = kept(seen)
     "".join(texts).encode()
-    assert all(len(each.raw) <= 10 for each in seen[2].calls)
+    assert all(len(call.raw) <= 10 for call in seen[2].calls)
     # Each text is counted once, and seen at most four times: as it came, in the reply, in its details and parsed.
     assert sum(map(len, texts)) <= 4 * 4000

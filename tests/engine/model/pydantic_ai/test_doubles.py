@@ -86,7 +86,7 @@ class Watched:
 
     def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         functions, outputs = [
-            [(one.name, one.kind, one.outer_typed_dict_key, _fields(one)) for one in tools]
+            [(tool.name, tool.kind, tool.outer_typed_dict_key, _fields(tool)) for tool in tools]
             for tools in (info.function_tools, info.output_tools)
         ]
         parts = [[type(part).__name__ for part in message.parts] for message in messages]
