@@ -1,6 +1,6 @@
 """The heartbeats of an attempt carry the name and the claims under which it may own the turn, and no more."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from turnwright.errors import CannotRunError, LeaseLostError, StoreError, TurnBusyError
 from turnwright.runtime import Job, TurnStatus
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, DueTurn
 from turnwright_states import EndReason, State
 
 pytest.importorskip("temporalio")
@@ -66,6 +66,12 @@ class Played:
 
     async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         raise AssertionError(idle, most)
+
+    async def claim_due(self, limit: int, skipped: Collection[str] = ()) -> Sequence[DueTurn]:
+        raise AssertionError(limit, skipped)
+
+    async def drive_claimed(self, claim: Claim) -> TurnStatus:
+        raise AssertionError(claim)
 
 
 class Attempt:
