@@ -12,6 +12,8 @@ takes a ratio. A step is one of the yardstick's: a text and two calls.
 - Function calls of turn 100 of a session over those of turn 10.
 - Bytes per step in all tables of the SQLite store, and commits a step, over the first 50 steps. Commits a step of an
   agent with repeatable steps too.
+- Commits of a step with 2, 9 and 32 calls, and of one with two calls that a hook, an approval check and the limits of a
+  tool decide about without waiting.
 - Round trips a step with PostgreSQL, where a server can be started, over the same steps.
 - The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
   one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
@@ -45,8 +47,10 @@ from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
 from tests.servers.postgres_server import PostgresServer
 
-from turnwright import Engine, tool
-from turnwright.tools import Tool
+from turnwright import CallView, Engine, before_tool, tool
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import Claim, InboxItem, MemoryStore, Status
+from turnwright.tools import Rate, Tool, ToolContext
 from turnwright_states.facts import Fact, StepStarted
 from turnwright_states.replay import replay
 
@@ -137,6 +141,13 @@ def figures() -> list[Figure]:
     once = TurnwrightRepeatable()
     label = "commits a step, with SQLite and repeatable steps"
     counted.append(Figure("commits-repeatable", label, asyncio.run(grown(once, once.appends))))
+    counted.extend(
+        Figure(f"commits-{calls}", f"commits of a step with {calls} calls", asyncio.run(commits(calls)))
+        for calls in (2, 9, 32)
+    )
+    checked = tool(needs_approval=lambda place: place < 0, rate=Rate(100, 60), concurrency=20)(look)
+    label = "commits of a step with a hook, an approval check and limits"
+    counted.append(Figure("commits-checked", label, asyncio.run(commits(2, checked, [allow]))))
     if PostgresServer.reason_missing() is None:
         there = TurnwrightPostgres(proxied=True)
         trips = asyncio.run(grown(there, there.trips))
@@ -231,6 +242,36 @@ async def grown(subject: Subject, look_up: Callable[[], int | None]) -> float:
     async with subject.opened():
         await run(subject, Script(EDGE + 2, at_step=note))
     return (sizes_by_step[EDGE + 1] - sizes_by_step[1]) / EDGE
+
+
+@before_tool
+async def allow(_: ToolContext, call: CallView) -> None:
+    """Decide nothing."""
+    del call
+
+
+class CountingStore(MemoryStore):
+    """Counts the appends of facts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appends = 0
+
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        """See `Store.append`."""
+        self.appends += bool(facts)
+        return await super().append(claim, facts, status, consumed)
+
+
+async def commits(calls: int, called_tool: Tool[Any] | None = None, hooks: Sequence[Any] = ()) -> int:
+    """Return the appends of a step with so many calls at once: those of a turn, less that of the answer."""
+    store = CountingStore()
+    model = ScriptedModel(asks_for(*[("look", {"place": place}) for place in range(calls)]), "Done.")
+    async with Engine(model=model, tools=[called_tool or tool(look)], hooks=hooks, store=store) as engine:
+        await engine.run(AGENT, PROMPT)
+    return store.appends - 1
 
 
 async def kept_facts() -> list[Fact]:

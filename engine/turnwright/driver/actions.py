@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright._base.words import cut_clean
-from turnwright.errors import HookFailedError
+from turnwright.errors import CannotRunError, HookFailedError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.model.protocol import (
     ModelError,
@@ -25,10 +25,11 @@ from turnwright.model.protocol import (
     stream_reply,
     too_long,
 )
-from turnwright.tools.batch import can_be_repeated, can_start_at_once, run_batch, run_started, settle_after_crash
+from turnwright.tools.batch import can_be_repeated, can_start_at_once, make_work, run_batch, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
+from turnwright.tools.job_tasks import in_tasks
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import log_bug
 from turnwright.transcript.wording import cut_off_problem
@@ -422,16 +423,13 @@ def _is_offered(tool: str, names: Sequence[str] | None) -> bool:
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
-    batch = segment.batch_context()
-    if not segment.started:
-        await run_batch(calls, batch, segment.journal.feed, segment.setup.max_parallel_tools)
-        return None
-    segment.started = False
-    if batch.stopping():
-        return None
+    batch, started, segment.started = segment.batch_context(), segment.started, False
     try:
-        await run_started(calls, batch, segment.journal.feed)
-    except anyio.get_cancelled_exc_class():
+        if not started:
+            await run_batch(calls, batch, segment.journal.feed, segment.setup.max_parallel_tools)
+        elif not batch.stopping():
+            await in_tasks(make_work(calls, batch, batch.checked), batch.cancel_grace, segment.journal.feed)
+    except (anyio.get_cancelled_exc_class(), CannotRunError):
         await segment.journal.write()  # a paid reply is kept if the process can keep it
         raise
     return None

@@ -279,7 +279,8 @@ async def _go_on(segment: Segment) -> bool:
                 return True
             # Yield to other tasks. Tools yield by themselves, but two actions of one kind ran no tool, and a model need
             # not have waited. A cancellation between the starts of calls and their work would lose their outcomes.
-            if not segment.started and (kind is before or segment.journal.is_followed):
+            started = segment.started or segment.journal.unwritten
+            if not started and (kind is before or segment.journal.is_followed):
                 await anyio.lowlevel.checkpoint()
             before = kind
             try:

@@ -18,6 +18,7 @@ from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
 from turnwright.tools.result import STRUCTURED_LIMIT, plain
 from turnwright.tools.text import NotJsonError, cap
+from turnwright.tools.timing import noting_wait
 from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import Input, ModelRepliedInput, State
 from turnwright_states.inputs import is_blank
@@ -59,7 +60,7 @@ class Guards:
             except ModelError as error:
                 if attempt > self._max_retries() or not error.cause.may_pass:
                     raise HookFailedError(f"{what(guardrail)} could not decide: {error}") from error
-                await anyio.sleep(self._backoff.wait(attempt, error.retry_after))
+                await noting_wait(anyio.sleep(self._backoff.wait(attempt, error.retry_after)))
 
     async def check_once(self, guardrail: Guardrail[object], *args: object) -> None:
         """Ask a guardrail. Raises `TripError`, `HookFailedError`, and the `ModelError` of its own model."""

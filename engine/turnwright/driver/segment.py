@@ -116,7 +116,8 @@ class Segment:
         self.checked: Sequence[Values | None] = ()
         #: Whether the last reply's calls were started with it, and have not run yet.
         self.started = False
-        #: Whether the last reply may be journaled with its calls' first results (docs/rules.md#repeatable-steps).
+        #: Whether the last reply, whose calls start with it, may be journaled with their first results
+        #: (docs/rules.md#repeatable-steps).
         self.defers = False
         #: A reply that is streaming in: its text so far, and the number of its pieces.
         self._texts: list[str] | None = None
@@ -207,6 +208,7 @@ class Segment:
             judge=judge,
             decided=NOTHING_DECIDED if judge is None else {},
             context=self.context,
+            write=self.journal.write,
         )
         self.checked = ()
         return batch
@@ -307,9 +309,13 @@ class Segment:
 
     async def feed(self, event: Input) -> None:
         """Feed the journal. An abort consumes its inbox item."""
-        self.started = type(event) is ModelRepliedInput and event.starts
+        deferred = self.started = False
+        if type(event) is ModelRepliedInput:
+            self.started = event.starts
+            # A reply without starts waits for the first of them, unless an abort comes before them.
+            deferred = self.defers if event.starts else not self.interruption.aborting
         consumed = self.interruption.consumed if type(event) is AbortInput else ()
-        await self.journal.feed(event, consumed=consumed, deferred=self.started and self.defers)
+        await self.journal.feed(event, consumed=consumed, deferred=deferred)
 
     @property
     def partial(self) -> str:

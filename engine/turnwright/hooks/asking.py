@@ -14,7 +14,7 @@ from turnwright.model.protocol import ModelError
 from turnwright.tools.errors import describe, holds
 from turnwright.tools.job_tasks import in_tasks
 from turnwright.tools.loop_handle import in_thread
-from turnwright.tools.timing import CLOCK
+from turnwright.tools.timing import CLOCK, noting_wait
 from turnwright.tools.tool_work import is_its_own
 from turnwright.tools.work_item import WorkItem
 
@@ -62,7 +62,7 @@ class Asked(WorkItem):
 
     async def _call_function(self) -> object:
         try:
-            answer = await called(self._function, *self._args)
+            answer = await noting_wait(called(self._function, *self._args))
         except self._allowed_errors:
             raise
         except BaseException as error:

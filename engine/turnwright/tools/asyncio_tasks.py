@@ -16,7 +16,7 @@ from typing import Final, final
 import anyio
 
 from .loop_handle import in_event_loop
-from .work_item import Deliver, Job, Outcome, WorkItem, finish_closed
+from .work_item import Deliver, Job, JobOutcome, WorkItem, finish_closed
 
 #: Abandoned tasks that still run. The garbage collector would close a task without a reference.
 _ABANDONED: Final[set["_Task"]] = set()
@@ -56,15 +56,22 @@ class _Task(asyncio.Task[None]):
         super().add_done_callback(_ABANDONED.discard)
 
 
-async def in_asyncio_tasks(jobs: Sequence[Job], cancel_grace: float = math.inf, deliver: Deliver | None = None) -> None:
+async def in_asyncio_tasks(
+    jobs: Sequence[Job],
+    cancel_grace: float = math.inf,
+    deliver: Deliver | None = None,
+    stop: Callable[[], None] | None = None,
+) -> None:
     """Run jobs as `in_tasks` does, in an asyncio event loop."""
     loop = asyncio.get_running_loop()
-    group = _JobGroup(jobs, cancel_grace, deliver, loop)
+    group = _JobGroup(jobs, cancel_grace, deliver, loop, stop)
     # A loop does not keep its tasks alive.
     group.tasks = [_Task(group.run(number, job), loop=loop) for number, job in enumerate(jobs)]
     try:
         group.start_clock()
-        while group.jobs_left or group.undelivered:
+        while group.jobs_left or group.undelivered or group.next_jobs:
+            if group.next_jobs:
+                group.start_next()
             if group.undelivered:
                 group.start_delivery()
             await group.woken()
@@ -103,24 +110,34 @@ class _JobGroup:
         "_late",
         "_loop",
         "_scopes",
+        "_stop",
         "_timer",
         "_timer_deadline",
         "_woken",
         "failures",
         "jobs_left",
+        "next_jobs",
         "tasks",
         "undelivered",
     )
 
     def __init__(
-        self, jobs: Sequence[Job], cancel_grace: float, deliver: Deliver | None, loop: asyncio.AbstractEventLoop
+        self,
+        jobs: Sequence[Job],
+        cancel_grace: float,
+        deliver: Deliver | None,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[], None] | None,
     ) -> None:
         self.jobs_left = len(jobs)
         self.tasks: list[_Task] = []
         self.failures: list[BaseException] = []
         #: The outcomes that are not delivered yet.
-        self.undelivered: list[Outcome] = []
+        self.undelivered: list[JobOutcome] = []
+        #: The jobs that a delivery returned. The waiting task starts them: the context of a job may be changed.
+        self.next_jobs: Sequence[Job] = ()
         self._deliver = deliver
+        self._stop = stop
         self._loop = loop
         self._delivering = False
         self._jobs = jobs
@@ -158,7 +175,10 @@ class _JobGroup:
         try:
             while self.undelivered:
                 outcomes, self.undelivered = self.undelivered, []
-                await self._deliver(*outcomes)
+                jobs = await self._deliver(*outcomes)
+                if jobs:
+                    self.next_jobs = (*self.next_jobs, *jobs)
+                    self._wake()
         finally:
             self._delivering = False
 
@@ -167,6 +187,8 @@ class _JobGroup:
         if not self._is_stopped and self._cancel_grace < math.inf:
             self._loop.call_later(self._cancel_grace, self._abandon_all)
         self._is_stopped = True
+        if self._stop is not None:
+            self._stop()
         for scope in self._scopes:
             if scope is not None:
                 scope.cancel()
@@ -210,9 +232,19 @@ class _JobGroup:
                 if not self.jobs_left and self._woken is not None:
                     self._wake()
 
+    def start_next(self) -> None:
+        """Start the jobs that a delivery returned."""
+        jobs, self.next_jobs = self.next_jobs, ()
+        for job in jobs:
+            self._start(job)
+            if isinstance(job, WorkItem) and job.seconds is not None:
+                job.moved = self._set_timer
+                job.deadline = self._loop.time() + job.seconds
+
     def _start(self, job: Job) -> None:
         """Start one more job."""
         self.jobs_left += 1
+        self._jobs = (*self._jobs, job)
         self._scopes.append(None)
         self.tasks.append(_Task(self.run(len(self.tasks), job), loop=self._loop))
 

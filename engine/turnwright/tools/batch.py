@@ -1,6 +1,7 @@
 """The calls of one step, run concurrently. Each call is journaled before it starts and when it has its result."""
 
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -29,9 +30,10 @@ from .errors import ToolError, describe
 from .job_tasks import in_tasks
 from .rate_limiter import RateLimiter, Slot
 from .result import ToolResult
+from .timing import NOTE_WAIT
 from .tool import Tool
 from .tool_work import ToolWork, asked_first, is_its_own, make_result, outcome_of, waits
-from .work_item import Outcome
+from .work_item import Job, JobOutcome, Outcome
 
 
 class CallReport(Protocol):
@@ -39,9 +41,9 @@ class CallReport(Protocol):
 
     async def __call__(
         self,
-        event: CallStartedInput | Outcome,
+        event: JobOutcome,
         /,
-        *more: CallStartedInput | Outcome,
+        *more: JobOutcome,
     ) -> None:
         """Journal the inputs, then return."""
         ...
@@ -65,43 +67,7 @@ async def run_batch(calls: tuple[Call, ...], batch: BatchContext, report: CallRe
     if lost_call is not None:  # otherwise the driver would repeat this action for ever
         raise InvalidCallError("RunTools", lost_call.id, "it started and has no outcome: the journal was changed")
     for side_by_side in _split_at_barriers(ready, batch):
-        if len(side_by_side) <= max_parallel_tools and _start_at_once(side_by_side, batch):
-            await _start_together(side_by_side, batch, report)
-            continue
-        room = anyio.Semaphore(max_parallel_tools) if len(side_by_side) > max_parallel_tools else None
-        order = _AskingOrder(side_by_side)
-        jobs = [partial(_run_in_order, call, batch, report, room, order) for call in side_by_side]
-        await in_tasks(jobs, deliver=report)
-
-
-class _AskingOrder:
-    """Lets calls that run side by side ask a person in their order, whichever check is the fastest.
-
-    A call passes when it needs no approval, or has asked for one.
-    """
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._passed_events = {call.id: anyio.Event() for call in calls} if len(calls) > 1 else {}
-
-    def let_pass(self, call: Call) -> None:
-        """Note that a call has passed."""
-        if call.id in self._passed_events:
-            self._passed_events[call.id].set()
-
-    def lets_ask(self, call: Call) -> bool:
-        """Return whether all calls before this one have passed."""
-        return all(event.is_set() for event in self._before(call))
-
-    async def wait(self, call: Call) -> None:
-        """Wait until all calls before this one have passed."""
-        for event in self._before(call):
-            await event.wait()
-
-    def _before(self, call: Call) -> Iterator[anyio.Event]:
-        for name, event in self._passed_events.items():
-            if name == call.id:
-                return
-            yield event
+        await _SideBySide(side_by_side, batch, report, max_parallel_tools).run()
 
 
 def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
@@ -122,36 +88,19 @@ def can_be_repeated(tools: Sequence[Tool]) -> bool:
     return all(tool.on_crash == "rerun" and (tool.read_only or not tool.takes_context) for tool in tools)
 
 
-def _start_at_once(calls: Sequence[Call], batch: BatchContext) -> bool:
-    """Whether the calls can start at once: nothing to ask, to check or to wait for."""
-    if batch.judge is not None and batch.judge.judges_before:
-        return False
-    if any(call.id not in batch.checked or call.made.lease is not None for call in calls):
-        return False
-    return can_start_at_once([batch.tools[call.name] for call in calls], len(calls))
-
-
-async def _start_together(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> None:
-    """Run calls whose starts are journaled in one append. A commit for each would cost more than most tools."""
-    if batch.stopping():
-        return
-    elapsed = batch.elapsed()
-    first, *more = [construct_unchecked(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
-    await report(first, *more)
-    await run_started(calls, batch, report)
-
-
-def run_started(calls: Sequence[Call], batch: BatchContext, report: CallReport) -> Awaitable[None]:
-    """Run calls side by side that were journaled as started. `stopping` is the caller's to check."""
-    if batch.execute is None and (batch.judge is None or not batch.judge.judges_after):
-        work = [ToolWork(call, batch.tools[call.name], batch, batch.checked.pop(call.id)) for call in calls]
-        return in_tasks(work, batch.cancel_grace, report)
-    return in_tasks([partial(_work, call, batch) for call in calls], deliver=report)
+def make_work(calls: Sequence[Call], batch: BatchContext, values: dict[str, Values]) -> list[Job]:
+    """Return the work of calls that were journaled as started, for `in_tasks`. Their values are used once."""
+    plain = batch.execute is None and (batch.judge is None or not batch.judge.judges_after)
+    return [
+        ToolWork(call, batch.tools[call.name], batch, values.pop(call.id))
+        if plain and call.made.lease is None
+        else partial(_work, call, batch, values.pop(call.id))
+        for call in calls
+    ]
 
 
 async def _work(call: Call, batch: BatchContext, values: Values | None = None) -> Outcome:
     """Run a started call, and return its outcome as the hooks leave it."""
-    values = batch.checked.pop(call.id, values)
     return await _judge_outcome(call, batch, await _run_execution(call, batch.tools[call.name], batch, values))
 
 
@@ -160,6 +109,10 @@ async def _judge_outcome(call: Call, batch: BatchContext, outcome: Outcome) -> O
     if batch.judge is None or not batch.judge.judges_after or not isinstance(outcome, CallSettledInput):
         return outcome
     return await batch.judge.after(call, batch, outcome) if outcome.status in _RAN else outcome
+
+
+def _judges_before(batch: BatchContext) -> bool:
+    return batch.judge is not None and batch.judge.judges_before
 
 
 def _split_at_barriers(calls: Sequence[Call], batch: BatchContext) -> list[list[Call]]:
@@ -176,54 +129,219 @@ def _split_at_barriers(calls: Sequence[Call], batch: BatchContext) -> list[list[
     return groups
 
 
-async def _run_in_order(
-    call: Call, batch: BatchContext, report: CallReport, room: "anyio.Semaphore | None", order: _AskingOrder
-) -> Outcome | None:
-    """Run a call as `_run_when_free` does. Those behind it need not wait for one that ends without asking."""
-    try:
-        return await _run_when_free(call, batch, report, room, order)
-    finally:
-        order.let_pass(call)
+class _SideBySide:
+    """Calls that run side by side. What comes and starts in one round of the event loop is journaled in one append.
 
+    A call gets a place in the batch, is checked, takes a slot of its tool's limiter, starts, and has its outcome; then
+    its place and its slot are free. A call that waits for a slot has no place. With its slot it needs a place at once,
+    or gives the slot back and queues again: so no deadlock is possible. If there is no place, another call of the batch
+    runs, so a call repeats this less often than its batch has calls.
 
-async def _run_when_free(
-    call: Call, batch: BatchContext, report: CallReport, room: "anyio.Semaphore | None", order: _AskingOrder
-) -> Outcome | None:
-    """Run a call when its batch has room and its tool's limiter, if any, has a slot.
-
-    Returns its outcome, or None if that is journaled already: it is, before a call that waits gets the place.
-
-    `room` is None if the batch has room for all of its calls. A call that waits holds nothing: it takes the second of
-    the two only if it is free at once, else it releases the first. So no deadlock is possible. If the batch has no
-    room, another of its calls runs, so a call repeats this less often than its batch has calls.
+    Calls ask a person in their order, whichever check is the fastest, because interrupts are numbered as they come.
+    While checks decide without waiting, nothing is written: their decisions share the append of what came before them.
     """
-    while True:
-        if room is None:
-            outcome = await _run(call, batch, report, order)
+
+    def __init__(self, calls: Sequence[Call], batch: BatchContext, report: CallReport, max_parallel_tools: int) -> None:
+        self._batch = batch
+        self._report = report
+        self._calls = {call.id: call for call in calls}
+        self._queue = deque(calls)
+        self._free_places = max_parallel_tools
+        #: The calls that may still ask a person before they start. The questions of later calls wait for them.
+        self._may_ask = dict.fromkeys(self._calls)
+        self._questions: dict[str, CallWaitingInput] = {}
+        self._slots: dict[str, Slot] = {}
+        #: The starts of calls that queue again, the values of calls that start, and the results that hooks gave.
+        self._prepared: dict[str, CallStartedInput] = {}
+        self._values: dict[str, Values] = {}
+        self._given_results: dict[str, CallSettledInput] = {}
+        #: What is not journaled yet, and the jobs that do not run yet.
+        self._outcomes: list[JobOutcome] = []
+        self._first_questions: list[CallWaitingInput] = []
+        self._starts: list[CallStartedInput] = []
+        self._jobs: list[Job] = []
+        #: The calls whose checks have not waited for anything so far, and what is set if all others do.
+        self._undecided: set[str] = set()
+        self._all_wait: anyio.Event | None = None
+        self._is_stopped = False
+
+    async def run(self) -> None:
+        """Run the calls."""
+        try:
+            jobs = await self._proceed()
+            if jobs:
+                await in_tasks(jobs, self._batch.cancel_grace, self._deliver, self._stop)
+            self._may_ask.clear()  # calls that were stopped will not ask
+            self._take_questions()
+        finally:
+            if self._outcomes or self._first_questions:  # a result that has come is kept
+                with anyio.CancelScope(shield=True):
+                    await self._write()
+            for slot in self._slots.values():
+                slot.release()
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+
+    @property
+    def _starts_none(self) -> bool:
+        """Whether no further call may start."""
+        return self._is_stopped or self._batch.stopping()
+
+    async def _deliver(self, first: JobOutcome, /, *more: JobOutcome) -> Sequence[Job]:
+        """Receive what came in one round: outcomes, and the starts of calls that passed their checks or have a slot."""
+        events = (first, *more)
+        for event in events:
+            if not isinstance(event, CallStartedInput):
+                self._take_outcome(event)
+        for event in events:
+            if isinstance(event, CallStartedInput):
+                self._take_start(event)
+        return await self._proceed()
+
+    def _take_outcome(self, event: Outcome) -> None:
+        self._undecided.discard(event.call)
+        self._free_places += 1
+        if isinstance(event, CallWaitingInput) and event.call not in self._slots:
+            self._questions[event.call] = event
         else:
-            async with room:
-                outcome = await _run(call, batch, report, order)
-                waits_for_turn = isinstance(outcome, CallWaitingInput) and not order.lets_ask(call)
-                if outcome is not None and not isinstance(outcome, RateLimiter) and not waits_for_turn:
-                    await report(outcome)
-                    return None
-        if isinstance(outcome, CallWaitingInput):
-            await order.wait(call)  # interrupts are numbered as they come; a call before it may need the room
-        if not isinstance(outcome, RateLimiter):
-            return outcome
-        async with _hold_slot(outcome, batch) as slot:
+            self._may_ask.pop(event.call, None)
+            self._outcomes.append(event)
+
+    def _take_start(self, event: CallStartedInput) -> None:
+        """Start a call, or let it wait for a slot or a place."""
+        name = event.call
+        self._undecided.discard(name)
+        self._may_ask.pop(name, None)
+        given_result = self._given_results.pop(name, None)
+        limiter = self._batch.tools[self._calls[name].name].limiter
+        if given_result is not None:
+            self._free_places += 1
+            self._outcomes += (event, given_result)
+            return
+        if name in self._slots:
+            if not self._free_places:
+                self._slots.pop(name).release()
+                self._prepared[name] = event
+                self._queue.append(self._calls[name])
+                return
+            self._free_places -= 1
+        elif limiter is not None:
+            slot = limiter.take_now()
             if slot is None:
-                return None
-            try:
-                if room is not None:
-                    room.acquire_nowait()
-            except anyio.WouldBlock:
-                continue
-            try:
-                return None if batch.stopping() else await _execute(call, batch, report, slot)
-            finally:
-                if room is not None:
-                    room.release()
+                self._free_places += 1
+                self._jobs.append(partial(self._wait_for_slot, event, limiter))
+                return
+            self._slots[name] = slot
+        self._starts.append(event)
+
+    def _take_questions(self) -> None:
+        """Ask the questions that no call before them holds up."""
+        if self._questions:
+            for name in self._calls:
+                if name in self._questions:
+                    self._may_ask.pop(name, None)
+                    has_started = self._calls[name].state is CallState.STARTED
+                    (self._outcomes if has_started else self._first_questions).append(self._questions.pop(name))
+                elif name in self._may_ask:
+                    break
+
+    async def _proceed(self) -> Sequence[Job]:
+        """Give the free places to calls that queue, and journal what came and starts. Return the jobs that run now."""
+        while self._queue and self._free_places and not self._starts_none:
+            self._free_places -= 1
+            self._begin(self._queue.popleft())
+        self._take_questions()
+        jobs, self._jobs = self._jobs, []
+        if self._undecided and not self._is_stopped:
+            if self._all_wait is None:
+                self._all_wait = anyio.Event()
+                jobs.append(partial(self._write_if_all_wait, self._all_wait))
+            return jobs
+        if self._all_wait is not None:
+            self._all_wait.set()
+            self._all_wait = None
+        return [*jobs, *await self._write()]
+
+    def _begin(self, call: Call) -> None:
+        """Begin a call that has a place: start it, or let its checks decide."""
+        batch, event = self._batch, self._prepared.pop(call.id, None)
+        if event is not None:
+            self._take_start(replace(event, elapsed=batch.elapsed()))
+        elif _is_resumed(call):
+            self._may_ask.pop(call.id, None)
+            self._jobs.append(partial(_work, call, batch))
+        elif call.id in batch.checked and batch.tools[call.name].never_asks and not _judges_before(batch):
+            self._values[call.id] = batch.checked.pop(call.id)
+            self._take_start(_make_start(call, batch))
+        else:
+            self._undecided.add(call.id)
+            self._jobs.append(partial(self._prepare, call))
+
+    async def _prepare(self, call: Call) -> JobOutcome | None:
+        """Check a call. Return its start if it may start, else its outcome."""
+        batch = self._batch
+        event: JobOutcome | None = None
+        NOTE_WAIT.set(partial(self._note_wait, call.id))
+        try:
+            values = await _check_before_start(call, batch.tools[call.name], batch)
+            if isinstance(values, CallSettledInput | CallWaitingInput):
+                event = values
+            elif not batch.stopping():  # a check may take long
+                self._values[call.id] = values
+                given_result = await _give_result(call, batch)
+                if given_result is not None:
+                    self._given_results[call.id] = given_result
+                event = _make_start(call, batch)
+        finally:
+            if event is None:
+                self._note_wait(call.id)
+        return event
+
+    def _note_wait(self, name: str) -> None:
+        self._undecided.discard(name)
+        if not self._undecided and self._all_wait is not None:
+            self._all_wait.set()
+
+    async def _write_if_all_wait(self, all_wait: anyio.Event) -> None:
+        """Journal what came and starts when the checks that have not decided wait, and run the calls that start."""
+        await all_wait.wait()
+        if self._all_wait is all_wait:
+            self._all_wait = None
+            jobs = await self._write()
+            if jobs:
+                await in_tasks(jobs, self._batch.cancel_grace, self._deliver, self._stop)
+
+    async def _wait_for_slot(self, start: CallStartedInput, limiter: RateLimiter) -> CallStartedInput | None:
+        """Wait for a slot, and return the start of the call, unless the turn is being stopped."""
+        slot = None
+        with self._batch.abort.scope():
+            slot = await limiter.wait()
+        if slot is None:
+            return None
+        self._slots[start.call] = slot
+        return replace(start, elapsed=self._batch.elapsed())
+
+    async def _write(self) -> Sequence[Job]:
+        """Journal what came and starts in one append, then free the slots. Return the work of the started calls."""
+        outcomes, starts, questions = self._outcomes, self._starts, self._first_questions
+        self._outcomes, self._starts, self._first_questions = [], [], []
+        if self._starts_none:
+            starts.clear()
+        events = (*outcomes, *starts, *questions)
+        if events:
+            await self._report(*events)
+        elif self._batch.write is not None and not self._starts_none:
+            await self._batch.write()
+        for outcome in outcomes:
+            slot = self._slots.pop(outcome.call, None)
+            if slot is not None:
+                slot.release()
+        for start in starts:
+            slot = self._slots.get(start.call)
+            if slot is not None:
+                slot.start()
+        return make_work([self._calls[start.call] for start in starts], self._batch, self._values)
 
 
 @asynccontextmanager
@@ -263,35 +381,6 @@ async def settle_after_crash(calls: tuple[Call, ...], batch: BatchContext, repor
             )
         else:
             await report(make_result(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), batch))
-
-
-async def _run(
-    call: Call, batch: BatchContext, report: CallReport, order: _AskingOrder
-) -> Outcome | RateLimiter | None:
-    """Run a call and return its outcome, for example its question, or the limiter that the call must wait for."""
-    if batch.stopping():
-        return None
-    if _is_resumed(call):
-        order.let_pass(call)
-        return await _work(call, batch)
-    tool = batch.tools[call.name]
-    values = await _check_before_start(call, tool, batch)
-    if not isinstance(values, CallWaitingInput):
-        order.let_pass(call)
-    if isinstance(values, CallSettledInput | CallWaitingInput):
-        return values
-    if batch.stopping() or await _settle_without_running(call, batch, report):  # an approval check may take long
-        return None
-    slot = None
-    if tool.limiter is not None:
-        slot = tool.limiter.take_now()
-        if slot is None:
-            return tool.limiter
-    try:
-        return await _execute(call, batch, report, slot, values)
-    finally:
-        if slot is not None:
-            slot.release()
 
 
 async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Values | Outcome:
@@ -358,22 +447,20 @@ def _add_decisions(outcome: T, batch: BatchContext) -> T:
     return replace(outcome, **update)
 
 
-async def _settle_without_running(call: Call, batch: BatchContext, report: CallReport) -> bool:
-    """If a hook gave the result of the call, start and settle it in one append, and return True."""
+async def _give_result(call: Call, batch: BatchContext) -> CallSettledInput | None:
+    """Return the result that a hook gave instead of the call, if one did."""
     decision = batch.decided.get(call.id)
     if decision is None or decision.result is None:
-        return False
-    result = decision.result
-    event = _make_start(call, batch)
+        return None
     final = batch.tools[call.name].return_direct
-    outcome = await _judge_outcome(call, batch, make_result(call, CallStatus.OK, result, batch, final=final))
+    outcome = await _judge_outcome(call, batch, make_result(call, CallStatus.OK, decision.result, batch, final=final))
     assert isinstance(outcome, CallSettledInput)  # noqa: S101 (what it was made from)
-    await report(event, outcome)
-    return True
+    return outcome
 
 
-def _make_start(call: Call, batch: BatchContext, child: str | None = None) -> CallStartedInput:
+def _make_start(call: Call, batch: BatchContext) -> CallStartedInput:
     """Return the input that starts a call, with the decisions about it."""
+    child = child_id(batch.turn, call.id) if call.made.lease is not None else None
     event = construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=batch.elapsed())
     decision = batch.decided.pop(call.id, None)
     if decision is None or not decision.decisions:
@@ -389,18 +476,15 @@ async def _rerun(call: Call, tool: Tool, batch: BatchContext, report: CallReport
         return None if slot is None else await _execute(call, batch, report, slot)
 
 
-async def _execute(
-    call: Call, batch: BatchContext, report: CallReport, slot: Slot | None = None, values: Values | None = None
-) -> Outcome | None:
+async def _execute(call: Call, batch: BatchContext, report: CallReport, slot: Slot | None = None) -> Outcome | None:
     """Journal the start of a call, and run it. Return its outcome, which is journaled before a slot is released."""
-    child = child_id(batch.turn, call.id) if call.made.lease is not None else None
-    await report(_make_start(call, batch, child))
+    await report(_make_start(call, batch))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
         return None
     if slot is None:
-        return await _work(call, batch, values)
+        return await _work(call, batch)
     slot.start()
-    await report(await _work(call, batch, values))
+    await report(await _work(call, batch))
     return None
 
 

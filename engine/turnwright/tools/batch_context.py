@@ -105,3 +105,5 @@ class BatchContext:
     context: Callable[[], TurnContext]
     #: Seconds of a call of a tool that sets no timeout of its own.
     tool_timeout: float | None = TOOL_TIMEOUT
+    #: Writes the reply, if it still waits for the starts of its calls.
+    write: Callable[[], Awaitable[None]] | None = None

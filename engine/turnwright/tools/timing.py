@@ -1,11 +1,11 @@
-"""The time limit of a call, and the time that does not count."""
+"""The time limit of a call, the time that does not count, and the first wait of a check before a call."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import anyio
 
@@ -91,3 +91,41 @@ def clock_stopped() -> Iterator[None]:
         yield
     finally:
         clock.deadline = anyio.current_time() + remaining
+
+
+#: Called when a check before a call waits for something, in the task of the check and in those that it starts.
+NOTE_WAIT: Final[ContextVar[Callable[[], None] | None]] = ContextVar("turnwright_note_wait", default=None)
+T = TypeVar("T")
+
+
+def noting_wait(work: Coroutine[object, object, T]) -> Awaitable[T]:
+    """Return `work`, code of the app, to be awaited here. `NOTE_WAIT` is called if it suspends."""
+    note = NOTE_WAIT.get()
+    return work if note is None else _NotedWork(work, note)
+
+
+class _NotedWork(Generator[object, object, T]):
+    """Awaits `work`, and calls `note` at each suspension."""
+
+    __slots__ = ("_note", "_work")
+
+    def __init__(self, work: Coroutine[object, object, T], note: Callable[[], None]) -> None:
+        self._work = work
+        self._note = note
+
+    def __await__(self) -> Generator[object, object, T]:
+        return self
+
+    def send(self, value: object, /) -> object:
+        """Continue the work."""
+        suspension = self._work.send(value)
+        self._note()
+        return suspension
+
+    def throw(self, *error: object) -> object:
+        """Continue the work with an error, for example a cancellation."""
+        return self._work.throw(*error)  # type: ignore[call-overload]  # as they come
+
+    def close(self) -> None:
+        """End the work."""
+        self._work.close()

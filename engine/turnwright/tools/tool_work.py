@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 from turnwright._base.words import clean
 from turnwright.errors import Retry
-from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
+from turnwright_states import Call, CallSettledInput, CallStartedInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import construct_unchecked
 
 from .batch_context import BatchContext, Failed, Values
@@ -19,9 +19,9 @@ from .errors import ToolError, ToolFailedError, ToolTimeoutError, describe, hold
 from .job_tasks import in_tasks
 from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
-from .timing import CLOCK
+from .timing import CLOCK, noting_wait
 from .tool import Tool
-from .work_item import Outcome, WorkItem
+from .work_item import JobOutcome, Outcome, WorkItem
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ async def outcome_of(
     """Run the tool and return the outcome of the call. An error of the tool is also passed to `on_error`."""
     collected: list[Outcome] = []
 
-    async def keep(*outcomes: Outcome) -> None:
-        collected.extend(outcomes)
+    async def keep(*outcomes: JobOutcome) -> None:
+        collected.extend(outcome for outcome in outcomes if not isinstance(outcome, CallStartedInput))
 
     try:
         await in_tasks([ToolWork(call, tool, batch, values, on_error)], batch.cancel_grace, keep)
@@ -72,7 +72,8 @@ class Inquiry(WorkItem):
         CLOCK.set(self)
         self.at_work = True
         try:
-            self.ask = await self._tool.asks_first(self._call.arguments, context_of(self._call, self._batch))
+            context = context_of(self._call, self._batch)
+            self.ask = await noting_wait(self._tool.asks_first(self._call.arguments, context))
         finally:
             self.at_work = False
         # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.

@@ -1,22 +1,23 @@
 """The jobs of a batch: plain functions, and work items, which have a time limit and can be abandoned."""
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from turnwright_states import CallSettledInput, CallWaitingInput
+from turnwright_states import CallSettledInput, CallStartedInput, CallWaitingInput
 
 #: The fate of a call.
 Outcome = CallSettledInput | CallWaitingInput
-#: A job of a call returns its outcome.
-Job = Callable[[], Awaitable[Outcome | None]]
+#: The outcome of a job: of a call, or the start of a call that passed its checks.
+JobOutcome = CallStartedInput | Outcome
+Job = Callable[[], Awaitable[JobOutcome | None]]
 
 
 class Deliver(Protocol):
     """Receives the outcomes of jobs."""
 
-    async def __call__(self, first: Outcome, /, *more: Outcome) -> None:
-        """Receive outcomes that came together, oldest first."""
+    async def __call__(self, first: JobOutcome, /, *more: JobOutcome) -> Sequence[Job] | None:
+        """Receive outcomes that came together, oldest first. Return the jobs that run now because of them."""
         ...
 
 
@@ -54,7 +55,7 @@ class WorkItem:
         if self.seconds is not None:
             self.deadline = now + self.seconds
 
-    async def __call__(self) -> Outcome | None:
+    async def __call__(self) -> JobOutcome | None:
         """Do the job."""
         raise NotImplementedError
 
@@ -62,16 +63,16 @@ class WorkItem:
         """Note that the job is abandoned and its outcome will be dropped."""
         raise NotImplementedError
 
-    async def closed(self, error: GeneratorExit) -> Outcome | None:
+    async def closed(self, error: GeneratorExit) -> JobOutcome | None:
         """Finish a job whose frames were closed by a `GeneratorExit` of a future."""
         raise NotImplementedError
 
-    async def time_out(self, *, ended: bool) -> Outcome | None:
+    async def time_out(self, *, ended: bool) -> JobOutcome | None:
         """Finish a job whose time was up. It has `ended` when it was canceled, or was abandoned."""
         raise NotImplementedError
 
 
-async def finish_closed(job: Job, error: BaseException) -> Outcome | None:
+async def finish_closed(job: Job, error: BaseException) -> JobOutcome | None:
     """Return the outcome of a job that raised `error`, or raise the error.
 
     A future that raises `GeneratorExit` closes every frame of its task except the outermost. Only that frame, which

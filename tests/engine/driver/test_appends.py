@@ -1,26 +1,31 @@
-"""The facts of one append: the starts of calls come with their reply."""
+"""The facts of one append: what starts or comes together is journaled together."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from turnwright import Agent, Engine, tool
-from turnwright.model.protocol import ModelRequest
+from turnwright import Agent, CallView, Engine, before_tool, tool
+from turnwright.context import HooksBase
+from turnwright.errors import StoreError
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
-from turnwright.tools.tool import Tool
-from turnwright_states import Limits, Outcome
+from turnwright.tools import Rate, Tool, ToolContext
+from turnwright_states import CallStatus, Limits, Outcome
 from turnwright_states.facts import CallSettled, CallStarted, Fact, ModelReplied
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
+from turnwright_testing import FaultyStore
 from turnwright_testing.faults.wrapper import StoreWrapper
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
+READER = Agent(name="Reader", budget=100)
 
 
 class Recording(StoreWrapper):
@@ -83,15 +88,17 @@ async def test_the_starts_of_calls_are_appended_with_their_reply() -> None:
     assert await appends(refused, ("note", {})) == [together[:2], ["model_replied"]]
 
 
-@pytest.mark.parametrize("tool_name", ["erase", "alone", "limited"])
-async def test_calls_with_a_possible_wait_start_later(tool_name: str) -> None:
-    first, second, *_ = await appends(("note", {}), (tool_name, {}))
-    assert (first, second[0]) == (["model_replied"], "call_started")
+async def test_call_that_asks_or_waits_shares_the_append_of_the_reply() -> None:
+    together = ["model_replied", "call_started", "call_started"]
+    assert (await appends(("note", {}), ("limited", {})))[0] == together
+    assert (await appends(("note", {}), ("erase", {})))[0] == together[:2]
+    assert (await appends(("note", {}), ("alone", {})))[:2] == [together[:2], ["call_started"]]
 
 
-async def test_calls_beyond_the_parallel_limit_start_later() -> None:
+async def test_calls_up_to_the_parallel_limit_start_with_the_reply() -> None:
     calls = [("note", {"n": n}) for n in range(3)]
-    assert (await appends(*calls, max_parallel_tools=2))[0] == ["model_replied"]
+    together = ["model_replied", "call_started", "call_started"]
+    assert (await appends(*calls, max_parallel_tools=2))[:2] == [together, ["call_started"]]
 
 
 async def test_turn_of_refused_calls_lets_other_tasks_run() -> None:
@@ -160,3 +167,160 @@ async def test_no_call_starts_with_a_reply_after_the_abort() -> None:
     engines.append(Engine(model=Deaf(asks_for(("note", {}))), tools=[note], store=store))
     turn = await engines[0].run(AGENT, "hi")
     assert (turn.outcome, store.of(CallStarted)) == (Outcome.ABORTED, [])
+
+
+async def append_step(made: Tool, calls: int = 2, hooks: Sequence[HooksBase[None]] = ()) -> list[list[str]]:
+    """Return the appends of a turn with one step of so many calls, without that of its last reply."""
+    store = Recording(MemoryStore())
+    model = ScriptedModel(asks_for(*[(made.name, {"place": place}) for place in range(calls)]), "Done.")
+    async with Engine(model=model, tools=[made], hooks=hooks, store=store) as engine:
+        turn = await engine.run(READER, "hi")
+        journal = await store.facts(turn.id)
+    assert turn.outcome is Outcome.FINISHED
+    settled = [fact for _, fact in journal if isinstance(fact, CallSettled)]
+    assert [fact.status for fact in settled] == [CallStatus.OK] * calls
+    assert replay(journal).check.verdict is Verdict.HOLDS
+    return [[fact.kind for fact in facts] for facts in store.appended_facts if facts][:-1]
+
+
+@tool
+async def look(place: int) -> str:
+    """Look at a place."""
+    return f"at {place}"
+
+
+@tool
+async def gaze(place: int) -> str:
+    """Look at a place, in another round of the event loop."""
+    await anyio.lowlevel.checkpoint()
+    return f"at {place}"
+
+
+@pytest.mark.parametrize("made", [look, gaze])
+@pytest.mark.parametrize(("calls", "appends"), [(1, 2), (2, 2), (8, 2), (9, 3), (16, 3), (32, 5)])
+async def test_step_with_more_calls_than_places_appends_by_the_round(calls: int, appends: int, made: Tool) -> None:
+    """Calls start with the reply, or with the results of the calls whose places they take."""
+    assert len(await append_step(made, calls)) == appends
+
+
+@before_tool
+async def allow(_: ToolContext, call: CallView) -> None:
+    """Decide nothing."""
+
+
+def never(place: int) -> bool:
+    """Need no approval."""
+    return place < 0
+
+
+async def never_async(place: int) -> bool:
+    """Need no approval."""
+    return place < 0
+
+
+@tool(needs_approval=never)
+async def ask_sync(place: int) -> str:
+    """Look at a place."""
+    return f"at {place}"
+
+
+@tool(needs_approval=never_async)
+async def ask_async(place: int) -> str:
+    """Look at a place."""
+    return f"at {place}"
+
+
+@tool(rate=Rate(100, 60))
+async def rated(place: int) -> str:
+    """Look at a place."""
+    return f"at {place}"
+
+
+@tool(concurrency=20)
+async def few_at_once(place: int) -> str:
+    """Look at a place."""
+    return f"at {place}"
+
+
+@tool(needs_approval=never, rate=Rate(100, 60), concurrency=20)
+async def all_of_these(place: int) -> str:
+    """Look at a place."""
+    return f"at {place}"
+
+
+@pytest.mark.parametrize("calls", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("made", "hooks"),
+    [
+        (look, [allow]),
+        (look, [allow, allow, allow]),
+        (ask_sync, []),
+        (ask_async, []),
+        (rated, []),
+        (few_at_once, []),
+        (all_of_these, [allow]),
+    ],
+    ids=["hook", "hooks", "check", "async check", "rate", "concurrency", "all"],
+)
+async def test_check_that_decides_without_waiting_costs_no_append(
+    made: Tool, hooks: Sequence[HooksBase[None]], calls: int
+) -> None:
+    """The reply, the starts and the decisions are one append, and the results another."""
+    reply, results = await append_step(made, calls, hooks)
+    assert reply == ["model_replied", *["call_started"] * calls]
+    assert results[:calls] == ["call_settled"] * calls
+
+
+async def test_checks_of_more_calls_than_places_cost_no_append() -> None:
+    """A call is asked about when it has its place, with the results that gave it the place still to be journaled."""
+    assert len(await append_step(look, 9, [allow])) == 3
+    assert len(await append_step(few_at_once, 16)) == 3
+
+
+async def test_reply_is_journaled_while_a_check_waits() -> None:
+    """A check that waits for something loses no reply, and the calls beside it start."""
+    kinds: list[list[str]] = []
+
+    @before_tool
+    async def wait_for_reply(_: ToolContext, call: CallView) -> None:
+        if call.arguments["place"]:
+            await anyio.sleep(10)
+            kinds.append([fact.kind for facts in store.appended_facts for fact in facts])
+
+    store = Recording(MemoryStore())
+    model = ScriptedModel(asks_for(("look", {"place": 0}), ("look", {"place": 1})), "Done.")
+    async with Engine(model=model, tools=[look], hooks=[wait_for_reply], store=store) as engine:
+        await engine.run(AGENT, "hi")
+    assert kinds == [["model_replied", "call_started", "call_settled"]]
+
+
+def visit_then_end(request: ModelRequest) -> ModelResponse | str:
+    """Ask for 20 calls, then answer."""
+    if any(message.calls for message in request.messages):
+        return "Done."
+    return asks_for(*[("visit", {"place": place}) for place in range(20)])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("hooks", [[], [allow]], ids=["plain", "hook"])
+async def test_crash_at_any_append_of_a_wide_step_loses_no_call(
+    hooks: Sequence[HooksBase[None]], *, after: bool
+) -> None:
+    """Each call of 20 has its result, wherever the process dies."""
+
+    @tool(idempotent=True)
+    async def visit(place: int) -> str:
+        return f"at {place}"
+
+    for at in range(1, 5):
+        memory, model = MemoryStore(), ScriptedModel(visit_then_end, repeat=True)
+        with suppress(StoreError):
+            dying = FaultyStore(memory, at=at, after=after)
+            await Engine(model=model, tools=[visit], hooks=hooks, store=dying).run(READER, "hi")
+        await memory.aclose()
+        (row,) = await memory.turns()
+        turn = await Engine(model=model, tools=[visit], hooks=hooks, store=memory).resume(row.id)
+        journal = await memory.facts(row.id)
+        assert turn.outcome is Outcome.FINISHED
+        assert sum(isinstance(fact, CallSettled) and fact.status is CallStatus.OK for _, fact in journal) == 20
+        assert replay(journal).check.verdict is Verdict.HOLDS

@@ -440,7 +440,7 @@ async def test_approval_beside_a_repeatable_call_makes_the_step_ordinary() -> No
     model = ScriptedModel(asks_for(("look", {}), ("spy", {})), "Done.")
     async with Engine(model=model, tools=TOOLS, store=store) as engine:
         paused = await engine.run(AGENT, "hi")
-        assert store.appended_kinds[0] == ["model_replied"]
+        assert store.appended_kinds[0] == ["model_replied", "call_started", "call_waiting"]
         turn = await engine.resume(paused.id, {interrupt.id: True for interrupt in paused.interrupts})
     assert [text for _, text in statuses(turn)] == ["seen 0", "spied"]
     await follows(store, turn.id)

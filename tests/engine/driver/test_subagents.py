@@ -523,8 +523,8 @@ async def test_approval_of_a_sub_agent_call_approves_no_call_inside() -> None:
     paused = await company.engine(memory).run(LEAD, "hi")
     assert [interrupt.id for interrupt in paused.interrupts] == ["approval-1"]
     assert len(await memory.turns()) == 1
-    # The answer, the start, the sub-agent's reply and its pause; then the caller's.
-    dying = FaultyStore(memory, at=5)
+    # The answer, the start, the sub-agent's reply with its pause; then the caller's.
+    dying = FaultyStore(memory, at=4)
     with pytest.raises(StoreError):
         await company.engine(dying).resume(paused.id, {"approval-1": True})
     assert (await memory.get(f"{paused.id}:call00001")).status.state is State.PAUSED

@@ -525,4 +525,4 @@ async def test_crash_at_any_append_asks_no_hook_again(*, after: bool) -> None:
         if after:
             assert log.count("before call00001") == 1, "a journaled decision is not asked for again"
         crashes += died
-    assert crashes > 9
+    assert crashes >= 8

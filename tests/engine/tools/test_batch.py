@@ -541,7 +541,7 @@ async def test_calls_filling_the_batch_start_in_a_single_append() -> None:
     assert appends[0] == 2
 
 
-async def test_simultaneous_results_share_an_append_if_all_calls_have_room() -> None:
+async def test_simultaneous_starts_and_results_share_an_append() -> None:
     appends: list[int] = []
     batch = Batch(fine, other)
 
@@ -550,7 +550,68 @@ async def test_simultaneous_results_share_an_append_if_all_calls_have_room() -> 
         await batch.report(*events)
 
     await batch.run(parallel=2, report=report)
-    assert appends == [1, 1, 2]
+    assert appends == [2, 2]
+
+
+async def test_results_share_the_append_of_the_starts_that_take_their_places() -> None:
+    kinds: list[list[str]] = []
+    batch = Batch(fine, times=5)
+
+    async def report(*events: Event) -> None:
+        kinds.append([type(event).__name__.removesuffix("Input") for event in events])
+        await batch.report(*events)
+
+    await batch.run(parallel=2, report=report)
+    two = [*["CallSettled"] * 2, *["CallStarted"] * 2]
+    assert kinds == [two[2:], two, [*two[:2], "CallStarted"], ["CallSettled"]]
+
+
+async def test_late_call_that_took_a_place_is_stopped() -> None:
+    """The time of a call begins with its start, not with the batch."""
+
+    @tool(timeout=1)
+    async def sleep() -> None:
+        await anyio.sleep(0.75 if len(batch.settled()) < 2 else 60)
+
+    batch = Batch(sleep, times=3)
+    await batch.run(parallel=1)
+    assert [status for status, _ in batch.settled()] == [CallStatus.OK, CallStatus.OK, CallStatus.ERROR]
+
+
+async def test_results_of_a_canceled_batch_start_no_further_call() -> None:
+    ran: list[str] = []
+
+    @tool
+    async def outlive() -> str:
+        ran.append("outlive")
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.1)
+        return "outlived"
+
+    batch = Batch(outlive, times=3)
+    with anyio.move_on_after(0.05):
+        await batch.run(parallel=1)
+    assert (ran, batch.settled()) == (["outlive"], [(CallStatus.OK, "outlived")])
+    assert batch.kinds()[-1] == "call_settled call00001"
+
+
+async def test_result_held_back_for_a_check_is_kept_by_a_failing_check() -> None:
+    """A check decides in the round in which another call of the batch has its result."""
+
+    class Failing(Judge):
+        """Fails for the third call."""
+
+        async def before(self, call: Call, tool: Tool, batch: BatchContext) -> BeforeCall:
+            if call.id == "call00003":
+                await anyio.lowlevel.checkpoint()
+                raise ValueError("wrong")
+            return await super().before(call, tool, batch)
+
+    batch = Batch(fine, times=3)
+    batch.context.judge, batch.context.decided = Failing(judges_before=True), {}
+    with pytest.raises(ValueError, match="wrong"):
+        await batch.run(parallel=2)
+    assert batch.settled() == [(CallStatus.OK, "fine")] * 2
 
 
 def test_can_start_at_once_needs_room_and_no_sequential_call() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from turnwright.tools.asyncio_tasks import in_asyncio_tasks
 from turnwright.tools.job_tasks import in_a_group, in_tasks
-from turnwright.tools.work_item import Job, Outcome
+from turnwright.tools.work_item import Job, JobOutcome
 from turnwright_states import CallSettledInput, CallStatus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -216,14 +216,14 @@ class Delivered:
         self.together: list[list[str]] = []
         self._error = error
 
-    async def __call__(self, *outcomes: Outcome) -> None:
+    async def __call__(self, *outcomes: JobOutcome) -> None:
         self.together.append([outcome.call for outcome in outcomes])
         if self._error is not None:
             raise self._error
 
 
 def settles(call: str, waits: float = 0.0) -> Job:
-    async def work() -> Outcome:
+    async def work() -> JobOutcome | None:
         if waits:
             await anyio.sleep(waits)
         return CallSettledInput(call=call, status=CallStatus.OK, result="")
@@ -261,7 +261,7 @@ async def test_outcomes_before_a_cancellation_are_delivered() -> None:
     delivered = Delivered()
     with anyio.CancelScope() as scope:
 
-        async def cancels() -> Outcome | None:
+        async def cancels() -> JobOutcome | None:
             scope.cancel()
             return await settles("b")()
 
@@ -272,11 +272,11 @@ async def test_outcomes_before_a_cancellation_are_delivered() -> None:
 async def test_last_outcome_is_delivered_despite_a_self_cancelled_task() -> None:
     delivered = Delivered()
 
-    async def deliver(*outcomes: Outcome) -> None:
+    async def deliver(*outcomes: JobOutcome) -> None:
         await anyio.lowlevel.checkpoint()
         await delivered(*outcomes)
 
-    async def cancels() -> Outcome | None:
+    async def cancels() -> JobOutcome | None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
@@ -307,3 +307,75 @@ def test_outcomes_under_trio_are_delivered_separately() -> None:
     delivered = Delivered()
     anyio.run(lambda: in_tasks([settles("a"), settles("b", 0.01)], deliver=delivered), backend="trio")
     assert delivered.together == [["a"], ["b"]]
+
+
+class Chain:
+    """Delivers the outcomes of jobs, each of which is followed by the next of `jobs` until they are stopped."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.jobs = list(jobs)
+        self.calls: list[str] = []
+        self.is_stopped = False
+
+    async def deliver(self, *events: JobOutcome) -> Sequence[Job]:
+        self.calls += [event.call for event in events]
+        return [self.jobs.pop(0) for _ in events if self.jobs and not self.is_stopped]
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_jobs_that_a_delivery_returns_run_too(backend: str) -> None:
+    chain = Chain(settles("b", 0.01), settles("c"))
+    anyio.run(lambda: in_tasks([settles("a")], 1, chain.deliver, chain.stop), backend=backend)
+    assert (chain.calls, chain.is_stopped) == (["a", "b", "c"], False)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_job_that_a_delivery_returns_inherits_no_context_of_another(backend: str) -> None:
+    mark: ContextVar[str] = ContextVar("mark", default="none")
+    marks: list[str] = []
+
+    def marked(call: str) -> Job:
+        async def work() -> JobOutcome | None:
+            marks.append(mark.get())
+            mark.set(call)
+            return await settles(call)()
+
+        return work
+
+    chain = Chain(marked("b"), marked("c"))
+    anyio.run(lambda: in_tasks([marked("a")], 1, chain.deliver, chain.stop), backend=backend)
+    assert marks == ["none"] * 3
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_failing_job_stops_the_deliveries_before_further_outcomes(backend: str) -> None:
+    chain = Chain(settles("never"))
+
+    async def fails() -> None:
+        raise ValueError("at once")
+
+    async def outlives() -> JobOutcome | None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.01)
+        return await settles("late")()
+
+    with pytest.raises(ValueError, match="at once"):
+        anyio.run(lambda: in_tasks([outlives, fails], 1, chain.deliver, chain.stop), backend=backend)
+    assert (chain.calls, len(chain.jobs), chain.is_stopped) == (["late"], 1, True)
+
+
+async def test_canceled_jobs_are_followed_by_none() -> None:
+    chain = Chain(settles("never"))
+
+    async def outlives() -> JobOutcome | None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.01)
+        return await settles("late")()
+
+    with anyio.CancelScope() as scope:
+        asyncio.get_running_loop().call_soon(scope.cancel)
+        await in_tasks([outlives], 1, chain.deliver, chain.stop)
+    assert (chain.calls, len(chain.jobs), scope.cancelled_caught) == (["late"], 1, True)
