@@ -326,6 +326,11 @@ class _Tool(Tool):
     def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
         return self._recording.loop_keys.get(self._model.looked_up(self.name, arguments, done=True))
 
+    async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+        """Wait, so that the start shares no append with the facts before it: the recording may stop between them."""
+        await anyio.lowlevel.checkpoint()
+        return await super().asks_first(arguments, context)
+
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         """Ask the recorded questions, one after the other."""
         del arguments
