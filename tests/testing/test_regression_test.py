@@ -177,7 +177,7 @@ SCENARIOS = {
         people=(Answers(0, "yes"), Answers(0, 'so "it" is'), Answers(1, "never"), Answers(0, "", first=1)),
     ),
     "finished: answered after a crash behind a question": Scenario(
-        script=(asks_for(("send", {"to": "me"})), "Done."), behaviours=(Asks(times=2, midway=True),), crash=Crash(6)
+        script=(asks_for(("send", {"to": "me"})), "Done."), behaviours=(Asks(times=2, midway=True),), crash=Crash(5)
     ),
     "finished: answered with questions refused": Scenario(
         script=(TWICE, "Done."), behaviours=(Returns(), Asks(midway=True)), limits=Limits(max_pauses=0)
@@ -213,20 +213,20 @@ SCENARIOS = {
     ),
     "finished: answered after polling": Scenario(script=(POLL, POLL, POLL, POLL, "Done.")),
     "aborted: aborted in a pause": Scenario(script=(TWICE,), behaviours=(Asks(),), people=(Leaves(),)),
-    "aborted: aborted between calls": Scenario(script=(TWICE,), abort_at=3),
-    "aborted: aborted before a reply": Scenario(script=(READ,), abort_at=3),
+    "aborted: aborted between calls": Scenario(script=(TWICE,), abort_at=2),
+    "aborted: aborted before a reply": Scenario(script=(READ,), abort_at=2),
     "aborted: superseded": Scenario(script=(TWICE,), behaviours=(Asks(),), people=(Leaves("message"),)),
     "failed: model_error": Scenario(script=(READ, ModelError("no key", cause=Cause.AUTHENTICATION))),
     "failed: empty_reply": Scenario(script=(ModelResponse(usage=Usage(input_tokens=1)),)),
     "failed: content_filter": Scenario(script=(ModelResponse(text="Fi", finish=Finish.CONTENT_FILTER),)),
     "failed: context_overflow": Scenario(script=(READ, ModelError("long", cause=Cause.CONTEXT_OVERFLOW))),
     "failed: crashed": Scenario(script=("Done.",), limits=Limits(max_retries=0), crash=Crash(1)),
-    "finished: answered after a crash": Scenario(script=(READ, "Done."), crash=Crash(3)),
+    "finished: answered after a crash": Scenario(script=(READ, "Done."), crash=Crash(2)),
     "finished: answered after a crash that was asked about": Scenario(
-        script=(TWICE, "Done."), crash=Crash(5), people=(Answers(0),)
+        script=(TWICE, "Done."), crash=Crash(3), people=(Answers(0),)
     ),
     "finished: answered after a crash and a second run": Scenario(
-        script=(asks_for(("read_file", {"path": "a"}), ("send", {"to": "me"}), ("poll", {})), "Done."), crash=Crash(5)
+        script=(asks_for(("read_file", {"path": "a"}), ("send", {"to": "me"}), ("poll", {})), "Done."), crash=Crash(2)
     ),
     "finished: answered with pauses refused": Scenario(
         script=(TWICE, "Done."), behaviours=(Asks(), Returns()), limits=Limits(max_pauses=0)
