@@ -88,7 +88,7 @@ async def test_earlier_turns_of_a_session_are_on_another_page() -> None:
     ):
         for number in range(TURNS + 1):
             await engine.run(AGENT, f"prompt {number}.", session="s")
-        link = None
+        shown, link = "", None
         while link is None:
             shown = (await client.get("/session", params={"session": "s"})).text
             link = re.search(r'href="(/session\?session=s&amp;before=\d+)">Earlier turns', shown)
