@@ -83,7 +83,7 @@ def _spending(start: float, run: RunEntry) -> Spending:
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """The runs of an agent with a model, or of one: then the other name is empty, and `other_count` counts the others.
+    """The runs of an agent with a model, or of one: then the other name is empty, and `others` counts the others.
 
     `stop` is the most frequent ending of those that did not end by themselves, with its count. `steps` and `tokens` are
     those of one run: what half of the runs do not exceed, and nine of ten. `errors` counts failed calls.
@@ -96,7 +96,7 @@ class RunGroup:
     steps: tuple[float, float]
     tokens: tuple[float, float]
     errors: int
-    other_count: int
+    others: int
 
     @property
     def success(self) -> float | None:
@@ -144,5 +144,5 @@ def _group(agent: str, model: str, runs: Sequence[RunEntry]) -> RunGroup:
         steps=(quantile(steps, 0.5), quantile(steps, 0.9)),
         tokens=(quantile(tokens, 0.5), quantile(tokens, 0.9)),
         errors=sum(run.found.errors for run in runs),
-        other_count=len({(run.found.agent, run.found.model) for run in runs}),
+        others=len({(run.found.agent, run.found.model) for run in runs}),
     )
