@@ -45,25 +45,41 @@ class OwnerSession:
         self._session: Connection | None = None
         self._was_reached = False
         self._taking = anyio.Lock()
+        #: How many checks with the server have begun, and the number of the last one that succeeded.
+        self._checks = self._succeeded = 0
         self.name = process_name()
 
     async def take(self) -> str:
-        """Take the lock and return the owner's name. A session that exists is checked with the server."""
+        """Take the lock and return the owner's name. A session that exists is checked with the server.
+
+        Concurrent callers share a check: it counts for all who called before it began.
+        """
+        checks = self._checks
         async with self._taking:
-            if self._session is None or not await self._answers(self._session):
-                await self._renew()
+            if self._succeeded <= checks:
+                self._checks += 1
+                if self._session is None or not await self._answers(self._session):
+                    await self._renew()
+                self._succeeded = self._checks
         return self.name
 
     async def keep(self) -> None:
         """Take the lock again if the session shows that it was lost, without a round trip."""
-        if self._session is None or self._session.closed or not is_silent(self._session):
-            await self.take()
+        if self._looks_alive():
+            return
+        async with self._taking:  # what has arrived may be the answer to a check
+            if self._looks_alive():
+                return
+        await self.take()
 
     async def release(self) -> None:
         """Release the lock."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    def _looks_alive(self) -> bool:
+        return self._session is not None and not self._session.closed and is_silent(self._session)
 
     async def _answers(self, session: Connection) -> bool:
         with anyio.move_on_after(self._patience), suppress(Error):

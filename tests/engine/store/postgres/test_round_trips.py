@@ -3,6 +3,7 @@
 from urllib.parse import urlsplit
 
 import pytest
+from anyio import create_task_group
 from bench.proxy import Proxy
 from tests.servers.postgres_server import PostgresServer
 
@@ -58,6 +59,30 @@ async def test_submission_takes_a_round_trip(postgres_server: PostgresServer) ->
             trips.append(proxy.trips - before)
         await store.aclose()
     assert trips == [1] * 9
+
+
+async def test_turns_that_start_at_once_share_the_check_of_the_lock(postgres_server: PostgresServer) -> None:
+    """Each creation and each append is a trip. The session with the lock is asked twice beside them, not 24 times."""
+    parts = urlsplit(address := postgres_server.new_schema())
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy = Proxy(parts.hostname, parts.port)
+    async with proxy.listening() as port:
+        store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"), connections=4)
+        await store.migrate()
+
+        async def start(name: str) -> None:
+            draft = Written(name)
+            claim = await draft.create(store)
+            await store.append(claim, draft.calls("ok"), draft.status)
+
+        for _ in range(2):  # the first round opens the connections
+            before = proxy.trips
+            async with create_task_group() as group:
+                for number in range(20):
+                    group.start_soon(start, f"{before}-{number}")
+        await store.aclose()
+    assert proxy.trips - before <= 20 + 20 + 2
 
 
 async def test_claims_of_many_due_turns_take_as_many_trips_as_a_single_one(postgres_server: PostgresServer) -> None:
