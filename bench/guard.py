@@ -5,8 +5,9 @@
 Counts, not seconds, so that it says the same on a busy machine; of the cost of long results, which is in no count, it
 takes a ratio. A step is one of the yardstick's: a text and two calls.
 
-- Function calls per step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And
-  those of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
+- Function calls per step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. Also
+  with every event of the turn read (`stream`), and with a model that leaves the time limit to the engine. And those of
+  the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
 - CPU seconds of a step in memory whose two results have 48 KiB each, over those of a step with results of 15 bytes:
   of both the least of several turns.
 - Function calls of turn 100 of a session over those of turn 10.
@@ -42,12 +43,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.measure import max_calls_per_step
-from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightPostgres, TurnwrightRepeatable, TurnwrightSqlite
+from bench.turnwright_turns import (
+    AGENT,
+    Fake,
+    Turnwright,
+    TurnwrightPostgres,
+    TurnwrightRepeatable,
+    TurnwrightSqlite,
+    TurnwrightStreamed,
+)
 from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
 from tests.servers.postgres_server import PostgresServer
 
 from turnwright import CallView, Engine, before_tool, tool
+from turnwright.model.protocol import SILENCE_TIMEOUT
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, MemoryStore, Status
 from turnwright.tools import Rate, Tool, ToolContext
@@ -130,6 +140,9 @@ def figures() -> list[Figure]:
         counted.append(Figure(f"calls-{key}", f"function calls per step, {where}", max_calls_per_step(subject)))
         label = f"growth of the function calls per step, {where}"
         counted.append(Figure(f"calls-growth-{key}", label, growth(subject)))
+    streamed = max_calls_per_step(TurnwrightStreamed())
+    counted.append(Figure("calls-stream-memory", "function calls per step, with its events read", streamed))
+    counted.append(Figure("calls-silence", "function calls per step, with a limit of silence", silence_calls()))
     counted.append(Figure("cost-long-results", "cost of results of 48 KiB, over short ones", cost_of_long_results()))
     lite = TurnwrightSqlite()
     for key, where, subject in subjects:
@@ -162,6 +175,22 @@ def figures() -> list[Figure]:
         for key, (label, code) in STARTS.items()
     )
     return counted
+
+
+def silence_calls() -> float:
+    """Function calls per step with a model that has no timeouts of its own, so that the engine limits its silence."""
+
+    class Silent(Fake):
+        """The fake model of an app."""
+
+        silence_timeout = SILENCE_TIMEOUT
+
+    class Limited(Turnwright):
+        """Turnwright in memory, with that model."""
+
+        model = Silent
+
+    return max_calls_per_step(Limited())
 
 
 def growth(subject: Subject) -> float:

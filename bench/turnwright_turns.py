@@ -32,7 +32,7 @@ class Fake:
     """The fake model. It parses the calls' arguments, as Turnwright's clients do."""
 
     name = "fake"
-    silence_timeout: Final = None  # as those of the clients, which have timeouts of their own
+    silence_timeout: float | None = None  # as those of the clients, which have timeouts of their own
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """One reply, streamed at once."""
@@ -55,6 +55,7 @@ class Turnwright(Subject):
     poll_interval = 0.25
     has_sessions = True
     agent = AGENT
+    model: type[Fake] = Fake
 
     def store(self) -> Store | str:
         """The store that the engine is given."""
@@ -68,7 +69,7 @@ class Turnwright(Subject):
     async def opened(self) -> AsyncIterator[None]:
         """One engine for all turns."""
         async with Engine(
-            model=Fake(), tools=[self.tool()], store=self.store(), poll_interval=self.poll_interval
+            model=self.model(), tools=[self.tool()], store=self.store(), poll_interval=self.poll_interval
         ) as self._engine:
             yield
 
@@ -76,6 +77,20 @@ class Turnwright(Subject):
         """One turn."""
         del script
         return (await self._engine.run(self.agent, PROMPT, session=self.session)).text
+
+
+class TurnwrightStreamed(Turnwright):
+    """Turnwright in memory, with every event of the turn read."""
+
+    name = "Turnwright, in memory, streamed"
+
+    async def turn(self, script: Script) -> str:
+        """One turn, followed to its end."""
+        del script
+        async with self._engine.stream(self.agent, PROMPT, session=self.session) as events:
+            async for _ in events:
+                pass
+        return events.result.text
 
 
 class TurnwrightSqlite(Turnwright):

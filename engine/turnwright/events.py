@@ -380,7 +380,8 @@ def content_size(data: str) -> int:
 
 def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> StreamEvent:
     """Return the event of the fact at `seq`, the last one in `transcript`."""
-    turn = transcript.turn
+    turn, message, tool, text = transcript.turn, "", "", ""
+    tools: ToolPhase | None = None
     match fact:
         case f.TurnEnded():
             return TurnEndedEvent(
@@ -401,16 +402,17 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> St
             )
         case f.Paused():
             return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=Interrupt.all_of(turn), tools=transcript.tools)
+        case f.CallStarted() | f.CallSettled() | f.CallWaiting():
+            tool = transcript.calls.get(fact.call, "")
+        case f.StepStarted():
+            message = assistant_id(turn_id, fact.number)
+        case f.StepFinished() | f.Synthesized():
+            tools = transcript.tools
+        case f.Notice():
+            text = notice_text(fact, turn.limits)
         case _:
-            return FactEvent(
-                turn=turn_id,
-                seq=seq,
-                fact=fact,
-                message=assistant_id(turn_id, fact.number) if isinstance(fact, f.StepStarted) else "",
-                tool=transcript.calls.get(getattr(fact, "call", ""), ""),
-                tools=transcript.tools,
-                text=notice_text(fact, turn.limits) if isinstance(fact, f.Notice) else "",
-            )
+            pass
+    return FactEvent(turn_id, seq, fact, message, tools, text, tool)
 
 
 def first_events(turn_id: str, facts: Iterable[f.Fact], turn: Turn) -> Iterator[StreamEvent]:

@@ -1,5 +1,6 @@
 """The events of a listener, as values and as lines of JSON; and how they are passed on."""
 
+import asyncio
 import json
 from collections.abc import Callable
 
@@ -202,7 +203,7 @@ async def test_follower_receives_a_single_turn_and_observer_all() -> None:
         hub.publish(ResponseRestartedEvent("t2", 1))
         hub.publish(ResponseRestartedEvent("t1", 1))
         assert await anext(events) == ResponseRestartedEvent("t1", 1)
-        assert events.statistics().current_buffer_used == 0
+        assert events.unread_count == 0
     assert log == ["response_restarted t2", "response_restarted t1"]
 
 
@@ -214,6 +215,27 @@ async def test_slow_follower_delays_no_other_and_misses_nothing() -> None:
         hub.close("t1")
         assert [event.seq async for event in quick] == list(range(1000))
         assert [event.seq async for event in slow] == list(range(1000))
+
+
+async def test_events_that_wait_are_read_in_one_round_of_the_loop() -> None:
+    rounds: list[None] = []
+    hub = EventBus()
+    with hub.follow("t1") as events:
+        for seq in range(3):
+            hub.publish(ResponseRestartedEvent("t1", seq))
+        asyncio.get_running_loop().call_soon(rounds.append, None)
+        assert [(await anext(events)).seq for _ in range(3)] == [0, 1, 2]
+        assert rounds == []
+
+
+async def test_two_waiting_readers_of_a_follower_share_its_events() -> None:
+    hub = EventBus()
+    with hub.follow("t1") as events:
+        readers = [asyncio.ensure_future(anext(events)) for _ in range(2)]
+        await asyncio.sleep(0)
+        for seq in range(2):
+            hub.publish(ResponseRestartedEvent("t1", seq))
+        assert [event.seq for event in await asyncio.gather(*readers)] == [0, 1]
 
 
 async def test_departed_follower_does_not_affect_the_publisher() -> None:
@@ -234,7 +256,7 @@ async def test_events_of_departed_followers_are_discarded() -> None:
         pass
     hub.publish(ResponseRestartedEvent("t1", 1))
     with hub.follow("t1") as events:
-        assert events.statistics().current_buffer_used == 0
+        assert events.unread_count == 0
 
 
 def test_paused_event_compares_by_value() -> None:

@@ -260,14 +260,10 @@ class Segment:
     def _billed(self, model: Model | None) -> Model:
         """Return the model without its observer, which knows neither its server nor its capabilities."""
         if model is None:
-            name = self._step_model
-            return self._unobserved if name is None else self.find_model(name)
+            prepared = self.journal.transcript.prepared
+            chosen = None if prepared is None else prepared.model
+            return self._unobserved if chosen is None else self.find_model(chosen)
         return self._unobserved if model is self.model else model
-
-    @property
-    def _step_model(self) -> str | None:
-        prepared = self.journal.transcript.prepared
-        return None if prepared is None else prepared.model
 
     @property
     def called_model(self) -> Model:
@@ -275,14 +271,14 @@ class Segment:
 
         Raises `CannotRunError` if this process lacks it.
         """
-        name = self._step_model
-        if name is None:
+        prepared = self.journal.transcript.prepared
+        if prepared is None or prepared.model is None:
             return self.model
         try:
-            self.find_model(name)
+            self.find_model(prepared.model)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__
-        return self._step_models[name][1]
+        return self._step_models[prepared.model][1]
 
     def find_model(self, name: str) -> Model:
         """Return a model by its name, as the engine finds that of an agent. Raises `ConfigError`."""

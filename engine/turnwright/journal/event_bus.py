@@ -1,10 +1,10 @@
 """Passes events to the engine's observers and to the followers of a turn."""
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 import anyio
 
@@ -13,9 +13,6 @@ from turnwright.events import StreamEvent
 from turnwright.tools.errors import holds
 
 from .turn_journal import SegmentObserver, TurnJournal
-
-if TYPE_CHECKING:  # most turns have no follower
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 Observer = Callable[[StreamEvent], None]
 
@@ -30,6 +27,56 @@ class _All:
 
 
 _ALL: Final = _All()
+
+
+class EventQueue(AsyncIterator[StreamEvent]):
+    """The events that one follower has not read yet, until it is closed. Any number of them may wait in memory.
+
+    Events that wait are read at once: a memory stream of anyio makes a round of the event loop for each event, which
+    costs as much as ten events.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[StreamEvent] = deque()
+        self._is_closed = False
+        #: Set when something changes, if a reader waits.
+        self._changed: anyio.Event | None = None
+
+    @property
+    def unread_count(self) -> int:
+        """The number of events that wait."""
+        return len(self._events)
+
+    def put(self, event: StreamEvent) -> None:
+        """Add an event. A closed queue drops it."""
+        if not self._is_closed:
+            self._events.append(event)
+            if self._changed is not None:
+                self._wake()
+
+    def close(self) -> None:
+        """Add no more events. Those that wait can still be read."""
+        self._is_closed = True
+        self._wake()
+
+    async def aclose(self) -> None:
+        """Read no more: drop the events that wait, and those that come."""
+        self._events.clear()
+        self.close()
+
+    async def __anext__(self) -> StreamEvent:
+        while not self._events:
+            if self._is_closed:
+                raise StopAsyncIteration
+            if self._changed is None:
+                self._changed = anyio.Event()
+            await self._changed.wait()
+        return self._events.popleft()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
 
 class EventBus:
@@ -50,13 +97,14 @@ class EventBus:
         #: See `Listeners.observe_segment`.
         self.observe_segment = observe_segment
         self._observers = tuple(observers)
-        self._followers: defaultdict[str, list[MemoryObjectSendStream[StreamEvent]]] = defaultdict(list)
+        self._followers: defaultdict[str, list[EventQueue]] = defaultdict(list)
         #: Those who also follow the turns of a turn's sub-agents, at any depth.
-        self._family: defaultdict[str, list[MemoryObjectSendStream[StreamEvent]]] = defaultdict(list)
+        self._family: defaultdict[str, list[EventQueue]] = defaultdict(list)
+        #: The turns whose events are published: all of them if there is an observer, or a follower of sub-agents. An
+        #: attribute, because each append and each piece of a reply reads it.
+        self.followed: Container[str] = self._find_followed()
 
-    @property
-    def followed(self) -> Container[str]:
-        """The turns whose events are published: all of them if there is an observer, or a follower of sub-agents."""
+    def _find_followed(self) -> Container[str]:
         return _ALL if self._observers or self._family else self._followers
 
     def publish(self, event: StreamEvent) -> None:
@@ -69,35 +117,34 @@ class EventBus:
                     raise
                 about = {"turn": event.turn}
                 _LOG.exception("an observer failed on %s of turn %s", event.type, event.turn, extra=about)
-        followers = tuple(self._followers.get(event.turn, ()))
+        if event.turn in self._followers:
+            for follower in self._followers[event.turn]:
+                follower.put(event)
         if self._family:
-            followers += tuple(
-                follower for turn in _with_callers(event.turn) for follower in self._family.get(turn, ())
-            )
-        for follower in followers:
-            # A closed follower is gone. Its block removes it from the list.
-            with suppress(anyio.BrokenResourceError):
-                follower.send_nowait(event)
+            for turn in _with_callers(event.turn):
+                for follower in self._family.get(turn, ()):
+                    follower.put(event)
 
     @contextmanager
-    def follow(self, turn_id: str, *, subagents: bool = False) -> "Iterator[MemoryObjectReceiveStream[StreamEvent]]":
+    def follow(self, turn_id: str, *, subagents: bool = False) -> Iterator[EventQueue]:
         """Follow the events of one turn from now on, and with `subagents` those of its sub-agents.
 
         A slow follower delays nobody: its events wait in memory.
         """
-        send, receive = anyio.create_memory_object_stream[StreamEvent](float("inf"))
+        queue = EventQueue()
         followers_of = self._family if subagents else self._followers
-        followers_of[turn_id].append(send)
+        followers_of[turn_id].append(queue)
+        self.followed = self._find_followed()
         try:
-            yield receive
+            yield queue
         finally:
             followers = followers_of.get(turn_id, [])
-            if send in followers:
-                followers.remove(send)
+            if queue in followers:
+                followers.remove(queue)
             if not followers:
                 followers_of.pop(turn_id, None)
-            send.close()
-            receive.close()
+            self.followed = self._find_followed()
+            queue.close()
 
     def close(self, turn_id: str) -> int:
         """End the streams of the followers of a turn and its sub-agents, which nobody drives any more.
@@ -108,8 +155,9 @@ class EventBus:
         for followers_of in (self._followers, self._family):
             for name in [name for name in followers_of if name == turn_id or name.startswith(f"{turn_id}:")]:
                 for follower in followers_of.pop(name):
-                    unread = max(unread, follower.statistics().current_buffer_used)
+                    unread = max(unread, follower.unread_count)
                     follower.close()
+        self.followed = self._find_followed()
         return unread
 
 

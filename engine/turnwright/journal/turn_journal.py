@@ -401,7 +401,8 @@ class TurnJournal:
             self._overtaken = True
             raise
         self._failed = False
-        followed = self.listeners is not None and claim.turn in self.listeners.followed
+        listeners = self.listeners
+        followed = listeners is not None and claim.turn in listeners.followed
         fold = self.fold
         fold.seq = claim.seq
         if fold.keep_facts:
@@ -415,12 +416,13 @@ class TurnJournal:
             self.log(facts)
         if self.observer is not None:
             self.observer.journaled(facts)
-        if not followed:
+        if listeners is None or not followed:
             self.transcript.add(seq + 1, *facts)
             return
+        publish = listeners.publish if self.held_events is None else self.publish
         for place, fact in enumerate(facts, seq + 1):
             self.transcript.add(place, fact)
-            self.publish(event_of(claim.turn, place, fact, self.transcript))
+            publish(event_of(claim.turn, place, fact, self.transcript))
 
     def _ahead(self) -> StoreError | LeaseLostError:
         """Return the error of a call after a failed append: of two calls at once, both are overtaken or both failed."""

@@ -3,7 +3,7 @@
 Any object with a `name` and a `stream` is a model; no base class is needed.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -203,7 +203,7 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.calls:
+        if not self.calls or (self.finish is not Finish.LENGTH and _are_plain(self.calls)):
             return
         calls = tuple(map(_with_short_names, self.calls))
         if self.finish is Finish.LENGTH or any(map(_is_nameless, calls)):
@@ -218,6 +218,16 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def _compared(self) -> tuple[object, ...]:
         return msgspec.structs.astuple(self)[:-3]
+
+
+def _are_plain(calls: Sequence[ResponseToolCall]) -> bool:
+    """Whether every call has a name and an id that need no change. This runs for each reply, so it makes no calls."""
+    for call in calls:
+        if type(call) is not ResponseToolCall or type(call.name) is not str or type(call.id) is not str:
+            return False
+        if not call.name or call.name[MAX_TOOL_NAME:] or call.id[MAX_CALL_ID:]:
+            return False
+    return True
 
 
 def _with_short_names(call: ResponseToolCall) -> ResponseToolCall:

@@ -2,8 +2,8 @@
 
 `ReadTimeout` works in every event loop, with a cancel scope for each read. On asyncio a scope and its timer cost 10 us
 a chunk, and `asyncio.timeout` costs 6, while everything else, including httpx, costs 29 in a burst. So
-`AsyncioReadTimeout` reduces `asyncio.timeout` to 9 calls: one timer for all reads, which is set again if the current
-read has time left. Their tests, and those of the clients' timeouts, run with both.
+`AsyncioReadTimeout` reduces `asyncio.timeout` to 9 calls, and has no timer of its own. Their tests, and those of the
+clients' timeouts, run with both.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from typing import Self
 
 import anyio
 from typing_extensions import override
+
+from turnwright._base.deadlines import deadlines_of
 
 
 class ReadTimedOutError(Exception):
@@ -33,7 +35,7 @@ class ReadTimeout:
         return _until(moment)
 
     def off(self) -> None:
-        """Stop the timer after the last read."""
+        """Watch the time no more, after the last read."""
 
 
 @contextmanager
@@ -53,25 +55,24 @@ class AsyncioReadTimeout(ReadTimeout):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.now = loop.time  # type: ignore[method-assign]  # a call less for each chunk
-        # The deadline of the current read, and the timer's, which is never later.
-        self._until = self._rings = math.inf
-        self._timer: asyncio.TimerHandle | None = None
+        #: The deadline of the current or last read.
+        self.deadline = math.inf
+        self._deadlines = deadlines_of(loop)
         self._reader: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._rang = False
 
     @override
     def until(self, moment: float) -> Self:
-        self._until = moment
-        if moment < self._rings:
-            self._set(moment)
+        is_watched, self.deadline = self.deadline < math.inf, moment
+        if not is_watched or moment < self._deadlines.next_look:
+            self._deadlines.watch(self)
         return self
 
     @override
     def off(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._rings = None, math.inf
+        self.deadline = math.inf
+        self._deadlines.forget(self)
 
     def __enter__(self) -> None:
         # Set for each read, because another task may request each chunk.
@@ -88,22 +89,12 @@ class AsyncioReadTimeout(ReadTimeout):
             if reader.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
                 raise ReadTimedOutError from error
 
-    def _set(self, moment: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings = moment
-        self._timer = self._loop.call_at(moment, self._ring)
-
-    def _ring(self) -> None:
-        self._timer, self._rings = None, math.inf
-        if self._reader is None:
-            # No read is in progress, because the consumer is slow. The next read sets the timer again.
-            return
-        if self._loop.time() < self._until:
-            self._set(self._until)
-            return
-        self._rang = True
-        self._reader.cancel()
+    def expire(self) -> None:
+        """Cancel the current read."""
+        self.deadline = math.inf
+        if self._reader is not None:  # else the consumer is slow, and the next read has a deadline of its own
+            self._rang = True
+            self._reader.cancel()
 
 
 def read_timeout() -> ReadTimeout:

@@ -20,11 +20,11 @@ from turnwright.result import OutT_co, TurnResult
 from turnwright_states.facts import Concluded, ModelReplied
 
 if TYPE_CHECKING:
-    from anyio.abc import ObjectReceiveStream
+    from turnwright.journal.event_bus import EventQueue
 
     from .sync_loop import SyncLoop
 
-    ClosableEvents: TypeAlias = AsyncGenerator[StreamEvent, None] | ObjectReceiveStream[StreamEvent]
+    ClosableEvents: TypeAlias = AsyncGenerator[StreamEvent, None] | EventQueue
 
 OutT = TypeVar("OutT")
 #: One of them is the last event of a stream.
@@ -41,17 +41,19 @@ class TurnStream(AsyncIterator[StreamEvent], Generic[OutT_co]):
         #: The turn's id.
         self.turn_id = turn_id
         self._events = events
+        self._next_event = events.__anext__
         self._ends = False
         self._done = anyio.Event()
         self._result: TurnResult | None = None
 
     async def __anext__(self) -> StreamEvent:
         try:
-            event = await anext(self._events)
+            event = await self._next_event()
         except StopAsyncIteration:
             await self.wait_for_result()
             raise
-        self._ends = self._ends or is_last(event, self.turn_id)
+        if type(event) in _LAST and is_last(event, self.turn_id):  # few events need the call
+            self._ends = True
         return event
 
     def text(self) -> AsyncIterator[str]:

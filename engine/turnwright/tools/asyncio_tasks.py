@@ -15,6 +15,8 @@ from typing import Final, final
 
 import anyio
 
+from turnwright._base.deadlines import deadlines_of
+
 from .loop_handle import in_event_loop
 from .work_item import Deliver, Job, JobOutcome, WorkItem, finish_closed
 
@@ -103,6 +105,7 @@ class _JobGroup:
     __slots__ = (
         "_abandoned",
         "_cancel_grace",
+        "_deadlines",
         "_deliver",
         "_delivering",
         "_is_stopped",
@@ -111,9 +114,8 @@ class _JobGroup:
         "_loop",
         "_scopes",
         "_stop",
-        "_timer",
-        "_timer_deadline",
         "_woken",
+        "deadline",
         "failures",
         "jobs_left",
         "next_jobs",
@@ -148,9 +150,9 @@ class _JobGroup:
         self._abandoned: frozenset[int] = frozenset()
         #: The jobs that were canceled because their time was up.
         self._late: frozenset[int] = frozenset()
-        #: One timer for all jobs, and its time.
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_deadline = math.inf
+        #: When to look at the time of all jobs.
+        self.deadline = math.inf
+        self._deadlines = deadlines_of(loop)
 
     @property
     def has_ended(self) -> bool:
@@ -238,7 +240,7 @@ class _JobGroup:
         for job in jobs:
             self._start(job)
             if isinstance(job, WorkItem) and job.seconds is not None:
-                job.moved = self._set_timer
+                job.moved = self._set_deadline
                 job.deadline = self._loop.time() + job.seconds
 
     def _start(self, job: Job) -> None:
@@ -259,30 +261,29 @@ class _JobGroup:
         for job in self._jobs:
             if isinstance(job, WorkItem) and job.seconds is not None:
                 start = start or self._loop.time()
-                job.moved = self._set_timer
+                job.moved = self._set_deadline
                 job.deadline = start + job.seconds
 
-    def _set_timer(self, deadline: float) -> None:
+    def _set_deadline(self, deadline: float) -> None:
         """Look at the time of all jobs at this deadline, or before."""
-        if deadline < self._timer_deadline and self.jobs_left:
-            self.stop_clock()
-            self._timer_deadline, self._timer = deadline, self._loop.call_at(deadline, self._look_at_clock)
+        if deadline < self.deadline and self.jobs_left:
+            self.deadline = deadline
+            self._deadlines.watch(self)
 
     def stop_clock(self) -> None:
         """Look at the time of the jobs no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.deadline < math.inf:
+            self._deadlines.forget(self)
 
-    def _look_at_clock(self) -> None:
+    def expire(self) -> None:
         """Cancel the jobs whose time is up."""
-        self._timer_deadline, self._timer = math.inf, None
+        self.deadline = math.inf
         for number, job in enumerate(self._jobs):
             scope = self._scopes[number]
             if scope is None or not isinstance(job, WorkItem) or number in self._late:
                 continue
             if self._loop.time() < job.deadline:
-                self._set_timer(job.deadline)
+                self._set_deadline(job.deadline)
                 continue
             self._late |= {number}
             scope.cancel()

@@ -82,7 +82,7 @@ def bounded(result: ToolResult) -> ToolResult:
     """Return the result within the limits. Notices come first in its text, where a cut cannot remove them."""
     if result.structured is None and not result.files:
         text = result.text
-        if type(text) is str and len(text) <= RESULT_LIMIT and text.isascii():
+        if type(text) is str and not text[RESULT_LIMIT:] and text.isascii():
             return result
         text = cap(text)
         return result if text is result.text else ToolResult(text, final=result.final)

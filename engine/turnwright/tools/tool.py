@@ -186,8 +186,8 @@ class Tool(ABC, Generic[DepsT_contra]):
         )
         #: Whether the app's code decides about approvals. It may be slow, and may ignore its cancellation.
         self.asks_by_code = self._check is not None or type(self).asks_first is not Tool.asks_first
-        #: Whether `run` is not overridden, so that validated arguments can go to `run_checked`.
-        self.runs_plainly = type(self).run is Tool.run
+        #: Whether `run` and `run_checked` are not overridden, so that validated arguments can go to `run_unlimited`.
+        self.runs_plainly = type(self).run is Tool.run and type(self).run_checked is Tool.run_checked
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -298,34 +298,40 @@ class Tool(ABC, Generic[DepsT_contra]):
     async def run_checked(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> ToolResult:
         """Run a call with validated arguments: `values` is the result of `parse`.
 
-        Raises `ToolTimeoutError`; `ToolFailedError` for data that is not JSON and for any error of the tool, also for
-        `SystemExit` and the like, because a tool must not end the process or the turn; `NeedsPersonError` if the tool
-        asks a person, and `Retry` if it asks the model to try again, both also from within an exception group.
-        `KeyboardInterrupt` and cancellations pass through. `context.abort_signal` is set at a cancellation and at the
-        timeout.
+        Raises `ToolTimeoutError`, with `context.abort_signal` set, and the errors of `run_unlimited`.
         """
         with limited(self.timeout, self):
-            try:
-                return to_result(await self.execute(values, context))
-            except (ToolError, NeedsPersonError, Retry):
-                raise
-            except NotJsonError as error:
-                raise ToolFailedError(f"{self.name}: {error}") from None
-            except BaseException as error:
-                if holds(error, KeyboardInterrupt) or (isinstance(error, GeneratorExit) and not in_event_loop()):
-                    raise
-                if holds(error, anyio.get_cancelled_exc_class()):
-                    context.abort_signal.set()
-                    raise
-                question = find_error(error, NeedsPersonError)
-                if question is not None:
-                    raise NeedsPersonError(question.ask) from error
-                again = find_error(error, Retry)
-                if again is not None:
-                    raise Retry(again.feedback) from error
-                raise ToolFailedError(describe(error)) from error
+            return await self.run_unlimited(values, context)
         context.abort_signal.set()
         raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; part of its work may be done")
+
+    async def run_unlimited(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> ToolResult:
+        """Run a call with validated arguments whose time the caller limits.
+
+        Raises `ToolFailedError` for data that is not JSON and for any error of the tool, also for `SystemExit` and the
+        like, because a tool must not end the process or the turn; `NeedsPersonError` if the tool asks a person, and
+        `Retry` if it asks the model to try again, both also from within an exception group. `KeyboardInterrupt` and
+        cancellations pass through. `context.abort_signal` is set at a cancellation.
+        """
+        try:
+            return to_result(await self.execute(values, context))
+        except (ToolError, NeedsPersonError, Retry):
+            raise
+        except NotJsonError as error:
+            raise ToolFailedError(f"{self.name}: {error}") from None
+        except BaseException as error:
+            if holds(error, KeyboardInterrupt) or (isinstance(error, GeneratorExit) and not in_event_loop()):
+                raise
+            if holds(error, anyio.get_cancelled_exc_class()):
+                context.abort_signal.set()
+                raise
+            question = find_error(error, NeedsPersonError)
+            if question is not None:
+                raise NeedsPersonError(question.ask) from error
+            again = find_error(error, Retry)
+            if again is not None:
+                raise Retry(again.feedback) from error
+            raise ToolFailedError(describe(error)) from error
 
     @abstractmethod
     async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:

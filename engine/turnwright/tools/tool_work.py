@@ -131,7 +131,7 @@ class ToolWork(WorkItem):
         self.at_work = True
         try:
             if self._values is not None and tool.runs_plainly:
-                result = await tool.run_checked(self._values, self._context)
+                result = await tool.run_unlimited(self._values, self._context)
             else:
                 result = await tool.run(call.arguments, self._context)
             return make_result(call, CallStatus.OK, result, batch, final=tool.return_direct)
