@@ -140,7 +140,7 @@ evidence: $(VENV)/.installed ## Measure recordings of other agents, RUNS= their 
 
 bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks that Turnwright is measured against, each by itself
 
-bench-guard: $(VENV)/.bench ## Count function calls, bytes and memory a step; fails where one exceeds bench/guard.toml
+bench-guard: $(VENV)/.bench ## Count calls, CPU ratios, bytes and memory a step; fails where one exceeds bench/guard.toml
 	$(BIN)/python -m bench.guard
 
 guards: $(GUARDED:%=$(VENV)-guards/%/.installed) ## Test the guards in the frameworks, each in an environment of its own (a minute)

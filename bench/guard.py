@@ -2,14 +2,15 @@
 
     python -m bench.guard [--json] [--profile]
 
-Counts, not seconds, so that it says the same on a busy machine; of the cost of long results, which is in no count, it
-takes a ratio. A step is one of the yardstick's: a text and two calls.
+Counts, not seconds, so that it says the same on a busy machine; of the cost of long results, which is in few counts, it
+takes ratios. A step is one of the yardstick's: a text and two calls.
 
 - Function calls per step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. Also
   with every event of the turn read (`stream`), and with a model that leaves the time limit to the engine. And those of
   the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
-- CPU seconds of a step in memory whose two results have 48 KiB each, over those of a step with results of 15 bytes:
-  of both the least of several turns.
+- CPU seconds of a step in memory over those of the bare loop's, whose two results have 15 bytes, 4 KiB or 48 KiB each,
+  and of the last over the first: the least of several turns, all in one process. And the function calls that such
+  results add to a step.
 - Function calls of turn 100 of a session over those of turn 10.
 - Bytes per step in all tables of the SQLite store, and commits a step, over the first 50 steps. Commits a step of an
   agent with repeatable steps too.
@@ -37,11 +38,12 @@ import sys
 import time
 import tomllib
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bench.bare import Bare
 from bench.measure import max_calls_per_step
 from bench.turnwright_turns import (
     AGENT,
@@ -52,7 +54,7 @@ from bench.turnwright_turns import (
     TurnwrightSqlite,
     TurnwrightStreamed,
 )
-from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
+from bench.yardstick import PROMPT, Gate, Script, Subject, look, padded, run
 from pydantic import JsonValue
 from tests.servers.postgres_server import PostgresServer
 
@@ -70,7 +72,8 @@ EDGE: Final = 50
 FLAT: Final = 120
 HELD: Final = 200
 HELD_STEPS: Final = 10
-LONG_RESULT: Final = 48 * 1024
+#: The KiB of each of the two results of a step.
+RESULTS_KIB: Final = (0, 4, 48)
 NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 COUNTED: Final = "print(len(sys.modules) - before)"
 PROGRAM: Final = "from turnwright.cli import main; sys.argv[1:] = '{}'.split(); main()"
@@ -143,7 +146,7 @@ def figures() -> list[Figure]:
     streamed = max_calls_per_step(TurnwrightStreamed())
     counted.append(Figure("calls-stream-memory", "function calls per step, with its events read", streamed))
     counted.append(Figure("calls-silence", "function calls per step, with a limit of silence", silence_calls()))
-    counted.append(Figure("cost-long-results", "cost of results of 48 KiB, over short ones", cost_of_long_results()))
+    counted.extend(figures_of_results())
     lite = TurnwrightSqlite()
     for key, where, subject in subjects:
         first, last = asyncio.run(calls_in_a_session(subject, 10, 100))
@@ -218,34 +221,58 @@ async def calls_at_the_ends(subject: Subject) -> tuple[float, float, cProfile.Pr
     return (counts[EDGE + 1] - counts[1]) / EDGE, (counts[LONG] - counts[LONG - EDGE]) / EDGE, profile
 
 
-def cost_of_long_results(chars: int = LONG_RESULT, turns: int = 12) -> float:
-    """CPU seconds of a turn whose results have so many characters, over those of a turn with short results."""
-    filler = (Path(__file__).read_text() * (chars // 1000))[:chars]
-
-    class LongResults(Turnwright):
-        """Turnwright in memory, with a tool whose results are long."""
-
-        def tool(self) -> Tool[Any]:
-            @tool
-            async def look(place: int) -> str:
-                """Look at a place."""
-                return f"{filler}{place}"
-
-            return look
-
-    async def least() -> tuple[float, float]:
-        subjects = (LongResults(), Turnwright())
-        seconds: tuple[list[float], list[float]] = ([], [])
-        async with subjects[0].opened(), subjects[1].opened():
-            for _ in range(turns):
-                for subject, durations in zip(subjects, seconds, strict=True):
-                    start = time.process_time()
+async def calls_with_results(subject: Subject) -> dict[int, float]:
+    """Function calls per step with results of each size in KiB: those of a turn of 50 steps, by 50."""
+    calls: dict[int, float] = {}
+    async with subject.opened():
+        for kib in RESULTS_KIB:
+            with padded(kib):
+                await run(subject, Script(HELD_STEPS))
+                with cProfile.Profile() as profile:
                     await run(subject, Script(EDGE))
-                    durations.append(time.process_time() - start)
-        return min(seconds[0]), min(seconds[1])
+            calls[kib] = sum(entry.callcount for entry in profile.getstats()) / EDGE
+    return calls
 
-    long, short = asyncio.run(least())
-    return long / short
+
+async def cpu_with_results(subject: Subject, turns: int = 12) -> dict[int, tuple[float, float]]:
+    """CPU seconds of a turn of 50 steps of the subject and of the bare loop, by the KiB of each result.
+
+    The least of so many turns, which alternate between the two and among the sizes.
+    """
+    bare = Bare()
+    durations: dict[int, tuple[list[float], list[float]]] = {kib: ([], []) for kib in RESULTS_KIB}
+    async with subject.opened():
+        for _ in range(turns):
+            for kib, (own_durations, bare_durations) in durations.items():
+                with padded(kib):
+                    own_durations.append(await _cpu_seconds(subject))
+                    bare_durations.append(min([await _cpu_seconds(bare) for _ in range(3)]))
+    return {
+        kib: (min(own_durations), min(bare_durations)) for kib, (own_durations, bare_durations) in durations.items()
+    }
+
+
+async def _cpu_seconds(subject: Subject) -> float:
+    start = time.process_time()
+    await run(subject, Script(EDGE))
+    return time.process_time() - start
+
+
+def figures_of_results() -> Iterator[Figure]:
+    """Calls and CPU of a step in memory whose two results have 0, 4 and 48 KiB."""
+    calls = asyncio.run(calls_with_results(Turnwright()))
+    cpu = asyncio.run(cpu_with_results(Turnwright()))
+    short, *sizes = RESULTS_KIB
+    for kib in RESULTS_KIB:
+        own_seconds, bare_seconds = cpu[kib]
+        yield Figure(
+            f"cpu-{kib}-kib", f"CPU of a step over the bare loop's, results of {kib} KiB", own_seconds / bare_seconds
+        )
+    for kib in sizes:
+        label = f"function calls that results of {kib} KiB add to a step"
+        yield Figure(f"calls-{kib}-kib", label, calls[kib] - calls[short])
+    label = f"CPU of a step with results of {sizes[-1]} KiB, over short ones"
+    yield Figure("cost-long-results", label, cpu[sizes[-1]][0] / cpu[short][0])
 
 
 async def calls_in_a_session(subject: Subject, *places: int) -> list[int]:

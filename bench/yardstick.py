@@ -38,8 +38,8 @@ import importlib.metadata
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,21 +160,34 @@ def current() -> Script:
 
 
 class Looks:
-    """The number of executions of the tool in this process, so that a lost or doubled call shows."""
+    """The number of executions of the tool in this process, so that a lost or doubled call shows, and its results.
+
+    `padding` begins each result: see `padded`.
+    """
 
     count: ClassVar[int] = 0
+    padding: ClassVar[str] = ""
 
 
 async def look(place: int) -> str:
     """Look at a place."""
     Looks.count += 1
-    return f"nothing at {place}"
+    return f"{Looks.padding}nothing at {place}"
 
 
 def look_now(place: int) -> str:
     """Look at a place. For frameworks whose tools cannot be async."""
     Looks.count += 1
-    return f"nothing at {place}"
+    return f"{Looks.padding}nothing at {place}"
+
+
+@contextmanager
+def padded(kib: int) -> Iterator[None]:
+    """Let each result of the tool have so many KiB of a program's source, and about 15 bytes with 0."""
+    source = Path(__file__).with_name("bare.py").read_text()
+    Looks.padding = (source * (kib * 1024 // len(source) + 1))[: kib * 1024]
+    yield
+    Looks.padding = ""
 
 
 class Subject(ABC):

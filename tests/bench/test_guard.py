@@ -1,7 +1,20 @@
 """The guard names what exceeds which limit, by how much, and why that limit is there."""
 
 import pytest
-from bench.guard import Figure, Limit, cost_of_long_results, levelled, limits, replay_calls, step_sizes, verdict
+from bench.bare import Bare, bare
+from bench.guard import (
+    Figure,
+    Limit,
+    calls_with_results,
+    cpu_with_results,
+    levelled,
+    limits,
+    replay_calls,
+    step_sizes,
+    verdict,
+)
+from bench.turnwright_turns import Turnwright
+from bench.yardstick import Looks, Script, padded
 
 from turnwright_states import StartedInput, State, TurnMachine
 from turnwright_states.facts import CallSettled, StepStarted
@@ -75,7 +88,37 @@ def test_only_a_valid_replay_is_counted() -> None:
         replay_calls(facts[1:])
 
 
+@pytest.mark.anyio
+async def test_long_results_add_a_fixed_number_of_calls_to_a_step() -> None:
+    """A loop that reads each line of its results is measured as growing; Turnwright and the bare loop are not."""
+
+    class Reading(Bare):
+        """Walks over the lines of each result."""
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            for line in Looks.padding.splitlines():
+                abs(len(line))
+            return await bare(script)
+
+    for subject in (Bare(), Turnwright()):
+        calls = await calls_with_results(subject)
+        assert calls[4] - calls[0] < 12
+        assert calls[48] - calls[4] < 1
+    calls = await calls_with_results(Reading())
+    assert calls[48] - calls[0] > 40
+
+
 @pytest.mark.slow
-def test_long_results_cost_a_step_little_more_than_short_results() -> None:
-    """The guard allows 1.3; twice that leaves room for a busy machine. It was 30."""
-    assert cost_of_long_results(turns=3) < 2.6
+@pytest.mark.anyio
+async def test_long_results_cost_a_step_little_more_than_short_results() -> None:
+    """The guard allows 1.6; twice that leaves room for a busy machine. It was 30."""
+    cpu = await cpu_with_results(Turnwright(), turns=3)
+    assert cpu[48][0] / cpu[0][0] < 3.2
+
+
+def test_padded_results_have_the_length_and_end_with_the_block() -> None:
+    with padded(4):
+        assert len(Looks.padding) == 4096
+        assert "nothing at" not in Looks.padding
+    assert Looks.padding == ""
