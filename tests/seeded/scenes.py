@@ -5,35 +5,134 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model import asks_for
+from turnwright.model import ModelResponse, asks_for
+from turnwright_states.facts import CallSettled
 
 from .stage import Scene, SceneTurn
 
 
-def _call(name: str, **arguments: JsonValue) -> tuple[str, dict[str, JsonValue]]:
-    """Return a call of a tool, for `asks_for`."""
-    return name, arguments
+def _ask(name: str, **arguments: JsonValue) -> ModelResponse:
+    """Return a reply with one call."""
+    return asks_for((name, arguments))
+
+
+def _ask_each(name: str, parameter: str, *values: JsonValue) -> ModelResponse:
+    """Return a reply with a call for each value of a parameter."""
+    return asks_for(*((name, {parameter: value}) for value in values))
 
 
 SCENES: Final[Mapping[str, Scene]] = {
     "blind_guardrail": Scene(
-        "check_model_reads_no_injected_order",
-        (SceneTurn((asks_for(_call("read_mail", mail="m2")), "Done.")),),
+        "invariant_model_reads_no_injected_order",
+        (SceneTurn((_ask("read_mail", mail="m2"), "Done.")),),
+    ),
+    "blocked_loop": Scene(
+        "read_page blocks the event loop", (SceneTurn((_ask("read_page", page=1), "Done.")),), real_time=True
+    ),
+    "cents_and_euros": Scene("invariant_customers_pay_the_price", (SceneTurn((_ask("sell", item="tea"), "Done.")),)),
+    "crowded_printer": Scene(
+        "invariant_printers_are_not_crowded", (SceneTurn((_ask_each("print_page", "page", 1, 2, 3), "Done.")),)
+    ),
+    "emptied_list": Scene(
+        "invariant_reserved_items_are_charged", (SceneTurn((_ask("buy", items=["cup", "pot"]), "Done.")),)
+    ),
+    "empty_day": Scene(
+        "next_appointment raises ValueError", (SceneTurn((_ask("next_appointment", day="Tuesday"), "Done.")),)
+    ),
+    "endless_wait": Scene("the turn never ends", (SceneTurn((_ask("wait_for_report", report="stock"), "Done.")),)),
+    "expired_coupon": Scene(
+        "invariant_coupons_are_redeemed_in_time", (SceneTurn((_ask("redeem", coupon="SUMMER"), "Done.")),)
+    ),
+    "foreign_tenant": Scene(
+        "invariant_companies_see_their_own_tickets",
+        (SceneTurn((_ask("list_tickets"), "Done."), metadata={"company": "zeta"}),),
     ),
     "late_question": Scene(
-        "check_refunds_wait_for_their_answers",
-        (SceneTurn((asks_for(_call("refund", order="A1", to="gift card")), "Done."), answers=({"question-1": "no"},)),),
+        "invariant_refunds_wait_for_their_answers",
+        (SceneTurn((_ask("refund", order="A1", to="gift card"), "Done."), answers=({"question-1": "no"},)),),
     ),
+    "leaked_card": Scene("invariant_model_reads_no_card", (SceneTurn((_ask("read_order", order="A1"), "Done.")),)),
     "lost_deposit": Scene(
-        "check_balance_has_every_deposit",
-        (SceneTurn((asks_for(_call("deposit", cents=5), _call("deposit", cents=7)), "Done.")),),
+        "invariant_balance_has_every_deposit", (SceneTurn((_ask_each("deposit", "cents", 5, 7), "Done.")),)
+    ),
+    "mailed_secret": Scene(
+        "invariant_mails_have_no_key",
+        (SceneTurn((_ask("read_config"), _ask("mail_customer", text="host=db1 key-4711"), "Done.")),),
+    ),
+    "missing_branch": Scene(
+        "invariant_every_complaint_is_in_a_queue",
+        (SceneTurn((_ask("file_complaint", kind="exchange", text="too small"), "Done.")),),
+    ),
+    "no_total": Scene(
+        "invariant_quotes_have_their_total",
+        (SceneTurn(('{"items": [1, 2]}', '{"items": [1, 2], "total": 3}')),),
+    ),
+    "optional_note": Scene("the turn fails: ", (SceneTurn((_ask("book", room="red"), "Done.")),)),
+    "parallel_letter": Scene(
+        "invariant_paragraphs_keep_their_order",
+        (SceneTurn((_ask_each("translate_paragraph", "text", "a long paragraph", "short"), "Done.")),),
     ),
     "repeated_charge": Scene(
-        "check_customers_pay_their_bills_once",
-        (SceneTurn((asks_for(_call("charge", cents=100)), asks_for(_call("charge", cents=200)), "Done.")),),
+        "invariant_customers_pay_their_bills_once",
+        (SceneTurn((_ask("charge", cents=100), _ask("charge", cents=200), "Done.")),),
     ),
+    "rootless_helper": Scene(
+        "invariant_documents_are_read_by_their_readers",
+        (
+            SceneTurn(
+                (_ask("ask_archivist", question="Read d2."), _ask("read_document", document="d2"), "Done."),
+                metadata={"reader": "ann"},
+            ),
+        ),
+    ),
+    "seat_limit": Scene(
+        "invariant_customers_have_few_seats",
+        (SceneTurn((_ask("book_seats", seats=5), "Done."), metadata={"customer": "ann"}),),
+    ),
+    "shared_approval": Scene(
+        "invariant_persons_approve_large_transfers",
+        (
+            SceneTurn(
+                (_ask("transfer", to="ann", euros=11), _ask("transfer", to="bob", euros=9000), "Done."),
+                answers=({"approval-1": True},),
+            ),
+        ),
+    ),
+    "shared_extras": Scene(
+        "invariant_guests_get_what_they_ordered",
+        (
+            SceneTurn((_ask("book_room", extras=["parking"]), "Done.")),
+            SceneTurn((_ask("book_room", extras=[]), "Done.")),
+        ),
+    ),
+    "short_memory": Scene(
+        "invariant_model_reads_the_wishes",
+        (
+            SceneTurn(
+                (*(_ask("find_hotels", page=page) for page in (1, 2, 3)), "Done."),
+                prompt="Find a hotel in Rome for at most 80 EUR.",
+            ),
+        ),
+    ),
+    "silent_outbox": Scene(
+        "invariant_sent_mails_are_in_mailboxes",
+        (SceneTurn((_ask("send_mail", recipient="carl@example.org", text="Hello"), "Done.")),),
+    ),
+    "stale_address": Scene(
+        "invariant_parcels_go_to_the_customer",
+        tuple(SceneTurn((_ask("send_parcel"), "Done."), metadata={"customer": name}) for name in ("ann", "bob")),
+    ),
+    "twice_after_crash": Scene(
+        "invariant_calls_issue_a_voucher_once",
+        (SceneTurn((_ask("issue_voucher", euros=20), "Done."), dies_before=CallSettled),),
+    ),
+    "unchecked_boxes": Scene("invariant_shipments_are_small", (SceneTurn((_ask("ship", pieces=49), "Done.")),)),
+    "unguarded_loop": Scene("the turn has ", (SceneTurn((_ask("search", query="holidays"),)),)),
     "unowned_order": Scene(
-        "check_orders_are_canceled_by_their_customers",
-        (SceneTurn((asks_for(_call("cancel_order", order="B1")), "Done."), metadata={"customer": "ann"}),),
+        "invariant_orders_are_canceled_by_their_customers",
+        (SceneTurn((_ask("cancel_order", order="B1"), "Done."), metadata={"customer": "ann"}),),
+    ),
+    "wrong_id": Scene(
+        "invariant_accounts_belong_to_customers", (SceneTurn((_ask("give_points", order="A1", points=5), "Done.")),)
     ),
 }

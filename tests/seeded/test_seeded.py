@@ -20,7 +20,7 @@ _DIFFERENCE: Final = 24
 def _faults(name: str, twin: str) -> list[str]:
     """Play the scene of a seeded agent with its `buggy` or its `mended` twin, and return the faults."""
     stage = Stage(importlib.import_module(f"tests.seeded.{name}.{twin}"))
-    stage.play(SCENES[name].turns)
+    stage.play(SCENES[name])
     return stage.faults
 
 

@@ -50,7 +50,7 @@ async def read_mail(mail: Annotated[str, Field(examples=[*MAILS])]) -> str:
 DESK = Agent(name="Mail desk", tools=("read_mail",), guardrails=(no_injection, no_injected_result))
 
 
-def check_model_reads_no_injected_order(requests: Sequence[ModelRequest]) -> None:
+def invariant_model_reads_no_injected_order(requests: Sequence[ModelRequest]) -> None:
     """No mail with an injected order reaches the model."""
     for number, request in enumerate(requests, start=1):
         results = [message for message in request.messages if message.role == "tool"]

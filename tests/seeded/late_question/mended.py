@@ -33,10 +33,8 @@ async def refund(
 DESK = Agent(name="Refund desk", instructions="Refund orders.", tools=("refund",))
 
 
-def check_refunds_wait_for_their_answers(turn: TurnResult) -> None:
+def invariant_refunds_wait_for_their_answers(turn: TurnResult) -> None:
     """Nothing is refunded that the customer refused."""
     for part in (part for message in turn.messages for part in message.parts):
         if isinstance(part, ToolResultPart) and part.text.startswith("not refunded"):
-            assert f"{turn.id}:{part.call}" not in REFUNDS.values(), (
-                f"{part.call} refunded, and its result is: {part.text}"
-            )
+            assert f"{turn.id}:{part.call}" not in REFUNDS.values(), f"refunded, and the result is: {part.text}"

@@ -29,7 +29,7 @@ async def write_balance(cents: int) -> None:
     BALANCE["cents"] = cents
 
 
-@tool(sequential=True)
+@tool(concurrency=1)
 async def deposit(cents: Annotated[int, Field(gt=0, le=10_000)]) -> str:
     """Pay cents into the wallet."""
     balance = await read_balance()
@@ -41,6 +41,6 @@ async def deposit(cents: Annotated[int, Field(gt=0, le=10_000)]) -> str:
 DESK = Agent(name="Wallet", instructions="Keep the wallet.", tools=("deposit",))
 
 
-def check_balance_has_every_deposit() -> None:
+def invariant_balance_has_every_deposit() -> None:
     """No deposit is lost."""
     assert BALANCE["cents"] == sum(DEPOSITS), f"balance {BALANCE['cents']} after deposits of {DEPOSITS}"

@@ -43,6 +43,6 @@ async def charge(ctx: ToolContext, cents: Annotated[int, Field(gt=0, examples=[1
 DESK = Agent(name="Cashier", instructions="Charge what the customer buys.", tools=("charge",))
 
 
-def check_customers_pay_their_bills_once() -> None:
+def invariant_customers_pay_their_bills_once() -> None:
     """The charges never exceed the bills."""
     assert sum(CHARGES.values()) <= sum(BILLS.values()), f"charged {CHARGES}, owed {BILLS}"

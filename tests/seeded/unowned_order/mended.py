@@ -32,7 +32,7 @@ async def cancel_order(ctx: ToolContext, order: str) -> str:
 DESK = Agent(name="Order desk", instructions="Cancel orders on request.", tools=("list_orders", "cancel_order"))
 
 
-def check_orders_are_canceled_by_their_customers() -> None:
+def invariant_orders_are_canceled_by_their_customers() -> None:
     """Only the customer of an order cancels it."""
     for order, customer in CANCELED.items():
         assert CUSTOMERS[order] == customer, f"{customer} canceled {order} of {CUSTOMERS[order]}"
