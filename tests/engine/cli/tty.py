@@ -69,9 +69,8 @@ class Tty:
         return self
 
     def done(self) -> int:
-        """Wait for its end, and return the exit code."""
-        ends = time.monotonic() + PATIENCE
-        while self._read(ends):
+        """Wait for its end, as long as it prints something now and then, and return the exit code."""
+        while self._read(time.monotonic() + PATIENCE):
             pass
         return self._process.wait(PATIENCE)
 
