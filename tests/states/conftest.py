@@ -87,8 +87,8 @@ class Script:
         review: bool = False,
     ) -> list[facts.Fact]:
         """The model asks for these calls; a bare name is a call without arguments."""
-        asked = tuple(ToolCall(name=call, arguments={}) if isinstance(call, str) else call for call in calls)
-        return self.feed(ModelRepliedInput(text=text, calls=asked, finish=finish, usage=usage, review=review))
+        asked_calls = tuple(ToolCall(name=call, arguments={}) if isinstance(call, str) else call for call in calls)
+        return self.feed(ModelRepliedInput(text=text, calls=asked_calls, finish=finish, usage=usage, review=review))
 
     def settle(self, status: CallStatus = CallStatus.OK, result: str = "") -> list[facts.Fact]:
         """Start and settle every call that can run; returns the facts of all of it."""

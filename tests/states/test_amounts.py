@@ -110,8 +110,8 @@ def test_field_has_a_json_schema(kind: type[Usage] | type[Spent], mode: Literal[
 
 
 @given(USAGES, USAGES)
-def test_sum_minus_a_part_is_the_rest(one: Usage, other: Usage) -> None:
-    assert (one + other).tokens == one.tokens + other.tokens
-    if other.input_tokens > one.input_tokens:
+def test_sum_minus_a_part_is_the_rest(first: Usage, second: Usage) -> None:
+    assert (first + second).tokens == first.tokens + second.tokens
+    if second.input_tokens > first.input_tokens:
         with pytest.raises(ValueError, match="input_tokens"):
-            _ = one - other
+            _ = first - second

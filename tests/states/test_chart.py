@@ -217,9 +217,14 @@ def test_chart_counts_how_often_each_row_was_taken() -> None:
 
 def test_resumed_turn_keeps_the_given_chart(begin: "Begin") -> None:
     """Resumed or copied, it continues by the table that it was given."""
-    other = Chart(tuple(row._replace(dest=State.FAILED) if row.trigger == Trigger.ABORT else row for row in ROWS))
+    changed_chart = Chart(
+        tuple(row._replace(dest=State.FAILED) if row.trigger == Trigger.ABORT else row for row in ROWS)
+    )
     facts = begin().facts
-    for machine in (TurnMachine.resume(facts, chart=other), TurnMachine.resume(facts, chart=other).copy()):
+    for machine in (
+        TurnMachine.resume(facts, chart=changed_chart),
+        TurnMachine.resume(facts, chart=changed_chart).copy(),
+    ):
         machine.feed(AbortInput())
         assert machine.state is State.FAILED
 
@@ -231,8 +236,8 @@ VALUES: Final[dict[str, tuple[int, int]]] = {
 
 
 def names_in(rows: list[Row]) -> list[str]:
-    used = {word for row in rows for word in re.findall(r"\w+", row.guard.expanded)}
-    return [name for name in NAMES if name in used]
+    words = {word for row in rows for word in re.findall(r"\w+", row.guard.expanded)}
+    return [name for name in NAMES if name in words]
 
 
 @pytest.mark.parametrize("state", list(State))
@@ -246,7 +251,7 @@ def test_lean_event_agrees_with_the_stock_event(state: State) -> None:
 def _compare(stock: Chart, state: State, trigger: Trigger) -> None:
     rows = [row for row in ROWS if (row.source, row.trigger) == (state, trigger)]
     names = names_in(rows)
-    taken = set()
+    taken_rows = set()
     for values in product(*(VALUES[name] for name in names)):
         counters = Counters(Limits())
         for name, value in zip(names, values, strict=True):
@@ -263,8 +268,8 @@ def _compare(stock: Chart, state: State, trigger: Trigger) -> None:
         assert stock.row(state, trigger, counters) is row
         assert lean_model.state is stock_model.state is row.dest
         assert row is next(row for row in rows if row.guard.holds(counters))
-        taken.add(row)
-    assert taken == set(rows)
+        taken_rows.add(row)
+    assert taken_rows == set(rows)
 
 
 def test_trigger_without_an_accepting_row_changes_nothing() -> None:
@@ -371,9 +376,9 @@ ACCEPTED: Final[tuple[tuple[Input, set[str]], ...]] = (
 
 def named(event: Input) -> str:
     return type(event).__name__ + "".join(
-        f" {getattr(event, one.name)}"
-        for one in msgspec.structs.fields(event)
-        if one.default_factory is msgspec.NODEFAULT and getattr(event, one.name) != one.default
+        f" {getattr(event, field.name)}"
+        for field in msgspec.structs.fields(event)
+        if field.default_factory is msgspec.NODEFAULT and getattr(event, field.name) != field.default
     )
 
 

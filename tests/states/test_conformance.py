@@ -68,9 +68,9 @@ class PromisesTooMuch(ConformingMachine):
 
     def _decide(self, event: ModelRepliedInput) -> tuple[facts.CallMade, ...]:
         self.turn.counters.budget += 1
-        made = super()._decide(event)
+        calls = super()._decide(event)
         self.turn.counters.budget -= 1
-        return made
+        return calls
 
 
 class ConfusesCalls(ConformingMachine):

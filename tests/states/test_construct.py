@@ -71,7 +71,7 @@ ONES: Final[tuple[Checked, ...]] = (
 )
 
 
-EACH: Final = pytest.mark.parametrize("checked", ONES, ids=lambda one: type(one).__name__)
+EACH: Final = pytest.mark.parametrize("checked", ONES, ids=lambda checked: type(checked).__name__)
 
 
 def kinds(base: type[Checked]) -> set[type[Checked]]:
@@ -80,15 +80,19 @@ def kinds(base: type[Checked]) -> set[type[Checked]]:
 
 def test_examples_cover_every_input_class() -> None:
     ours = {kind for kind in kinds(Checked) if kind.__module__ == Input.__module__}
-    assert {type(one) for one in ONES} == ours - {Input, StopInput}
+    assert {type(checked) for checked in ONES} == ours - {Input, StopInput}
 
 
 @EACH
 def test_checked_and_unchecked_construction_give_equal_inputs(checked: Checked) -> None:
     """A copy and what was pickled are no less."""
     fields = msgspec.structs.asdict(checked)
-    named = {one.name: fields[one.name] for one in msgspec.structs.fields(checked) if fields[one.name] != one.default}
-    unchecked = construct_unchecked(type(checked), **named)
+    arguments = {
+        field.name: fields[field.name]
+        for field in msgspec.structs.fields(checked)
+        if fields[field.name] != field.default
+    }
+    unchecked = construct_unchecked(type(checked), **arguments)
     assert unchecked == checked
     assert repr(unchecked) == repr(checked)
     assert copy.copy(unchecked) == copy.deepcopy(unchecked) == checked
@@ -115,7 +119,7 @@ def test_each_field_refuses_a_value_of_the_wrong_type(checked: Checked) -> None:
 @EACH
 def test_each_field_of_json_is_known(checked: Checked) -> None:
     """msgspec looks into every other one."""
-    deep = {one.name for one in msgspec.structs.fields(checked) if "Any" in repr(one.type)}
+    deep = {field.name for field in msgspec.structs.fields(checked) if "Any" in repr(field.type)}
     assert {*type(checked).json_fields} == deep
 
 
@@ -197,9 +201,9 @@ def test_checked_input_shares_no_json_with_the_caller() -> None:
 
 
 def test_default_values_are_not_shared() -> None:
-    one, other = construct_unchecked(StartedInput, prompt="x"), construct_unchecked(StartedInput, prompt="x")
-    assert (one.agent, one.limits) == ({}, Limits())
-    assert one.agent is not other.agent
+    first, second = construct_unchecked(StartedInput, prompt="x"), construct_unchecked(StartedInput, prompt="x")
+    assert (first.agent, first.limits) == ({}, Limits())
+    assert first.agent is not second.agent
 
 
 def test_unchecked_construction_checks_no_value() -> None:

@@ -126,10 +126,10 @@ def test_each_field_of_a_turn_changes_the_hash(begin: "Begin") -> None:
     turn = busy(begin).machine.turn
     hashes = {"": turn.digest()}
     for name, change in CHANGES.items():
-        other = turn.copy()
-        change(other)
-        hashes[name] = other.digest()
-    assert len(set(hashes.values())) == len(CHANGES) + 1, sorted((one, name) for name, one in hashes.items())
+        changed_turn = turn.copy()
+        change(changed_turn)
+        hashes[name] = changed_turn.digest()
+    assert len(set(hashes.values())) == len(CHANGES) + 1, sorted((hash_, name) for name, hash_ in hashes.items())
 
 
 def test_results_change_the_hash_only_if_compared(begin: "Begin") -> None:
@@ -140,12 +140,12 @@ def test_results_change_the_hash_only_if_compared(begin: "Begin") -> None:
     turn.machine.turn.batch["call00001"].result_key = "x"
     turn.machine.turn.batch["call00001"].failed = True
     assert turn.machine.turn.digest() == before
-    other = begin(stall_errors=None)
-    other.reply("a", "b")
-    other.settle_one("call00001")
-    before = other.machine.turn.digest()
-    other.machine.turn.batch["call00001"].failed = True
-    assert other.machine.turn.digest() == before
+    script = begin(stall_errors=None)
+    script.reply("a", "b")
+    script.settle_one("call00001")
+    before = script.machine.turn.digest()
+    script.machine.turn.batch["call00001"].failed = True
+    assert script.machine.turn.digest() == before
 
 
 @pytest.mark.parametrize("name", PASSING)
@@ -176,26 +176,26 @@ def test_hash_has_eight_hexadecimal_digits_and_is_portable() -> None:
 
 
 def test_order_of_calls_changes_the_hash(begin: "Begin") -> None:
-    one, other = busy(begin).machine.turn, busy(begin).machine.turn
-    one.batch["call00003"].attempt, other.batch["call00005"].attempt = 7, 7
-    assert one.digest() != other.digest()
+    first, second = busy(begin).machine.turn, busy(begin).machine.turn
+    first.batch["call00003"].attempt, second.batch["call00005"].attempt = 7, 7
+    assert first.digest() != second.digest()
 
 
 def test_cached_and_reasoning_tokens_change_the_hash_only_if_present(begin: "Begin") -> None:
     """Journals that were written before they existed keep their hashes, and their bytes."""
 
     def turn(**parts: int) -> "Script":
-        made = begin()
-        made.step("a", usage=Usage(input_tokens=30, output_tokens=20, **parts))
-        return made
+        script = begin()
+        script.step("a", usage=Usage(input_tokens=30, output_tokens=20, **parts))
+        return script
 
     before, cached, reasoned = turn(), turn(cached_tokens=10), turn(reasoning_tokens=10)
     assert before.machine.turn.digest() == turn(cached_tokens=0, reasoning_tokens=0).machine.turn.digest()
-    assert len({one.machine.turn.digest() for one in (before, cached, reasoned)}) == 3
+    assert len({script.machine.turn.digest() for script in (before, cached, reasoned)}) == 3
     assert "cached_tokens" not in "".join(fact.payload() for fact in before.facts)
-    for one in (cached, reasoned):
-        folded = fold(parse_fact(fact.kind, fact.payload()) for fact in one.facts)
-        assert (folded.digest(), folded.usage) == (one.machine.turn.digest(), one.machine.turn.usage)
+    for script in (cached, reasoned):
+        folded = fold(parse_fact(fact.kind, fact.payload()) for fact in script.facts)
+        assert (folded.digest(), folded.usage) == (script.machine.turn.digest(), script.machine.turn.usage)
 
 
 def test_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
@@ -205,7 +205,7 @@ def test_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
     turn.step("b", usage=Usage(input_tokens=10**30))
     hashes = {place: fact.hash for place, fact in enumerate(turn.facts, start=1) if fact.hash}
     assert len({*hashes.values()}) == len(hashes)
-    assert all(fold(turn.facts[:place]).digest() == one for place, one in hashes.items())
+    assert all(fold(turn.facts[:place]).digest() == hash_ for place, hash_ in hashes.items())
 
 
 def test_unencodable_names_have_a_hash(begin: "Begin") -> None:
@@ -229,12 +229,12 @@ def test_name_of_a_str_subclass_has_the_hash_of_the_text(begin: "Begin") -> None
         __slots__ = ()
 
     def turn(name: str) -> "Script":
-        made = begin()
+        script = begin()
         call = construct_unchecked(ToolCall, name=name, arguments={})
-        made.facts += made.machine.feed(construct_unchecked(ModelRepliedInput, calls=(call,)))
-        made.feed(CallStartedInput(call="call00001"))
-        made.feed(CallSettledInput(call="call00001", retry=True))
-        return made
+        script.facts += script.machine.feed(construct_unchecked(ModelRepliedInput, calls=(call,)))
+        script.feed(CallStartedInput(call="call00001"))
+        script.feed(CallSettledInput(call="call00001", retry=True))
+        return script
 
     assert turn(Name("a")).machine.turn.digest() == turn("a").machine.turn.digest()
 
@@ -246,9 +246,9 @@ def test_rounds_change_the_hash_while_visible_to_the_detector(begin: "Begin") ->
         turn = begin(doom_threshold=2, tool_calls=None)
         for number in numbers:
             turn.step(ToolCall(name="a", arguments={"n": number}), "b")
-        known = turn.machine.turn
-        assert known.rounds.checksum == crc32(b"".join(known.rounds.latest))
-        return known.rounds.checksum
+        machine_turn = turn.machine.turn
+        assert machine_turn.rounds.checksum == crc32(b"".join(machine_turn.rounds.latest))
+        return machine_turn.rounds.checksum
 
     assert rounds_checksum([]) == 0
     assert rounds_checksum(range(30)) == rounds_checksum(range(22, 30)) == rounds_checksum([7, *range(22, 30)])

@@ -20,9 +20,9 @@ ARGUMENTS = st.dictionaries(st.text(), JSON, max_size=4)
 
 
 def round_of(name: str) -> Round:
-    made = make_round([(name, call_key(name, {}, "", None))])
-    assert made is not None
-    return made
+    new_round = make_round([(name, call_key(name, {}, "", None))])
+    assert new_round is not None
+    return new_round
 
 
 def naive(history: list[str], threshold: int) -> set[str]:
@@ -37,11 +37,11 @@ def naive(history: list[str], threshold: int) -> set[str]:
 @given(st.lists(NAMES, max_size=60), st.integers(2, 5))
 def test_detector_agrees_with_a_naive_detector(history: list[str], threshold: int) -> None:
     """At each point of any history, though it keeps only as many rounds as it can ever look at."""
-    kept: tuple[Round, ...] = ()
-    for seen, name in enumerate(history, start=1):
-        kept = remember(kept, round_of(name), threshold)
-        assert len(kept) <= LONGEST_PERIOD * threshold
-        assert set(looping(kept, threshold)) == naive(history[:seen], threshold)
+    rounds: tuple[Round, ...] = ()
+    for count, name in enumerate(history, start=1):
+        rounds = remember(rounds, round_of(name), threshold)
+        assert len(rounds) <= LONGEST_PERIOD * threshold
+        assert set(looping(rounds, threshold)) == naive(history[:count], threshold)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=6), st.lists(NAMES, max_size=9), st.integers(2, 4))
@@ -49,18 +49,18 @@ def test_detector_agrees_with_a_naive_detector_on_repeated_cycles(
     cycle: list[str], before: list[str], threshold: int
 ) -> None:
     history = before + cycle * (threshold + 1)
-    kept: tuple[Round, ...] = ()
-    for seen, name in enumerate(history, start=1):
-        kept = remember(kept, round_of(name), threshold)
-        assert set(looping(kept, threshold)) == naive(history[:seen], threshold)
+    rounds: tuple[Round, ...] = ()
+    for count, name in enumerate(history, start=1):
+        rounds = remember(rounds, round_of(name), threshold)
+        assert set(looping(rounds, threshold)) == naive(history[:count], threshold)
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("threshold", [2, 3])
 def test_cycle_is_detected_at_the_last_round_and_not_before(period: int, threshold: int) -> None:
     rounds = [round_of(name) for name in "abcde"[:period] * threshold]
-    found = looping(tuple(rounds), threshold)
-    assert found == (tuple("abcde"[:period]) if period <= 4 else ())
+    loop = looping(tuple(rounds), threshold)
+    assert loop == (tuple("abcde"[:period]) if period <= 4 else ())
     assert looping(tuple(rounds[:-1]), threshold) == ()
 
 
@@ -81,10 +81,10 @@ def test_round_ignores_the_order_of_calls(calls: list[tuple[str, str]], chance: 
 
 @given(*[st.lists(st.tuples(NAMES, st.sampled_from(["1", "2"])), min_size=1, max_size=4)] * 2)
 def test_rounds_are_equal_exactly_if_the_calls_are_equal(
-    one: list[tuple[str, str]], two: list[tuple[str, str]]
+    first: list[tuple[str, str]], second: list[tuple[str, str]]
 ) -> None:
-    made = [make_round((name, call_key(name, None, raw, None)) for name, raw in calls) for calls in (one, two)]
-    assert (made[0] == made[1]) is (sorted(one) == sorted(two))
+    rounds = [make_round((name, call_key(name, None, raw, None)) for name, raw in calls) for calls in (first, second)]
+    assert (rounds[0] == rounds[1]) is (sorted(first) == sorted(second))
 
 
 def test_round_without_calls_is_none() -> None:
@@ -101,9 +101,9 @@ def test_arguments_are_compared_as_canonical_json(arguments: dict[str, JsonValue
 
 
 @given(ARGUMENTS, ARGUMENTS)
-def test_different_arguments_have_different_keys(one: dict[str, JsonValue], two: dict[str, JsonValue]) -> None:
-    same = json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
-    assert (call_key("read", one, "", None) == call_key("read", two, "", None)) is same
+def test_different_arguments_have_different_keys(first: dict[str, JsonValue], second: dict[str, JsonValue]) -> None:
+    same = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+    assert (call_key("read", first, "", None) == call_key("read", second, "", None)) is same
 
 
 def test_call_key_separates_name_arguments_raw_text_and_loop_key() -> None:

@@ -52,25 +52,25 @@ numbers = st.integers(-3, 9)
 
 @pytest.mark.parametrize("kind", ALL)
 @given(st.fixed_dictionaries({name: st.booleans() if name in FLAGS else numbers for name in COUNTERS}), st.data())
-def test_fold_agrees_with_the_effect_texts(kind: str, kept: dict[str, int], data: st.DataObject) -> None:
+def test_fold_agrees_with_the_effect_texts(kind: str, counts: dict[str, int], data: st.DataObject) -> None:
     """All assignments read the values before, and the values of a fact hide counters of the same name."""
     effect, counters = ALL[kind], Counters(Limits())
-    for name, value in kept.items():
+    for name, value in counts.items():
         setattr(counters, name, value)
     read = {name: data.draw(numbers if name in ("number", "used", "lease") else st.booleans()) for name in effect.reads}
     RUN[kind](counters, *read.values())
-    expected = kept | {name: evaluate(text, kept | read) for name, text in effect.sets.items()}
+    expected = counts | {name: evaluate(text, counts | read) for name, text in effect.sets.items()}
     assert {name: getattr(counters, name) for name in COUNTERS} == expected
 
 
 @given(st.fixed_dictionaries({name: st.booleans() if name in FLAGS else numbers for name in COUNTERS}))
-def test_rank_agrees_with_the_rank_texts(kept: dict[str, int]) -> None:
+def test_rank_agrees_with_the_rank_texts(counts: dict[str, int]) -> None:
     counters = Counters(Limits())
-    for name, value in kept.items():
+    for name, value in counts.items():
         setattr(counters, name, value)
     for state in State:
-        known = kept | dict(zip(("stage", "paused", "asks_model"), rank_values(state), strict=True))
-        assert rank_of(counters, state) == tuple(evaluate(text, known) for text in RANK.values())
+        values = counts | dict(zip(("stage", "paused", "asks_model"), rank_values(state), strict=True))
+        assert rank_of(counters, state) == tuple(evaluate(text, values) for text in RANK.values())
 
 
 def test_retries_are_restored_at_the_beginning_of_a_phase() -> None:

@@ -173,12 +173,12 @@ def test_event_for_an_unsuitable_call_is_refused(
 ) -> None:
     turn = begin(tool_calls=10)
     before(turn)
-    known = turn.machine.turn.digest()
+    digest = turn.machine.turn.digest()
     with pytest.raises(InvalidCallError) as caught:
         turn.feed(event)
     assert str(caught.value) == says
     assert (caught.value.event, caught.value.call) == (says.split(maxsplit=1)[0], says.split("'")[1])
-    assert turn.machine.turn.digest() == known
+    assert turn.machine.turn.digest() == digest
 
 
 ABORTS: list[StopInput] = [AbortInput(), AbortInput(reason=EndReason.SUPERSEDED)]
@@ -223,11 +223,11 @@ def test_stop_with_impossible_sub_agent_usage_is_refused(
     """It is refused before the first fact, and the turn continues as if it had not come."""
     turn = begin(tool_calls=10)
     before(turn)
-    known, facts_before = turn.machine.turn.digest(), list(turn.facts)
+    digest, facts_before = turn.machine.turn.digest(), list(turn.facts)
     with pytest.raises(InvalidCallError) as caught:
         turn.feed(event)
     assert str(caught.value) == f"{event.title()} {why}"
-    assert (turn.machine.turn.digest(), turn.state, turn.facts) == (known, turn.machine.turn.state, facts_before)
+    assert (turn.machine.turn.digest(), turn.state, turn.facts) == (digest, turn.machine.turn.state, facts_before)
     assert turn.feed(AbortInput())[-1].kind == "turn_ended"
 
 

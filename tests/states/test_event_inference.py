@@ -86,11 +86,11 @@ def test_child_question_is_inferred_with_arguments(begin: Begin) -> None:
     turn = begin()
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
     turn.feed(CallStartedInput(call="call00001"))
-    asked = CallWaitingInput(
+    event = CallWaitingInput(
         call="call00001", interrupt_kind=InterruptKind.APPROVAL, forwarded="approval-1", arguments={"path": "/srv"}
     )
-    turn.feed(asked)
-    assert read_back(turn.facts) == asked
+    turn.feed(event)
+    assert read_back(turn.facts) == event
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
@@ -111,11 +111,11 @@ def test_sole_input_of_calls_and_replies_is_inferred_without_checks(
 def test_sole_input_of_a_group_equals_the_first_checked_inference(setting: Setting) -> None:
     """Built without checks, it has the same fields, and no other input is possible."""
     facts = play(setting).journal
-    found = 0
+    count = 0
     for at in range(1, len(facts)):
         only = only_input(facts, at)
         if only is not None:
             turn = fold(facts[:at])
             assert [only] == list(infer_inputs(facts, at, turn))
-            found += 1
-    assert found or not any(isinstance(fact, ModelReplied) for fact in facts)
+            count += 1
+    assert count or not any(isinstance(fact, ModelReplied) for fact in facts)

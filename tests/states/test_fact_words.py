@@ -71,8 +71,8 @@ def test_nested_public_fields_name_fields(kind: type[Fact]) -> None:
 
 
 def test_call_fact_names_the_tool() -> None:
-    made = facts.CallMade(id="call00001", name="look")
-    reply = facts.ModelReplied(0.0, State.TOOL_EXEC, calls=(made,))
+    call = facts.CallMade(id="call00001", name="look")
+    reply = facts.ModelReplied(0.0, State.TOOL_EXEC, calls=(call,))
     tools = tool_names([reply])
     settled = facts.CallSettled(0.0, State.TOOL_EXEC, call="call00001", result="it is there")
     assert tools == {"call00001": "look"}

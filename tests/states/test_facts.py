@@ -259,14 +259,14 @@ def test_turn_started_omits_empty_files_and_agent_limits() -> None:
     """The agent's own limits are not part of it."""
     agent: JsonObject = {"name": "Tidier", "files": [], "more": {"name": "x", "files": []}}
     started = facts.TurnStarted(0.0, State.CHECK, prompt=',"files":[]', limits=Limits(), agent=agent, chart=1)
-    written = json.loads(started.payload())
-    assert "files" not in written
-    assert (written["agent"], written["prompt"]) == (agent, ',"files":[]')
+    payload = json.loads(started.payload())
+    assert "files" not in payload
+    assert (payload["agent"], payload["prompt"]) == (agent, ',"files":[]')
     assert json.loads(structs.replace(started, files=({},)).payload())["files"] == [{}]
-    assert "model_settings" not in written
-    told = structs.replace(started, model_settings={"seed": 1})
-    assert json.loads(told.payload())["model_settings"] == {"seed": 1}
-    assert "files" not in json.loads(told.payload())
+    assert "model_settings" not in payload
+    configured = structs.replace(started, model_settings={"seed": 1})
+    assert json.loads(configured.payload())["model_settings"] == {"seed": 1}
+    assert "files" not in json.loads(configured.payload())
 
 
 def test_other_facts_omit_empty_defaults() -> None:
@@ -284,17 +284,17 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
         case facts.TurnStarted():
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
             left_out = ("files", "model_settings", "forked_with", "hooks", "guardrails")
-            return {name: one for name, one in whole.items() if one or name not in left_out}
+            return {name: entry for name, entry in whole.items() if entry or name not in left_out}
         case Struct():
             defaults = {field.name: field.default for field in structs.fields(value)}
-            shown = {name: getattr(value, name) for name in value.__struct_fields__}
-            return {name: plain(one) for name, one in shown.items() if one != defaults[name]}
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            return {name: plain(entry) for name, entry in fields.items() if entry != defaults[name]}
         case Limits():
             return dict(value)
         case tuple() | list():
-            return [plain(one) for one in value]
+            return [plain(entry) for entry in value]
         case dict():
-            return {name: plain(one) for name, one in value.items()}
+            return {name: plain(entry) for name, entry in value.items()}
         case StrEnum():
             return str(value)
         case None | bool() | int() | float() | str():
@@ -307,8 +307,8 @@ def test_payload_equals_plain_json_of_non_default_fields(fact: Fact) -> None:
     """Field by field in their order, without spaces. Only a large or a small number may be written in another way."""
     fields = plain(fact)
     assert isinstance(fields, dict)
-    written = json.dumps({"v": PAYLOAD_VERSION, **fields}, ensure_ascii=False, separators=(",", ":"))
-    assert respelled(fact.payload()) == respelled(written)
+    expected = json.dumps({"v": PAYLOAD_VERSION, **fields}, ensure_ascii=False, separators=(",", ":"))
+    assert respelled(fact.payload()) == respelled(expected)
 
 
 def respelled(payload: str) -> str:
@@ -317,7 +317,7 @@ def respelled(payload: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("value", "written"),
+    ("value", "expected"),
     [
         (10**30, str(10**30)),
         (-(2**63) - 1, str(-(2**63) - 1)),
@@ -334,9 +334,9 @@ def respelled(payload: str) -> str:
         ({"\ud83d": 10**30}, '{"?":1000000000000000000000000000000}'),
     ],
 )
-def test_any_json_is_written(value: JsonValue, written: str) -> None:
+def test_any_json_is_written(value: JsonValue, expected: str) -> None:
     fact = facts.CallSettled(1.0, State.TOOL_EXEC, call="c", structured=value)
-    assert fact.payload() == f'{{"v":1,"elapsed":1.0,"state":"TOOL_EXEC","call":"c","structured":{written}}}'
+    assert fact.payload() == f'{{"v":1,"elapsed":1.0,"state":"TOOL_EXEC","call":"c","structured":{expected}}}'
 
 
 def test_non_json_value_is_not_written() -> None:
@@ -394,12 +394,12 @@ def test_plain_and_fast_parsers_agree(fact: Fact) -> None:
     assert parse_fact(fact.kind, json.dumps(dict(reversed(fields.items())))) == fact
 
 
-@pytest.mark.parametrize(("length", "shown"), [(58, f"'{58 * 'k'}'"), (59, f"'{59 * 'k'}...")])
-def test_long_unknown_kind_is_cut_in_the_message(length: int, shown: str) -> None:
+@pytest.mark.parametrize(("length", "shown_kind"), [(58, f"'{58 * 'k'}'"), (59, f"'{59 * 'k'}...")])
+def test_long_unknown_kind_is_cut_in_the_message(length: int, shown_kind: str) -> None:
     """At 60 characters, with its quotes."""
     with pytest.raises(InvalidJournalError) as caught:
         parse_fact(length * "k", "{}", 1)
-    assert f"its kind {shown} is unknown" in str(caught.value)
+    assert f"its kind {shown_kind} is unknown" in str(caught.value)
 
 
 def test_unknown_kind_is_refused() -> None:

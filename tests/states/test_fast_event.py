@@ -73,18 +73,21 @@ def fired(chart: Chart, state: State, trigger: Trigger, counters: Counters) -> t
 @pytest.mark.slow
 def test_fast_and_stock_events_take_the_same_row_throughout_a_walk() -> None:
     """Every trigger is tried there, not only the one that came."""
-    watched, taken = Watched(ROWS), set()
+    watched, taken_rows = Watched(ROWS), set()
     cases = list(grid(1))
     # The rows of spent money, and those of a compaction that spends it, are taken in few cases.
-    for case in (*cases[::5], *(one for one in cases if one.limits.cost and (one.hooked or one.limits.steps == 2))):
+    for case in (
+        *cases[::5],
+        *(case for case in cases if case.limits.cost and (case.hooked or case.limits.steps == 2)),
+    ):
         walk(case, chart=watched)
     for (state, values), trigger in product(watched.met, Trigger):
         counters = counters_of(values)
-        found = fired(CHART, state, trigger, counters)
-        assert found == fired(STOCK, state, trigger, counters)
+        row = fired(CHART, state, trigger, counters)
+        assert row == fired(STOCK, state, trigger, counters)
         assert VALUES(counters) == values
-        taken.add(found[0])
-    assert taken >= set(ROWS)
+        taken_rows.add(row[0])
+    assert taken_rows >= set(ROWS)
 
 
 # What `add_transition` takes, over every small value of what is asked.
@@ -102,7 +105,7 @@ class Machines:
             )
             for event in (FastEvent, transitions.Event)
         ]
-        self.told: list[Told] = [[], []]
+        self.reports: list[Told] = [[], []]
         self.models = [Model(State.STREAM), Model(State.STREAM)]
 
     def add(self, dest: State | None, tells: Iterable[str] = (), **conditions: Any) -> None:  # noqa: ANN401 (as stock)
@@ -116,24 +119,24 @@ class Machines:
     def telling(self, place: int, words: str) -> Callable[[Counters], None]:
         def tell(counters: Counters) -> None:
             assert isinstance(counters, Counters)
-            self.told[place].append((words, self.models[place].state))
+            self.reports[place].append((words, self.models[place].state))
 
         return tell
 
     def fire(self, counters: Counters) -> list[tuple[bool, State, Told]]:
         """Fire the trigger in each machine. Return whether it was taken, the state, and the recorded words."""
-        self.models, self.told = [Model(State.STREAM), Model(State.STREAM)], [[], []]
-        taken = [
+        self.models, self.reports = [Model(State.STREAM), Model(State.STREAM)], [[], []]
+        are_taken = [
             machine.events[Trigger.REPLIED].trigger(model, counters)
             for machine, model in zip(self.machines, self.models, strict=True)
         ]
-        return [(took, m.state, told) for took, m, told in zip(taken, self.models, self.told, strict=True)]
+        return [(took, m.state, report) for took, m, report in zip(are_taken, self.models, self.reports, strict=True)]
 
 
 def configurations() -> Iterator[Counters]:
-    for doom, filtered, made, waiting in product((False, True), (False, True), (0, 1), (0, 1)):
+    for doom, filtered, call_count, waiting in product((False, True), (False, True), (0, 1), (0, 1)):
         counters = Counters(Limits())
-        counters.doom, counters.filtered, counters.made, counters.waiting = doom, filtered, made, waiting
+        counters.doom, counters.filtered, counters.made, counters.waiting = doom, filtered, call_count, waiting
         yield counters
 
 
@@ -148,25 +151,25 @@ def test_conditions_refusals_and_callbacks_match_the_stock_event() -> None:
         lean, stock = machines.fire(counters)
         assert lean == stock
         ends.add(lean[:2])
-    taken = {(True, state) for state in (State.FINISHED, State.TOOL_EXEC, State.FAILED, State.STREAM)}
-    assert ends == taken | {(False, State.STREAM)}
+    expected_ends = {(True, state) for state in (State.FINISHED, State.TOOL_EXEC, State.FAILED, State.STREAM)}
+    assert ends == expected_ends | {(False, State.STREAM)}
 
 
 def test_callbacks_run_in_order_around_the_move() -> None:
     machines = Machines()
     machines.add(State.FINISHED, tells=["a", "b"])
     lean, stock = machines.fire(Counters(Limits()))
-    told = [("before a", State.STREAM), ("before b", State.STREAM), ("after a", State.FINISHED)]
-    assert lean == stock == (True, State.FINISHED, [*told, ("after b", State.FINISHED)])
+    reports = [("before a", State.STREAM), ("before b", State.STREAM), ("after a", State.FINISHED)]
+    assert lean == stock == (True, State.FINISHED, [*reports, ("after b", State.FINISHED)])
 
 
 def test_transition_added_later_is_considered() -> None:
     machines = Machines()
     machines.add(State.FAILED, conditions=Guard("doom"))
     counters = Counters(Limits())
-    assert [taken for taken, _, _ in machines.fire(counters)] == [False, False]
+    assert [is_taken for is_taken, _, _ in machines.fire(counters)] == [False, False]
     machines.add(State.FINISHED)
-    assert [(taken, state) for taken, state, _ in machines.fire(counters)] == [(True, State.FINISHED)] * 2
+    assert [(is_taken, state) for is_taken, state, _ in machines.fire(counters)] == [(True, State.FINISHED)] * 2
 
 
 def test_state_without_rows_takes_no_transition() -> None:
@@ -192,16 +195,16 @@ def begun(chart: Chart) -> TurnMachine:
 def test_turn_follows_changes_of_the_running_machine(event: type[transitions.Event], wildcard: bool) -> None:
     """The chart's own table is not asked again: `wildcard` takes the whole trigger away, which then is not an event."""
     chart = Chart(ROWS, event=event)
-    turn, other = begun(chart), begun(Chart(ROWS, event=event))
+    turn, second = begun(chart), begun(Chart(ROWS, event=event))
     answer = ModelRepliedInput(text="x")
     assert [fact.state for fact in turn.copy().feed(answer)][-1] is State.FINISHED
     chart.machine.remove_transition(Trigger.REPLIED, *(() if wildcard else (State.STREAM, State.FINISHED)))
-    known = turn.turn.digest()
+    digest = turn.turn.digest()
     with pytest.raises(IllegalInputError, match="is not accepted in state STREAM: nothing was changed"):
         turn.feed(answer)
-    assert (turn.state, turn.turn.state, turn.turn.digest()) == (State.STREAM, State.STREAM, known)
+    assert (turn.state, turn.turn.state, turn.turn.digest()) == (State.STREAM, State.STREAM, digest)
     assert chart.accepts(State.STREAM, Trigger.REPLIED) is not wildcard
-    assert other.feed(answer)[-1].state is State.FINISHED
+    assert second.feed(answer)[-1].state is State.FINISHED
     chart.machine.add_transition(Trigger.REPLIED, State.STREAM, State.FINISHED)
     assert chart.accepts(State.STREAM, Trigger.REPLIED)
     turn.feed(answer)
@@ -315,7 +318,7 @@ def test_callback_by_name_is_refused(when: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("options", "says"),
     [
         (
             {"conditions": lambda _counters: True},
@@ -326,6 +329,6 @@ def test_callback_by_name_is_refused(when: str) -> None:
     ],
     ids=["conditions", "unless", "prepare"],
 )
-def test_unsupported_transition_options_are_refused(asked: dict[str, object], says: str) -> None:
+def test_unsupported_transition_options_are_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(TypeError, match=f"^{says}$"):
-        Machines().add(State.FAILED, (), **asked)
+        Machines().add(State.FAILED, (), **options)

@@ -708,10 +708,10 @@ def lines(turn: Script) -> str:
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
 def test_journal_equals_the_golden_file(begin: Begin, play: Callable[[Begin], Script]) -> None:
     file = GOLDEN / f"{play.__name__}.txt"
-    written = lines(play(begin))
+    journal = lines(play(begin))
     if os.environ.get("GOLDEN") == "write":
-        file.write_text(written, encoding="utf-8", newline="\n")
-    assert written == file.read_text(encoding="utf-8")
+        file.write_text(journal, encoding="utf-8", newline="\n")
+    assert journal == file.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
@@ -729,10 +729,10 @@ def test_wrong_hash_is_reported_at_any_place(begin: Begin, play: Callable[[Begin
 def test_parsed_fact_equals_the_original_fact(begin: Begin, play: Callable[[Begin], Script]) -> None:
     """Nobody looks at a fact when it is made. Here too a half surrogate pair is the only thing that is lost."""
     for fact in play(begin).facts:
-        written = fact.payload()
-        back = parse_fact(fact.kind, written)
+        payload = fact.payload()
+        back = parse_fact(fact.kind, payload)
         assert (back == fact) is (r"\ud83d" not in repr(fact))
-        assert back.payload() == written
+        assert back.payload() == payload
 
 
 def editable(value: object) -> Iterator[object]:

@@ -44,11 +44,11 @@ def atom_holds(atom: str, values: Values) -> bool:
     if atom in SHORTHANDS:
         joined, word = (all, " and ") if " and " in SHORTHANDS[atom] else (any, " or ")
         return joined(atom_holds(part, values) for part in SHORTHANDS[atom].split(word))
-    left, *rest = atom.split()
+    name, *rest = atom.split()
     if not rest:
-        return bool(values[left])
+        return bool(values[name])
     sign, right = rest
-    return COMPARE[sign](values[left], int(right) if right.isdigit() else values[right])
+    return COMPARE[sign](values[name], int(right) if right.isdigit() else values[right])
 
 
 class Reader:
@@ -111,7 +111,7 @@ def configurations(text: str) -> Iterator[dict[str, int | bool]]:
 
 @pytest.mark.parametrize("text", [*GUARDS, *OTHERS])
 def test_guard_agrees_with_the_words_on_all_small_configurations(text: str) -> None:
-    guard, seen = Guard(text), set()
+    guard, results = Guard(text), set()
     for values in configurations(text):
         counters = Counters(Limits())
         for name, value in values.items():
@@ -120,8 +120,8 @@ def test_guard_agrees_with_the_words_on_all_small_configurations(text: str) -> N
         # The lean event compares with `is`: a guard must give a bool, not something that is as good as one.
         assert isinstance(runs, bool)
         assert runs == words_hold(guard.words, values), values
-        seen.add(runs)
-    assert seen == ({True, False} if text else {True})
+        results.add(runs)
+    assert results == ({True, False} if text else {True})
 
 
 def test_guard_agrees_with_the_python_expression() -> None:
@@ -133,7 +133,7 @@ def test_guard_agrees_with_the_python_expression() -> None:
         for name, value in values.items():
             setattr(counters, name, value)
         spent = (values["budgeted"] and values["calls"] >= values["budget"]) or any(
-            values[f"{what}_spent"] for what in ("tokens", "cost", "time")
+            values[f"{unit}_spent"] for unit in ("tokens", "cost", "time")
         )
         spent = spent or (values["idle_limit"] > 0 and values["idle"] >= values["idle_limit"])
         expected = values["doom"] and (not values["doom_asks"] or values["pauses_left"] == 0 or spent)
@@ -269,11 +269,11 @@ def test_guard_without_known_atoms_holds_for_the_same_counters(text: str, data: 
         setattr(counters, name, data.draw(st.booleans() if of_flag else st.integers(0, 2), name))
     values = {name: getattr(counters, name) for name in NAMES}
     atoms = data.draw(st.sets(st.sampled_from(sorted(WORDS))), "known")
-    guard, known = Guard(text), {atom: atom_holds(atom, values) for atom in atoms}
-    left = guard.given(known)
-    assert left.holds(counters) == guard.holds(counters)
-    if left != guard:
-        assert not [atom for atom in atoms if re.search(rf"(?<![\w]){re.escape(atom)}(?!\w| [<>=])", left.text)]
+    guard, facts = Guard(text), {atom: atom_holds(atom, values) for atom in atoms}
+    reduced = guard.given(facts)
+    assert reduced.holds(counters) == guard.holds(counters)
+    if reduced != guard:
+        assert not [atom for atom in atoms if re.search(rf"(?<![\w]){re.escape(atom)}(?!\w| [<>=])", reduced.text)]
 
 
 def test_guard_with_all_atoms_known_is_a_fallback_or_unchanged() -> None:
@@ -283,5 +283,5 @@ def test_guard_with_all_atoms_known_is_a_fallback_or_unchanged() -> None:
     assert guard.given({"doom": False}) == guard
     assert guard.given({"doom_asks": True, "spent": False}) == Guard("doom and pauses_left == 0")
     assert guard.given({}) == guard
-    both = Guard("doom or final")
-    assert both.given({"doom": False, "final": False}) == both
+    guard_of_both = Guard("doom or final")
+    assert guard_of_both.given({"doom": False, "final": False}) == guard_of_both

@@ -174,9 +174,9 @@ def test_opencode_has_no_step_limit_of_0() -> None:
 
 def test_preset_distinguishes_set_fields_from_defaults() -> None:
     """The certificate distinguishes the two."""
-    said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
+    set_fields = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
     stalls = {"stall_errors", "stall_rounds", "idle_steps"}
-    assert said == {
+    assert set_fields == {
         "default": {"tokens"},
         "coding": {"tokens", "tool_calls"},
         "boocode": {"tokens", "concluding", "doom_threshold", "doom_compare", "doom_response", "tool_calls"} | stalls,
@@ -272,7 +272,7 @@ def test_tool_class_of_an_agent_selects_the_call_limit(tools: ToolClass, calls: 
 @pytest.mark.parametrize("calls", [0, 30, None])
 def test_single_call_limit_applies_to_every_tool_class(calls: int | None) -> None:
     limits = Limits(tool_calls=calls)
-    assert [limits.for_tools(one).tool_calls for one in get_args(ToolClass)] == [calls] * 3
+    assert [limits.for_tools(arg).tool_calls for arg in get_args(ToolClass)] == [calls] * 3
     assert limits.call_limit == calls
 
 

@@ -268,7 +268,7 @@ def test_call_may_wait_for_a_person() -> None:
     (permit,) = guarded.replied("", [READ])
     ask = guarded.waits(permit.id, InterruptKind.APPROVAL, "May it?", elapsed=1.0)
     assert isinstance(ask, NeedsAnswer)
-    assert [(one.call, one.question) for one in ask.interrupts] == [(permit.id, "May it?")]
+    assert [(interrupt.call, interrupt.question) for interrupt in ask.interrupts] == [(permit.id, "May it?")]
     assert guarded.machine.turn.elapsed == 1.0
     assert guarded.answered(ask.interrupts[0].id, Decision.APPROVE) == ResultsMissing((permit,))
 
@@ -446,8 +446,8 @@ def test_call_with_too_many_crashes_is_settled_at_once() -> None:
 
 def test_turn_with_a_synthesis_is_refused_by_the_guard() -> None:
     _, first = TurnMachine.start(StartedInput(prompt="x", synthesis=True))
-    said = "fact 1 of the journal: the turn has a synthesis, which a LoopGuard cannot run: resume it with its engine"
-    with pytest.raises(InvalidJournalError, match=f"^{said}$"):
+    message = "fact 1 of the journal: the turn has a synthesis, which a LoopGuard cannot run: resume it with its engine"
+    with pytest.raises(InvalidJournalError, match=f"^{message}$"):
         LoopGuard.resume(first)
 
 

@@ -235,10 +235,10 @@ def test_step_records_usage_and_duration(begin: "Begin") -> None:
 
 
 def test_parts_of_the_tokens_add_up(begin: "Begin") -> None:
-    turn, used = begin(), Usage(input_tokens=30, output_tokens=20, cost=0.5, cached_tokens=10, reasoning_tokens=5)
-    turn.step("a", usage=used)
-    turn.step("b", usage=used)
-    assert turn.machine.turn.usage == used + used
+    turn, usage = begin(), Usage(input_tokens=30, output_tokens=20, cost=0.5, cached_tokens=10, reasoning_tokens=5)
+    turn.step("a", usage=usage)
+    turn.step("b", usage=usage)
+    assert turn.machine.turn.usage == usage + usage
 
 
 def test_input_of_a_subclass_is_fed_as_the_parent_kind(begin: "Begin") -> None:
@@ -409,8 +409,8 @@ def test_half_a_surrogate_pair_keeps_journal_and_turn_equal(begin: "Begin") -> N
     turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.GRANT, grant="/\ud800"))
     turn.settle_one("call00002")
     turn.feed(AnsweredInput(interrupt="grant-1", decision=Decision.APPROVE))
-    written = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
-    for length, fact in enumerate(written, start=1):
-        assert fact.hash in ("", fold(written[:length]).digest())
+    facts = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
+    for length, fact in enumerate(facts, start=1):
+        assert fact.hash in ("", fold(facts[:length]).digest())
     assert turn.machine.turn.grants == ("/?",)
     assert turn.machine.turn.batch["call00001"].name == "a?"

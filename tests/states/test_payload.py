@@ -42,15 +42,15 @@ def test_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
 def test_copy_of_a_frozen_value_is_equal_and_editable(
     value: dict[str, object] | list[object], copied: Callable[[object], object]
 ) -> None:
-    kept = frozen(value)
-    made = copied(kept)
+    frozen_value = frozen(value)
+    made = copied(frozen_value)
     assert made == value
     assert type(made) is type(value)
     if isinstance(made, dict):
         made["new"] = 1
     elif isinstance(made, list):
         made.append(1)
-    assert made != kept == value
+    assert made != frozen_value == value
 
 
 def test_freezing_leaves_frozen_and_immutable_values_unchanged() -> None:

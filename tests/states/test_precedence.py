@@ -60,12 +60,12 @@ def counters(draw: st.DrawFn) -> Counters:
         nudges=draw(st.integers(0, 1)),
         max_pauses=draw(st.integers(0, 1)),
     )
-    seen = Counters(limits)
-    seen.steps = draw(st.integers(0, limits.allowance))
-    seen.calls = draw(st.integers(0, min(seen.budget, 4) if seen.budgeted else 4))
+    counts = Counters(limits)
+    counts.steps = draw(st.integers(0, limits.allowance))
+    counts.calls = draw(st.integers(0, min(counts.budget, 4) if counts.budgeted else 4))
     for flag in ("tokens_spent", "cost_spent", "time_spent", "doom"):
-        setattr(seen, flag, draw(st.booleans()))
-    return seen
+        setattr(counts, flag, draw(st.booleans()))
+    return counts
 
 
 def expected(c: Counters) -> tuple[State, EndReason | None]:
@@ -94,51 +94,51 @@ def expected(c: Counters) -> tuple[State, EndReason | None]:
 
 
 @given(counters())
-def test_first_limit_of_the_design_wins(seen: Counters) -> None:
+def test_first_limit_of_the_design_wins(counts: Counters) -> None:
     place = Place()
-    row = CHART.fire(place, Trigger.PROCEED, seen)
-    assert (place.state, row.reason) == expected(seen)
+    row = CHART.fire(place, Trigger.PROCEED, counts)
+    assert (place.state, row.reason) == expected(counts)
     assert row.dest is place.state
 
 
 @given(counters())
-def test_every_reached_limit_is_listed_in_row_order(seen: Counters) -> None:
+def test_every_reached_limit_is_listed_in_row_order(counts: Counters) -> None:
     holds = {
-        EndReason.STEP_CAP: seen.steps == seen.allowance,
-        EndReason.DOOM_LOOP: seen.doom,
-        EndReason.BUDGET: seen.budgeted and seen.calls >= seen.budget,
-        EndReason.TOKENS: seen.tokens_spent,
-        EndReason.COST: seen.cost_spent,
-        EndReason.DEADLINE: seen.time_spent,
-        EndReason.NO_CALL_RAN: seen.idle_limit > 0 and seen.idle >= seen.idle_limit,
+        EndReason.STEP_CAP: counts.steps == counts.allowance,
+        EndReason.DOOM_LOOP: counts.doom,
+        EndReason.BUDGET: counts.budgeted and counts.calls >= counts.budget,
+        EndReason.TOKENS: counts.tokens_spent,
+        EndReason.COST: counts.cost_spent,
+        EndReason.DEADLINE: counts.time_spent,
+        EndReason.NO_CALL_RAN: counts.idle_limit > 0 and counts.idle >= counts.idle_limit,
     }
-    assert list(reached(seen)) == [reason for reason, holding in holds.items() if holding]
+    assert list(reached(counts)) == [reason for reason, holding in holds.items() if holding]
 
 
 @given(
     st.integers(1, 10_000),
     st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900)), max_size=20),
 )
-def test_step_may_write_exactly_the_remaining_tokens(tokens: int, used: list[tuple[int, int]]) -> None:
+def test_step_may_write_exactly_the_remaining_tokens(tokens: int, usages: list[tuple[int, int]]) -> None:
     """Never nothing: a step that may start may say something."""
     machine, _ = TurnMachine.start(
         StartedInput(prompt="x", limits=Limits(tokens=tokens, doom_threshold=None, idle_steps=None))
     )
-    left = tokens
-    for read, written in used:
+    remaining = tokens
+    for read, output in usages:
         action = machine.action
         if not isinstance(action, CallModel):
-            assert left <= 0
+            assert remaining <= 0
             assert machine.turn.carried is EndReason.TOKENS
             return
-        assert action.max_tokens == left
+        assert action.max_tokens == remaining
         machine.feed(
             ModelRepliedInput(
                 calls=(ToolCall(name="a", problem="there is none"),),
-                usage=Usage(input_tokens=read, output_tokens=written),
+                usage=Usage(input_tokens=read, output_tokens=output),
             )
         )
-        left -= read + written
+        remaining -= read + output
 
 
 def test_provider_decides_max_tokens_without_a_token_budget(begin: Begin) -> None:

@@ -366,11 +366,11 @@ def test_first_fact_of_each_input_has_a_hash(setting: Setting) -> None:
 @given(ANY)
 def test_each_call_has_exactly_one_result_and_only_allowed_calls_run(setting: Setting) -> None:
     journal = play(setting).journal
-    made = [call for fact in journal if isinstance(fact, facts.ModelReplied) for call in fact.calls]
+    calls = [call for fact in journal if isinstance(fact, facts.ModelReplied) for call in fact.calls]
     results = Counter(fact.call for fact in journal if isinstance(fact, facts.CallSettled))
-    assert results == {call.id: 1 for call in made}
+    assert results == {call.id: 1 for call in calls}
     started = {fact.call for fact in journal if isinstance(fact, facts.CallStarted)}
-    assert not started & {call.id for call in made if call.refused}
+    assert not started & {call.id for call in calls if call.refused}
 
 
 @given(ANY)
@@ -414,10 +414,12 @@ def test_limit_is_noticed_by_the_first_fact_past_four_fifths(setting: Setting) -
             assert not due
         turn.apply(fact)
         if isinstance(fact, RAISING):
-            told = isinstance(fact, facts.ModelReplied) and fact.usage is None
-            due = ["usage_unknown"] if told and "usage_unknown" not in turn.noticed else []
-            left = [(name, used, most) for name, used, most in turn.use() if name != "steps" or (most and used < most)]
-            near = [name for name, used, most in left if most and 5 * used >= 4 * most]
+            is_unmetered = isinstance(fact, facts.ModelReplied) and fact.usage is None
+            due = ["usage_unknown"] if is_unmetered and "usage_unknown" not in turn.noticed else []
+            uses = [
+                (name, amount, most) for name, amount, most in turn.use() if name != "steps" or (most and amount < most)
+            ]
+            near = [name for name, amount, most in uses if most and 5 * amount >= 4 * most]
             due += [name for name in near if name not in turn.noticed]
     assert not due
 
@@ -434,13 +436,13 @@ def test_every_fact_of_the_machine_survives_a_round_trip(setting: Setting) -> No
 
 def known(turn: Turn) -> dict[str, object]:
     """All that a turn knows, in a form that can be compared."""
-    seen = vars(Turn) | vars(turn)
-    seen["counters"] = turn.counters.kept()
-    seen["batch"] = [
+    values = vars(Turn) | vars(turn)
+    values["counters"] = turn.counters.kept()
+    values["batch"] = [
         (call.made, call.state, call.attempt, call.counted, call.answers, call.arguments)
         for call in turn.batch.values()
     ]
-    return seen
+    return values
 
 
 @given(ANY)
@@ -456,7 +458,7 @@ def test_fold_of_every_prefix_equals_the_state_of_the_machine(setting: Setting) 
 
 def counted(turn: Turn) -> Counter[str]:
     """The open calls, by their condition, and the calls in all their leases."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for call in turn.open_calls():
         match call.state:
             case CallState.READY:
@@ -466,10 +468,10 @@ def counted(turn: Turn) -> Counter[str]:
             case _:
                 name = "asking"
         again = call.counted and not call.made.output and call.state is not CallState.STARTED
-        found[f"{name}_counted" if again else name] += 1
-        found["crash_paid"] += call.crash_paid
-        found["lent"] += (call.made.lease and call.made.lease.calls) or 0
-    return found
+        counts[f"{name}_counted" if again else name] += 1
+        counts["crash_paid"] += call.crash_paid
+        counts["lent"] += (call.made.lease and call.made.lease.calls) or 0
+    return counts
 
 
 @given(ANY)
@@ -486,11 +488,11 @@ def test_batch_counters_count_the_calls_of_the_batch(setting: Setting) -> None:
 def test_batch_counters_count_the_calls_of_every_kind_of_batch(budget: int | None) -> None:
     """Typed answers, refused calls, sub-agents, calls that run, ask, run again, and end."""
     machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tool_calls=budget, max_calls_per_step=6)))
-    one, child = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={}, delegates=True)
+    plain_call, child = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={}, delegates=True)
     answer, broken = ToolCall(name="c", arguments={}, output=True), ToolCall(name="d", raw="{")
     asks = CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.APPROVAL)
     for fed in (
-        ModelRepliedInput(calls=(one, one, child, child, answer, answer, broken), review=True),
+        ModelRepliedInput(calls=(plain_call, plain_call, child, child, answer, answer, broken), review=True),
         ReviewedInput(answer="call00005"),
         asks,
         *(CallStartedInput(call=call) for call in ("call00001", "call00003", "call00004")),

@@ -57,15 +57,15 @@ def groups_of(journal: list[facts.Fact]) -> list[FactGroup]:
 
 
 def played(journal: list[facts.Fact]) -> list[facts.Fact]:
-    found = rederive(journal, groups_of(journal), BEGINNING)
-    assert not isinstance(found, FactGroup)
-    return found
+    rederived = rederive(journal, groups_of(journal), BEGINNING)
+    assert not isinstance(rederived, FactGroup)
+    return rederived
 
 
 def test_unchanged_inputs_rederive_the_same_facts(journal: list[facts.Fact]) -> None:
     assert [fact.to_json() for fact in played(journal)] == [fact.to_json() for fact in journal]
-    calls = [made for fact in journal if isinstance(fact, facts.ModelReplied) for made in fact.calls]
-    assert [made.own_key for made in calls] == [False, True, False, True]
+    calls = [call for fact in journal if isinstance(fact, facts.ModelReplied) for call in fact.calls]
+    assert [call.own_key for call in calls] == [False, True, False, True]
 
 
 def test_first_row_of_a_turn_without_steps_is_chosen_by_the_limits() -> None:
@@ -84,28 +84,28 @@ def test_journal_with_a_changed_result_replays(journal: list[facts.Fact]) -> Non
     def other(event: Input) -> Input:
         return structs.replace(event, result="changed") if isinstance(event, CallSettledInput) else event
 
-    found = rederive(journal, groups_of(journal), BEGINNING, other)
-    assert not isinstance(found, FactGroup)
-    assert {fact.result for fact in found if isinstance(fact, facts.CallSettled)} == {"changed"}
-    assert [type(fact) for fact in found] == [type(fact) for fact in journal]
-    assert groups_of(found)
+    rederived = rederive(journal, groups_of(journal), BEGINNING, other)
+    assert not isinstance(rederived, FactGroup)
+    assert {fact.result for fact in rederived if isinstance(fact, facts.CallSettled)} == {"changed"}
+    assert [type(fact) for fact in rederived] == [type(fact) for fact in journal]
+    assert groups_of(rederived)
 
 
 def test_first_group_unfit_for_the_changed_course_is_returned(
     journal: list[facts.Fact],
 ) -> None:
-    found = rederive(journal, groups_of(journal), structs.replace(BEGINNING, limits=Limits(steps=1)))
-    assert isinstance(found, FactGroup)
-    assert isinstance(journal[found.last - 1], facts.ModelReplied | facts.CallStarted)
-    assert found.first > next(number for number, fact in enumerate(journal, 1) if isinstance(fact, facts.StepFinished))
+    group = rederive(journal, groups_of(journal), structs.replace(BEGINNING, limits=Limits(steps=1)))
+    assert isinstance(group, FactGroup)
+    assert isinstance(journal[group.last - 1], facts.ModelReplied | facts.CallStarted)
+    assert group.first > next(number for number, fact in enumerate(journal, 1) if isinstance(fact, facts.StepFinished))
 
 
 def test_call_unmade_in_the_original_keeps_the_key(journal: list[facts.Fact]) -> None:
     first = next(number for number, fact in enumerate(journal) if isinstance(fact, facts.ModelReplied))
-    found = rederive(journal[:first], groups_of(journal), BEGINNING)
-    assert not isinstance(found, FactGroup)
-    made = [one for fact in found if isinstance(fact, facts.ModelReplied) for one in fact.calls]
-    assert [one.own_key for one in made] == [False, True, False, True]
+    rederived = rederive(journal[:first], groups_of(journal), BEGINNING)
+    assert not isinstance(rederived, FactGroup)
+    calls = [call for fact in rederived if isinstance(fact, facts.ModelReplied) for call in fact.calls]
+    assert [call.own_key for call in calls] == [False, True, False, True]
 
 
 def test_rederived_rows_are_not_counted_as_taken(journal: list[facts.Fact]) -> None:

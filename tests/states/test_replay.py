@@ -157,9 +157,9 @@ def test_journal_ending_inside_an_event_lacks_the_next_fact(setting: Setting, at
     inside = [seq for seq in range(1, len(played.journal)) if seq not in ends]
     if inside:
         end = inside[at % len(inside)]
-        last, found = played.journal[end - 1], fault(played.journal[:end])
+        last, fault_seq = played.journal[end - 1], fault(played.journal[:end])
         closed = isinstance(last, f.CallSettled) and last.status is CallStatus.ABORTED
-        assert found == end + 1 or (closed and found is None)
+        assert fault_seq == end + 1 or (closed and fault_seq is None)
 
 
 @pytest.mark.parametrize("name", JOURNALS)
@@ -266,8 +266,8 @@ def test_omitted_fact_is_reported_as_missing(setting: Setting, at: int) -> None:
     """The message names the fact in its place."""
     journal = play(setting).journal
     place = at % (len(journal) - 1)
-    found = fault([*journal[:place], *journal[place + 1 :]])
-    assert found == place + 1 or (is_quiet(journal, place) and (found is None or found > place + 1))
+    fault_seq = fault([*journal[:place], *journal[place + 1 :]])
+    assert fault_seq == place + 1 or (is_quiet(journal, place) and (fault_seq is None or fault_seq > place + 1))
 
 
 def test_facts_of_a_stop_reveal_the_preceding_attempts(begin: Begin) -> None:
@@ -299,21 +299,21 @@ def test_repeated_fact_is_refused(setting: Setting, at: int) -> None:
     """Only of a message nobody can say whether it came twice."""
     journal = play(setting).journal
     place = at % len(journal)
-    found = fault([*journal[: place + 1], *journal[place:]])
-    assert found == place + 2 or (isinstance(journal[place], f.MessageAdded) and found is None)
+    fault_seq = fault([*journal[: place + 1], *journal[place:]])
+    assert fault_seq == place + 2 or (isinstance(journal[place], f.MessageAdded) and fault_seq is None)
 
 
 @given(SHORT, st.integers(0, 10_000))
 def test_swapped_neighbors_are_reported_at_either_place(setting: Setting, at: int) -> None:
     """Also two calls that ran side by side: the state that each fact is sealed with came in the other order."""
     journal = play(setting).journal
-    one = at % (len(journal) - 1)
-    first, second = journal[one : one + 2]
-    found = fault([*journal[:one], second, first, *journal[one + 2 :]])
-    if is_quiet(journal, one) or is_quiet(journal, one + 1):
-        assert found in (None, one + 1, one + 2)
+    start = at % (len(journal) - 1)
+    first, second = journal[start : start + 2]
+    fault_seq = fault([*journal[:start], second, first, *journal[start + 2 :]])
+    if is_quiet(journal, start) or is_quiet(journal, start + 1):
+        assert fault_seq in (None, start + 1, start + 2)
     else:
-        assert found == one + 1
+        assert fault_seq == start + 1
 
 
 @pytest.mark.parametrize("name", JOURNALS)
@@ -400,7 +400,7 @@ OUTSIDE: Final = frozenset(
 
 
 def _is_in(path: str, paths: frozenset[str]) -> bool:
-    return any(path == one or path.startswith(f"{one}.") for one in paths)
+    return any(path == prefix or path.startswith(f"{prefix}.") for prefix in paths)
 
 
 def forgery(path: str) -> Forgery:
@@ -438,16 +438,18 @@ def others(value: JsonValue, path: str = "") -> Iterator[tuple[str, JsonValue]]:
         case str():
             yield path, f"{value}0"
         case None:
-            yield from ((path, one) for one in (1, "x"))
+            yield from ((path, replacement) for replacement in (1, "x"))
         case list():
             yield path, [*value, *value[-1:]]
             yield path, value[:-1]
             for place, item in enumerate(value):
-                yield from ((p, [*value[:place], one, *value[place + 1 :]]) for p, one in others(item, path))
+                yield from (
+                    (p, [*value[:place], replacement, *value[place + 1 :]]) for p, replacement in others(item, path)
+                )
         case dict():
             for name, inner in value.items():
                 below = f"{path}.{name}" if path else name
-                yield from ((p, {**value, name: one}) for p, one in others(inner, below))
+                yield from ((p, {**value, name: replacement}) for p, replacement in others(inner, below))
 
 
 def whole(value: object) -> JsonValue:
@@ -492,17 +494,17 @@ def forgeries(journal: Journal) -> Iterator[tuple[int, str, Journal]]:
 def test_changed_field_is_reported_at_the_changed_fact(name: str) -> None:
     """All but those of the two tables above, which say for each field whether anybody can see it."""
     for place, path, forged in forgeries(JOURNALS[name]):
-        found = fault(forged)
+        fault_seq = fault(forged)
         fact = JOURNALS[name][place]
         # A start without a hash came with its reply, and follows from it.
         came_with_reply = isinstance(fact, f.CallStarted) and not fact.hash
         match Forgery.SEEN if came_with_reply else forgery(path):
             case Forgery.SEEN:
-                assert found == place + 1, f"{path} of fact {place + 1}: {checked(forged).check.detail}"
+                assert fault_seq == place + 1, f"{path} of fact {place + 1}: {checked(forged).check.detail}"
             case Forgery.OUTSIDE:
-                assert found is None or found >= place + 1, f"{path} of fact {place + 1}"
+                assert fault_seq is None or fault_seq >= place + 1, f"{path} of fact {place + 1}"
             case Forgery.UNSEEN:
-                assert found is None, f"{path} of fact {place + 1}: {checked(forged).check.detail}"
+                assert fault_seq is None, f"{path} of fact {place + 1}: {checked(forged).check.detail}"
 
 
 #: What follows from the facts before, whatever hash is written beside it.
@@ -543,11 +545,11 @@ def test_recomputed_hashes_do_not_hide_a_wrong_count_or_decision(name: str) -> N
                 resealed = sealed(forged)
             except KeyError:  # it names an interrupt that nothing made, and cannot be folded
                 continue
-            found = fault(resealed)
+            fault_seq = fault(resealed)
             # Another reply might have been reviewed: what followed from it does not.
             states = forged[place].state, JOURNALS[name][place].state
             later = path == "model_replied.state" and State.REVIEW in states
-            assert found == place + 1 or (later and found is not None and found > place + 1), (
+            assert fault_seq == place + 1 or (later and fault_seq is not None and fault_seq > place + 1), (
                 f"{path} of fact {place + 1}"
             )
 
@@ -612,12 +614,12 @@ def test_journal_must_begin_exactly_once() -> None:
 def test_omitted_or_invented_notice_is_refused(name: str) -> None:
     """A limit at 80 % has one notice, when it is reached. Recomputed hashes do not help."""
     journal = JOURNALS[name]
-    told = {fact.limit for fact in journal if isinstance(fact, f.Notice)}
+    limits = {fact.limit for fact in journal if isinstance(fact, f.Notice)}
     for place, fact in enumerate(journal):
         if isinstance(fact, f.Notice):
             assert fault(sealed([*journal[:place], *journal[place + 1 :]])) == place + 1
     invented = f.Notice(elapsed=journal[0].elapsed, state=journal[0].state, limit="tool_calls", used=1, of=1)
-    if "tool_calls" not in told:
+    if "tool_calls" not in limits:
         assert fault(sealed([journal[0], invented, *journal[1:]])) == 2
 
 
@@ -671,7 +673,7 @@ def test_refused_event_is_reported_in_the_words_of_the_machine(begin: Begin, for
 
 
 @pytest.mark.parametrize(
-    ("numbers", "named", "words"),
+    ("numbers", "fault_seq", "words"),
     [
         ([1, 2, 4], 3, "it is missing: fact 4 is in its place"),
         ([1, 2, 2], 2, "it comes twice: again after fact 2"),
@@ -680,11 +682,13 @@ def test_refused_event_is_reported_in_the_words_of_the_machine(begin: Begin, for
         ([0, 1, 2], 0, "it comes twice: again after fact 0"),
     ],
 )
-def test_facts_must_be_numbered_without_gaps_from_1(begin: Begin, numbers: list[int], named: int, words: str) -> None:
+def test_facts_must_be_numbered_without_gaps_from_1(
+    begin: Begin, numbers: list[int], fault_seq: int, words: str
+) -> None:
     turn = begin()
     turn.reply("a")
     replayed = replay(zip(numbers, turn.facts, strict=True))
-    assert replayed.check.detail == f"fact {named} of the journal: {words}"
+    assert replayed.check.detail == f"fact {fault_seq} of the journal: {words}"
 
 
 def test_fault_before_a_gap_comes_first(begin: Begin) -> None:
@@ -1029,8 +1033,8 @@ def test_invalid_call_key_is_refused(begin: Begin, call: ToolCall, change: dict[
 def test_reply_asks_for_512_calls_at_most(begin: Begin, calls: int) -> None:
     """A larger journal is refused before its parts are read, so that no journal takes minutes."""
     turn = begin()
-    made = tuple(f.CallMade(id=f"call{place:05}", name="a", arguments={}) for place in range(1, calls + 1))
-    reply = f.ModelReplied(elapsed=0.0, state=State.TOOL_EXEC, calls=made)
+    calls_made = tuple(f.CallMade(id=f"call{place:05}", name="a", arguments={}) for place in range(1, calls + 1))
+    reply = f.ModelReplied(elapsed=0.0, state=State.TOOL_EXEC, calls=calls_made)
     detail = why([*turn.facts, reply])
     assert ("length <= 512" in detail) is (calls > 512)
     names = f.Concluded(elapsed=0.0, state=State.CONCLUDE, refused=("a",) * calls)
@@ -1042,9 +1046,9 @@ def test_unencodable_arguments_have_the_key_of_the_written_text(begin: Begin) ->
     """Half a surrogate pair is replaced where it is written, and the key is made of what is written."""
     turn = begin()
     turn.reply(ToolCall(name="a", arguments={"q": "\ud800 é"}), ToolCall(name="a", raw="\udfff"))
-    written = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
-    assert checked(written).check.verdict is Verdict.HOLDS
-    assert checked(written).believed == ()
+    facts = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
+    assert checked(facts).check.verdict is Verdict.HOLDS
+    assert checked(facts).believed == ()
 
 
 def test_step_seconds_follow_from_the_written_times(begin: Begin) -> None:
@@ -1074,8 +1078,8 @@ def test_group_names_the_facts_and_the_final_state(begin: Begin) -> None:
     turn.reply("a")
     turn.feed(CallStartedInput(call="call00001"))
     turn.feed(AbortInput())
-    said = [str(group) for group in checked(turn.facts).groups]
-    assert said == [
+    texts = [str(group) for group in checked(turn.facts).groups]
+    assert texts == [
         "facts 1 to 2: Started -> STREAM",
         "fact 3: ModelReplied -> TOOL_EXEC",
         "fact 4: CallStarted -> TOOL_EXEC",
@@ -1104,8 +1108,8 @@ def test_group_names_the_facts_and_the_final_state(begin: Begin) -> None:
 def test_stop_is_inferred_completely(begin: Begin, where: State, last: Input) -> None:
     """With its time, its words and what it used; after an attempt that used something of its own."""
     turn = begin(steps=0 if where is State.TEXT_ONLY else 5, seconds=3.0)
-    used = Usage(input_tokens=10, output_tokens=20, cost=0.25)
-    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, usage=used))
+    usage = Usage(input_tokens=10, output_tokens=20, cost=0.25)
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, usage=usage))
     if where is State.TOOL_EXEC:
         turn.reply("a", "b")
         turn.feed(CallStartedInput(call="call00001"))
@@ -1120,11 +1124,11 @@ def test_truncated_journal_holds_only_at_a_group_boundary(name: str) -> None:
     whole = checked(journal).groups
     ends = {group.last: place for place, group in enumerate(whole, start=1)}
     for length in range(1, len(journal)):
-        found = checked(journal[:length])
+        replayed = checked(journal[:length])
         if length in ends:
-            assert found.check.verdict is Verdict.HOLDS
-            assert [group.event for group in found.groups] == [group.event for group in whole[: ends[length]]]
-        elif found.check.verdict is Verdict.VIOLATED:
+            assert replayed.check.verdict is Verdict.HOLDS
+            assert [group.event for group in replayed.groups] == [group.event for group in whole[: ends[length]]]
+        elif replayed.check.verdict is Verdict.VIOLATED:
             assert fault(journal[:length]) == length + 1
 
 
@@ -1134,13 +1138,13 @@ def test_difference_is_quoted_briefly_with_the_field_name(begin: Begin) -> None:
     turn.reply("a", "b", usage=Usage())
     reply = turn.facts[2]
     assert isinstance(reply, f.ModelReplied)
-    made = reply.calls[1]
+    call = reply.calls[1]
     for change, says in (
         ({"lease": f.Lease(calls=1)}, "calls.1.lease.calls is 1, and 48 follows"),
         ({"id": "x" * 118}, f"calls.1.id is '{'x' * 118}', and 'call00002' follows"),
         ({"id": "x" * 119}, f"calls.1.id is '{'x' * 116}..., and 'call00002' follows"),
     ):
-        forged = replace(reply, calls=(reply.calls[0], replace(made, **change)))
+        forged = replace(reply, calls=(reply.calls[0], replace(call, **change)))
         assert says in why([*turn.facts[:2], forged])
     forged_state = replace(reply, state=State.STREAM)
     assert "state is STREAM, and TOOL_EXEC follows" in why([*turn.facts[:2], forged_state])

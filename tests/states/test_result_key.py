@@ -100,15 +100,15 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), SAME)
-def test_noise_does_not_change_the_result_key(one: str, other: str) -> None:
-    assert without_noise(one) == without_noise(other)
-    assert result_key(one) == result_key(other)
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_noise_does_not_change_the_result_key(first: str, second: str) -> None:
+    assert without_noise(first) == without_noise(second)
+    assert result_key(first) == result_key(second)
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_other_text_changes_the_result_key(one: str, other: str) -> None:
-    assert result_key(one) != result_key(other)
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_other_text_changes_the_result_key(first: str, second: str) -> None:
+    assert result_key(first) != result_key(second)
 
 
 @given(st.text())
@@ -164,8 +164,8 @@ def begun(kind: type[TurnMachine], limits: Limits) -> tuple[TurnMachine, list[Fa
 
 def step(machine: TurnMachine, calls: list[tuple[int, int, bool]]) -> list[Fact]:
     """One step of calls, each with its argument, the place of its result, and whether it fails."""
-    asked = tuple(ToolCall(name="look", arguments={"n": argument}) for argument, _, _ in calls)
-    facts = machine.feed(ModelRepliedInput(calls=asked))
+    tool_calls = tuple(ToolCall(name="look", arguments={"n": argument}) for argument, _, _ in calls)
+    facts = machine.feed(ModelRepliedInput(calls=tool_calls))
     for call, (_, place, fails) in zip(machine.turn.runnable(), calls, strict=True):
         facts += machine.feed(CallStartedInput(call=call.id))
         status = CallStatus.ERROR if fails else CallStatus.OK
@@ -208,16 +208,16 @@ def test_checksums_do_not_change_the_detection(
     """A turn takes the same course with keys made when calls recur as with keys made at once, live and replayed."""
     under = Limits.model_validate(limits)
     (late, journal), (once, _) = begun(TurnMachine, under), begun(Keyed, under)
-    for asked in script:
+    for calls in script:
         if not isinstance(late.action, CallModel):
             break
-        if asked is None:
+        if calls is None:
             for machine in (late, once):
                 new = machine.feed(SteeredInput(text="go on"))
                 journal += new if machine is late else []
             continue
-        journal += step(late, asked)
-        step(once, asked)
+        journal += step(late, calls)
+        step(once, calls)
         assert (late.state, late.action) == (once.state, once.action)
         assert late.turn.rounds.tools == once.turn.rounds.tools
         assert late.turn.rounds.stalls.stall == once.turn.rounds.stalls.stall

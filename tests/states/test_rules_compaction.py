@@ -46,8 +46,8 @@ def test_compaction_leads_back_to_the_same_model_call(begin: "Begin", event: Inp
     for ended in (CompactedInput(text="x", kept=2), AttemptFailedInput(cause=Cause.BAD_REQUEST)):
         turn = begin(max_compactions=1, tokens=100)
         actions: list[Action] = []
-        for one in (event, ended):
-            turn.feed(one)
+        for next_event in (event, ended):
+            turn.feed(next_event)
             actions.append(turn.action)
         assert actions == [CompactHistory(max_tokens=100), CallModel(tools=True, max_tokens=100)]
         assert turn.steps == 1
@@ -100,23 +100,23 @@ def test_compaction_shares_the_retries_of_the_step(begin: "Begin", retries: int)
 def test_compactions_reach_the_formula_of_model_calls(begin: "Begin", retries: int, compactions: int) -> None:
     """A compaction adds two: its own call, and the one that overflowed."""
     turn = begin(steps=1, max_retries=retries, max_compactions=compactions, doom_threshold=None)
-    made = 0
+    count = 0
     for _ in range(compactions):
         turn.feed(OVERFLOW)
         turn.feed(CompactedInput(text="x"))
-        made += 2
+        count += 2
     for _ in range(retries):
         turn.feed(BUSY)
-        made += 1
+        count += 1
     turn.step("a")
-    made += 1
+    count += 1
     for _ in range(retries):
         turn.feed(BUSY)
-        made += 1
+        count += 1
     turn.feed(ConcludedInput(text="Done."))
-    made += 1
+    count += 1
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
-    assert made == turn.machine.turn.limits.model_calls == 2 * (1 + retries) + 2 * compactions
+    assert count == turn.machine.turn.limits.model_calls == 2 * (1 + retries) + 2 * compactions
 
 
 @pytest.mark.parametrize(

@@ -112,12 +112,12 @@ def test_formula_of_model_calls_is_reached_and_not_exceeded(
 ) -> None:
     """Model calls <= (allowance + 1) x (1 + max_retries): the worst turn fails all attempts but the last of each."""
     turn = begin(steps=cap, concluding=concluding, max_retries=retries, doom_threshold=None)
-    made = 0
+    count = 0
     while turn.end is None:
         for _ in range(retries):
-            made += 1
+            count += 1
             turn.feed(AttemptFailedInput(cause=Cause.OVERLOADED))
-        made += 1
+        count += 1
         if isinstance(turn.action, Conclude):
             turn.feed(ConcludedInput(text="Stopped."))
         elif turn.state is State.TEXT_ONLY:
@@ -126,8 +126,8 @@ def test_formula_of_model_calls_is_reached_and_not_exceeded(
             turn.step("look")
     allowance = turn.machine.turn.limits.allowance
     # A turn without steps has one call and no conclusion.
-    assert made == (allowance + 1) * (1 + retries)
-    assert made == turn.machine.turn.limits.model_calls
+    assert count == (allowance + 1) * (1 + retries)
+    assert count == turn.machine.turn.limits.model_calls
 
 
 # Rule 2. Zero.
@@ -180,16 +180,16 @@ def test_unlimited_calls_are_never_reached(begin: "Begin", calls: int) -> None:
     assert replay(enumerate(turn.facts, start=1)).check.verdict is Verdict.HOLDS
 
 
-@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("remaining", [0, 1])
 @pytest.mark.parametrize("budget", [1000, 2**31 - 2])
-def test_large_budget_is_exact(begin: "Begin", budget: int, left: int) -> None:
+def test_large_budget_is_exact(begin: "Begin", budget: int, remaining: int) -> None:
     """One call fewer than the budget is not the budget."""
     turn = begin(tool_calls=budget, doom_threshold=None)
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
     assert turn.of(facts.ModelReplied)[0].calls[0].lease == facts.Lease(calls=budget - 1)
     turn.feed(CallStartedInput(call="call00001"))
-    turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=budget - 1 - left)))
-    if left:
+    turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=budget - 1 - remaining)))
+    if remaining:
         turn.reply("look", "look")
         assert turn.result("call00003").result == SPENT
         turn.settle()
@@ -270,10 +270,10 @@ def test_batch_of_10_with_49_of_50_calls_used_runs_a_single_call(begin: "Begin")
     assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
 
 
-@pytest.mark.parametrize(("asked", "run", "concludes"), [(2, 2, False), (3, 3, True), (4, 3, True)])
-def test_budget_of_3_runs_3_calls(begin: "Begin", asked: int, run: int, concludes: bool) -> None:
+@pytest.mark.parametrize(("calls", "run", "concludes"), [(2, 2, False), (3, 3, True), (4, 3, True)])
+def test_budget_of_3_runs_3_calls(begin: "Begin", calls: int, run: int, concludes: bool) -> None:
     turn = begin(tool_calls=3)
-    turn.reply(*["look"] * asked)
+    turn.reply(*["look"] * calls)
     assert len(turn.ready) == run
     turn.settle()
     assert turn.calls == run
@@ -330,13 +330,13 @@ def test_call_refused_before_the_start_does_not_count(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True)
 
 
-@pytest.mark.parametrize(("asked", "run"), [(31, 31), (32, 32), (33, 32), (50, 32)])
-def test_at_most_32_calls_run_in_a_step(begin: "Begin", asked: int, run: int) -> None:
+@pytest.mark.parametrize(("calls", "run"), [(31, 31), (32, 32), (33, 32), (50, 32)])
+def test_at_most_32_calls_run_in_a_step(begin: "Begin", calls: int, run: int) -> None:
     """The rest are refused likewise."""
     turn = begin(tool_calls=100)
-    turn.reply(*["look"] * asked)
+    turn.reply(*["look"] * calls)
     assert len(turn.ready) == run
-    for number in range(run + 1, asked + 1):
+    for number in range(run + 1, calls + 1):
         settled = turn.result(f"call{number:05d}")
         assert (settled.status, settled.result) == (
             CallStatus.REFUSED,
@@ -422,9 +422,9 @@ def test_single_reply_without_a_retry_left_is_not_requested_again(begin: "Begin"
     assert turn.end.reason is EndReason.TEXT_ONLY
 
 
-@pytest.mark.parametrize(("concluding", "taken"), [("after", 2), ("never", 2), ("within", 2)])
-def test_taken_steps_are_counted_in_the_unit_of_the_setting(begin: "Begin", concluding: str, taken: int) -> None:
+@pytest.mark.parametrize(("concluding", "step_count"), [("after", 2), ("never", 2), ("within", 2)])
+def test_taken_steps_are_counted_in_the_unit_of_the_setting(begin: "Begin", concluding: str, step_count: int) -> None:
     turn = begin(steps=2, concluding=concluding)
     while turn.state is State.STREAM:
         turn.step("a")
-    assert turn.machine.turn.steps_taken == taken
+    assert turn.machine.turn.steps_taken == step_count

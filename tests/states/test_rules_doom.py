@@ -159,13 +159,13 @@ def test_results_of_a_batch_count_with_the_calls_in_any_order(begin: "Begin") ->
         for place in order:
             turn.settle_one(turn.machine.turn.open_calls()[0 if turn.calls % 2 else place].id, result="x")
     assert isinstance(turn.action, Conclude)
-    other = begin(doom_threshold=2)
-    for one, two in (("x", "y"), ("y", "x")):
-        other.reply("look", "list")
-        first, second = other.ready
-        other.settle_one(first, result=one)
-        other.settle_one(second, result=two)
-    assert isinstance(other.action, CallModel)
+    swapped = begin(doom_threshold=2)
+    for first_result, second_result in (("x", "y"), ("y", "x")):
+        swapped.reply("look", "list")
+        first, second = swapped.ready
+        swapped.settle_one(first, result=first_result)
+        swapped.settle_one(second, result=second_result)
+    assert isinstance(swapped.action, CallModel)
 
 
 def test_files_of_a_result_count(begin: "Begin") -> None:
@@ -234,14 +234,14 @@ def test_message_precedes_the_last_result_only_if_closing_a_loop(begin: "Begin")
     turn.feed(CallSettledInput(call="call00001", result="one file", files=pictures[:1]))
     turn.reply("look")
     turn.feed(CallStartedInput(call="call00002"))
-    for text, files, taken in (
+    for text, files, takes_messages in (
         ("one file", pictures[:1], True),
         ("two files", pictures[:1], False),
         ("one file", pictures[1:], False),
         ("one file", (), False),
     ):
         last = CallSettledInput(call="call00002", result=text, files=files)
-        assert turn.machine.takes_messages_before(last) is taken
+        assert turn.machine.takes_messages_before(last) is takes_messages
     assert not turn.machine.takes_messages_before(CallSettledInput(call="call00009", result="one file"))
 
 
@@ -377,11 +377,11 @@ def looping(begin: "Begin", *names: str, **limits: object) -> "Script":
 def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin", compare: str) -> None:
     turn = looping(begin, "list", "look", doom_compare=compare)
     assert isinstance(turn.action, AwaitPerson)
-    (asked,) = turn.action.interrupts
-    assert (asked.id, asked.kind, asked.call) == ("doom-1", InterruptKind.DOOM_LOOP, "")
-    assert asked.choices == ("go_on", "always", "stop")
-    assert asked.tool == "list, look"
-    assert asked.question == "The model keeps asking for the same calls (list, look). Go on?"
+    (interrupt,) = turn.action.interrupts
+    assert (interrupt.id, interrupt.kind, interrupt.call) == ("doom-1", InterruptKind.DOOM_LOOP, "")
+    assert interrupt.choices == ("go_on", "always", "stop")
+    assert interrupt.tool == "list, look"
+    assert interrupt.question == "The model keeps asking for the same calls (list, look). Go on?"
 
 
 def test_no_message_precedes_the_answer_to_a_doom_loop(begin: "Begin") -> None:

@@ -52,7 +52,7 @@ AT_TWO_STEPS: dict[EndReason, dict[str, object]] = {
 }
 #: The usage of an attempt that a stop cut off.
 CUT_OFF = Usage(input_tokens=100, output_tokens=5)
-SETS = [held for size in range(1, 7) for held in combinations(AT_TWO_STEPS, size)]
+SETS = [combination for size in range(1, 7) for combination in combinations(AT_TWO_STEPS, size)]
 
 
 # Rule 3. Precedence.
@@ -61,26 +61,26 @@ SETS = [held for size in range(1, 7) for held in combinations(AT_TWO_STEPS, size
 @pytest.mark.parametrize("response", ["stop", "ask"])
 def test_precedence_is_the_order_of_the_rows(begin: "Begin", response: str) -> None:
     """The first limit in the chart's order gives the reason; the others that held too are `also_reached`, in order."""
-    for held in SETS:
-        _ends_by_the_first(begin, held, response)
+    for limits_reached in SETS:
+        _ends_by_the_first(begin, limits_reached, response)
 
 
-def _ends_by_the_first(begin: "Begin", held: tuple[EndReason, ...], response: str) -> None:
+def _ends_by_the_first(begin: "Begin", reached: tuple[EndReason, ...], response: str) -> None:
     limits: dict[str, object] = {"steps": 9, "doom_threshold": None, "doom_response": response}
-    for reason in held:
+    for reason in reached:
         limits |= AT_TWO_STEPS[reason]
     turn = begin(**limits)
     turn.step("look", usage=Usage(input_tokens=10, cost=0.25))
     turn.clock = 10.0
     turn.step("look", usage=Usage(output_tokens=10, cost=0.25))
-    if response == "ask" and held == (EndReason.DOOM_LOOP,):
+    if response == "ask" and reached == (EndReason.DOOM_LOOP,):
         assert turn.state is State.PAUSED
         return
     (stopping,) = turn.of(facts.Stopping)
-    assert (stopping.reason, *stopping.also_reached) == held
+    assert (stopping.reason, *stopping.also_reached) == reached
     turn.feed(ConcludedInput(text="Stopped."))
-    outcome = Outcome.DOOM_LOOP if held[0] is EndReason.DOOM_LOOP else Outcome.CAP_HIT
-    assert turn.end == Halt(outcome, held[0], held[1:])
+    outcome = Outcome.DOOM_LOOP if reached[0] is EndReason.DOOM_LOOP else Outcome.CAP_HIT
+    assert turn.end == Halt(outcome, reached[0], reached[1:])
 
 
 def test_no_limit_is_reached_just_below_all(begin: "Begin") -> None:
@@ -111,16 +111,16 @@ def test_deadline_during_a_model_call_concludes(begin: "Begin") -> None:
 
 def test_time_of_the_conclusion_does_not_count(begin: "Begin") -> None:
     turn = begin(seconds=10)
-    known = turn.machine.turn
+    machine_turn = turn.machine.turn
     turn.clock = 4.0
     turn.reply("look")
-    assert known.seconds_used == 4.0
+    assert machine_turn.seconds_used == 4.0
     turn.clock = 10.0
     turn.feed(ExpireInput())
     turn.clock = 25.0
     turn.feed(ConcludedInput(text="I had no time left."))
-    assert (known.elapsed, known.seconds_used) == (25.0, 10.0)
-    assert ("seconds", 10.0, 10.0) in list(known.use())
+    assert (machine_turn.elapsed, machine_turn.seconds_used) == (25.0, 10.0)
+    assert ("seconds", 10.0, 10.0) in list(machine_turn.use())
 
 
 def test_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None:
@@ -272,8 +272,8 @@ def test_closed_call_tells_whether_execution_had_begun(
     """Whether it still waits or has its answer, for it did work before it asked; one that waited for leave did none."""
     turn = begin()
     turn.reply("asks", "asked", "waits for leave", "is ready")
-    asks, asked, leave, ready = turn.ready
-    for call in (asks, asked):
+    asks, waiting, leave, ready = turn.ready
+    for call in (asks, waiting):
         turn.feed(CallStartedInput(call=call))
         turn.wait(call, InterruptKind.QUESTION)
     turn.wait(leave)
@@ -284,7 +284,7 @@ def test_closed_call_tells_whether_execution_had_begun(
     turn.feed(stop)
     begun = f"{why}; it had begun: verify before retrying"
     assert (turn.result(asks).status, turn.result(asks).result) == (status, begun)
-    assert turn.result(asked).result == begun
+    assert turn.result(waiting).result == begun
     assert (turn.result(leave).status, turn.result(leave).result) == (status, why)
     assert paused or turn.result(ready).result == why
 

@@ -65,8 +65,8 @@ def test_guardrail_ends_the_turn_in_every_live_state(begin: "Begin", state: Stat
     assert ended.guardrail == facts.TrippedGuardrail(
         name="no_names", message="It names a customer.", metadata={"found": 1}
     )
-    made = [call.id for reply in turn.of(facts.ModelReplied) for call in reply.calls]
-    assert sorted(fact.call for fact in turn.of(facts.CallSettled)) == made
+    call_ids = [call.id for reply in turn.of(facts.ModelReplied) for call in reply.calls]
+    assert sorted(fact.call for fact in turn.of(facts.CallSettled)) == call_ids
 
 
 FAILED_AT_THE_CAP: Final = (Outcome.FAILED, EndReason.GUARDRAIL, (EndReason.STEP_CAP,))
@@ -118,9 +118,9 @@ def test_changed_arguments_belong_to_the_call_and_not_to_the_reply(begin: "Begin
     assert turn.machine.turn.batch["call00002"].arguments == {"n": 3}
     turn.feed(CallSettledInput(call="call00001"))
     turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE, arguments={"n": 4}))
-    for known in (turn.machine.turn, TurnMachine.resume(turn.facts).turn):
-        assert [call.arguments for call in known.batch.values()] == [{"n": 2}, {"n": 4}]
-        assert [call.made.arguments for call in known.batch.values()] == [{"n": 1}, {"n": 1}]
+    for machine_turn in (turn.machine.turn, TurnMachine.resume(turn.facts).turn):
+        assert [call.arguments for call in machine_turn.batch.values()] == [{"n": 2}, {"n": 4}]
+        assert [call.made.arguments for call in machine_turn.batch.values()] == [{"n": 1}, {"n": 1}]
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_only_the_approval_of_a_call_changes_the_arguments(
     turn.feed(CallStartedInput(call="call00001"))
     (waiting, *_) = turn.wait("call00001", kind)
     assert isinstance(waiting, facts.CallWaiting)
-    asked = waiting.interrupt.id
+    interrupt_id = waiting.interrupt.id
     with pytest.raises(AnswerMismatchError, match="only the approval of a call may change its arguments"):
-        turn.feed(AnsweredInput(interrupt=asked, decision=decision, arguments={"n": 1}))
-    turn.feed(AnsweredInput(interrupt=asked, decision=decision))
+        turn.feed(AnsweredInput(interrupt=interrupt_id, decision=decision, arguments={"n": 1}))
+    turn.feed(AnsweredInput(interrupt=interrupt_id, decision=decision))
 
 
 def test_changed_arguments_of_a_child_call_go_to_the_child(begin: "Begin") -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .conftest import Begin
 
 
-def notices(found: list[facts.Notice], limit: str) -> list[tuple[float, float]]:
-    return [(fact.used, fact.of) for fact in found if fact.limit == limit]
+def notices(noticed: list[facts.Notice], limit: str) -> list[tuple[float, float]]:
+    return [(fact.used, fact.of) for fact in noticed if fact.limit == limit]
 
 
 def test_80_percent_of_the_steps_is_noticed_once(begin: "Begin") -> None:
@@ -46,16 +46,16 @@ def test_80_percent_of_the_steps_is_noticed_once(begin: "Begin") -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("is_repeated", [True, False])
 def test_steps_are_noticed_from_80_percent_while_a_step_remains(
-    begin: "Begin", limits: dict[str, object], at: list[int], each: bool
+    begin: "Begin", limits: dict[str, object], at: list[int], is_repeated: bool
 ) -> None:
     """At each of them where the limits say so, else at the first. There is no notice that nothing remains."""
-    turn = begin(doom_threshold=None, step_notices="each" if each else "once", **limits)
+    turn = begin(doom_threshold=None, step_notices="each" if is_repeated else "once", **limits)
     while isinstance(turn.action, CallModel):
         turn.step("look")
-    told = at if each else at[:1]
-    assert [used for used, _ in notices(turn.of(facts.Notice), "steps")] == told
+    expected = at if is_repeated else at[:1]
+    assert [amount for amount, _ in notices(turn.of(facts.Notice), "steps")] == expected
     assert turn.machine.turn.digest() == TurnMachine.resume(turn.facts).turn.digest()
 
 
@@ -71,8 +71,8 @@ def test_resumed_turn_continues_the_step_notices(begin: "Begin") -> None:
 
 def test_limit_is_noticed_once_in_a_turn_without_steps(begin: "Begin") -> None:
     turn = begin(steps=0, tokens=10)
-    for used in (8, 1):
-        turn.feed(AttemptFailedInput(cause=Cause.CONNECTION, usage=Usage(input_tokens=used)))
+    for amount in (8, 1):
+        turn.feed(AttemptFailedInput(cause=Cause.CONNECTION, usage=Usage(input_tokens=amount)))
     assert notices(turn.of(facts.Notice), "tokens") == [(8.0, 10.0)]
 
 
@@ -93,10 +93,10 @@ def test_80_percent_of_tokens_cost_and_time_is_noticed_once(begin: "Begin") -> N
     turn.clock = 48.0
     turn.step("look", usage=Usage(input_tokens=1, cost=0.1))
     turn.step("look", usage=Usage(input_tokens=1, cost=0.1))
-    found = turn.of(facts.Notice)
-    assert notices(found, "tokens") == [(800.0, 1000.0)]
-    assert notices(found, "cost") == [(1.6, 2.0)]
-    assert notices(found, "seconds") == [(48.0, 60.0)]
+    noticed = turn.of(facts.Notice)
+    assert notices(noticed, "tokens") == [(800.0, 1000.0)]
+    assert notices(noticed, "cost") == [(1.6, 2.0)]
+    assert notices(noticed, "seconds") == [(48.0, 60.0)]
 
 
 def test_exactly_80_percent_is_noticed_for_each_limit(begin: "Begin") -> None:
@@ -108,7 +108,7 @@ def test_exactly_80_percent_is_noticed_for_each_limit(begin: "Begin") -> None:
 
 
 def test_sub_agent_usage_of_80_percent_is_noticed(begin: "Begin") -> None:
-    for limits, name, used in (
+    for limits, name, amount in (
         ({"tool_calls": 10}, "tool_calls", 8.0),
         ({"tokens": 1000, "tool_calls": None}, "tokens", 800.0),
         ({"cost": 2.0, "tool_calls": None}, "cost", 1.6),
@@ -117,7 +117,7 @@ def test_sub_agent_usage_of_80_percent_is_noticed(begin: "Begin") -> None:
         turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
         turn.feed(CallStartedInput(call="call00001"))
         turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=7, tokens=800, cost=1.6)))
-        assert [(fact.limit, fact.used, fact.of) for fact in turn.of(facts.Notice)] == [(name, used, limits[name])]
+        assert [(fact.limit, fact.used, fact.of) for fact in turn.of(facts.Notice)] == [(name, amount, limits[name])]
 
 
 def test_limit_of_zero_is_not_noticed(begin: "Begin") -> None:

@@ -56,7 +56,7 @@ def test_message_may_precede_the_last_answer_of_a_batch(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "elapsed", "taken"),
+    ("limits", "elapsed", "is_taken"),
     [
         ({}, 0.0, False),
         ({"steps": 1}, 0.0, True),
@@ -67,26 +67,26 @@ def test_message_may_precede_the_last_answer_of_a_batch(begin: "Begin") -> None:
     ],
 )
 def test_message_precedes_a_last_result_with_a_possible_stop(
-    begin: "Begin", limits: dict[str, object], elapsed: float, *, taken: bool
+    begin: "Begin", limits: dict[str, object], elapsed: float, *, is_taken: bool
 ) -> None:
     """If it continues, the message comes before the next model call in any case."""
     turn = begin(**limits)
     turn.reply("look")
     turn.feed(CallStartedInput(call="call00001"))
     result = CallSettledInput(call="call00001", elapsed=elapsed)
-    assert turn.machine.takes_messages_before(result) is taken
+    assert turn.machine.takes_messages_before(result) is is_taken
     turn.feed(result)
-    assert taken or turn.state is State.STREAM
+    assert is_taken or turn.state is State.STREAM
 
 
 def test_message_precedes_the_last_result_of_a_doom_loop(begin: "Begin") -> None:
     """CHECK must know that somebody said something."""
     turn = begin(doom_threshold=2)
-    for taken in (False, True):
+    for is_taken in (False, True):
         turn.reply("look")
         turn.feed(CallStartedInput(call=turn.ready[0]))
         result = CallSettledInput(call=turn.machine.turn.open_calls()[0].id)
-        assert turn.machine.takes_messages_before(result) is taken
+        assert turn.machine.takes_messages_before(result) is is_taken
         turn.feed(result)
 
 
@@ -118,17 +118,17 @@ def test_message_precedes_the_last_results_arriving_together(begin: "Begin") -> 
     assert not turn.machine.takes_messages_before(results[0])
 
 
-@pytest.mark.parametrize(("retries", "taken"), [(0, True), (1, False)])
-def test_message_precedes_a_call_without_another_run(begin: "Begin", retries: int, *, taken: bool) -> None:
+@pytest.mark.parametrize(("retries", "is_taken"), [(0, True), (1, False)])
+def test_message_precedes_a_call_without_another_run(begin: "Begin", retries: int, *, is_taken: bool) -> None:
     """A crash interrupted the call. Without a retry, its next start settles it."""
     turn = begin(max_retries=retries)
     turn.reply("look")
     again = CallStartedInput(call="call00001")
     assert not turn.machine.takes_messages_before(again)
     turn.feed(again)
-    assert turn.machine.takes_messages_before(again) is taken
+    assert turn.machine.takes_messages_before(again) is is_taken
     turn.feed(again)
-    assert taken is (turn.state is State.STREAM)
+    assert is_taken is (turn.state is State.STREAM)
 
 
 def test_result_beside_a_call_without_another_run_also_counts(begin: "Begin") -> None:
@@ -181,8 +181,8 @@ def test_every_interrupt_has_an_id(begin: "Begin", kind: InterruptKind, name: st
         CallWaitingInput(call="call00001", interrupt_kind=kind, question="Which?", choices=("a", "b"), expires_at=9.0)
     )
     assert isinstance(turn.action, AwaitPerson)
-    (asked,) = turn.action.interrupts
-    assert asked == facts.InterruptRecord(
+    (interrupt,) = turn.action.interrupts
+    assert interrupt == facts.InterruptRecord(
         id=name, kind=kind, call="call00001", tool="ask", question="Which?", choices=("a", "b"), expires_at=9.0
     )
 
@@ -376,9 +376,9 @@ def test_message_is_accepted_during_an_open_batch(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")
     turn.feed(CallStartedInput(call="call00001"))
-    (added,) = turn.feed(SteeredInput(text="Only src/"))
-    assert isinstance(added, facts.MessageAdded)
-    assert added.text == "Only src/"
+    (fact,) = turn.feed(SteeredInput(text="Only src/"))
+    assert isinstance(fact, facts.MessageAdded)
+    assert fact.text == "Only src/"
     turn.settle()
     assert turn.kinds()[-3:] == ["call_settled", "step_finished", "step_started"]
 
@@ -399,8 +399,8 @@ def test_message_is_accepted_before_a_model_call_with_tools(begin: "Begin") -> N
     turn = begin(doom_threshold=2)
     turn.step("look")
     before = turn.machine.turn.rank
-    (added,) = turn.feed(SteeredInput(text="Only src/"))
-    assert (added.kind, added.state, turn.machine.turn.rank) == ("message_added", State.STREAM, before)
+    (fact,) = turn.feed(SteeredInput(text="Only src/"))
+    assert (fact.kind, fact.state, turn.machine.turn.rank) == ("message_added", State.STREAM, before)
     turn.step("look")
     assert turn.machine.state is State.STREAM
     turn.step("look")
@@ -411,8 +411,8 @@ def test_message_is_accepted_during_a_waiting_call(begin: "Begin") -> None:
     """'No, do something else': the rounds before it are forgotten, whatever becomes of the calls."""
     turn = two_waiting(begin)
     before = turn.machine.turn.rank
-    (added,) = turn.feed(SteeredInput(text="Only src/"))
-    assert (added.kind, added.state, turn.machine.turn.rank) == ("message_added", State.PAUSED, before)
+    (fact,) = turn.feed(SteeredInput(text="Only src/"))
+    assert (fact.kind, fact.state, turn.machine.turn.rank) == ("message_added", State.PAUSED, before)
     assert turn.machine.turn.rounds.latest == ()
 
 
@@ -422,11 +422,11 @@ def test_message_is_refused_during_loop_question_conclusion_and_text_only(
     """It stays with the driver, who takes it in before the next model call, or returns it as undelivered."""
     stopped = begin(steps=1)
     stopped.step("look")
-    asked = begin(doom_threshold=2, doom_response="ask")
-    asked.step("look")
-    asked.step("look")
-    assert asked.machine.state is State.PAUSED
-    for turn in (begin(steps=0), stopped, asked):
+    paused = begin(doom_threshold=2, doom_response="ask")
+    paused.step("look")
+    paused.step("look")
+    assert paused.machine.state is State.PAUSED
+    for turn in (begin(steps=0), stopped, paused):
         with pytest.raises(IllegalInputError, match="Steered is not accepted"):
             turn.feed(SteeredInput(text="Only src/"))
 
@@ -437,7 +437,7 @@ def test_answer_to_a_call_outside_the_batch_is_refused(begin: "Begin") -> None:
     turn.reply("a")
     turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.APPROVAL))
     turn.machine.turn.batch.clear()
-    known = turn.machine.turn.digest()
+    digest = turn.machine.turn.digest()
     with pytest.raises(InvalidCallError, match="no such call is in the batch"):
         turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
-    assert turn.machine.turn.digest() == known
+    assert turn.machine.turn.digest() == digest

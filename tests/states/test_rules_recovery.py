@@ -98,10 +98,10 @@ def test_crash_costs_a_batch_a_single_retry(begin: "Begin") -> None:
 
 def test_each_further_crash_costs_a_retry(begin: "Begin") -> None:
     turn = crashed(begin, "fetch", "fetch", max_retries=2)
-    for left in (1, 0):
+    for remaining in (1, 0):
         for call in ("call00001", "call00002"):
             turn.feed(CallStartedInput(call=call))
-        assert turn.machine.turn.counters.retries_left == left
+        assert turn.machine.turn.counters.retries_left == remaining
     turn.feed(CallStartedInput(call="call00002"))
     assert turn.result("call00002").status is CallStatus.UNKNOWN
     assert turn.ready == ["call00001"]
@@ -287,12 +287,12 @@ def test_sub_agent_usage_of_a_stopped_turn_is_counted(
         turn.feed(CallStartedInput(call=call))
     if answered:
         turn.feed(CallSettledInput(call="call00002", final=True))
-    used = {"call00001": Spent(calls=5, tokens=200, cost=0.5), "call00003": Spent(calls=1)}
-    stopped = FailInput(error="x", spent=used) if issubclass(stop, FailInput) else stop(spent=used)
+    spent = {"call00001": Spent(calls=5, tokens=200, cost=0.5), "call00003": Spent(calls=1)}
+    stopped = FailInput(error="x", spent=spent) if issubclass(stop, FailInput) else stop(spent=spent)
     turn.feed(stopped)
     assert {call: turn.result(call).spent for call in ("call00001", "call00002", "call00003")} == {
         "call00002": None,
-        **used,
+        **spent,
     }
     assert turn.calls == 3 + 6
     assert turn.machine.turn.usage == Usage(input_tokens=200, cost=0.5)
@@ -347,15 +347,15 @@ def test_child_interrupt_is_forwarded_with_the_call_as_prefix(begin: "Begin") ->
 def test_only_a_child_interrupt_has_own_arguments(begin: "Begin") -> None:
     """A call of this turn has them in its reply."""
     turn = begin()
-    asked: JsonObject = {"path": ["/srv"]}
+    arguments: JsonObject = {"path": ["/srv"]}
     turn.reply(AGENT, "look")
     turn.feed(CallStartedInput(call="call00001", child="turn-1:call00001"))
     kind = InterruptKind.APPROVAL
-    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=kind, forwarded="approval-1", arguments=asked))
-    turn.feed(CallWaitingInput(call="call00002", interrupt_kind=kind, arguments=asked, changed=asked))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=kind, forwarded="approval-1", arguments=arguments))
+    turn.feed(CallWaitingInput(call="call00002", interrupt_kind=kind, arguments=arguments, changed=arguments))
     ours, own = turn.of(facts.CallWaiting)
-    assert (ours.interrupt.arguments, own.interrupt.arguments) == (asked, None)
-    assert (ours.changed, own.changed) == (None, asked)
+    assert (ours.interrupt.arguments, own.interrupt.arguments) == (arguments, None)
+    assert (ours.changed, own.changed) == (None, arguments)
 
 
 @pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])

@@ -100,7 +100,7 @@ def test_conclusion_without_text_is_requested_once_more(
     turn.feed(unusable)
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
     turn.feed(unusable)
-    assert [(one.text, one.refused, one.retry) for one in turn.of(facts.Concluded)] == [
+    assert [(reply.text, reply.refused, reply.retry) for reply in turn.of(facts.Concluded)] == [
         (None, names, True),
         (None, names, False),
     ]
@@ -115,7 +115,7 @@ def test_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason, out
     turn = concluding(begin, reason)
     turn.feed(ConcludedInput())
     turn.feed(ConcludedInput(text="Half of it is done."))
-    assert [one.text for one in turn.of(facts.Concluded)] == [None, "Half of it is done."]
+    assert [reply.text for reply in turn.of(facts.Concluded)] == [None, "Half of it is done."]
     assert turn.end == Halt(outcome, reason)
 
 
@@ -224,8 +224,8 @@ def test_ids_are_generated_and_unique_in_the_turn(begin: "Begin") -> None:
     turn.reply(twin, twin)
     turn.settle()
     turn.reply(twin)
-    made = [call for reply in turn.of(facts.ModelReplied) for call in reply.calls]
-    assert [(call.id, call.provider_id) for call in made] == [
+    calls = [call for reply in turn.of(facts.ModelReplied) for call in reply.calls]
+    assert [(call.id, call.provider_id) for call in calls] == [
         ("call00001", "call_0"),
         ("call00002", "call_0"),
         ("call00003", "call_0"),
@@ -243,8 +243,8 @@ def test_each_call_has_exactly_one_result_at_each_quiescent_point(begin: "Begin"
     turn = begin(tool_calls=2)
     turn.reply("look", ToolCall(name="nope", problem="there is no tool nope"), "look", "look")
     turn.settle()
-    made = [call.id for reply in turn.of(facts.ModelReplied) for call in reply.calls]
-    assert sorted(fact.call for fact in turn.of(facts.CallSettled)) == made
+    call_ids = [call.id for reply in turn.of(facts.ModelReplied) for call in reply.calls]
+    assert sorted(fact.call for fact in turn.of(facts.CallSettled)) == call_ids
 
 
 def test_invalid_json_arguments_become_an_empty_object(begin: "Begin") -> None:
@@ -402,12 +402,12 @@ def test_calls_starting_with_the_reply_make_the_facts_of_later_starts() -> None:
 
     calls = (ToolCall(name="a", arguments={}), ToolCall(name="b", arguments=None), ToolCall(name="c", arguments={}))
     together, apart = begun(), begun()
-    made = together.feed(ModelRepliedInput(calls=calls, starts=True, elapsed=1))
+    facts = together.feed(ModelRepliedInput(calls=calls, starts=True, elapsed=1))
     one_by_one = apart.feed(ModelRepliedInput(calls=calls, elapsed=1))
     for call in apart.turn.runnable():
         one_by_one += apart.feed(CallStartedInput(call=call.id, elapsed=1))
-    assert made == [replace(fact, hash="") if fact.kind == "call_started" else fact for fact in one_by_one]
-    assert [fact.kind for fact in made if fact.kind != "notice"] == [
+    assert facts == [replace(fact, hash="") if fact.kind == "call_started" else fact for fact in one_by_one]
+    assert [fact.kind for fact in facts if fact.kind != "notice"] == [
         "model_replied",
         "call_settled",
         "call_started",

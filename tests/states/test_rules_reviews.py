@@ -270,10 +270,10 @@ def test_review_must_name_a_typed_answer_of_the_reply(
 # Answers that a call gives.
 
 
-def direct(begin: "Begin", *others: str, **limits: object) -> "Script":
+def direct(begin: "Begin", *calls: str, **limits: object) -> "Script":
     """A turn in which the first call of a batch gave the answer."""
     turn = begin(**limits)
-    turn.reply("report", *others)
+    turn.reply("report", *calls)
     turn.feed(CallStartedInput(call="call00001"))
     turn.feed(CallSettledInput(call="call00001", result="42", final=True))
     return turn
@@ -359,14 +359,14 @@ def test_message_is_not_taken_just_before_the_answer(begin: "Begin") -> None:
     turn = begin(steps=1)
     turn.reply("report")
     turn.feed(CallStartedInput(call="call00001"))
-    for final, status, taken in (
+    for final, status, takes_messages in (
         (True, CallStatus.OK, False),
         (True, CallStatus.ERROR, True),
         (False, CallStatus.OK, True),
     ):
         end = CallSettledInput(call="call00001", status=status, final=final)
-        assert turn.machine.takes_messages_before(end) is taken
-        assert turn.machine.may_end_with(end) is not taken
+        assert turn.machine.takes_messages_before(end) is takes_messages
+        assert turn.machine.may_end_with(end) is not takes_messages
     waiting = begin()
     waiting.reply("report", "mail")
     waiting.wait("call00002")
@@ -383,10 +383,10 @@ def test_each_of_several_simultaneous_results_may_be_the_answer(begin: "Begin") 
     for call in ("call00001", "call00002"):
         turn.feed(CallStartedInput(call=call))
     answer = CallSettledInput(call="call00001", final=True)
-    other = CallSettledInput(call="call00002")
-    assert not turn.machine.may_end_with(other)
-    assert turn.machine.may_end_with(other, answer)
-    assert turn.machine.may_end_with(answer, other)
+    settled = CallSettledInput(call="call00002")
+    assert not turn.machine.may_end_with(settled)
+    assert turn.machine.may_end_with(settled, answer)
+    assert turn.machine.may_end_with(answer, settled)
 
 
 def test_next_reply_discards_an_earlier_typed_answer(begin: "Begin") -> None:

@@ -74,11 +74,15 @@ def test_errors_differing_only_in_noise_are_equal(begin: "Begin") -> None:
     assert go(turn, asks("a", 2), error="timed out after 2.1 s") is ERROR
 
 
-@pytest.mark.parametrize("other", [{"error": "no such folder"}, {"result": "no such file"}], ids=["error", "result"])
-def test_other_result_breaks_a_row_of_errors(begin: "Begin", other: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "other_result", [{"error": "no such folder"}, {"result": "no such file"}], ids=["error", "result"]
+)
+def test_other_result_breaks_a_row_of_errors(begin: "Begin", other_result: dict[str, str]) -> None:
     turn = begin(**OFF | {"stall_errors": 3})
-    given_ = [{"error": "no such file"}] * 2
-    hints = [go(turn, asks("a", n), **one) for n, one in enumerate([*given_, other, *given_, *given_])]
+    failures = [{"error": "no such file"}] * 2
+    hints = [
+        go(turn, asks("a", n), **result) for n, result in enumerate([*failures, other_result, *failures, *failures])
+    ]
     assert hints == [None, None, None, None, None, ERROR, ERROR]
 
 
@@ -86,9 +90,9 @@ def test_all_calls_of_a_round_must_have_the_error(begin: "Begin") -> None:
     turn = begin(**OFF | {"stall_errors": 2})
     for n in range(3):
         turn.reply(asks("a", n), asks("b", n))
-        one, two = turn.ready
-        turn.settle_one(one, CallStatus.ERROR, "no")
-        turn.settle_one(two, CallStatus.ERROR if n else CallStatus.OK, "no")
+        first, second = turn.ready
+        turn.settle_one(first, CallStatus.ERROR, "no")
+        turn.settle_one(second, CallStatus.ERROR if n else CallStatus.OK, "no")
     assert turn.action == CallModel(tools=True, stall=ERROR)
     assert [fact.stall for fact in turn.of(facts.StepStarted)] == [None, None, None, ERROR]
 
@@ -268,20 +272,20 @@ def test_nudge_comes_first_with_the_words_of_the_stall(begin: "Begin") -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "what"),
+    ("limits", "subject"),
     [({"stall_errors": 2}, "keeps getting the same error"), ({"stall_rounds": 2}, "finds out nothing new")],
     ids=["errors", "rounds"],
 )
-def test_question_about_a_stall_pauses_the_turn(begin: "Begin", limits: dict[str, object], what: str) -> None:
+def test_question_about_a_stall_pauses_the_turn(begin: "Begin", limits: dict[str, object], subject: str) -> None:
     turn = begin(**OFF | limits | {"stall_response": "loop", "doom_response": "ask"})
-    asked = None
+    action = None
     for _ in range(3):
-        if asked is None:
+        if action is None:
             turn.reply("a")
             turn.settle(CallStatus.ERROR, "no")
-        asked = turn.action if isinstance(turn.action, AwaitPerson) else None
-    assert asked is not None
-    assert asked.interrupts[0].question == f"The model {what} (a). Go on?"
+        action = turn.action if isinstance(turn.action, AwaitPerson) else None
+    assert action is not None
+    assert action.interrupts[0].question == f"The model {subject} (a). Go on?"
     turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
     assert turn.action == CallModel(tools=True)
     turn.reply("a")
@@ -341,15 +345,15 @@ LIMITS = st.fixed_dictionaries(
 
 def by_the_rules(rounds: list[list[tuple[str, CallStatus, str]]], limits: Limits) -> Stall | None:
     """The stall after these rounds, by the words of the rules."""
-    rounds = [one for one in rounds if one]
+    rounds = [calls for calls in rounds if calls]
     last, most = rounds[-1:], limits.stall_errors
-    failed = {(status, text) for one in rounds[-(most or 1) :] for _, status, text in one}
+    failed = {(status, text) for calls in rounds[-(most or 1) :] for _, status, text in calls}
     if most and len(rounds) >= most and len(failed) == 1 and next(iter(failed))[0] is CallStatus.ERROR:
         return ERROR
     idle = 0
-    for place, one in enumerate(rounds):
+    for place, calls in enumerate(rounds):
         before = {(name, text) for earlier in rounds[:place] for name, _, text in earlier}
-        idle = idle + 1 if {(name, text) for name, _, text in one} <= before else 0
+        idle = idle + 1 if {(name, text) for name, _, text in calls} <= before else 0
     return NOTHING if last and limits.stall_rounds and idle >= limits.stall_rounds else None
 
 
@@ -380,10 +384,10 @@ def test_hint_changes_no_path(compare: str) -> None:
     doom: dict[str, object] = {"doom_threshold": 2, "doom_compare": compare, "max_retries": 0, "max_pauses": 1}
     stalls: tuple[dict[str, object], ...] = ({"stall_errors": 2, "stall_rounds": 2}, {})
     cases = [
-        Case(Limits.model_validate({"steps": 3, "tool_calls": 4} | OFF | each | doom), widest=1) for each in stalls
+        Case(Limits.model_validate({"steps": 3, "tool_calls": 4} | OFF | stall | doom), widest=1) for stall in stalls
     ]
-    found, without = map(walk, cases)
-    assert found == without
+    first_walk, without = map(walk, cases)
+    assert first_walk == without
 
 
 @pytest.mark.slow
@@ -392,9 +396,9 @@ def test_walk_agrees_with_the_walk_without_reductions(fields: dict[str, object])
     fields = OFF | {"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop"} | fields
     limits = Limits.model_validate(fields | {"steps": 3, "tool_calls": None, "max_retries": 0, "max_pauses": 0})
     case = Case(limits, widest=1)
-    found, whole = (walk(case, reduced=reduced) for reduced in (True, False))
-    assert (found.rows, found.ends.keys()) == (whole.rows, whole.ends.keys())
-    assert found.configurations < whole.configurations
+    reduced_walk, whole = (walk(case, reduced=reduced) for reduced in (True, False))
+    assert (reduced_walk.rows, reduced_walk.ends.keys()) == (whole.rows, whole.ends.keys())
+    assert reduced_walk.configurations < whole.configurations
 
 
 @pytest.mark.parametrize("response", ["stop", "ask"])
