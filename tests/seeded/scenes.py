@@ -120,7 +120,10 @@ SCENES: Final[Mapping[str, Scene]] = {
     ),
     "stale_address": Scene(
         "invariant_parcels_go_to_the_customer",
-        tuple(SceneTurn((_ask("send_parcel"), "Done."), metadata={"customer": name}) for name in ("ann", "bob")),
+        tuple(
+            SceneTurn((_ask("send_parcel"), "Done."), metadata={"customer": name}, session=name)
+            for name in ("ann", "bob")
+        ),
     ),
     "twice_after_crash": Scene(
         "invariant_calls_issue_a_voucher_once",

@@ -10,14 +10,13 @@ from turnwright.model import ModelRequest
 from turnwright_testing import EngineParts
 
 PROMPTS: Final = ("Find a hotel in Rome for at most 80 EUR.", "Find a hotel in Oslo without stairs.")
-_RECENT: Final = 4
+_STEPS: Final = 2
 
 
 async def shorten(messages: tuple[Message, ...]) -> Sequence[Message]:
-    """Keep the last messages, without results of dropped calls."""
-    start = max(0, len(messages) - _RECENT)
-    while start < len(messages) and messages[start].role == "tool":
-        start += 1
+    """Keep the last steps, each with its results."""
+    steps = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    start = steps[-_STEPS] if len(steps) > _STEPS else 0
     return [*(message for message in messages[:start] if message.role == "user"), *messages[start:]]
 
 
