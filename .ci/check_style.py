@@ -76,8 +76,7 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
     if not _matches(path, NAMES["pending"]):
         allowed = [name for name, places in NAMES["exceptions"].items() if _matches(path, places)]
         yield from problems_of_names(tree, allowed)
-    if not _matches(path, NAMES["pending_tests"]):
-        yield from problems_of_test_names(tree)
+    yield from problems_of_test_names(tree)
 
 
 def problems_of_names(tree: ast.Module, allowed: Container[str] = ()) -> Iterator[tuple[int, str]]:

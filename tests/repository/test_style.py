@@ -156,7 +156,6 @@ def test_pending_rooms_and_exceptions_are_existing_paths() -> None:
     names = check_style.NAMES
     patterns = [
         *names["pending"],
-        *names["pending_tests"],
         *(place for places in names["exceptions"].values() for place in places),
     ]
     assert [pattern for pattern in patterns if not any(ROOT.glob(pattern))] == []

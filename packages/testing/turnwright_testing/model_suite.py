@@ -53,7 +53,7 @@ class ModelSuite:
     #: The seconds that a test waits for an event that should come at once.
     patience = 5.0
 
-    async def test_it_has_a_name(self, bench: ModelBench) -> None:
+    async def test_model_has_a_name(self, bench: ModelBench) -> None:
         assert bench.model(Says(("hi",))).name
 
     async def test_deltas_come_first_and_then_one_complete_reply(self, bench: ModelBench) -> None:
@@ -98,7 +98,7 @@ class ModelSuite:
                 streamed[delta.call_index] = streamed.get(delta.call_index, "") + delta.arguments_delta
         assert all(reply.calls[number].raw.startswith(text) for number, text in streamed.items())
 
-    async def test_ids_that_are_not_unique_stay_as_they_are(self, bench: ModelBench) -> None:
+    async def test_repeated_ids_of_calls_are_kept(self, bench: ModelBench) -> None:
         """Some providers give every call the same id: the calls are still two."""
         said_calls = (SaidCall("call_0", "search", '{"q": "a"}'), SaidCall("call_0", "read", '{"path": "b"}'))
         reply = await self.reply(bench, Says(calls=said_calls, finish="calls"))
@@ -172,14 +172,14 @@ class ModelSuite:
         error = await self.failure(bench, Unreachable())
         assert error.cause in {Cause.CONNECTION, Cause.TIMEOUT}
 
-    async def test_a_stream_that_breaks_is_a_failure_with_what_had_come(self, bench: ModelBench) -> None:
+    async def test_broken_stream_is_a_failure_with_the_text_so_far(self, bench: ModelBench) -> None:
         """A partial reply is not a short reply."""
         error = await self.failure(bench, Says(("half ", "an ans"), then="breaks"))
         assert error.cause in {Cause.INTERRUPTED, Cause.CONNECTION}
         assert error.partial is not None
         assert error.partial.text == "half an ans"
 
-    async def test_what_is_no_reply_is_a_failure(self, bench: ModelBench) -> None:
+    async def test_malformed_reply_is_a_failure(self, bench: ModelBench) -> None:
         """A page of HTML with the status 200 is not the model's text, and no parser's error is raised."""
         await self.failure(bench, Nonsense())
 
@@ -245,7 +245,7 @@ class ModelSuite:
         (request,) = bench.requests
         assert (request.tools, request.tool_choice) == (("search",), "none")
 
-    async def test_the_bound_on_what_may_be_written_is_sent(self, bench: ModelBench) -> None:
+    async def test_output_limit_is_sent(self, bench: ModelBench) -> None:
         """A step may write no more tokens than the token budget has left."""
         await self.take(bench.model(Says(("a",))), ModelRequest(HELLO.messages, max_tokens=17))
         assert [request.max_tokens for request in bench.requests] == [17]

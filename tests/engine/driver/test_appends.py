@@ -169,11 +169,11 @@ async def test_no_call_starts_with_a_reply_after_the_abort() -> None:
     assert (turn.outcome, store.of(CallStarted)) == (Outcome.ABORTED, [])
 
 
-async def append_step(made: Tool, calls: int = 2, hooks: Sequence[HooksBase[None]] = ()) -> list[list[str]]:
+async def append_step(called_tool: Tool, calls: int = 2, hooks: Sequence[HooksBase[None]] = ()) -> list[list[str]]:
     """Return the appends of a turn with one step of so many calls, without that of its last reply."""
     store = Recording(MemoryStore())
-    model = ScriptedModel(asks_for(*[(made.name, {"place": place}) for place in range(calls)]), "Done.")
-    async with Engine(model=model, tools=[made], hooks=hooks, store=store) as engine:
+    model = ScriptedModel(asks_for(*[(called_tool.name, {"place": place}) for place in range(calls)]), "Done.")
+    async with Engine(model=model, tools=[called_tool], hooks=hooks, store=store) as engine:
         turn = await engine.run(READER, "hi")
         journal = await store.facts(turn.id)
     assert turn.outcome is Outcome.FINISHED
@@ -196,11 +196,13 @@ async def gaze(place: int) -> str:
     return f"at {place}"
 
 
-@pytest.mark.parametrize("made", [look, gaze])
+@pytest.mark.parametrize("called_tool", [look, gaze])
 @pytest.mark.parametrize(("calls", "appends"), [(1, 2), (2, 2), (8, 2), (9, 3), (16, 3), (32, 5)])
-async def test_step_with_more_calls_than_places_appends_by_the_round(calls: int, appends: int, made: Tool) -> None:
+async def test_step_with_more_calls_than_places_appends_by_the_round(
+    calls: int, appends: int, called_tool: Tool
+) -> None:
     """Calls start with the reply, or with the results of the calls whose places they take."""
-    assert len(await append_step(made, calls)) == appends
+    assert len(await append_step(called_tool, calls)) == appends
 
 
 @before_tool
@@ -250,7 +252,7 @@ async def all_of_these(place: int) -> str:
 
 @pytest.mark.parametrize("calls", [1, 2, 8])
 @pytest.mark.parametrize(
-    ("made", "hooks"),
+    ("called_tool", "hooks"),
     [
         (look, [allow]),
         (look, [allow, allow, allow]),
@@ -263,10 +265,10 @@ async def all_of_these(place: int) -> str:
     ids=["hook", "hooks", "check", "async check", "rate", "concurrency", "all"],
 )
 async def test_check_that_decides_without_waiting_costs_no_append(
-    made: Tool, hooks: Sequence[HooksBase[None]], calls: int
+    called_tool: Tool, hooks: Sequence[HooksBase[None]], calls: int
 ) -> None:
     """The reply, the starts and the decisions are one append, and the results another."""
-    reply, results = await append_step(made, calls, hooks)
+    reply, results = await append_step(called_tool, calls, hooks)
     assert reply == ["model_replied", *["call_started"] * calls]
     assert results[:calls] == ["call_settled"] * calls
 

@@ -13,7 +13,7 @@ from .worker import helper, thinks
 
 
 class DeathFacts(SceneFacts):
-    async def test_when_a_worker_is_killed_in_the_middle_of_tools_another_one_ends_the_turn(self, scene: Scene) -> None:
+    async def test_another_worker_ends_the_turn_of_one_killed_during_tools(self, scene: Scene) -> None:
         """A finished call does not run again; for a started one, its tool's crash policy applies."""
         scene.workers(2)
         turn = await scene.submit([("put", 1), ("hold", 2), ("keep", 3)], [("send", 4)])
@@ -31,7 +31,7 @@ class DeathFacts(SceneFacts):
         ran = [run.call for run in scene.runs(turn)]
         assert sorted(ran) == ["call00001", "call00002", "call00003", "call00003", "call00004"]
 
-    async def test_the_next_worker_makes_the_dependencies_of_a_dead_ones_turn_again(self, scene: Scene) -> None:
+    async def test_next_worker_makes_the_dependencies_of_a_turn_anew(self, scene: Scene) -> None:
         """They come from the turn's metadata, also in the turn of a sub-agent."""
         scene.workers(2)
         turn = await scene.submit([("tell_desk", 1), ("keep", 2)], [helper([("tell_desk", 3)])], desk="the north")
@@ -43,7 +43,7 @@ class DeathFacts(SceneFacts):
         assert (await scene.told(turn))["call00001"] == "1 is for the north"
         assert await scene.told(f"{turn}:call00003") == {"call00001": "3 is for the north"}
 
-    async def test_a_person_is_asked_whether_a_call_runs_again_that_its_worker_died_in(self, scene: Scene) -> None:
+    async def test_person_decides_about_the_call_of_a_dead_worker(self, scene: Scene) -> None:
         """With the policy `ask` the turn pauses, and continues with the answer."""
         worker = scene.worker()
         turn = await scene.submit([("stay", 1)])
@@ -57,7 +57,7 @@ class DeathFacts(SceneFacts):
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
         assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
 
-    async def test_when_a_worker_is_killed_in_the_tool_of_a_sub_agent_another_one_ends_both(self, scene: Scene) -> None:
+    async def test_another_worker_ends_the_turns_of_one_killed_in_a_sub_agent(self, scene: Scene) -> None:
         """The parent's call continues with the same sub-agent, and its sibling does not run again."""
         scene.workers(2)
         turn = await scene.submit([helper([("put", 1)], [("keep", 2)]), ("send", 3)])
@@ -72,7 +72,7 @@ class DeathFacts(SceneFacts):
         assert [run.call for run in scene.runs(child)] == ["call00001", "call00002", "call00002"]
         assert len(scene.runs(turn)) == 1
 
-    async def test_a_stopped_worker_is_overtaken_and_writes_nothing_when_it_goes_on(self, scene: Scene) -> None:
+    async def test_overtaken_worker_writes_nothing_when_continued(self, scene: Scene) -> None:
         """SIGSTOP and SIGCONT: its tool ends and the result is dropped; the worker then drives other turns."""
         if not scene.bench.takes_over_zombies:
             pytest.skip("a process that is stopped keeps its turns here")
@@ -97,7 +97,7 @@ class DeathFacts(SceneFacts):
         await scene.ended(turn)
         assert await scene.client.store.facts(turn) == facts
 
-    async def test_a_stopped_worker_keeps_its_turn_and_goes_on_with_it(self, scene: Scene) -> None:
+    async def test_stopped_worker_keeps_its_turn_and_continues(self, scene: Scene) -> None:
         """Other workers see that it is alive. Its tool does not run again."""
         if scene.bench.takes_over_zombies:
             pytest.skip("a process that is stopped loses its turns here")
@@ -126,7 +126,7 @@ class DeathFacts(SceneFacts):
         assert (await scene.ended(turn)).outcome is Outcome.FINISHED
         assert await scene.statuses(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
 
-    async def test_a_worker_that_is_to_stop_ends_what_is_short_and_begins_nothing(self, scene: Scene) -> None:
+    async def test_stopping_worker_ends_short_work_and_begins_nothing(self, scene: Scene) -> None:
         """The running tool and the turn end, and the process exits by itself."""
         worker = scene.worker(patient=True)
         turn = await scene.submit([("hold", 1)])
@@ -141,7 +141,7 @@ class DeathFacts(SceneFacts):
         scene.worker()
         await scene.ended(waiting)
 
-    async def test_a_turn_that_a_stopping_worker_cannot_end_is_released_without_a_crash(self, scene: Scene) -> None:
+    async def test_stopping_worker_releases_an_endless_turn_without_a_crash(self, scene: Scene) -> None:
         """Another worker resumes the turn: a tool runs again if it may, and no attempt of a model counts as failed."""
         worker = scene.worker()
         thinking, working = await scene.submit([thinks(1), ("put", 1)]), await scene.submit([("keep", 1)])

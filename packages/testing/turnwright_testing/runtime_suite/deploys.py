@@ -24,9 +24,7 @@ class DeployFacts(SceneFacts):
         assert ended.outcome is Outcome.FINISHED
         assert _results(ended) == ["erased 1 for good", "stamped 2"]
 
-    async def test_a_worker_without_a_tool_of_a_turn_says_so_and_leaves_it_to_one_that_has_it(
-        self, scene: Scene
-    ) -> None:
+    async def test_worker_without_a_tool_leaves_the_turn_to_another(self, scene: Scene) -> None:
         """The worker without the tool writes nothing to the turn."""
         old = scene.worker()
         turn = await scene.submit(*_STEPS)

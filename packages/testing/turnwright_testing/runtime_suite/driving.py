@@ -42,9 +42,7 @@ class DrivingFacts(SceneFacts):
             assert sorted(run.call for run in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
             assert scene.drivers(turn) in [[os.getpid(), worker.pid] for worker in workers]
 
-    async def test_to_run_a_turn_and_to_resume_it_gives_what_it_gives_in_one_process(
-        self, scene: Scene, tmp_path: Path
-    ) -> None:
+    async def test_run_and_resume_give_the_result_of_one_process(self, scene: Scene, tmp_path: Path) -> None:
         """The results are the same; with workers, a worker drives the turn."""
         async with _alone(tmp_path) as alone:
             worker = scene.worker()
@@ -58,7 +56,7 @@ class DrivingFacts(SceneFacts):
             driver = os.getpid() if scene.runtime.embedded else worker.pid
             assert {run.process for run in scene.runs(turn.id)} == {driver}
 
-    async def test_to_stream_a_turn_shows_what_it_shows_in_one_process(self, scene: Scene, tmp_path: Path) -> None:
+    async def test_stream_shows_the_events_of_one_process(self, scene: Scene, tmp_path: Path) -> None:
         """The events of facts are the same, in their order, up to the pause and from there to the end."""
         async with _alone(tmp_path) as alone:
             scene.worker()

@@ -48,7 +48,7 @@ class PeopleFacts(SceneFacts):
         assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
         assert scene.drivers(turn) == [os.getpid(), first, second.pid]
 
-    async def test_when_two_resume_with_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
+    async def test_first_of_two_simultaneous_answers_stands(self, scene: Scene) -> None:
         """The first answer stands, also where a worker reads it before the second is posted."""
         turn, interrupt, _ = await _asking(scene)
         scene.worker()
@@ -67,7 +67,7 @@ class PeopleFacts(SceneFacts):
         ended = await scene.ended(turn)
         assert (ended.text, ended.undelivered) == ("Well, that is all. Mind the step.", ())
 
-    async def test_an_abort_reaches_a_tool_that_runs_and_keeps_what_its_siblings_finished(self, scene: Scene) -> None:
+    async def test_abort_reaches_a_running_tool_and_keeps_finished_results(self, scene: Scene) -> None:
         """A tool that would never end is stopped, and so is a sub-agent's."""
         scene.worker()
         turn = await scene.submit([("put", 1), ("hold", 2), helper([("hold", 3)])])

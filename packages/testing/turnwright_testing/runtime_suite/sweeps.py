@@ -14,7 +14,7 @@ from .worker import AGENT, begin, prompt
 
 
 class SweepFacts(SceneFacts):
-    async def test_what_was_written_and_never_submitted_is_found(self, scene: Scene) -> None:
+    async def test_sweep_finds_a_turn_that_was_never_submitted(self, scene: Scene) -> None:
         """A turn, an answer or an abort whose writer died, or could not reach the service, is found."""
         scene.worker()
         answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]

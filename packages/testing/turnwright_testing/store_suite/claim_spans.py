@@ -17,7 +17,7 @@ async def _who(store: Store, turn_id: str = "t1") -> Sequence[tuple[int, int, st
 
 
 class ClaimSpanFacts:
-    async def test_what_a_driver_wrote_is_one_span(self, bench: Bench) -> None:
+    async def test_facts_of_one_driver_are_one_span(self, bench: Bench) -> None:
         """Any number of appends is one span, from the turn's creation to the last append."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(store)
@@ -96,7 +96,7 @@ class ClaimSpanFacts:
             await store.append(loser, facts, draft.status)
         assert await _who(other_store) == [(1, 1, name), (at, 2, other_store.owner)]
 
-    async def test_who_is_overtaken_before_its_first_fact_has_no_span(self, bench: Bench) -> None:
+    async def test_driver_overtaken_before_its_first_fact_has_no_span(self, bench: Bench) -> None:
         """The lost claim has raised the epoch all the same."""
         store, other_store, third, draft = await bench.open(), await bench.open(), await bench.open(), Written()
         await store.release(await draft.create(store))
@@ -108,7 +108,7 @@ class ClaimSpanFacts:
         await third.append(winner, facts, draft.status)
         assert await _who(store) == [(1, 1, store.owner), (at, 3, third.owner)]
 
-    async def test_an_append_that_failed_is_signed_when_it_is_made_again(self, bench: Bench) -> None:
+    async def test_repeated_append_is_signed_after_a_failure(self, bench: Bench) -> None:
         """The span begins with the first fact that was written."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         await store.release(await draft.create(store))
@@ -122,7 +122,7 @@ class ClaimSpanFacts:
         await other_store.append(claim, facts, draft.status)
         assert await _who(store) == [(1, 1, store.owner), (at, 2, other_store.owner)]
 
-    async def test_what_was_written_for_others_to_drive_is_its_submitter_s(self, bench: Bench) -> None:
+    async def test_submitted_facts_belong_to_the_submitter(self, bench: Bench) -> None:
         """The submitter has a span of epoch 0, before that of the driver, which may be the same process."""
         store, other_store = await bench.open(), await bench.open()
         for turn_id, driver in (("t1", other_store), ("t2", store)):

@@ -16,7 +16,7 @@ _TIMES: Final = 20
 
 
 class ClaimFacts:
-    async def test_a_new_turn_is_claimed_by_who_made_it(self, bench: Bench) -> None:
+    async def test_new_turn_is_claimed_by_its_creator(self, bench: Bench) -> None:
         """The turn has its first facts, epoch 1, and an owner."""
         store, draft = await bench.open(), Written()
         claim = await draft.create(store)
@@ -39,7 +39,7 @@ class ClaimFacts:
             assert busy.value.owner
         await store.append(claim, draft.answer(), draft.status)
 
-    async def test_an_append_names_the_claim_that_it_lost(self, bench: Bench) -> None:
+    async def test_append_names_the_lost_claim(self, bench: Bench) -> None:
         """The error has its turn and its epoch, whether the append has facts or only a status."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(store)
@@ -77,7 +77,7 @@ class ClaimFacts:
         await store.release(await draft.create(store), crashed=True)
         assert (await store.get("t1")).owner == NOBODY
 
-    async def test_a_turn_whose_driver_died_can_be_claimed(self, bench: Bench) -> None:
+    async def test_turn_of_a_dead_driver_can_be_claimed(self, bench: Bench) -> None:
         """The claim reports that the turn was not released."""
         store, draft = await bench.open(), Written()
         await draft.create(store)
@@ -87,7 +87,7 @@ class ClaimFacts:
         claim = await other_store.claim("t1")
         assert (claim.epoch, claim.seq, claim.crashed) == (2, len(draft.facts), True)
 
-    async def test_who_was_overtaken_writes_nothing(self, bench: Bench) -> None:
+    async def test_overtaken_driver_writes_nothing(self, bench: Bench) -> None:
         """An append under an old epoch is `LeaseLostError`: no fact, no status, no item of the inbox consumed."""
         store, draft = await bench.open(), Written()
         loser = await draft.create(store)
@@ -130,7 +130,7 @@ class ClaimFacts:
             await store.claim("t1")
         await store.append(second, draft.answer(), draft.status)
 
-    async def test_the_owner_of_a_turn_is_who_drives_it_by_name(self, bench: Bench) -> None:
+    async def test_owner_of_a_turn_is_the_name_of_its_driver(self, bench: Bench) -> None:
         """The row names the driver's store as owner from the claim on, and nobody after the release."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(store)
@@ -248,7 +248,7 @@ class ClaimFacts:
             claim = claims[0] if claims else await store.claim("t1")
             assert not claim.crashed
 
-    async def test_who_claims_a_turn_that_is_being_made_does_not_get_it(self, bench: Bench) -> None:
+    async def test_turn_in_creation_cannot_be_claimed(self, bench: Bench) -> None:
         """The turn is unknown or busy; its creator drives it."""
         store = await bench.open()
         for n in range(_TIMES):

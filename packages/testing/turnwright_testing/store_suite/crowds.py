@@ -88,7 +88,7 @@ class CrowdFacts:
                 assert not (store.inline and begun > ended)
                 await checkpoint()
 
-    async def test_what_many_turns_append_at_once_is_all_written(self, bench: Bench) -> None:
+    async def test_simultaneous_appends_of_many_turns_are_all_written(self, bench: Bench) -> None:
         """Every process reads the facts, the status and the consumed items, and the ends and releases too."""
         store, other_store = await bench.open(), await bench.open()
         turns = await _driven(store)

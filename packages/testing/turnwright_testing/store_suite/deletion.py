@@ -65,7 +65,7 @@ class DeletionFacts:
             await store.release(claim)
         assert await other_store.delete("t_1") == len(_FAMILY)
 
-    async def test_a_turn_whose_driver_died_can_be_deleted(self, bench: Bench) -> None:
+    async def test_turn_of_a_dead_driver_can_be_deleted(self, bench: Bench) -> None:
         """A driver that is still alive loses its claim."""
         store, draft = await bench.open(), Written()
         claim = await draft.create(store)
@@ -92,7 +92,7 @@ class DeletionFacts:
         assert await store.facts("t1") == list(enumerate(again.facts, start=1))
         assert await store.inbox("t1") == []
 
-    async def test_who_drove_a_turn_before_it_was_deleted_writes_nothing_to_the_new_one(self, bench: Bench) -> None:
+    async def test_driver_of_a_deleted_turn_writes_nothing_to_its_successor(self, bench: Bench) -> None:
         """Even where both have the same epoch."""
         store, other_store, draft = await bench.open(), await bench.open(), Written("t1")
         loser = await draft.create(store)

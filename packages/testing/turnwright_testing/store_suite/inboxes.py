@@ -42,7 +42,7 @@ class InboxFacts:
         await other_store.post(_answer("q-2"))
         assert await store.inbox("t1") == [_answer("q-2")]
 
-    async def test_an_append_returns_what_waits_then(self, bench: Bench) -> None:
+    async def test_append_returns_the_waiting_items(self, bench: Bench) -> None:
         """The append returns the waiting items of its own turn, oldest first, without those that it consumes."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(store)
@@ -55,7 +55,7 @@ class InboxFacts:
         assert await store.append(claim, draft.abort(), draft.status, ("q-2",)) == [_answer("q-1")]
         assert await store.inbox("t1") == [_answer("q-1")]
 
-    async def test_a_claim_has_what_waits_then(self, bench: Bench) -> None:
+    async def test_claim_has_the_waiting_items(self, bench: Bench) -> None:
         """The claim has the waiting items, so that the new driver need not read the inbox."""
         store, other_store = await bench.open(), await bench.open()
         await store.release(await Written().create(store))
@@ -96,7 +96,7 @@ class InboxFacts:
         await store.append(claim, (), first.status, ("abort",))
         assert await store.requests(InboxKind.ABORT) == stops[1:]
 
-    async def test_requests_are_found_by_what_they_ask_for(self, bench: Bench) -> None:
+    async def test_requests_are_found_by_kind(self, bench: Bench) -> None:
         """The query takes one or several kinds and returns complete items of all turns; with no kind, none."""
         store, other_store = await bench.open(), await bench.open()
         for turn_id in ("t1", "t2"):
@@ -172,7 +172,7 @@ class InboxFacts:
         assert await store.inbox("t1") == list(winner)
         assert set(blocking_items[loser]) == set(winner)
 
-    async def test_what_was_consumed_can_be_posted_again(self, bench: Bench) -> None:
+    async def test_consumed_item_can_be_posted_again(self, bench: Bench) -> None:
         """A consumed id accepts any payload: only waiting items are compared. The new item is last."""
         store, draft = await bench.open(), Written()
         claim = await draft.create(store)
@@ -181,7 +181,7 @@ class InboxFacts:
         assert await store.post(_answer("q-1", "no")) == ()
         assert await store.inbox("t1") == [_answer("q-2"), _answer("q-1", "no")]
 
-    async def test_an_inbox_is_in_the_order_in_which_it_was_posted(self, bench: Bench) -> None:
+    async def test_inbox_keeps_the_order_of_posts(self, bench: Bench) -> None:
         """The order is that of the posts, for any ids and senders, in one post or in several."""
         store, other_store = await bench.open(), await bench.open()
         await Written().create(store)

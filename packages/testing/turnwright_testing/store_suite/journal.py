@@ -15,7 +15,7 @@ from .bench import NOW, Bench, Written
 
 
 class JournalFacts:
-    async def test_facts_come_back_as_they_were_written(self, bench: Bench) -> None:
+    async def test_facts_are_read_as_written(self, bench: Bench) -> None:
         """Facts come back oldest first, numbered from 1, and equal field by field, with their hashes."""
         store, draft = await bench.open(), Written()
         claim = await draft.create(store)
@@ -44,7 +44,7 @@ class JournalFacts:
         assert (status.state, status.reason, status.steps) == (State.FINISHED, EndReason.ANSWERED, 1)
         assert status.outcome is Outcome.FINISHED
 
-    async def test_an_append_says_when_it_was(self, bench: Bench) -> None:
+    async def test_append_has_its_time(self, bench: Bench) -> None:
         """`updated_at` is the time of the last append; `created_at` stays."""
         store, draft = await bench.open(), Written()
         claim = await draft.create(store)
@@ -73,7 +73,7 @@ class JournalFacts:
         assert [item.id for item in await store.inbox("t1")] == ["abort"]
         assert await store.inbox("t2") == []
 
-    async def test_another_process_reads_what_was_appended(self, bench: Bench) -> None:
+    async def test_another_process_reads_appended_facts(self, bench: Bench) -> None:
         """The facts are visible at once, and without a claim."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(store)
@@ -125,7 +125,7 @@ class JournalFacts:
         assert (await store.get("t1")).status == status
         assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
-    async def test_who_follows_a_turn_sees_every_fact_once(self, bench: Bench) -> None:
+    async def test_follower_sees_every_fact_once(self, bench: Bench) -> None:
         """Reading what comes after the last fact, while another process appends: no gap, nothing twice."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(store)

@@ -120,7 +120,7 @@ class SessionFacts:
             ("s1", "Anew", 1)
         ]
 
-    async def test_a_session_of_which_a_turn_is_driven_is_not_deleted(self, bench: Bench) -> None:
+    async def test_session_with_a_driven_turn_is_not_deleted(self, bench: Bench) -> None:
         """Nothing of it is deleted, also while a sub-turn is driven."""
         store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", title="Kept")

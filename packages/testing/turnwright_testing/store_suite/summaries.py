@@ -73,7 +73,7 @@ class SummaryFacts:
         assert (totals.turns, totals.outcomes) == (1, {Outcome.FINISHED: 1})
         assert (totals.steps, totals.tool_calls, totals.tokens, totals.cost, totals.seconds) == (2, 1, 3, 0.1, 1.25)
 
-    async def test_a_new_turn_is_listed_before_it_has_totals(self, bench: Bench) -> None:
+    async def test_new_turn_is_listed_without_totals(self, bench: Bench) -> None:
         """It counts as a turn. It is not summarized while it runs."""
         store = await bench.open()
         await Written("t1").create(store)
@@ -85,7 +85,7 @@ class SummaryFacts:
         assert (await summaries.totals(TurnFilter())).turns == 1
         assert (await summaries.agents(TurnFilter())).agents == []
 
-    async def test_a_paused_turn_is_summarized_again_when_it_has_ended(self, bench: Bench) -> None:
+    async def test_paused_turn_is_summarized_again_at_its_end(self, bench: Bench) -> None:
         store, draft = await bench.open(), Written("t1")
         claim = await draft.create(store)
         await store.append(claim, draft.pause(), draft.status)

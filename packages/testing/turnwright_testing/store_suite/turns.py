@@ -122,7 +122,7 @@ class TurnFacts:
         assert await paged(3, meanwhile="new") == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
         assert await paged(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
 
-    async def test_turns_are_numbered_as_they_are_made(self, bench: Bench) -> None:
+    async def test_turns_are_numbered_in_order_of_creation(self, bench: Bench) -> None:
         """Numbers rise in the order of creation, from any process, even if the clock goes back; none is used again."""
         store, other_store = await bench.open(), await bench.open()
         numbers: list[int] = []

@@ -23,7 +23,7 @@ class WatchFacts:
                 for seconds in (0, 0.01, 0):
                     await changed(seconds)
 
-    async def test_who_watches_a_turn_sees_what_was_written_since(self, bench: Bench) -> None:
+    async def test_watcher_sees_later_facts(self, bench: Bench) -> None:
         """A write of any process after the block began ends the wait, and the next read shows it."""
         store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(other_store)
@@ -39,7 +39,7 @@ class WatchFacts:
                             read = await store.facts("t1", before)
                 assert [fact for _, fact in read] == list(facts)
 
-    async def test_a_turn_can_be_watched_before_it_is_made(self, bench: Bench) -> None:
+    async def test_turn_can_be_watched_before_its_creation(self, bench: Bench) -> None:
         """Several watchers may wait, and one of them may leave before the others."""
         store, other_store = await bench.open(), await bench.open()
         async with store.watching("t1") as changed, other_store.watching("t1") as elsewhere:
@@ -51,7 +51,7 @@ class WatchFacts:
                 await elsewhere(0.01)
         assert (await store.get("t1")).id == "t1"
 
-    async def test_who_gives_up_waiting_may_wait_again(self, bench: Bench) -> None:
+    async def test_watcher_may_wait_again_after_giving_up(self, bench: Bench) -> None:
         """A canceled wait leaves the watch unchanged."""
         store = await bench.open()
         async with store.watching("t1") as changed:
