@@ -125,8 +125,8 @@ histories: $(VENV)/.test ## Check a thousand histories of stores whose processes
 simulate: $(VENV)/.installed ## Run a million schedules of several processes, people and faults (a night)
 	$(BIN)/python -m tests.campaigns.simulation --schedules $(or $(SCHEDULES),1000000)
 
-scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/evidence.md (seven minutes)
-	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/evidence.md
+scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale.md (seven minutes)
+	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md
 	$(BIN)/python -m bench.scale.two_workers
 
 bench: $(VENV)/.bench ## Measure all, or PARTS= and MEASURES= of it, RESUME=yes; writes bench/RESULTS.md (two hours)

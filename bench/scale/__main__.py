@@ -1,4 +1,4 @@
-"""A fleet on one machine: a thousand turns, four workers, and deaths among them; writes `docs/evidence.md`.
+"""A fleet on one machine: a thousand turns, four workers, and deaths among them; writes `docs/scale.md`.
 
     python -m bench.scale [--turns N] [--workers N] [--deaths N] [--runtime temporal|local] [--quick]
                           [--json FILE] [--page FILE] [--report-only]

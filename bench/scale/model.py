@@ -6,6 +6,7 @@ Nothing here was fitted to a run: the costs are those of one turn at a time. Wha
 makes turns slower, and not fewer, until something is full.
 """
 
+from math import ceil
 from typing import Final
 
 from msgspec import Struct
@@ -47,6 +48,27 @@ class Costs(Struct, frozen=True):
     commits: Cost
     commit: float
     actions: float | None = None
+
+
+class StoreCost(Struct, frozen=True):
+    """The cost of a turn to its store: rows, commits that write, and round trips to a server."""
+
+    rows: int
+    commits: int
+    trips: int
+
+
+def store_cost(steps: int, calls: int, parallel: int = 8) -> StoreCost:
+    """Return the cost of a turn without a session, of so many steps with so many calls each, and its answer.
+
+    A step appends its reply with the first calls that start, and then what ends and starts together, as many calls as
+    run in parallel. Each append is a row and a commit. The creation is one of each too, and there are the rows of the
+    turn and of its summary. The release is a commit. Beside these are a check of the driver's lock and a read of the
+    inbox.
+    """
+    appends = steps * (1 + ceil(calls / parallel)) + 1
+    commits = 1 + appends + 1
+    return StoreCost(rows=1 + appends + 2, commits=commits, trips=commits + 2)
 
 
 class Work(Struct, frozen=True):

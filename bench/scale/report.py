@@ -1,4 +1,4 @@
-"""The results of the scale run: as `docs/scale.json`, and as the tables of `docs/evidence.md`."""
+"""The results of the scale run: as `docs/scale.json`, and as the tables of `docs/scale.md`."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

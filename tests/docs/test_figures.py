@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 from bench.report import page as results_page
 from bench.results import read
+from bench.scale.model import Work, actions, store_cost
 
 from turnwright import Limits
 from turnwright.runtime import Temporal
@@ -72,6 +73,16 @@ def says(sentence: str, *values: object) -> str:
     return sentence.format(*values)
 
 
+#: The turn of docs/scale.md, and the seconds that it takes.
+EXAMPLE: Final = store_cost(steps=4, calls=2)
+EXAMPLE_SECONDS: Final = Work(steps=4, model=3.0, tools=1.0).thinking
+
+
+def rates(amount: float) -> list[float]:
+    """The amount per second at 100, 10,000 and 1,000,000 turns per hour."""
+    return [amount * turns / 3_600 for turns in (100, 10_000, 1_000_000)]
+
+
 SENTENCES: Final = {
     "docs/comparison.md": [
         says("in memory takes {} times the CPU", of_bare("Turnwright, in memory")),
@@ -97,6 +108,17 @@ SENTENCES: Final = {
         says("about {} configurations and {} events", about(PROOF["configurations"]), about(PROOF["events"])),
         says("in {} walks", PROOF["walks"]),
         says("two or more for each of the {} claims", WORDS[len(list(lint()))]),
+    ],
+    "docs/scale.md": [
+        says("| rows: the turn, its summary, and its journal | A + 3 | {} |", EXAMPLE.rows),
+        says("| transactions that write | A + 2 | {} |", EXAMPLE.commits),
+        says("| round trips to PostgreSQL (`engine.run`) | A + 4 | {} |", EXAMPLE.trips),
+        says("| writing transactions per second | {:.1f} | {:.0f} | {:,.0f} |", *rates(EXAMPLE.commits)),
+        says("| round trips per second | {:.1f} | {:.0f} | {:,.0f} |", *rates(EXAMPLE.trips)),
+        says("| turns in flight | {:.0f} | {:.0f} | {:,.0f} |", *rates(EXAMPLE_SECONDS)),
+        says(
+            "A million turns of 19 seconds need {:,.0f} of its actions", rates(actions(EXAMPLE_SECONDS, HEARTBEAT))[2]
+        ),
         says("heartbeat is {:g} seconds, the patience {:g} seconds", HEARTBEAT, PATIENCE),
         says("{:g} to {:g} seconds, or twice as long", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
         says("- *Memory*: {} MiB a process", about(WORKER_MIB, 1)),

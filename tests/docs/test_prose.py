@@ -162,7 +162,7 @@ def test_growth_of_the_disk_equals_the_measurement() -> None:
     heads, *measured = table(section(RESULTS, "Turns in flight"))
     flight = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
     assert f"{flight[heads.index('KiB a turn, 1,000')]} KiB for each turn" in page
-    assert "100 MiB a process" in (DOCS / "evidence.md").read_text(encoding="utf-8")
+    assert "100 MiB a process" in (DOCS / "scale.md").read_text(encoding="utf-8")
 
 
 def test_reasons_to_watch_exist() -> None:

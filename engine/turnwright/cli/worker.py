@@ -33,7 +33,7 @@ from .worker_listener import WorkerListener
 
 #: Seconds after the drain at which the process is ended, because a tool may block it.
 _BEYOND: Final = 10.0
-#: With these thresholds a process that drives thousands of turns is up to twice as fast (docs/evidence.md).
+#: With these thresholds a process that drives thousands of turns is up to twice as fast (docs/scale.md).
 GC_THRESHOLDS: Final = (20_000, 50, 50)
 #: Loggers that repeat what a worker prints itself.
 _QUIET: Final = ("turnwright.runtime.local", "turnwright.runtime.temporal.activities", "temporalio")

@@ -1,4 +1,4 @@
-"""The tables of `docs/evidence.md` are those of the last run, which had no fault."""
+"""The tables of `docs/scale.md` are those of the last run, which had no fault."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from bench.scale.audit import CLAIMS, UNPAIRED
 from bench.scale.report import Report, put_into
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "evidence.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "scale.md").read_text(encoding="utf-8")
 TEXT = (DOCS / "scale.json").read_text(encoding="utf-8")
 REPORT = Report.from_json(TEXT)
 
