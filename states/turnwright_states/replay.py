@@ -176,10 +176,9 @@ class _Witness(TurnMachine):
         return self._begin(event)
 
     def _emit_derived(self, fact: f.Fact) -> None:
-        place = self._at + len(self._out)
-        if type(fact) is f.StepStarted and place < len(self._journal):
-            journal_fact = self._journal[place]
-            if type(journal_fact) is f.StepStarted:
+        if type(fact) is f.StepStarted:
+            place = self._at + len(self._out)
+            if place < len(self._journal) and type(journal_fact := self._journal[place]) is f.StepStarted:
                 force_setattr(fact, "started_at", journal_fact.started_at)
         super()._emit_derived(fact)
 
@@ -265,11 +264,12 @@ class _Replay:
             facts = machine.feed(event)
         except MachineError:
             facts = []
-        if not facts or facts != self._facts[at : at + len(facts)]:
+        fact_count = len(facts)
+        if not facts or facts != self._facts[at : at + fact_count]:
             self.machine = _Witness(fold(self._facts[:at]), self._chart, self._facts, at)
             return 0
-        self._add_group(event, machine, at, len(facts))
-        return len(facts)
+        self._add_group(event, machine, at, fact_count)
+        return fact_count
 
     def _choose_fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
         """Return the fault of the first fact that no input explains: the input with the most equal facts decides."""
