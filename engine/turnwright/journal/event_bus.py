@@ -38,7 +38,7 @@ class EventQueue(AsyncIterator[StreamEvent]):
 
     def __init__(self) -> None:
         self._events: deque[StreamEvent] = deque()
-        self._is_closed = False
+        self.is_closed = False
         #: Set when something changes, if a reader waits.
         self._changed: anyio.Event | None = None
 
@@ -49,15 +49,15 @@ class EventQueue(AsyncIterator[StreamEvent]):
 
     def put(self, event: StreamEvent) -> None:
         """Add an event. A closed queue drops it."""
-        if not self._is_closed:
+        if not self.is_closed:
             self._events.append(event)
             if self._changed is not None:
-                self._wake()
+                self.wake()
 
     def close(self) -> None:
         """Add no more events. Those that wait can still be read."""
-        self._is_closed = True
-        self._wake()
+        self.is_closed = True
+        self.wake()
 
     async def aclose(self) -> None:
         """Read no more: drop the events that wait, and those that come."""
@@ -66,14 +66,20 @@ class EventQueue(AsyncIterator[StreamEvent]):
 
     async def __anext__(self) -> StreamEvent:
         while not self._events:
-            if self._is_closed:
+            if self.is_closed:
                 raise StopAsyncIteration
+            await self.wait()
+        return self._events.popleft()
+
+    async def wait(self) -> None:
+        """Wait until an event comes, the queue is closed, or `wake` is called."""
+        if not self._events and not self.is_closed:
             if self._changed is None:
                 self._changed = anyio.Event()
             await self._changed.wait()
-        return self._events.popleft()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake those who wait."""
         changed, self._changed = self._changed, None
         if changed is not None:
             changed.set()
@@ -145,6 +151,12 @@ class EventBus:
                 followers_of.pop(turn_id, None)
             self.followed = self._find_followed()
             queue.close()
+
+    def wake(self, turn_id: str) -> None:
+        """Wake the followers of a turn: this process drives it now."""
+        for followers_of in (self._followers, self._family):
+            for follower in followers_of.get(turn_id, ()):
+                follower.wake()
 
     def close(self, turn_id: str) -> int:
         """End the streams of the followers of a turn and its sub-agents, which nobody drives any more.

@@ -4,8 +4,12 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Final
 
+import anyio
+
+from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
 from turnwright.errors import TurnNotFoundError
 from turnwright.events import FactEvent, StreamEvent, TurnEndedEvent, TurnPausedEvent, event_of
@@ -13,10 +17,14 @@ from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import CallSettled, CallWaiting, Fact, ModelReplied
+from turnwright_states.state import FINAL
 
-from .event_bus import EventBus
+from .event_bus import EventBus, EventQueue
 from .subturns import leased_calls
 
+#: The events that follow from one fact each, and those that end a stream.
+_OF_FACTS: Final = frozenset({FactEvent, TurnPausedEvent, TurnEndedEvent})
+_LAST: Final = frozenset({TurnPausedEvent, TurnEndedEvent})
 #: Seconds without a driver after which a warning is logged.
 _PATIENCE: Final = 5.0
 
@@ -55,30 +63,45 @@ async def follow(
     async with store.watching(turn_id) as changed:
         while True:
             with hub.follow(turn_id, subagents=subagents is not None) as followed:
-                # In this order: an expected turn becomes a driven one, and before its release its driver writes the
-                # facts that are read last. So none of them is missed, and a pause that was answered is not the last.
-                expected = is_expected() or (is_due is not None and await is_due())
-                driven = await store.is_driven(turn_id)
+                driven, expected = await _look(store, turn_id, is_driven_here, is_expected, is_due)
                 grew = rests = False
                 async for event in journal.grown():
                     grew = True
                     if event.turn == turn_id:
-                        is_pause = isinstance(event, TurnPausedEvent)
-                        rests = isinstance(event, TurnEndedEvent) or (is_pause and not expected)
+                        rests = isinstance(event, TurnPausedEvent) and not expected
                     yield event
+                if journal.has_ended:
+                    return
                 if not driven and (rests or not expected):
                     if rests or not grew:
                         return
                     continue  # it continued after the question: read what followed
                 undriven.look(driven=driven or is_driven_here())
-                if not is_driven_here() and (driven or not here):
-                    await changed(poll_interval)
+                comes_here = is_driven_here() or (here and not driven)
+                if not comes_here and not await _wait(partial(changed, poll_interval), followed, is_driven_here):
                     continue
                 async with aclosing(_live(followed, journals)) as live:
                     async for event in live:
                         yield event
-                        if event.turn == turn_id and isinstance(event, TurnPausedEvent | TurnEndedEvent):
+                        if type(event) in _LAST and event.turn == turn_id:
                             return
+
+
+async def _look(
+    store: Store,
+    turn_id: str,
+    is_driven_here: Callable[[], bool],
+    is_expected: Callable[[], bool],
+    is_due: Callable[[], Awaitable[bool]] | None,
+) -> tuple[bool, bool]:
+    """Return whether a turn is driven, and whether it is or will be."""
+    # In this order: an expected turn becomes a driven one, and before its release its driver writes the facts that are
+    # read last. So none of them is missed, and a pause that was answered is not the last. Of a turn that is driven here
+    # the store is not asked: its driver publishes what comes.
+    if is_driven_here():
+        return True, True
+    expected = is_expected() or (is_due is not None and await is_due())
+    return await store.is_driven(turn_id), expected
 
 
 class _Undriven:
@@ -106,17 +129,40 @@ class _Undriven:
             )
 
 
+async def _wait(
+    change: Callable[[], Awaitable[None]], followed: EventQueue, is_driven_here: Callable[[], bool]
+) -> bool:
+    """Wait for `change`, a change in the store, or until a driver of this process has the turn.
+
+    Returns whether it has the turn, or has published something of it.
+    """
+
+    async def wait_for_driver() -> None:
+        while not is_driven_here() and not followed.unread_count and not followed.is_closed:
+            await followed.wait()
+        scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        async with background_task(wait_for_driver):
+            await change()
+    return is_driven_here() or followed.unread_count > 0
+
+
 async def _live(followed: AsyncIterator[StreamEvent], journals: "_Journals") -> AsyncGenerator[StreamEvent, None]:
     """Yield the live events of turns driven here, whose journals were read."""
+    journal = None
     async for event in followed:
-        journal = journals.of(event.turn)
-        is_fact = isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)
+        if journal is None or journal.turn_id != event.turn:
+            journal = journals.of(event.turn)
+        is_fact = type(event) in _OF_FACTS
         if event.seq - is_fact > journal.last_seq:
             # Another process drove the turn between that read and this driver's claim.
             async for missed in journal.grown():
                 yield missed
-        if event.seq > journal.last_seq or not is_fact:
-            journal.last_seq = max(journal.last_seq, event.seq)
+        if event.seq > journal.last_seq:
+            journal.last_seq = event.seq
+            yield event
+        elif not is_fact:
             yield event
 
 
@@ -164,7 +210,7 @@ class _Journal:
 
     def __init__(self, store: Store, turn_id: str, last_seq: int, below: _Journals | None) -> None:
         self._store = store
-        self._turn_id = turn_id
+        self.turn_id = turn_id
         self._seq = 0
         self._transcript = Transcript()
         self._below = below
@@ -175,15 +221,20 @@ class _Journal:
 
         self._held_events = HeldEvents()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the turn has ended, as far as its journal was read."""
+        return self._transcript.turn.state in FINAL
+
     async def grown(self) -> AsyncIterator[StreamEvent]:
         """Yield the events that were written since the last call, without those that were passed on."""
-        for seq, fact in await self._store.facts(self._turn_id, self._seq):
-            with reading(self._turn_id):
+        for seq, fact in await self._store.facts(self.turn_id, self._seq):
+            with reading(self.turn_id):
                 self._transcript.turn.apply(fact)
                 self._transcript.add(seq, fact)
                 self._seq = seq
                 # Facts that were followed live decide too about a reply that is kept back since an earlier read.
-                events = self._held_events.take(event_of(self._turn_id, seq, fact, self._transcript))
+                events = self._held_events.take(event_of(self.turn_id, seq, fact, self._transcript))
             if self._below is not None:
                 async for event in self._called(fact, self._below):
                     yield event
@@ -199,7 +250,7 @@ class _Journal:
         """Yield the events of a sub-agent's turn that came before the result or the question of its call."""
         if isinstance(fact, ModelReplied):
             for call in leased_calls([fact]):
-                self._open[call] = below.of(child_id(self._turn_id, call))
+                self._open[call] = below.of(child_id(self.turn_id, call))
         elif isinstance(fact, CallSettled | CallWaiting) and fact.call in self._open:
             if self._seq > self.last_seq:
                 async for event in _below(self._open[fact.call]):

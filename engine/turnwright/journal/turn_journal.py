@@ -219,6 +219,9 @@ class TurnJournal:
 
         `now` returns seconds since the Unix epoch.
         """
+        facts, claim.facts = claim.facts, None
+        if fold is None and facts is not None:
+            fold = JournalFold(claim.turn, facts)
         reads = fold is None or fold.seq != claim.seq
         if fold is None:
             fold = await JournalFold.read(store, claim.turn)

@@ -128,13 +128,12 @@ class InProcessTurns:
         return await self._reported(claim.turn, partial(self._drive_in_job, claim.turn, claim=claim))
 
     async def _reported(
-        self, turn_id: str, drive: Callable[[Callable[[], None] | None], Awaitable[None]]
+        self, turn_id: str, drive: Callable[[Callable[[], None] | None], Awaitable[TurnResult | None]]
     ) -> TurnStatus:
         """Drive a turn, report it to the listener, and return the turn's status."""
         listener, began_at, is_claimed = self.listener, self._setup.clock(), False
         if listener is None:
-            await drive(None)
-            return await self.status(turn_id)
+            return await self._status_after(turn_id, await drive(None))
 
         def report_claim() -> None:
             nonlocal is_claimed
@@ -143,13 +142,18 @@ class InProcessTurns:
                 listener.claimed(turn_id)
 
         try:
-            await drive(report_claim)
-            status = await self.status(turn_id)
+            status = await self._status_after(turn_id, await drive(report_claim))
         except BaseException as error:
             listener.ended(turn_id, error, claimed=is_claimed, seconds=self._setup.clock() - began_at)
             raise
         listener.ended(turn_id, status, claimed=is_claimed, seconds=self._setup.clock() - began_at)
         return status
+
+    async def _status_after(self, turn_id: str, result: TurnResult | None) -> TurnStatus:
+        """Return the status of a turn that was driven to this result. That of an ended turn is not read again."""
+        if result is None or result.outcome is None:
+            return await self.status(turn_id)
+        return TurnStatus(result.path[-1], result.reason)
 
     async def _drive(
         self,
@@ -158,17 +162,17 @@ class InProcessTurns:
         abandoned: AbandonedDrivers,
         claimed: Callable[[int], None] | None,
         opened: Callable[[], None] | None,
-    ) -> None:
+    ) -> TurnResult | None:
         row = await self._store.get(turn_id)
         # An earlier attempt may have continued into the next segment, if the answer came before it paused.
         may_be_ahead = row.owner is not None and row.epoch in abandoned.epochs
         fold = None if may_be_ahead else await JournalFold.read(self._store, turn_id)
         if fold is not None and fold.segment > segment:
-            return
+            return None
         if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
             for earlier in self._jobs.get(turn_id, ()):
                 earlier.cancel()
-        await self._drive_in_job(turn_id, opened, abandoned=abandoned, claimed=claimed, fold=fold)
+        return await self._drive_in_job(turn_id, opened, abandoned=abandoned, claimed=claimed, fold=fold)
 
     async def _drive_in_job(
         self,
@@ -179,14 +183,21 @@ class InProcessTurns:
         abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
         fold: JournalFold | None = None,
-    ) -> None:
+    ) -> TurnResult | None:
         """Drive a turn in a scope that a later job for the turn cancels. Nothing suspends before a claim is driven."""
+
+        def report_open() -> None:
+            self._hub.wake(turn_id)
+            if opened is not None:
+                opened()
+
+        result: TurnResult | None = None
         scopes = self._jobs.setdefault(turn_id, [])
         with anyio.CancelScope() as scope:
             scopes.append(scope)
             try:
-                await self._driver.drive(
-                    turn_id, claim=claim, abandoned=abandoned, claimed=claimed, opened=opened, fold=fold
+                result = await self._driver.drive(
+                    turn_id, claim=claim, abandoned=abandoned, claimed=claimed, opened=report_open, fold=fold
                 )
             except BaseException as error:
                 await self._close_followers(turn_id, error)
@@ -197,6 +208,7 @@ class InProcessTurns:
                 scopes.remove(scope)
                 if not scopes:
                     self._jobs.pop(turn_id, None)
+        return result
 
     async def status(self, turn_id: str) -> TurnStatus:
         """See `WorkerApi.status`."""

@@ -36,10 +36,10 @@ class Local:
 
     With `embedded=False`, turns that are run are left to the workers too, and their journal is followed.
 
-    A worker drives at most `concurrency` turns at once, in the order of their creation. It looks for others when a turn
-    rests, after a submission in its own process, and every `every` seconds. When it stops, running turns have `drain`
-    seconds until they are released. Any number
-    of workers may share a store. Raises `ConfigError` for a number out of range.
+    A worker drives at most `concurrency` turns at once, in the order of their creation. It looks for others after a
+    submission in its own process, every `every` seconds, and when a turn rests if there were as many turns as places
+    the last time. When it stops, running turns have `drain` seconds until they are released. Any number of workers may
+    share a store. Raises `ConfigError` for a number out of range.
     """
 
     def __init__(self, *, embedded: bool = True, concurrency: int = 8, every: float = 1.0, drain: float = 30.0) -> None:
@@ -57,6 +57,8 @@ class Local:
         self._running: set[str] = set()
         #: Skipped turns: until when, and for how long the last time.
         self._skipped: dict[str, tuple[float, float]] = {}
+        #: Whether the store may have had more turns than places the last time.
+        self._may_have_more = False
         #: Whether the store could not be reached the last time.
         self._lost = False
 
@@ -113,7 +115,9 @@ class Local:
         free = self._concurrency - len(self._running)
         if not free or stop.is_set():
             return
-        for turn in await self._claim_due(free):
+        due = await self._claim_due(free)
+        self._may_have_more = len(due) == free
+        for turn in due:
             if turn.claim is not None:
                 self._running.add(turn.row.id)
                 jobs.start_soon(self._drive, turn.claim)
@@ -150,7 +154,8 @@ class Local:
             self._skipped.pop(claim.turn, None)
         finally:
             self._running.discard(claim.turn)
-            self._woken.set()
+            if self._may_have_more:
+                self._woken.set()
 
     def _skip_for(self, turn: str, error: ConfigError | StoreError | None) -> None:
         seconds = _SKIP_SECONDS

@@ -174,7 +174,8 @@ class Claim:
 
     `crashed`: the driver before this one never released the turn. `abandoned`: drivers from which this claim may take
     the turn and its sub-turns. `unrecorded_owner`: the driver's name until the first append records it, then None.
-    `waiting`: the items in the turn's inbox at the time of the claim. `due_at`: the due time in the turn's row, in
+    `waiting`: the items in the turn's inbox at the time of the claim. `facts`: the turn's (seq, fact) pairs, if the
+    store has read them with the claim; the driver takes them. `due_at`: the due time in the turn's row, in
     stores that write it only when it changes.
     """
 
@@ -185,6 +186,7 @@ class Claim:
     abandoned: AbandonedDrivers = NONE_ABANDONED
     unrecorded_owner: str | None = None
     waiting: list["InboxItem"] = field(default_factory=list)
+    facts: list[tuple[int, Fact]] | None = None
     due_at: float | None = 0.0
 
 

@@ -493,3 +493,41 @@ async def test_undrivable_turns_do_not_block_later_turns(world: World, caplog: p
             assert await ended(poor, fine) is Outcome.FINISHED
     assert [line.split()[1] for line in warnings(caplog)] == left
     assert {(await store.get(turn)).owner for turn in left} == {None}
+
+
+class Counted(StoreWrapper):
+    """A store that counts the looks for due turns."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.looks = 0
+
+    async def due(
+        self,
+        now: float,
+        *,
+        limit: int | None = None,
+        idle: float = 0.0,
+        skipped: Collection[str] = (),
+        claim: bool = False,
+    ) -> list[DueTurn]:
+        """See `Store.due`."""
+        self.looks += 1
+        return await super().due(now, limit=limit, idle=idle, skipped=skipped, claim=claim)
+
+
+@pytest.mark.parametrize(("places", "looks"), [(1, 7), (8, 4)])
+async def test_worker_looks_after_a_turn_only_if_all_places_were_taken(places: int, looks: int) -> None:
+    """At its start, after each of three submissions, and with one place after a turn that filled it."""
+    store, stop = Counted(), anyio.Event()
+    runtime = Local(every=3_600.0, concurrency=places)
+    model = ScriptedModel("Done.", repeat=True)
+    async with Engine(model=model, store=store, runtime=runtime) as engine, anyio.create_task_group() as group:
+        group.start_soon(engine.run_worker, stop)
+        await anyio.wait_all_tasks_blocked()
+        for _ in range(3):
+            turn_id = await engine.submit(AGENT, "go")
+            assert [event async for event in engine.events(turn_id, wait=True)]
+            await anyio.wait_all_tasks_blocked()
+        stop.set()
+    assert store.looks == looks

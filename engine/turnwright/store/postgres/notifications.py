@@ -22,6 +22,9 @@ from .statements import CHANNEL
 
 #: Seconds between two attempts to listen.
 _PAUSE: Final = 1.0
+#: Seconds before the first one. A turn that a worker of the same process drives is waited for less, and a connection
+#: costs as much as ten appends.
+_DELAY: Final = 0.1
 
 
 class Notifications:
@@ -73,6 +76,7 @@ class Notifications:
         return listening
 
     async def _keep_listening(self) -> None:
+        await asyncio.sleep(_DELAY)
         while True:
             # Readers of the store get the same error and report it.
             with suppress(Error, OSError):

@@ -1,11 +1,12 @@
 """Prepared statements that share one round trip, sent with libpq's own functions (`psycopg.pq`).
 
-Appends are frequent. psycopg's pipeline writes to the socket after each statement, and takes three times the CPU time.
+Appends, claims and reads of turns are frequent. psycopg's pipeline writes to the socket after each statement, and takes
+three times the CPU time.
 """
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, LiteralString
 from weakref import WeakKeyDictionary
@@ -27,7 +28,7 @@ _CANCEL: Final = 5.0
 
 
 class Statement:
-    """A statement that returns rows of texts. Its parameters have psycopg's form, `%(name)s`."""
+    """A statement that returns rows of texts, numbers and flags. Its parameters have psycopg's form, `%(name)s`."""
 
     def __init__(self, name: str, text: LiteralString) -> None:
         self.name: Final = name.encode()
@@ -102,9 +103,25 @@ async def _received(pgconn: PGconn) -> list[list[Columns]]:
             raise error_from_result(result)
 
 
+#: Reads a value by the id of its type: flags, whole numbers, floats and texts. A value of another type stays as it is:
+#: no column has one, unless somebody changed the table.
+_READERS: Final[dict[int, Callable[[bytes], object]]] = {
+    16: b"t".__eq__,
+    20: int,
+    21: int,
+    23: int,
+    25: bytes.decode,
+    701: float,
+    1043: bytes.decode,
+}
+
+
 def _columns(result: PGresult, row: int) -> Columns:
-    values = (result.get_value(row, column) for column in range(result.nfields))
-    return tuple(None if value is None else value.decode() for value in values)
+    values: list[object] = []
+    for column in range(result.nfields):
+        value = result.get_value(row, column)
+        values.append(None if value is None else _READERS.get(result.ftype(column), bytes)(value))
+    return tuple(values)
 
 
 def _array(texts: list[str]) -> str:

@@ -26,6 +26,12 @@ COLUMNS: Final = (
 CHANNEL: Final = "turnwright"
 
 ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
+#: The turn, and whether its owner lives, if that is another process. The lock is shared, and ends with the statement.
+ONE_WITH_LIFE: Final = f"""
+    SELECT {COLUMNS}, CASE WHEN owner IS NULL OR owner = '' OR owner = %(owner)s THEN false
+        ELSE NOT pg_try_advisory_xact_lock_shared({KEY.replace("%s", "owner")}) END
+    FROM turnwright_turns WHERE turn_id = %(turn)s
+"""
 #: The columns of `rows.claimed`, with 0 as the last seq: a query that waits for the row lock would see an older seq.
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
@@ -46,6 +52,8 @@ FACTS: Final = """
         (SELECT max(seq) FROM turnwright_facts WHERE turn_id = %(turn)s AND seq <= %(after)s::bigint + 1), 0
     ) WHERE turn.turn_id = %(turn)s ORDER BY seq
 """
+#: The facts of several turns.
+FACTS_OF: Final = "SELECT turn_id, seq, kind, payload FROM turnwright_facts WHERE turn_id = ANY(%(turns)s) ORDER BY seq"
 #: Of `RESUMING_KINDS`.
 _RESUMING: Final = "kind IN ('abort', 'answer')"
 #: A root turn that no living driver owns: its lock would be held. The locks that this takes are shared, and end with

@@ -7,8 +7,8 @@ whether an acknowledged append survives a crash of the server.
 # ruff: noqa: S608 (every query is made of constants)
 
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from math import inf
 from typing import Final, LiteralString
 
@@ -72,11 +72,13 @@ from .statements import (
     DUE_LOCKED,
     EMPTY_SESSIONS,
     FACTS,
+    FACTS_OF,
     FAMILY,
     HOLDS,
     LOCK_SESSIONS,
     LOCKED,
     ONE,
+    ONE_WITH_LIFE,
     QUIET,
     SESSIONS,
     TELLING,
@@ -88,6 +90,12 @@ from .statements import (
 from .summaries import PostgresSummaries
 
 _INBOX: Final = Statement("turnwright_inbox", WAITING.replace("%s", "%(turn)s"))
+_FACTS: Final = Statement("turnwright_facts", FACTS)
+_ROW: Final = Statement("turnwright_row", ONE_WITH_LIFE)
+_DUE_LOCKED: Final = Statement("turnwright_due", DUE_LOCKED)
+_WAITING_FOR: Final = Statement("turnwright_waiting", WAITING_FOR)
+_FACTS_OF: Final = Statement("turnwright_facts_of", FACTS_OF)
+_CLAIM_LOCKED: Final = Statement("turnwright_claim", CLAIM_LOCKED)
 
 
 class PostgresStore(PostgresSummaries, PostgresAnnotations):
@@ -170,7 +178,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         """Claim turns whose rows are locked."""
         by_turn = {claim.turn: claim for claim in claims}
         values = {"turns": [*by_turn], "owner": self._owner.name}
-        for turn_id, *row in await (await connection.execute(CLAIM_LOCKED, values)).fetchall():
+        for turn_id, *row in (await run_together(connection, (_CLAIM_LOCKED, values)))[0]:
             claim = by_turn[turn_id]
             claim.epoch, claim.unrecorded_owner, claim.seq = claimed(turn_id, row, self._where)
 
@@ -211,7 +219,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         return readable_items(claim.turn, inbox)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        rows = await self._connections.read(FACTS, {"turn": turn_id, "after": after})
+        rows = await self._connections.read_prepared(_FACTS, {"turn": turn_id, "after": after})
         if not rows:
             raise TurnNotFoundError(turn_id)
         return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where, after)
@@ -231,9 +239,8 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         return TurnColumns(turn, append_columns(turn_id, (row[len(COPIES_OF_TURN) :] for row in rows)))
 
     async def get(self, turn_id: str) -> TurnRow:
-        for row in await self._connections.read(ONE, (turn_id,)):
-            return readable(turn_row(row), self._where)
-        raise TurnNotFoundError(turn_id)
+        row, _ = await self._row(turn_id)
+        return row
 
     def has(self, turn_id: str) -> None:
         """See `Store.has`."""
@@ -276,9 +283,15 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
             return sum([await self._delete(connection, turn_id) for turn_id in roots])
 
     async def is_driven(self, turn_id: str) -> bool:
-        async with self._connections.transaction() as connection:
-            owner = readable(turn_row(await _one(connection, ONE, turn_id)), self._where).owner
-            return await self._lives(connection, turn_id, owner) if owner else False
+        row, is_driven_elsewhere = await self._row(turn_id)
+        return turn_id in self._driven_claims if row.owner == self._owner.name else is_driven_elsewhere
+
+    async def _row(self, turn_id: str) -> tuple[TurnRow, bool]:
+        """Return the turn, and whether another process that lives owns it."""
+        values = {"turn": turn_id, "owner": self._owner.name}
+        for *row, is_driven_elsewhere in await self._connections.read_prepared(_ROW, values):
+            return readable(turn_row(tuple(row)), self._where), bool(is_driven_elsewhere)
+        raise TurnNotFoundError(turn_id)
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         if not items:
@@ -296,7 +309,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        return waiting(turn_id, await self._connections.read(WAITING, (turn_id,)), self._where)
+        return waiting(turn_id, await self._connections.read_prepared(_INBOX, {"turn": turn_id}), self._where)
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         query: LiteralString = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE kind = ANY(%s)"
@@ -324,18 +337,29 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         if not claim:
             return [self._due(turn_row(row)) for row in await self._connections.read(DUE, values)]
         claims: list[Claim] = []
-        async with self._claiming(claims) as connection:
-            rows = [turn_row(row) for row in await (await connection.execute(DUE_LOCKED, values)).fetchall()]
-            if not rows:
-                return []
-            items: dict[str, list[Columns]] = {row.id: [] for row in rows}
-            cursor = await connection.execute(WAITING_FOR, {"turns": [*items]})
-            for turn_id, *item in await cursor.fetchall():
-                items[turn_id].append(tuple(item))
-            due = [self._due(row, items[row.id]) for row in rows]
-            claims += [turn.claim for turn in due if turn.claim is not None]
-            await self._claim_locked(connection, claims)
+        with self._driving(claims):
+            transaction = self._connections.prepared_transaction(self._owner.take, _DUE_LOCKED, values)
+            async with transaction as (connection, found_rows):
+                rows = [row for row in map(turn_row, found_rows) if not self._drives(row)]
+                if not rows:
+                    return []
+                turns = {"turns": [row.id for row in rows]}
+                items, facts = await run_together(connection, (_WAITING_FOR, turns), (_FACTS_OF, turns))
+                items_by_turn, facts_by_turn = _by_turn(items), _by_turn(facts)
+                due = [self._due(row, items_by_turn.get(row.id, ())) for row in rows]
+                claims += [turn.claim for turn in due if turn.claim is not None]
+                await self._claim_locked(connection, claims)
+                claims_by_turn = {claim.turn: claim for claim in claims}
+                for turn_id, turn_claim in claims_by_turn.items():
+                    with suppress(UnreadableTurnError):  # its driver reads it again, and reports that
+                        turn_claim.facts = facts_of(turn_id, facts_by_turn.get(turn_id, ()), self._where)
+                # Before the commit: a task of this process that sees the owner in the row must see it alive.
+                self._driven_claims |= claims_by_turn
         return due
+
+    def _drives(self, row: TurnRow) -> bool:
+        """Whether this process drives the turn, which it may have begun since the query was sent."""
+        return row.owner == self._owner.name and row.id in self._driven_claims
 
     def _due(self, row: TurnRow, items: Sequence[Columns] | None = None) -> DueTurn:
         """Return a due turn. With the items of its inbox, it is about to be claimed."""
@@ -441,6 +465,14 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
                 if self._driven_claims.get(claim.turn) is claim:
                     del self._driven_claims[claim.turn]
             raise
+
+
+def _by_turn(rows: Iterable[Columns]) -> dict[str, list[Columns]]:
+    """Return the rows by their first column, a turn's id, without it."""
+    rows_by_turn: dict[str, list[Columns]] = {}
+    for turn_id, *row in rows:
+        rows_by_turn.setdefault(turn_id, []).append(tuple(row))
+    return rows_by_turn
 
 
 async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Columns:

@@ -3,12 +3,14 @@
 from urllib.parse import urlsplit
 
 import pytest
-from anyio import create_task_group
+from anyio import Event, create_task_group
 from bench.proxy import Proxy
 from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine
+from turnwright.events import TurnEndedEvent
 from turnwright.model.scripted import ScriptedModel
+from turnwright.runtime import Local
 from turnwright.store import InboxItem, InboxKind
 from turnwright.store.postgres.store import PostgresStore
 from turnwright_testing.store_suite import Written
@@ -122,3 +124,31 @@ async def test_late_turn_of_a_session_costs_as_much_as_an_early_turn(postgres_se
                 await engine.run(Agent(name="Clerk"), f"prompt {number:02}", session="s")
                 trips.append(proxy.trips - before)
     assert trips[4:] == [trips[4]] * 20
+
+
+async def test_turn_of_a_worker_of_this_process_takes_few_more_trips(postgres_server: PostgresServer) -> None:
+    """A follower reads the turn and its journal once, then receives what its driver publishes: it does not listen."""
+    parts = urlsplit(address := postgres_server.new_schema())
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy, agent, stop = Proxy(parts.hostname, parts.port), Agent(name="A"), Event()
+    counts: list[tuple[int, int]] = []
+    async with proxy.listening() as port:
+        store = PostgresStore(address.replace(f":{parts.port}/", f":{port}/"))
+        await store.migrate()
+        model, runtime = ScriptedModel("Done.", repeat=True), Local(every=3_600.0)
+        async with (
+            Engine(model=model, store=store, runtime=runtime, agents=[agent], poll_interval=3_600.0) as engine,
+            create_task_group() as group,
+        ):
+            group.start_soon(engine.run_worker, stop)
+            for _ in range(4):  # the first round opens the connections
+                before = proxy.trips
+                await engine.run(agent, "go")
+                between = proxy.trips
+                events = [event async for event in engine.events(await engine.submit(agent, "go"), wait=True)]
+                assert isinstance(events[-1], TurnEndedEvent)
+                counts.append((between - before, proxy.trips - between))
+            stop.set()
+    run, submitted = min(run for run, _ in counts), min(submitted for _, submitted in counts)
+    assert submitted <= run + 8
