@@ -129,10 +129,10 @@ scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are kil
 	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md
 	$(BIN)/python -m bench.scale.two_workers
 
-bench: $(VENV)/.bench ## Measure all, or PARTS= and MEASURES= of it, RESUME=yes; writes bench/RESULTS.md (two hours)
-	$(BIN)/python -m bench --only '$(PARTS)' --measures '$(MEASURES)' $(if $(RESUME),--resume)
+bench: $(VENV)/.bench ## Measure all, or PARTS= and MEASURES= of it, RESUME=yes, FULL=yes; writes bench/RESULTS.md (40 minutes)
+	$(BIN)/python -m bench --only '$(PARTS)' --measures '$(MEASURES)' $(if $(RESUME),--resume) $(if $(FULL),--full)
 
-bench-page: $(VENV)/.bench ## Write bench/RESULTS.md and its plots again from bench/results.json
+bench-page: $(VENV)/.bench ## Write bench/RESULTS.md, bench/DETAILS.md and plots again from bench/results.json
 	$(BIN)/python -m bench --report-only
 
 evidence: $(VENV)/.installed ## Measure recordings of other agents, RUNS= their folder, OUTCOMES= labels; writes docs/evidence.md

@@ -103,6 +103,7 @@ class BareSqlite(Subject):
     name = "bare loop, SQLite NORMAL"
     modules = ("asyncio", "json", "sqlite3")
     durable = True
+    store_kind: ClassVar[str] = "SQLite NORMAL"
     synchronous: ClassVar[str] = "normal"
 
     @asynccontextmanager
@@ -132,3 +133,4 @@ class BareSqliteFull(BareSqlite):
 
     name = "bare loop, SQLite FULL"
     synchronous = "full"
+    store_kind = "SQLite FULL"

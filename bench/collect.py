@@ -21,6 +21,8 @@ from bench.results import FOLDER, Known, Measured, Results, Taken, machine, now
 ROOT: Final = FOLDER.parent
 ENVIRONMENTS: Final = ROOT / ".venv-peers"
 REQUIREMENTS: Final = FOLDER / "peers" / "requirements"
+#: The measurements of peers that the page of results needs.
+COMPARED: Final = frozenset({"steps", "results", "queue"})
 #: Our own subjects, by the name of their file, and the module that measures them.
 OWN: Final = {"bare": "bench.measure", "turnwright_turns": "bench.turnwright_turns"}
 
@@ -53,8 +55,9 @@ def peers() -> list[Peer]:
 class Run:
     """One run: the results that it adds to, and what is asked of it.
 
-    `only` are the parts, and `measures` the measurements of subjects: all of them where none is named. `resume`
-    continues with the last run. `keep` is called after each measurement.
+    `only` are the parts, and `measures` the measurements of subjects: all of them where none is named, but of peers
+    `COMPARED` alone, unless the run is `full`. `resume` continues with the last run. `keep` is called after each
+    measurement.
     """
 
     results: Results
@@ -62,6 +65,7 @@ class Run:
     only: frozenset[str] = frozenset()
     measures: frozenset[str] = frozenset()
     quick: bool = False
+    full: bool = False
     resume: bool = False
 
     def measure(self) -> None:
@@ -99,11 +103,12 @@ class Run:
 
     def _file(self, python: str, module: str) -> None:
         """Measure the subjects of a file, one after the other."""
+        chosen = self.measures or (frozenset[str]() if self.full or module in OWN.values() else COMPARED)
         listed, _ = _output(python, module, "--list")
         for subject_row, parts in json.loads(listed or "[]"):
             subject = self._subject(subject_row)
             for part in parts:
-                is_chosen = not self.measures or part.partition(" ")[0] in self.measures or part in self.measures
+                is_chosen = not chosen or part.partition(" ")[0] in chosen or part in chosen
                 if is_chosen and not self._is_done(subject["taken"], part):
                     self._subject_part(subject, python, module, part)
 

@@ -12,12 +12,17 @@ Every part is measured in a child process of its own, so that none sees what ano
   those of one of 10, by the 40 steps between: what a turn costs to begin is left out. Independent of the load.
 - `bytes`: what the store holds at the start of steps 1, 51, 150 and 200; and what the process handed to the operating
   system to write (`/proc/self/io`: whole pages, the write-ahead log and its checkpoints).
+- `results`: CPU a step of turns of 20 steps whose two results have 15 bytes, 4, 16 or 48 KiB each: that of the process,
+  the least of several turns, and that of the processes of the server that it uses, the mean of all. The sizes alternate
+  for 8 s, three times at least and 15 at most.
+- `queue`: 1,000 turns of two steps are queued in PostgreSQL, 50 at once, and then one worker works them off, or two,
+  each a process of its own. All must end with their final text. The clock begins when the first worker is ready.
 - `peak`: the largest resident size of a process that imports the subject and runs one turn of 200 steps.
 - `flight`: so many turns of 10 steps at once, each in a task of its own. They take turns at every step, and all are
   held in their sixth until the last has come there: at that moment resident memory, less what it was before the first,
   is divided by their number. CPU and wall time are those of all steps of all turns. A turn is right when it was asked
   10 times and returned the final text; the tool's calls are counted too. Rounds are repeated up to 1,000 turns in all,
-  and at least 3 times where that takes less than 30 s: the least CPU is given. Garbage is collected as in `turnwright
+  and at least 3 times where that takes less than 10 s: the least CPU is given. Garbage is collected as in `turnwright
   worker`: `gc.freeze()`, and `gc.set_threshold(20_000, 50, 50)`, for every subject.
 - `session`: CPU of turns of one session, each a text in answer to a text, by their place: the least of the ten around
   it. Just before each, the bare loop runs ten steps, and the ratio is that to one of them. What a session keeps is in
@@ -42,11 +47,12 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from bench.bare import Bare, BareSqlite, BareSqliteFull
-from bench.results import Bytes, Flight, Growth, Known, Steps, Turn
-from bench.yardstick import Gate, Looks, Script, Subject, installed, run
+from bench.results import Bytes, Flight, Growth, Known, Queue, ResultCost, Steps, Turn
+from bench.servers import running
+from bench.yardstick import Gate, Looks, QueueSubject, Script, Subject, installed, padded, run
 
 SIZES: Final = (10, 50, 200)
 STEPS_A_RUN: Final = 200
@@ -54,9 +60,18 @@ IN_FLIGHT: Final = (10, 100, 1_000, 10_000)
 IN_FLIGHT_STEPS: Final = 10
 PAIRS: Final = 21
 FEW: Final = 7
-ENOUGH_S: Final = 30.0
+ENOUGH_S: Final = 10.0
 LONGEST_S: Final = 600.0
 IMPORTS: Final = 7
+#: A step with results, and a queue.
+RESULTS_KIB: Final = (0, 4, 16, 48)
+RESULT_STEPS: Final = 20
+RESULTS_S: Final = 8.0
+RESULT_ROUNDS: Final = (3, 15)
+QUEUED: Final = 1_000
+SUBMITTED_AT_ONCE: Final = 50
+WORKERS: Final = (1, 2)
+QUEUE_S: Final = 300.0
 #: The collector's thresholds in `turnwright worker`.
 GARBAGE: Final = (20_000, 50, 50)
 PLACES: Final = (5, 20, 50, 100, 200, 300, 400, 500)
@@ -64,44 +79,56 @@ AROUND: Final = 5
 EDGE: Final = 50  # how many steps at either end are compared for growth
 
 
-def main(*subjects: Subject) -> None:
+def main(*subjects: Subject | QueueSubject) -> None:
     """Measure one part of one subject, and print it as a JSON object; or list the subjects with their parts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--list", action="store_true", help="print the subjects and their parts, and measure nothing")
     parser.add_argument("--only", metavar="NAME", help="the subject")
     parser.add_argument("--part", help="what to measure")
     parser.add_argument("--quick", action="store_true", help="measure little")
+    parser.add_argument("--work", metavar="ADDRESS", help="be a worker of the subject's queue")
     options = parser.parse_args()
     if options.list:
         print(json.dumps([(known(subject), parts(subject, quick=options.quick)) for subject in subjects]))
         return
     (chosen,) = (subject for subject in subjects if subject.name == options.only)
+    if options.work:
+        asyncio.run(cast("QueueSubject", chosen).work(options.work))
+        return
     print(json.dumps(part(chosen, options.part, quick=options.quick)))
 
 
-def known(subject: Subject) -> Known:
+def known(subject: Subject | QueueSubject) -> Known:
     """The record of a subject before it is measured."""
     return {
         "name": subject.name,
         "python": platform.python_version(),
         "versions": installed(*subject.packages),
         "notes": list(subject.notes),
-        "durable": subject.durable,
+        "durable": isinstance(subject, QueueSubject) or subject.durable,
+        "streamed": isinstance(subject, Subject) and subject.streamed,
+        "store_kind": subject.store_kind if isinstance(subject, Subject) else "PostgreSQL",
         "flight": {},
         "failed": {},
         "taken": {},
     }
 
 
-def parts(subject: Subject, *, quick: bool = False) -> list[str]:
+def parts(subject: Subject | QueueSubject, *, quick: bool = False) -> list[str]:
     """The names of what can be measured of a subject."""
+    if isinstance(subject, QueueSubject):
+        return ["queue"]
+    if subject.is_slow:
+        return ["results"]
     flights = [f"flight {turns}" for turns in IN_FLIGHT if turns <= subject.most_in_flight]
     session = ["session"] if subject.has_sessions else []
-    return ["steps", "calls", "bytes", "peak", *(flights[:1] if quick else flights), *session, "import"]
+    return ["steps", "results", "calls", "bytes", "peak", *(flights[:1] if quick else flights), *session, "import"]
 
 
-def part(subject: Subject, name: str, *, quick: bool) -> dict[str, Any]:
+def part(subject: Subject | QueueSubject, name: str, *, quick: bool) -> dict[str, Any]:
     """Measure one part here."""
+    if isinstance(subject, QueueSubject):
+        return {"queue": [asyncio.run(queue(subject, workers, quick=quick)) for workers in WORKERS]}
     measure, _, turns = name.partition(" ")
     if measure == "calls":
         return {"calls_per_step": max_calls_per_step(subject)}
@@ -109,6 +136,7 @@ def part(subject: Subject, name: str, *, quick: bool) -> dict[str, Any]:
         return {"import_ms": import_ms(subject.modules, 1 if quick else IMPORTS)}
     measured: dict[str, Callable[[], Coroutine[Any, Any, dict[str, Any]]]] = {
         "steps": lambda: steps(subject, quick=quick),
+        "results": lambda: results(subject, quick=quick),
         "bytes": lambda: stored(subject),
         "peak": lambda: peak(subject),
         "flight": lambda: flight(subject, int(turns), quick=quick),
@@ -149,6 +177,88 @@ async def steps(subject: Subject, *, quick: bool) -> dict[str, Any]:
             "pairs": len(pairs),
         }
     return {"steps": figures, **({"growth": growth(marks)} if marks else {})}
+
+
+async def results(subject: Subject, *, quick: bool) -> dict[str, Any]:
+    """CPU a step by the size of its results, in this process and in the server's."""
+    durations: dict[int, list[float]] = {kib: [] for kib in RESULTS_KIB}
+    server: dict[int, list[float]] = {kib: [] for kib in RESULTS_KIB}
+    await run(subject, Script(SIZES[0]))
+    start, (least, most) = time.perf_counter(), RESULT_ROUNDS
+    limit, least = (0.0, 1) if quick else (RESULTS_S, least)
+    rounds = 0
+    while rounds < least or (rounds < most and time.perf_counter() - start < limit):
+        rounds += 1
+        for kib in RESULTS_KIB:
+            with padded(kib):
+                gc.collect()
+                looks, before, cpu = Looks.count, subject.server_cpu(), time.process_time()
+                await run(subject, Script(RESULT_STEPS))
+                durations[kib].append(time.process_time() - cpu)
+                if before is not None:
+                    server[kib].append((subject.server_cpu() or 0.0) - before)
+            if Looks.count - looks != 2 * (RESULT_STEPS - 1):
+                raise RuntimeError(f"{subject.name}: the tool ran {Looks.count - looks} times")
+    figures: dict[str, ResultCost] = {
+        str(kib): {
+            "cpu_ms": min(durations[kib]) / RESULT_STEPS * 1e3,
+            "server_ms": statistics.fmean(server[kib]) / RESULT_STEPS * 1e3 if server[kib] else None,
+            "rounds": rounds,
+        }
+        for kib in RESULTS_KIB
+    }
+    return {"results": figures}
+
+
+async def queue(subject: QueueSubject, workers: int, *, quick: bool) -> Queue:
+    """Submit turns, and let so many workers work them off."""
+    turns = SUBMITTED_AT_ONCE if quick else QUEUED
+    with running("postgres") as server:
+        await subject.prepare(server.address)
+        async with subject.opened(server.address):
+            start = time.perf_counter()
+            for first in range(0, turns, SUBMITTED_AT_ONCE):
+                await asyncio.gather(*(subject.submit(first + place) for place in range(SUBMITTED_AT_ONCE)))
+            submitted_s = time.perf_counter() - start
+            module = cast("str", sys.modules["__main__"].__spec__.name)  # type: ignore[union-attr]
+            command = [sys.executable, "-m", module, "--only", subject.name, "--work", server.address]
+            before = server.cpu()
+            processes = [_start(command) for _ in range(workers)]
+            try:
+                for process in processes[:1]:
+                    if process.stdout is None or "ready" not in process.stdout.readline():
+                        raise RuntimeError(f"{subject.name}: its worker does not start")
+                start, first_s, ended = time.perf_counter(), None, 0
+                while ended < turns:
+                    if time.perf_counter() - start > QUEUE_S:
+                        raise RuntimeError(f"{subject.name}: {ended} of {turns} turns ended within {QUEUE_S:.0f} s")
+                    await asyncio.sleep(0.05)
+                    ended = await subject.count_ended()
+                    first_s = time.perf_counter() - start if ended and first_s is None else first_s
+                worked_s = time.perf_counter() - start
+                cpu_s = sum(map(_cpu_of, processes))
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.communicate()
+            return {
+                "workers": workers,
+                "turns": turns,
+                "submits_per_s": turns / submitted_s,
+                "first_s": first_s or 0.0,
+                "turns_per_s": turns / worked_s,
+                "worker_ms": cpu_s / turns * 1e3,
+                "server_ms": (server.cpu() - before) / turns * 1e3,
+            }
+
+
+def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 (our own module)
+
+
+def _cpu_of(process: "subprocess.Popen[str]") -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def least_ratio(pairs: Sequence[tuple[float, float]]) -> float:

@@ -1,6 +1,6 @@
-"""The page `bench/RESULTS.md`: goals beside measurements, the tables, what with, and how."""
+"""The pages `bench/RESULTS.md`, by which a user compares, and `bench/DETAILS.md`, which has all tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import bench.bodies
@@ -10,22 +10,38 @@ import bench.program
 import bench.reads
 import bench.streams
 from bench.goals import MEMORY, OURS, goals
-from bench.results import FOLDER, Measured, Record, Results, Taken
+from bench.results import FOLDER, Measured, Record, ResultCost, Results, Taken
 
 SIZES: Final = ("10", "50", "200")
 FLIGHTS: Final = ("10", "100", "1000", "10000")
 NONE: Final = ""
 BARE: Final = "bare loop"
 PAGE: Final = FOLDER / "page.md"
-#: What was tried where a goal is missed; written by hand.
-TRIED: Final = FOLDER / "tried.md"
+DETAILS: Final = FOLDER / "details_page.md"
+#: The stores of durable subjects, in the order of the table.
+STORES: Final = ("SQLite NORMAL", "SQLite FULL", "SQLite", "PostgreSQL", "Temporal")
 
 
 def page(results: Results) -> str:
-    """The whole page: `bench/page.md`, with each `{{name}}` filled in."""
+    """The page of results: `bench/page.md`, with each `{{name}}` filled in."""
     parts = {
+        "plain": _results([subject for subject in results["subjects"] if _is_in_memory(subject, streamed=False)]),
+        "streamed": _results([subject for subject in results["subjects"] if _is_in_memory(subject, streamed=True)]),
+        "durable": _durable(results),
+        "queues": _queues(results),
         "goals": _goals(results),
-        "tried": TRIED.read_text().strip() if TRIED.exists() else "",
+        "notes": _notes(results),
+        "machine": _machine(results),
+        "run": results["run"],
+        "minutes": f"{sum(map(_minutes, _taken(results).values())):.0f}",
+        "versions": _versions(results),
+    }
+    return _filled(PAGE.read_text(), parts)
+
+
+def details(results: Results) -> str:
+    """The page with all tables: `bench/details_page.md`, with each `{{name}}` filled in."""
+    parts = {
         "steps": _steps(results),
         "notes": _notes(results),
         "flights": _flights(results),
@@ -37,18 +53,74 @@ def page(results: Results) -> str:
         "method": _docstring(bench.measure),
         "program": _docstring(bench.program),
         "times": _times(results),
-        "machine": _machine(results),
-        "versions": _versions(results),
     }
-    text = PAGE.read_text()
+    return _filled(DETAILS.read_text(), parts)
+
+
+def _filled(text: str, parts: Mapping[str, str]) -> str:
     for name, part in parts.items():
         text = text.replace(f"{{{{{name}}}}}\n\n" if not part else f"{{{{{name}}}}}", part)
     return text
 
 
 def _goals(results: Results) -> str:
-    rows = [(goal.label, goal.before, goal.target, goal.now, goal.verdict) for goal in goals(results)]
-    return table(("what", "2026-11-23", "target", "now", ""), rows)
+    rows = [(goal.label, goal.target, goal.now, goal.verdict) for goal in goals(results)]
+    return table(("what", "target", "now", ""), rows)
+
+
+def _is_in_memory(subject: Measured, *, streamed: bool) -> bool:
+    is_bare = subject["name"] == BARE
+    return (not subject["durable"] and not subject["store_kind"] and subject["streamed"] == streamed) or is_bare
+
+
+def _results(subjects: Sequence[Measured]) -> str:
+    """CPU of a step by the size of its results, the cheapest first."""
+    head = (
+        "",
+        *(f"ms, {kib} KiB" if kib else "ms, 15 bytes" for kib in bench.measure.RESULTS_KIB),
+        "48 KiB over 15 bytes",
+    )
+    rows: list[tuple[str, ...]] = []
+    for subject, costs_by_kib in _by_cost(subjects):
+        costs = [cost["cpu_ms"] for cost in costs_by_kib.values()]
+        rows.append((subject["name"], *map(_number, costs), _number(costs[-1] / costs[0])))
+    return table(head, rows)
+
+
+def _by_cost(subjects: Sequence[Measured]) -> list[tuple[Measured, dict[str, ResultCost]]]:
+    """The subjects with their costs of results, the cheapest first."""
+    measured = [(subject, costs) for subject in subjects if (costs := subject.get("results"))]
+    return sorted(measured, key=lambda pair: pair[1]["0"]["cpu_ms"])
+
+
+def _durable(results: Results) -> str:
+    """CPU of a durable step, in the process and in its server, by store."""
+    head = ("", "store", "ms, 15 bytes", "server, ms", "ms, 48 KiB", "server, ms", "steps a CPU second", "with 48 KiB")
+    rows: list[tuple[str, ...]] = []
+    for store in STORES:
+        subjects = [subject for subject in results["subjects"] if subject["durable"] and subject["store_kind"] == store]
+        for subject, costs_by_kib in _by_cost(subjects):
+            costs = [costs_by_kib[kib] for kib in ("0", "48")]
+            cells = [_number(value) for cost in costs for value in (cost["cpu_ms"], cost["server_ms"])]
+            rates = [_number(1e3 / (cost["cpu_ms"] + (cost["server_ms"] or 0.0))) for cost in costs]
+            rows.append((subject["name"], store, *cells, *rates))
+    return table(head, rows)
+
+
+def _queues(results: Results) -> str:
+    speeds = ("submits a second", "first turn ended after, s", "turns a second")
+    head = ("", "workers", *speeds, "ms a turn, workers", "ms a turn, database")
+    rows = [
+        (
+            subject["name"],
+            str(queue["workers"]),
+            *map(_number, (queue["submits_per_s"], queue["first_s"], queue["turns_per_s"])),
+            *map(_number, (queue["worker_ms"], queue["server_ms"])),
+        )
+        for subject in results["subjects"]
+        for queue in subject.get("queue", [])
+    ]
+    return table(head, rows)
 
 
 def ordered(subjects: Sequence[Measured]) -> list[Measured]:
@@ -118,20 +190,29 @@ def _sessions(results: Results) -> str:
 
 def _times(results: Results) -> str:
     """The date of each part, the minutes that it took, and the load before its measurements."""
-    parts: dict[str, list[Taken]] = {name: [part] for name, part in results["taken"].items()}
-    for subject in ordered(results["subjects"]):
-        parts[subject["name"]] = [*subject["taken"].values()]
     rows = [
         (
             name,
             ", ".join(sorted({part["run"][:10] for part in parts_of_name})),
-            f"{sum(part['seconds'] for part in parts_of_name) / 60:.1f}",
+            f"{_minutes(parts_of_name):.1f}",
             f"{max(part['load'] for part in parts_of_name):.1f}",
         )
-        for name, parts_of_name in parts.items()
+        for name, parts_of_name in _taken(results).items()
         if parts_of_name
     ]
     return table(("part", "measured", "minutes", "highest load"), rows)
+
+
+def _taken(results: Results) -> dict[str, list[Taken]]:
+    """The measurements of each part and subject."""
+    parts: dict[str, list[Taken]] = {name: [part] for name, part in results["taken"].items()}
+    for subject in ordered(results["subjects"]):
+        parts[subject["name"]] = [*subject["taken"].values()]
+    return parts
+
+
+def _minutes(measurements: Sequence[Taken]) -> float:
+    return sum(measurement["seconds"] for measurement in measurements) / 60
 
 
 def _right(right: int, turns: int, missing: int) -> str:

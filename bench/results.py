@@ -64,6 +64,26 @@ class Flight(TypedDict):
     rounds: int
 
 
+class ResultCost(TypedDict):
+    """CPU of a step in milliseconds, in the process and in its server's processes, at one size of its results."""
+
+    cpu_ms: float
+    server_ms: float | None
+    rounds: int
+
+
+class Queue(TypedDict):
+    """Queued turns, worked off by so many workers. CPU is that of a turn, of all workers and of the server."""
+
+    workers: int
+    turns: int
+    submits_per_s: float
+    first_s: float
+    turns_per_s: float
+    worker_ms: float
+    server_ms: float
+
+
 class Turn(TypedDict):
     """CPU of a turn of one step at a place in a session, and over that of a step of the bare loop."""
 
@@ -79,6 +99,8 @@ class Known(TypedDict):
     versions: dict[str, str]
     notes: list[str]
     durable: bool
+    streamed: bool
+    store_kind: str
     flight: dict[str, Flight]
     failed: dict[str, str]
     taken: dict[str, Taken]
@@ -89,6 +111,8 @@ class Measured(Known, total=False):
 
     steps: dict[str, Steps]
     growth: Growth
+    results: dict[str, ResultCost]
+    queue: list[Queue]
     calls_per_step: float
     bytes: Bytes | None
     peak_mib: float

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
-from bench.measure import main
+import psycopg
+from bench.measure import SUBMITTED_AT_ONCE, main
 from bench.proxy import Proxy
-from bench.yardstick import PROMPT, Script, Subject, current, look
+from bench.servers import Server, running
+from bench.yardstick import FINAL, PROMPT, Move, QueueSubject, Script, Subject, current, look
 from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, Usage, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall, TextDelta
+from turnwright.runtime import Local
 from turnwright.store import SqliteStore, Store
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.sqlite.opening import Durability
@@ -83,6 +86,7 @@ class TurnwrightStreamed(Turnwright):
     """Turnwright in memory, with every event of the turn read."""
 
     name = "Turnwright, in memory, streamed"
+    streamed = True
 
     async def turn(self, script: Script) -> str:
         """One turn, followed to its end."""
@@ -98,6 +102,7 @@ class TurnwrightSqlite(Turnwright):
 
     name = "Turnwright, SQLite NORMAL"
     durable = True
+    store_kind = "SQLite NORMAL"
     durability: ClassVar[Durability] = "normal"
 
     def __init__(self, path: Path | None = None) -> None:
@@ -143,6 +148,7 @@ class TurnwrightSqliteFull(TurnwrightSqlite):
     """Turnwright with its journal in SQLite, safe against power loss."""
 
     name = "Turnwright, SQLite FULL"
+    store_kind = "SQLite FULL"
     durability = "full"
 
 
@@ -153,7 +159,9 @@ class TurnwrightPostgres(Turnwright):
     modules = ("turnwright", "turnwright.engine", "psycopg")
     packages = ("turnwright", "psycopg", "anyio", "pydantic")
     durable = True
+    store_kind = "PostgreSQL"
     most_in_flight = 1_000
+    _server: Server
 
     def __init__(self, *, proxied: bool = False) -> None:
         self._proxied = proxied
@@ -164,6 +172,10 @@ class TurnwrightPostgres(Turnwright):
         """The store of this server."""
         return self._address
 
+    def server_cpu(self) -> float:
+        """The CPU of the database."""
+        return self._server.cpu()
+
     def trips(self) -> int:
         """The round trips to the server so far."""
         return self._proxy.trips
@@ -171,8 +183,8 @@ class TurnwrightPostgres(Turnwright):
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """One server and one engine for all turns."""
-        with PostgresServer() as server:
-            self._address = server.new_database()
+        with running("postgres") as self._server:
+            self._address = self._server.address
             store = PostgresStore(self._address, connections=1)
             await store.migrate()
             await store.aclose()
@@ -188,6 +200,63 @@ class TurnwrightPostgres(Turnwright):
                     yield
 
 
+class QueuedFake(Fake):
+    """The fake model of a worker: two calls, and the final text when their results are there."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        """One reply, streamed at once."""
+        results = sum(message.role == "tool" for message in request.messages)
+        move = Move(FINAL, ()) if results else Script(2).reply_now()
+        yield TextDelta(text=move.text)
+        calls = tuple(
+            ResponseToolCall(id=call.id, name=call.name, arguments={"place": call.place}) for call in move.calls
+        )
+        yield ModelResponse(text=move.text, calls=calls, usage=Usage(input_tokens=100, output_tokens=10))
+
+
+class TurnwrightQueue(QueueSubject):
+    """Turns that are submitted to PostgreSQL, and driven by workers."""
+
+    name = "Turnwright, queue"
+    packages = ("turnwright", "psycopg")
+    notes = ("A worker drives up to 50 turns at once.",)
+
+    async def prepare(self, address: str) -> None:
+        """Make the tables."""
+        store = PostgresStore(address)
+        await store.migrate()
+        await store.aclose()
+
+    @asynccontextmanager
+    async def opened(self, address: str) -> AsyncIterator[None]:
+        """One engine that submits, and a connection that counts."""
+        async with (
+            await psycopg.AsyncConnection.connect(address, autocommit=True) as self._connection,
+            Engine(model=QueuedFake(), tools=[tool(look)], store=address) as self._engine,
+        ):
+            yield
+
+    async def submit(self, number: int) -> None:
+        """Queue one turn."""
+        del number
+        await self._engine.submit(AGENT, PROMPT)
+
+    async def count_ended(self) -> int:
+        """Turns that answered, as their rows say."""
+        rows = await self._connection.execute(
+            "SELECT count(*) FROM turnwright_turns WHERE NOT live AND state = 'FINISHED'"
+        )
+        (count,) = await rows.fetchone() or (0,)
+        return int(count)
+
+    async def work(self, address: str) -> None:
+        """A worker."""
+        runtime = Local(embedded=False, concurrency=SUBMITTED_AT_ONCE)
+        async with Engine(model=QueuedFake(), tools=[tool(look)], store=address, runtime=runtime) as engine:
+            print("ready", flush=True)
+            await engine.run_worker()
+
+
 if __name__ == "__main__":
-    postgres = () if PostgresServer.reason_missing() else (TurnwrightPostgres(),)
-    main(Turnwright(), TurnwrightSqlite(), TurnwrightSqliteFull(), *postgres)
+    postgres = () if PostgresServer.reason_missing() else (TurnwrightPostgres(), TurnwrightQueue())
+    main(Turnwright(), TurnwrightStreamed(), TurnwrightSqlite(), TurnwrightSqliteFull(), *postgres)

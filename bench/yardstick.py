@@ -195,8 +195,10 @@ class Subject(ABC):
 
     `name` is shown in the tables; `modules` are what a user of it imports, and `packages` the distributions whose
     versions are shown. `most_in_flight` is how many turns it can hold at once; `notes` are shown below the tables.
-    `durable`: its steps are stored before the next begins. `has_sessions`: its turns can continue a session, which it
-    keeps itself. `session` is the session of all turns, if they share one.
+    `durable`: its steps are stored before the next begins. `store_kind` names the store, for tables. `streamed`: the
+    caller receives the events of a turn as they come, and not only its result. `has_sessions`: its turns can continue a
+    session, which it keeps itself. `session` is the session of all turns, if they share one. `is_slow`: nothing but a
+    step with results is measured.
     """
 
     name: ClassVar[str]
@@ -205,6 +207,9 @@ class Subject(ABC):
     most_in_flight: ClassVar[int] = 10_000
     notes: ClassVar[tuple[str, ...]] = ()
     durable: ClassVar[bool] = False
+    store_kind: ClassVar[str] = ""
+    streamed: ClassVar[bool] = False
+    is_slow: ClassVar[bool] = False
     has_sessions: ClassVar[bool] = False
     session: str | None = None
 
@@ -219,6 +224,10 @@ class Subject(ABC):
 
     def stored(self) -> int | None:
         """Return the bytes that the store holds (see `sqlite_bytes`); None if nothing is stored."""
+        return None
+
+    def server_cpu(self) -> float | None:
+        """Return the CPU seconds of the server that the subject uses; None if it uses none."""
         return None
 
 
@@ -258,3 +267,37 @@ def _table_bytes(connection: sqlite3.Connection, table: str) -> int:
     lengths = " + ".join(f'ifnull(length(cast("{column}" as blob)), 0)' for column in columns)
     (total,) = connection.execute(f'select ifnull(sum({lengths}), 0) from "{table}"').fetchone()  # noqa: S608
     return int(total)
+
+
+class QueueSubject(ABC):
+    """One way to queue turns of two steps in a database, and to work them off in other processes.
+
+    The first step of a turn has two calls of the tool, and the second the final text. `submit` and `count_ended` are
+    used inside `opened`, `work` in each worker, until it is killed. `address` is that of the database.
+    """
+
+    name: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+    notes: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    async def prepare(self, address: str) -> None:
+        """Make the tables that the turns need."""
+
+    @asynccontextmanager
+    async def opened(self, address: str) -> AsyncIterator[None]:
+        """Connect the process that submits."""
+        del address
+        yield
+
+    @abstractmethod
+    async def submit(self, number: int) -> None:
+        """Queue one turn."""
+
+    @abstractmethod
+    async def count_ended(self) -> int:
+        """Return the number of turns that have ended with the final text."""
+
+    @abstractmethod
+    async def work(self, address: str) -> None:
+        """Work turns off, many at once. Print `ready` when the first may be taken."""

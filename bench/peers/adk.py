@@ -62,7 +62,8 @@ class Fake(BaseLlm):  # type: ignore[misc]
 class Adk(Subject):
     """The agent, its run streamed."""
 
-    name = "adk"
+    name = "adk, streamed"
+    streamed = True
     modules = ("google.adk.agents", "google.adk.runners")
     packages = ("google-adk", "google-genai", "pydantic")
     has_sessions = True

@@ -59,7 +59,8 @@ class Fake(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]
 class AgentFramework(Subject):
     """The agent, its run streamed."""
 
-    name = "agent-framework"
+    name = "agent-framework, streamed"
+    streamed = True
     modules = ("agent_framework",)
     packages = ("agent-framework-core", "pydantic")
     has_sessions = True

@@ -14,14 +14,17 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, NotRequired, Protocol, TypedDict
+from typing import Annotated, Any, ClassVar, Final, NotRequired, Protocol, TypedDict
 
 from bench.measure import main
 from bench.peers.history import check
+from bench.servers import Server, running
 from bench.yardstick import PROMPT, Call, Script, Subject, current, look, sqlite_bytes
 
 # Peers are installed in environments of their own: who checks types need not have them.
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver  # pyright: ignore[reportMissingImports]
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # pyright: ignore[reportMissingImports]
+from langgraph.config import get_stream_writer  # pyright: ignore[reportMissingImports]
 from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingImports]
 
 SUPERSTEPS: Final = 1_000  # above the two of each of 200 steps
@@ -49,6 +52,12 @@ class Graph(Protocol):
         """Run it to its end."""
         ...
 
+    def astream(
+        self, state: State, config: dict[str, object], *, stream_mode: list[str]
+    ) -> AsyncIterator[tuple[str, Any]]:
+        """Run it to its end, and yield what it does."""
+        ...
+
 
 async def stream(messages: list[Message]) -> AsyncIterator[str | Call]:
     """The fake model."""
@@ -65,7 +74,9 @@ async def ask_model(state: State) -> State:
     """The node of the model."""
     text = ""
     calls: list[dict[str, str]] = []
+    write = get_stream_writer()
     async for chunk in stream(state["messages"]):
+        write(chunk)
         if isinstance(chunk, str):
             text += chunk
         else:
@@ -86,7 +97,7 @@ def route(state: State) -> str:
     return "tools" if state["messages"][-1].get("tool_calls") else END
 
 
-def compiled(saver: AsyncSqliteSaver | None = None) -> Graph:
+def compiled(saver: AsyncSqliteSaver | AsyncPostgresSaver | None = None) -> Graph:
     """The graph."""
     graph = StateGraph(State)
     graph.add_node("model", ask_model)
@@ -127,6 +138,7 @@ class StateGraphSqlite(Subject):
     packages = ("langgraph", "langgraph-checkpoint-sqlite", "aiosqlite")
     durability: ClassVar[str] = "sync"
     durable = True
+    store_kind = "SQLite"
     has_sessions = True
     notes: ClassVar[tuple[str, ...]] = (
         "Two checkpoints a step, each with the whole list of messages.",
@@ -174,5 +186,53 @@ class StateGraphSqliteBehind(StateGraphSqlite):
         """Unknown, see the notes."""
 
 
+class StateGraphStreamed(StateGraphInMemory):
+    """The graph without a checkpointer, with each piece of a reply and each node's update read."""
+
+    name = "langgraph StateGraph, streamed"
+    streamed = True
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        del script
+        config: dict[str, object] = {"recursion_limit": SUPERSTEPS}
+        state: State = {"messages": [{"role": "user", "content": PROMPT}]}
+        text = ""
+        async for mode, chunk in self._graph.astream(state, config, stream_mode=["custom", "updates"]):
+            if mode == "updates" and "model" in chunk:
+                text = chunk["model"]["messages"][-1]["content"]
+        return text
+
+
+class StateGraphPostgres(StateGraphSqlite):
+    """The graph with its PostgreSQL checkpointer, each step stored before the next."""
+
+    name = "langgraph StateGraph, AsyncPostgresSaver sync"
+    modules = ("langgraph.graph", "langgraph.checkpoint.postgres.aio")
+    packages = ("langgraph", "langgraph-checkpoint-postgres", "psycopg")
+    store_kind = "PostgreSQL"
+    is_slow = True
+    has_sessions = False
+    _server: Server
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Compile it with a checkpointer on a database."""
+        self._threads = itertools.count()
+        with running("postgres") as self._server:
+            async with AsyncPostgresSaver.from_conn_string(self._server.address) as saver:
+                await saver.setup()
+                self._graph = compiled(saver)
+                yield
+
+    def server_cpu(self) -> float:
+        """The CPU of the database."""
+        return self._server.cpu()
+
+    def stored(self) -> int | None:
+        """Not counted."""
+        return None
+
+
 if __name__ == "__main__":
-    main(StateGraphInMemory(), StateGraphSqlite(), StateGraphSqliteBehind())
+    main(StateGraphInMemory(), StateGraphStreamed(), StateGraphSqlite(), StateGraphSqliteBehind(), StateGraphPostgres())

@@ -108,6 +108,7 @@ class ReactSqlite(Subject):
     packages = ("langgraph", "langchain", "langchain-core", "langgraph-checkpoint-sqlite", "aiosqlite")
     durability: ClassVar[str] = "sync"
     durable = True
+    store_kind = "SQLite"
     has_sessions = True
     notes: ClassVar[tuple[str, ...]] = (
         "Two checkpoints a step, each with the whole list of messages.",

@@ -19,6 +19,7 @@ from agents import (  # pyright: ignore[reportMissingImports]
     RunConfig,
     Runner,
     SQLiteSession,
+    Usage,
     function_tool,
 )
 from agents.items import ModelResponse, TResponseInputItem  # pyright: ignore[reportMissingImports]
@@ -53,9 +54,20 @@ USAGE: Final = ResponseUsage(
 class Fake(Model):  # type: ignore[misc]
     """The fake model: of the events of a response the delta of the text, the items as they are done, and the end."""
 
-    async def get_response(self, *_: object, **__: object) -> ModelResponse:
-        """Not needed, for the runs are streamed."""
-        raise NotImplementedError("it streams only")
+    async def get_response(
+        self,
+        *_: object,
+        input: list[TResponseInputItem],  # noqa: A002 (it is passed by this name)
+        **__: object,
+    ) -> ModelResponse:
+        """One response, whole."""
+        script = current()
+        move = await script.reply()
+        if not move.calls:
+            check(script, sum(item.get("type") == "function_call_output" for item in input))
+        output = list(items_of(f"msg_{script.model_calls}", move))
+        usage = Usage(requests=1, input_tokens=100, output_tokens=10, total_tokens=110)
+        return ModelResponse(output=output, usage=usage, response_id=f"resp_{script.model_calls}")
 
     async def stream_response(
         self, instructions: str | None, items: list[TResponseInputItem], *_: object, **__: object
@@ -105,10 +117,11 @@ def items_of(message: str, move: Move) -> Iterator[ResponseOutputItem]:
         )
 
 
-class OpenAIAgents(Subject):
+class OpenAIAgentsStreamed(Subject):
     """The agent, its run streamed."""
 
-    name = "openai-agents"
+    name = "openai-agents, streamed"
+    streamed = True
     modules = ("agents",)
     packages = ("openai-agents", "openai", "pydantic")
     notes: ClassVar[tuple[str, ...]] = ("Its tracing, which is on by default, is off.",)
@@ -134,11 +147,12 @@ class OpenAIAgents(Subject):
         return str(result.final_output)
 
 
-class OpenAIAgentsSqlite(OpenAIAgents):
+class OpenAIAgentsSqlite(OpenAIAgentsStreamed):
     """The agent with its SQLite session, each turn a session of its own."""
 
     name = "openai-agents, SQLiteSession"
     durable = True
+    store_kind = "SQLite"
     has_sessions = True
 
     @asynccontextmanager
@@ -161,5 +175,17 @@ class OpenAIAgentsSqlite(OpenAIAgents):
         return sqlite_bytes(self._path)
 
 
+class OpenAIAgents(OpenAIAgentsStreamed):
+    """The agent's plain run, its replies whole."""
+
+    name = "openai-agents"
+    streamed = False
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        result = await Runner.run(self._agent, PROMPT, max_turns=script.steps, run_config=self._config)
+        return str(result.final_output)
+
+
 if __name__ == "__main__":
-    main(OpenAIAgents(), OpenAIAgentsSqlite())
+    main(OpenAIAgents(), OpenAIAgentsStreamed(), OpenAIAgentsSqlite())

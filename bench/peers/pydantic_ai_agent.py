@@ -13,8 +13,9 @@ from bench.measure import main
 from bench.peers.history import check
 from bench.yardstick import PROMPT, Script, Subject, current, look
 from pydantic_ai import Agent, UsageLimits
-from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.usage import RequestUsage
 
 UNLIMITED: Final = UsageLimits(request_limit=None)
 
@@ -31,10 +32,23 @@ async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator
         check(script, sum(isinstance(part, ToolReturnPart) for message in messages for part in message.parts))
 
 
-class PydanticAi(Subject):
-    """The agent, node by node, each model request streamed: the leanest of the ways that its documentation has."""
+async def reply_whole(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """The fake model, its replies whole."""
+    del info
+    script = current()
+    move = await script.reply()
+    if not move.calls:
+        check(script, sum(isinstance(part, ToolReturnPart) for message in messages for part in message.parts))
+    calls = [ToolCallPart(call.name, call.arguments, tool_call_id=call.id) for call in move.calls]
+    # Without a usage it would be estimated, from the whole history.
+    return ModelResponse(parts=[TextPart(move.text), *calls], usage=RequestUsage(input_tokens=100, output_tokens=10))
 
-    name = "pydantic-ai"
+
+class PydanticAiStreamed(Subject):
+    """The agent, node by node, each model request streamed: the leanest way that streams of its documentation."""
+
+    name = "pydantic-ai, streamed"
+    streamed = True
     modules = ("pydantic_ai",)
     packages = ("pydantic-ai-slim", "pydantic")
     has_sessions = True
@@ -68,5 +82,25 @@ class PydanticAi(Subject):
             return run.result.output
 
 
+class PydanticAi(Subject):
+    """The agent's `run`, its replies whole: its leanest way."""
+
+    name = "pydantic-ai"
+    modules = ("pydantic_ai",)
+    packages = ("pydantic-ai-slim", "pydantic")
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """One agent for all turns."""
+        self._agent = Agent(FunctionModel(reply_whole))
+        self._agent.tool_plain(look)
+        yield
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        del script
+        return (await self._agent.run(PROMPT, usage_limits=UNLIMITED)).output
+
+
 if __name__ == "__main__":
-    main(PydanticAi())
+    main(PydanticAi(), PydanticAiStreamed())

@@ -107,7 +107,6 @@ class Smolagents(Subject):
     packages = ("smolagents",)
     most_in_flight = THREADS
     has_sessions = True
-    streamed: ClassVar[bool] = False
     notes: ClassVar[tuple[str, ...]] = (
         "It is synchronous, models and tools too: a turn in flight holds a thread, and starts two more in each step.",
         "An agent runs one turn at a time: each turn in flight has one, which is used again for later turns.",

@@ -79,5 +79,10 @@ def test_every_peer_environment_has_a_subjects_file() -> None:
     assert all(peer.python.is_relative_to(ENVIRONMENTS) for peer in peers())
 
 
+def test_modules_of_peers_begin_with_one_environment_alone() -> None:
+    modules = [peer.module for peer in peers()]
+    assert len(set(modules)) == len(modules)
+
+
 def test_own_subjects_are_present() -> None:
     assert all((FOLDER / f"{name}.py").exists() for name in OWN)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from bench.bare import Bare, BareSqlite, bare
 from bench.guard import calls_at_the_ends
-from bench.measure import GARBAGE, PLACES, flight, growth, max_calls_per_step, parts, session, stored
+from bench.measure import GARBAGE, PLACES, RESULTS_KIB, flight, growth, max_calls_per_step, parts, session, stored
+from bench.measure import results as cost_of_results
 from bench.yardstick import FINAL, Looks, Script, Subject, current, run, sqlite_bytes
 
 from turnwright.cli.worker import GC_THRESHOLDS
@@ -229,3 +230,43 @@ def test_database_bytes_equal_the_bytes_of_the_values(tmp_path: Path) -> None:
         connection.execute("insert into one values ('é', 100), (null, null)")
         connection.commit()
     assert sqlite_bytes(path) == len("é".encode()) + len("100")
+
+
+@pytest.mark.anyio
+async def test_step_is_measured_with_results_of_each_size() -> None:
+    lengths: set[int] = set()
+
+    class Measuring(Bare):
+        """Notes the length of what begins its results, and uses a server that takes a second a turn."""
+
+        turns = 0
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            self.turns += 1
+            lengths.add(len(Looks.padding))
+            return await bare(script)
+
+        def server_cpu(self) -> float:
+            """The CPU of the server."""
+            return float(self.turns)
+
+    figures = (await cost_of_results(Measuring(), quick=True))["results"]
+    assert lengths == {kib * 1024 for kib in RESULTS_KIB}
+    assert [*figures] == [str(kib) for kib in RESULTS_KIB]
+    assert all(cost["server_ms"] == 50 and cost["cpu_ms"] > 0 for cost in figures.values())
+
+
+@pytest.mark.anyio
+async def test_turn_that_loses_a_call_has_no_cost_of_results() -> None:
+    class Careless(Bare):
+        """Forgets a call."""
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            text = await bare(script)
+            Looks.count -= 1
+            return text
+
+    with pytest.raises(RuntimeError, match="the tool ran 37 times"):
+        await cost_of_results(Careless(), quick=True)

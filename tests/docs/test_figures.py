@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from bench.report import details as results_details
 from bench.report import page as results_page
 from bench.results import read
 from bench.scale.model import Work, actions, store_cost
@@ -158,6 +159,7 @@ def test_page_of_measurements_equals_the_last_results() -> None:
     results = read()
     assert results is not None
     assert results_page(results) == text_of("bench/RESULTS.md")
+    assert results_details(results) == text_of("bench/DETAILS.md")
 
 
 def test_last_proof_holds() -> None:

@@ -29,7 +29,7 @@ GUIDES: Final = ("deploy", "back-up-and-upgrade", "runbook")
 PAGES: Final = ("why.md", "comparison.md", "security.md", *(f"how-to/{name}.md" for name in GUIDES))
 TEXTS: Final = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
-RESULTS: Final = (ROOT / "bench" / "RESULTS.md").read_text(encoding="utf-8")
+DETAILS: Final = (ROOT / "bench" / "DETAILS.md").read_text(encoding="utf-8")
 
 
 def section(text: str, heading: str) -> str:
@@ -152,14 +152,14 @@ def test_readme_comparison_equals_the_page() -> None:
 
 def test_growth_of_the_disk_equals_the_measurement() -> None:
     page = " ".join(section(TEXTS["how-to/deploy.md"], "Size it").split())
-    heads, *measured = table(section(RESULTS, "A step"))
+    heads, *measured = table(section(DETAILS, "A step"))
     full = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
     early, late = full[heads.index("stored")].split(" / ")
     assert f"{early} bytes per step" in page
     assert f"{late} late in a turn" in page
     early, late = full[heads.index("written")].split(" / ")
     assert f"a step writes {early} bytes, and {late} late" in page
-    heads, *measured = table(section(RESULTS, "Turns in flight"))
+    heads, *measured = table(section(DETAILS, "Turns in flight"))
     flight = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
     assert f"{flight[heads.index('KiB a turn, 1,000')]} KiB for each turn" in page
     assert "100 MiB a process" in (DOCS / "scale.md").read_text(encoding="utf-8")
