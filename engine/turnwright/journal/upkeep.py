@@ -3,12 +3,15 @@
 import logging
 import time
 from contextlib import suppress
+from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.errors import ConfigError, TurnBusyError, TurnNotFoundError
 from turnwright.store import Store
 
 _LOG = logging.getLogger(__name__)
+#: The turns that are listed at once.
+_PAGE: Final = 500
 
 
 async def delete_turn(store: Store, turn_id: str) -> int:
@@ -24,12 +27,14 @@ async def delete_turn(store: Store, turn_id: str) -> int:
 
 async def prune_turns(store: Store, older_than: float) -> int:
     """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
-    deleted = 0
-    for row in await store.turns(live=False):
-        # A sub-agent's turn is deleted with its root turn, which may still need its result.
-        if row.fault:
-            _LOG.warning("turn %s is skipped: %s", row.id, row.fault, extra={"turn": row.id})
-        elif root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # the clock of the stores
-            with suppress(TurnNotFoundError, TurnBusyError):  # deleted with its parent, or just claimed
-                deleted += await store.delete(row.id)
+    deleted, before = 0, None
+    while page := await store.turns(live=False, limit=_PAGE, before=before):
+        before = page[-1].number
+        for row in page:
+            # A sub-agent's turn is deleted with its root turn, which may still need its result.
+            if row.fault:
+                _LOG.warning("turn %s is skipped: %s", row.id, row.fault, extra={"turn": row.id})
+            elif root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # the clock of the stores
+                with suppress(TurnNotFoundError, TurnBusyError):  # deleted with its parent, or just claimed
+                    deleted += await store.delete(row.id)
     return deleted
