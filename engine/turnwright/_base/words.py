@@ -1,6 +1,7 @@
 """Numbers and texts in the form that people read: counted, shortened, on one line."""
 
 import re
+from datetime import datetime
 from typing import Final
 
 #: Control characters: terminals obey them, and PostgreSQL stores no NUL.
@@ -15,6 +16,14 @@ def count(number: int, noun: str, plural: str = "") -> str:
 def money(number: float) -> str:
     """Return an amount of money without a currency, with at least three digits and no exponent: `0.012`, `1,234.50`."""
     return f"{number:,.2f}" if number >= 1 or not number else f"{number:.3f}"
+
+
+def local_time(seconds: float, form: str) -> str:
+    """Format a time since the Unix epoch in local time. A time after the calendar's last date stays a number."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime(form)
+    except (OverflowError, OSError, ValueError):
+        return f"{seconds:g} s since 1970"
 
 
 def cut(text: str, most: int) -> str:

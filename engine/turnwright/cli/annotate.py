@@ -9,7 +9,7 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.ids import new_id
-from turnwright._base.words import cut_line
+from turnwright._base.words import cut_line, local_time
 from turnwright.errors import ConfigError
 from turnwright.store import Annotation, AnnotationKind, Store
 from turnwright.store.annotations import annotation_store
@@ -18,7 +18,6 @@ from .options import DEFAULT_STORE, StoreOption, TurnArgument
 from .process import echo, echo_json
 from .screen import print_columns
 from .stores import find_turn, use_store
-from .view import local_time
 
 _COLUMNS: Final = ("KIND", "NAME", "VALUE", "WHEN", "TEXT")
 

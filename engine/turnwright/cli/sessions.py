@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from pydantic import JsonValue
 
-from turnwright._base.words import cut_line
+from turnwright._base.words import cut_line, local_time
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.store import SessionInfo, Store
@@ -15,7 +15,6 @@ from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .screen import print_columns
 from .stores import listed, missing_file, store_flag, use_store
-from .view import local_time
 
 _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
 #: The columns that a narrow terminal leaves out, in this order.

@@ -13,7 +13,7 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
-from turnwright._base.words import count, cut_line
+from turnwright._base.words import count, cut_line, local_time
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
 from turnwright.events import without_content
@@ -44,7 +44,7 @@ from .screen import print_lines
 from .sessions import find_session
 from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, print_closing
-from .view import file_line, forked, local_time, with_status
+from .view import file_line, forked, with_status
 
 #: The width of the column with the role.
 _MARGIN: Final = 11

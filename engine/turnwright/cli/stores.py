@@ -11,8 +11,6 @@ from urllib.parse import unquote
 import anyio
 
 from turnwright.errors import ConfigError, TurnNotFoundError, UnreadableTurnError
-from turnwright.journal.driving_status import by_command_line
-from turnwright.journal.turn_journal import first_fact
 from turnwright.store import Store, open_store
 from turnwright.store.address import split_file
 from turnwright_states.facts import Fact
@@ -81,6 +79,9 @@ def listed(names: Sequence[str]) -> str:
 
 async def is_elsewhere(store: Store, turn: str) -> bool:
     """Return whether another program began the turn. Only that program has its model and tools."""
+    from turnwright.journal.driving_status import by_command_line  # noqa: PLC0415 (loads the engine: few lists need it)
+    from turnwright.journal.turn_journal import first_fact  # noqa: PLC0415 (likewise)
+
     with suppress(TurnNotFoundError, UnreadableTurnError):
         return not by_command_line(first_fact(turn, await store.facts(turn)).metadata)
     return False

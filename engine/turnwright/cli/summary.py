@@ -3,7 +3,7 @@
 from typing import Final
 
 from turnwright._base.ids import root_of
-from turnwright._base.words import count, cut_line
+from turnwright._base.words import count, cut_line, local_time
 from turnwright.journal.driving_status import DriverStatus
 from turnwright.journal.questions import words
 from turnwright.result import TurnResult
@@ -23,7 +23,6 @@ from .options import DEFAULT_STORE
 from .process import echo, spelled
 from .screen import print_lines, print_to_the_end
 from .stores import password_hint, store_flag
-from .view import local_time
 
 #: The decision on an interrupt that is not answered in time. Any other kind is rejected.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
-from turnwright._base.words import count, cut_line
+from turnwright._base.words import count, cut_line, local_time
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
-from turnwright.journal.answers import current_result
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.store import InboxKind, Store, TurnRow
 
@@ -20,8 +18,9 @@ from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .screen import print_columns
 from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
-from .summary import ended_by, resumed_by
-from .view import local_time
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")
 #: The columns that a narrow terminal leaves out, in this order. The id and the state are always shown.
@@ -113,6 +112,8 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
 
 async def _is_answered(store: Store, turn: str) -> bool:
     """Return whether a turn is paused, and all of its interrupts have answers that no driver has read yet."""
+    from turnwright.journal.answers import current_result  # noqa: PLC0415 (loads the engine, and few turns are answered)
+
     with suppress(TurnNotFoundError, UnreadableTurnError):
         result = await current_result(store, turn)
         return result.paused and len(result.answered) == len(result.interrupts)
@@ -148,12 +149,16 @@ def _say_what_to_do(listed: _TurnList, store: str) -> None:
             (stopping[0], "was", "its", "it") if is_single else ("TURN", "were", "their", "one")
         )
         # `abort` ends the turns of any program, and `resume` only those that the command line began.
+        from .summary import ended_by  # noqa: PLC0415 (likewise)
+
         ends = ended_by(shown_id, store_flag(store), elsewhere=not listed.elsewhere.isdisjoint(stopping))
         say(f"{count(len(stopping), 'turn')} {were} asked to stop and lost {their} driver: {ends} ends {pronoun}{hint}")
     answered = [row.id for row, _ in listed.rows if row.id in listed.answered]
     if answered:
         shown_id, pronoun = (answered[0], "it") if len(answered) == 1 else ("TURN", "one")
         theirs = listed.elsewhere.intersection(answered)
+        from .summary import resumed_by  # noqa: PLC0415 (likewise)
+
         again = resumed_by(shown_id, store_flag(store), elsewhere=len(theirs) == len(answered))
         remark = f"; {_THEIRS}" if 0 < len(theirs) < len(answered) else ""
         say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes {pronoun}{hint}{remark}")
@@ -169,7 +174,7 @@ def _say_what_to_do(listed: _TurnList, store: str) -> None:
         say(f"{count(len(waiting), 'turn')} crashed or left: {again} resumes {pronoun}")
 
 
-def _record(row: TurnRow, driver: DriverStatus | None, listed: _TurnList) -> dict[str, JsonValue]:
+def _record(row: TurnRow, driver: DriverStatus | None, listed: _TurnList) -> "dict[str, JsonValue]":
     return {
         "turn": row.id,
         "parent": row.id.rpartition(":")[0] or None,

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -247,14 +246,6 @@ def _first_line(text: str) -> str:
 def _progress(event: ToolProgressEvent) -> str:
     of = "" if event.total is None else f" of {event.total:g}"
     return cut_line(f"{event.progress:g}{of} {event.message}", 60)
-
-
-def local_time(seconds: float, form: str) -> str:
-    """Format a time since the Unix epoch in local time. A time after the calendar's last date stays a number."""
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().strftime(form)
-    except (OverflowError, OSError, ValueError):
-        return f"{seconds:g} s since 1970"
 
 
 def plain_lines(view: TurnView, event: TurnEvent) -> list[str]:

@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self, TypedDict
+from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from pydantic import BaseModel
 
-from turnwright.agent import BUDGET_FIELDS, Agent
 from turnwright.errors import ConfigError
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import Price
@@ -34,6 +33,9 @@ from turnwright_states import Limits
 
 from . import files
 from .settings import SETTINGS, Settings, check
+
+if TYPE_CHECKING:
+    from turnwright.agent import Agent
 
 
 class SettingSource(StrEnum):
@@ -115,11 +117,11 @@ class Config:
 
         return self.settings.agents or default_sources()
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name: str) -> "Agent":
         """Return the agent of this name from the configured sources, ready to run. Raises `ConfigError`."""
         return self.prepared(self.written(name)[0])
 
-    def written(self, name: str) -> tuple[Agent, Path]:
+    def written(self, name: str) -> "tuple[Agent, Path]":
         """Return the agent of this name as its source defines it, and the source. Raises `ConfigError`."""
         from turnwright.agents.files import read_agents  # noqa: PLC0415 (few programs read agents)
         from turnwright.agents.markdown import find_agent  # noqa: PLC0415 (as above)
@@ -133,12 +135,14 @@ class Config:
         )
         return agent, Path(next(sources_with_agent))
 
-    def prepared(self, agent: Agent) -> Agent:
+    def prepared(self, agent: "Agent") -> "Agent":
         """Return the agent as it runs with this configuration.
 
         Flags replace its front matter, which replaces the configured `conclude_prompt`. Raises `ConfigError` for limits
         that the preset does not allow.
         """
+        from turnwright.agent import BUDGET_FIELDS, Agent  # noqa: PLC0415 (few commands have an agent)
+
         limits = {key.removeprefix("limits."): value for key, value in self._nearer("limits.").items()}
         budget = {name: limits.pop(name) for name in tuple(limits) if name in BUDGET_FIELDS}
         limits.pop("ceiling", None)  # a limit of the engine only
@@ -154,7 +158,7 @@ class Config:
         prepared.limits_for(self.limits())
         return prepared
 
-    def origins_for(self, agent: Agent, place: str) -> dict[str, SettingOrigin]:
+    def origins_for(self, agent: "Agent", place: str) -> dict[str, SettingOrigin]:
         """Return the origins of the settings for the turns of this agent, which is defined in the file `place`.
 
         Pass the agent as `written` returns it, not as `prepared` does. Its settings have the origin `front matter`,

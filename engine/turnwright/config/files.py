@@ -15,7 +15,6 @@ from turnwright.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from turnwright.model.local.weights import WEIGHTS_VARIABLE
 from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright.store.address import split_file
-from turnwright.tools.load import is_in_file, names_code
 
 from .settings import SETTINGS, unknown
 
@@ -151,6 +150,8 @@ def beside(path: Path, key: str, value: object) -> object:
 
 def _is_path(key: str, text: str) -> bool:
     """Return whether a value of this setting is a path, and not the name of a module or of an agent in it."""
+    from turnwright.tools.load import is_in_file, names_code  # noqa: PLC0415 (loads the tools)
+
     match key:
         case "tools" | "hooks":
             return is_in_file(text)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING
 
 from turnwright.store import Store, TurnRow
 from turnwright_states import State
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 
 class DriverStatus(StrEnum):
@@ -21,7 +23,7 @@ class DriverStatus(StrEnum):
     NOBODY = "nobody yet"
 
 
-def by_command_line(context: Mapping[str, JsonValue]) -> bool:
+def by_command_line(context: "Mapping[str, JsonValue]") -> bool:
     """Whether the command line started the turn. Then `turnwright resume` knows its model and tools."""
     return "model" in context or "root" in context
 

@@ -6,13 +6,18 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
+from turnwright import Agent, Engine
 from turnwright._base.version import VERSION
 from turnwright.cli.app import PLACES, command
 from turnwright.cli.help_text import SUMMARIES, first_steps
+from turnwright.model.scripted import ScriptedModel
 
 if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli
@@ -89,6 +94,26 @@ def test_help_of_run_loads_no_pydantic_model_and_no_machine(name: str) -> None:
         {"anyio", "asyncio", "msgspec", "pydantic", "rich", "turnwright_states", "yaml"}
     )
     assert "turnwright.cli.run" in modules
+
+
+def test_list_of_turns_loads_no_engine_and_no_tools(tmp_path: Path) -> None:
+    """It needs the rows of the store and their format. The store's file is made first, so that it is read."""
+    store = f"sqlite:///{tmp_path}/turns.db"
+    anyio.run(partial(run_one_turn, store))
+    code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
+    command = [sys.executable, "-c", code, "turns", "--store", store]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = ast.literal_eval(ran.stdout.splitlines()[-1])
+    assert "turnwright.store.sqlite.store" in modules
+    assert "FINISHED" in ran.stdout
+    packages = ("agent", "driver", "engine", "events", "result", "runtime", "tools")
+    loaded = [name for name in modules if name.startswith(tuple(f"turnwright.{package}" for package in packages))]
+    assert loaded == []
+
+
+async def run_one_turn(store: str) -> None:
+    async with Engine(model=ScriptedModel("Done."), store=store) as engine:
+        await engine.run(Agent(name="A"), "go")
 
 
 @pytest.mark.parametrize("name", PLACES)
