@@ -104,7 +104,7 @@ class Run:
     def _file(self, python: str, module: str) -> None:
         """Measure the subjects of a file, one after the other."""
         chosen = self.measures or (frozenset[str]() if self.full or module in OWN.values() else COMPARED)
-        listed, _ = _output(python, module, "--list")
+        listed, _ = _output(python, module, "--list", *(["--quick"] if self.quick else []))
         for subject_row, parts in json.loads(listed or "[]"):
             subject = self._subject(subject_row)
             for part in parts:
