@@ -34,6 +34,7 @@ ALLOWED = {
     "ast",
     "collections",
     "dataclasses",
+    "decimal",
     "difflib",
     "enum",
     "functools",

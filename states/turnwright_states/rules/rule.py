@@ -1,0 +1,330 @@
+"""Rules: data with a name and the words of one form, the same in Python and in YAML."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args, overload
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import force_setattr
+
+from turnwright_states.suggestions import explain_unknown
+
+from .condition import RuleError, parse_path
+from .pattern import ANSWER, USER, CallPattern
+
+Call: TypeAlias = str | Sequence[str]
+Same: TypeAlias = Sequence[str] | Mapping[str, str]
+Effect: TypeAlias = Literal["refuse", "ask", "end", "report"]
+Scope: TypeAlias = Literal["turn", "session"]
+
+EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+#: The words of each form, those that must be there and those that may be.
+FORMS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("before", "need"): ("same", "once"),
+    ("after", "never"): ("same",),
+    ("never",): (),
+    ("at_most", "of"): ("per", "sum"),
+    ("after", "then"): ("same",),
+    ("not_both",): ("same",),
+}
+_FORM_WORDS: Final = ("before", "need", "after", "never", "at_most", "of", "then", "not_both")
+_CALLS: Final = ("before", "need", "after", "never", "of", "then")
+#: The patterns whose calls are judged, and so may name no message of the user.
+_JUDGED: Final = ("before", "never", "of", "not_both")
+
+
+class _Name(Struct, frozen=True):
+    name: str
+
+
+class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One rule: a name and the words of one form. Raises `RuleError` for words that are not a form.
+
+    A call is `TOOL`, `TOOL if CONDITION`, a glob, `$GROUP`, `@user`, `@answer` (in `before` only), or a list of these:
+    any of them.
+    """
+
+    before: Call | UnsetType = UNSET
+    need: Call | UnsetType = UNSET
+    #: Whether a `need` is used up by one `before`.
+    once: bool = False
+    after: Call | UnsetType = UNSET
+    never: Call | UnsetType = UNSET
+    then: Call | UnsetType = UNSET
+    at_most: float | UnsetType = UNSET
+    of: Call | UnsetType = UNSET
+    #: The fields whose values are counted apart.
+    per: Call = ()
+    #: The field that is added up, in place of calls.
+    sum: str = ""
+    not_both: Sequence[Call] | UnsetType = UNSET
+    #: Fields that the judged call and the other call have in common, or a path of the other call for each.
+    same: Same = ()
+    scope: Scope = "turn"
+    #: Whether the calls of sub-agents count.
+    sub_agents: bool = True
+    effect: Effect = "refuse"
+    #: The words of a refusal, in place of those that the rule makes.
+    say: str = ""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            name: str,
+            *,
+            before: Call,
+            need: Call,
+            same: Same = (),
+            once: bool = False,
+            scope: Scope = "turn",
+            sub_agents: bool = True,
+            effect: Effect = "refuse",
+            say: str = "",
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            *,
+            never: Call,
+            after: Call = ...,
+            same: Same = (),
+            scope: Scope = "turn",
+            sub_agents: bool = True,
+            effect: Effect = "refuse",
+            say: str = "",
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            *,
+            at_most: float,
+            of: Call,
+            per: Call = (),
+            sum: str = "",
+            scope: Scope = "turn",
+            sub_agents: bool = True,
+            effect: Effect = "refuse",
+            say: str = "",
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            *,
+            after: Call,
+            then: Call,
+            same: Same = (),
+            scope: Scope = "turn",
+            sub_agents: bool = True,
+            effect: Literal["refuse", "end", "report"] = "refuse",
+            say: str = "",
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            *,
+            not_both: Sequence[Call],
+            same: Same = (),
+            scope: Scope = "turn",
+            sub_agents: bool = True,
+            effect: Effect = "refuse",
+            say: str = "",
+        ) -> None: ...
+        def __init__(self, name: str, **words: object) -> None: ...
+
+    def __post_init__(self) -> None:
+        try:
+            self._check()
+        except RuleError as error:
+            raise error.at(rule=self.name if isinstance(self.name, str) else "") from None
+
+    @property
+    def form(self) -> tuple[str, ...]:
+        """The words of the rule's form, such as `("before", "need")`."""
+        return tuple(word for word in _FORM_WORDS if getattr(self, word) is not UNSET)
+
+    def calls(self, word: str) -> tuple[str, ...]:
+        """Return the calls of a word, such as `before`; none if the rule does not have it."""
+        value = getattr(self, word)
+        return () if value is UNSET else _texts(word, value)
+
+    def pairs(self) -> Mapping[str, str]:
+        """Return the paths that are compared: of the judged call, and of the other for each."""
+        if isinstance(self.same, Mapping):
+            return self.same
+        fields = _texts("same", self.same) or _texts("per", self.per)
+        return {field: field for field in fields}
+
+    def patterns(self, groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[CallPattern, ...]]:
+        """Return the parsed calls of each word. Raises `RuleError`."""
+        try:
+            patterns: dict[str, tuple[CallPattern, ...]] = {}
+            patterns |= {word: (CallPattern(self.calls(word), groups),) for word in _CALLS if self.calls(word)}
+            if not isinstance(self.not_both, UnsetType):
+                calls = [_texts("not_both", call) for call in self.not_both]
+                patterns["not_both"] = tuple(CallPattern(call, groups) for call in calls)
+            self._check_patterns(patterns)
+        except RuleError as error:
+            raise error.at(rule=self.name) from None
+        return patterns
+
+    def _check(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise RuleError(f"a rule has a name, not {self.name!r}")
+        form = self.form
+        optional = FORMS.get(form)
+        if optional is None:
+            forms = ", ".join("+".join(form_words) for form_words in FORMS)
+            if not form:
+                raise RuleError(f"it has no form: the forms are {forms}")
+            verb = "is" if len(form) == 1 else "are"
+            raise RuleError(f"{' and '.join(form)} {verb} not a form of a rule: the forms are {forms}")
+        for word, default in (("same", ()), ("once", False), ("per", ()), ("sum", "")):
+            value = getattr(self, word)
+            if (value and value != default) and word not in optional:
+                raise RuleError(f"{word} has no meaning beside {' and '.join(form)}")
+        self._check_values()
+
+    def _check_values(self) -> None:
+        for word, values in (("effect", EFFECTS), ("scope", SCOPES)):
+            value = getattr(self, word)
+            if value not in values:
+                raise RuleError(f"{word} {value!r} {explain_unknown(str(value), values)}")
+        self._check_calls()
+        for word in ("once", "sub_agents"):
+            if not isinstance(getattr(self, word), bool):
+                raise RuleError(f"{word} is true or false, not {getattr(self, word)!r}")
+        for word in ("sum", "say"):
+            if not isinstance(getattr(self, word), str):
+                raise RuleError(f"{word} is a text, not {getattr(self, word)!r}")
+        self._check_at_most()
+        self._check_paths()
+
+    def _check_calls(self) -> None:
+        for word in _CALLS:
+            if getattr(self, word) is not UNSET:
+                force_setattr(self, word, _call(word, getattr(self, word)))
+        force_setattr(self, "per", _call("per", self.per))
+        if not isinstance(self.not_both, UnsetType):
+            calls = self.not_both
+            if isinstance(calls, str) or not isinstance(calls, Sequence) or len(calls) < 2:  # noqa: PLR2004
+                raise RuleError("not_both is a list of two or more calls")
+            force_setattr(self, "not_both", tuple(_call("not_both", call) for call in calls))
+
+    def _check_at_most(self) -> None:
+        most = self.at_most
+        if isinstance(most, UnsetType):
+            return
+        if not isinstance(most, int | float) or isinstance(most, bool) or not isfinite(most) or most < 0:
+            raise RuleError(f"at_most is a number from 0 on, not {most!r}")
+        if not self.sum and most != int(most):
+            raise RuleError(f"at_most {most!r}: calls are counted in whole numbers; write sum for a field's amount")
+
+    def _check_paths(self) -> None:
+        if isinstance(self.same, Mapping):
+            if not all(isinstance(path, str) for pair in self.same.items() for path in pair):
+                raise RuleError("same has a path for each field: {order_id: result.id}")
+            force_setattr(self, "same", dict(self.same))
+        elif isinstance(self.same, str):
+            raise RuleError(f"same is a list: [{self.same}]")
+        else:
+            force_setattr(self, "same", _texts("same", self.same))
+        judged = self.form != ("after", "then")  # an owed call has run when it is compared
+        for field, path in self.pairs().items():
+            root = parse_path(field).path[0]
+            if judged and root not in ("args", "text"):
+                raise RuleError(f"{field!r}: the judged call has no {root} yet: compare one of its args")
+            if parse_path(path).path[0] == "this":
+                raise RuleError(f"{path!r}: this is the judged call: write its path first, as in order_id: result.id")
+        if self.sum and parse_path(self.sum).path[0] != "args":
+            raise RuleError(f"sum {self.sum!r}: the judged call has only args")
+
+    def _check_patterns(self, patterns: Mapping[str, tuple[CallPattern, ...]]) -> None:
+        for word, calls in patterns.items():
+            for pattern in calls:
+                if pattern.names(ANSWER) and word != "before":
+                    raise RuleError(
+                        f"{word}: {ANSWER} is allowed only in before: what an answer owes is written as after and then"
+                    )
+                if pattern.names(USER) and word in _JUDGED:
+                    raise RuleError(
+                        f"{word}: a message of the user is not judged: {USER} is allowed in need, after and then"
+                    )
+                if pattern.reads("this") and word != "need":
+                    raise RuleError(f"{word}: this is the judged call, which only need compares")
+        answers = "then" in patterns or any(pattern.names(ANSWER) for pattern in patterns.get("before", ()))
+        if answers and self.effect == "ask":
+            raise RuleError("effect ask: an answer cannot be asked about: write refuse, end or report")
+        fields = self.pairs()
+        if any(pattern.names(ANSWER) for pattern in patterns.get("before", ())):
+            _check_text_only(ANSWER, fields)
+        for word in ("need", "after", "then"):
+            if any(pattern.names(USER) for pattern in patterns.get(word, ())):
+                opens = word == "after" and "then" in patterns
+                _check_text_only(USER, fields if opens else fields.values())
+
+
+def parse_rule(words: Mapping[str, object]) -> Rule:
+    """Return the rule of these words, as a file has them. Raises `RuleError`, also for an unknown word."""
+    name = words.get("name")
+    for word in words:
+        if word not in Rule.__struct_fields__:
+            why = f"{word} {explain_unknown(str(word), Rule.__struct_fields__)}"
+            raise RuleError(why, rule=name if isinstance(name, str) else "")
+    make: Callable[..., Rule] = Rule
+    return make(**{"name": None, **words})
+
+
+class RuleSet:
+    """Rules with groups of tools, as one file has them. Raises `RuleError`, also for two rules of one name."""
+
+    __slots__ = ("groups", "patterns", "rules")
+
+    def __init__(self, rules: Iterable[Rule], groups: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.rules: tuple[Rule, ...] = tuple(rules)
+        self.groups: Mapping[str, tuple[str, ...]] = {
+            name: _texts(f"group {name}", tools) for name, tools in (groups or {}).items()
+        }
+        names: set[str] = set()
+        for rule in self.rules:
+            if rule.name in names:
+                raise RuleError("two rules have this name", rule=rule.name)
+            names.add(rule.name)
+        #: The parsed calls of each rule, by their words.
+        self.patterns = tuple(rule.patterns(self.groups) for rule in self.rules)
+
+    def __repr__(self) -> str:
+        return f"RuleSet({list(self.rules)!r}, {dict(self.groups)!r})"
+
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, RuleSet) and (self.rules, self.groups) == (value.rules, value.groups)
+
+    def __hash__(self) -> int:
+        return hash(tuple(rule.name for rule in self.rules))
+
+
+def _texts(word: str, value: object) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise RuleError(f"{word} is a text or a list of texts, not {value!r}")
+    return tuple(texts)
+
+
+def _call(word: str, value: object) -> Call:
+    """Return a call as it is kept: a text stays, a list becomes a tuple."""
+    texts = _texts(word, value)
+    if not texts and word != "per":
+        raise RuleError(f"{word} names no call")
+    return value if isinstance(value, str) else texts
+
+
+def _check_text_only(name: str, paths: Iterable[str]) -> None:
+    for path in paths:
+        if parse_path(path).path[0] != "text":
+            raise RuleError(f"same {path!r}: {name} has only a text, and nothing else to compare")

@@ -1,0 +1,86 @@
+"""A rule is the words of one form; other words are refused with the rule's name and what to write instead."""
+
+import copy
+import pickle
+
+import pytest
+
+from turnwright_states.rules import Rule, RuleError, RuleSet, parse_rule
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({}, "it has no form: the forms are before+need, after+never, never"),
+        ({"before": "a"}, "before is not a form of a rule"),
+        ({"before": "a", "at_most": 1}, "before and at_most are not a form of a rule"),
+        ({"before": "a", "need": "b", "never": "c"}, "are not a form"),
+        ({"before": "a", "need": "b", "effect": "deny"}, "effect 'deny' is unknown: use one of refuse, ask, end"),
+        ({"before": "a", "need": "b", "effect": "refused"}, "did you mean `refuse`?"),
+        ({"before": "a", "need": "b", "scope": "run"}, "scope 'run' is unknown"),
+        ({"before": "a", "need": "b", "per": "x"}, "per has no meaning beside before and need"),
+        ({"never": "a", "same": ["x"]}, "same has no meaning beside never"),
+        ({"never": "a", "once": True}, "once has no meaning beside never"),
+        ({"after": "a", "then": "b", "effect": "ask"}, "effect ask: an answer cannot be asked about"),
+        ({"before": "@answer", "need": "b", "effect": "ask"}, "effect ask: an answer cannot be asked about"),
+        ({"never": "@answer"}, "@answer is allowed only in before"),
+        ({"before": "@user", "need": "a"}, "a message of the user is not judged"),
+        ({"before": "@agent", "need": "a"}, "'@agent' is not a call"),
+        ({"never": "a b"}, "'a b' is not a call"),
+        ({"never": ""}, "'' is not a call"),
+        ({"never": []}, "never names no call"),
+        ({"never": 3}, "never is a text or a list of texts, not 3"),
+        ({"never": "a", "when": "b"}, "when is unknown: did you mean `then`?"),
+        ({"never": "a", "scop": "turn"}, "scop is unknown: did you mean `scope`?"),
+        ({"never": "a if this.args.x"}, "which only need compares"),
+        ({"never": "$writes"}, "no group is named '$writes': the groups are none"),
+        ({"at_most": -1, "of": "a"}, "at_most is a number from 0 on, not -1"),
+        ({"at_most": True, "of": "a"}, "at_most is a number"),
+        ({"at_most": 1.5, "of": "a"}, "write sum"),
+        ({"at_most": 1, "of": "a", "sum": "result.x"}, "the judged call has only args"),
+        ({"at_most": 1, "of": "a", "per": "result.x"}, "the judged call has no result yet"),
+        ({"before": "a", "need": "b", "same": "x"}, "same is a list: [x]"),
+        ({"before": "a", "need": "b", "same": ["result.x"]}, "the judged call has no result yet"),
+        ({"before": "a", "need": "b", "same": {"x": "this.args.x"}}, "this is the judged call"),
+        ({"before": "a", "need": "b", "same": ["len(x)"]}, "is not a path"),
+        ({"before": "a", "need": "@user", "same": ["x"]}, "@user has only a text"),
+        ({"before": "@answer", "need": "a", "same": ["x"]}, "@answer has only a text"),
+        ({"not_both": ["a"]}, "not_both is a list of two or more calls"),
+        ({"not_both": "ab"}, "not_both is a list of two or more calls"),
+        ({"before": "a", "need": "b if args.x ** 2"}, "'**' is not in the language"),
+    ],
+)
+def test_rule_outside_the_forms_is_refused(words: dict[str, object], message: str) -> None:
+    with pytest.raises(RuleError) as error:
+        RuleSet([parse_rule({"name": "mine", **words})])
+    assert str(error.value).startswith("mine: ")
+    assert message in str(error.value)
+    assert error.value.rule == "mine"
+
+
+def test_group_with_a_similar_name_is_suggested() -> None:
+    with pytest.raises(RuleError, match=r"mine: no group is named '\$write': did you mean '\$writes'\?"):
+        RuleSet([Rule("mine", never="$write")], {"writes": ["a"]})
+
+
+def test_two_rules_of_one_name_are_refused() -> None:
+    with pytest.raises(RuleError, match="mine: two rules have this name"):
+        RuleSet([Rule("mine", never="a"), Rule("mine", never="b")])
+
+
+@pytest.mark.parametrize("name", ["", " ", 3, None])
+def test_rule_has_a_name(name: object) -> None:
+    with pytest.raises(RuleError, match="a rule has a name"):
+        parse_rule({"name": name, "never": "a"})
+
+
+def test_rules_are_equal_and_can_be_copied() -> None:
+    rule = Rule("mine", before=["a", "b"], need="c", same={"x": "result.y"})
+    assert copy.deepcopy(rule) == pickle.loads(pickle.dumps(rule)) == rule  # noqa: S301 (our own)
+    assert RuleSet([rule]) == RuleSet([Rule("mine", before=("a", "b"), need="c", same={"x": "result.y"})])
+
+
+def test_error_says_file_line_and_rule() -> None:
+    error = RuleError("no tool is named 'verfy'", rule="verify-first").at(file="rules.yaml", line=7)
+    assert str(error) == "rules.yaml:7: verify-first: no tool is named 'verfy'"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 (our own)
