@@ -16,6 +16,7 @@ _COUNTS: Final[dict[str, tuple[Callable[[Totals], int], Callable[[Totals], int]]
     "denied": (lambda all_: all_.denied, lambda all_: all_.results),
     "cut": (lambda all_: all_.cut, lambda all_: all_.runs),
     "failed": (lambda all_: all_.failed, lambda all_: all_.succeeded + all_.failed),
+    "rules": (lambda all_: all_.breaking.runs, lambda all_: all_.runs),
     "failed_requests": (lambda all_: all_.failed_requests, lambda all_: all_.steps),
 }
 _DISTRIBUTIONS: Final = ("steps", "calls", "tokens", "cost")

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from turnwright_audit.trajectories.atif import FinalMetrics, ResultNotes, RunNotes, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.checks import findings_of
 
+from .broken_rules import BrokenRule
 from .loops import Loop, loops_of
 from .rounds import AuditStep, counted, is_reply, late_results, shared_result, turns_of
 from .verdicts import Invariants
@@ -104,6 +105,13 @@ class RunMeasure(Struct):
     tokens_after: dict[str, int] = field(default_factory=dict)
     measured: list[TurnMeasure] = field(default_factory=list)
     invariants: Invariants | None = None
+    #: The rules of the audit that the run breaks, by their names.
+    rules: dict[str, BrokenRule] = field(default_factory=dict)
+
+    @property
+    def breaks_rules(self) -> bool:
+        """Whether the run breaks a rule whose effect is more than a report."""
+        return any(rule.effect != "report" for rule in self.rules.values())
 
     @property
     def has_step_tokens(self) -> bool:

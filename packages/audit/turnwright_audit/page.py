@@ -9,12 +9,13 @@ from typing import Final
 from turnwright._base.words import count, money
 from turnwright.privacy.invisible import escaped
 from turnwright.status import LIMITS
+from turnwright_states.rules import RuleSet
 
 from .loops import LoopKind
 from .numbers import abbreviate, percent
 from .plots import Line, curves, histogram
 from .suggest import Suggestion
-from .totals import MICRO, SeenLoop, Tally, Totals
+from .totals import MICRO, OfRule, SeenLoop, Tally, Totals
 from .trials import TRIALS
 
 _STYLE: Final = Path(__file__).with_name("page.css")
@@ -32,11 +33,26 @@ _DETECTORS: Final = {
 }
 
 
-def page_of(totals: Totals, suggestion: Suggestion | None, *, files: int, hide: Callable[[str], str]) -> str:
-    """Return the page. `hide` hides secrets in texts of a recording."""
+def page_of(
+    totals: Totals,
+    suggestion: Suggestion | None,
+    *,
+    files: int,
+    hide: Callable[[str], str],
+    rules: RuleSet | None = None,
+) -> str:
+    """Return the page. `hide` hides secrets in texts of a recording; `rules` are those of the audit."""
     page = _Page(totals, hide)
     body = "".join(
-        [*page.head(files), *page.suggested(suggestion), *page.sizes(), *page.limits(), *page.loops(), *page.tables()]
+        [
+            *page.head(files),
+            *page.rules(rules),
+            *page.suggested(suggestion),
+            *page.sizes(),
+            *page.limits(),
+            *page.loops(),
+            *page.tables(),
+        ]
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Audit of agent runs</title>'
@@ -74,6 +90,22 @@ class _Page:
         yield '<div class="cards">'
         yield from (f'<div class="card"><b>{value}</b><span>{name}</span></div>' for name, value in cards.items())
         yield "</div>"
+
+    def rules(self, rules: RuleSet | None) -> Iterator[str]:
+        if rules is None:
+            return
+        totals, none = self._totals, OfRule()
+        breaking = totals.breaking
+        verb = "breaks" if breaking.runs == 1 else "break"
+        yield f"<h2>Rules</h2><p>{count(breaking.runs, 'run')} of {totals.runs:,} {verb} a rule"
+        share = percent(breaking.failed, totals.failed)
+        yield f"; {breaking.failed:,} of them failed, {share} of all failures.</p>" if self._labeled else ".</p>"
+        rows = []
+        for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, none).runs):
+            broken = totals.rules.get(rule.name, none)
+            failed = f"{broken.failed:,}" if self._labeled else "?"
+            rows.append((self._text(rule.name), rule.effect, f"{broken.runs:,}", failed, f"{broken.calls:,}"))
+        yield _table(("rule", "effect", ">runs", ">failed", ">calls"), rows)
 
     def suggested(self, suggestion: Suggestion | None) -> Iterator[str]:
         if suggestion is None:

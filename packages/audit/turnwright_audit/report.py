@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pydantic import JsonValue
 
+from turnwright_states.rules import RuleSet
+
 from .measure import RunMeasure
 from .suggest import Suggestion
-from .totals import MICRO, Group, Tally, Totals
+from .totals import MICRO, Group, OfRule, Tally, Totals
 from .trials import TRIALS
 from .verdicts import Invariants
 
@@ -25,6 +27,8 @@ def run_json(run: RunMeasure) -> dict[str, JsonValue]:
     for name in ("measured", "first", "tokens_after"):
         fields.pop(name)
     fields["cost"] = round(run.cost, 6)
+    if not run.rules:
+        fields.pop("rules")
     if run.invariants is None:
         fields.pop("invariants")
     else:
@@ -32,8 +36,10 @@ def run_json(run: RunMeasure) -> dict[str, JsonValue]:
     return {"kind": "run", **fields, "tokens": run.tokens}
 
 
-def summary_json(totals: Totals, suggestion: Suggestion | None, figures: dict[str, int]) -> dict[str, JsonValue]:
-    """Return the totals as one JSON object. `figures` are added to it."""
+def summary_json(
+    totals: Totals, suggestion: Suggestion | None, figures: dict[str, int], rules: RuleSet | None = None
+) -> dict[str, JsonValue]:
+    """Return the totals as one JSON object. `figures` are added to it; `rules` are those of the audit."""
     sums = {
         name: getattr(totals, name)
         for name in totals.__struct_fields__
@@ -56,6 +62,7 @@ def summary_json(totals: Totals, suggestion: Suggestion | None, figures: dict[st
             for limit, _, value in [name.partition(" ")]
         ],
         **({"invariants": invariants_json(totals.invariants)} if totals.invariants.turns else {}),
+        **({} if rules is None else {"rules": rules_json(totals, rules)}),
         "suggestion": suggestion and suggestion_json(suggestion, totals),
     }
 
@@ -78,6 +85,18 @@ def invariants_json(invariants: Invariants) -> dict[str, JsonValue]:
             for claim, count in invariants.claims.items()
         ],
         "faults": msgspec.to_builtins(invariants.faults),
+    }
+
+
+def rules_json(totals: Totals, rules: RuleSet) -> dict[str, JsonValue]:
+    """Return the runs that break each rule, and those that break one whose effect is more than a report."""
+    none = OfRule()
+    return {
+        "broken": msgspec.to_builtins(totals.breaking),
+        "by_rule": {
+            rule.name: {"effect": rule.effect, **msgspec.to_builtins(totals.rules.get(rule.name, none))}
+            for rule in rules.rules
+        },
     }
 
 

@@ -122,18 +122,23 @@ def late_results(run: Trajectory) -> dict[str, TrajectoryResult]:
     return late
 
 
-def _step(number: int, step: TrajectoryStep, late: Mapping[str, TrajectoryResult]) -> AuditStep:
+def calls_of(
+    step: TrajectoryStep, late: Mapping[str, TrajectoryResult]
+) -> Iterator[tuple[TrajectoryCall, TrajectoryResult | None]]:
+    """Yield the calls of a step with their results. `late` has those of other steps."""
     results: dict[str | None, TrajectoryResult] = {}
     for result in step.observation.results if step.observation else ():
         results.setdefault(result.source_call_id, result)
     shared = shared_result(step)
+    for call in step.tool_calls or ():
+        yield call, results.get(call.tool_call_id) or late.get(call.tool_call_id, shared)
+
+
+def _step(number: int, step: TrajectoryStep, late: Mapping[str, TrajectoryResult]) -> AuditStep:
     metrics = step.metrics or StepMetrics()
     return AuditStep(
         number,
-        [
-            _call(call, results.get(call.tool_call_id) or late.get(call.tool_call_id, shared))
-            for call in step.tool_calls or ()
-        ],
+        [_call(call, result) for call, result in calls_of(step, late)],
         int(counted(metrics.prompt_tokens)),
         int(counted(metrics.completion_tokens)),
         counted(metrics.cost_usd),
@@ -147,10 +152,11 @@ def _call(call: TrajectoryCall, result: TrajectoryResult | None) -> AuditCall:
     key = call_key(call.function_name, call.arguments if raw is None else None, raw or "", None)
     text = text_of(result.content) if result else ""
     exact = blake2b(text.encode(errors="replace"), digest_size=8).digest() if result else b""
-    return AuditCall(call.function_name, key, text, exact, _status(result, text), raw is None)
+    return AuditCall(call.function_name, key, text, exact, status_of(result, text), raw is None)
 
 
-def _status(result: TrajectoryResult | None, text: str) -> str | None:
+def status_of(result: TrajectoryResult | None, text: str) -> str | None:
+    """Return the status of a result, from its text where the recording does not say it; None without a result."""
     if result is None:
         return None
     notes = result.extra and result.extra.turnwright

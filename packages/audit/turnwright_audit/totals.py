@@ -19,7 +19,7 @@ MICRO: Final = 1_000_000
 _MOST_GROUPS: Final = 200
 OTHERS: Final = "(others)"
 #: The fields of totals that are not sums of those of runs.
-_OWN: Final = ("cut", "findings", "finished", "invariants", "loops")
+_OWN: Final = ("cut", "findings", "finished", "invariants", "loops", "rules")
 #: The loops, and the runs with calls without a result, that are kept for a report.
 _KEPT: Final = 200
 
@@ -130,6 +130,22 @@ class OfKind(_Sum):
     with_tokens: int = 0
 
 
+class OfRule(_Sum):
+    """The runs that break one rule, and their calls that do. `succeeded` and `failed` are labels."""
+
+    runs: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    calls: int = 0
+
+    def take(self, run: RunMeasure, calls: int) -> None:
+        """Count a run with so many calls that break the rule."""
+        self.runs += 1
+        self.succeeded += run.success is True
+        self.failed += run.success is False
+        self.calls += calls
+
+
 class SeenLoop(Struct):
     """A loop with its run. `has_tokens`: the run has the tokens of each step, so those after the loop are known."""
 
@@ -222,6 +238,9 @@ class Totals(Struct):
     finished: GoodRuns = field(default_factory=GoodRuns)
     tallies: dict[str, Tally] = field(default_factory=dict)
     invariants: Invariants = field(default_factory=Invariants)
+    #: The rules of the audit that runs break, and the runs that break one whose effect is more than a report.
+    rules: dict[str, OfRule] = field(default_factory=dict)
+    breaking: OfRule = field(default_factory=OfRule)
 
     def take(self, run: RunMeasure) -> None:
         """Count a run."""
@@ -250,10 +269,8 @@ class Totals(Struct):
             self._keep_the_worst()
         if run.invariants:
             self.invariants.merge(run.invariants)
-        if run.success:
-            self.good.take(run)
-        if run.finished:
-            self.finished.take(run)
+        self._take_rules(run)
+        self._take_good(run)
         for name, trial in TRIALS.items():
             if may_matter(run.measured, trial):
                 self.tallies.setdefault(name, Tally()).take(trial, run.measured, run.success)
@@ -292,6 +309,18 @@ class Totals(Struct):
             setattr(format_totals, name, getattr(format_totals, name) + getattr(run, name))
         for loop in run.loops:
             format_totals.loops[loop.kind] = format_totals.loops.get(loop.kind, 0) + 1
+
+    def _take_good(self, run: RunMeasure) -> None:
+        if run.success:
+            self.good.take(run)
+        if run.finished:
+            self.finished.take(run)
+
+    def _take_rules(self, run: RunMeasure) -> None:
+        for name, rule in run.rules.items():
+            self.rules.setdefault(name, OfRule()).take(run, rule.calls)
+        if run.breaks_rules:
+            self.breaking.take(run, sum(rule.calls for rule in run.rules.values() if rule.effect != "report"))
 
     def _take_loops(self, run: RunMeasure) -> None:
         has_tokens = run.has_step_tokens

@@ -19,7 +19,9 @@ from turnwright_audit.trajectories.archives import Problem
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.files import STDIN, FoundFile, find, runs_of
 from turnwright_audit.trajectories.formats import format_named
+from turnwright_states.rules import RuleSet
 
+from .broken_rules import broken_rules
 from .invariants import check_run
 from .measure import RunMeasure, measure
 from .outcomes import Outcomes
@@ -34,11 +36,12 @@ _decode_run = msgspec.msgpack.Decoder(RunMeasure).decode
 
 
 class Settings(NamedTuple):
-    """The settings of an audit: the format of all files, or None, labels of runs, and whether to check invariants."""
+    """The settings of an audit: the format of all files, labels of runs, whether to check invariants, and rules."""
 
     format: str | None = None
     outcomes: Outcomes | None = None
     strict: bool = False
+    rules: RuleSet | None = None
 
 
 class Batch(NamedTuple):
@@ -191,6 +194,8 @@ def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> Run
             run_measure.success = label
         if settings.strict:
             run_measure.invariants = check_run(run, file, run_measure.run)
+        if settings.rules is not None:
+            run_measure.rules = broken_rules(run, settings.rules)
     except Exception as error:  # noqa: BLE001 (one bad run must not end an audit of thousands)
         return Problem(file, f"run {place + 1} could not be audited: {type(error).__name__}: {error}")
     return run_measure

@@ -258,16 +258,22 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
                     )
                 if pattern.reads("this") and word != "need":
                     raise RuleError(f"{word}: this is the judged call, which only need compares")
-        answers = "then" in patterns or any(pattern.names(ANSWER) for pattern in patterns.get("before", ()))
-        if answers and self.effect == "ask":
+        self._check_compared(patterns)
+
+    def _check_compared(self, patterns: Mapping[str, tuple[CallPattern, ...]]) -> None:
+        """Check the effect and the compared fields of rules on answers, and on messages of the user."""
+        judges_answers = any(pattern.names(ANSWER) for pattern in patterns.get("before", ()))
+        if self.effect == "ask" and (judges_answers or "then" in patterns):
             raise RuleError("effect ask: an answer cannot be asked about: write refuse, end or report")
         fields = self.pairs()
-        if any(pattern.names(ANSWER) for pattern in patterns.get("before", ())):
+        owes = self.form == ("after", "then")
+        if judges_answers:
             _check_text_only(ANSWER, fields)
+        elif not owes and any(parse_path(field).path[0] == "text" for field in fields):
+            raise RuleError("same 'text': the judged call has no text: write args.text for its argument")
         for word in ("need", "after", "then"):
             if any(pattern.names(USER) for pattern in patterns.get(word, ())):
-                opens = word == "after" and "then" in patterns
-                _check_text_only(USER, fields if opens else fields.values())
+                _check_text_only(USER, fields if owes and word == "after" else fields.values())
 
 
 def parse_rule(words: Mapping[str, object]) -> Rule:
@@ -301,6 +307,10 @@ class RuleSet:
 
     def __repr__(self) -> str:
         return f"RuleSet({list(self.rules)!r}, {dict(self.groups)!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Compiled conditions cannot be sent to another process.
+        return type(self), (self.rules, dict(self.groups))
 
     def __eq__(self, value: object) -> bool:
         return isinstance(value, RuleSet) and (self.rules, self.groups) == (value.rules, value.groups)

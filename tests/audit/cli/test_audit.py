@@ -287,3 +287,51 @@ def test_saving_is_a_share_of_the_tokens_recorded_by_step(tmp_path: Path) -> Non
     (tmp_path / "b.json").write_bytes(msgspec.json.encode(looping))
     shown = run(tmp_path, "--jobs", "1").stdout
     assert "The defaults would change 1 of 2 runs, saving 64% of steps, 70% of tokens." in shown
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        "rules:\n  - {name: once, at_most: 1, of: read}\n  - {name: never-list, never: list, effect: report}\n"
+    )
+    return path
+
+
+def test_rules_are_a_table_with_the_runs_that_failed(runs: Path, rules: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("run,success\none,false\ntwo,true\n")
+    page = tmp_path / "page.html"
+    result = run(runs, "--rules", rules, "--outcomes", labels, "--html", page, "--jobs", "1")
+    assert result.exit_code == 0
+    table = [line.split() for line in result.stdout.partition("\nRules\n")[2].splitlines()]
+    assert table[1:3] == [["once", "refuse", "1", "1", "3"], ["never-list", "report", "1", "0", "1"]]
+    assert "1 run of 2 breaks a rule; 1 of them failed, 100% of all failures" in result.stdout
+    assert "<h2>Rules</h2><p>1 run of 2 breaks a rule; 1 of them failed" in page.read_text()
+
+
+def test_rules_are_in_the_json_of_runs_and_of_the_summary(runs: Path, rules: Path) -> None:
+    one, two, summary = lines(run(runs, "--rules", rules, "--json"))
+    assert one["rules"] == {
+        "once": {"effect": "refuse", "calls": 3, "step": 2, "tool": "read", "words": "at most 1 read"}
+    }
+    assert list(two["rules"]) == ["never-list"]  # type: ignore[call-overload]
+    assert summary["rules"]["broken"] == {"runs": 1, "succeeded": 0, "failed": 0, "calls": 3}  # type: ignore[index]
+    assert summary["rules"]["by_rule"]["once"]["runs"] == 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("condition", "code"), [("rules>0", 1), ("rules>1", 0), ("rules>40%", 1), ("rules>50%", 0)])
+def test_audit_fails_on_broken_rules(runs: Path, rules: Path, condition: str, code: int) -> None:
+    """Rules whose effect is a report do not count."""
+    assert run(runs, "--rules", rules, "--fail-on", condition).exit_code == code
+
+
+def test_condition_on_rules_needs_rules(runs: Path) -> None:
+    assert "--rules FILE says which rules" in str(run(runs, "--fail-on", "rules>0").exception)
+
+
+def test_file_of_rules_with_an_error_names_its_line(runs: Path, rules: Path) -> None:
+    rules.write_text("rules:\n  - {name: once, at_most: 1, off: read}\n")
+    error = run(runs, "--rules", rules).exception
+    assert isinstance(error, ConfigError)
+    assert f"{rules}:2: once: off is unknown: did you mean `of`?" in str(error)

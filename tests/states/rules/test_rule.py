@@ -45,6 +45,7 @@ from turnwright_states.rules import Rule, RuleError, RuleSet, parse_rule
         ({"before": "a", "need": "b", "same": ["len(x)"]}, "is not a path"),
         ({"before": "a", "need": "@user", "same": ["x"]}, "@user has only a text"),
         ({"before": "@answer", "need": "a", "same": ["x"]}, "@answer has only a text"),
+        ({"before": "a", "need": "b", "same": ["text"]}, "write args.text for its argument"),
         ({"not_both": ["a"]}, "not_both is a list of two or more calls"),
         ({"not_both": "ab"}, "not_both is a list of two or more calls"),
         ({"before": "a", "need": "b if args.x ** 2"}, "'**' is not in the language"),

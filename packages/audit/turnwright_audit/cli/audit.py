@@ -14,6 +14,7 @@ from turnwright.cli.process import echo_json
 from turnwright.cli.screen import Screen
 from turnwright.errors import ConfigError
 from turnwright.privacy.redaction import redactor
+from turnwright.rules import RuleSet
 from turnwright_audit.conditions import Condition, InvalidConditionError, parse_conditions
 from turnwright_audit.outcomes import InvalidOutcomesError, Outcomes
 from turnwright_audit.page import page_of
@@ -24,7 +25,7 @@ from turnwright_audit.trajectories.formats import FORMATS, format_named
 from turnwright_audit.work import Audit, Settings, cpus
 from turnwright_states.verdict import Verdict
 
-from .audit_report import print_invariants, print_report
+from .audit_report import print_invariants, print_report, print_rules
 
 #: The runs that `turnwright demo audit` reads. `.ci/record_demo_runs.py` records them.
 DEMO_RUNS: Final = Path(__file__).parents[1] / "demo_runs.jsonl.gz"
@@ -43,6 +44,10 @@ def audit(
     outcomes: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="CSV or JSON lines that say which runs succeeded: run or file, and success."),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rules over calls, in YAML: which runs break which, and how many failed."),
     ] = None,
     fail_on: Annotated[
         str | None,
@@ -72,7 +77,9 @@ def audit(
     a claim of --strict, needs.
     """
     conditions = [] if fail_on is None else _conditions(fail_on)
-    settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict)
+    rule_set = None if rules is None else RuleSet.load(rules)
+    _check_rules(conditions, rule_set)
+    settings = Settings(_format(format_), None if outcomes is None else _outcomes(outcomes), strict, rule_set)
     _check(html)
     unreadable: set[str] = set()
     with Audit(paths, settings, jobs=jobs or cpus()) as audit, _progress(audit.size) as advance:
@@ -90,12 +97,12 @@ def audit(
     if settings.outcomes is not None and totals.runs and not audit.labels:
         process.say(f"--outcomes {outcomes}: it has no label for any of these runs")
     if html is not None and totals.runs:
-        _write(html, page_of(totals, suggestion, files=audit.files, hide=_hidden))
+        _write(html, page_of(totals, suggestion, files=audit.files, hide=_hidden, rules=rule_set))
     if as_json:
         figures = {"files": audit.files, "files_skipped": audit.skipped, "files_unreadable": len(unreadable)}
-        echo_json(redactor().hide_in(summary_json(totals, suggestion, figures)))
+        echo_json(redactor().hide_in(summary_json(totals, suggestion, figures, rule_set)))
     elif totals.runs:
-        _print(audit, suggestion, strict=strict)
+        _print(audit, suggestion, settings)
     if not totals.runs:
         nothing = "" if audit.files or unreadable or audit.skipped else "there is no file to read"
         raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, nothing))))
@@ -108,11 +115,20 @@ def _skipped(audit: Audit, format_: str | None) -> str:
     return f"{sentence}{': ' if audit.skipped == 1 else ', such as '}{name}"
 
 
-def _print(audit: Audit, suggestion: Suggestion | None, *, strict: bool) -> None:
-    if strict:
+def _print(audit: Audit, suggestion: Suggestion | None, settings: Settings) -> None:
+    if settings.strict:
         print_invariants(audit.totals.invariants, subagents=audit.totals.subagents, hide=_hidden)
     else:
         print_report(audit.totals, suggestion, files=audit.files, hide=_hidden)
+    if settings.rules is not None:
+        print_rules(audit.totals, settings.rules, hide=_hidden)
+
+
+def _check_rules(conditions: Iterable[Condition], rules: RuleSet | None) -> None:
+    """Raise `ConfigError` for a condition on rules without rules."""
+    for condition in conditions:
+        if condition.name == "rules" and rules is None:
+            raise ConfigError(f"--fail-on {condition.text}: --rules FILE says which rules")
 
 
 def _check(page: Path | None) -> None:

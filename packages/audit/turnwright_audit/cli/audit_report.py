@@ -11,9 +11,10 @@ from turnwright.status import LIMITS
 from turnwright_audit.distribution import Distribution
 from turnwright_audit.numbers import abbreviate, percent
 from turnwright_audit.suggest import Suggestion
-from turnwright_audit.totals import MICRO, Group, SeenLoop, Tally, Totals
+from turnwright_audit.totals import MICRO, Group, OfRule, SeenLoop, Tally, Totals
 from turnwright_audit.trials import TRIALS
 from turnwright_audit.verdicts import Invariants
+from turnwright_states.rules import RuleSet
 
 Rows = list[Sequence[str]]
 #: Rows of a table that are shown.
@@ -75,6 +76,24 @@ def print_invariants(invariants: Invariants, *, subagents: int = 0, hide: Callab
         print_lines(["", f"violated: {fault.claim}", f"  {cut_line(hide(where), 400)}"])
         print_lines([f"  {cut_line(hide(fault.why), 400)}"])
         print_lines(f"    {cut_line(hide(line), 400)}" for line in fault.witness)
+
+
+def print_rules(totals: Totals, rules: RuleSet, *, hide: Callable[[str], str]) -> None:
+    """Print how many runs break each rule, the most first, and how many of those failed."""
+    labeled = bool(totals.succeeded + totals.failed)
+    none = OfRule()
+    rows: Rows = []
+    for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, none).runs):
+        broken = totals.rules.get(rule.name, none)
+        failed = f"{broken.failed:,}" if labeled else "?"
+        rows.append((cut_line(hide(rule.name), _NAME), rule.effect, f"{broken.runs:,}", failed, f"{broken.calls:,}"))
+    _table("Rules", ("rule", "effect", ">runs", ">failed", ">calls"), rows)
+    breaking = totals.breaking
+    words = f"  {count(breaking.runs, 'run')} of {totals.runs:,} {'breaks' if breaking.runs == 1 else 'break'} a rule"
+    if labeled and breaking.runs:
+        share = percent(breaking.failed, totals.failed)
+        words += f"; {breaking.failed:,} of them failed, {share} of all failures"
+    print_lines([words])
 
 
 class _Report:

@@ -1,0 +1,130 @@
+"""Rules over the history of calls, from code or from files (docs/rules.md#rules-over-calls)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from turnwright_states.rules import Broken, History, Rule, parse_rule
+from turnwright_states.rules import RuleError as InvalidRuleError
+from turnwright_states.rules import RuleSet as StatesRuleSet
+
+from .errors import ConfigError
+
+#: The longest file of rules, in characters, and its deepest nesting.
+_MOST_LENGTH: Final = 1_000_000
+_DEEPEST: Final = 20
+
+
+class RuleError(ConfigError, InvalidRuleError):
+    """A rule, or a file of rules, that cannot be used. The message has the file and the line."""
+
+
+class RuleSet(StatesRuleSet):
+    """Rules with groups of tools, as one file has them. Raises `RuleError`."""
+
+    __slots__ = ()
+
+    def __init__(self, rules: Iterable[Rule], groups: Mapping[str, Sequence[str]] | None = None) -> None:
+        try:
+            super().__init__(rules, groups)
+        except InvalidRuleError as error:
+            raise RuleError(error.why, rule=error.rule) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> "RuleSet":
+        """Read a YAML file with `rules` and, perhaps, `groups`. Raises `RuleError` with the file and the line."""
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise RuleError(error.strerror or str(error), file=str(path)) from None
+        except UnicodeDecodeError:
+            raise RuleError("it is not UTF-8", file=str(path)) from None
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, file: str) -> "RuleSet":
+        """Return the rules of a YAML text. `file` is its name in errors."""
+        lines: dict[str, int] = {}
+        try:
+            rules, groups = _parse_rules(text, lines)
+            return cls(rules, groups)
+        except InvalidRuleError as error:
+            raise RuleError(error.why, rule=error.rule, file=file, line=error.line or lines.get(error.rule)) from None
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else None
+            raise RuleError(f"it is not YAML: {error.problem}", file=file, line=line) from None
+        except (yaml.YAMLError, ValueError, OverflowError) as error:
+            raise RuleError(f"it is not YAML: {error}", file=file) from None
+
+
+def _parse_rules(text: str, lines: dict[str, int]) -> tuple[list[Rule], dict[str, Sequence[str]]]:
+    """Return the rules and the groups of a file. `lines` gets the line of each rule by its name."""
+    if len(text) > _MOST_LENGTH:
+        raise InvalidRuleError(f"it has {len(text)} characters; at most {_MOST_LENGTH}")
+    _check_events(text)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode):
+        raise InvalidRuleError("a file of rules has rules, and perhaps groups", line=1)
+    rules: list[Rule] = []
+    groups: dict[str, Sequence[str]] = {}
+    for key, node in root.value:
+        if key.value == "rules" and isinstance(node, yaml.SequenceNode):
+            rules = [_rule(item, lines) for item in node.value]
+        elif key.value == "groups" and isinstance(node, yaml.MappingNode):
+            groups = _value(node)  # type: ignore[assignment]  # `RuleSet` checks it
+        elif key.value in ("rules", "groups"):
+            kind = "a list" if key.value == "rules" else "a list of tools for each name"
+            raise InvalidRuleError(f"{key.value} is {kind}", line=_line(node))
+        else:
+            raise InvalidRuleError(f"{key.value} is unknown: a file of rules has rules and groups", line=_line(key))
+    return rules, groups
+
+
+def _rule(node: yaml.Node, lines: dict[str, int]) -> Rule:
+    words = _value(node)
+    if not isinstance(words, dict):
+        raise InvalidRuleError("a rule has a name and the words of a form", line=_line(node))
+    try:
+        rule = parse_rule(words)
+    except InvalidRuleError as error:
+        raise error.at(line=_line(node)) from None
+    lines.setdefault(rule.name, _line(node))
+    return rule
+
+
+def _line(node: yaml.Node | yaml.Event) -> int:
+    return node.start_mark.line + 1 if node.start_mark else 1
+
+
+def _check_events(text: str) -> None:
+    """Raise `RuleError` for what a file of rules does not need, and what can make a small file large."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        line = _line(event)
+        if depth > _DEEPEST:
+            raise InvalidRuleError(f"it nests more than {_DEEPEST} levels", line=line)
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            raise InvalidRuleError("anchors and aliases are not allowed: write the value again", line=line)
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+            raise InvalidRuleError("tags are not allowed", line=line)
+
+
+def _value(node: yaml.Node) -> object:
+    """Return a node's value, with each key once."""
+    if isinstance(node, yaml.MappingNode):
+        values: dict[object, object] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is None or key in values:
+                raise InvalidRuleError(f"the key {key!r} is there twice, or is not a text", line=_line(key_node))
+            values[key] = _value(value_node)
+        return values
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item) for item in node.value]
+    return yaml.SafeLoader("").construct_object(node)
+
+
+__all__ = ["Broken", "History", "Rule", "RuleError", "RuleSet"]

@@ -1,0 +1,67 @@
+"""Files of rules: the same words as in code, and errors with the file and the line."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from turnwright.errors import ConfigError
+from turnwright.rules import Rule, RuleError, RuleSet
+
+TEXT = """
+groups:
+  writes: [create, delete]
+rules:
+  - name: yes-first
+    before: $writes
+    need: "@user if 'yes' in words(text)"
+  - {name: once, at_most: 1, of: create, per: id, scope: session}
+"""
+
+
+def test_file_and_code_have_the_same_words() -> None:
+    rules = RuleSet.parse(TEXT, "rules.yaml")
+    assert rules.rules == (
+        Rule("yes-first", before="$writes", need="@user if 'yes' in words(text)"),
+        Rule("once", at_most=1, of="create", per="id", scope="session"),
+    )
+    assert rules.groups == {"writes": ("create", "delete")}
+    assert pickle.loads(pickle.dumps(rules)) == rules  # noqa: S301 (our own)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rules:\n  - {name: a, never: b}\n  - {name: c, never: 'd if args.x ** 2'}", "r.yaml:3: c: condition"),
+        ("rules:\n  - {name: a, before: b}", "r.yaml:2: a: before is not a form"),
+        ("rules:\n  - {name: a, never: $b}\n", "r.yaml:2: a: no group is named '$b'"),
+        ("rules:\n  - {name: a, never: b}\n  - {name: a, never: c}", "a: two rules have this name"),
+        ("rules:\n  - never: b", "r.yaml:2: a rule has a name"),
+        ("rules:\n  - b", "r.yaml:2: a rule has a name and the words of a form"),
+        ("rules: b", "r.yaml:1: rules is a list"),
+        ("rule: []", "r.yaml:1: rule is unknown"),
+        ("", "r.yaml:1: a file of rules has rules"),
+        ("groups: [a]\nrules: []", "r.yaml:1: groups is a list of tools for each name"),
+        ("rules:\n  - {name: a, never: b, never: c}", "r.yaml:2: the key 'never' is there twice"),
+        ("rules: &a [*a]", "r.yaml:1: anchors and aliases are not allowed"),
+        ("rules: !!python/object:os.system []", "r.yaml:1: tags are not allowed"),
+        ("rules:\n  - [" + "[" * 100, "r.yaml:2: it nests more than 20 levels"),
+        ("rules:\n  - {", "r.yaml:2: it is not YAML"),
+        ("rules: '" + "a" * 2_000_000 + "'", "r.yaml: it has 2000009 characters"),
+        ("rules:\n  - {name: a, never: 'b if " + "(" * 100_000 + "'}", "r.yaml:2: a: condition"),
+    ],
+)
+def test_file_with_an_error_names_its_line(text: str, message: str) -> None:
+    with pytest.raises(RuleError) as error:
+        RuleSet.parse(text, "r.yaml")
+    assert str(error.value).startswith(("r.yaml:", "r.yaml: "))
+    assert message in str(error.value)
+    assert isinstance(error.value, ConfigError)
+
+
+def test_file_that_cannot_be_read_is_a_rule_error(tmp_path: Path) -> None:
+    with pytest.raises(RuleError, match="No such file"):
+        RuleSet.load(tmp_path / "rules.yaml")
+    (tmp_path / "rules.yaml").write_bytes(b"\xff\xff")
+    with pytest.raises(RuleError, match="not UTF-8"):
+        RuleSet.load(tmp_path / "rules.yaml")
