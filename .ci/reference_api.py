@@ -101,6 +101,11 @@ PAGES: Final = {
         "The pure machine: events in, facts and the next action out, and the facts of the journal.",
         ("turnwright_states", "turnwright_states.fact", "turnwright_states.facts", "turnwright_states.fact_parser"),
     ),
+    "rules": Page(
+        "turnwright.rules",
+        "Rules over the history of calls: their forms, their files, and the history that judges a call.",
+        ("turnwright.rules", "turnwright_states.rules"),
+    ),
     "replay": Page(
         "turnwright_states.replay",
         "Whether each fact of a journal follows from the ones before.",

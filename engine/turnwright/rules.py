@@ -1,6 +1,6 @@
 """Rules over the history of calls, from code or from files (docs/rules.md#rules-over-calls)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +9,8 @@ import yaml
 from turnwright_states.rules import Broken, History, Rule, parse_rule
 from turnwright_states.rules import RuleError as InvalidRuleError
 from turnwright_states.rules import RuleSet as StatesRuleSet
+from turnwright_states.rules.pattern import ANSWER, USER, names_tool
+from turnwright_states.suggestions import find_similar_name
 
 from .errors import ConfigError
 
@@ -22,15 +24,52 @@ class RuleError(ConfigError, InvalidRuleError):
 
 
 class RuleSet(StatesRuleSet):
-    """Rules with groups of tools, as one file has them. Raises `RuleError`."""
+    """Rules with groups of tools, as one file has them. Raises `RuleError`.
 
-    __slots__ = ()
+    `file` and `lines`, those of the rules by their names, are for errors.
+    """
 
-    def __init__(self, rules: Iterable[Rule], groups: Mapping[str, Sequence[str]] | None = None) -> None:
+    __slots__ = ("file", "lines")
+
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        groups: Mapping[str, Sequence[str]] | None = None,
+        *,
+        file: str | None = None,
+        lines: Mapping[str, int] | None = None,
+    ) -> None:
+        self.file = file
+        self.lines = dict(lines or {})
         try:
             super().__init__(rules, groups)
         except InvalidRuleError as error:
-            raise RuleError(error.why, rule=error.rule) from None
+            raise self._error(error.why, error.rule) from None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (self.rules, dict(self.groups), self.file, self.lines)
+
+    def check_tools(self, tools: Collection[str]) -> tuple[str, ...]:
+        """Check the names of tools in the rules against those of an agent.
+
+        Raises `RuleError` for a name that no tool has. Returns a warning for each glob that names none. Names are
+        compared code point by code point.
+        """
+        warnings = []
+        for rule, patterns in zip(self.rules, self.patterns, strict=True):
+            names = {part.tool: None for calls in patterns.values() for call in calls for part in call.parts}
+            for name in names:
+                if name in (USER, ANSWER) or any(names_tool(name, tool) for tool in tools):
+                    continue
+                if "*" not in name:
+                    similar = find_similar_name(name, tools)
+                    hint = f"did you mean {similar!r}?" if similar else f"the tools are {', '.join(tools) or 'none'}"
+                    raise self._error(f"no tool is named {name!r}: {hint}", rule.name)
+                warnings.append(str(self._error(f"{name!r} names no tool", rule.name)))
+        return tuple(warnings)
+
+    def _error(self, why: str, rule: str) -> RuleError:
+        return RuleError(why, rule=rule, file=self.file, line=self.lines.get(rule))
 
     @classmethod
     def load(cls, path: str | Path) -> "RuleSet":
@@ -49,7 +88,9 @@ class RuleSet(StatesRuleSet):
         lines: dict[str, int] = {}
         try:
             rules, groups = _parse_rules(text, lines)
-            return cls(rules, groups)
+            return cls(rules, groups, file=file, lines=lines)
+        except RuleError:
+            raise
         except InvalidRuleError as error:
             raise RuleError(error.why, rule=error.rule, file=file, line=error.line or lines.get(error.rule)) from None
         except yaml.MarkedYAMLError as error:
@@ -57,6 +98,12 @@ class RuleSet(StatesRuleSet):
             raise RuleError(f"it is not YAML: {error.problem}", file=file, line=line) from None
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             raise RuleError(f"it is not YAML: {error}", file=file) from None
+
+
+def _restored(
+    rules: Iterable[Rule], groups: Mapping[str, Sequence[str]], file: str | None, lines: Mapping[str, int]
+) -> RuleSet:
+    return RuleSet(rules, groups, file=file, lines=lines)
 
 
 def _parse_rules(text: str, lines: dict[str, int]) -> tuple[list[Rule], dict[str, Sequence[str]]]:

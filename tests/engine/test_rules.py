@@ -65,3 +65,23 @@ def test_file_that_cannot_be_read_is_a_rule_error(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_bytes(b"\xff\xff")
     with pytest.raises(RuleError, match="not UTF-8"):
         RuleSet.load(tmp_path / "rules.yaml")
+
+
+def test_unknown_tool_is_named_with_its_line_and_a_similar_name() -> None:
+    rules = RuleSet.parse("rules:\n  - {name: verify-first, before: refund, need: verfy}\n", "rules.yaml")
+    with pytest.raises(RuleError) as error:
+        rules.check_tools(["refund", "verify"])
+    assert str(error.value) == "rules.yaml:2: verify-first: no tool is named 'verfy': did you mean 'verify'?"
+    assert (error.value.file, error.value.line, error.value.rule) == ("rules.yaml", 2, "verify-first")
+
+
+def test_names_of_tools_are_compared_code_point_by_code_point() -> None:
+    rules = RuleSet([Rule("mine", never="re\ufb01ne")])
+    with pytest.raises(RuleError, match="no tool is named"):
+        rules.check_tools(["refine"])
+
+
+def test_glob_that_names_no_tool_is_a_warning() -> None:
+    rules = RuleSet.parse("rules:\n  - {name: a, before: ['mail_*', '@answer'], need: '@user'}\n", "r.yaml")
+    assert rules.check_tools(["read"]) == ("r.yaml:2: a: 'mail_*' names no tool",)
+    assert rules.check_tools(["mail_send"]) == ()
