@@ -240,6 +240,19 @@ def test_call_does_not_meet_its_own_obligation() -> None:
     assert not history.unmet()
 
 
+def test_obligation_without_its_field_is_met_by_any_call() -> None:
+    """Meaning 5: a missing field in `after` equals everything, and in `then` it is not evidence."""
+    history = History([Rule("tested", after="write", then="test", same=["path"])])
+    run(history, "1", "write")
+    run(history, "2", "write", path="a")
+    run(history, "3", "test")
+    assert history.answer("Done")[0].by == ("1", "2")
+    run(history, "4", "test", path="b")
+    assert history.answer("Done")[0].by == ("2",)
+    run(history, "5", "test", path="a")
+    assert not history.answer("Done")
+
+
 def test_message_of_the_user_is_evidence() -> None:
     """Meaning 2 and 4: the latest message of the user is evidence, and may bar calls."""
     history = History(
