@@ -6,7 +6,7 @@ import pytest
 from bench.goals import PAGES, goals
 from bench.many_turns import COMMON, NOTHING, RARE, write_turns
 from bench.reads import FIGURES, measured
-from bench.report import page
+from bench.report import details
 from bench.results import Results, empty
 from tests.servers.postgres_server import PostgresServer
 
@@ -45,7 +45,7 @@ async def test_each_page_has_figures_and_the_slowest_have_a_target(tmp_path: Pat
         row.keys() == {"what", "page", *(f"{store} {name}" for store in stores for name in FIGURES)} for row in pages
     )
     results_read: Results = {**empty(), "reads": rows}
-    assert "| list | / |" in page(results_read)
+    assert "| list | / |" in details(results_read)
     (goal,) = (goal for goal in goals(results_read) if "SQLite, ms" in goal.label)
     assert goal.now.startswith(
         f"{max(float(str(row['SQLite CPU'])) for row in pages if row['what'] == 'list'):.0f} (list)"

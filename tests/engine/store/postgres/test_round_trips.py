@@ -78,6 +78,7 @@ async def test_turns_that_start_at_once_share_the_check_of_the_lock(postgres_ser
             claim = await draft.create(store)
             await store.append(claim, draft.calls("ok"), draft.status)
 
+        before = 0
         for _ in range(2):  # the first round opens the connections
             before = proxy.trips
             async with create_task_group() as group:
