@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
 #: Appends of a whole turn. Two results of the first step come together, and one comes later.
-APPENDS = 13
+APPENDS = 11
 #: Before and after each append in memory and SQLite; on PostgreSQL, where it takes longer, before or after each.
 SWEEP = [
     pytest.param(place, at, after, id=f"{place}-{'after' if after else 'before'}-{at}")
@@ -230,7 +230,7 @@ async def test_running_calls_of_other_tools_are_unknown(at: int, after: bool, sq
     await second.aclose()
 
 
-@pytest.mark.parametrize("at", [1, 4, 11, 13])  # the replies
+@pytest.mark.parametrize("at", [1, 4, 9, 11])  # the replies
 async def test_crash_during_a_model_call_costs_a_retry(at: int) -> None:
     """The reply was not written, so the model is asked again, and that is written first (docs/rules.md#retries)."""
     memory, world = MemoryStore(), World(idempotent=False)

@@ -28,7 +28,7 @@ LEAD = Agent(name="Lead", model="lead", tools=("Reader", "Editor"))
 READER = Agent(name="Reader", description="Reads.", model="reader", tools=("note", "erase"))
 EDITOR = Agent(name="Editor", description="Edits.", model="editor", tools=("Reader", "note"))
 #: How often the four turns and the root are written to, making a sub-agent's turn included.
-WRITES = 47
+WRITES = 40
 SWEEP = [
     pytest.param(at, after, id=f"{'after' if after else 'before'}-{at}")
     for at in range(1, WRITES + 1)
