@@ -6,9 +6,7 @@ from typing import Final
 
 import yaml
 
-from turnwright_states.rules import Broken, History, Rule, parse_rule
-from turnwright_states.rules import RuleError as InvalidRuleError
-from turnwright_states.rules import RuleSet as StatesRuleSet
+from turnwright_states.rules import Broken, History, InvalidRuleError, Rule, RuleList, parse_rule
 from turnwright_states.rules.pattern import ANSWER, USER, names_tool
 from turnwright_states.suggestions import find_similar_name
 
@@ -23,7 +21,7 @@ class RuleError(ConfigError, InvalidRuleError):
     """A rule, or a file of rules, that cannot be used. The message has the file and the line."""
 
 
-class RuleSet(StatesRuleSet):
+class RuleSet(RuleList):
     """Rules with groups of tools, as one file has them. Raises `RuleError`.
 
     `file` and `lines`, those of the rules by their names, are for errors.

@@ -167,7 +167,7 @@ class ReadsTwice(StoreWrapper):
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         facts = await self.inner.facts(turn_id, after)
-        return [*facts, *facts[-1:]] if after else facts
+        return [*facts, *facts[-1:]]
 
 
 class Breaks(StoreWrapper):

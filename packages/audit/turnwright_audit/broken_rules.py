@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_audit.trajectories.atif import Trajectory, TrajectoryCall, TrajectoryResult, TrajectoryStep
-from turnwright_states.rules import Broken, History, RuleSet
+from turnwright_states.rules import Broken, History, RuleList
 
 from .rounds import calls_of, is_reply, late_results, status_of, text_of
 
@@ -27,7 +27,7 @@ class BrokenRule(Struct):
     words: str = ""
 
 
-def broken_rules(run: Trajectory, rules: RuleSet) -> dict[str, BrokenRule]:
+def broken_rules(run: Trajectory, rules: RuleList) -> dict[str, BrokenRule]:
     """Return the rules that a run breaks, by their names.
 
     A turn follows each message of the user. Calls of one reply are judged in their order, each after the results of
@@ -44,9 +44,9 @@ def broken_rules(run: Trajectory, rules: RuleSet) -> dict[str, BrokenRule]:
 class _Reader:
     """Feeds the calls of a run to the rules. Sub-agents act in the place of the call that started them."""
 
-    def __init__(self, rules: RuleSet) -> None:
-        own = RuleSet([rule for rule in rules.rules if not rule.sub_agents], rules.groups)
-        tree = RuleSet([rule for rule in rules.rules if rule.sub_agents], rules.groups)
+    def __init__(self, rules: RuleList) -> None:
+        own = RuleList([rule for rule in rules.rules if not rule.sub_agents], rules.groups)
+        tree = RuleList([rule for rule in rules.rules if rule.sub_agents], rules.groups)
         self._own, self._tree = History(own), History(tree)
         self._calls = self._replies = 0
         self.broken: dict[str, BrokenRule] = {}

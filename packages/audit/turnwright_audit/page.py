@@ -9,7 +9,7 @@ from typing import Final
 from turnwright._base.words import count, money
 from turnwright.privacy.invisible import escaped
 from turnwright.status import LIMITS
-from turnwright_states.rules import RuleSet
+from turnwright_states.rules import RuleList
 
 from .loops import LoopKind
 from .numbers import abbreviate, percent
@@ -39,7 +39,7 @@ def page_of(
     *,
     files: int,
     hide: Callable[[str], str],
-    rules: RuleSet | None = None,
+    rules: RuleList | None = None,
 ) -> str:
     """Return the page. `hide` hides secrets in texts of a recording; `rules` are those of the audit."""
     page = _Page(totals, hide)
@@ -91,7 +91,7 @@ class _Page:
         yield from (f'<div class="card"><b>{value}</b><span>{name}</span></div>' for name, value in cards.items())
         yield "</div>"
 
-    def rules(self, rules: RuleSet | None) -> Iterator[str]:
+    def rules(self, rules: RuleList | None) -> Iterator[str]:
         if rules is None:
             return
         totals, none = self._totals, OfRule()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pydantic import JsonValue
 
-from turnwright_states.rules import RuleSet
+from turnwright_states.rules import RuleList
 
 from .measure import RunMeasure
 from .suggest import Suggestion
@@ -37,7 +37,7 @@ def run_json(run: RunMeasure) -> dict[str, JsonValue]:
 
 
 def summary_json(
-    totals: Totals, suggestion: Suggestion | None, figures: dict[str, int], rules: RuleSet | None = None
+    totals: Totals, suggestion: Suggestion | None, figures: dict[str, int], rules: RuleList | None = None
 ) -> dict[str, JsonValue]:
     """Return the totals as one JSON object. `figures` are added to it; `rules` are those of the audit."""
     sums = {
@@ -88,7 +88,7 @@ def invariants_json(invariants: Invariants) -> dict[str, JsonValue]:
     }
 
 
-def rules_json(totals: Totals, rules: RuleSet) -> dict[str, JsonValue]:
+def rules_json(totals: Totals, rules: RuleList) -> dict[str, JsonValue]:
     """Return the runs that break each rule, and those that break one whose effect is more than a report."""
     none = OfRule()
     return {

@@ -19,7 +19,7 @@ from turnwright_audit.trajectories.archives import Problem
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.files import STDIN, FoundFile, find, runs_of
 from turnwright_audit.trajectories.formats import format_named
-from turnwright_states.rules import RuleSet
+from turnwright_states.rules import RuleList
 
 from .broken_rules import broken_rules
 from .invariants import check_run
@@ -41,7 +41,7 @@ class Settings(NamedTuple):
     format: str | None = None
     outcomes: Outcomes | None = None
     strict: bool = False
-    rules: RuleSet | None = None
+    rules: RuleList | None = None
 
 
 class Batch(NamedTuple):

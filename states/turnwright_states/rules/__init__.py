@@ -1,9 +1,9 @@
 """Rules over the history of calls: six forms, conditions with three values, and the monitors that judge a call."""
 
-from .condition import UNKNOWN, Condition, RuleError, Scene, Truth
+from .condition import UNKNOWN, Condition, InvalidRuleError, Scene, Truth
 from .history import Broken, Held, History, Judgment
 from .pattern import ANSWER, USER, CallPattern
-from .rule import EFFECTS, FORMS, SCOPES, Effect, Rule, RuleSet, Scope, parse_rule
+from .rule import EFFECTS, FORMS, SCOPES, Effect, Rule, RuleList, Scope, parse_rule
 
 __all__ = [
     "ANSWER",
@@ -18,10 +18,10 @@ __all__ = [
     "Effect",
     "Held",
     "History",
+    "InvalidRuleError",
     "Judgment",
     "Rule",
-    "RuleError",
-    "RuleSet",
+    "RuleList",
     "Scene",
     "Scope",
     "Truth",

@@ -29,7 +29,7 @@ MOST_DEPTH: Final = 50
 NAMES: Final = ("args", "judged", "result", "status", "text", "this")
 
 
-class RuleError(PicklableError, ValueError):
+class InvalidRuleError(PicklableError, ValueError):
     """A rule that cannot be used. The message has the file and the line, the rule, and what to write instead."""
 
     def __init__(self, why: str, *, rule: str = "", file: str | None = None, line: int | None = None) -> None:
@@ -37,7 +37,7 @@ class RuleError(PicklableError, ValueError):
         place = f"{file}:{line}" if file and line else file
         super().__init__(": ".join(part for part in (place, rule, why) if part))
 
-    def at(self, *, rule: str = "", file: str | None = None, line: int | None = None) -> "RuleError":
+    def at(self, *, rule: str = "", file: str | None = None, line: int | None = None) -> "InvalidRuleError":
         """Return the same error with the place that its raiser did not know."""
         return type(self)(self.why, rule=self.rule or rule, file=self.file or file, line=self.line or line)
 
@@ -94,7 +94,7 @@ _Part: TypeAlias = Callable[[Scene], object]
 
 
 class Condition:
-    """One condition, parsed from its text. Raises `RuleError` for a text outside the language."""
+    """One condition, parsed from its text. Raises `InvalidRuleError` for a text outside the language."""
 
     __slots__ = ("_run", "paths", "text")
 
@@ -123,7 +123,7 @@ class Condition:
 
 
 class ReadPath:
-    """A path to one value, such as `args.order_id` or `order_id`, which is short for it. Raises `RuleError`."""
+    """A path to one value, such as `args.order_id` or `order_id`, which is short for it. Raises `InvalidRuleError`."""
 
     __slots__ = ("path", "read", "text")
 
@@ -133,7 +133,7 @@ class ReadPath:
         tree = _parse(text)
         root, keys = _chain(tree)
         if not isinstance(root, ast.Name):
-            raise RuleError(f"{text!r} is not a path: write a field of args, or a path such as result.id")
+            raise InvalidRuleError(f"{text!r} is not a path: write a field of args, or a path such as result.id")
         if root.id not in NAMES or (root.id == "text" and keys):
             keys, root = (root.id, *keys), ast.Name(id="args")
         for key in keys:
@@ -144,7 +144,7 @@ class ReadPath:
 
 @lru_cache(maxsize=4_096)
 def parse_path(text: str) -> ReadPath:
-    """Return a parsed path, the same for an equal text. Raises `RuleError`."""
+    """Return a parsed path, the same for an equal text. Raises `InvalidRuleError`."""
     return ReadPath(text)
 
 
@@ -172,17 +172,17 @@ def is_number(value: object) -> bool:
 
 def _parse(text: str) -> ast.expr:
     if len(text) > MOST_LENGTH:
-        raise RuleError(f"condition {text[:40]!r}...: it has {len(text)} characters; at most {MOST_LENGTH}")
+        raise InvalidRuleError(f"condition {text[:40]!r}...: it has {len(text)} characters; at most {MOST_LENGTH}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = error.msg if isinstance(error, SyntaxError) else "it cannot be parsed"
-        raise RuleError(f"condition {text!r}: {why}") from None
+        raise InvalidRuleError(f"condition {text!r}: {why}") from None
     level: list[ast.AST] = [tree]
     for _ in range(MOST_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     if level:
-        raise RuleError(f"condition {text[:40]!r}...: it nests more than {MOST_DEPTH} parts")
+        raise InvalidRuleError(f"condition {text[:40]!r}...: it nests more than {MOST_DEPTH} parts")
     return tree
 
 
@@ -478,12 +478,12 @@ class _Compiler:
                 raise self._error(f"{ast.unparse(node)!r} is not in the language")
 
     def check_key(self, key: str | int) -> None:
-        """Raise `RuleError` for a field that is not data."""
+        """Raise `InvalidRuleError` for a field that is not data."""
         if isinstance(key, str) and key.startswith("__"):
             raise self._error(f"{key!r} is not in the language")
 
-    def _error(self, why: str) -> RuleError:
-        return RuleError(f"condition {self._text!r}: {why}")
+    def _error(self, why: str) -> InvalidRuleError:
+        return InvalidRuleError(f"condition {self._text!r}: {why}")
 
     def _compile_path(self, node: ast.expr, variables: tuple[str, ...]) -> _Part:
         root, keys = _chain(node)
@@ -501,7 +501,7 @@ class _Compiler:
         return read_path((root.id, *keys))
 
     def _check_spelling(self, node: ast.expr) -> None:
-        """Raise `RuleError` for a name that Python would read as another: it normalizes letters that are not ASCII."""
+        """Raise `InvalidRuleError` for a name that Python reads as another: it normalizes letters outside ASCII."""
         if not self._text.isascii():
             source = ast.get_source_segment(self._text.strip(), node) or ""
             if not source.isascii() and any(

@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 
 from msgspec.json import encode
 
-from .condition import MOST_TEXT, UNKNOWN, RuleError, Scene
+from .condition import MOST_TEXT, UNKNOWN, InvalidRuleError, Scene
 from .monitor import Monitor, Refusal, Start, make_monitors
 from .pattern import ANSWER, USER, ToolPattern
 from .remembered import parse_result
-from .rule import Effect, Rule, RuleSet
+from .rule import Effect, Rule, RuleList
 
 #: Names of tools are the model's: so many are looked up only once.
 _MOST_TOOLS: Final = 10_000
@@ -95,19 +95,19 @@ class _OpenCall(NamedTuple):
 
 
 class History:
-    """The state of rules: what was started and settled so far. Raises `RuleError` for rules that cannot be used.
+    """The state of rules: what was started and settled so far. Raises `InvalidRuleError` for rules that cannot be used.
 
     It is a fold of its events: the same events give the same state and the same judgments.
     """
 
-    def __init__(self, rules: RuleSet | Iterable[Rule | RuleSet]) -> None:
+    def __init__(self, rules: RuleList | Iterable[Rule | RuleList]) -> None:
         self._monitors: list[Monitor] = []
         self.rules: tuple[Rule, ...] = ()
         names: set[str] = set()
         for rule_set in _rule_sets(rules):
             for rule, patterns in zip(rule_set.rules, rule_set.patterns, strict=True):
                 if rule.name in names:
-                    raise RuleError("two rules have this name", rule=rule.name)
+                    raise InvalidRuleError("two rules have this name", rule=rule.name)
                 names.add(rule.name)
                 self.rules += (rule,)
                 self._monitors += make_monitors(rule, patterns)
@@ -245,13 +245,13 @@ class History:
         return opened.turn == self._turn or monitor.rule.scope == "session"
 
 
-def _rule_sets(rules: RuleSet | Iterable[Rule | RuleSet]) -> list[RuleSet]:
+def _rule_sets(rules: RuleList | Iterable[Rule | RuleList]) -> list[RuleList]:
     """Return sets of rules; rules that stand alone are one set without groups."""
-    if isinstance(rules, RuleSet):
+    if isinstance(rules, RuleList):
         return [rules]
     items = list(rules)
     alone = [item for item in items if isinstance(item, Rule)]
-    return [*(item for item in items if isinstance(item, RuleSet)), *([RuleSet(alone)] if alone else ())]
+    return [*(item for item in items if isinstance(item, RuleList)), *([RuleList(alone)] if alone else ())]
 
 
 def _plain(arguments: Mapping[str, object]) -> object:

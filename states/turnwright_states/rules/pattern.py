@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from turnwright_states.suggestions import find_similar_name
 
-from .condition import Condition, RuleError, Scene, Truth, either
+from .condition import Condition, InvalidRuleError, Scene, Truth, either
 from .remembered import Memory
 
 #: A message of the user, and the answer of the turn.
@@ -48,7 +48,7 @@ class ToolPattern:
 
 
 class CallPattern:
-    """A pattern of calls. Raises `RuleError` for a text that is none, or an unknown group."""
+    """A pattern of calls. Raises `InvalidRuleError` for a text that is none, or an unknown group."""
 
     def __init__(self, texts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
         self.parts: tuple[PatternPart, ...] = tuple(part for text in texts for part in _parts(text, groups))
@@ -93,14 +93,14 @@ def _parts(text: str, groups: Mapping[str, Sequence[str]]) -> list[PatternPart]:
     name, separator, words = text.partition(" if ")
     name = name.strip()
     if not name or any(letter.isspace() for letter in name):
-        raise RuleError(f"{text!r} is not a call: write TOOL or TOOL if CONDITION")
+        raise InvalidRuleError(f"{text!r} is not a call: write TOOL or TOOL if CONDITION")
     condition = Condition(words.strip()) if separator else None
     if name.startswith("@") and name not in (USER, ANSWER):
-        raise RuleError(f"{name!r} is not a call: write {USER} or {ANSWER}")
+        raise InvalidRuleError(f"{name!r} is not a call: write {USER} or {ANSWER}")
     if not name.startswith("$"):
         return [PatternPart(name, condition)]
     if name[1:] not in groups:
         similar = find_similar_name(name[1:], groups)
         hint = f"did you mean '${similar}'?" if similar else f"the groups are {', '.join(groups) or 'none'}"
-        raise RuleError(f"no group is named {name!r}: {hint}")
+        raise InvalidRuleError(f"no group is named {name!r}: {hint}")
     return [PatternPart(tool, condition) for tool in groups[name[1:]]]

@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 
 from turnwright_states.suggestions import explain_unknown
 
-from .condition import RuleError, parse_path
+from .condition import InvalidRuleError, parse_path
 from .pattern import ANSWER, USER, CallPattern
 
 Call: TypeAlias = str | Sequence[str]
@@ -39,7 +39,7 @@ class _Name(Struct, frozen=True):
 
 
 class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One rule: a name and the words of one form. Raises `RuleError` for words that are not a form.
+    """One rule: a name and the words of one form. Raises `InvalidRuleError` for words that are not a form.
 
     A call is `TOOL`, `TOOL if CONDITION`, a glob, `$GROUP`, `@user`, `@answer` (in `before` only), or a list of these:
     any of them.
@@ -141,7 +141,7 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
     def __post_init__(self) -> None:
         try:
             self._check()
-        except RuleError as error:
+        except InvalidRuleError as error:
             raise error.at(rule=self.name if isinstance(self.name, str) else "") from None
 
     @property
@@ -162,7 +162,7 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         return {field: field for field in fields}
 
     def patterns(self, groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[CallPattern, ...]]:
-        """Return the parsed calls of each word. Raises `RuleError`."""
+        """Return the parsed calls of each word. Raises `InvalidRuleError`."""
         try:
             patterns: dict[str, tuple[CallPattern, ...]] = {}
             patterns |= {word: (CallPattern(self.calls(word), groups),) for word in _CALLS if self.calls(word)}
@@ -170,39 +170,39 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
                 calls = [_texts("not_both", call) for call in self.not_both]
                 patterns["not_both"] = tuple(CallPattern(call, groups) for call in calls)
             self._check_patterns(patterns)
-        except RuleError as error:
+        except InvalidRuleError as error:
             raise error.at(rule=self.name) from None
         return patterns
 
     def _check(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise RuleError(f"a rule has a name, not {self.name!r}")
+            raise InvalidRuleError(f"a rule has a name, not {self.name!r}")
         form = self.form
         optional = FORMS.get(form)
         if optional is None:
             forms = ", ".join("+".join(form_words) for form_words in FORMS)
             if not form:
-                raise RuleError(f"it has no form: the forms are {forms}")
+                raise InvalidRuleError(f"it has no form: the forms are {forms}")
             verb = "is" if len(form) == 1 else "are"
-            raise RuleError(f"{' and '.join(form)} {verb} not a form of a rule: the forms are {forms}")
+            raise InvalidRuleError(f"{' and '.join(form)} {verb} not a form of a rule: the forms are {forms}")
         for word, default in (("same", ()), ("once", False), ("per", ()), ("sum", "")):
             value = getattr(self, word)
             if (value and value != default) and word not in optional:
-                raise RuleError(f"{word} has no meaning beside {' and '.join(form)}")
+                raise InvalidRuleError(f"{word} has no meaning beside {' and '.join(form)}")
         self._check_values()
 
     def _check_values(self) -> None:
         for word, values in (("effect", EFFECTS), ("scope", SCOPES)):
             value = getattr(self, word)
             if value not in values:
-                raise RuleError(f"{word} {value!r} {explain_unknown(str(value), values)}")
+                raise InvalidRuleError(f"{word} {value!r} {explain_unknown(str(value), values)}")
         self._check_calls()
         for word in ("once", "sub_agents"):
             if not isinstance(getattr(self, word), bool):
-                raise RuleError(f"{word} is true or false, not {getattr(self, word)!r}")
+                raise InvalidRuleError(f"{word} is true or false, not {getattr(self, word)!r}")
         for word in ("sum", "say"):
             if not isinstance(getattr(self, word), str):
-                raise RuleError(f"{word} is a text, not {getattr(self, word)!r}")
+                raise InvalidRuleError(f"{word} is a text, not {getattr(self, word)!r}")
         self._check_at_most()
         self._check_paths()
 
@@ -214,7 +214,7 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         if not isinstance(self.not_both, UnsetType):
             calls = self.not_both
             if isinstance(calls, str) or not isinstance(calls, Sequence) or len(calls) < 2:  # noqa: PLR2004
-                raise RuleError("not_both is a list of two or more calls")
+                raise InvalidRuleError("not_both is a list of two or more calls")
             force_setattr(self, "not_both", tuple(_call("not_both", call) for call in calls))
 
     def _check_at_most(self) -> None:
@@ -222,73 +222,77 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         if isinstance(most, UnsetType):
             return
         if not isinstance(most, int | float) or isinstance(most, bool) or not isfinite(most) or most < 0:
-            raise RuleError(f"at_most is a number from 0 on, not {most!r}")
+            raise InvalidRuleError(f"at_most is a number from 0 on, not {most!r}")
         if not self.sum and most != int(most):
-            raise RuleError(f"at_most {most!r}: calls are counted in whole numbers; write sum for a field's amount")
+            raise InvalidRuleError(
+                f"at_most {most!r}: calls are counted in whole numbers; write sum for a field's amount"
+            )
 
     def _check_paths(self) -> None:
         if isinstance(self.same, Mapping):
             if not all(isinstance(path, str) for pair in self.same.items() for path in pair):
-                raise RuleError("same has a path for each field: {order_id: result.id}")
+                raise InvalidRuleError("same has a path for each field: {order_id: result.id}")
             force_setattr(self, "same", dict(self.same))
         elif isinstance(self.same, str):
-            raise RuleError(f"same is a list: [{self.same}]")
+            raise InvalidRuleError(f"same is a list: [{self.same}]")
         else:
             force_setattr(self, "same", _texts("same", self.same))
         judged = self.form != ("after", "then")  # an owed call has run when it is compared
         for field, path in self.pairs().items():
             root = parse_path(field).path[0]
             if judged and root not in ("args", "text"):
-                raise RuleError(f"{field!r}: the judged call has no {root} yet: compare one of its args")
+                raise InvalidRuleError(f"{field!r}: the judged call has no {root} yet: compare one of its args")
             if parse_path(path).path[0] == "this":
-                raise RuleError(f"{path!r}: this is the judged call: write its path first, as in order_id: result.id")
+                raise InvalidRuleError(
+                    f"{path!r}: this is the judged call: write its path first, as in order_id: result.id"
+                )
         if self.sum and parse_path(self.sum).path[0] != "args":
-            raise RuleError(f"sum {self.sum!r}: the judged call has only args")
+            raise InvalidRuleError(f"sum {self.sum!r}: the judged call has only args")
 
     def _check_patterns(self, patterns: Mapping[str, tuple[CallPattern, ...]]) -> None:
         for word, calls in patterns.items():
             for pattern in calls:
                 if pattern.names(ANSWER) and word != "before":
-                    raise RuleError(
+                    raise InvalidRuleError(
                         f"{word}: {ANSWER} is allowed only in before: what an answer owes is written as after and then"
                     )
                 if pattern.names(USER) and word in _JUDGED:
-                    raise RuleError(
+                    raise InvalidRuleError(
                         f"{word}: a message of the user is not judged: {USER} is allowed in need, after and then"
                     )
                 if pattern.reads("this") and word != "need":
-                    raise RuleError(f"{word}: this is the judged call, which only need compares")
+                    raise InvalidRuleError(f"{word}: this is the judged call, which only need compares")
         self._check_compared(patterns)
 
     def _check_compared(self, patterns: Mapping[str, tuple[CallPattern, ...]]) -> None:
         """Check the effect and the compared fields of rules on answers, and on messages of the user."""
         judges_answers = any(pattern.names(ANSWER) for pattern in patterns.get("before", ()))
         if self.effect == "ask" and (judges_answers or "then" in patterns):
-            raise RuleError("effect ask: an answer cannot be asked about: write refuse, end or report")
+            raise InvalidRuleError("effect ask: an answer cannot be asked about: write refuse, end or report")
         fields = self.pairs()
         owes = self.form == ("after", "then")
         if judges_answers:
             _check_text_only(ANSWER, fields)
         elif not owes and any(parse_path(field).path[0] == "text" for field in fields):
-            raise RuleError("same 'text': the judged call has no text: write args.text for its argument")
+            raise InvalidRuleError("same 'text': the judged call has no text: write args.text for its argument")
         for word in ("need", "after", "then"):
             if any(pattern.names(USER) for pattern in patterns.get(word, ())):
                 _check_text_only(USER, fields if owes and word == "after" else fields.values())
 
 
 def parse_rule(words: Mapping[str, object]) -> Rule:
-    """Return the rule of these words, as a file has them. Raises `RuleError`, also for an unknown word."""
+    """Return the rule of these words, as a file has them. Raises `InvalidRuleError`, also for an unknown word."""
     name = words.get("name")
     for word in words:
         if word not in Rule.__struct_fields__:
             why = f"{word} {explain_unknown(str(word), Rule.__struct_fields__)}"
-            raise RuleError(why, rule=name if isinstance(name, str) else "")
+            raise InvalidRuleError(why, rule=name if isinstance(name, str) else "")
     make: Callable[..., Rule] = Rule
     return make(**{"name": None, **words})
 
 
-class RuleSet:
-    """Rules with groups of tools, as one file has them. Raises `RuleError`, also for two rules of one name."""
+class RuleList:
+    """Rules with groups of tools, as one file has them. Raises `InvalidRuleError`, also for two rules of one name."""
 
     __slots__ = ("groups", "patterns", "rules")
 
@@ -300,20 +304,20 @@ class RuleSet:
         names: set[str] = set()
         for rule in self.rules:
             if rule.name in names:
-                raise RuleError("two rules have this name", rule=rule.name)
+                raise InvalidRuleError("two rules have this name", rule=rule.name)
             names.add(rule.name)
         #: The parsed calls of each rule, by their words.
         self.patterns = tuple(rule.patterns(self.groups) for rule in self.rules)
 
     def __repr__(self) -> str:
-        return f"RuleSet({list(self.rules)!r}, {dict(self.groups)!r})"
+        return f"RuleList({list(self.rules)!r}, {dict(self.groups)!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Compiled conditions cannot be sent to another process.
         return type(self), (self.rules, dict(self.groups))
 
     def __eq__(self, value: object) -> bool:
-        return isinstance(value, RuleSet) and (self.rules, self.groups) == (value.rules, value.groups)
+        return isinstance(value, RuleList) and (self.rules, self.groups) == (value.rules, value.groups)
 
     def __hash__(self) -> int:
         return hash(tuple(rule.name for rule in self.rules))
@@ -322,7 +326,7 @@ class RuleSet:
 def _texts(word: str, value: object) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise RuleError(f"{word} is a text or a list of texts, not {value!r}")
+        raise InvalidRuleError(f"{word} is a text or a list of texts, not {value!r}")
     return tuple(texts)
 
 
@@ -330,11 +334,11 @@ def _call(word: str, value: object) -> Call:
     """Return a call as it is kept: a text stays, a list becomes a tuple."""
     texts = _texts(word, value)
     if not texts and word != "per":
-        raise RuleError(f"{word} names no call")
+        raise InvalidRuleError(f"{word} names no call")
     return value if isinstance(value, str) else texts
 
 
 def _check_text_only(name: str, paths: Iterable[str]) -> None:
     for path in paths:
         if parse_path(path).path[0] != "text":
-            raise RuleError(f"same {path!r}: {name} has only a text, and nothing else to compare")
+            raise InvalidRuleError(f"same {path!r}: {name} has only a text, and nothing else to compare")

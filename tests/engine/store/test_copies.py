@@ -57,7 +57,7 @@ async def test_columns_of_a_resumed_turn_agree_with_the_facts(store: Store) -> N
 async def test_each_changed_column_is_named(store: Store) -> None:
     """A store has some of these: state, reason, steps, calls, epoch, times."""
     facts, columns = await paused_and_resumed(store)
-    other_values = {"state": "REVIEW", "reason": "aborted", "steps": 9, "tool_calls": 9, "epoch": -2}
+    other_values = {"state": "REVIEW", "reason": "aborted", "steps": 9, "tool_calls": 9, "epoch": -2, "due_at": 5.0}
     for name, value in columns.turn.items():
         changed = other_values.get(name, value - 60 if isinstance(value, float) else None)
         if name == "live":

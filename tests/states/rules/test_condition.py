@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
 
-from turnwright_states.rules import UNKNOWN, Condition, RuleError, Scene
+from turnwright_states.rules import UNKNOWN, Condition, InvalidRuleError, Scene
 
 #: A tree: its kind, and its parts.
 Tree = tuple[Any, ...]
@@ -274,7 +274,7 @@ def test_condition_and_direct_interpreter_agree(tree: Tree, names: dict[str, Any
 def test_any_text_is_a_condition_or_a_rule_error(text: str) -> None:
     try:
         condition = Condition(text)
-    except RuleError:
+    except InvalidRuleError:
         return
     assert condition(Scene({"x": 1})) in (True, False, UNKNOWN)
 
@@ -369,7 +369,7 @@ def test_condition_of_hostile_arguments_raises_nothing(text: str, value: object)
     ],
 )
 def test_condition_outside_the_language_is_refused(text: str, message: str) -> None:
-    with pytest.raises(RuleError) as error:
+    with pytest.raises(InvalidRuleError) as error:
         Condition(text)
     assert message in str(error.value)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from turnwright_states.rules import Broken, Effect, History, Rule, RuleSet, parse_rule
+from turnwright_states.rules import Broken, Effect, History, Rule, RuleList, parse_rule
 
 
 def run(history: History, call: str, tool: str, result: object = None, *, ok: bool = True, **args: object) -> None:
@@ -343,7 +343,7 @@ def test_hostile_result_refuses_and_raises_nothing(result: str) -> None:
 
 def test_equal_events_give_equal_judgments() -> None:
     """Meaning 17: the state is a fold of its events."""
-    rules = RuleSet([Rule("once", at_most=1, of="pay", per="order"), Rule("need", before="pay", need="check")])
+    rules = RuleList([Rule("once", at_most=1, of="pay", per="order"), Rule("need", before="pay", need="check")])
     first, second = History(rules), History(rules)
     for history in (first, second):
         run(history, "1", "check")

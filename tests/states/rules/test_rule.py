@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from turnwright_states.rules import Rule, RuleError, RuleSet, parse_rule
+from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
 
 
 @pytest.mark.parametrize(
@@ -52,36 +52,36 @@ from turnwright_states.rules import Rule, RuleError, RuleSet, parse_rule
     ],
 )
 def test_rule_outside_the_forms_is_refused(words: dict[str, object], message: str) -> None:
-    with pytest.raises(RuleError) as error:
-        RuleSet([parse_rule({"name": "mine", **words})])
+    with pytest.raises(InvalidRuleError) as error:
+        RuleList([parse_rule({"name": "mine", **words})])
     assert str(error.value).startswith("mine: ")
     assert message in str(error.value)
     assert error.value.rule == "mine"
 
 
 def test_group_with_a_similar_name_is_suggested() -> None:
-    with pytest.raises(RuleError, match=r"mine: no group is named '\$write': did you mean '\$writes'\?"):
-        RuleSet([Rule("mine", never="$write")], {"writes": ["a"]})
+    with pytest.raises(InvalidRuleError, match=r"mine: no group is named '\$write': did you mean '\$writes'\?"):
+        RuleList([Rule("mine", never="$write")], {"writes": ["a"]})
 
 
 def test_two_rules_of_one_name_are_refused() -> None:
-    with pytest.raises(RuleError, match="mine: two rules have this name"):
-        RuleSet([Rule("mine", never="a"), Rule("mine", never="b")])
+    with pytest.raises(InvalidRuleError, match="mine: two rules have this name"):
+        RuleList([Rule("mine", never="a"), Rule("mine", never="b")])
 
 
 @pytest.mark.parametrize("name", ["", " ", 3, None])
 def test_rule_has_a_name(name: object) -> None:
-    with pytest.raises(RuleError, match="a rule has a name"):
+    with pytest.raises(InvalidRuleError, match="a rule has a name"):
         parse_rule({"name": name, "never": "a"})
 
 
 def test_rules_are_equal_and_can_be_copied() -> None:
     rule = Rule("mine", before=["a", "b"], need="c", same={"x": "result.y"})
     assert copy.deepcopy(rule) == pickle.loads(pickle.dumps(rule)) == rule  # noqa: S301 (our own)
-    assert RuleSet([rule]) == RuleSet([Rule("mine", before=("a", "b"), need="c", same={"x": "result.y"})])
+    assert RuleList([rule]) == RuleList([Rule("mine", before=("a", "b"), need="c", same={"x": "result.y"})])
 
 
 def test_error_says_file_line_and_rule() -> None:
-    error = RuleError("no tool is named 'verfy'", rule="verify-first").at(file="rules.yaml", line=7)
+    error = InvalidRuleError("no tool is named 'verfy'", rule="verify-first").at(file="rules.yaml", line=7)
     assert str(error) == "rules.yaml:7: verify-first: no tool is named 'verfy'"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 (our own)

@@ -14,7 +14,7 @@ from turnwright_audit.suggest import Suggestion
 from turnwright_audit.totals import MICRO, Group, OfRule, SeenLoop, Tally, Totals
 from turnwright_audit.trials import TRIALS
 from turnwright_audit.verdicts import Invariants
-from turnwright_states.rules import RuleSet
+from turnwright_states.rules import RuleList
 
 Rows = list[Sequence[str]]
 #: Rows of a table that are shown.
@@ -78,7 +78,7 @@ def print_invariants(invariants: Invariants, *, subagents: int = 0, hide: Callab
         print_lines(f"    {cut_line(hide(line), 400)}" for line in fault.witness)
 
 
-def print_rules(totals: Totals, rules: RuleSet, *, hide: Callable[[str], str]) -> None:
+def print_rules(totals: Totals, rules: RuleList, *, hide: Callable[[str], str]) -> None:
     """Print how many runs break each rule, the most first, and how many of those failed."""
     labeled = bool(totals.succeeded + totals.failed)
     none = OfRule()

@@ -6,16 +6,16 @@
 from .calls import StoreCall, StoreResult
 from .checker import Linearization, Operation, SequentialModel, linearize
 from .concurrent import explain_history, record_history
-from .history import History, StoreOperation
+from .history import StoreHistory, StoreOperation
 from .processes import run_history
 from .store_model import StoreModel
 
 __all__ = [
-    "History",
     "Linearization",
     "Operation",
     "SequentialModel",
     "StoreCall",
+    "StoreHistory",
     "StoreModel",
     "StoreOperation",
     "StoreResult",

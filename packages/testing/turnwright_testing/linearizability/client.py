@@ -13,7 +13,7 @@ from turnwright_states import EndReason, State
 from turnwright_states.facts import Fact, ModelReplied
 
 from .calls import Append, Create, Delete, Post, Read, Reading, Release, StoreCall, StoreResult, TakeClaim
-from .history import History
+from .history import StoreHistory
 
 #: The calls that a client draws, and how often.
 _WEIGHTS: Final = {
@@ -49,7 +49,7 @@ class StoreClient:
 
     name: str
     store: Store
-    history: History
+    history: StoreHistory
     draw: Random
     turns: Sequence[str]
     names: Sequence[str] = ()

@@ -12,7 +12,7 @@ from turnwright.store import Store
 from .calls import Die, StoreCall, StoreResult
 from .checker import Linearization, linearize
 from .client import StoreClient
-from .history import History, StoreOperation
+from .history import StoreHistory, StoreOperation
 from .store_model import StoreModel
 
 #: The calls that each client makes.
@@ -21,13 +21,13 @@ _CALLS: Final = 14
 
 async def record_history(
     stores: Sequence[Store], seed: int, *, clients: int = 4, bury: Callable[[Store], Awaitable[None]] | None = None
-) -> History:
+) -> StoreHistory:
     """Let so many clients make random calls at once, one after the other in each client; then read everything.
 
     The turns have new ids for each seed. Each client uses one of the `stores`, in turn. `bury` makes the process of the
     first store look dead halfway; it may affect the others too.
     """
-    draw, history = Random(seed), History()  # noqa: S311 (a history must be drawn again)
+    draw, history = Random(seed), StoreHistory()  # noqa: S311 (a history must be drawn again)
     turns = [f"h{seed}", f"h{seed}s/1", f"h{seed}s/2"][: draw.choice((1, 2, 3))]
     owners = sorted({store.owner for store in stores})
 

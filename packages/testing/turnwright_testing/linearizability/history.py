@@ -18,7 +18,7 @@ StoreOperation = Operation[StoreCall, StoreResult]
 _UNKNOWN: Final[tuple[None, None, str]] = (None, None, "")
 
 
-class History:
+class StoreHistory:
     """A history in memory. Times count its events."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Line(Struct, array_like=True):
     note: str = ""
 
 
-class HistoryFile(History):
+class HistoryFile(StoreHistory):
     """A history in a file of its own for each process. Times are nanoseconds of the machine's monotonic clock."""
 
     def __init__(self, path: Path) -> None:

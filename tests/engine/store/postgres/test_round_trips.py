@@ -85,7 +85,8 @@ async def test_turns_that_start_at_once_share_the_check_of_the_lock(postgres_ser
                 for number in range(20):
                     group.start_soon(start, f"{before}-{number}")
         await store.aclose()
-    assert proxy.trips - before <= 20 + 20 + 2
+    # A busy machine lets some turns come late for a check that is shared. Without sharing there were 64 trips.
+    assert proxy.trips - before <= 20 + 20 + 10
 
 
 async def test_claims_of_many_due_turns_take_as_many_trips_as_a_single_one(postgres_server: PostgresServer) -> None:
