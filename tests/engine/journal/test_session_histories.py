@@ -76,6 +76,7 @@ async def test_cold_session_judges_each_turn_once_and_equal_limits_once(opened: 
     store = opened()
     with cProfile.Profile() as profile:
         await history(SessionHistories(store), store, turns[-1])
+    await store.aclose()
     calls = Counter[str]()
     for entry in profile.getstats():
         calls["" if isinstance(entry.code, str) else entry.code.co_name] += entry.callcount
