@@ -209,7 +209,7 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
         _cut_result(inner.result)
         tools = inner.result.get("tools")
         if isinstance(tools, list):
-            inner.result["tools"] = _keep_small_tools(tools)
+            _move_output_schemas(tools)
     elif isinstance(inner, JSONRPCError):
         if _is_too_much(inner.error.data):
             inner.error.data = None
@@ -310,6 +310,7 @@ def _cut_result(result: dict[str, Any]) -> bool:
     if isinstance(blocks, list) and is_cut:
         notice = f"[left out: {len(blocks) - MOST_BLOCKS + 1:,} more blocks of the result]"
         blocks[MOST_BLOCKS - 1 :] = [{"type": "text", "text": notice}]
+    is_cut |= _drop_unfit_tools(result)
     if _is_too_much(result):
         if not isinstance(blocks, list):
             raise TooMuchError(f"it sent a message with {_TOO_MUCH}")
@@ -320,17 +321,32 @@ def _cut_result(result: dict[str, Any]) -> bool:
     return is_cut
 
 
-def _keep_small_tools(tools: list[Any]) -> list[Any]:
-    """Return the tools that are not too large, with their output schemas moved to `OUTPUT_SCHEMA`."""
-    if len(tools) > MOST_TOOLS:
-        raise TooMuchError(TOO_MANY_TOOLS)
+def _drop_unfit_tools(result: dict[str, Any]) -> bool:
+    """Leave out tools that are too large or nested too deeply, each with a warning. Return whether there are any."""
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return False
     kept_tools: list[Any] = []
     for tool in tools:
         values, characters = measure(tool, MOST_OF_A_TOOL)
         if values > MOST_OF_A_TOOL or characters > MAX_TOOL:
-            name = tool.get("name") if isinstance(tool, dict) else None
-            _LOG.warning("tool %.80r of an MCP server is left out: its description and schema are too large", name)
+            fault = "its description and schema are too large"
+        elif deeper_than(tool, MAX_DEPTH - 2):  # the result and its list are two levels
+            fault = "its schema is nested too deeply"
+        else:
+            kept_tools.append(tool)
             continue
+        name = tool.get("name") if isinstance(tool, dict) else None
+        _LOG.warning("tool %.80r of an MCP server is left out: %s", name, fault)
+    result["tools"] = kept_tools
+    return len(kept_tools) < len(tools)
+
+
+def _move_output_schemas(tools: list[Any]) -> None:
+    """Move the output schemas of tools to `OUTPUT_SCHEMA`."""
+    if len(tools) > MOST_TOOLS:
+        raise TooMuchError(TOO_MANY_TOOLS)
+    for tool in tools:
         if isinstance(tool, dict) and isinstance(tool.get("_meta"), dict | None):
             schema, meta = tool.pop("outputSchema", None), tool.get("_meta")
             rest = {key: value for key, value in meta.items() if key != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
@@ -341,8 +357,6 @@ def _keep_small_tools(tools: list[Any]) -> list[Any]:
                 rest[OUTPUT_SCHEMA] = schema
             if rest or meta is not None:
                 tool["_meta"] = rest
-        kept_tools.append(tool)
-    return kept_tools
 
 
 def _find_output_schema_fault(schema: object) -> str | None:

@@ -138,33 +138,32 @@ async def test_oversized_data_is_left_out_and_the_model_told_of_the_call(tmp_pat
             await tool.run({}, HERE)
 
 
-@pytest.mark.parametrize(
-    ("tools", "problem"),
-    [
-        (
-            '[{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(1_001)]',
-            "offers more than 1,000 tools",
-        ),
-        (
-            '[{"name": "x", "inputSchema": {"type": "object", "enum": list(range(200_000))}}]',
-            "more than 100,000 values",
-        ),
-        ('[{"name": "x", "inputSchema": json.loads(\'{"a":\' * 150 + "1" + "}" * 150)}]', "nested more than 100 deep"),
-    ],
-)
-async def test_a_list_of_too_many_tools_or_too_large_schemas_is_not_taken(
-    tmp_path: Path, tools: str, problem: str
-) -> None:
-    with pytest.raises(ConfigError, match=rf"MCP server 's' does not start: .*{problem}"):
+async def test_list_of_too_many_tools_is_refused(tmp_path: Path) -> None:
+    tools = '[{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(1_001)]'
+    with pytest.raises(ConfigError, match=r"MCP server 's' does not start: .*offers more than 1,000 tools"):
         async with mcp_tools(server(tmp_path, tools=tools), startup=100_000):
             pass
 
 
 async def test_tool_unfit_for_models_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     large = '{"name": "large", "inputSchema": {"type": "object"}, "description": "x" * 300_000}'
-    async with mcp_tools(server(tmp_path, tools=f"{ONE_TOOL} + [{large}]")) as tools:
+    huge = '{"name": "huge", "inputSchema": {"type": "object", "enum": list(range(200_000))}}'
+    async with mcp_tools(server(tmp_path, tools=f"{ONE_TOOL} + [{large}, {huge}]")) as tools:
         assert [tool.name for tool in tools] == ["s__x"]
-    assert "tool 'large' of an MCP server is left out" in caplog.text
+    for name in ("large", "huge"):
+        assert f"tool '{name}' of an MCP server is left out" in caplog.text
+
+
+@pytest.mark.parametrize("depth", [45, 200])
+async def test_tool_with_a_deep_schema_is_left_out(
+    depth: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each level of the schema is two levels of its text, so 45 are just few enough."""
+    levels = """'{"type": "object", "properties": {"a": ' * DEPTH + "{}" + "}}" * DEPTH""".replace("DEPTH", str(depth))
+    listed = f'{ONE_TOOL} + [{{"name": "deep", "inputSchema": json.loads({levels})}}]'
+    async with mcp_tools(server(tmp_path, tools=listed)) as tools:
+        assert [tool.name for tool in tools] == (["s__x", "s__deep"] if depth < 50 else ["s__x"])
+    assert ("tool 'deep' of an MCP server is left out: its schema is nested too deeply" in caplog.text) is (depth > 50)
 
 
 OBJECT = '{"type": "object"}'
@@ -331,7 +330,7 @@ def test_message_within_the_bounds_stays_unchanged() -> None:
         request(message="m" * (MAX_ASKED + 1)),
         request(**{"m" * (MAX_ASKED + 1): 1}),
         request(requestedSchema={"enum": ["a"] * MOST_ASKED}),
-        response(tools=[{"name": "x", "inputSchema": {"enum": [1] * MOST_VALUES}}]),
+        response(resources=[1] * (MOST_VALUES + 1)),
     ],
 )
 def test_oversized_question_or_list_is_not_read(message: SessionMessage) -> None:
