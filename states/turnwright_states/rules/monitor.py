@@ -41,7 +41,7 @@ class Monitor:
     """The state of one rule, or of one pair of calls that `not_both` forbids together.
 
     `judged` are the calls that it judges, `counted` those whose starts it counts, `needed` those whose ok results it
-    reads.
+    reads. A monitor has only the methods of the patterns that it sets, so a call of another one is a bug.
     """
 
     judged: CallPattern | None = None
