@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelResponse
@@ -59,6 +59,33 @@ def test_no_row_moves_below_the_pointer_until_the_pointer_leaves(page: Page, sta
     expect(page.locator("#turns tbody tr:hover")).to_have_count(1)
     stage.play("Done.", name="Pointed")
     page.wait_for_timeout(1000)
+    expect(rows).to_have_count(1)
+    page.get_by_role("heading", name="Turns").hover()
+    expect(rows).to_have_count(2)
+
+
+def test_rows_that_were_asked_for_wait_for_a_pointer_that_came_since(page: Page, stage: Stage) -> None:
+    """The answer to a look that was under way when the pointer came to a row is shown when the pointer leaves."""
+    stage.play("Done.", name="Hurried")
+    looks: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.resource_type == "fetch" and not looks:
+            looks.append(route)
+        else:
+            route.continue_()
+
+    page.goto(f"{stage.address}/?agent=hurried")
+    page.route(re.compile(r"/\?agent=hurried$"), hold)
+    page.mouse.move(0, 0)
+    with page.expect_request(lambda request: request.resource_type == "fetch"):
+        stage.play("Done.", name="Hurried")
+    rows = page.locator("#turns tbody tr")
+    rows.first.hover()
+    expect(page.locator("#turns tbody tr:hover")).to_have_count(1)
+    with page.expect_request_finished(lambda request: request.resource_type == "fetch"):
+        looks[0].continue_()
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     expect(rows).to_have_count(1)
     page.get_by_role("heading", name="Turns").hover()
     expect(rows).to_have_count(2)

@@ -97,6 +97,11 @@ async function show(address, { signal }, about) {
     // Nothing came, or not the whole of it.
   }
   if (signal.aborted) return "left";
+  // A pointer that came to a row while this was under way keeps the row where it is, until it leaves.
+  if (about === "look" && pointed()) {
+    due = true;
+    return "left";
+  }
   const [page, target] = [read(html), part()];
   if (!target || !page.getElementById(target.id)) {
     failed(about, status, page);
