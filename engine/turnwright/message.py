@@ -200,7 +200,8 @@ class ToolCallPart(Part, frozen=True, kw_only=True):
 class ToolResultPart(Part, frozen=True, kw_only=True):
     """The result of a call: `text` for the model, and `structured`, the same as data for programs.
 
-    `files` are sent to the model with the text, if its provider takes them.
+    `files` are sent to the model with the text, if its provider takes them. `retry`: the model is to make the call
+    again, because its tool raised `Retry`, its tool or arguments did not exist or fit, or its reply was refused.
     """
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -208,6 +209,7 @@ class ToolResultPart(Part, frozen=True, kw_only=True):
     call: str
     name: str
     status: CallStatus = CallStatus.OK
+    retry: bool = False
     text: str
     structured: JsonValue = None
     files: tuple[FilePart, ...] = ()

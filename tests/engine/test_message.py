@@ -165,6 +165,7 @@ WHOLE: Chat = {
             "call": "c1",
             "name": "look",
             "status": "ok",
+            "retry": False,
             "text": "a",
             "structured": {"n": 1},
             "files": [PIXEL.to_json()],

@@ -372,10 +372,17 @@ class Transcript:
             call=fact.call,
             name=self.calls.get(fact.call, ""),
             status=fact.status,
+            retry=fact.retry or self._is_mistake(fact),
             text=fact.result if new_arguments is None else changed_arguments(new_arguments) + fact.result,
             structured=fact.structured,
             files=files_at(seq + 1, fact.files) if fact.files else (),
         )
+
+    def _is_mistake(self, fact: f.CallSettled) -> bool:
+        """Whether a call did not run because of a mistake of the model, in the call itself or in its whole reply."""
+        if fact.status is CallStatus.ERROR:
+            return fact.call not in self._started_calls
+        return fact.status is CallStatus.REFUSED and self._step is not None and self._step.refused
 
     def _add_message(self, at: int, fact: f.MessageAdded) -> None:
         # Never between a call and its result. Before a reply that is still to come, it is part of what the model

@@ -16,7 +16,7 @@ from turnwright_states import CallStatus
 
 from .provider_details import response_of
 
-Outcome = Literal["success", "failed", "denied", "interrupted"]
+Outcome = Literal["success", "failed", "denied", "interrupted", "retried"]
 
 # Only failures are marked for the provider. A rejected call is not a failure of the tool, and its text explains it.
 _OUTCOMES: Final[Mapping[CallStatus, Outcome]] = {
@@ -111,9 +111,8 @@ def _result(part: ToolResultPart) -> pai.ToolReturnPart:
     content: str | list[pai.UserContent] = part.text
     if part.files:
         content = [*([part.text] if part.text else ()), *map(_file, part.files)]
-    return pai.ToolReturnPart(
-        tool_name=part.name, content=content, tool_call_id=part.call, outcome=_OUTCOMES[part.status]
-    )
+    outcome = "retried" if part.retry else _OUTCOMES[part.status]
+    return pai.ToolReturnPart(tool_name=part.name, content=content, tool_call_id=part.call, outcome=outcome)
 
 
 def _file(part: FilePart) -> pai.MultiModalContent:

@@ -1,16 +1,17 @@
 """The test doubles of pydantic-ai, which see the same in a turn as in a run of pydantic-ai's agent."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pydantic_ai
 import pytest
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import ToolDefinition
 
-from turnwright import Agent, Engine, Limits, Tool, tool
+from turnwright import Agent, Engine, Limits, Retry, Tool, ToolError, tool
 from turnwright.model import pydantic_ai_model
 from turnwright_states import EndReason, Outcome
 
@@ -114,6 +115,92 @@ async def test_function_model_gets_the_same_input_as_under_pydantic_ai(output_ty
     result = await plain.run("A wheel, please.")
     assert ours.seen == theirs.seen
     assert (turn.text if output_type is str else turn.output) == result.output
+
+
+def _fails_once(error: Exception) -> Callable[[str], str]:
+    errors = [error]
+
+    def price_of(part: str) -> str:
+        """Return the price of a part."""
+        if errors:
+            raise errors.pop()
+        return f"{len(part)} dollars"
+
+    return price_of
+
+
+async def test_test_model_repeats_a_call_after_a_retry() -> None:
+    """As it does under pydantic-ai, where such a result has an outcome of its own."""
+    async with Engine(
+        model=pydantic_ai_model(TestModel()), tools=[tool(retries=1)(_fails_once(Retry("not yet")))]
+    ) as engine:
+        turn = await engine.run(Agent(name="Seller"), "A wheel, please.")
+    plain = pydantic_ai.Agent(TestModel(), tools=[_fails_once(pydantic_ai.ModelRetry("not yet"))])
+    assert turn.tool_calls == 2
+    assert turn.text == (await plain.run("A wheel, please.")).output
+
+
+class Outcomes:
+    """A function of a `FunctionModel` that makes these calls, one a reply, and notes the outcomes of its results."""
+
+    def __init__(self, *calls: tuple[str, dict[str, object]]) -> None:
+        self._calls = list(calls)
+        self.outcomes: list[str] = []
+
+    def __call__(self, messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        self.outcomes += [part.outcome for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        return ModelResponse(parts=[ToolCallPart(*self._calls.pop(0)) if self._calls else TextPart("Done.")])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (None, None),
+        (Retry("not yet"), pydantic_ai.ModelRetry("not yet")),
+        (ToolError("sold"), pydantic_ai.ToolFailed("sold")),
+    ],
+    ids=["result", "retry", "error"],
+)
+@pytest.mark.parametrize(
+    "call",
+    [("price_of", {"part": "wheel"}), ("price_of", {"part": 7}), ("cost_of", {"part": "wheel"})],
+    ids=["valid", "bad arguments", "unknown tool"],
+)
+async def test_function_model_sees_the_outcomes_of_pydantic_ai(
+    ours: Exception | None, theirs: Exception | None, call: tuple[str, dict[str, object]]
+) -> None:
+    watched, expected = Outcomes(call), Outcomes(call)
+    our_tool = price_of if ours is None else _fails_once(ours)
+    their_tool = price_of if theirs is None else _fails_once(theirs)
+    async with Engine(model=pydantic_ai_model(FunctionModel(watched)), tools=[tool(our_tool)]) as engine:
+        turn = await engine.run(Agent(name="Seller"), "A wheel, please.")
+    assert turn.text == "Done."
+    await pydantic_ai.Agent(FunctionModel(expected), tools=[their_tool]).run("A wheel, please.")
+    assert watched.outcomes == expected.outcomes
+    assert len(expected.outcomes) == 1
+
+
+async def test_function_model_sees_a_refused_answer_as_under_pydantic_ai() -> None:
+    """Both ask for it again."""
+
+    def answers(*prices: object) -> tuple[list[str], Callable[[list[ModelMessage], AgentInfo], ModelResponse]]:
+        outcomes: list[str] = []
+        open_prices = list(prices)
+
+        def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            outcomes.extend(part.outcome for part in messages[-1].parts if isinstance(part, ToolReturnPart))
+            (output,) = info.output_tools
+            return ModelResponse(parts=[ToolCallPart(output.name, {"part": "wheel", "price": open_prices.pop(0)})])
+
+        return outcomes, reply
+
+    outcomes, reply = answers("much", 20)
+    async with Engine(model=pydantic_ai_model(FunctionModel(reply))) as engine:
+        turn = await engine.run(Agent(name="Seller", output_type=Offer), "A wheel, please.")
+    expected, plain_reply = answers("much", 20)
+    result = await pydantic_ai.Agent(FunctionModel(plain_reply), output_type=Offer).run("A wheel, please.")
+    assert turn.output == result.output
+    assert outcomes == expected == ["retried"]
 
 
 async def test_function_model_concludes_without_an_output_tool() -> None:
