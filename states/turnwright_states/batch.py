@@ -15,6 +15,7 @@ from .errors import InvalidCallError
 from .inputs import (
     DECISIONS,
     AnsweredInput,
+    CallQuestion,
     CallWaitingInput,
     Decision,
     InterruptKind,
@@ -22,7 +23,7 @@ from .inputs import (
     ToolCall,
     Usage,
 )
-from .limits import MAX_DEPTH
+from .limits import MAX_ANSWERS, MAX_DEPTH
 from .payload import frozen
 from .state import Stall
 from .turn import Turn
@@ -139,19 +140,49 @@ def unaccounted(call: Call) -> Spent | None:
     return Spent(calls=lease.calls or 0, tokens=lease.tokens or 0, cost=lease.cost or 0.0)
 
 
-def ask(turn: Turn, call: Call, event: CallWaitingInput) -> f.InterruptRecord:
-    """Return the interrupt of a call that needs a person."""
-    return f.InterruptRecord(
-        id=f"{call.id}/{event.forwarded}" if event.forwarded else _next_id(turn, event.interrupt_kind),
-        kind=event.interrupt_kind,
-        call=call.id,
-        tool=call.name,
-        question=event.question,
-        choices=event.choices,
-        grant=event.grant,
-        arguments=frozen(event.arguments) if event.forwarded else None,
-        expires_at=event.expires_at,
-    )
+def ask(turn: Turn, call: Call, event: CallWaitingInput) -> tuple[f.InterruptRecord, ...]:
+    """Return the interrupts of a call that needs people, or a result from outside.
+
+    Raises `InvalidCallError` for more than `MAX_ANSWERS` answers, and for two questions with one id.
+    """
+    questions, counts = event.questions, dict(turn.interrupts_asked)
+    if sum([question.approvals for question in questions]) > MAX_ANSWERS:
+        raise InvalidCallError("CallWaiting", call.id, f"it may wait for at most {MAX_ANSWERS} answers at once")
+    if len({bool(question.forwarded) for question in questions}) > 1:
+        raise InvalidCallError("CallWaiting", call.id, "it asks itself, and its sub-agent asks too")
+    records = [
+        f.InterruptRecord(
+            id=_id_of(call, question, counts),
+            kind=question.interrupt_kind,
+            call=call.id,
+            tool=(question.forwarded and question.tool) or call.name,
+            question=question.question,
+            choices=question.choices,
+            grant=question.grant,
+            arguments=frozen(question.arguments) if question.forwarded else None,
+            expires_at=question.expires_at,
+            path=question.path if question.forwarded else "",
+            approvals=question.approvals,
+            approved_by=question.approved_by,
+            otherwise=question.otherwise,
+        )
+        for question in questions
+    ]
+    if len({record.id for record in records}) < len(records):
+        raise InvalidCallError("CallWaiting", call.id, "two of its questions have the same id")
+    if event.kept is not None:
+        records[0] = replace(records[0], kept=frozen(event.kept))
+    return tuple(records)
+
+
+def _id_of(call: Call, question: CallWaitingInput | CallQuestion, counts: dict[str, int]) -> str:
+    """Return the id of a question, and count its kind in `counts`."""
+    if question.forwarded:
+        return f"{call.id}/{question.forwarded}"
+    kind = question.interrupt_kind
+    counts[kind] = counts.get(kind, 0) + 1
+    # The id of a result is known before the call waits, so that a result that comes early has an address.
+    return f"result-{call.id}" if kind is InterruptKind.RESULT else _numbered_id(kind, counts[kind])
 
 
 def ask_about_loop(turn: Turn) -> f.InterruptRecord:
@@ -163,13 +194,17 @@ def ask_about_loop(turn: Turn) -> f.InterruptRecord:
     )
     question = f"The model {behavior} ({tools}). Go on?"
     return f.InterruptRecord(
-        id=_next_id(turn, kind), kind=kind, tool=tools, question=question, choices=tuple(DECISIONS[kind])
+        id=_numbered_id(kind, turn.interrupts_asked.get(kind, 0) + 1),
+        kind=kind,
+        tool=tools,
+        question=question,
+        choices=tuple(DECISIONS[kind]),
     )
 
 
-def _next_id(turn: Turn, kind: InterruptKind) -> str:
+def _numbered_id(kind: InterruptKind, number: int) -> str:
     name = {InterruptKind.DOOM_LOOP: "doom", InterruptKind.UNKNOWN_OUTCOME: "unknown"}.get(kind, kind)
-    return f"{name}-{turn.interrupts_asked.get(kind, 0) + 1}"
+    return f"{name}-{number}"
 
 
 def result_of(answer: AnsweredInput) -> str:

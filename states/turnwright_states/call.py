@@ -42,5 +42,7 @@ class Call(Struct, eq=False):
     unkeyed: CallSettled | None = None
     #: Whether its result is an error.
     failed: bool = False
+    #: Whether an answer gave its result, so that it does not run.
+    has_result: bool = False
     #: The answers to its interrupts, oldest first.
     answers: tuple[Answered, ...] = ()

@@ -74,12 +74,15 @@ EFFECTS: Final[Mapping[str, Effect]] = {
             "asking": "asking - (was_asking and not counted)",
             "asking_counted": "asking_counted - (was_asking and counted)",
             "answering": "answering - was_answering",
-            "waiting": "waiting - was_asking",
+            "waiting": "waiting - owed",
             "calls": "calls + used",
             "lent": "lent - lease",
             "final": "final or gives",
         },
-        ("was_ready", "was_running", "was_asking", "was_answering", "counted", "paid", "used", "lease", "gives"),
+        (
+            *("was_ready", "was_running", "was_asking", "was_answering", "counted", "paid", "used", "lease"),
+            *("gives", "owed"),
+        ),
     ),
     "call_waiting": Effect(
         {
@@ -89,9 +92,9 @@ EFFECTS: Final[Mapping[str, Effect]] = {
             "crash_paid": "crash_paid - paid",
             "asking": "asking + (not counted)",
             "asking_counted": "asking_counted + counted",
-            "waiting": "waiting + 1",
+            "waiting": "waiting + owed",
         },
-        ("was_ready", "counted", "paid"),
+        ("was_ready", "counted", "paid", "owed"),
     ),
     # `asks`: the question of a doom loop. Those of calls were counted when they arrived.
     "paused": Effect({"pauses_left": "pauses_left - 1", "waiting": "waiting + asks"}, ("asks",)),
@@ -99,15 +102,15 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     # machine lowers it before the guards are asked.
     "answered": Effect(
         {
-            "waiting": "asking + asking_counted - (not doom_asked)",
-            "asking": "asking - (not doom_asked and not counted)",
-            "asking_counted": "asking_counted - (not doom_asked and counted)",
-            "ready": "ready + (not doom_asked and not counted)",
-            "ready_counted": "ready_counted + (not doom_asked and counted)",
+            "waiting": "left",
+            "asking": "asking - (last and not counted)",
+            "asking_counted": "asking_counted - (last and counted)",
+            "ready": "ready + (last and not counted)",
+            "ready_counted": "ready_counted + (last and counted)",
             "doom": "doom and not (doom_asked and go_on)",
             "idle": "0",
         },
-        ("doom_asked", "go_on", "counted"),
+        ("doom_asked", "go_on", "counted", "left", "last"),
     ),
     "message_added": Effect({"doom": "False", "idle": "0"}),
     "stopping": Effect({"carried_doom": "for_doom"}, ("for_doom",)),

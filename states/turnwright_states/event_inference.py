@@ -15,6 +15,7 @@ from .inputs import (
     AbortInput,
     AbortReason,
     AttemptFailedInput,
+    CallQuestion,
     CallSettledInput,
     CallStartedInput,
     CallStatus,
@@ -171,20 +172,25 @@ def _rebuild_call_fields(call: f.CallMade) -> dict[str, Any]:
 
 def _rebuild_wait(fact: f.CallWaiting) -> CallWaitingInput:
     interrupt = fact.interrupt
-    forwarded = interrupt.id.removeprefix(f"{interrupt.call}/") if interrupt.forwarded else None
     return CallWaitingInput(
         elapsed=fact.elapsed,
         call=fact.call,
-        interrupt_kind=interrupt.kind,
-        question=interrupt.question,
-        choices=interrupt.choices,
-        grant=interrupt.grant,
-        arguments=interrupt.arguments,
-        expires_at=interrupt.expires_at,
-        forwarded=forwarded,
         changed=fact.changed,
         decisions=fact.decisions,
+        kept=interrupt.kept,
+        more=tuple([CallQuestion(**_rebuild_question(question)) for question in fact.more]),
+        **_rebuild_question(interrupt),
     )
+
+
+def _rebuild_question(interrupt: f.InterruptRecord) -> dict[str, Any]:
+    """Return the fields of a question as the driver fed it."""
+    shared = {*CallQuestion.__struct_fields__} & {*f.InterruptRecord.__struct_fields__} - {"tool"}
+    return {name: getattr(interrupt, name) for name in shared} | {
+        "interrupt_kind": interrupt.kind,
+        "forwarded": interrupt.id.removeprefix(f"{interrupt.call}/") if interrupt.forwarded else None,
+        "tool": interrupt.tool if interrupt.forwarded else "",
+    }
 
 
 def _list_stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:

@@ -27,6 +27,7 @@ from .inputs import (
     CompactedInput,
     Decision,
     Finish,
+    GivenResult,
     InterruptKind,
     OversizedInput,
     RequestPreparedInput,
@@ -98,8 +99,11 @@ class CallMade(JournalValue, frozen=True, kw_only=True):
 class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     """A question to a person. `call` is empty for a doom loop."""
 
-    public_fields = allow("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at")
-    json_fields = ("arguments",)
+    public_fields = allow(
+        *("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at", "path", "approvals")
+    )
+    private_fields = frozenset({"approved_by", "otherwise", "kept"})
+    json_fields = ("arguments", "otherwise", "kept")
 
     id: str
     kind: InterruptKind
@@ -112,6 +116,14 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     arguments: JsonObject | None = None
     #: Seconds since the epoch; the next driver or sweep after it rejects.
     expires_at: float | None = None
+    #: The calls of sub-agents that lead from `call` to the one that asks, joined by `:`.
+    path: str = ""
+    #: The approvals that are still needed, and the people who have approved.
+    approvals: int = 1
+    approved_by: tuple[str, ...] = ()
+    #: The result of the call if no other came before `expires_at`, and the tool's data for its next run.
+    otherwise: GivenResult | None = None
+    kept: JsonValue = None
 
     @property
     def forwarded(self) -> bool:
@@ -442,17 +454,27 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
 
     kind = "call_waiting"
     noteworthy = False
-    public_fields = allow("call", "changed", interrupt=InterruptRecord.public_fields)
+    public_fields = allow(
+        "call", "changed", interrupt=InterruptRecord.public_fields, more=InterruptRecord.public_fields
+    )
     private_fields = frozenset({"decisions"})
-    json_fields = ("interrupt", "changed", "decisions")
+    json_fields = ("interrupt", "changed", "decisions", "more")
     call: str
     interrupt: InterruptRecord
     #: The call's own arguments as hooks changed them, and the hooks' decisions.
     changed: JsonObject | None = None
     decisions: tuple[JsonObject, ...] = ()
+    #: The call's further questions.
+    more: tuple[InterruptRecord, ...] = ()
+
+    @property
+    def interrupts(self) -> tuple[InterruptRecord, ...]:
+        """All questions of the call."""
+        return (self.interrupt, *self.more)
 
     def _words(self, tools: Mapping[str, str], /) -> str:
-        return f"{_call(self.call, tools)} waits for {self.interrupt.id}{decided(self.decisions)}"
+        ids = ", ".join(interrupt.id for interrupt in self.interrupts)
+        return f"{_call(self.call, tools)} waits for {ids}{decided(self.decisions)}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} waits for a person"
@@ -495,8 +517,8 @@ class Answered(Fact, frozen=True, kw_only=True):
     kind = "answered"
     noteworthy = False
     public_fields = allow("interrupt", "decision", "text", "grant", "arguments")
-    private_fields = frozenset({"always_for"})
-    json_fields = ("arguments",)
+    private_fields = frozenset({"always_for", "given", "by"})
+    json_fields = ("arguments", "given")
     follows_from = AnsweredInput
     interrupt: str
     decision: Decision
@@ -507,6 +529,10 @@ class Answered(Fact, frozen=True, kw_only=True):
     always_for: tuple[str, ...] = ()
     #: The arguments that the person approved instead of the call's own.
     arguments: JsonObject | None = None
+    #: The result of the call, which hooks and guardrails still see.
+    given: GivenResult | None = None
+    #: Who answered.
+    by: str = ""
 
     def _words(self, _: Mapping[str, str], /) -> str:
         suffix = "" if self.arguments is None else ", with other arguments"

@@ -16,7 +16,8 @@ from .amounts import LARGEST_FLOAT
 from .amounts import Spent as Spent  # noqa: PLC0414 (exported with the inputs)
 from .amounts import Usage as Usage  # noqa: PLC0414 (likewise)
 from .construct import Checked, check_each, writable
-from .limits import MAX_CALLS_PER_REPLY, Limits
+from .limits import MAX_APPROVERS, MAX_CALLS_PER_REPLY, Limits
+from .payload import frozen
 from .reasons import Cause, EndReason
 from .state import Trigger
 
@@ -33,6 +34,8 @@ else:  # msgspec checks the outermost type, and the class the rest
 #: A count, and a finite number of seconds.
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0, le=LARGEST_FLOAT)]
+#: The people who must approve.
+Approvals = Annotated[int, Meta(ge=1, le=MAX_APPROVERS)]
 
 #: Space, line and paragraph separators, control and format characters.
 _UNSEEN: Final = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
@@ -66,6 +69,8 @@ class InterruptKind(StrEnum):
     GRANT = "grant"
     APPROVAL = "approval"
     UNKNOWN_OUTCOME = "unknown_outcome"
+    #: The world owes the call its result: a job, a browser, a webhook, the time.
+    RESULT = "result"
     DOOM_LOOP = "doom_loop"
 
 
@@ -77,6 +82,7 @@ class Decision(StrEnum):
     REJECT = "reject"
     RERUN = "rerun"
     UNKNOWN = "unknown"
+    SETTLE = "settle"
     GO_ON = "go_on"
     ALWAYS = "always"
     STOP = "stop"
@@ -86,9 +92,54 @@ DECISIONS: Final[dict[InterruptKind, tuple[Decision, ...]]] = {
     InterruptKind.QUESTION: (Decision.REPLY, Decision.REJECT),
     InterruptKind.GRANT: (Decision.APPROVE, Decision.REJECT),
     InterruptKind.APPROVAL: (Decision.APPROVE, Decision.REJECT),
-    InterruptKind.UNKNOWN_OUTCOME: (Decision.RERUN, Decision.UNKNOWN),
+    InterruptKind.UNKNOWN_OUTCOME: (Decision.RERUN, Decision.UNKNOWN, Decision.SETTLE),
+    InterruptKind.RESULT: (Decision.SETTLE, Decision.RERUN, Decision.REJECT),
     InterruptKind.DOOM_LOOP: (Decision.GO_ON, Decision.ALWAYS, Decision.STOP),
 }
+
+
+class GivenResult(Checked, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a call that came from outside its process. The machine keeps it, and does not read it."""
+
+    json_fields = ("structured", "files")
+    text: str = ""
+    #: Whether it is the call's error.
+    error: bool = False
+    structured: JsonValue = None
+    files: tuple[JsonObject, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "structured", frozen(self.structured))
+        force_setattr(self, "files", tuple(map(frozen, self.files)))
+
+    def _check(self) -> None:
+        super()._check()
+        self.__post_init__()
+
+
+class CallQuestion(Checked, frozen=True, kw_only=True):
+    """One more question of a call that asks several at once: its sub-agent's, or those of one round of a server.
+
+    The fields are those of `CallWaitingInput`.
+    """
+
+    json_fields = ("arguments",)
+    interrupt_kind: InterruptKind
+    question: str = ""
+    choices: tuple[str, ...] = ()
+    grant: str | None = None
+    arguments: JsonObject | None = None
+    expires_at: float | None = None
+    forwarded: str | None = None
+    tool: str = ""
+    path: str = ""
+    approvals: Approvals = 1
+    approved_by: tuple[str, ...] = ()
+    otherwise: GivenResult | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        _check_names(self)
 
 
 class ToolCall(Checked, frozen=True, kw_only=True):
@@ -302,7 +353,7 @@ class CallSettledInput(Input, frozen=True, kw_only=True):
 class CallWaitingInput(Input, frozen=True, kw_only=True):
     """A tool call needs a person before it can continue."""
 
-    json_fields = ("arguments", "changed", "decisions")
+    json_fields = ("arguments", "changed", "decisions", "kept")
     call: str
     interrupt_kind: InterruptKind
     question: str = ""
@@ -313,17 +364,41 @@ class CallWaitingInput(Input, frozen=True, kw_only=True):
     arguments: JsonObject | None = None
     #: Seconds since the epoch after which the next driver or sweep rejects it.
     expires_at: float | None = None
-    #: The id of a child's interrupt that is forwarded as `call/interrupt`.
+    #: The id of a child's interrupt that is forwarded as `call/interrupt`; the tool that asks in the child's turn, and
+    #: the calls below this one that lead to its call, joined by `:`.
     forwarded: str | None = None
+    tool: str = ""
+    path: str = ""
     #: The call's own arguments as hooks changed them, which the person sees; and the hooks' decisions.
     changed: JsonObject | None = None
     decisions: tuple[JsonObject, ...] = ()
+    #: The approvals of different people that are still needed, and the people who have approved.
+    approvals: Approvals = 1
+    approved_by: tuple[str, ...] = ()
+    #: The result of the call if no other came before `expires_at`.
+    otherwise: GivenResult | None = None
+    #: The tool's own data for the next run of the call, such as a server's `request_state`: kept, not read.
+    kept: JsonValue = None
+    #: Further questions of the call. A call asks them all at once, because it waits once a pause.
+    more: tuple[CallQuestion, ...] = ()
 
     def _check(self) -> None:
         super()._check()
-        for name in ("grant", "forwarded"):
-            text = getattr(self, name)
-            force_setattr(self, name, text and writable(text))
+        _check_names(self)
+        check_each("more", self.more)
+
+    @property
+    def questions(self) -> "tuple[CallWaitingInput | CallQuestion, ...]":
+        """All questions of the call."""
+        return (self, *self.more)
+
+
+def _check_names(question: CallWaitingInput | CallQuestion) -> None:
+    for name in ("grant", "forwarded"):
+        text = getattr(question, name)
+        force_setattr(question, name, text and writable(text))
+    force_setattr(question, "approved_by", tuple(map(writable, question.approved_by)))
+    check_each("otherwise", filter(None, [question.otherwise]))
 
 
 class SynthesizedInput(Input, frozen=True, kw_only=True):
@@ -343,6 +418,15 @@ class AnsweredInput(Input, frozen=True, kw_only=True):
     text: str = ""
     #: The arguments that the person approved instead of the call's own: only with the approval of a call.
     arguments: JsonObject | None = None
+    #: The result of the call: with `settle`, and only then.
+    given: GivenResult | None = None
+    #: Who answered. Only an approval by several people needs it.
+    by: str = ""
+
+    def _check(self) -> None:
+        super()._check()
+        force_setattr(self, "by", writable(self.by))
+        check_each("given", filter(None, [self.given]))
 
 
 class SteeredInput(Input, frozen=True, kw_only=True):

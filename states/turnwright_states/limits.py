@@ -15,6 +15,10 @@ MAX_CALLS_PER_STEP: Final = 32
 #: The most calls of one reply. A step runs far fewer, but each refused call needs a message, and thousands of messages
 #: would be too expensive.
 MAX_CALLS_PER_REPLY: Final = 512
+#: The most answers that one call may wait for at once, those of its sub-agents included, and the most people who must
+#: approve one call.
+MAX_ANSWERS: Final = 64
+MAX_APPROVERS: Final = 16
 #: The seconds of a call of a tool, if nothing sets others.
 TOOL_TIMEOUT: Final = 300.0
 #: The most money and the most seconds.

@@ -57,7 +57,7 @@ from .payload import frozen
 from .reasons import CUT_SHORT, NOTHING_SAID, Cause, EndReason
 from .result_key import SHORT, checksum, compared_text, result_key
 from .state import FINAL, State, Trigger
-from .turn import Turn
+from .turn import Turn, count_answers, keep_open
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -479,6 +479,8 @@ class TurnMachine:
 
     def _take_call_start(self, event: CallStartedInput) -> None:
         call = self._call(event, event.call)
+        if call.has_result:
+            raise InvalidCallError("CallStarted", call.id, "it has its result, and does not run")
         if self.turn.lacks_retry(call):
             self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
@@ -495,10 +497,11 @@ class TurnMachine:
 
     def _take_call_result(self, event: CallSettledInput) -> None:
         call = self._call(event, event.call)
-        if call.state is CallState.READY and event.status is CallStatus.OK:
+        if call.state is CallState.READY and event.status is CallStatus.OK and not call.has_result:
             raise InvalidCallError("CallSettled", call.id, "it succeeded but was never started")
         if event.spent is not None:
             batch.check_spent("CallSettled", call, event.spent)
+        spent = batch.unaccounted(call) if call.has_result and event.spent is None else event.spent
         fact = f.CallSettled(
             self._elapsed,
             self.turn.state,
@@ -507,7 +510,7 @@ class TurnMachine:
             result=event.result,
             structured=event.structured if event.structured is None else frozen(event.structured),
             files=tuple(map(frozen, event.files)) if event.files else (),
-            spent=event.spent,
+            spent=spent,
             final=event.final,
             retry=event.retry,
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
@@ -523,18 +526,23 @@ class TurnMachine:
             raise InvalidCallError("CallWaiting", call.id, "only the machine asks about a doom loop")
         if event.forwarded and call.made.lease is None:
             raise InvalidCallError("CallWaiting", call.id, "a sub-agent asks, and the call has no lease")
+        if kind is InterruptKind.RESULT and not event.forwarded and not call.counted:
+            raise InvalidCallError("CallWaiting", call.id, "its result comes later, but it was never started")
+        if call.has_result:
+            raise InvalidCallError("CallWaiting", call.id, "it has its result")
+        interrupt, *more = batch.ask(self.turn, call, event)
         if self.turn.counters.pauses_left == 0:
             # A counted call has started, although an answer may have made it ready again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
             result = batch.UNKNOWN_OUTCOME if call.counted else batch.NO_PAUSE
             self._settle_call(call, status, result, batch.unaccounted(call))
             return self._settle_if_done()
-        interrupt = batch.ask(self.turn, call, event)
         fact = f.CallWaiting(
             self._elapsed,
             self.turn.state,
             call=call.id,
             interrupt=interrupt,
+            more=tuple(more),
             changed=event.changed if event.changed is None else frozen(event.changed),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
         )
@@ -556,17 +564,8 @@ class TurnMachine:
         interrupt = pending.get(event.interrupt)
         if interrupt is None:
             raise AnswerMismatchError(event.interrupt, "no such interrupt is open", pending)
-        if event.decision not in DECISIONS[interrupt.kind]:
-            accepted_decisions = " or ".join(DECISIONS[interrupt.kind])
-            why = f"its kind, {interrupt.kind}, accepts {accepted_decisions}, not {event.decision}"
-            raise AnswerMismatchError(interrupt.id, why, pending)
-        if event.arguments is not None and (interrupt.kind, event.decision) != _APPROVED:
-            raise AnswerMismatchError(interrupt.id, "only the approval of a call may change its arguments", pending)
-        if interrupt.call and interrupt.call not in turn.batch:  # only in a damaged journal
-            raise InvalidCallError(
-                "Answered", interrupt.call, "its interrupt is open, but no such call is in the batch"
-            )
-        counters.waiting = len(pending) - 1
+        self._check_decision(event, interrupt)
+        counters.waiting = count_answers(keep_open(pending, interrupt, event.decision, event.by).values())
         counters.doom_asked = not interrupt.call
         counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
         row = self._fire(Trigger.ANSWERED)
@@ -579,6 +578,8 @@ class TurnMachine:
             grant=interrupt.grant if event.decision is Decision.APPROVE else None,
             always_for=turn.rounds.tools if event.decision is Decision.ALWAYS and not interrupt.call else (),
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
+            given=event.given,
+            by=event.by,
         )
         self._emit(fact)
         if event.decision in _SETTLES_AT_ONCE and not interrupt.forwarded:
@@ -588,6 +589,25 @@ class TurnMachine:
             self._settle_if_done()
         elif row.dest is not State.PAUSED:
             self._leave_check(self._fire(Trigger.PROCEED) if row.dest is State.CHECK else row)
+
+    def _check_decision(self, event: AnsweredInput, interrupt: f.InterruptRecord) -> None:
+        """Refuse a decision, arguments, a result or a name that does not fit the interrupt."""
+        pending, why = self.turn.interrupts, ""
+        if event.decision not in DECISIONS[interrupt.kind]:
+            accepted_decisions = " or ".join(DECISIONS[interrupt.kind])
+            why = f"its kind, {interrupt.kind}, accepts {accepted_decisions}, not {event.decision}"
+        elif event.arguments is not None and (interrupt.kind, event.decision) != _APPROVED:
+            why = "only the approval of a call may change its arguments"
+        elif (event.decision is Decision.SETTLE) != (event.given is not None):
+            why = "a result comes with settle, and only with it"
+        elif event.decision is Decision.APPROVE and (interrupt.approvals > 1 or interrupt.approved_by):
+            why = _approver_problem(event, interrupt)
+        if why:
+            raise AnswerMismatchError(interrupt.id, why, pending)
+        if interrupt.call and interrupt.call not in self.turn.batch:  # only in a damaged journal
+            raise InvalidCallError(
+                "Answered", interrupt.call, "its interrupt is open, but no such call is in the batch"
+            )
 
     def _take_message(self, event: SteeredInput) -> None:
         self._need_message_time(event)
@@ -915,3 +935,12 @@ class TurnMachine:
 def _drop_blank(text: str | None) -> str | None:
     """Return the text, or None if it is blank."""
     return None if text is None or is_blank(text) else text
+
+
+def _approver_problem(event: AnsweredInput, interrupt: f.InterruptRecord) -> str:
+    """Return the reason why this approval does not count among those of several people; empty if it does."""
+    if not event.by.strip():
+        return "it needs a name: give by="
+    if event.by in interrupt.approved_by:
+        return f"it needs another approver: {event.by} has approved"
+    return "" if event.arguments is None else "several people approve the same arguments: reject instead"

@@ -36,6 +36,8 @@ _pack: Final = msgpack.Encoder(enc_hook=plain).encode
 #: The output retries and compactions of a turn that has the defaults of chart 3 and used none. Such a turn has the hash
 #: that it had before they existed.
 _UNUSED: Final = (2, 0)
+#: The decisions after which a call does not run, or not again.
+_ENDS_CALL: Final = frozenset({Decision.REJECT, Decision.UNKNOWN, Decision.SETTLE})
 #: The limit of idle steps that a turn has by default, and that of a turn of chart 3. Their hashes are those of chart 3.
 _IDLE_LIMITS: Final = (5, 0)
 
@@ -44,6 +46,30 @@ _IDLE_LIMITS: Final = (5, 0)
 def _default_limits() -> Limits:
     """Return the limits of a turn that has not begun: the same object, because pydantic validates each new one."""
     return Limits()
+
+
+def keep_open(
+    interrupts: Mapping[str, f.InterruptRecord], interrupt: f.InterruptRecord, decision: Decision, by: str
+) -> dict[str, f.InterruptRecord]:
+    """Return the interrupts that an answer to one of them leaves open.
+
+    An approval of several that are needed leaves the interrupt itself open. A result or a rejection of a call closes
+    all questions of the call.
+    """
+    if decision is Decision.APPROVE and interrupt.approvals > 1:
+        approved_by = (*interrupt.approved_by, by)
+        return {
+            **interrupts,
+            interrupt.id: replace(interrupt, approvals=interrupt.approvals - 1, approved_by=approved_by),
+        }
+    if decision in _ENDS_CALL and interrupt.call and not interrupt.forwarded:
+        return {name: question for name, question in interrupts.items() if question.call != interrupt.call}
+    return {name: question for name, question in interrupts.items() if name != interrupt.id}
+
+
+def count_answers(interrupts: Iterable[f.InterruptRecord], call: str | None = None) -> int:
+    """Return the answers that these interrupts still need, or only those of one call."""
+    return sum([interrupt.approvals for interrupt in interrupts if call is None or interrupt.call == call])
 
 
 class Turn:
@@ -365,6 +391,7 @@ class Turn:
             0 if spent is None else spent.calls,
             0 if record.lease is None or was is CallState.SETTLED else record.lease.calls or 0,
             fact.final and fact.status is CallStatus.OK,
+            count_answers(self.interrupts.values(), call.id) if was_waiting else 0,
         )
         call.state, call.crash_paid = CallState.SETTLED, False
         call.result_key = fact.key
@@ -385,11 +412,13 @@ class Turn:
 
     def _wait(self, fact: f.CallWaiting) -> None:
         call = self.batch[fact.call]
-        RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted, call.crash_paid)
+        owed = count_answers(fact.interrupts)
+        RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted, call.crash_paid, owed)
         call.state, call.crash_paid = CallState.WAITING, False
         if fact.changed is not None:
             call.arguments = fact.changed
-        self._ask(fact.interrupt)
+        for interrupt in fact.interrupts:
+            self._ask(interrupt)
 
     def _pause(self, fact: f.Paused) -> None:
         RUN["paused"](self.counters, fact.interrupt is not None)
@@ -405,17 +434,20 @@ class Turn:
 
     def _answer(self, fact: f.Answered) -> None:
         interrupt = self.interrupts[fact.interrupt]
-        self.interrupts = FrozenDict(
-            {name: open_interrupt for name, open_interrupt in self.interrupts.items() if name != fact.interrupt}
-        )
         call = self.batch[interrupt.call] if interrupt.call else None
         go_on = fact.decision in (Decision.GO_ON, Decision.ALWAYS)
-        RUN["answered"](self.counters, call is None, go_on, call is not None and call.counted)
+        still_open = keep_open(self.interrupts, interrupt, fact.decision, fact.by)
+        self.interrupts = FrozenDict(still_open)
+        is_last = call is not None and not count_answers(still_open.values(), call.id)
+        answers_left = count_answers(still_open.values())
+        RUN["answered"](self.counters, call is None, go_on, call is not None and call.counted, answers_left, is_last)
         if fact.grant is not None:
             self.grants = (*self.grants, fact.grant)
         if call is not None:
             call.answers = (*call.answers, fact)
-            call.state = CallState.READY
+            if is_last:
+                call.state = CallState.READY
+            call.has_result = fact.given is not None and not interrupt.forwarded
             if fact.arguments is not None and not interrupt.forwarded:
                 call.arguments = fact.arguments
         elif go_on:
@@ -482,7 +514,7 @@ class Turn:
         f.Notice: _notice,
     }
 
-    def digest(self) -> str:  # noqa: C901 (one value after the other: flat)
+    def digest(self) -> str:  # noqa: C901, PLR0912 (one value after the other: flat)
         """Return eight hexadecimal digits that depend on everything that can affect the rest of the turn.
 
         They are the same on every machine and under every version of Python and msgspec, because MessagePack defines
@@ -499,6 +531,11 @@ class Turn:
         # fmt: on
         if self.always_for or self.interrupts:
             values += (sorted(self.always_for), [*self.interrupts])
+            values += [
+                (interrupt.id, interrupt.approvals, interrupt.approved_by)
+                for interrupt in self.interrupts.values()
+                if interrupt.approvals > 1 or interrupt.approved_by
+            ]
         if c.second_try:
             values.append("second_try")
         retries = c.output_retries_left, c.compactions_left
@@ -520,6 +557,10 @@ class Turn:
             values += (call.state, call.attempt, call.counted, call.made.own_key)
             if call.crash_paid:
                 values.append("crash_paid")
+            if call.has_result:
+                values.append("given")
+            if call.answers:
+                values += [answer.by for answer in call.answers if answer.by]
             if keyed:
                 values += (call.made.key, f"{call.result_key}!" if call.failed and fails else call.result_key)
         try:

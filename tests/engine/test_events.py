@@ -117,6 +117,7 @@ async def test_last_line_of_a_paused_turn_has_the_interrupts() -> None:
             "id": "approval-1",
             "kind": "approval",
             "tool": "erase",
+            "call": "call00001",
             "question": "may erase run?",
             "arguments": {"path": "x"},
             "choices": [],

@@ -88,8 +88,9 @@ def kinds_of(base: type[TurnEvent]) -> set[type[TurnEvent]]:
     ("place", "kind", "private"),
     [
         ("model_replied.calls", f.CallMade, {"provider_id", "key", "own_key", "lease"}),
-        ("call_waiting.interrupt", f.InterruptRecord, set[str]()),
-        ("paused.interrupt", f.InterruptRecord, set[str]()),
+        ("call_waiting.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept"}),
+        ("call_waiting.more", f.InterruptRecord, {"approved_by", "otherwise", "kept"}),
+        ("paused.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept"}),
     ],
 )
 def test_every_nested_field_is_classified(place: str, kind: type, private: set[str]) -> None:

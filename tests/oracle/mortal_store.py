@@ -100,7 +100,8 @@ class MortalStore(StoreWrapper):
         """Return the place of the call that each question is about."""
         facts = [fact for _, fact in await self.inner.facts(turn)]
         places = {call.id: place for place, call in enumerate(_calls(facts))}
-        return {one.interrupt.id: places[one.call] for one in facts if isinstance(one, f.CallWaiting)}
+        waits = [fact for fact in facts if isinstance(fact, f.CallWaiting)]
+        return {interrupt.id: places[wait.call] for wait in waits for interrupt in wait.interrupts}
 
     async def death(self, store: Store, turn: str, model_calls: Mapping[str, int]) -> Death:
         """Return the death of the process as `store`, which is that of the next one, has it.

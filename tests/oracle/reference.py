@@ -11,7 +11,7 @@ people, sub-agents, compaction, the conclusion, time, and deaths of processes. `
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from math import inf
 from typing import Final, NoReturn
@@ -159,9 +159,11 @@ class Call:
     #: Its status if a person declines, and whether the question expires.
     declined: CallStatus = CallStatus.REJECTED
     expires: bool = True
-    #: Whether the journal has yet to say that it starts, and the answer to the question of its sub-agent.
+    #: Whether the journal has yet to say that it starts.
     due: bool = True
-    act: PersonAct | None = None
+    #: Whether each question of its sub-agent expires, and the answers, by the question's place.
+    questions: tuple[bool, ...] = ()
+    acts: dict[int, PersonAct] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -171,6 +173,25 @@ class Call:
     def needs_person(self) -> bool:
         """Whether it cannot run before a person approves it."""
         return self.asks and not self.approved
+
+    def ask(self, questions: tuple[bool, ...]) -> None:
+        """Ask the questions of its sub-agent."""
+        self.asks, self.approved, self.questions, self.expires = True, False, questions, questions[0]
+
+    def pass_on(self, act: PersonAct, *, expired: bool) -> None:
+        """Answer the first open question of its sub-agent; if the question expired, the first one that can."""
+        places = [place for place in range(len(self.questions)) if place not in self.acts]
+        place = next(place for place in places if self.questions[place] or not expired)
+        self.acts[place] = "no" if act == "expire" and not expired else act
+        places.remove(place)
+        self.approved, self.due = not places, True
+        self.expires = bool(places) and self.questions[places[0]]
+
+    def count_expiring(self) -> int:
+        """Return its open questions that expire."""
+        if not self.questions:
+            return int(self.expires)
+        return sum(expires for place, expires in enumerate(self.questions) if place not in self.acts)
 
     @property
     def is_output(self) -> bool:
@@ -267,8 +288,8 @@ class LoopDetector:
 class Stretch:
     """A run of a sub-agent until it ends, asks a person, or dies."""
 
-    act: PersonAct | None
-    """The answer to its question, if it asked one."""
+    acts: tuple[PersonAct, ...]
+    """The answers to its questions, if it asked any."""
     aborted: float
     """The seconds until somebody aborts its caller."""
     cut: float
@@ -321,6 +342,8 @@ class Turn:
         # What the journal counts, and what counts against a limit.
         self.steps = self.started = self.tokens = self.model_calls = self.pauses = self.offers = self.read = 0
         self.replies = self.failures = self.compactions = self.syntheses = self.reviews = self.answers = 0
+        #: Whether each open question expires, while the turn is paused.
+        self.expiries: tuple[bool, ...] = ()
         #: The steps in a row in which no call ran.
         self.idle = 0
         self.asked_again = Counter[str]()
@@ -998,6 +1021,7 @@ class Turn:
         """Ask whether the turn may go on. `always` stops watching the tools of the loop."""
         self.stopped_by = (EndReason.DOOM_LOOP,)
         self._pause()
+        self.expiries = (False,)
         act = yield from self._ask(expires=False)
         self.answers += 1
         self._write()
@@ -1012,12 +1036,14 @@ class Turn:
         """Ask about each call. Nothing runs before the last answer."""
         self._pause()
         while calls := [call for call in calls if not call.approved and call.is_open]:
+            self.expiries = tuple(call.expires for call in calls)
             act = yield from self._ask(expires=calls[0].expires)
             expired = act == "expire" and calls[0].expires
-            for call in self._in_order_of_expiry([call for call in calls if call.expires]) if expired else calls[:1]:
-                self._answer(call, act)
-                self.answers += 1
-                self._write()
+            for call in self._in_order_of_expiry(calls) if expired else calls[:1]:
+                for _ in range(call.count_expiring() if expired else 1):
+                    self._answer(call, act)
+                    self.answers += 1
+                    self._write()
         self.retries_left = self.limits.max_retries
 
     def _answer(self, call: Call, act: PersonAct) -> None:
@@ -1025,11 +1051,12 @@ class Turn:
 
         The questions of sub-agents that nobody answers expire with those of their caller.
         """
-        if act == "expire" and call.expires:
+        expired = act == "expire" and call.count_expiring() > 0
+        if expired:
             for child in self.children.values():
                 child.is_late = True
         if call in self.children:
-            call.approved, call.act, call.due = True, act, True
+            call.pass_on(act, expired=expired)
             return
         call.approved, self.idle = _agrees(act), 0
         if not call.approved:
@@ -1084,8 +1111,10 @@ class Turn:
         if child is None:
             child = Turn(self._helper_script(), stretches=(), is_mortal=self.is_mortal)
         aborted, rejects = self.abort_at - self.now, not self._may_pause()
-        self.children[call] = child.extend(Stretch(call.act, aborted, cut, rejects, death, child.is_late))
-        call.due, call.act = False, None
+        self.children[call] = child.extend(
+            Stretch(tuple(call.acts[place] for place in sorted(call.acts)), aborted, cut, rejects, death, child.is_late)
+        )
+        call.due, call.acts = False, {}
 
     def _helper_script(self) -> TurnScript:
         """Return the script of its sub-agents: their time ends with its own."""
@@ -1097,7 +1126,7 @@ class Turn:
     def _settle_by_helper(self, call: Call) -> None:
         child = self.children[call]
         if child.asks:
-            call.asks, call.approved, call.expires = True, False, child.expires
+            call.ask(child.expiries)
             return
         self._take_back(self.children.pop(call))
         statuses = {Outcome.FAILED: CallStatus.ERROR, Outcome.ABORTED: CallStatus.ABORTED}
@@ -1129,7 +1158,7 @@ class Turn:
         return False
 
     def _abort_child(self, call: Call, child: "Turn") -> None:
-        self.children[call] = child.extend(Stretch("abort", 0.0, 0.0, is_late=child.is_late))
+        self.children[call] = child.extend(Stretch(("abort",), 0.0, 0.0, is_late=child.is_late))
 
     def extend(self, stretch: Stretch) -> "Turn":
         """Return this sub-agent after one more stretch. Its life is computed anew, for a turn cannot be copied."""
@@ -1138,7 +1167,11 @@ class Turn:
             while turn.coming:
                 begun = turn.coming[0]
                 turn._begin_stretch()
-                turn._go_on(begun.act)
+                first, *others = begun.acts or (None,)
+                turn._go_on(first)
+                for act in others:
+                    if act != "expire":  # its other questions expire with it
+                        turn._go_on(act)
                 while turn.asks and begun.rejects:
                     turn._go_on("no")
         return turn

@@ -7,6 +7,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from turnwright_states import (
+    CallQuestion,
     CallSettledInput,
     CallStartedInput,
     CallStatus,
@@ -86,8 +87,15 @@ def test_child_question_is_inferred_with_arguments(begin: Begin) -> None:
     turn = begin()
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
     turn.feed(CallStartedInput(call="call00001"))
+    more = CallQuestion(interrupt_kind=InterruptKind.QUESTION, forwarded="question-1", tool="ask", approvals=2)
     event = CallWaitingInput(
-        call="call00001", interrupt_kind=InterruptKind.APPROVAL, forwarded="approval-1", arguments={"path": "/srv"}
+        call="call00001",
+        interrupt_kind=InterruptKind.APPROVAL,
+        forwarded="approval-1",
+        tool="erase",
+        path="call00002",
+        arguments={"path": "/srv"},
+        more=(more,),
     )
     turn.feed(event)
     assert read_back(turn.facts) == event

@@ -17,6 +17,7 @@ from turnwright_states import (
     Decision,
     EndReason,
     Finish,
+    GivenResult,
     InterruptKind,
     InvalidJournalError,
     Limits,
@@ -78,6 +79,7 @@ MADE = st.builds(
     lease=st.none() | LEASE,
     output=st.booleans(),
 )
+GIVEN = st.builds(GivenResult, text=TEXT, error=st.booleans(), structured=st.none() | OBJECT, files=OBJECTS)
 INTERRUPT = st.builds(
     facts.InterruptRecord,
     id=IDS,
@@ -88,6 +90,11 @@ INTERRUPT = st.builds(
     choices=st.lists(TEXT, max_size=3).map(tuple),
     grant=st.none() | TEXT,
     expires_at=st.none() | NUMBER,
+    path=IDS,
+    approvals=st.integers(1, 16),
+    approved_by=st.lists(TEXT, max_size=2).map(tuple),
+    otherwise=st.none() | GIVEN,
+    kept=st.none() | OBJECT,
 )
 #: The fields of each kind, beside those of every fact.
 FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
@@ -173,7 +180,13 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "decisions": OBJECTS,
         "key": TEXT,
     },
-    facts.CallWaiting: {"call": IDS, "interrupt": INTERRUPT, "changed": st.none() | OBJECT, "decisions": OBJECTS},
+    facts.CallWaiting: {
+        "call": IDS,
+        "interrupt": INTERRUPT,
+        "more": st.lists(INTERRUPT, max_size=2).map(tuple),
+        "changed": st.none() | OBJECT,
+        "decisions": OBJECTS,
+    },
     facts.Paused: {"interrupt": st.none() | INTERRUPT},
     facts.Synthesized: {"text": st.none() | TEXT},
     facts.Answered: {
@@ -183,6 +196,8 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "grant": st.none() | TEXT,
         "always_for": st.lists(TEXT, max_size=2).map(tuple),
         "arguments": st.none() | OBJECT,
+        "given": st.none() | GIVEN,
+        "by": TEXT,
     },
     facts.StepFinished: {
         "number": COUNT,

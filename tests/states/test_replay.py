@@ -356,7 +356,7 @@ UNSEEN: Final = frozenset(
         "call_settled.decisions",
         *(f"call_waiting.{name}" for name in ("changed", "decisions")),
         "turn_ended.guardrail",
-        *(f"call_waiting.interrupt.{name}" for name in ("question", "choices", "expires_at")),
+        *(f"call_waiting.interrupt.{name}" for name in ("question", "choices", "expires_at", "otherwise", "kept")),
         "message_added.text",
         "concluded.refused",
         "turn_ended.undelivered",
@@ -384,6 +384,10 @@ OUTSIDE: Final = frozenset(
         # What the machine settles by itself has no data, and an attempt that is the last has no wait.
         *(f"call_settled.{name}" for name in ("status", "result", "structured", "files", "final", "retry")),
         "call_waiting.interrupt.grant",
+        # A sub-agent's; that of the turn's own call is in its reply.
+        *(f"call_waiting.interrupt.{name}" for name in ("tool", "path")),
+        # Of a question about a doom loop, which no call asks.
+        "answered.by",
         # For a forwarded interrupt; any other has its kind in its id.
         "call_waiting.interrupt.kind",
         *(f"answered.{name}" for name in ("decision", "text", "arguments")),
@@ -516,7 +520,6 @@ DECIDED: Final = frozenset(
         "model_replied.calls.lease",
         "call_started.attempt",
         *(f"attempt_failed.{name}" for name in ("attempt", "retry")),
-        "call_waiting.interrupt.tool",
         *(f"paused.{name}" for name in ("interrupt", "elapsed")),
         *(f"answered.{name}" for name in ("grant", "always_for")),
         "reviewed.retry",

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     DECISIONS,
@@ -11,6 +12,7 @@ from turnwright_states import (
     AnswerMismatchError,
     AwaitPerson,
     CallModel,
+    CallQuestion,
     CallSettledInput,
     CallStartedInput,
     CallState,
@@ -19,6 +21,7 @@ from turnwright_states import (
     Conclude,
     Decision,
     EndReason,
+    GivenResult,
     Halt,
     IllegalInputError,
     InterruptKind,
@@ -26,6 +29,7 @@ from turnwright_states import (
     Outcome,
     State,
     SteeredInput,
+    ToolCall,
     facts,
 )
 
@@ -297,9 +301,12 @@ def test_each_interrupt_kind_accepts_only_matching_decisions(
 ) -> None:
     turn = begin()
     turn.reply("x")
+    if kind is InterruptKind.RESULT:
+        turn.feed(CallStartedInput(call="call00001"))
     turn.wait("call00001", kind)
     (name,) = turn.interrupts
-    answer = AnsweredInput(interrupt=name, decision=decision)
+    result = GivenResult(text="paid") if decision is Decision.SETTLE else None
+    answer = AnsweredInput(interrupt=name, decision=decision, given=result)
     if decision in DECISIONS[kind]:
         assert turn.feed(answer)[0].kind == "answered"
         return
@@ -441,3 +448,163 @@ def test_answer_to_a_call_outside_the_batch_is_refused(begin: "Begin") -> None:
     with pytest.raises(InvalidCallError, match="no such call is in the batch"):
         turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert turn.machine.turn.digest() == digest
+
+
+def ask_several(turn: "Script", *questions: CallQuestion) -> None:
+    """The sub-agent of the only call asks for an approval, and these questions too."""
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(
+        CallWaitingInput(
+            call="call00001",
+            interrupt_kind=InterruptKind.APPROVAL,
+            forwarded="approval-1",
+            tool="erase",
+            more=questions,
+        )
+    )
+
+
+def test_sub_agent_asks_all_its_questions_in_one_pause(begin: "Begin") -> None:
+    """Rule 16: its call continues after the last answer, also after a rejection."""
+    turn = begin()
+    names = [f"approval-{number}" for number in (2, 3, 4)]
+    ask_several(turn, *(CallQuestion(interrupt_kind=InterruptKind.APPROVAL, forwarded=name) for name in names))
+    assert turn.interrupts == [f"call00001/{name}" for name in ("approval-1", *names)]
+    assert turn.machine.turn.interrupts["call00001/approval-1"].tool == "erase"
+    assert turn.machine.turn.counters.waiting == 4
+    for name in ("call00001/approval-4", "call00001/approval-1", "call00001/approval-3"):
+        turn.feed(AnsweredInput(interrupt=name, decision=Decision.REJECT))
+        assert turn.state is State.PAUSED
+    turn.feed(AnsweredInput(interrupt="call00001/approval-2", decision=Decision.APPROVE))
+    assert turn.state is State.TOOL_EXEC
+    assert turn.ready == ["call00001"]
+    assert len(turn.of(facts.Paused)) == 1
+    assert len(turn.machine.turn.batch["call00001"].answers) == 4
+
+
+def test_call_waits_for_at_most_64_answers(begin: "Begin") -> None:
+    """Rule 16."""
+    turn = begin()
+    names = [f"approval-{number}" for number in range(2, 66)]
+    with pytest.raises(InvalidCallError, match="it may wait for at most 64 answers at once"):
+        ask_several(turn, *(CallQuestion(interrupt_kind=InterruptKind.APPROVAL, forwarded=name) for name in names))
+
+
+def test_same_question_twice_is_refused(begin: "Begin") -> None:
+    turn = begin()
+    with pytest.raises(InvalidCallError, match="two of its questions have the same id"):
+        ask_several(turn, CallQuestion(interrupt_kind=InterruptKind.APPROVAL, forwarded="approval-1"))
+
+
+def test_own_question_beside_a_forwarded_one_is_refused(begin: "Begin") -> None:
+    turn = begin()
+    with pytest.raises(InvalidCallError, match="it asks itself, and its sub-agent asks too"):
+        ask_several(turn, CallQuestion(interrupt_kind=InterruptKind.APPROVAL))
+
+
+def test_rejecting_a_question_of_several_rejects_the_call(begin: "Begin") -> None:
+    """Rule 17: the call's other questions are closed with it; those of other calls stay open."""
+    turn = begin()
+    turn.reply("order", "write")
+    turn.feed(CallStartedInput(call="call00001"))
+    more = (CallQuestion(interrupt_kind=InterruptKind.QUESTION), CallQuestion(interrupt_kind=InterruptKind.GRANT))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.QUESTION, more=more))
+    turn.wait("call00002")
+    assert turn.interrupts == ["question-1", "question-2", "grant-1", "approval-1"]
+    turn.feed(AnsweredInput(interrupt="question-2", decision=Decision.REJECT))
+    assert turn.result("call00001").status is CallStatus.REJECTED
+    assert turn.interrupts == ["approval-1"]
+    assert turn.state is State.PAUSED
+
+
+def test_call_with_several_questions_runs_after_the_last_answer(begin: "Begin") -> None:
+    """Rule 17."""
+    turn = begin()
+    turn.reply("order")
+    turn.feed(CallStartedInput(call="call00001"))
+    more = (CallQuestion(interrupt_kind=InterruptKind.QUESTION),)
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.QUESTION, more=more))
+    turn.feed(AnsweredInput(interrupt="question-2", decision=Decision.REPLY, text="two"))
+    assert turn.state is State.PAUSED
+    turn.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="one"))
+    assert turn.ready == ["call00001"]
+    assert [answer.text for answer in turn.machine.turn.batch["call00001"].answers] == ["two", "one"]
+
+
+def test_approval_by_two_needs_two_different_names(begin: "Begin") -> None:
+    """Rule 14: the machine counts them."""
+    turn = begin()
+    turn.reply("pay")
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.APPROVAL, approvals=2))
+    approval = AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE, by="ann")
+    with pytest.raises(AnswerMismatchError, match="it needs a name: give by="):
+        turn.feed(replace(approval, by=" "))
+    with pytest.raises(AnswerMismatchError, match="several people approve the same arguments: reject instead"):
+        turn.feed(replace(approval, arguments={"amount": 1}))
+    turn.feed(approval)
+    assert turn.state is State.PAUSED
+    assert turn.machine.turn.interrupts["approval-1"].approved_by == ("ann",)
+    with pytest.raises(AnswerMismatchError, match="it needs another approver: ann has approved"):
+        turn.feed(approval)
+    turn.feed(replace(approval, by="Ann"))
+    assert turn.ready == ["call00001"]
+
+
+def test_single_rejection_rejects_a_call_that_needs_two(begin: "Begin") -> None:
+    """Rule 14."""
+    turn = begin()
+    turn.reply("pay")
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.APPROVAL, approvals=2))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE, by="ann"))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
+    assert turn.result("call00001").status is CallStatus.REJECTED
+
+
+def wait_for_result(begin: "Begin") -> "Script":
+    turn = begin()
+    turn.reply("render")
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.wait("call00001", InterruptKind.RESULT)
+    return turn
+
+
+def test_given_result_settles_the_call_without_another_start(begin: "Begin") -> None:
+    """Rule 10: `answered` has the result, and `call_settled` follows."""
+    turn = wait_for_result(begin)
+    answer = AnsweredInput(interrupt="result-call00001", decision=Decision.SETTLE, given=GivenResult(text="film"))
+    turn.feed(answer)
+    assert turn.ready == ["call00001"]
+    with pytest.raises(InvalidCallError, match="it has its result, and does not run"):
+        turn.feed(CallStartedInput(call="call00001"))
+    with pytest.raises(InvalidCallError, match="it has its result"):
+        turn.wait("call00001")
+    turn.feed(CallSettledInput(call="call00001", result="film"))
+    assert turn.result("call00001").status is CallStatus.OK
+    assert len(turn.of(facts.CallStarted)) == 1
+
+
+def test_decision_settle_needs_a_result_and_no_other_does(begin: "Begin") -> None:
+    turn = wait_for_result(begin)
+    for decision, result in ((Decision.SETTLE, None), (Decision.RERUN, GivenResult(text="film"))):
+        with pytest.raises(AnswerMismatchError, match="a result comes with settle, and only with it"):
+            turn.feed(AnsweredInput(interrupt="result-call00001", decision=decision, given=result))
+
+
+def test_result_of_a_call_that_never_started_cannot_come_later(begin: "Begin") -> None:
+    """Rule 2: a call starts, and counts, before it waits for its result."""
+    turn = begin()
+    turn.reply("render")
+    with pytest.raises(InvalidCallError, match="its result comes later, but it was never started"):
+        turn.wait("call00001", InterruptKind.RESULT)
+
+
+def test_given_result_of_a_leased_call_spends_the_whole_lease(begin: "Begin") -> None:
+    """Rule 11."""
+    turn = begin(tool_calls=5)
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.wait("call00001", InterruptKind.UNKNOWN_OUTCOME)
+    turn.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.SETTLE, given=GivenResult(text="paid")))
+    turn.feed(CallSettledInput(call="call00001", result="paid"))
+    assert turn.calls == 5

@@ -206,7 +206,7 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
     # An interrupt of a sub-agent is answered in the root turn.
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
-    for place, interrupt in enumerate(result.interrupts):
+    for interrupt in result.interrupts:
         first, *rest = spelled(words(interrupt)).split("\n")
         lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in rest)]
         if interrupt.expires_at is not None:
@@ -216,8 +216,6 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
             continue
         if interrupt.id in result.answered:
             lines.append("    answered")
-        elif path and place:  # the root turn asks one thing at a time
-            lines.append("    will be asked after that")
         else:
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
             lines.append(f"    {command} {_how(interrupt.kind, path + interrupt.id)}")

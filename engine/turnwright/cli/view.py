@@ -194,9 +194,10 @@ class TurnView:
             case f.Answered() if fact.interrupt in self._questions and "/" not in fact.interrupt:
                 self._change(self._questions[fact.interrupt], fact.arguments)
             case f.CallWaiting() if fact.call in self.calls:
-                self._questions[fact.interrupt.id] = fact.call
+                self._questions |= {interrupt.id: fact.call for interrupt in fact.interrupts}
                 self._change(fact.call, fact.changed)
-                self.calls[fact.call].status = f"waits for {self.answered_as(fact.interrupt.id)}"
+                names = ", ".join(self.answered_as(interrupt.id) for interrupt in fact.interrupts)
+                self.calls[fact.call].status = f"waits for {names}"
             case f.Stopping():
                 self.text, self.calls = "", {}
             case _:
@@ -279,8 +280,10 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
             status = f"{call_line.status} {call_line.took}" if call_line.took else call_line.status
             lines = [f"{named(view, call)}: {with_status(status, cut_line(result))}", *map(file_line, files)]
             return [f"             {line}" for line in lines]
-        case f.CallWaiting(interrupt=interrupt):
-            return [f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}"]
+        case f.CallWaiting(interrupts=interrupts):
+            return [
+                f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}" for interrupt in interrupts
+            ]
         case f.Stopping(reason=reason):
             return [f"CONCLUDE     {reason}"]
         case _:

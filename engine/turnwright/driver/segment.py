@@ -471,23 +471,26 @@ class Segment:
 
     async def _withheld_answer(self, event: AnsweredInput, text: str, stop: StopInput) -> tuple[Input, ...]:
         """Return the inputs that withhold an answer and end the turn, which share one append."""
-        open_interrupts = [
-            interrupt for interrupt in self.machine.turn.interrupts.values() if interrupt.id != event.interrupt
-        ]
-        inputs: tuple[Input, ...] = (
-            *(
-                AnsweredInput(interrupt=interrupt.id, decision=unanswered(interrupt.kind), text=text)
-                for interrupt in open_interrupts
-            ),
-            structs.replace(event, text=text, arguments=None),
-        )
         stop = structs.replace(stop, spent=await end_children(self.journal))
         trial = self.machine.copy()
+        interrupts = trial.turn.interrupts
+        call = interrupts[event.interrupt].call
+        inputs: list[Input] = []
+        # The other questions of its call come after it, because the rejection of a call closes all that it asks.
+        for interrupt in sorted(
+            interrupts.values(), key=lambda question: (question.call == call) * (1 + (question.id != event.interrupt))
+        ):
+            if interrupt.id == event.interrupt:
+                answer = structs.replace(event, text=text, arguments=None)
+            else:
+                answer = AnsweredInput(interrupt=interrupt.id, decision=unanswered(interrupt.kind), text=text)
+            if interrupt.id in trial.turn.interrupts:
+                trial.feed(answer)
+                inputs.append(answer)
         try:
-            for trial_input in (*inputs, stop):
-                trial.feed(trial_input)
+            trial.feed(stop)
         except IllegalInputError:  # the turn ends or pauses with this answer, and nobody reads it
-            return inputs
+            return tuple(inputs)
         return (*inputs, stop)
 
     def _expired(self) -> InterruptRecord | None:

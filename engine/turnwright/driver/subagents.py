@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypedDict, TypeVar, Unpack, cast
 
 import anyio
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
@@ -34,6 +34,7 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import (
     REASONS,
     Call,
+    CallQuestion,
     CallSettledInput,
     CallStatus,
     CallWaitingInput,
@@ -45,6 +46,7 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 from turnwright_states.batch import unaccounted
+from turnwright_states.limits import MAX_ANSWERS
 
 from .admission import NewTurnClaim, admit, write_turn
 from .segment import Segment
@@ -233,7 +235,7 @@ class SubagentCalls:
                 status = _STATUS.get(result.outcome, CallStatus.OK)
                 return self._settled(call, status, _report(result), spent_by(result))
             if self._segment.machine.turn.counters.pauses_left:
-                return self._forwarded(call, result.interrupts[0], str(first_fact(child, facts).agent["name"]))
+                return self._forwarded(call, result.interrupts, str(first_fact(child, facts).agent["name"]))
             for interrupt in result.interrupts:
                 await self._store.post(answer_item(child, interrupt.id, Answer(unanswered(interrupt.kind), _NO_PAUSE)))
 
@@ -314,22 +316,26 @@ class SubagentCalls:
             call=call.id, status=status, result=result, spent=spent, elapsed=self._segment.elapsed()
         )
 
-    def _forwarded(self, call: Call, interrupt: Interrupt, agent: str) -> CallWaitingInput:
-        """Return the sub-agent's question as one of this turn.
+    def _forwarded(self, call: Call, interrupts: Sequence[Interrupt], agent: str) -> CallWaitingInput:
+        """Return the sub-agent's questions as those of this turn: all at once, up to `MAX_ANSWERS`.
 
-        The arguments are included, so that a person at any level sees all of them. A read access is only named in the
-        text: it is granted to the sub-agent, not to this turn.
+        Any further ones come with its next pause. The arguments are included, so that a person at any level sees all
+        of them. A read access is only named in the text: it is granted to the sub-agent, not to this turn.
         """
-        return CallWaitingInput(
-            call=call.id,
-            interrupt_kind=interrupt.kind,
-            question=_question(interrupt, agent),
-            choices=interrupt.choices,
-            arguments=None if interrupt.kind is InterruptKind.QUESTION else interrupt.arguments,
-            expires_at=interrupt.expires_at,
-            forwarded=interrupt.id,
-            elapsed=self._segment.elapsed(),
-        )
+        first, *more = [
+            CallQuestion(
+                interrupt_kind=interrupt.kind,
+                question=_question(interrupt, agent),
+                choices=interrupt.choices,
+                arguments=None if interrupt.kind is InterruptKind.QUESTION else interrupt.arguments,
+                expires_at=interrupt.expires_at,
+                forwarded=interrupt.id,
+                tool=interrupt.tool,
+                path=interrupt.call,
+            )
+            for interrupt in interrupts[:MAX_ANSWERS]
+        ]
+        return CallWaitingInput(call=call.id, more=tuple(more), elapsed=self._segment.elapsed(), **asdict(first))
 
 
 def _question(interrupt: Interrupt, agent: str) -> str:

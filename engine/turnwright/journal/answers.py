@@ -19,12 +19,17 @@ from turnwright.tools.tool import Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.wording import is_withheld
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
-from turnwright_states.facts import Answered, CallWaiting
+from turnwright_states.facts import Answered
 from turnwright_states.payload import thawed
 
 from .inbox import ANSWER_PREFIX, answers_in, steers
 from .turn_journal import JournalFold
 
+#: The decisions that an answer may have. None of them brings a result.
+ANSWERABLE: Final[Mapping[InterruptKind, tuple[Decision, ...]]] = {
+    kind: tuple(decision for decision in decisions if decision is not Decision.SETTLE)
+    for kind, decisions in DECISIONS.items()
+}
 _YES: Final = frozenset({"yes", "y", "true", "ok", "grant", "approve", "allow"})
 _NO: Final = frozenset({"no", "n", "false", "deny", "reject"})
 
@@ -99,7 +104,7 @@ def parse_answer(
         raise InvalidAnswerError(interrupt, "no such interrupt is open", ids)
     if open_interrupt.expires_at is not None and open_interrupt.expires_at <= now:
         raise InvalidAnswerError(interrupt, "it has expired: resume the turn without an answer to it", ids)
-    takes = DECISIONS[open_interrupt.kind]
+    takes = ANSWERABLE[open_interrupt.kind]
     if isinstance(answer, Answer):
         reply = answer
     elif open_interrupt.kind is InterruptKind.APPROVAL and isinstance(answer, str) and answer.lstrip().startswith("{"):
@@ -235,8 +240,6 @@ async def post_answers(
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
     interrupts = Interrupt.all_of(turn)
-    if any("/" in name and _has_arguments(answer) for name, answer in answers.items()):
-        interrupts = tuple([await with_tool(store, turn_id, interrupt) for interrupt in interrupts])
 
     def parse_all(answered: Collection[str] = ()) -> dict[str, Answer]:
         return {
@@ -260,23 +263,6 @@ async def post_answers(
                 name, _OTHER_ANSWER, [interrupt.id for interrupt in interrupts if interrupt.id in open_ids]
             )
     return replies
-
-
-def _has_arguments(answer: str | bool | Answer) -> bool:
-    return answer.arguments is not None if isinstance(answer, Answer) else str(answer).lstrip().startswith("{")
-
-
-async def with_tool(store: Store, turn_id: str, interrupt: Interrupt) -> Interrupt:
-    """Return the interrupt with the tool that asks: a forwarded one names the sub-agent's tool instead.
-
-    The sub-agent may have ended meanwhile.
-    """
-    *calls, name = interrupt.id.split("/")
-    if not calls:
-        return interrupt
-    child = ":".join((turn_id, *calls))
-    waited = (fact.interrupt for _, fact in await store.facts(child) if isinstance(fact, CallWaiting))
-    return replace(interrupt, tool=next((question.tool for question in waited if question.id == name), interrupt.tool))
 
 
 async def need_accepted(store: Store, fold: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:

@@ -18,13 +18,13 @@ class Interrupt:
     """An open interrupt: the question to a person, and the possible answers."""
 
     public_fields: ClassVar[PublicFields] = allow(
-        "id", "kind", "tool", "question", "arguments", "choices", "expires_at"
+        "id", "kind", "tool", "question", "arguments", "choices", "expires_at", "call"
     )
     private_fields: ClassVar[frozenset[str]] = frozenset({"grant"})
 
     id: str
     kind: InterruptKind
-    #: The tool whose call asks. If a sub-agent asks, it is the sub-agent, and `question` names its tool.
+    #: The tool whose call asks, also in a sub-agent's turn.
     tool: str = ""
     #: The words of the question: those of the tool or the hook that asks, or `may erase run?`.
     question: str = ""
@@ -33,6 +33,9 @@ class Interrupt:
     grant: str | None = None
     #: Seconds since the Unix epoch. After that, resuming the turn rejects it (stops a doom loop).
     expires_at: float | None = None
+    #: The id of the call that asks, after those of the sub-agents' calls that lead to it: `call00001:call00002`. It is
+    #: empty for a doom loop. The turn's id and this one are the call's key.
+    call: str = ""
 
     @classmethod
     def of(cls, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
@@ -48,6 +51,7 @@ class Interrupt:
             choices=interrupt.choices,
             grant=interrupt.grant,
             expires_at=interrupt.expires_at,
+            call=f"{interrupt.call}:{interrupt.path}" if interrupt.path else interrupt.call,
         )
 
     @classmethod
@@ -63,6 +67,8 @@ class Interrupt:
     def to_json(self) -> JsonLine:
         """Return the interrupt as an element of `interrupts`."""
         line: JsonLine = {"id": self.id, "kind": str(self.kind), "tool": self.tool}
+        if self.call:
+            line["call"] = self.call
         if self.question:
             line["question"] = self.question
         if self.arguments is not None and self.kind is not InterruptKind.QUESTION:

@@ -352,7 +352,10 @@ class Transcript:
             self._started_calls += (fact.call,)
 
     def _wait(self, _: int, fact: f.CallWaiting) -> None:
-        self._asking_calls = {**self._asking_calls, fact.interrupt.id: fact.call}
+        self._asking_calls = {
+            **self._asking_calls,
+            **{interrupt.id: fact.call for interrupt in fact.interrupts},
+        }
 
     def _answer(self, _: int, fact: f.Answered) -> None:
         call = self._asking_calls.get(fact.interrupt)

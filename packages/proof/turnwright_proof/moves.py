@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from turnwright_states.chart import ReasonFrom, Row
 from turnwright_states.counters import BATCH, PASSING
 from turnwright_states.effects import EFFECTS, FLAGS, PHASE, REFILLS, Effect
+from turnwright_states.limits import MAX_ANSWERS
 from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, Outcome, State, Trigger
 
@@ -34,9 +35,10 @@ RUNS: Final = "ready + ready_counted + running"
 INPUTS: Final = (
     *("runs", "answers", "lends", "loops", "idles", "silent", "counted", "settles", "lease", "used", "gives"),
     *("tokens_now", "cost_now", "time_now", "given"),
+    *("owed", "closes", "last"),
 )
 INPUT_FLAGS: Final = frozenset(
-    {"loops", "idles", "silent", "counted", "settles", "gives", "tokens_now", "cost_now", "time_now"}
+    {"loops", "idles", "silent", "counted", "settles", "gives", "last", "tokens_now", "cost_now", "time_now"}
 )
 
 #: Numbers that only the proof needs, and their changes by the kind of fact: the interrupts of doom loops; the nudges,
@@ -62,7 +64,8 @@ NUMBER_OF: Final[Mapping[EndReason, int]] = {reason: number for number, reason i
 #: The results of all open calls at once, and those of the typed answers of an accepted reply. The proof derives both
 #: from `call_settled` (`loops` in `packages/proof/turnwright_proof/smt/obligations.py`).
 CLOSING: Final = Effect(
-    dict.fromkeys(BATCH, "0") | {"waiting": "waiting - asking - asking_counted", "calls": "calls + used"}, ("used",)
+    dict.fromkeys(BATCH, "0") | {"waiting": "0 if asking + asking_counted > 0 else waiting", "calls": "calls + used"},
+    ("used",),
 )
 ANSWERING: Final = Effect({"answering": "0", "final": "final or answering > 0"})
 #: The effect of each kind of fact, and of these two.
@@ -110,11 +113,16 @@ class Move(NamedTuple):
 def _follow_settled(kind: str, *, counted: bool, paid: bool = False, gives: str = "False") -> Follows:
     was = {f"was_{state_name}": str(state_name == kind) for state_name in ("ready", "running", "asking", "answering")}
     of_call = {"counted": str(counted), "paid": str(paid), "used": "used", "lease": "lease", "gives": gives}
-    return Follows("call_settled", {**was, **of_call})
+    return Follows("call_settled", {**was, **of_call, "owed": "owed" if kind == "asking" else "0"})
 
 
 #: The lease of one open call: the last one has all that is lent.
 LEASED: Final = f"lease >= 0 and lease <= lent and (lease == lent or {TOOLS} > 1)"
+#: The answers that one waiting call still needs: the last one has all.
+OWED: Final = (
+    "owed >= 1 and (owed == waiting and asking + asking_counted == 1"
+    " or asking + asking_counted > 1 and waiting - owed >= asking + asking_counted - 1)"
+)
 #: A sub-agent uses at most its lease; without a budget it has no lease of calls.
 USED: Final = "used >= 0 and (used <= lease or not budgeted)"
 _STOPPED: Final = "used >= 0 and (used <= lent or not budgeted)"
@@ -128,8 +136,13 @@ _REPLIED: Final = (
     " and lends >= 0 and (lends == 0 or budgeted and runs > 0 and lends <= budget - calls - runs)"
 )
 _ANSWERED: Final = (
-    "(doom_asked and doom_waits == 1 and not settles"
-    " or not doom_asked and (counted and asking_counted > 0 or not counted and asking > 0))"
+    "(doom_asked and doom_waits == 1 and not settles and not last and closes == 1"
+    " or not doom_asked and (counted and asking_counted > 0 or not counted and asking > 0)"
+    " and closes >= 1 and closes <= waiting and (last or not settles)"
+    f" and (not last or waiting - closes <= {MAX_ANSWERS} * (asking + asking_counted - 1))"
+    " and (last or waiting - closes >= asking + asking_counted)"
+    " and (not last or closes == waiting and asking + asking_counted == 1"
+    " or asking + asking_counted > 1 and waiting - closes >= asking + asking_counted - 1))"
     f" and (settles and {LEASED} or not settles and lease == 0) and used == (lease if settles and counted else 0)"
 )
 _LEASE_OF_ONE: Final[Mapping[str, str]] = {"lease": "lent"}
@@ -180,8 +193,13 @@ MOVES: Final = (
         (S.PAUSED,),
         T.ANSWERED,
         _ANSWERED,
-        before={"waiting": "waiting - 1"},
-        example={"doom_asked": "doom_waits == 1", "counted": "asking_counted > 0"},
+        before={"waiting": "waiting - closes"},
+        example={
+            "doom_asked": "doom_waits == 1",
+            "counted": "asking_counted > 0",
+            "closes": "waiting - (asking + asking_counted - (doom_waits == 0))",
+            "last": "doom_waits == 0",
+        },
     ),
     Move("the conclusion comes", (S.CONCLUDE,), T.CONCLUDED),
     Move(
@@ -234,7 +252,7 @@ MOVES: Final = (
             (S.TOOL_EXEC,),
             None,
             f"{count} > 0 and {LEASED} and {USED if counted else 'used == 0'}",
-            (_follow_settled(kind, counted=counted, paid=paid, gives="gives" if kind == "running" else "False"),),
+            (_follow_settled(kind, counted=counted, paid=paid, gives="gives" if counted else "False"),),
             example=_LEASE_OF_ONE,
         )
         for name, count, kind, counted, paid in _CALLS
@@ -244,8 +262,14 @@ MOVES: Final = (
             f"a {name} call waits",
             (S.TOOL_EXEC,),
             None,
-            f"{count} > 0 and pauses_left > 0",
-            (Follows("call_waiting", {"was_ready": str(kind == "ready"), "counted": str(counted), "paid": str(paid)}),),
+            f"{count} > 0 and pauses_left > 0 and owed >= 1 and owed <= {MAX_ANSWERS}",
+            (
+                Follows(
+                    "call_waiting",
+                    {"was_ready": str(kind == "ready"), "counted": str(counted), "paid": str(paid), "owed": "owed"},
+                ),
+            ),
+            example={"owed": "1"},
         )
         for name, count, kind, counted, paid in _CALLS
     ),
@@ -273,7 +297,8 @@ CLOSES: Final = tuple(
         f"a {name} call is closed",
         (),
         None,
-        f"{count} > 0 and {LEASED if name != 'answering' else 'lease == 0'} and {USED if counted else 'used == 0'}",
+        f"{count} > 0 and {LEASED if name != 'answering' else 'lease == 0'} and {USED if counted else 'used == 0'}"
+        f"{f' and {OWED}' if kind == 'asking' else ''}",
         (_follow_settled(kind, counted=counted, paid=paid),),
     )
     for name, count, kind, counted, paid in (
@@ -287,17 +312,17 @@ CLOSES: Final = tuple(
 REFUSED_CALL: Final = Follows(
     "call_settled",
     dict.fromkeys(("was_ready", "was_running", "was_asking", "was_answering", "counted", "paid", "gives"), "False")
-    | {"used": "0", "lease": "0"},
+    | {"used": "0", "lease": "0", "owed": "0"},
 )
 
 _FOLLOWS: Final[Mapping[Trigger, tuple[Follows, ...]]] = {
     T.REPLIED: (Follows("model_replied", {name: name for name in ("runs", "answers", "lends", "loops")}),),
     T.ANSWERED: (
-        Follows("answered", {name: name for name in ("doom_asked", "go_on", "counted")}),
+        Follows("answered", {"left": "waiting"} | {name: name for name in ("doom_asked", "go_on", "counted", "last")}),
         Follows(
             "call_settled",
             {"was_ready": "settles", "was_running": "False", "was_asking": "False", "was_answering": "False"}
-            | {"counted": "counted", "paid": "False", "used": "used", "lease": "lease", "gives": "False"},
+            | {"counted": "counted", "paid": "False", "used": "used", "lease": "lease", "gives": "False", "owed": "0"},
         ),
     ),
 }

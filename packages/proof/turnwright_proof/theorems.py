@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from turnwright_states.chart import Row
 from turnwright_states.counters import BATCH, KEPT
 from turnwright_states.guards import Guard
-from turnwright_states.limits import MAX_STEPS
+from turnwright_states.limits import MAX_ANSWERS, MAX_STEPS
 from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, Outcome, State, Trigger
 
@@ -97,7 +97,11 @@ INVARIANTS: Final[Mapping[str, Invariant]] = {
         _EVERY, "not budgeted or calls + ready + asking + lent <= budget"
     ),
     "only open calls lease, from a budget": Invariant(_EVERY, f"lent == 0 or budgeted and {TOOLS} > 0"),
-    "each interrupt is a call's or a doom loop's": Invariant(_EVERY, "waiting == asking + asking_counted + doom_waits"),
+    "each interrupt is a call's or a doom loop's": Invariant(
+        _EVERY,
+        "waiting >= asking + asking_counted + doom_waits"
+        f" and waiting <= {MAX_ANSWERS} * (asking + asking_counted) + doom_waits",
+    ),
     "a closed step has no open call": Invariant(_except(*_BATCH_OPEN), f"{OPEN} == 0 and waiting == 0"),
     "nothing of a reviewed reply has run": Invariant(
         (S.REVIEW,), "ready_counted + running == 0 and asking + asking_counted == 0 and doom_waits == 0"
@@ -138,7 +142,9 @@ INVARIANTS: Final[Mapping[str, Invariant]] = {
 CLOSING_LOOP: Final[Mapping[str, str]] = {
     "no count is negative": " and ".join(f"{name} >= 0" for name in BATCH) + " and crash_paid <= running",
     "only open calls lease, from a budget": f"lent == 0 or budgeted and {TOOLS} > 0",
-    "calls that wait are interrupts": "waiting - asking - asking_counted == waiting_0 - asking_0 - asking_counted_0",
+    "calls that wait are interrupts": "waiting >= asking + asking_counted and (asking + asking_counted > 0"
+    " or waiting == (0 if asking_0 + asking_counted_0 > 0 else waiting_0))"
+    " and asking + asking_counted <= asking_0 + asking_counted_0",
     "used calls were lent": "calls >= calls_0 and (not budgeted or calls + lent <= calls_0 + lent_0)",
 }
 #: The loop that settles the typed answers of an accepted reply. `answered`: whether one of them was the answer.
@@ -158,7 +164,7 @@ BOUNDS: Final[Mapping[str, str]] = {
 #: What one less of each number allows: so many moves. Every move lowers `potential`, messages left out.
 WORTH: Final[Mapping[str, str]] = {
     "allowance - steps": "2 * max_retries + max_retries * widest + 2 * widest + 6",
-    "pauses_left": "3 * widest + max_retries * widest + 4",
+    "pauses_left": f"{MAX_ANSWERS + 2} * widest + max_retries * widest + 4",
     "compactions_left": "2",
 }
 _NOT_PREPARED: Final = "(0 if prepared else 1)"
@@ -171,7 +177,7 @@ HERE: Final[Mapping[State, str]] = {
     S.COMPACT: f"retries_left + {_NOT_PREPARED} + 2 * max_retries + max_retries * widest + 2 * widest + 8",
     S.REVIEW: "retries_left + 2 * ready + max_retries * widest + max_retries + 6",
     S.TOOL_EXEC: f"retries_left * widest + crash_paid + {_CALL_MOVES} + max_retries + 5",
-    S.PAUSED: f"3 * waiting + {_CALL_MOVES} + max_retries * widest + max_retries + 6",
+    S.PAUSED: (f"waiting + 2 * asking + 2 * asking_counted + {_CALL_MOVES} + max_retries * widest + max_retries + 6"),
     S.CONCLUDE: "retries_left + 1",
     S.TEXT_ONLY: f"retries_left + {_NOT_PREPARED} + 1",
     **dict.fromkeys(FINAL, "0"),
@@ -179,7 +185,7 @@ HERE: Final[Mapping[State, str]] = {
 #: The bound on the moves of a whole turn, messages left out.
 EVENTS: Final = (
     "allowance * (2 * max_retries + max_retries * widest + 2 * widest + 6)"
-    " + max_pauses * (3 * widest + max_retries * widest + 4)"
+    f" + max_pauses * ({MAX_ANSWERS + 2} * widest + max_retries * widest + 4)"
     " + 2 * max_compactions + max_retries + 3"
 )
 

@@ -327,7 +327,7 @@ def _reruns(driven: Driven) -> Iterator[str]:
         if isinstance(fact, f.CallStarted):
             started_calls.add(fact.call)
         elif isinstance(fact, f.CallWaiting) and fact.call in started_calls:
-            open_calls[fact.interrupt.id] = fact.call
+            open_calls |= {interrupt.id: fact.call for interrupt in fact.interrupts}
             started_calls.discard(fact.call)
         elif isinstance(fact, f.Answered) and fact.decision in _GOES_ON and fact.interrupt in open_calls:
             yield open_calls[fact.interrupt]

@@ -13,7 +13,7 @@ from turnwright.context import DepsT, JsonObject
 from turnwright.driver.dependencies import FinishedCall, Synthesis
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
-from turnwright.journal.answers import Answer, approve, parse_answer
+from turnwright.journal.answers import ANSWERABLE, Answer, approve, parse_answer
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
@@ -21,7 +21,7 @@ from turnwright.result import TurnResult
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
+from turnwright_states import Decision, InterruptKind, Limits
 from turnwright_states.facts import Fact
 
 from . import clock
@@ -244,7 +244,7 @@ class _World:
                 interrupts = turn.interrupts[: person.first]
                 answers: dict[str, Answer] = {}
                 for interrupt in interrupts:
-                    takes = DECISIONS[interrupt.kind]
+                    takes = ANSWERABLE[interrupt.kind]
                     answer = Answer(takes[person.decision % len(takes)], person.text)
                     answers[interrupt.id] = self._with_arguments(answer, interrupt, person.arguments)
                 return await self._do(partial(self._engine.resume, turn.id, answers, agent=self._agent))

@@ -409,23 +409,68 @@ async def test_read_grant_of_a_sub_agent_stays_with_the_sub_agent(tmp_path: Path
     assert grants == [None, str(outside)]
 
 
-async def test_two_open_questions_of_a_sub_agent_are_asked_in_turn() -> None:
-    """Nothing of it runs before both are answered."""
+async def test_all_open_questions_of_a_sub_agent_are_asked_at_once() -> None:
+    """Rule 16: in one pause. Nothing of it runs before the last answer."""
     company = Company(
         lead=[send("Reader"), "All done."],
-        reader=[asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})), "Done."],
+        reader=[asks_for(*[("erase", {"path": path}) for path in "wxyz"]), "Done."],
     )
     company.hire(READER)
     engine = company.engine()
-    first = await engine.run(LEAD, "hi")
-    assert [interrupt.id for interrupt in first.interrupts] == ["call00001/approval-1"]
-    second = await engine.resume(first.id, {"call00001/approval-1": True})
-    assert [(interrupt.id, interrupt.question, interrupt.arguments) for interrupt in second.interrupts] == [
-        ("call00001/approval-2", "Reader: may erase run?", {"path": "y"})
+    paused = await engine.run(LEAD, "hi")
+    assert [(interrupt.id, interrupt.tool, interrupt.call) for interrupt in paused.interrupts] == [
+        (f"call00001/approval-{number}", "erase", f"call00001:call0000{number}") for number in (1, 2, 3, 4)
     ]
-    assert company.done == []
-    turn = await engine.resume(first.id, {"call00001/approval-2": False})
-    assert (turn.outcome, company.done) == (Outcome.FINISHED, ["erase x"])
+    assert [interrupt.arguments for interrupt in paused.interrupts] == [{"path": path} for path in "wxyz"]
+    half = await engine.resume(paused.id, {f"call00001/approval-{number}": True for number in (1, 3)})
+    assert (half.paused, company.done) == (True, [])
+    turn = await engine.resume(paused.id, {f"call00001/approval-{number}": number == 2 for number in (2, 4)})
+    assert (turn.outcome, sorted(company.done)) == (Outcome.FINISHED, ["erase w", "erase x", "erase y"])
+    facts = [fact for _, fact in await engine.store.facts(turn.id)]
+    assert [fact.kind for fact in facts].count("paused") == 1
+
+
+async def test_questions_of_three_levels_are_asked_at_the_root() -> None:
+    """Rule 16: to any depth, each with its own tool and the calls that lead to it."""
+    company = Company(
+        lead=[asks_for(("erase", {"path": "a"}), ("Writer", {"prompt": "Go."})), "All done."],
+        writer=[asks_for(("erase", {"path": "b"}), ("Reader", {"prompt": "Go."})), "Done."],
+        reader=[asks_for(("erase", {"path": "c"}), ("erase", {"path": "d"})), "Done."],
+    )
+    writer = Agent(name="Writer", description="Writes files.", model="writer", tools=("erase", "Reader"))
+    company.hire(READER)
+    company.hire(writer)
+    engine = company.engine()
+    paused = await engine.run(LEAD, "hi")
+    assert {interrupt.id: (interrupt.tool, interrupt.call) for interrupt in paused.interrupts} == {
+        "approval-1": ("erase", "call00001"),
+        "call00002/approval-1": ("erase", "call00002:call00001"),
+        "call00002/call00002/approval-1": ("erase", "call00002:call00002:call00001"),
+        "call00002/call00002/approval-2": ("erase", "call00002:call00002:call00002"),
+    }
+    turn = await engine.resume(paused.id, {interrupt.id: True for interrupt in paused.interrupts})
+    assert (turn.outcome, sorted(company.done)) == (Outcome.FINISHED, [f"erase {path}" for path in "abcd"])
+
+
+async def test_questions_beyond_64_come_with_the_next_pause() -> None:
+    """Rule 16."""
+    calls = [("erase", {"path": f"{number}"}) for number in range(33)]
+    company = Company(lead=[send("Boss"), "All done."], boss=[send("Reader", "Reader", "Reader"), "Done."], reader="")
+    ask_all = asks_for(*calls[:32])
+    company.models["reader"] = ScriptedModel(
+        lambda request: "Done." if any(message.calls for message in request.messages) else ask_all,
+        name="reader",
+        repeat=True,
+    )
+    company.hire(READER)
+    company.hire(Agent(name="Boss", description="Leads.", model="boss", tools=("Reader",)))
+    engine = company.engine(limits=Limits(tool_calls=None))
+    paused = await engine.run(LEAD, "hi")
+    assert len(paused.interrupts) == 64
+    second = await engine.resume(paused.id, {interrupt.id: False for interrupt in paused.interrupts})
+    assert len(second.interrupts) == 32
+    turn = await engine.resume(paused.id, {interrupt.id: False for interrupt in second.interrupts})
+    assert turn.outcome is Outcome.FINISHED
 
 
 async def test_two_sub_agents_may_ask_at_once() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from turnwright import Answer, InvalidAnswerError, approve, reject
 from turnwright.events import Interrupt
-from turnwright.journal.answers import parse_answer
-from turnwright_states import DECISIONS, Decision, InterruptKind
+from turnwright.journal.answers import ANSWERABLE, parse_answer
+from turnwright_states import Decision, InterruptKind
 
 K, D = InterruptKind, Decision
 
@@ -96,7 +96,7 @@ def test_unknown_interrupt_is_refused_with_the_open_interrupts() -> None:
 @pytest.mark.parametrize("kind", list(InterruptKind))
 def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
     """As a text, but for the reply to a question, which is the text itself."""
-    for decision in DECISIONS[kind]:
+    for decision in ANSWERABLE[kind]:
         if kind is not K.QUESTION:
             assert parse_answer(pending(kind), "it-1", str(decision)).decision is decision
 
@@ -107,3 +107,11 @@ def test_answer_expires_after_the_last_second() -> None:
     for now in (100.0, 100.1):
         with pytest.raises(InvalidAnswerError, match=r"'it-1': it has expired: .* \(open: it-1\)"):
             parse_answer(interrupts, "it-1", True, now=now)
+
+
+@pytest.mark.parametrize("answer", ["settle", Answer(Decision.SETTLE)])
+def test_decision_settle_without_a_result_is_refused(answer: str | Answer) -> None:
+    """The machine would refuse it, and nobody would know."""
+    interrupts = (Interrupt(id="unknown-1", kind=K.UNKNOWN_OUTCOME),)
+    with pytest.raises(InvalidAnswerError, match="takes rerun or unknown, not"):
+        parse_answer(interrupts, "unknown-1", answer)

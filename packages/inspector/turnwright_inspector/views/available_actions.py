@@ -8,7 +8,6 @@ from typing import Final
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
-from turnwright.journal.answers import with_tool
 from turnwright.journal.inbox import answers_in, has_request, steers
 from turnwright.result import TurnResult, result_of
 from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
@@ -140,7 +139,6 @@ async def question_of(store: Store, row: TurnRow, name: str, interrupt: Interrup
     with suppress(TurnNotFoundError):  # deleted since
         if calls:
             agent = (await store.get(":".join((root_of(row.id), *calls)))).agent
-        interrupt = await with_tool(store, row.id, interrupt)
     return OpenQuestion(name, interrupt, answered, agent)
 
 
@@ -157,7 +155,7 @@ async def _asking(
     root, _, calls = result.id.partition(":")
     if not calls or not result.interrupts:
         return [(interrupt.id, interrupt) for interrupt in result.interrupts], inbox
-    # What a sub-agent asks is answered where a person began, and there one thing at a time is asked.
+    # What a sub-agent asks is answered where a person began.
     forwarded = {interrupt.id for interrupt in (await engine.get(root)).interrupts}
     names = [(f"{calls.replace(':', '/')}/{interrupt.id}", interrupt) for interrupt in result.interrupts]
     return [(name, interrupt) for name, interrupt in names if name in forwarded], await engine.store.inbox(root)

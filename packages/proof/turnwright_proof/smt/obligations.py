@@ -298,7 +298,8 @@ def _loops(system: System) -> Iterator[Query]:
     refused = followed(REFUSED_CALL, _NOW, value_of, system.effects)
     yield Query("the result of a refused call changes nothing", (), _equal(refused, _NOW))
     counts = ("limits", *(formula(CLOSING_LOOP[name], _NOW) for name in list(CLOSING_LOOP)[:2]))
-    yield Query("a batch begins to close", (*counts, *entered), _loop(CLOSING_LOOP, now))
+    owed = formula("waiting >= asking + asking_counted", _NOW)
+    yield Query("a batch begins to close", (*counts, owed, *entered), _loop(CLOSING_LOOP, now))
     inside = ("limits", *(goal for _, goal in _loop(CLOSING_LOOP, now)))
     still_open = value_of("open", OPEN, _NOW).number
     for move in CLOSES:

@@ -10,7 +10,8 @@ class Case(NamedTuple):
     """The limits, and the abilities of the environment.
 
     `synthesis`: whether the app has one. `widest`: the calls of the widest batch, at least 1. `delegates`: whether some
-    calls run sub-agents. `hooked`: whether hooks, guardrails and typed answers act. The environment spends tokens,
+    calls run sub-agents. `hooked`: whether hooks, guardrails and typed answers act. `waits`: whether results come from
+    outside, a call asks several questions at once, and an approval needs two people. The environment spends tokens,
     money and time if the limits have such a budget.
     """
 
@@ -19,6 +20,7 @@ class Case(NamedTuple):
     widest: int = 2
     delegates: bool = False
     hooked: bool = False
+    waits: bool = False
 
     @property
     def started(self) -> StartedInput:
@@ -29,5 +31,5 @@ class Case(NamedTuple):
     def changed(self) -> dict[str, object]:
         """The limits without those that have their defaults, by field name, and the other fields of the case."""
         extras: dict[str, object] = {"widest": self.widest}
-        extras |= {name: True for name in ("synthesis", "delegates", "hooked") if getattr(self, name)}
+        extras |= {name: True for name in ("synthesis", "delegates", "hooked", "waits") if getattr(self, name)}
         return self.limits.model_dump(exclude_defaults=True) | extras

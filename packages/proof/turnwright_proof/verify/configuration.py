@@ -141,6 +141,7 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
         call.state,
         call.crash_paid,
         call.counted,
+        call.has_result,
         call.made.output,
         () if lease is None else (lease.calls, lease.tokens, lease.cost),
         (call.name, call.made.key) if turn.limits.results_decide else (),
@@ -148,10 +149,12 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
     )
 
 
-def _asked(turn: Turn, call: Call) -> tuple[tuple[str, bool], ...]:
+def _asked(turn: Turn, call: Call) -> tuple[tuple[str, bool, int], ...]:
     return tuple(
         sorted(
-            (interrupt.kind, interrupt.forwarded) for interrupt in turn.interrupts.values() if interrupt.call == call.id
+            (interrupt.kind, interrupt.forwarded, interrupt.approvals)
+            for interrupt in turn.interrupts.values()
+            if interrupt.call == call.id
         )
     )
 

@@ -140,7 +140,10 @@ class _Part:
                 inputs["gives"] = after["final"] and not before["final"]
                 inputs["settles"] = bool(fell)
             case f.Answered():
-                inputs["counted"] = "asking_counted" in fell
+                inputs["counted"] = "asking_counted" in fell or (not fell and after["asking"] == 0)
+                inputs["last"] = "asking" in fell or "asking_counted" in fell
+            case f.CallWaiting():
+                inputs["owed"] = after["waiting"] - before["waiting"]
             case f.AttemptFailed():
                 inputs["silent"] = fact.retry and after["second_try"]
                 inputs["given"] = NUMBER_OF[fact.cause.reason]
@@ -153,6 +156,8 @@ class _Part:
         """Check the part from the values before it. Return the values after it."""
         inputs = self.inputs | {name: self.fired[name] for name in PASSING}
         inputs |= {f"{name}_now": self.after[f"{name}_spent"] for name in ("tokens", "cost", "time")}
+        if self.row is not None and self.row.trigger is Trigger.ANSWERED:
+            inputs["closes"] = now["waiting"] - self.fired["waiting"]
         move = self._move()
         if move is None:
             _compare(assigned(SPENDING, {**now, **inputs}, _value), self.after, "nothing happens")

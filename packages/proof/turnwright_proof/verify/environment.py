@@ -30,6 +30,7 @@ from turnwright_states.inputs import (
     AbortInput,
     AnsweredInput,
     AttemptFailedInput,
+    CallQuestion,
     CallSettledInput,
     CallStartedInput,
     CallStatus,
@@ -40,6 +41,7 @@ from turnwright_states.inputs import (
     ExpireInput,
     FailInput,
     Finish,
+    GivenResult,
     Input,
     InterruptKind,
     ModelRepliedInput,
@@ -130,6 +132,7 @@ class Environment:
         limits = case.limits
         self._reduced = reduced
         self._hooked = case.hooked
+        self._waits = case.waits
         self._two_results = limits.results_decide
         self._timed = limits.seconds is not None
         #: Stops with a usage of sub-agents, and false accounts, each made once.
@@ -256,7 +259,15 @@ class Environment:
         lease = call.made.lease if call.counted else None
         ends = () if lease is None else _child_ends(call.id, lease.calls, lease.tokens, lease.cost)
         if call.state is CallState.READY:
+            if call.has_result:  # hooks and guardrails see the result, then it settles the call
+                yield from _settled(call.id)
+                yield from _failed_check(call.id)
+                if self._hooked:
+                    yield from _final(call.id)
+                return
             yield from _ready_moves(call.id)
+            if self._waits:
+                yield _needs_two(call.id)
             yield from ends or _failed_check(call.id)
             return
         yield from ends or _settled(call.id)
@@ -267,6 +278,8 @@ class Environment:
         if lease is not None:
             yield from _child_asks(call.id)
         yield from _started_moves(call.id)
+        if self._waits:
+            yield from _later_moves(call.id, delegates=lease is not None)
         if self._timed:
             yield from _settled(call.id, elapsed=self._in_time)
 
@@ -276,6 +289,7 @@ class Environment:
             alike = (
                 open_interrupt.kind,
                 open_interrupt.forwarded,
+                open_interrupt.approvals,
                 condition(turn, turn.batch[open_interrupt.call]) if open_interrupt.call else (),
             )
             questions[alike if self._reduced else open_interrupt.id] = (
@@ -284,7 +298,8 @@ class Environment:
             )
         for interrupt, decisions in questions.values():
             for decision in decisions:
-                yield _answered(interrupt, decision)
+                if decision is not Decision.SETTLE or self._waits:
+                    yield _answered(interrupt, decision, len(turn.interrupts[interrupt].approved_by))
 
     def _spending_replies(self, batches: tuple[tuple[ToolCall, ...], ...]) -> Iterator[Input]:
         if self._spends != _NOTHING:
@@ -396,5 +411,30 @@ def _used_up(lent: tuple[tuple[str, Lease], ...]) -> Mapping[str, Spent]:
 
 
 @cache
-def _answered(interrupt: str, decision: Decision) -> Input:
-    return AnsweredInput(interrupt=interrupt, decision=decision)
+def _needs_two(call: str) -> Input:
+    return CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL, approvals=2)
+
+
+@cache
+def _later_moves(call: str, *, delegates: bool) -> tuple[Input, ...]:
+    """Return the waits of a started call: for its result, for two answers of one round, or for a sub-agent's tree."""
+    if not delegates:
+        more = (CallQuestion(interrupt_kind=InterruptKind.QUESTION),)
+        return (
+            CallWaitingInput(call=call, interrupt_kind=InterruptKind.RESULT),
+            CallWaitingInput(call=call, interrupt_kind=InterruptKind.QUESTION, more=more),
+        )
+    tree = (
+        CallQuestion(interrupt_kind=InterruptKind.RESULT, forwarded="call00001/result-1"),
+        CallQuestion(interrupt_kind=InterruptKind.APPROVAL, forwarded="approval-2", approvals=2),
+    )
+    return (
+        CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL, forwarded="approval-1", more=tree[:1]),
+        CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL, forwarded="approval-1", more=tree[1:]),
+    )
+
+
+@cache
+def _answered(interrupt: str, decision: Decision, approvals: int) -> Input:
+    result = GivenResult(text="x") if decision is Decision.SETTLE else None
+    return AnsweredInput(interrupt=interrupt, decision=decision, given=result, by=f"person {approvals}")

@@ -39,6 +39,8 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, or of the full
       width up to cap 2. Then each cap from 1 with tokens, money or both to lease. Then each cap from 2 with a doom
       loop of the turn itself, and both responses.
+    - *Waits:* results from outside, several questions of one call, approvals of two people: caps 1 and 2, with budgets
+      of 1, 2 and none, 1 and 2 pauses, with and without sub-agents, hooks and a synthesis.
     - *Hooks:* hooks and guardrails act, requests are prepared and replies are reviewed, some with typed answers. Caps 0
       to 2 with budgets of 0, 1 and none, 0 to 2 output retries, 0 to 2 compactions, 0 and 1 retries, and batches of up
       to 2 calls. Each of these caps and budgets once more with a synthesis. Then a budget of tokens, money or time at
@@ -56,6 +58,15 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     yield from _spent(bound)
     yield from _delegating(bound, widest)
     yield from _hooked(bound)
+    yield from _waiting(bound)
+
+
+def _waiting(bound: int) -> Iterator[Case]:
+    for cap, budget, pauses, delegates in product(range(1, min(bound, _FEW) + 1), (1, 2, None), (1, 2), (False, True)):
+        limits = _limits(steps=cap, tool_calls=budget, max_pauses=pauses, max_retries=0)
+        yield Case(limits, widest=2, delegates=delegates, hooked=cap == 1, waits=True)
+        yield Case(limits, synthesis=True, widest=2, delegates=delegates, waits=True)
+    yield Case(_limits(steps=1, tool_calls=2, seconds=1.0), widest=2, waits=True)
 
 
 def _plain(bound: int, widest: int) -> Iterator[Case]:

@@ -13,10 +13,10 @@ from pydantic import JsonValue
 
 from turnwright.errors import InvalidAnswerError
 from turnwright.events import FactEvent, TurnPausedEvent
-from turnwright.journal.answers import Answer, unanswered
+from turnwright.journal.answers import ANSWERABLE, Answer, unanswered
 from turnwright.journal.questions import words
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_states import DECISIONS, Decision, InterruptKind
+from turnwright_states import Decision, InterruptKind
 from turnwright_states import facts as f
 
 from .messages import call_id, clean, clean_json, metadata
@@ -146,7 +146,7 @@ def _schema(interrupt: Interrupt) -> dict[str, JsonValue]:
                 {"type": "string", **({"examples": list(interrupt.choices)} if interrupt.choices else {})}
             )
         case _:
-            return {"type": "string", "enum": [str(decision) for decision in DECISIONS[interrupt.kind]]}
+            return {"type": "string", "enum": [str(decision) for decision in ANSWERABLE[interrupt.kind]]}
 
 
 def _date(seconds: float) -> str | None:

@@ -194,8 +194,8 @@ class TurnEncoder:
                 yield from self._settle("", _said(fact.partial))
                 self._message_open = False
                 yield self.own.fact(event)
-            case f.CallWaiting(call=call, interrupt=interrupt):
-                self.asking_calls[interrupt.id] = call
+            case f.CallWaiting(call=call, interrupts=interrupts):
+                self.asking_calls |= {interrupt.id: call for interrupt in interrupts}
                 yield self.own.fact(event)
             case f.Answered(arguments=dict() as arguments) if "/" not in event.fact.interrupt:
                 self._changed[self.asking_calls.get(event.fact.interrupt, "")] = arguments

@@ -10,9 +10,8 @@ import anyio
 from turnwright.driver.admission import TurnOptions
 from turnwright.errors import InvalidAnswerError
 from turnwright.events import FactEvent, TurnEndedEvent, TurnPausedEvent
-from turnwright.journal.answers import Answer
+from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.result import TurnResult
-from turnwright_states import DECISIONS
 from turnwright_states import facts as f
 
 from .world import FOLLOWS, RETURNS, Process, World
@@ -167,7 +166,7 @@ class People:
         choices, result = self._world.choices, await process.engine.get(turn)
         interrupts = result.interrupts[: choices.of("answer", (None, 1))]
         answers = {
-            interrupt.id: Answer(choices.of("answer", DECISIONS[interrupt.kind]), "yes") for interrupt in interrupts
+            interrupt.id: Answer(choices.of("answer", ANSWERABLE[interrupt.kind]), "yes") for interrupt in interrupts
         }
         return await process.engine.resume(turn, answers, agent=self._world.agent)
 
@@ -209,7 +208,7 @@ class People:
 
     async def _go_on(self, process: Process, turn: str) -> TurnResult:
         result = await process.engine.get(turn)
-        answers = {interrupt.id: Answer(DECISIONS[interrupt.kind][0], "yes") for interrupt in result.interrupts}
+        answers = {interrupt.id: Answer(ANSWERABLE[interrupt.kind][0], "yes") for interrupt in result.interrupts}
         with suppress(InvalidAnswerError):  # some have expired: a resumption rejects them
             return await process.engine.resume(turn, answers, agent=self._world.agent)
         return await process.engine.resume(turn, agent=self._world.agent)
