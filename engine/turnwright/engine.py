@@ -25,7 +25,7 @@ from ._base.blocks import AsyncBlock, AsyncValues, Block, async_block
 from ._base.ids import new_id
 from .agent import Agent
 from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
-from .driver.admission import NewTurnClaim, TurnOptions, start_turn
+from .driver.admission import NewTurnClaim, TurnOptions, id_of, start_turn
 from .driver.dependencies import (
     NOTHING_SUPPLIED,
     Dependencies,
@@ -288,10 +288,12 @@ class Engine(Generic[DepsT]):
         """Run one turn until it ends or pauses.
 
         `deps` are the dependencies of this call, instead of those that the engine makes; the caller closes them. The
-        options are those of `TurnOptions`. Raises `SessionBusyError`, `ConfigError` for an agent that cannot run here,
-        and what `Driver.drive` raises. How the turn ends is a value.
+        options are those of `TurnOptions`. With the option `id`, a retry of the call attaches to its turn: it returns
+        the result, waits for the driver, or resumes the turn after a crash. See docs/rules.md#start-once. Raises
+        `SessionBusyError`, `TurnConflictError`, `ConfigError` for an agent that cannot run here, and what
+        `Driver.drive` raises. How the turn ends is a value.
         """
-        turn_id, supplied = new_id(), self._supplied(agent, deps)
+        turn_id, supplied = id_of(options), self._supplied(agent, deps)
         new_turn = await self._begin(turn_id, agent, prompt, options)
         return cast("TurnResult[OutT]", await self._drive_new(turn_id, new_turn, supplied))
 
@@ -312,20 +314,18 @@ class Engine(Generic[DepsT]):
         included, each with its own `turn`. Leaving the block early stops the driving; the turn can be resumed. (A
         runtime's turn continues.) Takes and raises what `run` does.
         """
-        turn_id, supplied = new_id(), self._supplied(agent, deps)
-        if not self._runtime.embedded:
-            new_turn = await self._begin(turn_id, agent, prompt, options)
-            drive = partial(self._drive_new, turn_id, new_turn, supplied)
-            async with self._followed(turn_id, 0, drive, subagents={} if subagents else None) as stream:
-                yield cast("TurnStream[OutT]", stream)
-            return
         from .runtime.turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
 
+        turn_id, supplied = id_of(options), self._supplied(agent, deps)
         with self._hub.follow(turn_id, subagents=subagents) as events:
             new_turn = await self._begin(turn_id, agent, prompt, options)
             drive = partial(self._drive_new, turn_id, new_turn, supplied)
-            async with driven_stream(turn_id, events, drive) as stream:
-                yield cast("TurnStream[OutT]", stream)
+            if new_turn is not None and self._runtime.embedded:
+                async with driven_stream(turn_id, events, drive) as stream:
+                    yield cast("TurnStream[OutT]", stream)
+                return
+        async with self._followed(turn_id, 0, drive, subagents={} if subagents else None) as stream:
+            yield cast("TurnStream[OutT]", stream)
 
     async def start(
         self,
@@ -343,7 +343,7 @@ class Engine(Generic[DepsT]):
         """
         supplied = self._supplied(agent, deps)
         if self._runtime.embedded:
-            turn_id = new_id()
+            turn_id = id_of(options)
             new_turn = await self._begin(turn_id, agent, prompt, options)
             self._background.start(turn_id, new_turn, supplied)
         else:
@@ -368,11 +368,11 @@ class Engine(Generic[DepsT]):
         Its state is `QUEUED` until a worker drives it. A worker is a process that runs `run_worker` on the same store
         with the same runtime. It makes the dependencies. Takes the options of `run`, and raises what `run` does.
         """
-        turn_id = new_id()
-        await self._begin(turn_id, agent, prompt, options, driven=False)
-        from .runtime.submitted_turns import submit_new  # noqa: PLC0415 (most engines have no runtime)
+        turn_id = id_of(options)
+        if await self._begin(turn_id, agent, prompt, options, driven=False) is not None:
+            from .runtime.submitted_turns import submit_new  # noqa: PLC0415 (most engines have no runtime)
 
-        await submit_new(self._runtime, turn_id)
+            await submit_new(self._runtime, turn_id)
         return turn_id
 
     async def run_worker(self, stopping: anyio.Event | None = None, *, listener: JobListener | None = None) -> None:
@@ -868,15 +868,20 @@ class Engine(Generic[DepsT]):
 
     async def _begin(
         self, turn_id: str, agent: AnyAgent, prompt: str, options: TurnOptions, *, driven: bool = True
-    ) -> NewTurnClaim:
+    ) -> NewTurnClaim | None:
+        """Write a new turn. Returns None if the option `id` names a turn with the same request."""
         plain, driven = cast("Agent", agent), driven and self._runtime.embedded
         return await start_turn(
             self._open_store, self.setup, turn_id, plain, prompt, options, listeners=self._hub, driven=driven
         )
 
-    async def _drive_new(self, turn_id: str, new_turn: NewTurnClaim, supplied: Supplied) -> TurnResult:
-        """Drive a turn that was just written, until it ends or pauses."""
-        return self._typed(await self._turns.run(turn_id, new_turn, None, supplied), supplied.agent)
+    async def _drive_new(self, turn_id: str, new_turn: NewTurnClaim | None, supplied: Supplied) -> TurnResult:
+        """Drive a turn that was just written, or that an equal start has written, until it ends or pauses."""
+        if new_turn is None and self._runtime.embedded:
+            result = await self._work.drive_or_wait(turn_id, supplied)
+        else:
+            result = await self._turns.run(turn_id, new_turn, None, supplied)
+        return self._typed(result, supplied.agent)
 
     async def _read(self, turn_id: str) -> JournalFold:
         """Read a turn's journal. Raises `TurnNotFoundError`."""
@@ -959,7 +964,7 @@ class Engine(Generic[DepsT]):
         if self._in_background is None:
             from .runtime.started_turns import StartedTurns  # noqa: PLC0415 (most turns are driven by their callers)
 
-            self._in_background = StartedTurns(self.store, self._work, self._hub, self.setup.poll_interval)
+            self._in_background = StartedTurns(self._work, self._hub)
         return self._in_background
 
     def _started(self, turn_id: str) -> "StartedTurn | None":

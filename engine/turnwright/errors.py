@@ -8,12 +8,14 @@
     ├── TurnNotFoundError        the caller: the store has no such turn
     ├── SessionNotFoundError     the caller: the store has no turn of this session
     ├── TurnAlreadyEndedError    the caller: the turn has ended
+    ├── TurnConflictError        the caller: the turn of this id was started with another request
     ├── NoOutputError            the caller: the turn has no answer, because it was stopped, failed, or continues
     ├── InvalidAnswerError       the caller: no such open interrupt, or an answer that it does not accept
     ├── TurnBusyError            another driver holds the turn
     ├── LeaseLostError           another driver claimed the turn while this one ran
     ├── RuntimeUnavailableError  a runtime's service cannot be reached; the journal has what it was to receive
     ├── StoreError               the store could not read or write; nothing was journaled
+    │   ├── TurnExistsError      a turn of this id exists already
     │   ├── UnreadableTurnError  one turn's row or journal is damaged; the other turns are not affected
     │   └── StoreReplacedError   the store's file was deleted or replaced while it was open
     ├── EngineClosedError        the caller: the engine was closed
@@ -114,6 +116,15 @@ class TurnAlreadyEndedError(TurnwrightError):
         self.reason = reason
 
 
+class TurnConflictError(TurnwrightError):
+    """The turn of this id was started with another request. `field` names the first difference, such as `prompt`."""
+
+    def __init__(self, turn: str, field: str) -> None:
+        super().__init__(f"turn {turn} exists with {'other' if field.endswith('s') else 'another'} {field}")
+        self.turn = turn
+        self.field = field
+
+
 class NoOutputError(TurnwrightError):
     """The turn has no answer: it was stopped by a limit or a person, it failed, or it has not ended."""
 
@@ -152,6 +163,14 @@ class LeaseLostError(TurnwrightError):
 
 class StoreError(TurnwrightError):
     """The store could not be read or written. Nothing was journaled; the turn can be recovered."""
+
+
+class TurnExistsError(StoreError):
+    """The store has a turn of this id already. Nothing was written. `where` names the store, if it is known."""
+
+    def __init__(self, turn: str, *, where: str = "") -> None:
+        super().__init__(f"{f'{where}: ' if where else ''}turn {turn} already exists")
+        self.turn = turn
 
 
 class UnreadableTurnError(StoreError):

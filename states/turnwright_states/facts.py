@@ -145,9 +145,9 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-        | {"model_settings", "forked_with", "hooks", "guardrails"}
+        | {"model_settings", "forked_with", "hooks", "guardrails", "request"}
     )
-    json_fields = ("agent", "metadata", "files", "message_history", "model_settings")
+    json_fields = ("agent", "metadata", "files", "message_history", "model_settings", "request")
     prompt: str
     limits: Limits
     session: str | None = None
@@ -171,15 +171,17 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     #: The names of the engine's hooks and guardrails, which every driver of the turn needs.
     hooks: tuple[str, ...] = ()
     guardrails: tuple[str, ...] = ()
+    #: Digests of the agent's name, the prompt and the options, by field, if the caller chose the turn's id.
+    request: JsonObject = field(default_factory=dict)
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
         Its limits are written in full, because a later release may have other defaults. Empty `files`,
-        `model_settings`, `forked_with`, `hooks` and `guardrails` are omitted.
+        `model_settings`, `forked_with`, `hooks`, `guardrails` and `request` are omitted.
         """
         fields = to_builtins(self, enc_hook=plain)
-        for name in ("files", "model_settings", "forked_with", "hooks", "guardrails"):
+        for name in ("files", "model_settings", "forked_with", "hooks", "guardrails", "request"):
             if not fields[name]:
                 del fields[name]
         return text_of(fields)

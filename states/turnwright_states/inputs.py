@@ -196,7 +196,7 @@ class StartedInput(Input, frozen=True, kw_only=True):
     """A turn begins. The input has everything that a later resumption needs."""
 
     trigger = Trigger.PROCEED
-    json_fields = ("agent", "files", "message_history", "metadata", "model_settings")
+    json_fields = ("agent", "files", "message_history", "metadata", "model_settings", "request")
     prompt: str
     limits: Limits = field(default_factory=Limits)
     #: The turn's conversation and the model's id: for people and for a resumption.
@@ -227,6 +227,8 @@ class StartedInput(Input, frozen=True, kw_only=True):
     #: The names of the engine's hooks and guardrails: kept, not read.
     hooks: tuple[str, ...] = ()
     guardrails: tuple[str, ...] = ()
+    #: Digests of what the caller asked for, by field, if the caller chose the turn's id: kept, not read.
+    request: JsonObject = field(default_factory=dict)
 
 
 class ModelRepliedInput(Input, frozen=True, kw_only=True):

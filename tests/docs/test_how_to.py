@@ -28,6 +28,7 @@ GUIDES = (
     "retry-a-tool.md",
     "run-an-engine.md",
     "run-in-the-background.md",
+    "start-once.md",
     "steer-and-abort.md",
     "stop-a-turn-with-guardrails.md",
     "test-an-agent.md",

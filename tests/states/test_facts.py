@@ -119,6 +119,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "model_settings": OBJECT,
         "hooks": st.lists(TEXT, max_size=2).map(tuple),
         "guardrails": st.lists(TEXT, max_size=2).map(tuple),
+        "request": st.dictionaries(TEXT, TEXT, max_size=2),
     },
     facts.StepStarted: {
         "number": COUNT,
@@ -298,7 +299,7 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
     match value:
         case facts.TurnStarted():
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-            left_out = ("files", "model_settings", "forked_with", "hooks", "guardrails")
+            left_out = ("files", "model_settings", "forked_with", "hooks", "guardrails", "request")
             return {name: entry for name, entry in whole.items() if entry or name not in left_out}
         case Struct():
             defaults = {field.name: field.default for field in structs.fields(value)}
@@ -382,11 +383,11 @@ def test_used_amount_is_written_as_a_fraction() -> None:
 
 @given(FACTS)
 def test_fact_as_data_equals_the_payload(fact: Fact) -> None:
-    """But for the version, and for empty files, settings, changes, hooks and guardrails."""
+    """But for the version, and for empty files, settings, changes, hooks, guardrails and digests."""
     data = fact.to_json()
     payload = json.loads(fact.payload())
     assert payload.pop("v") == PAYLOAD_VERSION
-    empty: dict[str, JsonValue] = {"model_settings": {}}
+    empty: dict[str, JsonValue] = {"model_settings": {}, "request": {}}
     left_out = empty | {name: [] for name in ("files", "forked_with", "hooks", "guardrails")}
     assert data == (left_out if isinstance(fact, facts.TurnStarted) else {}) | payload
 

@@ -54,6 +54,10 @@ def run(
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="The conversation that the turn belongs to.")
     ] = None,
+    turn_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="The turn's id. Run again with it, the command starts no second turn."),
+    ] = None,
     continues: Annotated[
         str | None, typer.Option("--continue", metavar="TURN", help="Continue in a new turn from one that ended.")
     ] = None,
@@ -88,6 +92,7 @@ def run(
             metadata=metadata,
             output_schema=output_schema,
             session=session,
+            turn_id=turn_id,
             continues=continues,
             store=store,
             service=service,

@@ -1,9 +1,11 @@
 """Drives a turn for `turnwright run` and `resume`, with its events on the screen."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
@@ -48,6 +50,9 @@ from .summary import resumed_by
 from .turn_plan import TurnFlags, plan_turn, same_agent
 from .worker_engine import engine_with, with_mcp
 
+if TYPE_CHECKING:
+    from turnwright.runtime.turn_stream import TurnStream
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFlags:
@@ -62,6 +67,7 @@ class RunFlags:
     metadata: list[str] | None
     output_schema: Path | None
     session: str | None
+    turn_id: str | None
     continues: str | None
     store: str
     service: Service
@@ -104,12 +110,15 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
         settings=read_settings(flags.setting),
         metadata=read_metadata(flags.metadata),
     )
-    plan = plan_turn(turn_flags, [display.show])
+    # The events of a turn that exists already come from its journal, those of another process too.
+    followed = flags.turn_id is not None or not service.embedded
+    plan = plan_turn(turn_flags, [] if followed else [display.show])
     typed = {} if flags.output_schema is None else {"output_schema": read_schema(flags.output_schema)}
     if typed and plan.agent.output_type is not None:
         raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
     asked_of = plan.agent.model_copy(update=typed)
     asks = TurnOptions(
+        id=flags.turn_id,
         files=parts,
         session=flags.session,
         continue_from=continues,
@@ -118,15 +127,20 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
     )
 
     async def work(engine: Engine) -> TurnResult:
-        if service.embedded:
+        if not followed:
             return await engine.run(asked_of, text, **asks)
-        async with engine.stream(asked_of, text, **asks) as events:
+        return await shown(engine.stream(asked_of, text, subagents=service.embedded, **asks))
+
+    async def again(engine: Engine, answers: Answers) -> TurnResult:
+        if not followed:
+            return await engine.resume(display.view.turn, answers)
+        return await shown(engine.stream_resume(display.view.turn, answers, subagents=True))
+
+    async def shown(block: "AbstractAsyncContextManager[TurnStream[object]]") -> TurnResult:
+        async with block as events:
             async for event in events:
                 display.show(event)
         return events.result
-
-    async def again(engine: Engine, answers: Answers) -> TurnResult:
-        return await engine.resume(display.view.turn, answers)
 
     is_asking = service.embedded and can_ask(no_input=flags.no_input, as_json=flags.as_json)
     execute(display, plan.opening, work, resume=again if is_asking else None)

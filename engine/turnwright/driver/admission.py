@@ -1,29 +1,41 @@
 """Admits a new turn: checks everything that can be checked, and writes its first facts."""
 
+import hashlib
+import json
 import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypedDict, cast
 
+import anyio
 import msgspec
 from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
+from turnwright._base.ids import new_id
 from turnwright.agent import OUTPUT_TOOL, Agent
 from turnwright.agents.bounds import WARNED_STEPS, class_of, steps_above
-from turnwright.errors import ConfigError
+from turnwright.errors import (
+    ConfigError,
+    SessionBusyError,
+    TurnConflictError,
+    TurnExistsError,
+    TurnNotFoundError,
+)
 from turnwright.events import first_events
 from turnwright.journal.inbox import writable
 from turnwright.journal.message_history import EarlierJournals
 from turnwright.journal.termination import supersede_session
-from turnwright.journal.turn_journal import Listeners, stamp
+from turnwright.journal.turn_journal import Listeners, first_fact, stamp
 from turnwright.message import FilePart, Message
-from turnwright.model.model_settings import ModelSettings
+from turnwright.model.model_settings import ModelSettings, checked_settings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
 from turnwright.store.sessions import default_title
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.refusal import without_refused
-from turnwright_states import InvalidInputError, Limits, StartedInput, TurnMachine
+from turnwright_states import InvalidInputError, Limits, StartedInput, State, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.payload import frozen
 
@@ -31,10 +43,20 @@ from .dependencies import Dependencies, cached, guardrails_of, hooks_of, names_o
 
 _LOG = logging.getLogger(__name__)
 
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+#: How often an equal start looks whether another process has written the turn, and the seconds between two looks.
+_LOOKS: Final = 40
+_PATIENCE: Final = 0.05
+
 
 class TurnOptions(TypedDict, total=False):
     """Options of a new turn besides its agent and its prompt."""
 
+    id: str | None
+    """The turn's id: 1 to 128 of `A-Z a-z 0-9 . _ -`. If a turn with this id exists and was started with the same agent
+    name, prompt and options, the call attaches to it instead of starting another one; with others it raises
+    `TurnConflictError`. See docs/rules.md#start-once.
+    """
     session: str | None
     """The conversation that the turn belongs to. The session's earlier turns are its history."""
     message_history: Sequence[Message | Mapping[str, object]]
@@ -64,28 +86,19 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     that every provider would reject, and metadata that is nested too deep.
     """
     _check_names(options.keys())
-    writable(prompt, "the prompt")
+    requested = _requested(setup, prompt, options)
     limits = limits_for(agent, setup)
     model = setup.model_for(agent)
     setup.writer_for(agent)  # raises if there is no such model
     if limits.cost is not None:
         setup.need_costs(agent, f"agent {agent.name!r}: cost: a cost budget")
     settings = setup.settings_for(agent, model, options.get("model_settings"))
-    history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
-    context = options.get("metadata", {})
-    if context and isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
-        raise ConfigError(f"metadata: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
     try:
         started = StartedInput(
-            prompt=prompt,
+            **requested,
             limits=limits,
-            session=options.get("session"),
             model=model.name,
-            files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
-            message_history=tuple(message.to_json() for message in history),
             synthesis=setup.synthesize is not None,
-            continue_from=options.get("continue_from"),
-            metadata=context,
             model_settings={} if settings is None else settings.to_json(),
             hooks=names_of(setup.hooks),
             guardrails=names_of(setup.guardrails),
@@ -94,6 +107,86 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         raise ConfigError(error.why) from None
     journaled = cached(setup.journals_by_agent, agent, partial(_journaled, agent, limits, setup))
     return msgspec.structs.replace(started, agent=journaled)
+
+
+class _Requested(TypedDict):
+    """The fields of a turn's input that the caller gives."""
+
+    prompt: str
+    files: tuple[Mapping[str, JsonValue], ...]
+    message_history: tuple[Mapping[str, JsonValue], ...]
+    session: str | None
+    continue_from: str | None
+    metadata: Mapping[str, JsonValue]
+
+
+def _requested(setup: Dependencies, prompt: str, options: TurnOptions) -> _Requested:
+    """Return the fields that the caller gives. Raises `ConfigError`."""
+    writable(prompt, "the prompt")
+    history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
+    context = options.get("metadata", {})
+    if context and isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
+        raise ConfigError(f"metadata: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
+    return _Requested(
+        prompt=prompt,
+        files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
+        message_history=tuple(message.to_json() for message in history),
+        session=options.get("session"),
+        continue_from=options.get("continue_from"),
+        metadata=context,
+    )
+
+
+def id_of(options: TurnOptions) -> str:
+    """Return the id of a new turn: the option `id`, or a new one. Raises `ConfigError` for an id that is none."""
+    turn_id = options.get("id")
+    if turn_id is None:
+        return new_id()
+    if not isinstance(turn_id, str) or _ID.fullmatch(turn_id) is None:
+        raise ConfigError(f"id: 1 to 128 of A-Z a-z 0-9 . _ -, not {turn_id!r:.80}")
+    return turn_id
+
+
+def digest_request(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) -> dict[str, str]:
+    """Return a digest of each field that the caller gives, without those that are empty.
+
+    Of the agent only the name counts, and of the settings only those of the run: a new release of the app between two
+    equal starts changes nothing. Raises `ConfigError`.
+    """
+    _need_agent(agent)
+    _check_names(options.keys())
+    settings = checked_settings(options.get("model_settings"), "this turn")
+    try:
+        requested = StartedInput(**_requested(setup, prompt, options))  # checks the fields, without the agent's
+    except InvalidInputError as error:
+        raise ConfigError(error.why) from None
+    fields: dict[str, object] = {"agent": agent.name}
+    fields |= {name: getattr(requested, name) for name in _Requested.__annotations__}
+    fields["model_settings"] = None if settings is None else settings.to_json()
+    return {name: _digest(value) for name, value in fields.items() if value is not None and value not in ((), {})}
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+async def _exists(store: Store, turn_id: str, request: Mapping[str, str]) -> bool:
+    """Return whether a turn of this id was started with the same request.
+
+    Raises `TurnConflictError`, which names the first field that differs.
+    """
+    try:
+        facts = await store.facts(turn_id)
+    except TurnNotFoundError:
+        return False
+    earlier = first_fact(turn_id, facts).request
+    if not earlier:  # its starter chose no id
+        raise TurnConflictError(turn_id, "request")
+    for name in (*request, *earlier):
+        if earlier.get(name) != request.get(name):
+            raise TurnConflictError(turn_id, name)
+    return True
 
 
 def _journaled(agent: Agent, limits: Limits, setup: Dependencies) -> Mapping[str, JsonValue]:
@@ -139,14 +232,21 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
     *,
     listeners: Listeners,
     driven: bool,
-) -> NewTurnClaim:
+) -> NewTurnClaim | None:
     """Admit a turn, end the paused turn of its session, and write the new turn's first facts.
 
-    Raises what `admit`, `load_ended_turn`, `supersede_session` and `write_turn` raise, and `ConfigError` for a cost
-    limit of a turn whose models are all free. A sub-agent may be free: its caller lends it a part of a limit.
+    With the option `id` the result is None if the turn exists already, started with the same request: then nothing
+    else was done. See docs/rules.md#start-once.
+
+    Raises `TurnConflictError`, what `admit`, `load_ended_turn`, `supersede_session` and `write_turn` raise, and
+    `ConfigError` for a cost limit of a turn whose models are all free. A sub-agent may be free: its caller lends it a
+    part of a limit.
     """
+    request = {} if options.get("id") is None else digest_request(setup, agent, prompt, options)
+    if request and await _exists(store, turn_id, request):
+        return None
     session, continues = options.get("session"), options.get("continue_from")
-    started = admit(setup, agent, prompt, options)
+    started = msgspec.structs.replace(admit(setup, agent, prompt, options), request=request)
     if started.limits.cost is not None and not setup.may_cost(agent):
         raise ConfigError(
             f"agent {agent.name!r}: cost: its cost limit of {started.limits.cost:g} can never be reached, because each"
@@ -162,12 +262,43 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
         before, earlier[continues] = await load_ended_turn(store, continues)
         session = session or before.session
         started = msgspec.structs.replace(started, session=session)
-    if session is not None:
-        earlier |= await supersede_session(store, session, listeners)
-    now = setup.now()
-    return await write_turn(
-        store, turn_id, agent, started, created_at=now, listeners=listeners, driven=driven, earlier=earlier
-    )
+    try:
+        if session is not None:
+            earlier |= await _supersede(store, session, turn_id, request, listeners)
+        now = setup.now()
+        return await write_turn(
+            store, turn_id, agent, started, created_at=now, listeners=listeners, driven=driven, earlier=earlier
+        )
+    except (TurnExistsError, SessionBusyError):  # perhaps an equal start was faster
+        if request and await _exists(store, turn_id, request):
+            return None
+        raise
+
+
+async def _supersede(
+    store: Store, session: str, turn_id: str, request: Mapping[str, str], listeners: Listeners
+) -> EarlierJournals:
+    """End the paused turn of a session. An equal start may be about to do the same: then wait for its turn.
+
+    Raises what `supersede_session` raises.
+    """
+    looks = _LOOKS if request else 0
+    while True:
+        try:
+            return await supersede_session(store, session, turn_id, listeners)
+        except SessionBusyError as busy:
+            if not looks or not await _rests(store, busy.turn):
+                raise
+        looks -= 1
+        await anyio.sleep(_PATIENCE)
+
+
+async def _rests(store: Store, turn_id: str) -> bool:
+    """Return whether a turn waits for a person or has ended. If it is claimed, somebody ends it or drives it on."""
+    with suppress(TurnNotFoundError):
+        status = (await store.get(turn_id)).status
+        return status.state is State.PAUSED or status.outcome is not None
+    return True
 
 
 async def write_turn(
@@ -216,9 +347,13 @@ def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     `ConfigError` for an invalid agent, for limits that conflict, for an unknown tool, and for hooks or guardrails that
     are none or name an unknown tool.
     """
+    _need_agent(agent)
+    return cached(setup.limits_by_agent, agent, partial(_limits_for, agent, setup))
+
+
+def _need_agent(agent: object) -> None:
     if not isinstance(agent, Agent):
         raise ConfigError(f"{agent!r} is not an agent: write Agent(name=...)")
-    return cached(setup.limits_by_agent, agent, partial(_limits_for, agent, setup))
 
 
 def _limits_for(agent: Agent, setup: Dependencies) -> Limits:

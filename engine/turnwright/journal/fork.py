@@ -59,6 +59,7 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str, changes
         forked_from=turn_id,
         forked_at=at,
         forked_with=(),
+        request={},
     )
     facts: list[Fact] = [started, *(fact for _, fact in journal[1:at])]
     model = row.model

@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 
 from turnwright._base.ids import child_id
-from turnwright.errors import SessionBusyError, TurnBusyError, TurnNotFoundError, UnreadableTurnError
+from turnwright.errors import SessionBusyError, TurnBusyError, TurnExistsError, TurnNotFoundError, UnreadableTurnError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, Store
 from turnwright.transcript.transcript import going_on, reading
@@ -58,14 +58,19 @@ async def end_claimed(
     return replace(result, undelivered=(*result.undelivered, *late)) if late else result
 
 
-async def supersede_session(store: Store, session: str, listeners: Listeners | None = None) -> EarlierJournals:
-    """End the paused turn of a session, which a new message replaces (docs/rules.md#sessions).
+async def supersede_session(
+    store: Store, session: str, new_id: str, listeners: Listeners | None = None
+) -> EarlierJournals:
+    """End the paused turn of a session, which the message of the turn `new_id` replaces (docs/rules.md#sessions).
 
     Its interrupts are rejected. Returns the journals that were read. Raises `SessionBusyError` if a turn of the session
-    runs or is driven, and `UnreadableTurnError` if its state is unknown.
+    runs or is driven, `TurnExistsError` if it is the new turn itself, and `UnreadableTurnError` if its state is
+    unknown.
     """
     earlier: EarlierJournals = {}
     for row in await store.turns(session=session, live=True):
+        if row.id == new_id:
+            raise TurnExistsError(new_id)
         if row.fault:
             raise UnreadableTurnError(row.id, row.fault)
         if row.status.state is not State.PAUSED:

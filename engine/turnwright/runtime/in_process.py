@@ -10,7 +10,7 @@ import anyio.lowlevel
 from turnwright.driver.admission import NewTurnClaim
 from turnwright.driver.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.driver.driver import Driver
-from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import LeaseLostError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.journal.answers import current_result
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.inbox import abort_item
@@ -85,6 +85,18 @@ class InProcessTurns:
     ) -> TurnResult:
         """Drive a released or answered turn until it ends or pauses."""
         return await self.run(turn_id, fold=fold, supplied=supplied)
+
+    async def drive_or_wait(self, turn_id: str, supplied: Supplied = NOTHING_SUPPLIED) -> TurnResult:
+        """Wait until a turn ends or pauses, and drive it while nobody else does.
+
+        A turn that another driver has is looked at every `poll_interval` seconds.
+        """
+        while await self.is_due(turn_id):
+            try:
+                return await self.run(turn_id, supplied=supplied)
+            except (TurnBusyError, LeaseLostError):
+                await anyio.sleep(self._setup.poll_interval)
+        return await current_result(self._store, turn_id)
 
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by its driver."""

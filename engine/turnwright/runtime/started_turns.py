@@ -9,10 +9,8 @@ from turnwright._base.background_task import spawn
 from turnwright.driver.admission import NewTurnClaim
 from turnwright.driver.dependencies import NOTHING_SUPPLIED, Supplied
 from turnwright.errors import EngineClosedError, LeaseLostError, TurnBusyError, TurnwrightError
-from turnwright.journal.answers import current_result
 from turnwright.journal.event_bus import EventBus
 from turnwright.result import TurnResult
-from turnwright.store import Store
 
 from .in_process import InProcessTurns
 
@@ -62,16 +60,11 @@ class StartedTurn:
 
 
 class StartedTurns:
-    """Drives each turn in a task of its own, with `work`. The streams of `hub` end with the task of their turn.
+    """Drives each turn in a task of its own, with `work`. The streams of `hub` end with the task of their turn."""
 
-    A turn that another process drives is looked at every `poll_interval` seconds.
-    """
-
-    def __init__(self, store: Store, work: InProcessTurns, hub: EventBus, poll_interval: float) -> None:
-        self._store = store
+    def __init__(self, work: InProcessTurns, hub: EventBus) -> None:
         self._work = work
         self._hub = hub
-        self._poll_interval = poll_interval
         self._running: dict[str, StartedTurn] = {}
 
     def get(self, turn_id: str) -> StartedTurn | None:
@@ -124,13 +117,11 @@ class StartedTurns:
 
     async def _drive(self, turn: StartedTurn) -> TurnResult:
         """Drive a turn until it ends or pauses. While another process drives it, wait for that one."""
-        while True:
+        if turn.new_turn is not None:
             try:
-                if turn.new_turn is None and not await self._work.is_due(turn.id):
-                    return await current_result(self._store, turn.id)
                 return await self._work.run(turn.id, turn.new_turn, None, turn.supplied)
             except (TurnBusyError, LeaseLostError):
                 pass
             finally:
                 turn.new_turn = None
-            await anyio.sleep(self._poll_interval)
+        return await self._work.drive_or_wait(turn.id, turn.supplied)

@@ -14,6 +14,7 @@ from turnwright.errors import (
     SessionNotFoundError,
     StoreError,
     TurnBusyError,
+    TurnExistsError,
     TurnNotFoundError,
 )
 from turnwright_states.facts import Fact
@@ -112,7 +113,7 @@ class MemoryStore:
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         if new.id in self._turns:
-            raise StoreError(f"turn {new.id} already exists")
+            raise TurnExistsError(new.id)
         if new.session is not None:
             for row in await self.turns(session=new.session, live=True):
                 raise SessionBusyError(new.session, row.id)

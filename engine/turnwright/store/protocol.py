@@ -254,7 +254,8 @@ class Store(Protocol):
 
         With `driven=False` the turn is not claimed, and its epoch is 0.
 
-        Raises `SessionBusyError` if another turn of the session has not ended, and `StoreError` if the id exists.
+        Raises `SessionBusyError` if another turn of the session has not ended, and `TurnExistsError` if the
+        id exists, which is checked first.
         """
         ...
 

@@ -19,6 +19,7 @@ from turnwright.errors import (
     SessionNotFoundError,
     StoreError,
     TurnBusyError,
+    TurnExistsError,
     TurnNotFoundError,
     UnreadableTurnError,
 )
@@ -442,7 +443,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         )
         for (name,) in await cursor.fetchall():
             if name == new.id or new.session is None:
-                raise StoreError(f"store {self.place}: turn {name} already exists")
+                raise TurnExistsError(name, where=f"store {self.place}")
             raise SessionBusyError(new.session, name)
 
     @asynccontextmanager

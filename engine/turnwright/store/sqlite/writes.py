@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnwrightError
+from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnExistsError, TurnwrightError
 from turnwright.store.protocol import NOBODY, Claim, InboxItem, NewTurn, Status
 from turnwright.store.rows import LAST_SEQ, join_facts, readable_items
 from turnwright_states.facts import Fact, ModelReplied
@@ -170,7 +170,7 @@ class Create(Write):
         """See `Write.write`."""
         new = self._new
         if cursor.execute("SELECT 1 FROM turns WHERE turn_id = ?", (new.id,)).fetchone() is not None:
-            raise StoreError(f"store {path}: turn {new.id} already exists")
+            raise TurnExistsError(new.id, where=f"store {path}")
         if new.session is not None:
             busy = cursor.execute("SELECT turn_id FROM turns WHERE session = ? AND live = 1", (new.session,)).fetchone()
             if busy is not None:

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from turnwright.errors import LeaseLostError, SessionBusyError, StoreError
+from turnwright.errors import LeaseLostError, SessionBusyError, TurnExistsError
 from turnwright.store import Claim, InboxItem, InboxKind, Store
 
 from .bench import Bench, Written
@@ -136,13 +136,13 @@ class CrowdFacts:
         async def make(number: int) -> None:
             try:
                 await Written(f"t{number}", session=f"s{number}").create(store)
-            except (StoreError, SessionBusyError) as error:
+            except (TurnExistsError, SessionBusyError) as error:
                 refused[f"t{number}"] = type(error)
 
         async with anyio.create_task_group() as group:
             for number in range(_MANY):
                 group.start_soon(make, number)
-        assert refused == {"t3": StoreError, "t5": SessionBusyError}
+        assert refused == {"t3": TurnExistsError, "t5": SessionBusyError}
         assert len(await other_store.turns()) == _MANY  # two that were there, and all but two
         for number in set(range(_MANY)) - {5}:
             assert await other_store.is_driven(f"t{number}")

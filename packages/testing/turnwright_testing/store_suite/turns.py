@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright.errors import SessionBusyError, StoreError, TurnNotFoundError
+from turnwright.errors import SessionBusyError, TurnExistsError, TurnNotFoundError
 from turnwright.store import InboxItem, InboxKind
 
 from .bench import Bench, Written
@@ -29,8 +29,9 @@ class TurnFacts:
         """An existing id is refused, and the first turn stays unchanged."""
         store, draft = await bench.open(), Written()
         await draft.create(store)
-        with pytest.raises(StoreError, match="t1"):
+        with pytest.raises(TurnExistsError, match="turn t1 already exists") as refusal:
             await Written(prompt="other").create(store)
+        assert refusal.value.turn == "t1"
         assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
     async def test_a_session_has_one_live_turn(self, bench: Bench) -> None:
