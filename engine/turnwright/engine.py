@@ -51,7 +51,10 @@ from .errors import (
 )
 from .events import StreamEvent
 from .journal.answers import (
+    Answer,
     Answers,
+    Signature,
+    SignatureOptions,
     current_result,
     need_accepted,
     need_agent,
@@ -59,6 +62,7 @@ from .journal.answers import (
     need_live,
     need_root,
     post_answers,
+    sign,
 )
 from .journal.event_bus import EventBus, Observer
 from .journal.follow import follow, wait_until_idle
@@ -388,7 +392,12 @@ class Engine(Generic[DepsT]):
 
     @overload
     async def resume(
-        self, turn_id: str, answers: Answers | None = None, *, deps: DepsT | NotGiven = NOT_GIVEN
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
     ) -> TurnResult: ...
     @overload
     async def resume(
@@ -398,6 +407,7 @@ class Engine(Generic[DepsT]):
         *,
         agent: Agent[DepsT, OutT],
         deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
     ) -> TurnResult[OutT]: ...
     async def resume(
         self,
@@ -406,6 +416,7 @@ class Engine(Generic[DepsT]):
         *,
         agent: Agent[DepsT, object] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
     ) -> TurnResult:
         """Answer a paused turn, or resume one whose driver is gone, and drive it until it ends or pauses.
 
@@ -413,6 +424,7 @@ class Engine(Generic[DepsT]):
         the last interrupt is answered. All answers are written before anything runs on them, or none is. If another
         process drives the turn, this call waits until it ends or pauses there.
 
+        `by` and `via` say who answers and through which channel, as you claim it: the journal keeps them with the time.
         `agent` is the turn's agent, for what its journal cannot keep of it and for the type of the result; a registered
         agent is found by its name. `deps` are the dependencies of this call, instead of those that the engine makes.
 
@@ -423,14 +435,16 @@ class Engine(Generic[DepsT]):
         """
         need_root(turn_id)
         fold, supplied = await self._read(turn_id), self._supplied(agent, deps)
-        return self._typed(await self._resume(fold, answers, supplied), agent or self._registered_agent(fold))
+        return self._typed(
+            await self._resume(fold, answers, supplied, **signature), agent or self._registered_agent(fold)
+        )
 
-    async def answer(self, turn_id: str, answers: Answers) -> None:
+    async def answer(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
 
         It raises for a faster answer only while that waits in the inbox. The first answer counts.
         """
-        fold = await self._post_answers(turn_id, answers)
+        fold = await self._post_answers(turn_id, answers, **signature)
         await self._runtime.submit(turn_id, fold.segment)
 
     @overload
@@ -441,6 +455,7 @@ class Engine(Generic[DepsT]):
         *,
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
+        **signature: Unpack[SignatureOptions],
     ) -> "AsyncBlock[TurnStream]": ...
     @overload
     def stream_resume(
@@ -451,6 +466,7 @@ class Engine(Generic[DepsT]):
         agent: Agent[DepsT, OutT],
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
+        **signature: Unpack[SignatureOptions],
     ) -> "AsyncBlock[TurnStream[OutT]]": ...
     @async_block("async with engine.stream_resume(...) as events:` and in it `async for event in events:")
     async def stream_resume(
@@ -461,6 +477,7 @@ class Engine(Generic[DepsT]):
         agent: Agent[DepsT, object] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
+        **signature: Unpack[SignatureOptions],
     ) -> "AsyncIterator[TurnStream]":
         """Do what `resume` does and follow the turn, as `stream` follows a new one.
 
@@ -471,7 +488,9 @@ class Engine(Generic[DepsT]):
         below = await unfinished_below(self._open_store, turn_id, fold.facts) if subagents else {}
 
         async def drive() -> TurnResult:
-            return self._typed(await self._resume(fold, answers, supplied), agent or self._registered_agent(fold))
+            return self._typed(
+                await self._resume(fold, answers, supplied, **signature), agent or self._registered_agent(fold)
+            )
 
         last_seqs = {turn: facts[-1][0] for turn, facts in below.items()} if subagents else None
         async with self._followed(turn_id, fold.seq, drive, subagents=last_seqs) as stream:
@@ -687,7 +706,12 @@ class Engine(Generic[DepsT]):
 
     @overload
     def resume_sync(
-        self, turn_id: str, answers: Answers | None = None, *, deps: DepsT | NotGiven = NOT_GIVEN
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
     ) -> TurnResult: ...
     @overload
     def resume_sync(
@@ -697,6 +721,7 @@ class Engine(Generic[DepsT]):
         *,
         agent: Agent[DepsT, OutT],
         deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
     ) -> TurnResult[OutT]: ...
     def resume_sync(
         self,
@@ -705,10 +730,11 @@ class Engine(Generic[DepsT]):
         *,
         agent: Agent[DepsT, object] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
     ) -> TurnResult:
         """Do what `resume` does, in a program without an event loop. Raises what `resume` and `run_sync` do."""
         named_agent = {} if agent is None else {"agent": agent}
-        return self._run(partial(self.resume, turn_id, answers, deps=deps, **named_agent), "resume(...)")
+        return self._run(partial(self.resume, turn_id, answers, deps=deps, **named_agent, **signature), "resume(...)")
 
     @overload
     def stream_resume_sync(
@@ -718,6 +744,7 @@ class Engine(Generic[DepsT]):
         *,
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
+        **signature: Unpack[SignatureOptions],
     ) -> "AbstractContextManager[SyncTurnStream]": ...
     @overload
     def stream_resume_sync(
@@ -728,6 +755,7 @@ class Engine(Generic[DepsT]):
         agent: Agent[DepsT, OutT],
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
+        **signature: Unpack[SignatureOptions],
     ) -> "AbstractContextManager[SyncTurnStream[OutT]]": ...
     def stream_resume_sync(
         self,
@@ -737,15 +765,18 @@ class Engine(Generic[DepsT]):
         agent: Agent[DepsT, object] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
+        **signature: Unpack[SignatureOptions],
     ) -> "AbstractContextManager[SyncTurnStream]":
         """Do what `stream_resume` does, as `stream_sync` does what `stream` does. Raises what both raise."""
         named_agent = {} if agent is None else {"agent": agent}
-        block = partial(self.stream_resume, turn_id, answers, deps=deps, subagents=subagents, **named_agent)
+        block = partial(
+            self.stream_resume, turn_id, answers, deps=deps, subagents=subagents, **named_agent, **signature
+        )
         return self._iterated(block, "stream_resume")
 
-    def answer_sync(self, turn_id: str, answers: Answers) -> None:
+    def answer_sync(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Do what `answer` does, in a program without an event loop. Raises what `answer` and `run_sync` do."""
-        self._run(partial(self.answer, turn_id, answers), "answer(...)")
+        self._run(partial(self.answer, turn_id, answers, **signature), "answer(...)")
 
     @overload
     def get_sync(self, turn_id: str) -> TurnResult: ...
@@ -829,35 +860,52 @@ class Engine(Generic[DepsT]):
             started = self._background.start(turn_id, None, self._supplied(agent, deps))
         return self._typed(await started.wait(), agent)
 
-    async def _answer_here(self, turn_id: str, agent: AnyAgent, deps: object, answers: Answers) -> None:
+    async def _answer_here(
+        self, turn_id: str, agent: AnyAgent, deps: object, answers: Answers, **signature: Unpack[SignatureOptions]
+    ) -> None:
         """Answer a paused turn. A task of this engine drives it on, or the workers of its runtime do."""
         supplied = self._supplied(agent, deps)
-        fold = await self._post_answers(turn_id, answers, supplied)
+        fold = await self._post_answers(turn_id, answers, supplied, **signature)
         if self._runtime.embedded:
             self._background.start(turn_id, None, supplied)
         else:
             await self._runtime.submit(turn_id, fold.segment)
 
-    async def _post_answers(self, turn_id: str, answers: Answers, supplied: Supplied | None = None) -> JournalFold:
+    async def _post_answers(
+        self,
+        turn_id: str,
+        answers: Answers,
+        supplied: Supplied | None = None,
+        **signature: Unpack[SignatureOptions],
+    ) -> JournalFold:
         """Post answers to a paused turn, and return its journal. `supplied` is what its driver here will have."""
+        signed = sign(self.setup.now(), **signature)
         need_root(turn_id)
         fold = await self._read(turn_id)
         if supplied is not None:
             self._need_supplied(fold, supplied)
-        await post_answers(self._open_store, fold, answers, now=self.setup.now(), tools=self.setup.tools)
+        await self._post(fold, answers, signed)
         return fold
 
+    async def _post(self, fold: JournalFold, answers: Answers, signed: Signature) -> dict[str, Answer]:
+        now, tools = self.setup.now(), self.setup.tools
+        return await post_answers(self._open_store, fold, answers, now=now, tools=tools, signature=signed)
+
     async def _resume(
-        self, fold: JournalFold, answers: Answers | None, supplied: Supplied = NOTHING_SUPPLIED
+        self,
+        fold: JournalFold,
+        answers: Answers | None,
+        supplied: Supplied = NOTHING_SUPPLIED,
+        **signature: Unpack[SignatureOptions],
     ) -> TurnResult:
         """Resume a turn whose journal was read. See `resume`."""
-        turn_id, turn = fold.turn_id, fold.machine.turn
+        turn_id, turn, signed = fold.turn_id, fold.machine.turn, sign(self.setup.now(), **signature)
         need_root(turn_id)
         self._need_supplied(fold, supplied)
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
             return await self._turns.resume(turn_id, fold, supplied)
-        items = await post_answers(self._open_store, fold, answers, now=self.setup.now(), tools=self.setup.tools)
+        items = await self._post(fold, answers, signed)
         while True:
             with suppress(TurnBusyError):
                 result = await self._turns.resume(turn_id, fold, supplied)

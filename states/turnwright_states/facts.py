@@ -13,6 +13,7 @@ further changes.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, field, to_builtins
@@ -518,7 +519,7 @@ class Answered(Fact, frozen=True, kw_only=True):
 
     kind = "answered"
     noteworthy = False
-    public_fields = allow("interrupt", "decision", "text", "grant", "arguments")
+    public_fields = allow("interrupt", "decision", "text", "grant", "arguments", "via", "at")
     private_fields = frozenset({"always_for", "given", "by"})
     json_fields = ("arguments", "given")
     follows_from = AnsweredInput
@@ -533,11 +534,26 @@ class Answered(Fact, frozen=True, kw_only=True):
     arguments: JsonObject | None = None
     #: The result of the call, which hooks and guardrails still see.
     given: GivenResult | None = None
-    #: Who answered.
+    #: Who answered, through which channel, and when (seconds since the epoch).
     by: str = ""
+    via: str = ""
+    at: float | None = None
+
+    @property
+    def signature(self) -> str:
+        """The signature in words: `by ann via slack, 2026-11-28 19:02 UTC`. Empty if nobody is named."""
+        if not self.by:
+            return ""
+        channel = f" via {self.via}" if self.via else ""
+        try:
+            time = "" if self.at is None else f"{datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
+        except (OverflowError, ValueError, OSError):  # not a time of a clock
+            time = ""
+        return f"by {self.by}{channel}" + (f", {time}" if time else "")
 
     def _words(self, _: Mapping[str, str], /) -> str:
         suffix = "" if self.arguments is None else ", with other arguments"
+        suffix += f" ({self.signature})" if self.signature else ""
         return f"{self.interrupt}: {self.decision}{suffix}{f': {self.text}' if self.text else ''}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:

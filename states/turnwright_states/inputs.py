@@ -422,12 +422,15 @@ class AnsweredInput(Input, frozen=True, kw_only=True):
     arguments: JsonObject | None = None
     #: The result of the call: with `settle`, and only then.
     given: GivenResult | None = None
-    #: Who answered. Only an approval by several people needs it.
+    #: Who answered, through which channel, and when (seconds since the epoch).
     by: str = ""
+    via: str = ""
+    at: float | None = None
 
     def _check(self) -> None:
         super()._check()
-        force_setattr(self, "by", writable(self.by))
+        for name in ("by", "via"):
+            force_setattr(self, name, writable(getattr(self, name)))
         check_each("given", filter(None, [self.given]))
 
 

@@ -580,6 +580,8 @@ class TurnMachine:
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
             given=event.given,
             by=event.by,
+            via=event.via,
+            at=event.at,
         )
         self._emit(fact)
         if event.decision in _SETTLES_AT_ONCE and not interrupt.forwarded:

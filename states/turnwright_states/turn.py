@@ -84,6 +84,8 @@ class Turn:
     grants: tuple[str, ...] = ()
     #: The tools that the doom-loop detector ignores for the rest of the turn.
     always_for: frozenset[str] = frozenset()
+    #: The signature of the last answer to a doom loop, which has no call that keeps it.
+    loop_signature: tuple[str | float | None, ...] = ()
     #: The number of times that each tool raised `Retry`.
     tool_retries: Mapping[str, int] = MappingProxyType({})
     #: The limits that have had a notice, in alphabetical order.
@@ -435,6 +437,8 @@ class Turn:
     def _answer(self, fact: f.Answered) -> None:
         interrupt = self.interrupts[fact.interrupt]
         call = self.batch[interrupt.call] if interrupt.call else None
+        if call is None and (fact.by or fact.via or fact.at is not None):
+            self.loop_signature = (fact.by, fact.via, fact.at)
         go_on = fact.decision in (Decision.GO_ON, Decision.ALWAYS)
         still_open = keep_open(self.interrupts, interrupt, fact.decision, fact.by)
         self.interrupts = FrozenDict(still_open)
@@ -536,6 +540,8 @@ class Turn:
                 for interrupt in self.interrupts.values()
                 if interrupt.approvals > 1 or interrupt.approved_by
             ]
+        if self.loop_signature:
+            values += ("loop", *self.loop_signature)
         if c.second_try:
             values.append("second_try")
         retries = c.output_retries_left, c.compactions_left
@@ -555,12 +561,13 @@ class Turn:
         for name in batch:
             call = batch[name]
             values += (call.state, call.attempt, call.counted, call.made.own_key)
+            for answer in call.answers:
+                if answer.by or answer.via or answer.at is not None:
+                    values += (answer.by, answer.via, answer.at)
             if call.crash_paid:
                 values.append("crash_paid")
             if call.has_result:
                 values.append("given")
-            if call.answers:
-                values += [answer.by for answer in call.answers if answer.by]
             if keyed:
                 values += (call.made.key, f"{call.result_key}!" if call.failed and fails else call.result_key)
         try:

@@ -199,6 +199,8 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "arguments": st.none() | OBJECT,
         "given": st.none() | GIVEN,
         "by": TEXT,
+        "via": TEXT,
+        "at": st.none() | st.floats(0, 4e9),
     },
     facts.StepFinished: {
         "number": COUNT,

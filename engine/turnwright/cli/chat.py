@@ -217,7 +217,7 @@ class ChatSession:
             display.close(result, 0)
 
     async def _answer(self, engine: Engine, answers: Answers) -> TurnResult:
-        return await engine.resume(self._display.view.turn, answers)
+        return await engine.resume(self._display.view.turn, answers, via="cli")
 
     async def _resume(self, engine: Engine) -> None:
         turn = self._last

@@ -107,7 +107,7 @@ def fork(
         display,
         opening,
         lambda engine: engine.resume(copied),
-        resume=(lambda engine, answers: engine.resume(copied, answers)) if is_asking else None,
+        resume=(lambda engine, answers: engine.resume(copied, answers, via="cli")) if is_asking else None,
     )
 
 

@@ -26,6 +26,7 @@ from .options import (
     AnswerOption,
     ApproveOption,
     ArgumentsOption,
+    ByOption,
     JsonObjectOption,
     NamespaceOption,
     QueueOption,
@@ -90,6 +91,7 @@ def answer(
     rejections: RejectOption = None,
     arguments: ArgumentsOption = None,
     replies: AnswerOption = None,
+    by: ByOption = "",
     store: StoreOption = DEFAULT_STORE,
     agents: AgentsOption = None,
     tools: ToolsOption = None,
@@ -118,7 +120,7 @@ def answer(
             checks = change_arguments(answers.values())
             started = first_fact(turn, await opened.facts(turn))
             async with _with_tools(make, agents, tools, started) if checks else make() as engine:
-                await engine.answer(turn, answers)
+                await engine.answer(turn, answers, by=by, via="cli")
                 result, driven = await engine.get(turn), await opened.is_driven(turn)
                 elsewhere = await is_elsewhere(opened, turn)
         finally:

@@ -224,6 +224,9 @@ VerboseOption = Annotated[
 AnswerOption = Annotated[
     list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer a question; may be repeated.")
 ]
+ByOption = Annotated[
+    str, typer.Option("--by", metavar="NAME", help="Who answers: kept with the answer, as you claim it.")
+]
 ApproveOption = Annotated[
     list[str] | None, typer.Option("--approve", metavar="ID", help="Approve an interrupt; may be repeated.")
 ]

@@ -14,6 +14,7 @@ from .options import (
     AnswerOption,
     ApproveOption,
     ArgumentsOption,
+    ByOption,
     ConfigOption,
     DriverFlags,
     EngineFlags,
@@ -111,6 +112,7 @@ def resume(
     approvals: ApproveOption = None,
     rejections: RejectOption = None,
     arguments: ArgumentsOption = None,
+    by: ByOption = "",
     store: StoreOption = DEFAULT_STORE,
     flags: EngineFlags,
     service: Service,
@@ -131,6 +133,7 @@ def resume(
         turn,
         ResumeFlags(
             answers=AnswerFlags(answer or [], approvals or [], rejections or [], arguments or []),
+            by=by,
             store=store,
             engine=flags,
             service=service,

@@ -82,6 +82,7 @@ class ResumeFlags:
     """The flags of `turnwright resume`."""
 
     answers: AnswerFlags
+    by: str
     store: str
     engine: EngineFlags
     service: Service
@@ -133,8 +134,8 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
 
     async def again(engine: Engine, answers: Answers) -> TurnResult:
         if not followed:
-            return await engine.resume(display.view.turn, answers)
-        return await shown(engine.stream_resume(display.view.turn, answers, subagents=True))
+            return await engine.resume(display.view.turn, answers, via="cli")
+        return await shown(engine.stream_resume(display.view.turn, answers, via="cli", subagents=True))
 
     async def shown(block: "AbstractAsyncContextManager[TurnStream[object]]") -> TurnResult:
         async with block as events:
@@ -171,7 +172,7 @@ def resume_turn(turn: str, flags: ResumeFlags) -> None:
     async def answered_with(engine: Engine, answers: Answers) -> TurnResult:
         try:
             async with background_task(followed.follow, engine):
-                result = await engine.resume(turn, answers)
+                result = await engine.resume(turn, answers, by=flags.by, via="cli")
         except TurnBusyError as error:
             still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
             may = f" (you can answer: {', '.join(still_open)})" if still_open else ""

@@ -507,4 +507,13 @@ class Segment:
     async def _expire_interrupts(self) -> None:
         while (expired := self._expired()) is not None:
             decision, text = unanswered(expired.kind), "nobody answered in time"
-            await self.feed(AnsweredInput(interrupt=expired.id, decision=decision, text=text, elapsed=self.elapsed()))
+            await self.feed(
+                AnsweredInput(
+                    interrupt=expired.id,
+                    decision=decision,
+                    text=text,
+                    via="expiry",
+                    at=self.setup.now(),
+                    elapsed=self.elapsed(),
+                )
+            )

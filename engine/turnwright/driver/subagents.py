@@ -20,7 +20,7 @@ from turnwright.errors import (
     TurnBusyError,
     TurnNotFoundError,
 )
-from turnwright.journal.answers import Answer, answer_item, unanswered
+from turnwright.journal.answers import Answer, Signature, answer_item, unanswered
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import spent_by
 from turnwright.journal.turn_journal import first_fact
@@ -296,13 +296,15 @@ class SubagentCalls:
         # An answer to the call's own approval is not one to its sub-agent's interrupt of the same name.
         prefix = f"{call.id}/"
         answers = {
-            answer.interrupt.removeprefix(prefix): Answer(answer.decision, answer.text, answer.arguments)
+            answer.interrupt.removeprefix(prefix): answer
             for answer in call.answers
             if answer.interrupt.startswith(prefix)
         }
         for interrupt in result_of(child, await self._store.facts(child)).interrupts:
             if interrupt.id in answers:
-                await self._store.post(answer_item(child, interrupt.id, answers[interrupt.id]))
+                fact = answers[interrupt.id]
+                answer = Answer(fact.decision, fact.text, fact.arguments)
+                await self._store.post(answer_item(child, interrupt.id, answer, Signature.of(fact)))
 
     async def _pass_on_an_abort(self, child: str) -> None:
         """Abort the sub-agent too. Its tools then have the same time to finish as those of this turn."""

@@ -3,8 +3,8 @@
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, cast
+from dataclasses import asdict, dataclass, replace
+from typing import Final, Self, TypedDict, cast
 
 from pydantic import JsonValue
 
@@ -22,7 +22,7 @@ from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Out
 from turnwright_states.facts import Answered
 from turnwright_states.payload import thawed
 
-from .inbox import ANSWER_PREFIX, answers_in, steers
+from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, steers, writable
 from .turn_journal import JournalFold
 
 #: The decisions that an answer may have. None of them brings a result.
@@ -51,11 +51,48 @@ class Answer:
 Answers = Mapping[str, str | bool | Answer]
 
 
-def answer_item(turn: str, interrupt: str, answer: Answer) -> InboxItem:
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The person who answered, the channel, and the time in seconds since the Unix epoch."""
+
+    by: str = ""
+    via: str = ""
+    at: float | None = None
+
+    @classmethod
+    def of(cls, answer: Answered) -> Self:
+        """Return the signature of a journaled answer."""
+        return cls(answer.by, answer.via, answer.at)
+
+
+class SignatureOptions(TypedDict, total=False):
+    """The person who answers and the channel, as the caller claims: nothing checks them."""
+
+    by: str
+    """The person or the program, such as a user's name. At most 256 characters."""
+    via: str
+    """The channel: `api` if it is left out, or a word of your app, such as `slack`. At most 64 characters."""
+
+
+#: An answer of the engine itself.
+UNSIGNED: Final = Signature()
+_LONGEST: Final[Mapping[str, int]] = {"by": 256, "via": 64}
+
+
+def sign(now: float, *, by: str = "", via: str = "api") -> Signature:
+    """Return a signature of the time `now`. Raises `ConfigError` for a name that cannot be stored."""
+    for field, name in (("by", by), ("via", via)):
+        if len(writable(name, field)) > _LONGEST[field]:
+            raise ConfigError(f"{field}: at most {_LONGEST[field]} characters, not {len(name)}")
+    return Signature(by, via, now)
+
+
+def answer_item(turn: str, interrupt: str, answer: Answer, signature: Signature = UNSIGNED) -> InboxItem:
     """Make an answer to an open interrupt. An interrupt has at most one."""
     fields: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
     if answer.arguments is not None:
         fields["arguments"] = {**thawed(answer.arguments)}
+    fields |= {name: value for name, value in asdict(signature).items() if value not in ("", None)}
     return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, json.dumps(fields))
 
 
@@ -228,12 +265,19 @@ def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -
 
 
 async def post_answers(
-    store: Store, fold: JournalFold, answers: Answers, *, now: float, tools: Mapping[str, Tool] = _NO_TOOLS
+    store: Store,
+    fold: JournalFold,
+    answers: Answers,
+    *,
+    now: float,
+    tools: Mapping[str, Tool] = _NO_TOOLS,
+    signature: Signature = UNSIGNED,
 ) -> dict[str, Answer]:
     """Post all answers to the inbox of a turn, or none. Returns them parsed, by interrupt.
 
-    `now` is in seconds since the Unix epoch. `tools` check changed arguments. Raises
-    `InvalidAnswerError`, naming the open interrupts, and `TurnAlreadyEndedError`.
+    `signature` says who answers. The same answer again is accepted, and the first signature stands. `now` is in seconds
+    since the Unix epoch. `tools` check changed arguments. Raises `InvalidAnswerError`, naming the open interrupts, and
+    `TurnAlreadyEndedError`.
     """
     turn, turn_id = fold.machine.turn, fold.turn_id
     need_live(turn_id, turn.state.outcome, turn.reason)
@@ -253,8 +297,12 @@ async def post_answers(
         replies = parse_all(
             answers_in(await store.inbox(turn_id))
         )  # the error lists the open interrupts, which only the inbox knows
-    items = {answer_item(turn_id, name, reply): name for name, reply in replies.items()}
-    posted = {item.id for item in await store.post(*items)}
+    items = {answer_item(turn_id, name, reply, signature): name for name, reply in replies.items()}
+    waiting = {item.id: item for item in await store.post(*items)}
+    if waiting and all(is_same_answer(item, waiting.get(item.id, item)) for item in items):
+        items = {waiting.get(item.id, item): name for item, name in items.items()}  # the first signature stands
+        waiting = {item.id: item for item in await store.post(*items)}
+    posted = waiting.keys()
     for item, name in items.items():
         if item.id in posted:
             late = {late_name for late_item, late_name in items.items() if late_item.id in posted}

@@ -39,6 +39,15 @@ def to_answered_input(item: InboxItem, elapsed: float) -> AnsweredInput | None:
         return None
 
 
+def is_same_answer(item: InboxItem, waiting: InboxItem) -> bool:
+    """Whether two answers to an interrupt differ at most in who answered, where and when."""
+    answer, waiting_answer = (
+        {name: value for name, value in _read(answer).items() if name not in {"by", "via", "at"}}
+        for answer in (item, waiting)
+    )
+    return answer == waiting_answer
+
+
 def has_request(items: Iterable[InboxItem]) -> bool:
     """Whether an abort or an answer is among the items: it resumes a paused turn."""
     return any(item.kind in RESUMING_KINDS for item in items)

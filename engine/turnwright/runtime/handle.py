@@ -1,12 +1,12 @@
 """A handle to one turn: its events, its result, and what can be sent to it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, Protocol
+from typing import Generic, Protocol, Unpack
 
 from turnwright._base.blocks import AsyncValues
 from turnwright.context import OutT_co
 from turnwright.events import StreamEvent
-from turnwright.journal.answers import Answers
+from turnwright.journal.answers import Answers, SignatureOptions
 from turnwright.result import TurnResult
 
 
@@ -43,7 +43,7 @@ class TurnHandle(Generic[OutT_co]):
         turn_id: str,
         agent: str,
         wait: Callable[[], Awaitable[TurnResult[OutT_co]]],
-        answer: Callable[[Answers], Awaitable[None]],
+        answer: Callable[..., Awaitable[None]],
     ) -> None:
         #: The turn's id.
         self.id = turn_id
@@ -79,12 +79,12 @@ class TurnHandle(Generic[OutT_co]):
         """Send a message to the running turn. Takes and raises what `Engine.steer` does."""
         await self._turns.steer(self.id, text)
 
-    async def answer(self, answers: Answers) -> None:
+    async def answer(self, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Answer the paused turn. The engine, or its runtime, drives it on: `result` waits for its next end or pause.
 
         All answers are written before this returns, or none is. Takes and raises what `Engine.answer` does.
         """
-        await self._answer(answers)
+        await self._answer(answers, **signature)
 
     async def abort(self) -> None:
         """End the paused turn, or signal its driver. A turn that has ended stays as it is."""

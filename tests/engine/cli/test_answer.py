@@ -262,3 +262,13 @@ def test_each_part_of_a_sub_agent_id_may_be_a_prefix(cli: "Cli", endpoint: "Endp
     endpoint.calls(("Reader", {"prompt": "Read"})).says("Read.").says("Done.")
     turn = cli.run("run", "Work", "--agents", "AGENTS.md", "--json").turn
     assert f"called by call00001 of turn {turn}" in cli.run("show", f"{turn[:6]}:call").out
+
+
+def test_name_of_the_person_is_kept_and_shown(cli: "Cli", paused: str) -> None:
+    """Rule 13: `--by` is kept with the answer, its channel is `cli`, and `show --journal` has both."""
+    assert cli.run("answer", paused, "--approve", "approval-1", "--by", "ann").code == 0
+    cli.run("answer", paused, "--reject", "approval-2", "--answer", "question-1=the first", "--by", "bob")
+    cli.run("resume", paused)
+    shown = cli.run("show", paused, "--journal").out
+    assert "approval-1: approve (by ann via cli, " in shown
+    assert "question-1: reply (by bob via cli, " in shown

@@ -83,7 +83,8 @@ class NeedsYouPage:
             if action == Decision.APPROVE:
                 await need_shown_whole(self._engine, turn, interrupts)
             # Only the questions that were on the page: one that came since is still open.
-            await self._engine.answer(turn, {name: Answer(Decision(action), "") for name in interrupts})
+            answers = {name: Answer(Decision(action), "") for name in interrupts}
+            await self._engine.answer(turn, answers, via="inspector")
         elif action == "abort":
             await self._engine.abort(turn)
             return

@@ -286,7 +286,8 @@ def _marks(step: Step) -> Iterator[Badge]:
     for answer in step.answers:
         # A longer text is on the journal's tab. It is not cut: half a secret is not recognized.
         text = f": {answer.text}" if 0 < len(answer.text) <= _LONGEST_ANSWER else ""
-        yield Badge("person", "paused", f"a person answered {answer.interrupt}: {answer.decision}{text}")
+        signature = f" ({answer.signature})" if answer.signature else ""
+        yield Badge("person", "paused", f"a person answered {answer.interrupt}: {answer.decision}{signature}{text}")
     if any(call.child for call in step.calls):
         yield Badge("child", "info", "a sub-agent ran")
     for notice in step.notices:
