@@ -65,7 +65,7 @@ from .journal.answers import (
     sign,
 )
 from .journal.event_bus import EventBus, Observer
-from .journal.follow import follow, wait_until_idle
+from .journal.follow import follow, read_events, wait_until_idle
 from .journal.inbox import steer_item
 from .journal.message_history import session_messages
 from .journal.recovery import recover_turns
@@ -524,6 +524,8 @@ class Engine(Generic[DepsT]):
     ) -> AsyncIterator[StreamEvent]:
         """Yield the events of a turn with a `seq` above `after`: from the journal, then live until it ends or pauses.
 
+        The live events are those since this call, not since the first event is requested.
+
         Any process may drive the turn. With `wait`, or with a runtime, a turn without a driver is awaited, with a
         warning after some seconds. With `subagents`, the events of its sub-agents' turns are included, each with its
         own `turn` and `seq`: those of a call that is open at `after`, from the beginning of its turn. Raises
@@ -537,6 +539,14 @@ class Engine(Generic[DepsT]):
             events = self._follow(turn_id, after, lambda: self._started(turn_id) is not None, subagents=below)
             events = wait_until_idle(events, turn_id, after, partial(current_result, self.store))
         return AsyncValues(events, "async for event in engine.events(...):")
+
+    async def snapshot(self, turn_id: str, after: int = 0, *, subagents: bool = False) -> list[StreamEvent]:
+        """Return the events of a turn's journal so far, with a `seq` above `after`, without following the turn.
+
+        `events(turn_id, after=snapshot[-1].seq)` continues there. `subagents` is that of `events`. Raises
+        `TurnNotFoundError`.
+        """
+        return await read_events(self._open_store, turn_id, after=after, subagents={} if subagents else None)
 
     @overload
     async def get(self, turn_id: str) -> TurnResult: ...
@@ -1076,6 +1086,7 @@ class Engine(Generic[DepsT]):
             poll_interval=self.setup.poll_interval,
             clock=self.setup.clock,
             subagents=subagents,
+            subscription=self._hub.follow(turn_id, subagents=subagents is not None),
         )
 
     def _is_driven_here(self, turn_id: str) -> bool:

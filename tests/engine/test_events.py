@@ -204,7 +204,7 @@ async def test_follower_receives_a_single_turn_and_observer_all() -> None:
         hub.publish(ResponseRestartedEvent("t2", 1))
         hub.publish(ResponseRestartedEvent("t1", 1))
         assert await anext(events) == ResponseRestartedEvent("t1", 1)
-        assert events.unread_count == 0
+        assert not events.unread
     assert log == ["response_restarted t2", "response_restarted t1"]
 
 
@@ -257,7 +257,7 @@ async def test_events_of_departed_followers_are_discarded() -> None:
         pass
     hub.publish(ResponseRestartedEvent("t1", 1))
     with hub.follow("t1") as events:
-        assert events.unread_count == 0
+        assert not events.unread
 
 
 def test_paused_event_compares_by_value() -> None:

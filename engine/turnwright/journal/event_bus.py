@@ -1,9 +1,10 @@
 """Passes events to the engine's observers and to the followers of a turn."""
 
 import logging
+import weakref
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -37,20 +38,16 @@ class EventQueue(AsyncIterator[StreamEvent]):
     """
 
     def __init__(self) -> None:
-        self._events: deque[StreamEvent] = deque()
+        #: The events that wait, in their order.
+        self.unread: deque[StreamEvent] = deque()
         self.is_closed = False
         #: Set when something changes, if a reader waits.
         self._changed: anyio.Event | None = None
 
-    @property
-    def unread_count(self) -> int:
-        """The number of events that wait."""
-        return len(self._events)
-
     def put(self, event: StreamEvent) -> None:
         """Add an event. A closed queue drops it."""
         if not self.is_closed:
-            self._events.append(event)
+            self.unread.append(event)
             if self._changed is not None:
                 self.wake()
 
@@ -61,19 +58,19 @@ class EventQueue(AsyncIterator[StreamEvent]):
 
     async def aclose(self) -> None:
         """Read no more: drop the events that wait, and those that come."""
-        self._events.clear()
+        self.unread.clear()
         self.close()
 
     async def __anext__(self) -> StreamEvent:
-        while not self._events:
+        while not self.unread:
             if self.is_closed:
                 raise StopAsyncIteration
             await self.wait()
-        return self._events.popleft()
+        return self.unread.popleft()
 
     async def wait(self) -> None:
         """Wait until an event comes, the queue is closed, or `wake` is called."""
-        if not self._events and not self.is_closed:
+        if not self.unread and not self.is_closed:
             if self._changed is None:
                 self._changed = anyio.Event()
             await self._changed.wait()
@@ -131,26 +128,25 @@ class EventBus:
                 for follower in self._family.get(turn, ()):
                     follower.put(event)
 
-    @contextmanager
-    def follow(self, turn_id: str, *, subagents: bool = False) -> Iterator[EventQueue]:
+    def follow(self, turn_id: str, *, subagents: bool = False) -> "Subscription":
         """Follow the events of one turn from now on, and with `subagents` those of its sub-agents.
 
         A slow follower delays nobody: its events wait in memory.
         """
         queue = EventQueue()
-        followers_of = self._family if subagents else self._followers
-        followers_of[turn_id].append(queue)
+        (self._family if subagents else self._followers)[turn_id].append(queue)
         self.followed = self._find_followed()
-        try:
-            yield queue
-        finally:
-            followers = followers_of.get(turn_id, [])
-            if queue in followers:
-                followers.remove(queue)
-            if not followers:
-                followers_of.pop(turn_id, None)
-            self.followed = self._find_followed()
-            queue.close()
+        return Subscription(queue, partial(self._unfollow, turn_id, queue, subagents=subagents))
+
+    def _unfollow(self, turn_id: str, queue: EventQueue, *, subagents: bool) -> None:
+        followers_of = self._family if subagents else self._followers
+        followers = followers_of.get(turn_id, [])
+        if queue in followers:
+            followers.remove(queue)
+        if not followers:
+            followers_of.pop(turn_id, None)
+        self.followed = self._find_followed()
+        queue.close()
 
     def wake(self, turn_id: str) -> None:
         """Wake the followers of a turn: this process drives it now."""
@@ -167,10 +163,28 @@ class EventBus:
         for followers_of in (self._followers, self._family):
             for name in [name for name in followers_of if name == turn_id or name.startswith(f"{turn_id}:")]:
                 for follower in followers_of.pop(name):
-                    unread = max(unread, follower.unread_count)
+                    unread = max(unread, len(follower.unread))
                     follower.close()
         self.followed = self._find_followed()
         return unread
+
+
+class Subscription:
+    """A block in which the events of a turn are received: those since the subscription was made.
+
+    One whose block is never entered ends when nothing refers to it any more.
+    """
+
+    def __init__(self, queue: EventQueue, end: Callable[[], None]) -> None:
+        self._queue = queue
+        self._end = weakref.finalize(self, end)
+        self._end.atexit = False
+
+    def __enter__(self) -> EventQueue:
+        return self._queue
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
 
 def _with_callers(turn_id: str) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """Follows one turn, wherever it is driven: first its journal, then its live events."""
 
 import logging
+import math
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
@@ -19,7 +21,7 @@ from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import CallSettled, CallWaiting, Fact, ModelReplied
 from turnwright_states.state import FINAL
 
-from .event_bus import EventBus, EventQueue
+from .event_bus import EventBus, EventQueue, Subscription
 from .subturns import leased_calls
 
 #: The events that follow from one fact each, and those that end a stream.
@@ -44,11 +46,14 @@ async def follow(
     is_expected: Callable[[], bool] = lambda: False,
     is_due: Callable[[], Awaitable[bool]] | None = None,
     subagents: Mapping[str, int] | None = None,
+    subscription: Subscription | None = None,
 ) -> AsyncGenerator[StreamEvent, None]:
     """Yield every event of a turn with a `seq` above `after`, until it ends, pauses, or nobody drives it.
 
     `is_expected` says that this process is about to drive it, `is_due` that some process will, as after an answer. Then
     its events are awaited without a driver. With `here=False` only other processes will drive it.
+
+    `subscription` receives the turn's events since before the first one is requested. So none of their texts is lost.
 
     With `subagents`, the events of its sub-agents' turns come before those that follow from them: of each turn those
     with a seq above the number that it has there, or all.
@@ -62,29 +67,42 @@ async def follow(
     undriven = _Undriven(turn_id, clock)
     async with store.watching(turn_id) as changed:
         while True:
-            with hub.follow(turn_id, subagents=subagents is not None) as followed:
+            opened = subscription or hub.follow(turn_id, subagents=subagents is not None)
+            subscription = None
+            with opened as followed:
                 driven, expected = await _look(store, turn_id, is_driven_here, is_expected, is_due)
                 grew = rests = False
-                async for event in journal.grown():
+                async for event in journal.grown(partial(_last_seq_before, followed)):
                     grew = True
                     if event.turn == turn_id:
                         rests = isinstance(event, TurnPausedEvent) and not expected
                     yield event
                 if journal.has_ended:
                     return
-                if not driven and (rests or not expected):
+                is_late = bool(followed.unread)  # the turn continued between the subscription and this read
+                if not is_late and not driven and (rests or not expected):
                     if rests or not grew:
                         return
                     continue  # it continued after the question: read what followed
                 undriven.look(driven=driven or is_driven_here())
-                comes_here = is_driven_here() or (here and not driven)
+                comes_here = is_late or is_driven_here() or (here and not driven)
                 if not comes_here and not await _wait(partial(changed, poll_interval), followed, is_driven_here):
                     continue
                 async with aclosing(_live(followed, journals)) as live:
                     async for event in live:
                         yield event
-                        if type(event) in _LAST and event.turn == turn_id:
+                        if event.turn != turn_id or type(event) not in _LAST:
+                            continue
+                        if not is_late or type(event) is TurnEndedEvent:
                             return
+
+
+async def read_events(
+    store: Store, turn_id: str, *, after: int, subagents: Mapping[str, int] | None = None
+) -> list[StreamEvent]:
+    """Return what `follow` yields of the journal as it is now. Raises `TurnNotFoundError`."""
+    journal = _Journals(store, subagents).of(turn_id, after)
+    return [event async for event in journal.grown(lambda _: math.inf)]
 
 
 async def _look(
@@ -138,17 +156,27 @@ async def _wait(
     """
 
     async def wait_for_driver() -> None:
-        while not is_driven_here() and not followed.unread_count and not followed.is_closed:
+        while not is_driven_here() and not followed.unread and not followed.is_closed:
             await followed.wait()
         scope.cancel()
 
     with anyio.CancelScope() as scope:
         async with background_task(wait_for_driver):
             await change()
-    return is_driven_here() or followed.unread_count > 0
+    return is_driven_here() or bool(followed.unread)
 
 
-async def _live(followed: AsyncIterator[StreamEvent], journals: "_Journals") -> AsyncGenerator[StreamEvent, None]:
+def _last_seq_before(followed: EventQueue, turn_id: str) -> float:
+    """Return the last fact of a turn before the events of it that wait; infinity if none waits."""
+    return next((_seq_before(event) for event in followed.unread if event.turn == turn_id), math.inf)
+
+
+def _seq_before(event: StreamEvent) -> int:
+    """Return the last fact of the event's turn before the event. A piece of a text has the number of that fact."""
+    return event.seq - (type(event) in _OF_FACTS)
+
+
+async def _live(followed: EventQueue, journals: "_Journals") -> AsyncGenerator[StreamEvent, None]:
     """Yield the live events of turns driven here, whose journals were read."""
     journal = None
     async for event in followed:
@@ -156,9 +184,11 @@ async def _live(followed: AsyncIterator[StreamEvent], journals: "_Journals") -> 
             journal = journals.of(event.turn)
         is_fact = type(event) in _OF_FACTS
         if event.seq - is_fact > journal.last_seq:
-            # Another process drove the turn between that read and this driver's claim.
-            async for missed in journal.grown():
+            # Another process drove the turn between that read and this driver's claim. Its events end before this one.
+            followed.unread.appendleft(event)
+            async for missed in journal.grown(partial(_last_seq_before, followed)):
                 yield missed
+            followed.unread.popleft()
         if event.seq > journal.last_seq:
             journal.last_seq = event.seq
             yield event
@@ -211,6 +241,10 @@ class _Journal:
     def __init__(self, store: Store, turn_id: str, last_seq: int, below: _Journals | None) -> None:
         self._store = store
         self.turn_id = turn_id
+        #: The last fact that was read, and those that were read and wait for their pieces.
+        self._read_seq = 0
+        self._facts: deque[tuple[int, Fact]] = deque()
+        #: The last fact of the transcript.
         self._seq = 0
         self._transcript = Transcript()
         self._below = below
@@ -226,9 +260,16 @@ class _Journal:
         """Whether the turn has ended, as far as its journal was read."""
         return self._transcript.turn.state in FINAL
 
-    async def grown(self) -> AsyncIterator[StreamEvent]:
-        """Yield the events that were written since the last call, without those that were passed on."""
-        for seq, fact in await self._store.facts(self.turn_id, self._seq):
+    async def grown(self, bound: Callable[[str], float]) -> AsyncIterator[StreamEvent]:
+        """Yield the events that were written since the last call, without those that were passed on.
+
+        `bound` returns the last fact of a turn that is wanted: what follows will come live, with the pieces of texts.
+        """
+        self._facts.extend(await self._store.facts(self.turn_id, self._read_seq))
+        self._read_seq = self._facts[-1][0] if self._facts else self._read_seq
+        last = bound(self.turn_id)  # after the read: of facts that were published since, the pieces came before
+        while self._facts and self._facts[0][0] <= last:
+            seq, fact = self._facts.popleft()
             with reading(self.turn_id):
                 self._transcript.turn.apply(fact)
                 self._transcript.add(seq, fact)
@@ -236,31 +277,31 @@ class _Journal:
                 # Facts that were followed live decide too about a reply that is kept back since an earlier read.
                 events = self._held_events.take(event_of(self.turn_id, seq, fact, self._transcript))
             if self._below is not None:
-                async for event in self._called(fact, self._below):
+                async for event in self._called(fact, self._below, bound):
                     yield event
             for event in events:
                 if event.seq > self.last_seq:
                     self.last_seq = event.seq
                     yield event
         for journal in [*self._open.values()]:
-            async for event in _below(journal):
+            async for event in _below(journal, bound):
                 yield event
 
-    async def _called(self, fact: Fact, below: _Journals) -> AsyncIterator[StreamEvent]:
+    async def _called(self, fact: Fact, below: _Journals, bound: Callable[[str], float]) -> AsyncIterator[StreamEvent]:
         """Yield the events of a sub-agent's turn that came before the result or the question of its call."""
         if isinstance(fact, ModelReplied):
             for call in leased_calls([fact]):
                 self._open[call] = below.of(child_id(self.turn_id, call))
         elif isinstance(fact, CallSettled | CallWaiting) and fact.call in self._open:
             if self._seq > self.last_seq:
-                async for event in _below(self._open[fact.call]):
+                async for event in _below(self._open[fact.call], bound):
                     yield event
             if isinstance(fact, CallSettled):
                 del self._open[fact.call]
 
 
-async def _below(journal: _Journal) -> AsyncIterator[StreamEvent]:
+async def _below(journal: _Journal, bound: Callable[[str], float]) -> AsyncIterator[StreamEvent]:
     """Yield the new events of a sub-agent's turn, which may not have begun."""
     with suppress(TurnNotFoundError):
-        async for event in journal.grown():
+        async for event in journal.grown(bound):
             yield event

@@ -58,6 +58,7 @@ class TurnHandle(Generic[OutT_co]):
     def events(self, after: int = 0, *, subagents: bool = False) -> AsyncIterator[StreamEvent]:
         """Yield the turn's events with a `seq` above `after`: from the journal, then live, until it ends or pauses.
 
+        The live events are those since this call: text that streams in before the first event is requested is included.
         A pause that `answer` has answered does not end them. They end early if the driving fails; `result` then raises
         why. `subagents` is that of `Engine.events`. Raises `TurnNotFoundError`, at the call or with PostgreSQL when the
         first event is requested.

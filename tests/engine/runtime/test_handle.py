@@ -1,6 +1,7 @@
 """A turn in the background: who drives it, who waits for it, and what releases it."""
 
 import asyncio
+import gc
 import itertools
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -507,3 +508,88 @@ async def test_crash_at_any_append_does_not_change_the_final_transcript() -> Non
             result = await second.attach(handle.id, CLERK).result()
             assert result.outcome is Outcome.FINISHED
             assert [(message.role, message.text) for message in result.messages] == texts, (at, after)
+
+
+async def test_events_have_the_text_of_a_reply_before_their_first_request() -> None:
+    """`events()` subscribes when it is called: what the caller awaits in between loses no piece of a text."""
+    async with Engine(model=ScriptedModel("A fast reply.")) as engine:
+        handle = await engine.start(CLERK, "Hi.")
+        followed, by_engine = handle.events(), engine.events(handle.id)
+        await handle.result()
+        events = await seen(followed)
+        assert said(events) == "A fast reply."
+        assert [event.type for event in events if not isinstance(event, TextDeltaEvent)] == [
+            "turn_started",
+            "step_started",
+            "model_replied",
+            "step_finished",
+            "turn_ended",
+        ]
+        assert [event.type for event in events].index("model_replied") > [event.type for event in events].index(
+            "text_delta"
+        )
+        assert await seen(by_engine) == events
+        assert said(await seen(handle.events())) == ""
+
+
+async def test_late_events_go_past_an_answered_pause_to_the_end() -> None:
+    """The pause was answered before the first event was requested: it is an event like others."""
+    async with Engine(model=ScriptedModel("Wait.", asks_for(("erase", {})), "Gone."), tools=[erase]) as engine:
+        await engine.run(CLERK, "First.")
+        handle = await engine.start(CLERK, "Erase.")
+        followed = handle.events()
+        assert (await handle.result()).paused
+        await handle.answer({"approval-1": True})
+        assert (await handle.result()).text == "Gone."
+        types = [event.type for event in await seen(followed)]
+        assert types.count("paused") == 1
+        assert (types[0], types[-1]) == ("turn_started", "turn_ended")
+
+
+async def test_late_events_of_sub_agents_come_before_the_result_of_their_call() -> None:
+    """The journals of sub-agents are read up to their first live event too."""
+    helper = Agent(name="Helper", description="Helps.")
+    model = ScriptedModel(asks_for(("Helper", {"prompt": "Help."})), "Helped a lot.", "All done.")
+    async with Engine(model=model, tools=[agent_tool(helper)], agents=[helper]) as engine:
+        handle = await engine.start(CLERK, "Hi.")
+        followed = handle.events(subagents=True)
+        await handle.result()
+        events = await seen(followed)
+        child = [event for event in events if event.turn != handle.id]
+        assert said(child) == "Helped a lot."
+        settled = next(place for place, event in enumerate(events) if event.type == "call_settled")
+        assert all(events.index(event) < settled for event in child)
+        seqs = [event.seq for event in events if event.turn == handle.id]
+        assert seqs == sorted(seqs)
+
+
+async def test_events_that_nobody_reads_end_with_their_object() -> None:
+    """A subscription that was never read leaves no follower behind."""
+    held = Held()
+    async with Engine(model=held.line()) as engine:
+        handle = await engine.start(CLERK, "Hi.")
+        followed = handle.events()
+        await held.requested.wait()
+        assert engine._hub._followers  # noqa: SLF001 (nothing public counts them)
+        del followed
+        gc.collect()
+        assert not engine._hub._followers  # noqa: SLF001
+        held.may.set()
+        await handle.result()
+
+
+async def test_snapshot_has_the_events_so_far_and_does_not_follow() -> None:
+    """It returns at once while the turn runs, and `events` continues behind it."""
+    held = Held()
+    async with Engine(model=held.line()) as engine:
+        handle = await engine.start(CLERK, "Hi.")
+        await held.requested.wait()
+        snapshot = await engine.snapshot(handle.id)
+        assert [event.type for event in snapshot] == ["turn_started", "step_started"]
+        held.may.set()
+        await handle.result()
+        behind = await seen(engine.events(handle.id, after=snapshot[-1].seq))
+        assert [*snapshot, *behind] == await engine.snapshot(handle.id)
+        assert await engine.snapshot(handle.id, after=snapshot[-1].seq) == behind
+        with pytest.raises(TurnNotFoundError):
+            await engine.snapshot("none")
