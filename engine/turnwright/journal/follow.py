@@ -264,11 +264,12 @@ class _Journal:
         """Yield the events that were written since the last call, without those that were passed on.
 
         `bound` returns the last fact of a turn that is wanted: what follows will come live, with the pieces of texts.
+        The verdict on a reply that was read is read too.
         """
         self._facts.extend(await self._store.facts(self.turn_id, self._read_seq))
         self._read_seq = self._facts[-1][0] if self._facts else self._read_seq
         last = bound(self.turn_id)  # after the read: of facts that were published since, the pieces came before
-        while self._facts and self._facts[0][0] <= last:
+        while self._facts and (self._facts[0][0] <= last or self._held_events.reviews):
             seq, fact = self._facts.popleft()
             with reading(self.turn_id):
                 self._transcript.turn.apply(fact)

@@ -34,6 +34,11 @@ class HeldEvents:
         self._events: list[StreamEvent] = []
         self._reviewed = False
 
+    @property
+    def reviews(self) -> bool:
+        """Whether a reply waits for its verdict."""
+        return self._reviewed
+
     def take(self, event: StreamEvent) -> Sequence[StreamEvent]:
         """Return the events to pass on now that this one has come."""
         if isinstance(event, ResponseRestartedEvent | ResponseWithdrawnEvent):
