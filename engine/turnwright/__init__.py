@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         tool_output_guardrail,
     )
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
-    from .journal.answers import Answer, approve, reject
+    from .journal.answers import Answer, Answering, approve, reject
     from .message import FilePart, Message
     from .model.prices import Price
     from .result import TurnResult
@@ -74,6 +74,7 @@ else:
             "AgentFileError": ".agents.markdown",
             "AgentTool": ".driver.subagents",
             "Answer": ".journal.answers",
+            "Answering": ".journal.answers",
             "Ask": ".tools",
             "CallView": ".hooks.decisions",
             "CannotRunError": ".errors",
@@ -159,6 +160,7 @@ __all__ = [
     "AgentFileError",
     "AgentTool",
     "Answer",
+    "Answering",
     "Ask",
     "CallView",
     "CannotRunError",

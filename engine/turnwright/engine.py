@@ -53,6 +53,7 @@ from .events import StreamEvent
 from .journal.answers import (
     Answer,
     Answers,
+    Authorize,
     Signature,
     SignatureOptions,
     current_result,
@@ -136,6 +137,10 @@ class Engine(Generic[DepsT]):
     and of a run override. A setting that a model does not support is left out with a warning, or refused with
     `strict_settings`. See docs/rules.md#settings. A reply that repeats its own end again and again is a failed attempt,
     unless `stop_repetition` is false. See docs/rules.md#replies.
+
+    `authorize` is asked about each answer, whichever way it comes, before it is stored: who answers which interrupt,
+    and how (`Answering`). True accepts it; False, the reason why not, or an exception refuses it. A process without
+    this function accepts no answer to a turn of such an engine. See docs/rules.md#who-may-answer.
 
     `tool_timeout` is short for the limit of that name: the seconds of a call of a tool without a `timeout` of its own,
     300 by default. `deps`, `synthesize` and `history_processor` have as long; None means that all of them may take for
@@ -223,6 +228,7 @@ class Engine(Generic[DepsT]):
         model_settings: ModelSettings | None = None,
         strict_settings: bool = False,
         stop_repetition: bool = True,
+        authorize: Authorize | None = None,
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -253,6 +259,7 @@ class Engine(Generic[DepsT]):
             model_settings=model_settings,
             strict_settings=strict_settings,
             stop_repetition=stop_repetition,
+            authorize=authorize,
             cancel_grace=cancel_grace,
             poll_interval=poll_interval,
             now=now,
@@ -898,8 +905,15 @@ class Engine(Generic[DepsT]):
         return fold
 
     async def _post(self, fold: JournalFold, answers: Answers, signed: Signature) -> dict[str, Answer]:
-        now, tools = self.setup.now(), self.setup.tools
-        return await post_answers(self._open_store, fold, answers, now=now, tools=tools, signature=signed)
+        return await post_answers(
+            self._open_store,
+            fold,
+            answers,
+            now=self.setup.now(),
+            tools=self.setup.tools,
+            signature=signed,
+            authorize=self.setup.authorize,
+        )
 
     async def _resume(
         self,
@@ -921,7 +935,7 @@ class Engine(Generic[DepsT]):
                 result = await self._turns.resume(turn_id, fold, supplied)
                 break
             await anyio.sleep(self.setup.poll_interval)
-        await need_accepted(self._open_store, fold, result, items)
+        await need_accepted(self._open_store, fold, result, items, signed.by)
         return result
 
     async def _begin(

@@ -401,7 +401,8 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> St
                 guardrail=fact.guardrail,
             )
         case f.Paused():
-            return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=Interrupt.all_of(turn), tools=transcript.tools)
+            interrupts = Interrupt.all_of(turn_id, turn)
+            return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=interrupts, tools=transcript.tools)
         case f.CallStarted() | f.CallSettled() | f.CallWaiting():
             tool = transcript.calls.get(fact.call, "")
         case f.StepStarted():

@@ -165,6 +165,8 @@ def ask(turn: Turn, call: Call, event: CallWaitingInput) -> tuple[f.InterruptRec
             approvals=question.approvals,
             approved_by=question.approved_by,
             otherwise=question.otherwise,
+            schema=None if question.schema is None else frozen(question.schema),
+            restricted=question.restricted,
         )
         for question in questions
     ]
@@ -199,6 +201,7 @@ def ask_about_loop(turn: Turn) -> f.InterruptRecord:
         tool=tools,
         question=question,
         choices=tuple(DECISIONS[kind]),
+        restricted=turn.restricted,
     )
 
 

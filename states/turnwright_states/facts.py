@@ -103,8 +103,8 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     public_fields = allow(
         *("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at", "path", "approvals")
     )
-    private_fields = frozenset({"approved_by", "otherwise", "kept"})
-    json_fields = ("arguments", "otherwise", "kept")
+    private_fields = frozenset({"approved_by", "otherwise", "kept", "schema", "restricted"})
+    json_fields = ("arguments", "otherwise", "kept", "schema")
 
     id: str
     kind: InterruptKind
@@ -125,6 +125,10 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     #: The result of the call if no other came before `expires_at`, and the tool's data for its next run.
     otherwise: GivenResult | None = None
     kept: JsonValue = None
+    #: The JSON Schema that a result must fit.
+    schema: JsonObject | None = None
+    #: Whether the app must authorize each answer, so that a process without its `authorize` accepts none.
+    restricted: bool = False
 
     @property
     def forwarded(self) -> bool:
@@ -146,7 +150,7 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-        | {"model_settings", "forked_with", "hooks", "guardrails", "request"}
+        | {"model_settings", "forked_with", "hooks", "guardrails", "request", "restricted"}
     )
     json_fields = ("agent", "metadata", "files", "message_history", "model_settings", "request")
     prompt: str
@@ -174,15 +178,17 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     guardrails: tuple[str, ...] = ()
     #: Digests of the agent's name, the prompt and the options, by field, if the caller chose the turn's id.
     request: JsonObject = field(default_factory=dict)
+    #: Whether the app must authorize each answer to the turn.
+    restricted: bool = False
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
         Its limits are written in full, because a later release may have other defaults. Empty `files`,
-        `model_settings`, `forked_with`, `hooks`, `guardrails` and `request` are omitted.
+        `model_settings`, `forked_with`, `hooks`, `guardrails` and `request`, and a false `restricted`, are omitted.
         """
         fields = to_builtins(self, enc_hook=plain)
-        for name in ("files", "model_settings", "forked_with", "hooks", "guardrails", "request"):
+        for name in ("files", "model_settings", "forked_with", "hooks", "guardrails", "request", "restricted"):
             if not fields[name]:
                 del fields[name]
         return text_of(fields)

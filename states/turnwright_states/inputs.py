@@ -123,7 +123,7 @@ class CallQuestion(Checked, frozen=True, kw_only=True):
     The fields are those of `CallWaitingInput`.
     """
 
-    json_fields = ("arguments",)
+    json_fields = ("arguments", "schema")
     interrupt_kind: InterruptKind
     question: str = ""
     choices: tuple[str, ...] = ()
@@ -136,6 +136,8 @@ class CallQuestion(Checked, frozen=True, kw_only=True):
     approvals: Approvals = 1
     approved_by: tuple[str, ...] = ()
     otherwise: GivenResult | None = None
+    schema: JsonObject | None = None
+    restricted: bool = False
 
     def _check(self) -> None:
         super()._check()
@@ -229,6 +231,8 @@ class StartedInput(Input, frozen=True, kw_only=True):
     guardrails: tuple[str, ...] = ()
     #: Digests of what the caller asked for, by field, if the caller chose the turn's id: kept, not read.
     request: JsonObject = field(default_factory=dict)
+    #: Whether the app must authorize each answer: kept with the question about a doom loop, not read.
+    restricted: bool = False
 
 
 class ModelRepliedInput(Input, frozen=True, kw_only=True):
@@ -355,7 +359,7 @@ class CallSettledInput(Input, frozen=True, kw_only=True):
 class CallWaitingInput(Input, frozen=True, kw_only=True):
     """A tool call needs a person before it can continue."""
 
-    json_fields = ("arguments", "changed", "decisions", "kept")
+    json_fields = ("arguments", "changed", "decisions", "kept", "schema")
     call: str
     interrupt_kind: InterruptKind
     question: str = ""
@@ -379,6 +383,9 @@ class CallWaitingInput(Input, frozen=True, kw_only=True):
     approved_by: tuple[str, ...] = ()
     #: The result of the call if no other came before `expires_at`.
     otherwise: GivenResult | None = None
+    #: The JSON Schema of the result, and whether the app must authorize each answer: kept, not read.
+    schema: JsonObject | None = None
+    restricted: bool = False
     #: The tool's own data for the next run of the call, such as a server's `request_state`: kept, not read.
     kept: JsonValue = None
     #: Further questions of the call. A call asks them all at once, because it waits once a pause.

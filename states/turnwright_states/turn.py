@@ -88,6 +88,8 @@ class Turn:
     loop_signature: tuple[str | float | None, ...] = ()
     #: The number of times that each tool raised `Retry`.
     tool_retries: Mapping[str, int] = MappingProxyType({})
+    #: Whether the app must authorize each answer.
+    restricted: bool = False
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()
     #: Whether results have keys: a loop needs the same results, or stalls are watched. The end of a step finds both.
@@ -276,6 +278,8 @@ class Turn:
         self.counters = Counters(fact.limits)
         self.marks, self.near = LimitThresholds.of(fact.limits, self.noticed), False
         self.synthesis, self.depth = fact.synthesis, fact.depth
+        if fact.restricted:
+            self.restricted = True
         self._watch_for_loops()
         self._pass_time()
 

@@ -88,9 +88,9 @@ def kinds_of(base: type[TurnEvent]) -> set[type[TurnEvent]]:
     ("place", "kind", "private"),
     [
         ("model_replied.calls", f.CallMade, {"provider_id", "key", "own_key", "lease"}),
-        ("call_waiting.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept"}),
-        ("call_waiting.more", f.InterruptRecord, {"approved_by", "otherwise", "kept"}),
-        ("paused.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept"}),
+        ("call_waiting.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept", "schema", "restricted"}),
+        ("call_waiting.more", f.InterruptRecord, {"approved_by", "otherwise", "kept", "schema", "restricted"}),
+        ("paused.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept", "schema", "restricted"}),
     ],
 )
 def test_every_nested_field_is_classified(place: str, kind: type, private: set[str]) -> None:
@@ -211,4 +211,7 @@ def test_public_interrupt_fields_match_the_result() -> None:
     """`TurnResult.interrupts` is sent to a browser as well."""
     rule = TurnPausedEvent.public_fields["interrupts"]
     assert rule is not None
-    assert {field.name for field in dataclasses.fields(Interrupt)} - set(rule) == {"grant"} == Interrupt.private_fields
+    assert {field.name for field in dataclasses.fields(Interrupt)} - set(rule) == Interrupt.private_fields
+    assert Interrupt.private_fields == {
+        *("grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted")
+    }

@@ -95,6 +95,8 @@ INTERRUPT = st.builds(
     approved_by=st.lists(TEXT, max_size=2).map(tuple),
     otherwise=st.none() | GIVEN,
     kept=st.none() | OBJECT,
+    schema=st.none() | OBJECT,
+    restricted=st.booleans(),
 )
 #: The fields of each kind, beside those of every fact.
 FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
@@ -120,6 +122,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "hooks": st.lists(TEXT, max_size=2).map(tuple),
         "guardrails": st.lists(TEXT, max_size=2).map(tuple),
         "request": st.dictionaries(TEXT, TEXT, max_size=2),
+        "restricted": st.booleans(),
     },
     facts.StepStarted: {
         "number": COUNT,
@@ -301,7 +304,7 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
     match value:
         case facts.TurnStarted():
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-            left_out = ("files", "model_settings", "forked_with", "hooks", "guardrails", "request")
+            left_out = ("files", "model_settings", "forked_with", "hooks", "guardrails", "request", "restricted")
             return {name: entry for name, entry in whole.items() if entry or name not in left_out}
         case Struct():
             defaults = {field.name: field.default for field in structs.fields(value)}
@@ -389,7 +392,7 @@ def test_fact_as_data_equals_the_payload(fact: Fact) -> None:
     data = fact.to_json()
     payload = json.loads(fact.payload())
     assert payload.pop("v") == PAYLOAD_VERSION
-    empty: dict[str, JsonValue] = {"model_settings": {}, "request": {}}
+    empty: dict[str, JsonValue] = {"model_settings": {}, "request": {}, "restricted": False}
     left_out = empty | {name: [] for name in ("files", "forked_with", "hooks", "guardrails")}
     assert data == (left_out if isinstance(fact, facts.TurnStarted) else {}) | payload
 

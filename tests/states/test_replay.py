@@ -357,6 +357,7 @@ UNSEEN: Final = frozenset(
         *(f"call_waiting.{name}" for name in ("changed", "decisions")),
         "turn_ended.guardrail",
         *(f"call_waiting.interrupt.{name}" for name in ("question", "choices", "expires_at", "otherwise", "kept")),
+        *(f"call_waiting.interrupt.{name}" for name in ("schema", "restricted")),
         "message_added.text",
         "concluded.refused",
         "turn_ended.undelivered",

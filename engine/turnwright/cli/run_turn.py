@@ -19,7 +19,7 @@ from turnwright.journal.subturns import unfinished_below
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import FilePart
 from turnwright.model.providers import open_model
-from turnwright.result import TurnResult
+from turnwright.result import TurnResult, result_of
 from turnwright.store import Store, TurnRow
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
@@ -257,7 +257,7 @@ async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool,
     if row.status.outcome is not None and row.status.reason is not None:
         raise TurnAlreadyEndedError(turn, row.status.outcome, row.status.reason)
     facts = await store.facts(turn)
-    answered = answers_in(await store.inbox(turn))
+    answered = answers_in(await store.inbox(turn), result_of(turn, facts).interrupts)
     return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered
 
 

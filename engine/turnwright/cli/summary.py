@@ -9,6 +9,7 @@ from turnwright.journal.questions import words
 from turnwright.result import TurnResult
 from turnwright.status import (
     LIMIT_REASONS,
+    describe_approvals,
     describe_ending,
     describe_lost_driver,
     describe_nearest_limit,
@@ -209,6 +210,8 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
     for interrupt in result.interrupts:
         first, *rest = spelled(words(interrupt)).split("\n")
         lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in rest)]
+        if interrupt.is_shared:
+            lines.append(f"    approved by {describe_approvals(interrupt)}")
         if interrupt.expires_at is not None:
             until = local_time(interrupt.expires_at, "%Y-%m-%d %H:%M:%S %z")
             lines.append(f"    until {until}; after that: {_UNANSWERED.get(interrupt.kind, 'rejected')}")
@@ -218,7 +221,8 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
             lines.append("    answered")
         else:
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
-            lines.append(f"    {command} {_how(interrupt.kind, path + interrupt.id)}")
+            by = " --by NAME" if interrupt.is_shared else ""
+            lines.append(f"    {command} {_how(interrupt.kind, path + interrupt.id)}{by}")
     if elsewhere and waits and not lost:
         lines.append(f"  Then {resumed_by(result.id, flags, elsewhere=True)} resumes the turn.")
     return lines

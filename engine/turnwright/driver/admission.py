@@ -102,6 +102,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
             model_settings={} if settings is None else settings.to_json(),
             hooks=names_of(setup.hooks),
             guardrails=names_of(setup.guardrails),
+            restricted=setup.authorize is not None,
         )
     except InvalidInputError as error:
         raise ConfigError(error.why) from None

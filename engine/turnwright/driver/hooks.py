@@ -19,13 +19,12 @@ from turnwright.message import FilePart
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.result import TurnResult
 from turnwright.tools.batch_context import BatchContext, BeforeCall
-from turnwright.tools.context import Ask
 from turnwright.tools.errors import ToolError
 from turnwright.tools.result import ToolResult, bounded, plain, to_result
 from turnwright.tools.text import NotJsonError, cap
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import context_of
-from turnwright_states import Call, CallSettledInput, CallStatus, InterruptKind
+from turnwright_states import Call, CallSettledInput, CallStatus
 from turnwright_states.facts import CallMade, ModelReplied
 from turnwright_states.payload import frozen, thawed
 
@@ -195,7 +194,7 @@ class CallHooks:
             case RequireApproval(question=wording):
                 question = cap(hook.text(wording))
                 if verdict.ask is None:
-                    verdict.ask = Ask(kind=InterruptKind.APPROVAL, question=question, expires_in=tool.expires_in)
+                    verdict.ask = tool.approval(question)
                 verdict.decisions.append(hook.decision("require_approval", question=question))
             case ReturnResult(value=value):
                 verdict.result = bounded(_result(hook, value))

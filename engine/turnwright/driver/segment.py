@@ -208,6 +208,7 @@ class Segment:
             judge=judge,
             decided=NOTHING_DECIDED if judge is None else {},
             context=self.context,
+            restricted=setup.authorize is not None,
             write=self.journal.write,
         )
         self.checked = ()
@@ -483,7 +484,8 @@ class Segment:
             if interrupt.id == event.interrupt:
                 answer = structs.replace(event, text=text, arguments=None)
             else:
-                answer = AnsweredInput(interrupt=interrupt.id, decision=unanswered(interrupt.kind), text=text)
+                decision = unanswered(interrupt, text).decision
+                answer = AnsweredInput(interrupt=interrupt.id, decision=decision, text=text)
             if interrupt.id in trial.turn.interrupts:
                 trial.feed(answer)
                 inputs.append(answer)
@@ -506,12 +508,12 @@ class Segment:
 
     async def _expire_interrupts(self) -> None:
         while (expired := self._expired()) is not None:
-            decision, text = unanswered(expired.kind), "nobody answered in time"
+            answer = unanswered(expired, "nobody answered in time")
             await self.feed(
                 AnsweredInput(
                     interrupt=expired.id,
-                    decision=decision,
-                    text=text,
+                    decision=answer.decision,
+                    text=answer.text,
                     via="expiry",
                     at=self.setup.now(),
                     elapsed=self.elapsed(),

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, TypedDict, TypeVar, Unpack, cast
 
 import anyio
@@ -89,6 +90,7 @@ class AgentToolOptions(TypedDict, total=False):
     loop_key: LoopKey | None
     ignore_in_loop_detection: bool
     expires_in: float | None
+    approvers: int
     read_only: bool | None
 
 
@@ -237,7 +239,7 @@ class SubagentCalls:
             if self._segment.machine.turn.counters.pauses_left:
                 return self._forwarded(call, result.interrupts, str(first_fact(child, facts).agent["name"]))
             for interrupt in result.interrupts:
-                await self._store.post(answer_item(child, interrupt.id, Answer(unanswered(interrupt.kind), _NO_PAUSE)))
+                await self._store.post(answer_item(child, interrupt.id, unanswered(interrupt, _NO_PAUSE)))
 
     async def _drive_when_free(self, child: str, begun: NewTurnClaim | None) -> None:
         while True:
@@ -295,16 +297,14 @@ class SubagentCalls:
         """Post people's answers to the sub-agent's own interrupts."""
         # An answer to the call's own approval is not one to its sub-agent's interrupt of the same name.
         prefix = f"{call.id}/"
-        answers = {
-            answer.interrupt.removeprefix(prefix): answer
-            for answer in call.answers
-            if answer.interrupt.startswith(prefix)
-        }
-        for interrupt in result_of(child, await self._store.facts(child)).interrupts:
-            if interrupt.id in answers:
-                fact = answers[interrupt.id]
-                answer = Answer(fact.decision, fact.text, fact.arguments)
-                await self._store.post(answer_item(child, interrupt.id, answer, Signature.of(fact)))
+        interrupts = result_of(child, await self._store.facts(child)).interrupts
+        still_open = {f"{prefix}{interrupt.id}": interrupt for interrupt in interrupts}
+        for fact in call.answers:
+            if fact.interrupt in still_open:
+                interrupt, signature = still_open[fact.interrupt], Signature.of(fact)
+                await self._store.post(
+                    answer_item(child, interrupt.id, Answer.of(fact), signature, shared=interrupt.is_shared)
+                )
 
     async def _pass_on_an_abort(self, child: str) -> None:
         """Abort the sub-agent too. Its tools then have the same time to finish as those of this turn."""
@@ -319,11 +319,12 @@ class SubagentCalls:
         )
 
     def _forwarded(self, call: Call, interrupts: Sequence[Interrupt], agent: str) -> CallWaitingInput:
-        """Return the sub-agent's questions as those of this turn: all at once, up to `MAX_ANSWERS`.
+        """Return the sub-agent's questions as those of this turn: all at once, up to `MAX_ANSWERS` answers.
 
         Any further ones come with its next pause. The arguments are included, so that a person at any level sees all
         of them. A read access is only named in the text: it is granted to the sub-agent, not to this turn.
         """
+        needed = accumulate(interrupt.approvals for interrupt in interrupts)
         first, *more = [
             CallQuestion(
                 interrupt_kind=interrupt.kind,
@@ -334,8 +335,14 @@ class SubagentCalls:
                 forwarded=interrupt.id,
                 tool=interrupt.tool,
                 path=interrupt.call,
+                approvals=interrupt.approvals,
+                approved_by=interrupt.approved_by,
+                otherwise=interrupt.otherwise,
+                schema=interrupt.schema,
+                restricted=interrupt.restricted or self._segment.setup.authorize is not None,
             )
-            for interrupt in interrupts[:MAX_ANSWERS]
+            for interrupt, answers in zip(interrupts, needed, strict=True)
+            if answers <= MAX_ANSWERS
         ]
         return CallWaitingInput(call=call.id, more=tuple(more), elapsed=self._segment.elapsed(), **asdict(first))
 

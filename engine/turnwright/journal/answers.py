@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Self, TypedDict, cast
 
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
-from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
+from turnwright.errors import ConfigError, HookFailedError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.tools.errors import ToolError
@@ -19,7 +19,7 @@ from turnwright.tools.tool import Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.wording import is_withheld
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
-from turnwright_states.facts import Answered
+from turnwright_states.facts import Answered, InterruptRecord
 from turnwright_states.payload import thawed
 
 from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, steers, writable
@@ -36,6 +36,8 @@ _NO: Final = frozenset({"no", "n", "false", "deny", "reject"})
 
 _NO_TOOLS: Final[Mapping[str, Tool]] = {}
 _OTHER_ANSWER: Final = "it was answered before, and the first answer counts"
+_SAME_ARGUMENTS: Final = "several people approve the same arguments: reject instead"
+_NOT_AUTHORIZED: Final = "your app must authorize its answer: give it where the app's Engine(authorize=...) is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class Answer:
     text: str = ""
     #: The arguments that an approved call runs with, instead of the model's.
     arguments: Mapping[str, JsonValue] | None = None
+
+    @classmethod
+    def of(cls, answer: Answered) -> Self:
+        """Return a journaled answer."""
+        return cls(answer.decision, answer.text, None if answer.arguments is None else thawed(answer.arguments))
 
 
 Answers = Mapping[str, str | bool | Answer]
@@ -87,20 +94,43 @@ def sign(now: float, *, by: str = "", via: str = "api") -> Signature:
     return Signature(by, via, now)
 
 
-def answer_item(turn: str, interrupt: str, answer: Answer, signature: Signature = UNSIGNED) -> InboxItem:
-    """Make an answer to an open interrupt. An interrupt has at most one."""
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """An answer that the app authorizes, or refuses, before it is stored: who answers what, and where.
+
+    `session` and `metadata` are those of the turn, which a person's answers resume: never a sub-agent's. `by` and `via`
+    are claims of the caller.
+    """
+
+    turn: str
+    session: str | None
+    metadata: Mapping[str, JsonValue]
+    interrupt: Interrupt
+    decision: Decision
+    by: str
+    via: str
+
+
+#: Decides whether an answer may be stored: True, or else False or the reason why not.
+Authorize = Callable[[Answering], Awaitable[bool | str]]
+
+
+def answer_item(
+    turn: str, interrupt: str, answer: Answer, signature: Signature = UNSIGNED, *, shared: bool = False
+) -> InboxItem:
+    """Make an answer to an open interrupt. It has at most one, or if it is `shared`, one of each person."""
     fields: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
     if answer.arguments is not None:
         fields["arguments"] = {**thawed(answer.arguments)}
     fields |= {name: value for name, value in asdict(signature).items() if value not in ("", None)}
-    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, json.dumps(fields))
+    person = f"/{signature.by}" if shared else ""
+    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}{person}", InboxKind.ANSWER, json.dumps(fields))
 
 
-def unanswered(kind: InterruptKind) -> Decision:
-    """Return the decision for an interrupt that is not answered in time, or that can no longer be answered."""
-    return {InterruptKind.DOOM_LOOP: Decision.STOP, InterruptKind.UNKNOWN_OUTCOME: Decision.UNKNOWN}.get(
-        kind, Decision.REJECT
-    )
+def unanswered(interrupt: Interrupt | InterruptRecord, text: str) -> Answer:
+    """Return the answer to an interrupt that is not answered in time, or that can no longer be answered."""
+    decisions = {InterruptKind.DOOM_LOOP: Decision.STOP, InterruptKind.UNKNOWN_OUTCOME: Decision.UNKNOWN}
+    return Answer(decisions.get(interrupt.kind, Decision.REJECT), text)
 
 
 def reject(words: str = "") -> Answer:
@@ -125,12 +155,14 @@ def parse_answer(
     now: float = -math.inf,
     answered: Collection[str] = (),
     tools: Mapping[str, Tool] = _NO_TOOLS,
+    by: str = "",
 ) -> Answer:
     """Check an answer to the open interrupt of that id, and return it with its decision.
 
     A question takes any text. An approval or a read access takes yes or no (True or False), a doom loop `go_on`,
     `always` or `stop`, an unknown outcome `rerun` or `unknown`. A text that is a JSON object approves a call with these
-    arguments, which its tool among `tools` checks.
+    arguments, which its tool among `tools` checks. Where several people must approve, `by` is another person than those
+    who have approved.
 
     Raises `InvalidAnswerError`, which lists the open interrupts, also for one that expired by `now` (seconds since the
     Unix epoch). Interrupts in `answered` count as closed. See docs/rules.md#approvals.
@@ -163,7 +195,17 @@ def parse_answer(
         raise InvalidAnswerError(
             interrupt, f"its text has half a surrogate pair at character {error.start}", ids
         ) from None
+    if reply.decision is Decision.APPROVE and open_interrupt.is_shared:
+        _check_approver(open_interrupt, by, ids)
     return reply if reply.arguments is None else _changed(open_interrupt, reply, reply.arguments, tools, ids)
+
+
+def _check_approver(interrupt: Interrupt, by: str, ids: Sequence[str]) -> None:
+    """Raise `InvalidAnswerError` for a person who does not count among the approvers of a call."""
+    if not by.strip():
+        raise InvalidAnswerError(interrupt.id, f"{interrupt.id} needs a name: give by=", ids)
+    if by in interrupt.approved_by:
+        raise InvalidAnswerError(interrupt.id, f"{interrupt.id} needs another approver: {by} has approved", ids)
 
 
 def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, JsonValue]:
@@ -198,6 +240,8 @@ def _changed(
         arguments = json.loads(json.dumps(thawed(new_arguments), allow_nan=False, ensure_ascii=False).encode())
         if _canonical(arguments) == _canonical(thawed(interrupt.arguments or {})):
             return replace(reply, arguments=None)
+        if interrupt.is_shared:
+            raise InvalidAnswerError(interrupt.id, _SAME_ARGUMENTS, ids)
         tool = tools.get(interrupt.tool)
         if tool is not None:
             tool.parse(arguments)
@@ -255,7 +299,7 @@ async def current_result(store: Store, turn_id: str) -> TurnResult:
     # Read last: then the turn was still queued when everything else was read.
     if result.outcome is None and (await store.get(turn_id)).status.state is QUEUED:
         result = replace(result, state=QUEUED)
-    return replace(result, answered=answers_in(inbox) & {interrupt.id for interrupt in result.interrupts})
+    return replace(result, answered=answers_in(inbox, result.interrupts))
 
 
 def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -> None:
@@ -272,32 +316,39 @@ async def post_answers(
     now: float,
     tools: Mapping[str, Tool] = _NO_TOOLS,
     signature: Signature = UNSIGNED,
+    authorize: Authorize | None = None,
 ) -> dict[str, Answer]:
     """Post all answers to the inbox of a turn, or none. Returns them parsed, by interrupt.
 
     `signature` says who answers. The same answer again is accepted, and the first signature stands. `now` is in seconds
-    since the Unix epoch. `tools` check changed arguments. Raises `InvalidAnswerError`, naming the open interrupts, and
-    `TurnAlreadyEndedError`.
+    since the Unix epoch. `tools` check changed arguments. `authorize` is asked about each answer before any is stored.
+    Raises `InvalidAnswerError`, naming the open interrupts, and `TurnAlreadyEndedError`.
     """
     turn, turn_id = fold.machine.turn, fold.turn_id
     need_live(turn_id, turn.state.outcome, turn.reason)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
-    interrupts = Interrupt.all_of(turn)
+    interrupts = {interrupt.id: interrupt for interrupt in Interrupt.all_of(turn_id, turn)}
 
     def parse_all(answered: Collection[str] = ()) -> dict[str, Answer]:
         return {
-            name: parse_answer(interrupts, name, answer, now=now, answered=answered, tools=tools)
+            name: parse_answer(
+                tuple(interrupts.values()), name, answer, now=now, answered=answered, tools=tools, by=signature.by
+            )
             for name, answer in answers.items()
         }
 
     try:
         replies = parse_all()
     except InvalidAnswerError:
-        replies = parse_all(
-            answers_in(await store.inbox(turn_id))
-        )  # the error lists the open interrupts, which only the inbox knows
-    items = {answer_item(turn_id, name, reply, signature): name for name, reply in replies.items()}
+        # The error lists the open interrupts, which only the inbox knows.
+        replies = parse_all(answers_in(await store.inbox(turn_id), interrupts.values()))
+    for name, reply in replies.items():
+        await need_authorized(authorize, fold, interrupts[name], reply.decision, signature, [*interrupts])
+    items = {
+        answer_item(turn_id, name, reply, signature, shared=interrupts[name].is_shared): name
+        for name, reply in replies.items()
+    }
     waiting = {item.id: item for item in await store.post(*items)}
     if waiting and all(is_same_answer(item, waiting.get(item.id, item)) for item in items):
         items = {waiting.get(item.id, item): name for item, name in items.items()}  # the first signature stands
@@ -305,16 +356,52 @@ async def post_answers(
     posted = waiting.keys()
     for item, name in items.items():
         if item.id in posted:
-            late = {late_name for late_item, late_name in items.items() if late_item.id in posted}
-            open_ids = {interrupt.id for interrupt in interrupts} - late - answers_in(await store.inbox(turn_id))
-            raise InvalidAnswerError(
-                name, _OTHER_ANSWER, [interrupt.id for interrupt in interrupts if interrupt.id in open_ids]
-            )
+            closed = {late_name for late_item, late_name in items.items() if late_item.id in posted}
+            closed |= answers_in(await store.inbox(turn_id), interrupts.values())
+            raise InvalidAnswerError(name, _OTHER_ANSWER, [open_id for open_id in interrupts if open_id not in closed])
     return replies
 
 
-async def need_accepted(store: Store, fold: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:
-    """Raise `InvalidAnswerError` if other answers were accepted instead of these.
+async def need_authorized(  # noqa: PLR0917 (who answers what)
+    authorize: Authorize | None,
+    fold: JournalFold,
+    interrupt: Interrupt,
+    decision: Decision,
+    signature: Signature,
+    ids: Sequence[str],
+) -> None:
+    """Raise `InvalidAnswerError` for an answer that the app does not authorize. `ids` are the open interrupts.
+
+    A process without the app's `authorize` accepts no answer to an interrupt of an app that has one.
+    """
+    if authorize is None:
+        if interrupt.restricted:
+            raise InvalidAnswerError(interrupt.id, _NOT_AUTHORIZED, ids)
+        return
+    from turnwright.hooks.asking import ask  # noqa: PLC0415 (many apps authorize no answers)
+
+    answering = Answering(
+        turn=fold.turn_id,
+        session=fold.started.session,
+        metadata=fold.started.metadata,
+        interrupt=interrupt,
+        decision=decision,
+        by=signature.by,
+        via=signature.via,
+    )
+    try:
+        verdict = await ask("authorize", authorize, answering)
+    except HookFailedError as error:
+        raise InvalidAnswerError(interrupt.id, f"not authorized: {error}", ids) from error
+    if verdict is not True:
+        why = verdict if isinstance(verdict, str) and verdict.strip() else "not authorized"
+        raise InvalidAnswerError(interrupt.id, why, ids)
+
+
+async def need_accepted(
+    store: Store, fold: JournalFold, result: TurnResult, replies: Mapping[str, Answer], by: str
+) -> None:
+    """Raise `InvalidAnswerError` if other answers were accepted instead of these of the person `by`.
 
     `fold` was driven since they were posted. An input guardrail may have withheld the text of one.
     """
@@ -323,14 +410,19 @@ async def need_accepted(store: Store, fold: JournalFold, result: TurnResult, rep
         await fold.catch_up(store)
         decided = _decided(fold)
     for name, reply in replies.items():
-        if decided.get(name, reply) != reply and not is_withheld(decided[name].text):
+        answers = decided.get(name, ())
+        if len(answers) > 1:  # several people
+            answers = [answer for answer in answers if answer.by == by]
+        elif not answers:
+            continue
+        if not any(Answer.of(answer) == reply or is_withheld(answer.text) for answer in answers):
             still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
             raise InvalidAnswerError(name, _OTHER_ANSWER, still)
 
 
-def _decided(fold: JournalFold) -> dict[str, Answer]:
-    answered = (fact for _, fact in fold.facts if isinstance(fact, Answered))
-    return {
-        fact.interrupt: Answer(fact.decision, fact.text, None if fact.arguments is None else thawed(fact.arguments))
-        for fact in answered
-    }
+def _decided(fold: JournalFold) -> dict[str, list[Answered]]:
+    decided: dict[str, list[Answered]] = {}
+    for _, fact in fold.facts:
+        if isinstance(fact, Answered):
+            decided.setdefault(fact.interrupt, []).append(fact)
+    return decided

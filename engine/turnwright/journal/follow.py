@@ -33,7 +33,7 @@ _PATIENCE: Final = 5.0
 _LOG = logging.getLogger(__name__)
 
 
-async def follow(
+async def follow(  # noqa: C901 (one loop, which reads in the order of the events)
     store: Store,
     hub: EventBus,
     turn_id: str,

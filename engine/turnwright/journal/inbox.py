@@ -10,7 +10,8 @@ from turnwright._base.ids import TOKENS
 from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind, Store
 from turnwright.store.protocol import RESUMING_KINDS
-from turnwright_states import AnsweredInput, InvalidInputError
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_states import AnsweredInput, Decision, InvalidInputError
 from turnwright_states.construct import construct
 
 #: The id of an abort.
@@ -53,9 +54,23 @@ def has_request(items: Iterable[InboxItem]) -> bool:
     return any(item.kind in RESUMING_KINDS for item in items)
 
 
-def answers_in(items: Iterable[InboxItem]) -> frozenset[str]:
-    """Return the interrupts whose answers are among the items."""
-    return frozenset(item.id.removeprefix(ANSWER_PREFIX) for item in items if item.kind is InboxKind.ANSWER)
+def answers_in(items: Iterable[InboxItem], interrupts: Iterable[Interrupt]) -> frozenset[str]:
+    """Return the ids of these interrupts that the answers among the items close.
+
+    Where several people must approve, as many approvals do that as are still needed, or any other answer.
+    """
+    decisions: dict[str, list[object]] = {}
+    for item in items:
+        if item.kind is InboxKind.ANSWER:
+            answer = _read(item)
+            name = str(answer.get("interrupt", item.id.removeprefix(ANSWER_PREFIX)))
+            decisions.setdefault(name, []).append(answer.get("decision"))
+    return frozenset(
+        interrupt.id
+        for interrupt in interrupts
+        if (answers := decisions.get(interrupt.id))
+        and (len(answers) >= interrupt.approvals or any(decision != Decision.APPROVE for decision in answers))
+    )
 
 
 def steers(items: Iterable[InboxItem]) -> dict[str, str]:

@@ -11,12 +11,13 @@ from turnwright._base.ids import child_id
 from turnwright.errors import SessionBusyError, TurnBusyError, TurnExistsError, TurnNotFoundError, UnreadableTurnError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, Store
+from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.transcript import going_on, reading
 from turnwright_states import AbortInput, EndReason, Spent, State, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.inputs import AbortReason
 
-from .answers import Answer, answer_item, unanswered
+from .answers import answer_item, unanswered
 from .inbox import ABORT, abort_item, steers
 from .message_history import EarlierJournals
 from .turn_journal import JournalFold, Listeners, TurnJournal
@@ -183,9 +184,7 @@ async def _withdraw(store: Store, turn_id: str) -> None:
     if path:
         facts = await store.facts(root)
         with reading(root):
-            interrupts = TurnMachine.resume(fact for _, fact in facts).turn.interrupts.values()
+            interrupts = Interrupt.all_of(root, TurnMachine.resume(fact for _, fact in facts).turn)
         for interrupt in interrupts:
             if interrupt.id.startswith(f"{path.replace(':', '/')}/"):
-                await store.post(
-                    answer_item(root, interrupt.id, Answer(unanswered(interrupt.kind), "the sub-agent was aborted"))
-                )
+                await store.post(answer_item(root, interrupt.id, unanswered(interrupt, "the sub-agent was aborted")))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from turnwright.context import NotGiven
 from turnwright.driver.dependencies import Prepare, Synthesis
+from turnwright.journal.answers import Authorize
 from turnwright.journal.event_bus import Observer
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import Price
@@ -33,6 +34,7 @@ class EngineArguments(TypedDict, total=False):
     model_settings: ModelSettings | None
     strict_settings: bool
     stop_repetition: bool
+    authorize: Authorize | None
     on_event: Sequence[Observer]
     backoff: Backoff | None
     tool_timeout: float | NotGiven | None

@@ -376,6 +376,7 @@ async def settle_after_crash(calls: tuple[Call, ...], batch: BatchContext, repor
                     interrupt_kind=InterruptKind.UNKNOWN_OUTCOME,
                     question=question,
                     choices=(Decision.RERUN, Decision.UNKNOWN),
+                    restricted=batch.restricted,
                     elapsed=batch.elapsed(),
                 )
             )

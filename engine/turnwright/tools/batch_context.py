@@ -105,5 +105,7 @@ class BatchContext:
     context: Callable[[], TurnContext]
     #: Seconds of a call of a tool that sets no timeout of its own.
     tool_timeout: float | None = TOOL_TIMEOUT
+    #: Whether the app must authorize each answer to a question of these calls.
+    restricted: bool = False
     #: Writes the reply, if it still waits for the starts of its calls.
     write: Callable[[], Awaitable[None]] | None = None

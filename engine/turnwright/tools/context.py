@@ -38,7 +38,8 @@ class Ask:
     """A question to a person, before a call runs or continues.
 
     `question` and `choices` are shown to the person. `grant` is the access that an approval gives. `expires_in` is the
-    time to answer in seconds, after which the call is rejected. None means no limit.
+    time to answer in seconds, after which the call is rejected. None means no limit. `approvals` is the number of
+    people who must approve.
     """
 
     kind: InterruptKind
@@ -46,6 +47,7 @@ class Ask:
     choices: tuple[str, ...] = ()
     grant: str | None = None
     expires_in: float | None = None
+    approvals: int = 1
 
 
 class NeedsPersonError(PicklableError):

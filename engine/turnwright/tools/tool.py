@@ -18,7 +18,7 @@ from turnwright.context import NOT_GIVEN, DepsT_contra, NotGiven
 from turnwright.errors import ConfigError, Retry, known_options, need_function, need_kind
 from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
-from turnwright_states.limits import TOOL_TIMEOUT
+from turnwright_states.limits import MAX_APPROVERS, TOOL_TIMEOUT
 from turnwright_states.payload import frozen, thawed
 
 from .context import Ask, NeedsPersonError, ToolContext
@@ -53,6 +53,7 @@ class ToolOptions(TypedDict, total=False):
     loop_key: LoopKey | None
     ignore_in_loop_detection: bool
     expires_in: float | None
+    approvers: int
     read_only: bool | None
     sequential: bool
     concurrency: int | None
@@ -73,7 +74,9 @@ class Tool(ABC, Generic[DepsT_contra]):
     `on_crash` is the policy for a call that a crash interrupted: by default `rerun` for an idempotent tool, else
     `unknown`. `ignore_in_loop_detection` hides the tool from the doom-loop detector, which otherwise compares
     `loop_key(arguments)`, if given, or the arguments. `needs_approval`: True if a person must approve each call, or a
-    function of the call that returns True or False (see `tool`). `expires_in` is the time to answer in seconds.
+    function of the call that returns True or False (see `tool`). `expires_in` is the time to answer in seconds. With
+    `approvers` above 1, so many different people must approve a call, and one rejection rejects it
+    (docs/rules.md#approvers).
 
     The calls of a step run concurrently. A `sequential` call starts when the calls before it have results or wait for a
     person; later calls wait for it in the same way. At most `concurrency` calls of the tool run at once in an event
@@ -112,6 +115,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         loop_key: LoopKey | None = None,
         ignore_in_loop_detection: bool = False,
         expires_in: float | None = None,
+        approvers: int = 1,
         read_only: bool | None = None,
         sequential: bool = False,
         concurrency: int | None = None,
@@ -144,10 +148,12 @@ class Tool(ABC, Generic[DepsT_contra]):
             )
         if not (isinstance(needs_approval, bool) or callable(needs_approval)):
             raise ConfigError(f"tool {name}: needs_approval must be True, False or a function, not {needs_approval!r}")
-        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
-            raise ConfigError(f"tool {name}: concurrency must be a whole number, at least 1, not {concurrency!r}")
-        if type(retries) is not int or retries < 0:
-            raise ConfigError(f"tool {name}: retries must be a whole number, at least 0, not {retries!r}")
+        for option, number, least, most in (
+            ("concurrency", 1 if concurrency is None else concurrency, 1, None),
+            ("approvers", approvers, 1, MAX_APPROVERS),
+            ("retries", retries, 0, None),
+        ):
+            _check_number(f"tool {name}: {option}", number, least, most)
         if fault := invalid_keyword(parameters) or next(iter(dangling_refs(parameters)), None):
             raise ConfigError(f"tool {name}: parameters: {fault}")
         self.name = name
@@ -160,6 +166,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         self.on_crash: OnCrash = on_crash or ("rerun" if idempotent else "unknown")
         self.ignore_in_loop_detection = ignore_in_loop_detection
         self.expires_in = _seconds(name, "expires_in", expires_in)
+        self.approvers = approvers
         self.read_only = read_only
         self.sequential = sequential
         self.concurrency = concurrency
@@ -264,6 +271,11 @@ class Tool(ABC, Generic[DepsT_contra]):
             _LOG.warning(message, self.name, exc_info=True, extra=about)
             return None
 
+    def approval(self, question: str = "") -> Ask:
+        """Return the question whether a call of this tool may run, for as many people as must approve it."""
+        kind = InterruptKind.APPROVAL
+        return Ask(kind=kind, question=question, expires_in=self.expires_in, approvals=self.approvers)
+
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext[DepsT_contra]) -> Ask | None:
         """Return the question to a person before this call runs, or None; raises `ToolInputError`.
 
@@ -273,7 +285,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         if not self._always_asks or _is_granted(context):
             return None
         self.plain(arguments)
-        return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
+        return self.approval()
 
     async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext[DepsT_contra]) -> Ask | None:
         """Return the question of `asks`, or else the one that the function `needs_approval` requires.
@@ -286,7 +298,7 @@ class Tool(ABC, Generic[DepsT_contra]):
             return ask
         if not await self._check(self, self.complete(arguments), lambda: self.plain(arguments), context):
             return None
-        return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
+        return self.approval()
 
     async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext[DepsT_contra]) -> ToolResult:
         """Validate the arguments, run the call within the timeout, and return its result, of any size.
@@ -342,6 +354,13 @@ class Tool(ABC, Generic[DepsT_contra]):
         properties, required = self.parameters.get("properties"), self.parameters.get("required")
         names = properties if isinstance(properties, Mapping) else {}
         return {name: isinstance(required, list) and name in required for name in names}
+
+
+def _check_number(option: str, number: int, least: int, most: int | None) -> None:
+    """Raise `ConfigError` for anything but a whole number from `least` to `most`."""
+    if type(number) is not int or number < least or (most is not None and number > most):
+        numbers = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise ConfigError(f"{option} must be a whole number{numbers}, not {number!r}")
 
 
 def _seconds(name: str, field: str, value: float | None) -> float | None:

@@ -280,5 +280,7 @@ def waits(call: Call, ask: Ask, batch: BatchContext) -> CallWaitingInput:
         choices=ask.choices,
         grant=ask.grant,
         expires_at=None if ask.expires_in is None else batch.now() + ask.expires_in,
+        approvals=ask.approvals,
+        restricted=batch.restricted,
         elapsed=batch.elapsed(),
     )

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from turnwright_states import InterruptKind, Turn
 from turnwright_states import facts as f
 from turnwright_states.fact import PublicFields, allow
+from turnwright_states.inputs import GivenResult
 from turnwright_states.payload import frozen, thawed
 
 JsonLine = dict[str, JsonValue]
@@ -18,9 +19,11 @@ class Interrupt:
     """An open interrupt: the question to a person, and the possible answers."""
 
     public_fields: ClassVar[PublicFields] = allow(
-        "id", "kind", "tool", "question", "arguments", "choices", "expires_at", "call"
+        "id", "kind", "tool", "question", "arguments", "choices", "expires_at", "call", "key", "approvals"
     )
-    private_fields: ClassVar[frozenset[str]] = frozenset({"grant"})
+    private_fields: ClassVar[frozenset[str]] = frozenset(
+        {"grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted"}
+    )
 
     id: str
     kind: InterruptKind
@@ -34,14 +37,33 @@ class Interrupt:
     #: Seconds since the Unix epoch. After that, resuming the turn rejects it (stops a doom loop).
     expires_at: float | None = None
     #: The id of the call that asks, after those of the sub-agents' calls that lead to it: `call00001:call00002`. It is
-    #: empty for a doom loop. The turn's id and this one are the call's key.
+    #: empty for a doom loop.
     call: str = ""
+    #: The call's key, `TURN:CALL[:CALL...]`: its idempotency key, by which `settle` finds it. Empty for a doom loop.
+    key: str = ""
+    #: The number of people who must still approve, and those who have approved.
+    approvals: int = 1
+    approved_by: tuple[str, ...] = ()
+    #: The approvals so far, with their channels and times: without those from before a sub-agent's last pause.
+    approvals_so_far: tuple[f.Answered, ...] = ()
+    #: The result if none comes before `expires_at`, and the JSON Schema of a result.
+    otherwise: GivenResult | None = None
+    schema: JsonLine | None = None
+    #: Whether the app must authorize the answer.
+    restricted: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several people must approve, each with an answer of their own."""
+        return self.approvals > 1 or bool(self.approved_by)
 
     @classmethod
-    def of(cls, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
+    def of(cls, turn_id: str, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
         """Return an interrupt of a folded turn with the arguments of its call, or of the sub-agent's."""
-        call = None if interrupt.forwarded else turn.batch.get(interrupt.call)
-        arguments = interrupt.arguments if call is None else call.arguments
+        call = turn.batch.get(interrupt.call)
+        arguments = interrupt.arguments if call is None or interrupt.forwarded else call.arguments
+        answers = () if call is None else tuple(fact for fact in call.answers if fact.interrupt == interrupt.id)
+        path = f"{interrupt.call}:{interrupt.path}" if interrupt.path else interrupt.call
         return cls(
             id=interrupt.id,
             kind=interrupt.kind,
@@ -51,24 +73,33 @@ class Interrupt:
             choices=interrupt.choices,
             grant=interrupt.grant,
             expires_at=interrupt.expires_at,
-            call=f"{interrupt.call}:{interrupt.path}" if interrupt.path else interrupt.call,
+            call=path,
+            key=f"{turn_id}:{path}" if path else "",
+            approvals=interrupt.approvals,
+            approved_by=interrupt.approved_by,
+            approvals_so_far=answers,
+            otherwise=interrupt.otherwise,
+            schema=None if interrupt.schema is None else frozen(dict(interrupt.schema)),
+            restricted=interrupt.restricted,
         )
 
     @classmethod
-    def all_of(cls, turn: Turn) -> tuple["Interrupt", ...]:
+    def all_of(cls, turn_id: str, turn: Turn) -> tuple["Interrupt", ...]:
         """Return the open interrupts of a folded turn, in the order of their calls.
 
         Calls run side by side: the order in which they ask is chance, and after a crash it may be another one.
         """
         places = {name: place for place, name in enumerate(turn.batch)}
         interrupts = sorted(turn.interrupts.values(), key=lambda interrupt: places.get(interrupt.call, -1))
-        return tuple(cls.of(turn, interrupt) for interrupt in interrupts)
+        return tuple(cls.of(turn_id, turn, interrupt) for interrupt in interrupts)
 
     def to_json(self) -> JsonLine:
         """Return the interrupt as an element of `interrupts`."""
         line: JsonLine = {"id": self.id, "kind": str(self.kind), "tool": self.tool}
         if self.call:
-            line["call"] = self.call
+            line |= {"call": self.call, "key": self.key}
+        if self.is_shared:
+            line["approvals"] = self.approvals
         if self.question:
             line["question"] = self.question
         if self.arguments is not None and self.kind is not InterruptKind.QUESTION:

@@ -38,7 +38,7 @@ async def answered(engine: Engine, turn: str) -> list[Answered]:
     return [fact for _, fact in await engine.store.facts(turn) if isinstance(fact, Answered)]
 
 
-async def test_answer_keeps_who_where_and_when() -> None:
+async def test_answer_keeps_person_channel_and_time() -> None:
     """Rule 13: `by` and `via` are the caller's words, `at` is the engine's clock; the words of the fact have all."""
     engine = paying(MemoryStore())
     turn = await engine.run(AGENT, "Pay.")

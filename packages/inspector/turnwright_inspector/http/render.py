@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from turnwright._base.words import cut_tight
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
+from turnwright.status import describe_approvals
 
 from .markup import ColoringBudget, coloring, highlighted, markdown
 from .questions import question_text
@@ -61,6 +62,7 @@ def environment_with(hider: Redactor) -> Environment:
         amount=amount,
         dollars=dollars,
         asked=partial(question_text, hider),
+        approvals=describe_approvals,
         json=lambda value: json_text(hider.hide_in(value)),
         span=span,
         shown=lambda text: visible(hider.hide(str(text))),

@@ -100,7 +100,7 @@ class TurnActions:
                 await need_shown_whole(self._engine, turn, [name])
         elif not text.strip():
             raise ConfigError("the answer is empty: write one, or choose one")
-        await self._engine.answer(turn, {name: answer}, via="inspector")
+        await self._engine.answer(turn, {name: answer}, by=form.text("by").strip(), via="inspector")
         self._background.take_on(turn)
         return turn
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from turnwright._base.ids import root_of
@@ -101,7 +101,7 @@ async def available_actions(
     # A journal with a fault cannot always be folded to its end.
     result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
     asking, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
-    answered = answers_in(inbox)
+    answered = answers_in(inbox, [replace(interrupt, id=name) for name, interrupt in asking])
     called = has_request(turn.inbox)
     elsewhere = begun_elsewhere(turn)
     return AvailableActions(

@@ -144,8 +144,8 @@ class NeedsYou:
         inbox = await store.inbox(name)
         try:
             facts = await store.facts(name)
-            started, answered = first_fact(name, facts), answers_in(inbox)
-            asking = result_of(name, facts).interrupts
+            started, asking = first_fact(name, facts), result_of(name, facts).interrupts
+            answered = answers_in(inbox, asking)
             questions = tuple(
                 [
                     await question_of(store, row, interrupt.id, interrupt, answered=interrupt.id in answered)

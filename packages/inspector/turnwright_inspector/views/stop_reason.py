@@ -100,7 +100,7 @@ def stop_of(tab_context: TabContext) -> StopReason:
 def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) -> StopReason:
     turn = tab_context.turn
     if folded.state is State.PAUSED:
-        answers = answers_in(turn.inbox)
+        answers = answers_in(turn.inbox, turn.result.interrupts)
         waits = sum(interrupt.id not in answers for interrupt in turn.result.interrupts)
         title = describe_pause(waits)
         text = "Nothing runs, and no time is counted, until a person has answered."

@@ -1,5 +1,6 @@
 """Translate the interrupts of a paused turn to AG-UI, and the client's answers back."""
 
+import dataclasses
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -89,6 +90,15 @@ def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str
     `calls` are the interrupts' calls, by the interrupt's id: a call with a result has no open interrupt.
     """
     match event.fact:
+        case f.Answered(interrupt=answered, decision=Decision.APPROVE) if _needs_more(paused, answered):
+            pending = tuple(
+                dataclasses.replace(
+                    interrupt, approvals=interrupt.approvals - 1, approved_by=(*interrupt.approved_by, event.fact.by)
+                )
+                if interrupt.id == answered
+                else interrupt
+                for interrupt in paused.interrupts
+            )
         case f.Answered(interrupt=answered):
             pending = tuple(interrupt for interrupt in paused.interrupts if interrupt.id != answered)
         case f.CallSettled(call=call):
@@ -96,6 +106,11 @@ def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str
         case _:
             pending = paused.interrupts
     return replace(paused, seq=event.seq, interrupts=pending) if pending else None
+
+
+def _needs_more(paused: TurnPausedEvent, name: str) -> bool:
+    """Return whether the interrupt of this name needs approvals of further people after this one."""
+    return any(interrupt.id == name and interrupt.approvals > 1 for interrupt in paused.interrupts)
 
 
 def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Answer]:
@@ -116,7 +131,7 @@ def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry])
                 interrupt.id, "the resume has no entry for it, and every open interrupt needs one", ids
             )
         if entry.status == "cancelled":
-            answers[interrupt.id] = Answer(unanswered(interrupt.kind), _ABANDONED)
+            answers[interrupt.id] = unanswered(interrupt, _ABANDONED)
         else:
             answers[interrupt.id] = _answer(interrupt, entry.payload, ids)
     return answers
