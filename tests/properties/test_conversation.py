@@ -36,14 +36,14 @@ BEGUN = st.builds(Message, role=st.just("assistant"), parts=st.tuples(SILENT))
 def steps(draw: st.DrawFn) -> list[Message]:
     """Draw the messages of a step: the reply with its calls, their results, and the user."""
     calls = draw(st.lists(CALLS, max_size=3))
-    said = [Message(role="assistant", parts=(draw(SILENT), *calls))]
-    said += [Message.result(call.id, call.name, "noted") for call in draw(st.permutations(calls))]
-    return [*said, *([Message.user("And now?")] if draw(st.booleans()) else [])]
+    messages = [Message(role="assistant", parts=(draw(SILENT), *calls))]
+    messages += [Message.result(call.id, call.name, "noted") for call in draw(st.permutations(calls))]
+    return [*messages, *([Message.user("And now?")] if draw(st.booleans()) else [])]
 
 
 #: Mostly what turns are made of, and now and then what no turn should be.
 SAID = st.lists(st.one_of(steps(), steps(), steps(), st.lists(MESSAGES, max_size=2)), max_size=3).map(
-    lambda lists: [message for one in lists for message in one]
+    lambda lists: [message for messages in lists for message in messages]
 )
 
 
@@ -72,7 +72,7 @@ def hooked(data: st.DataObject, messages: tuple[Message, ...]) -> Sequence[Messa
         return [*messages[:at], data.draw(MESSAGES), *messages[at + 1 :]]
     if kind == "equal" and at < len(messages):
         return [*messages[:at], structs.replace(messages[at]), *messages[at + 1 :]]
-    made: dict[str, Sequence[Message] | None] = {
+    histories: dict[str, Sequence[Message] | None] = {
         "same": messages,
         "noted": (*messages, note),
         "begun": [note, *messages],
@@ -80,17 +80,17 @@ def hooked(data: st.DataObject, messages: tuple[Message, ...]) -> Sequence[Messa
         "short": list(messages[:at]),
         "without": [*messages[:at], *messages[at + 1 :]],
     }
-    return made.get(kind)
+    return histories.get(kind)
 
 
-def plainly(messages: Sequence[Message], asked: Sequence[Message]) -> list[Message]:
-    said = [message for message in messages if message.says_something]
-    return [Message.system(AGENT.fixed_instructions), *said, *asked]
+def plainly(messages: Sequence[Message], nudges: Sequence[Message]) -> list[Message]:
+    spoken = [message for message in messages if message.says_something]
+    return [Message.system(AGENT.fixed_instructions), *spoken, *nudges]
 
 
-def same(sent: Sequence[Message], expected: Sequence[Message]) -> bool:
+def same(messages: Sequence[Message], expected: Sequence[Message]) -> bool:
     """Whether they are the very same messages: encoders keep what they encoded by identity."""
-    return sent[0] == expected[0] and list(map(id, sent[1:])) == list(map(id, expected[1:]))
+    return messages[0] == expected[0] and list(map(id, messages[1:])) == list(map(id, expected[1:]))
 
 
 @given(st.data(), st.booleans())
@@ -105,19 +105,21 @@ def test_extended_request_equals_a_rebuilt_request(data: st.DataObject, strict: 
         )
         messages = conversation.messages
         assert list(map(id, messages)) == list(map(id, (*history.messages, *transcript.closed, *transcript.open)))
-        given, action = hooked(data, messages), data.draw(st.sampled_from([STEP, NUDGED]))
-        asked = [message for message in conversation.request(NUDGED, turn, []).messages[1:] if action is NUDGED]
-        expected = plainly(messages if given is None else given, asked)
+        drawn_history, action = hooked(data, messages), data.draw(st.sampled_from([STEP, NUDGED]))
+        nudges = [message for message in conversation.request(NUDGED, turn, []).messages[1:] if action is NUDGED]
+        expected = plainly(messages if drawn_history is None else drawn_history, nudges)
         try:
             check_pairing(expected)
         except UnpairedError as error:
             if not strict:
-                assert list(conversation.request(action, turn, given).messages) == repaired(expected)[0]
+                assert list(conversation.request(action, turn, drawn_history).messages) == repaired(expected)[0]
                 continue
             with pytest.raises(UnpairedError) as raised:
-                conversation.request(action, turn, given)
+                conversation.request(action, turn, drawn_history)
             assert str(raised.value) == str(error)  # noqa: PT017 (either is right)
         else:
-            sent = conversation.request(action, turn, given).messages
-            assert same(sent[: len(sent) - len(asked)], expected[: len(expected) - len(asked)])
-            assert list(sent) == expected
+            request_messages = conversation.request(action, turn, drawn_history).messages
+            assert same(
+                request_messages[: len(request_messages) - len(nudges)], expected[: len(expected) - len(nudges)]
+            )
+            assert list(request_messages) == expected

@@ -154,8 +154,10 @@ class Run:
         rounds = 0
         while turn.outcome is None:
             number, at_once = self.say[rounds % len(self.say)]
-            asked = turn.interrupts if at_once else turn.interrupts[:1]
-            turn = await engine.resume(turn.id, {one.id: _decision(one.kind, number) for one in asked})
+            interrupts = turn.interrupts if at_once else turn.interrupts[:1]
+            turn = await engine.resume(
+                turn.id, {interrupt.id: _decision(interrupt.kind, number) for interrupt in interrupts}
+            )
             rounds += 1
             assert rounds < 2000, "it asks for ever"
         return turn
@@ -211,12 +213,12 @@ def test_every_call_has_exactly_one_result_in_requests_and_transcript(path: Path
     for request in run.model.requests:
         check_pairing(request.messages)
         assert request.messages[-1].role != "assistant"
-        assert [spec.name for spec in request.tools] == [made.name for made in TOOLS]
+        assert [spec.name for spec in request.tools] == [tool.name for tool in TOOLS]
     check_pairing(turn.messages)
-    made = [part.id for part in parts(turn) if isinstance(part, ToolCallPart)]
+    call_ids = [part.id for part in parts(turn) if isinstance(part, ToolCallPart)]
     answered = [part.call for part in parts(turn) if isinstance(part, ToolResultPart)]
-    assert made == answered
-    assert len(set(made)) == len(made)
+    assert call_ids == answered
+    assert len(set(call_ids)) == len(call_ids)
 
 
 @settings(max_examples=percent_of_examples(60))
@@ -235,7 +237,7 @@ def test_journal_replays_to_the_same_turn(path: Path, run: Run) -> None:
 @given(run=runs)
 def test_parts_keep_the_same_places_in_a_growing_journal(path: Path, run: Run) -> None:
     anyio.run(run.drive, path)
-    known: dict[int, AnyPart] = {}
+    earlier_parts: dict[int, AnyPart] = {}
     transcript = Transcript()
     for seq, fact in run.facts:
         transcript.turn.apply(fact)
@@ -243,8 +245,8 @@ def test_parts_keep_the_same_places_in_a_growing_journal(path: Path, run: Run) -
         there = [part for message in transcript.messages for part in message.parts]
         now = {part.seq: part for part in there}
         assert len(now) == len(there), "no two parts share a place"
-        assert all(now.get(place) == part for place, part in known.items())
-        known = now
+        assert all(now.get(place) == part for place, part in earlier_parts.items())
+        earlier_parts = now
 
 
 @settings(max_examples=percent_of_examples(30))
@@ -257,10 +259,10 @@ def test_only_the_requests_of_steps_may_call_tools(path: Path, run: Run) -> None
     concluding = sum(isinstance(fact, f.Concluded | f.AttemptFailed) for fact in facts[stop:])
     if run.limits.concluding == "never":  # a fixed text, without a request
         concluding = 0
-    others = len(run.model.requests) - concluding
+    step_count = len(run.model.requests) - concluding
     allowed = [request.tool_choice != "none" for request in run.model.requests]
     stepped = any(isinstance(fact, f.StepStarted) for fact in facts)
-    assert allowed == [stepped] * others + [False] * concluding
+    assert allowed == [stepped] * step_count + [False] * concluding
 
 
 @settings(max_examples=percent_of_examples(60))

@@ -154,7 +154,7 @@ class JournalModel:
     def __init__(self, script: Sequence[Line], store: Callable[[], Store]) -> None:
         self._script = script
         self._store = store
-        self.asked: list[tuple[tuple[int, int], object]] = []
+        self.numbered_requests: list[tuple[tuple[int, int], object]] = []
 
     def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (it takes any)
         return {}
@@ -162,12 +162,12 @@ class JournalModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         (row,) = await self._store().turns(limit=1)
         facts = [fact for _, fact in await self._store().facts(row.id)]
-        said = sum(isinstance(fact, f.ModelReplied | f.Concluded) for fact in facts)
+        reply_count = sum(isinstance(fact, f.ModelReplied | f.Concluded) for fact in facts)
         begun = sum(isinstance(fact, f.CompactionStarted | f.Compacted) for fact in facts)
-        self.asked.append(((said, begun), sent(request)))
+        self.numbered_requests.append(((reply_count, begun), sent(request)))
         line: Line
         summarizes = "only your summary of it will remain" in request.messages[-1].text
-        line = "In short." if summarizes else self._script[min(said, len(self._script) - 1)]
+        line = "In short." if summarizes else self._script[min(reply_count, len(self._script) - 1)]
         assert isinstance(line, str | ModelResponse)
         async for item in ScriptedModel(line).stream(request):
             yield item
@@ -189,7 +189,7 @@ class Played:
         turns = play(
             plain, agent=agent, tools=IDEMPOTENT, build=self.build, run_tools=True, real_time=True, store=opens
         )
-        assert_invariants([replace(one, requests=None) for one in turns])
+        assert_invariants([replace(turn, requests=None) for turn in turns])
         (self.driven,) = turns
         self.turn = result_of("turn", self.driven.facts)
 
@@ -220,7 +220,9 @@ class Played:
 def spoken(message: Message) -> object:
     """Return a message without what differs from run to run: places in the journal, and times."""
     parts = (part.to_json() for part in message.parts if not isinstance(part, StepStartPart | StepFinishPart))
-    return message.role, [{name: one for name, one in part.items() if name not in ("seq", "seconds")} for part in parts]
+    return message.role, [
+        {name: value for name, value in part.items() if name not in ("seq", "seconds")} for part in parts
+    ]
 
 
 def sent(request: ModelRequest) -> object:
@@ -242,12 +244,12 @@ def crashes_change_nothing(agent: AnyAgent, scenario: Scenario, folder: Path | N
         return Played(agent, replace(scenario, crash=crash), place)
 
     whole = played(None)
-    requests = dict(whole.model.asked)
-    assert len(requests) == len(whole.model.asked)
+    requests = dict(whole.model.numbered_requests)
+    assert len(requests) == len(whole.model.numbered_requests)
     for at, after in itertools.product(range(1, whole.appends + 1), (False, True)):
         again = played(Crash(at, after=after))
         assert again.shown == whole.shown, (at, after)
-        for number, request in again.model.asked:
+        for number, request in again.model.numbered_requests:
             assert request == requests.get(number), (at, after, number)
     return whole
 
@@ -270,7 +272,7 @@ def disturbed(draw: st.DrawFn) -> tuple[AnyAgent, Scenario]:
         script=(*draw(lines), "Done."),
         limits=ROOMY,
         behaviours=tuple(draw(st.lists(BEHAVIORS, max_size=4))),
-        people=tuple(draw(st.lists(people(IDEMPOTENT).filter(lambda one: isinstance(one, Answers)), max_size=2))),
+        people=tuple(draw(st.lists(people(IDEMPOTENT).filter(lambda person: isinstance(person, Answers)), max_size=2))),
         hooks=draw(hook_scripts(IDEMPOTENT)),
         guardrails=tuple(draw(st.lists(passes | trips, max_size=2))),
         compaction=draw(st.none() | compactions()),
@@ -350,7 +352,7 @@ def test_turn_with_every_feature_ends_the_same_after_any_death(durable: bool) ->
         EndReason.ANSWERED,
         {"notes": 2, "label": "counted"},
     )
-    decisions = {str(one["decision"]) for fact in facts for one in getattr(fact, "decisions", ())}
+    decisions = {str(decision["decision"]) for fact in facts for decision in getattr(fact, "decisions", ())}
     assert decisions == {
         "change_request",
         "passed",

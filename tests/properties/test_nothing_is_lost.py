@@ -48,7 +48,7 @@ REFUSALS = (StoreError, LeaseLostError, TurnBusyError, TurnAlreadyEndedError, In
 class Move:
     """An action on the turn, `wait` rounds of the loop after the move before."""
 
-    what: str
+    kind: str
     wait: int
 
 
@@ -73,7 +73,7 @@ plays = st.builds(
     moves=st.lists(
         st.builds(
             Move,
-            what=st.sampled_from(
+            kind=st.sampled_from(
                 ["steer", "steer", "steer", "grant", "grant", "deny", "abort", "message", "crash", "takeover", "sweep"]
             ),
             wait=st.sampled_from([0, 1, 3, 8, 20, 50]),
@@ -152,7 +152,7 @@ class World:
     play: Play
     open: Callable[[], Store]
     bury: Callable[[], Awaitable[None]]
-    said: list[str] = field(default_factory=list)
+    said_texts: list[str] = field(default_factory=list)
     #: Said to a turn that ended meanwhile: handed back, or never put down.
     perhaps: list[str] = field(default_factory=list)
     aborted: bool = False
@@ -232,26 +232,26 @@ class World:
                 for number, move in enumerate(self.play.moves):
                     for _ in range(move.wait):
                         await anyio.lowlevel.checkpoint()
-                    await self._move(move.what, f"say {number}", group)
-            if not any(move.what in ("crash", "takeover") for move in self.play.moves):
+                    await self._move(move.kind, f"say {number}", group)
+            if not any(move.kind in ("crash", "takeover") for move in self.play.moves):
                 await self._nothing_is_stranded()
             await self._kill()
             await self.process().recover()
         await self._check()
 
-    async def _move(self, what: str, text: str, group: anyio.abc.TaskGroup) -> None:
-        match what:
+    async def _move(self, kind: str, text: str, group: anyio.abc.TaskGroup) -> None:
+        match kind:
             case "steer":
                 try:
                     await self.process().steer(self.turn, text)
-                    self.said.append(text)
+                    self.said_texts.append(text)
                 except TurnAlreadyEndedError:
                     self.perhaps.append(text)
             case "abort":
                 await self.process().abort(self.turn)
                 self.aborted = True
             case "grant" | "deny":
-                group.start_soon(self._answer, what == "grant")
+                group.start_soon(self._answer, kind == "grant")
             case "message":
                 group.start_soon(self._write)
             case "crash":
@@ -267,7 +267,7 @@ class World:
         with suppress(*REFUSALS):
             for _ in range(40):  # a person looks again until something is asked
                 if pending := (await engine.get(self.turn)).interrupts:
-                    await engine.resume(self.turn, {one.id: yes for one in pending})
+                    await engine.resume(self.turn, {interrupt.id: yes for interrupt in pending})
                     return
                 await anyio.lowlevel.checkpoint()
 
@@ -306,15 +306,15 @@ class World:
         assert sum(isinstance(fact, f.TurnEnded) for _, fact in facts) == (turn.outcome is not None)
         heard = [p.text for m in turn.messages if m.role == "user" for p in m.parts if isinstance(p, TextPart)][1:]
         waiting = [] if turn.outcome else list(steers(await store.inbox(self.turn)).values())
-        found = Counter([*heard, *turn.undelivered, *waiting])
-        assert found - Counter(self.perhaps) == Counter(self.said)
-        assert all(found[text] <= 1 for text in self.perhaps)
-        assert [text for text in heard if text in self.said] == sorted(t for t in heard if t in self.said)
+        received = Counter([*heard, *turn.undelivered, *waiting])
+        assert received - Counter(self.perhaps) == Counter(self.said_texts)
+        assert all(received[text] <= 1 for text in self.perhaps)
+        assert [text for text in heard if text in self.said_texts] == sorted(t for t in heard if t in self.said_texts)
         assert all(times == 1 for times in self.ran.values()), "no call runs twice"
         settled = Counter(fact.call for _, fact in facts if isinstance(fact, f.CallSettled))
         assert all(times == 1 for times in settled.values())
         if turn.outcome is Outcome.FAILED:
-            deaths = 1 + sum(move.what in ("crash", "takeover") for move in self.play.moves)
+            deaths = 1 + sum(move.kind in ("crash", "takeover") for move in self.play.moves)
             assert deaths + len(self.failed) > self.play.limits.max_retries, turn.error
         if turn.outcome is not None:
             check_pairing(turn.messages)

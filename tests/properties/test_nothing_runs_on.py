@@ -70,7 +70,7 @@ class World:
         self.store: Store = MemoryStore()
         self.working = 0
         #: When the root asked its model.
-        self.asked: list[float] = []
+        self.request_times: list[float] = []
         self.faults: list[str] = []
 
     def engine(self) -> Engine:
@@ -87,7 +87,7 @@ class World:
         """Reply with the next batch of the agent that asks."""
         name = next(message.text for message in request.messages if message.role == "user")
         if name == ROOT.name:
-            self.asked.append(anyio.current_time())
+            self.request_times.append(anyio.current_time())
         if request.tool_choice == "none":
             return ModelResponse(text="So far.")
         step = sum(bool(message.calls) for message in request.messages)
@@ -95,7 +95,9 @@ class World:
         if step >= len(mine):
             return ModelResponse(text="Done.")
         helpers = [helper.name for helper in HELPERS]
-        return asks_for(*[(one, {"prompt": one} if one in helpers else {"n": n}) for n, one in enumerate(mine[step])])
+        return asks_for(
+            *[(name, {"prompt": name} if name in helpers else {"n": n}) for n, name in enumerate(mine[step])]
+        )
 
     def tools(self) -> list[Tool]:
         """Return a tool that works for a while, and one that needs approval."""
@@ -132,8 +134,8 @@ class World:
                     self.faults.append(f"{row.id} is driven, and {end}")
             if self.working:
                 self.faults.append(f"{self.working} tools work, and {end}")
-            if self.script.abort_at is not None and max(self.asked) > self.script.abort_at:
-                self.faults.append(f"the root asked its model at {max(self.asked)}, after its abort")
+            if self.script.abort_at is not None and max(self.request_times) > self.script.abort_at:
+                self.faults.append(f"the root asked its model at {max(self.request_times)}, after its abort")
             assert turn.outcome is not Outcome.FAILED, turn.error
 
     async def ended(self, engine: Engine) -> TurnResult:
@@ -142,20 +144,22 @@ class World:
         async with anyio.create_task_group() as group:
             if self.script.abort_at is not None:
                 group.start_soon(self.abort_later, engine, handle.id, self.script.abort_at)
-            asked = (await handle.result()).interrupts
-            while asked:
+            interrupts = (await handle.result()).interrupts
+            while interrupts:
                 if self.script.abort_at is not None:
                     await engine.abort(handle.id)
                     break
-                asked = (await engine.resume(handle.id, {one.id: True for one in asked})).interrupts
+                interrupts = (
+                    await engine.resume(handle.id, {interrupt.id: True for interrupt in interrupts})
+                ).interrupts
             group.cancel_scope.cancel()
         return await engine.get(handle.id)
 
     async def abort_later(self, engine: Engine, turn: str, seconds: float) -> None:
         """Abort the turn after these seconds."""
         await anyio.sleep(seconds)
-        other = Engine(store=self.store) if self.script.elsewhere else engine
-        await other.abort(turn)
+        aborting_engine = Engine(store=self.store) if self.script.elsewhere else engine
+        await aborting_engine.abort(turn)
 
 
 @given(script=scripts)

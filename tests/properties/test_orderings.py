@@ -95,8 +95,8 @@ calls = st.builds(
 )
 replies: st.SearchStrategy[ModelResponse | str | ModelError] = st.one_of(
     st.just("Done."),
-    st.lists(calls, min_size=1, max_size=3).map(lambda made: asks_for(*made)),
-    st.lists(calls, min_size=1, max_size=3).map(lambda made: asks_for(*made)),
+    st.lists(calls, min_size=1, max_size=3).map(lambda calls: asks_for(*calls)),
+    st.lists(calls, min_size=1, max_size=3).map(lambda calls: asks_for(*calls)),
     st.sampled_from([Cause.TIMEOUT, Cause.BAD_REQUEST]).map(lambda cause: ModelError(str(cause), cause=cause)),
 )
 scripts = st.lists(replies, min_size=1, max_size=4)
@@ -125,14 +125,14 @@ class Orderings(RuleBasedStateMachine):
     def new_message(self, session: str | None, script: list[ModelResponse | str | ModelError]) -> None:
         """A user writes: a paused turn of the session is superseded, one that a crash left is in the way."""
         before = self.live(session)
-        left = [row for row in before if row.state is not State.PAUSED]
+        open_rows = [row for row in before if row.state is not State.PAUSED]
         try:
             self.process(script, lambda engine: engine.run(AGENT, "hi", session=session))
         except SessionBusyError:
-            assert left, "the session was not busy"
+            assert open_rows, "the session was not busy"
             event("busy")
             return
-        assert not left
+        assert not open_rows
         for row in before:
             ended = self.turn(row.id)
             assert (ended.outcome, ended.reason) == (Outcome.ABORTED, EndReason.SUPERSEDED)
@@ -149,36 +149,39 @@ class Orderings(RuleBasedStateMachine):
             event(type(error).__name__)
         anyio.run(dying.aclose)
 
-    @rule(which=st.integers(0, 9), decision=st.integers(0, 9), all_of_them=st.booleans(), script=scripts)
+    @rule(turn_index=st.integers(0, 9), decision=st.integers(0, 9), all_of_them=st.booleans(), script=scripts)
     def answer(
-        self, which: int, decision: int, all_of_them: bool, script: list[ModelResponse | str | ModelError]
+        self, turn_index: int, decision: int, all_of_them: bool, script: list[ModelResponse | str | ModelError]
     ) -> None:
         """A person answers one interrupt of a paused turn, or all of them."""
         paused = self.paused()
         if not paused:
             return
-        turn = self.turn(paused[which % len(paused)].id)
-        asked = turn.interrupts if all_of_them else turn.interrupts[-1:]
-        answers = {one.id: str(DECISIONS[one.kind][decision % len(DECISIONS[one.kind])]) for one in asked}
+        turn = self.turn(paused[turn_index % len(paused)].id)
+        interrupts = turn.interrupts if all_of_them else turn.interrupts[-1:]
+        answers = {
+            interrupt.id: str(DECISIONS[interrupt.kind][decision % len(DECISIONS[interrupt.kind])])
+            for interrupt in interrupts
+        }
         note(f"{turn.id}: {answers}")
         after = self.process(script, lambda engine: engine.resume(turn.id, answers))
         assert isinstance(after, TurnResult)
-        assert not {one.id for one in after.interrupts} & set(answers)
+        assert not {interrupt.id for interrupt in after.interrupts} & set(answers)
 
-    @rule(which=st.integers(0, 9))
-    def abort(self, which: int) -> None:
+    @rule(turn_index=st.integers(0, 9))
+    def abort(self, turn_index: int) -> None:
         live = self.live()
         if not live:
             return
-        turn = live[which % len(live)]
+        turn = live[turn_index % len(live)]
         self.process([], lambda engine: engine.abort(turn.id))
         assert self.turn(turn.id).outcome is Outcome.ABORTED
 
-    @rule(which=st.integers(0, 9))
-    def abort_once_more(self, which: int) -> None:
+    @rule(turn_index=st.integers(0, 9))
+    def abort_once_more(self, turn_index: int) -> None:
         """Nothing happens to a turn that has ended."""
         if self.ended:
-            turn = sorted(self.ended)[which % len(self.ended)]
+            turn = sorted(self.ended)[turn_index % len(self.ended)]
             self.process([], lambda engine: engine.abort(turn))
 
     @rule(script=scripts)
@@ -231,8 +234,10 @@ class Orderings(RuleBasedStateMachine):
         self.process(["Done."] * 40, lambda engine: engine.recover())
         for _ in range(LIMITS.max_pauses + 1):
             for row in self.paused():
-                asked = {one.id: str(DECISIONS[one.kind][-1]) for one in self.turn(row.id).interrupts}
-                self.process(["Done."] * 40, partial(_resume, turn=row.id, answers=asked))
+                answers = {
+                    interrupt.id: str(DECISIONS[interrupt.kind][-1]) for interrupt in self.turn(row.id).interrupts
+                }
+                self.process(["Done."] * 40, partial(_resume, turn=row.id, answers=answers))
         assert not self.live()
         for turn in self.journals():
             check_pairing(self.turn(turn).messages)
@@ -284,8 +289,8 @@ class Orderings(RuleBasedStateMachine):
 
     @staticmethod
     def call_of(facts: list[tuple[int, f.Fact]], interrupt: str) -> str:
-        asked = [fact.interrupt for _, fact in facts if isinstance(fact, f.CallWaiting)]
-        return next((one.call for one in asked if one.id == interrupt), "")
+        interrupts = [fact.interrupt for _, fact in facts if isinstance(fact, f.CallWaiting)]
+        return next((question.call for question in interrupts if question.id == interrupt), "")
 
 
 async def _resume(engine: Engine, turn: str, answers: dict[str, str]) -> TurnResult:
@@ -337,8 +342,8 @@ limits_of_a_turn = st.builds(
     seconds=st.none() | st.just(9.0),
 )
 happenings: st.SearchStrategy[Input] = st.one_of(
-    st.builds(lambda made: ModelRepliedInput(calls=tuple(made)), asked_calls),
-    st.builds(lambda made: ModelRepliedInput(calls=tuple(made)), asked_calls),
+    st.builds(lambda calls: ModelRepliedInput(calls=tuple(calls)), asked_calls),
+    st.builds(lambda calls: ModelRepliedInput(calls=tuple(calls)), asked_calls),
     st.sampled_from(
         [
             ModelRepliedInput(text="x"),
@@ -378,12 +383,12 @@ class Machines(RuleBasedStateMachine):
             assert turn.machine.turn.reason is EndReason.SUPERSEDED
         self.turns.append(Kept(session, limits, synthesis))
 
-    @rule(which=st.integers(0, 9), happening=happenings, stays=st.integers(0, 3))
-    def anything_happens(self, which: int, happening: Input, stays: int) -> None:
+    @rule(turn_index=st.integers(0, 9), happening=happenings, stays=st.integers(0, 3))
+    def anything_happens(self, turn_index: int, happening: Input, stays: int) -> None:
         """An event that is refused changes nothing; one that is taken brings the end nearer, a message aside."""
         if stays and isinstance(happening, AbortInput | FailInput):
             return  # else few turns would grow old
-        turn = self.turns[which % len(self.turns)]
+        turn = self.turns[turn_index % len(self.turns)]
         before, rank, counted = known(turn.machine), turn.machine.turn.rank, turn.machine.turn.counters.copy()
         try:
             turn.feed(happening)
@@ -398,21 +403,21 @@ class Machines(RuleBasedStateMachine):
         else:
             assert turn.machine.turn.rank < rank
 
-    @rule(which=st.integers(0, 9), calls=asked_calls)
-    def a_reply(self, which: int, calls: list[ToolCall]) -> None:
+    @rule(turn_index=st.integers(0, 9), calls=asked_calls)
+    def a_reply(self, turn_index: int, calls: list[ToolCall]) -> None:
         waiting = [turn for turn in self.at(CallModel) if turn.machine.state is State.STREAM]
         if waiting:
-            turn = waiting[which % len(waiting)]
+            turn = waiting[turn_index % len(waiting)]
             turn.feed(ModelRepliedInput(calls=tuple(calls)))
             assert turn.machine.state is not State.STREAM or all(call.problem for call in calls)
 
-    @rule(which=st.integers(0, 9), name=st.sampled_from("ab"), asks=st.booleans())
-    def a_round(self, which: int, name: str, asks: bool) -> None:
+    @rule(turn_index=st.integers(0, 9), name=st.sampled_from("ab"), asks=st.booleans())
+    def a_round(self, turn_index: int, name: str, asks: bool) -> None:
         """A step of two calls, one of which may want a person: what a loop is made of."""
         streaming = [turn for turn in self.at(CallModel) if turn.machine.state is State.STREAM]
         if not streaming:
             return
-        turn = streaming[which % len(streaming)]
+        turn = streaming[turn_index % len(streaming)]
         turn.feed(ModelRepliedInput(calls=(ToolCall(name=name, arguments={}),) * 2))
         action = turn.machine.action
         calls = action.calls if isinstance(action, RunTools) else ()
@@ -423,41 +428,43 @@ class Machines(RuleBasedStateMachine):
                 turn.feed(CallStartedInput(call=call.id))
                 turn.feed(CallSettledInput(call=call.id))
 
-    @rule(which=st.integers(0, 9), place=st.integers(0, 2), what=st.sampled_from(["run", "ask", "run", "start"]))
-    def a_tool(self, which: int, place: int, what: str) -> None:
+    @rule(turn_index=st.integers(0, 9), place=st.integers(0, 2), deed=st.sampled_from(["run", "ask", "run", "start"]))
+    def a_tool(self, turn_index: int, place: int, deed: str) -> None:
         running = self.at(RunTools)
         if not running:
             return
-        turn = running[which % len(running)]
-        ready = [one for one in turn.machine.turn.batch.values() if one.state in (CallState.READY, CallState.STARTED)]
+        turn = running[turn_index % len(running)]
+        ready = [
+            call for call in turn.machine.turn.batch.values() if call.state in (CallState.READY, CallState.STARTED)
+        ]
         call, counted = ready[place % len(ready)], turn.machine.turn.counters.copy()
-        if what == "ask":
+        if deed == "ask":
             kind = InterruptKind.APPROVAL if call.state is CallState.READY else InterruptKind.UNKNOWN_OUTCOME
             turn.feed(CallWaitingInput(call=call.id, interrupt_kind=kind))
         else:
             if call.state is CallState.READY:
                 turn.feed(CallStartedInput(call=call.id))
-            if what == "run":
+            if deed == "run":
                 turn.feed(CallSettledInput(call=call.id))
         assert turn.only_goes_forward(counted)
 
-    @rule(which=st.integers(0, 9), interrupt=st.integers(0, 9), decision=st.integers(0, 9))
-    def an_answer(self, which: int, interrupt: int, decision: int) -> None:
+    @rule(turn_index=st.integers(0, 9), interrupt=st.integers(0, 9), decision=st.integers(0, 9))
+    def an_answer(self, turn_index: int, interrupt: int, decision: int) -> None:
         resting = self.at(AwaitPerson)
         if not resting:
             return
-        turn = resting[which % len(resting)]
+        turn = resting[turn_index % len(resting)]
         pending = list(turn.machine.turn.interrupts.values())
-        asked = pending[interrupt % len(pending)]
-        takes = DECISIONS[asked.kind]
-        turn.feed(AnsweredInput(interrupt=asked.id, decision=takes[decision % len(takes)]))
-        assert asked.id not in turn.machine.turn.interrupts
+        question = pending[interrupt % len(pending)]
+        takes = DECISIONS[question.kind]
+        turn.feed(AnsweredInput(interrupt=question.id, decision=takes[decision % len(takes)]))
+        assert question.id not in turn.machine.turn.interrupts
         assert len(pending) == 1 or turn.machine.state is State.PAUSED, "nothing runs until the last one is answered"
 
-    @rule(which=st.integers(0, 9))
-    def a_crash(self, which: int) -> None:
+    @rule(turn_index=st.integers(0, 9))
+    def a_crash(self, turn_index: int) -> None:
         """Only the journal's text remains; a turn resumed from it equals the turn before."""
-        turn = self.turns[which % len(self.turns)]
+        turn = self.turns[turn_index % len(self.turns)]
         before = known(turn.machine)
         turn.journal = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.journal, 1)]
         turn.machine = TurnMachine.resume(turn.journal)
@@ -480,10 +487,10 @@ class Machines(RuleBasedStateMachine):
     @invariant()
     def each_call_of_a_closed_step_has_its_one_result(self) -> None:
         for turn in self.turns:
-            made = [call.id for fact in turn.journal if isinstance(fact, f.ModelReplied) for call in fact.calls]
+            call_ids = [call.id for fact in turn.journal if isinstance(fact, f.ModelReplied) for call in fact.calls]
             results = Counter(fact.call for fact in turn.journal if isinstance(fact, f.CallSettled))
             still_open = {call.id for call in turn.machine.turn.open_calls()}
-            assert results == {call: 1 for call in made if call not in still_open}
+            assert results == {call: 1 for call in call_ids if call not in still_open}
             assert not still_open or turn.machine.state in (State.TOOL_EXEC, State.PAUSED)
 
     @invariant()
@@ -502,10 +509,12 @@ class Machines(RuleBasedStateMachine):
 def known(machine: TurnMachine) -> dict[str, object]:
     """All that a machine knows, in a form that can be compared."""
     turn = machine.turn
-    seen: dict[str, object] = dict(vars(turn))
-    seen["counters"] = turn.counters.kept()
-    seen["batch"] = [(call.made, call.state, call.attempt, call.counted, call.answers) for call in turn.batch.values()]
-    return seen | {"stands": machine.state}
+    fields: dict[str, object] = dict(vars(turn))
+    fields["counters"] = turn.counters.kept()
+    fields["batch"] = [
+        (call.made, call.state, call.attempt, call.counted, call.answers) for call in turn.batch.values()
+    ]
+    return fields | {"stands": machine.state}
 
 
 #: A test of many rules costs more than one of a single turn.

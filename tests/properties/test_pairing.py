@@ -97,32 +97,38 @@ def expected(messages: Sequence[Message]) -> list[str]:
     A message's n-th call of an id has the n-th result of that id that comes after it is asked for, and before the next
     message asks under the same id.
     """
-    said: list[tuple[int, AnyPart]] = [
+    numbered_parts: list[tuple[int, AnyPart]] = [
         (number, part)
         for number, message in enumerate(messages)
         for part in message.parts
         if isinstance(part, ToolResultPart) or (isinstance(part, ToolCallPart) and message.role == "assistant")
     ]
     texts: list[str] = []
-    for at, (number, call) in enumerate(said):
+    for at, (number, call) in enumerate(numbered_parts):
         if not isinstance(call, ToolCallPart):
             continue
-        same = [(n, part) for n, part in said[:at] if n == number and isinstance(part, ToolCallPart)]
+        same = [(n, part) for n, part in numbered_parts[:at] if n == number and isinstance(part, ToolCallPart)]
         asked_again = next(
-            (i for i, (n, p) in enumerate(said) if n > number and isinstance(p, ToolCallPart) and p.id == call.id),
-            len(said),
+            (
+                i
+                for i, (n, p) in enumerate(numbered_parts)
+                if n > number and isinstance(p, ToolCallPart) and p.id == call.id
+            ),
+            len(numbered_parts),
         )
         first = next(
-            i for i, (n, p) in enumerate(said) if n == number and isinstance(p, ToolCallPart) and p.id == call.id
+            i
+            for i, (n, p) in enumerate(numbered_parts)
+            if n == number and isinstance(p, ToolCallPart) and p.id == call.id
         )
-        texts.append(_answer(said[first:asked_again], call.id, sum(part.id == call.id for _, part in same)))
+        texts.append(_answer(numbered_parts[first:asked_again], call.id, sum(part.id == call.id for _, part in same)))
     return texts
 
 
-def _answer(said: Sequence[tuple[int, AnyPart]], name: str, nth: int) -> str:
+def _answer(numbered_parts: Sequence[tuple[int, AnyPart]], name: str, nth: int) -> str:
     """The text of the n-th result of an id, counting only those that came when a call was open."""
     waiting, answered = 0, 0
-    for _, part in said:
+    for _, part in numbered_parts:
         if isinstance(part, ToolCallPart) and part.id == name:
             waiting += 1
         elif isinstance(part, ToolResultPart) and part.call == name and waiting:
@@ -136,9 +142,9 @@ def fault(messages: Sequence[Message]) -> str:
     """Return a list's first fault by the definition, from the complete list; empty if it is paired."""
     for number, message in enumerate(messages):
         asker = max((n for n in range(number) if messages[n].role != "tool"), default=-1)
-        asked = [call.id for call in messages[asker].calls] if asker >= 0 else []
-        answered = [part.call for each in messages[asker + 1 : number] for part in results_in(each)]
-        still = without(asked, answered)
+        call_ids = [call.id for call in messages[asker].calls] if asker >= 0 else []
+        answered = [part.call for message in messages[asker + 1 : number] for part in results_in(message)]
+        still = without(call_ids, answered)
         if message.calls and message.role != "assistant":
             return f"message {number}: a tool call in a message of role {message.role}"
         if message.role == "tool":
@@ -149,7 +155,7 @@ def fault(messages: Sequence[Message]) -> str:
         elif results_in(message):
             return f"message {number}: a tool result in a message of role {message.role}"
     last = max((n for n, message in enumerate(messages) if message.role != "tool"), default=-1)
-    rest = [part.call for each in messages[last + 1 :] for part in results_in(each)]
+    rest = [part.call for message in messages[last + 1 :] for part in results_in(message)]
     still = without([call.id for call in messages[last].calls], rest) if last >= 0 else []
     return f"message {last}: call {still[0]!r} has no result" if still else ""
 
@@ -158,11 +164,11 @@ def results_in(message: Message) -> list[ToolResultPart]:
     return [part for part in message.parts if isinstance(part, ToolResultPart)]
 
 
-def without(asked: Sequence[str], answered: Sequence[str]) -> list[str]:
-    left = list(asked)
-    for one in answered:
-        left.remove(one)
-    return left
+def without(call_ids: Sequence[str], answered: Sequence[str]) -> list[str]:
+    remaining = list(call_ids)
+    for answered_id in answered:
+        remaining.remove(answered_id)
+    return remaining
 
 
 def refused(check: Callable[[Sequence[Message]], object], messages: Sequence[Message]) -> str:
@@ -184,25 +190,25 @@ def test_incremental_check_agrees_with_the_check_of_the_whole_list(
     messages: list[Message], once: list[Message]
 ) -> None:
     """Each list may be followed by messages for one call; those that do not fit are refused."""
-    known, so_far = Paired(), list[Message]()
+    paired, so_far = Paired(), list[Message]()
     for message in messages:
-        why = refused(known.followed_by, once)
+        why = refused(paired.followed_by, once)
         assert why == fault([*so_far, *once])
-        assert why or known.followed_by(once) == (*so_far, *once)
+        assert why or paired.followed_by(once) == (*so_far, *once)
         try:
-            known.add([message])
+            paired.add([message])
         except UnpairedError as error:
             assert str(error) == fault([*so_far, message])  # noqa: PT017 (either is right)
         else:
             so_far.append(message)
-    assert refused(known.followed_by, ()) == fault(so_far)
+    assert refused(paired.followed_by, ()) == fault(so_far)
 
 
 @given(LISTS)
 def test_repaired_list_is_paired_and_stable(messages: list[Message]) -> None:
-    sent, _ = repaired(messages)
-    check_pairing(sent)
-    assert repaired(sent) == (sent, [])
+    request, _ = repaired(messages)
+    check_pairing(request)
+    assert repaired(request) == (request, [])
 
 
 @given(paired_lists())
@@ -214,39 +220,39 @@ def test_paired_list_is_unchanged_by_repair(messages: list[Message]) -> None:
 @given(LISTS)
 def test_every_change_has_a_note(messages: list[Message]) -> None:
     """And nothing is noted of a list that could be sent as it is."""
-    sent, notes = repaired(messages)
+    request, notes = repaired(messages)
     try:
         check_pairing(messages)
     except UnpairedError:
         assert notes
-        assert sent != messages
+        assert request != messages
     else:
-        assert (sent, notes) == (messages, [])
+        assert (request, notes) == (messages, [])
 
 
 @given(LISTS)
 def test_no_call_and_no_text_is_lost(messages: list[Message]) -> None:
-    sent, _ = repaired(messages)
-    assert calls_of(sent) == calls_of(messages)
-    assert texts_of(sent) == texts_of(messages)
+    request, _ = repaired(messages)
+    assert calls_of(request) == calls_of(messages)
+    assert texts_of(request) == texts_of(messages)
 
 
 @given(LISTS)
 def test_every_call_has_the_own_first_result_or_unknown(messages: list[Message]) -> None:
-    sent, _ = repaired(messages)
-    assert results_of(sent) == expected(messages)
+    request, _ = repaired(messages)
+    assert results_of(request) == expected(messages)
 
 
 @given(LISTS)
 def test_notes_count_every_omitted_and_invented_result(messages: list[Message]) -> None:
-    sent, notes = repaired(messages)
+    request, notes = repaired(messages)
     before, after = (
-        [part for message in said for part in message.parts if isinstance(part, ToolResultPart)]
-        for said in (messages, sent)
+        [part for message in side for part in message.parts if isinstance(part, ToolResultPart)]
+        for side in (messages, request)
     )
-    made = [part for part in after if part.text == NO_RESULT]
-    assert all(part.status is CallStatus.UNKNOWN for part in made)
-    assert sum("it is sent as unknown" in note for note in notes) == len(made)
+    invented = [part for part in after if part.text == NO_RESULT]
+    assert all(part.status is CallStatus.UNKNOWN for part in invented)
+    assert sum("it is sent as unknown" in note for note in notes) == len(invented)
     lost = {part.text for part in before} - {part.text for part in after}
     assert sum("answers no open call" in note for note in notes) == len(lost)
 
@@ -258,16 +264,16 @@ def test_renaming_calls_changes_no_pair(messages: list[Message]) -> None:
     names = [call.id for message in new for call in message.calls]
     assert len(set(names)) == len(names)
     assert not any(name.startswith("call") for name in names)
-    sent = repaired(new)[0]
-    assert results_of(sent) == results_of(repaired(messages)[0]) == results_of(renamed(repaired(messages)[0]))
+    request = repaired(new)[0]
+    assert results_of(request) == results_of(repaired(messages)[0]) == results_of(renamed(repaired(messages)[0]))
 
 
 @given(LISTS)
 def test_repaired_list_survives_the_chat_form(messages: list[Message]) -> None:
     """Through JSON, with the same calls in the same order, each followed by its result."""
-    sent, _ = repaired(messages)
-    read = [Message.from_chat(one) for one in json.loads(json.dumps(chat_messages(sent)))]
+    request, _ = repaired(messages)
+    read = [Message.from_chat(fields) for fields in json.loads(json.dumps(chat_messages(request)))]
     check_pairing(read)
-    assert calls_of(read) == calls_of(sent)
+    assert calls_of(read) == calls_of(request)
     # The form joins the texts of one message.
-    assert "".join(text for _, text in texts_of(read)) == "".join(text for _, text in texts_of(sent))
+    assert "".join(text for _, text in texts_of(read)) == "".join(text for _, text in texts_of(request))

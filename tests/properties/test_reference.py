@@ -92,7 +92,7 @@ def maybe_calm(script: TurnScript) -> st.SearchStrategy[TurnScript]:
     calm = replace(
         script,
         replies=tuple(sorted(map(_calm, script.replies), key=lambda reply: not reply.calls)),
-        helper=tuple(_calm(one) for one in script.helper),
+        helper=tuple(_calm(reply) for reply in script.helper),
         limits=script.limits.model_copy(update=dict.fromkeys(ENDING) | {"steps": 8, "ceiling": 20, "tool_calls": 20}),
         abort_at=None,
         guardrail=None,
@@ -211,7 +211,8 @@ def test_cycle_of_rounds_stops_a_turn_as_predicted(
 ) -> None:
     """The model repeats a few rounds, and nothing else stops it before its twentieth step."""
     replies = tuple(
-        ScriptedReply(calls=tuple(ScriptedCall("plain", number) for number in one), seconds=1.0) for one in cycle
+        ScriptedReply(calls=tuple(ScriptedCall("plain", number) for number in numbers), seconds=1.0)
+        for numbers in cycle
     )
     bounds = Limits(steps=20, doom_threshold=threshold, doom_compare=compare, nudges=nudges, tool_calls=None)
     assert_as_predicted(TurnScript(replies=replies, tools=TOOLS, limits=bounds, messages=messages))

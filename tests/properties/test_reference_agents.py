@@ -85,20 +85,20 @@ def teams(draw: st.DrawFn) -> TurnScript:
     """Turns with sub-agents."""
     script = draw(agent_scripts())
     delegating = st.lists(helper_calls | calls, min_size=1, max_size=4).map(_one_fault)
-    asked = st.builds(replace, replies, calls=st.just(()) | delegating)
+    asking_replies = st.builds(replace, replies, calls=st.just(()) | delegating)
     team = replace(
         script,
-        replies=tuple(draw(st.lists(asked, min_size=1, max_size=6))),
+        replies=tuple(draw(st.lists(asking_replies, min_size=1, max_size=6))),
         helper=tuple(draw(st.lists(helper_replies, min_size=1, max_size=4))),
-        offered=tuple((*one, HELPER) if isinstance(one, tuple) else one for one in script.offered),
+        offered=tuple((*names, HELPER) if isinstance(names, tuple) else names for names in script.offered),
     )
     return draw(maybe_calm(team))
 
 
-def _one_fault(asked: list[ScriptedCall]) -> tuple[ScriptedCall, ...]:
+def _one_fault(calls: list[ScriptedCall]) -> tuple[ScriptedCall, ...]:
     """Keep the first fault after a sub-agent, because the simulator runs the sub-agents one after the other."""
-    faults = [one for one in asked if one.tool == HELPER and one.after not in ("", "hide")]
-    return tuple(replace(one, after="") if any(one is later for later in faults[1:]) else one for one in asked)
+    faults = [call for call in calls if call.tool == HELPER and call.after not in ("", "hide")]
+    return tuple(replace(call, after="") if any(call is later for later in faults[1:]) else call for call in calls)
 
 
 @st.composite

@@ -68,7 +68,7 @@ def mortal_agents(draw: st.DrawFn) -> TurnScript:
         script,
         tools=MORTAL_TOOLS,
         replies=tuple(
-            replace(one, calls=tuple(_lasting(call, draw(names)) for call in one.calls)) for one in script.replies
+            replace(reply, calls=tuple(_lasting(call, draw(names)) for call in reply.calls)) for reply in script.replies
         ),
         crashes=mortal.crashes,
         dies_at=mortal.dies_at,
@@ -79,7 +79,7 @@ def mortal_agents(draw: st.DrawFn) -> TurnScript:
 def mortal_compactions(draw: st.DrawFn) -> TurnScript:
     """Turns with compactions and with hooks before the model."""
     script, agent = draw(mortal_scripts), draw(agent_scripts())
-    long = tuple(replace(one, tokens=draw(st.sampled_from([1, 5, LONG, LONG]))) for one in script.replies)
+    long = tuple(replace(reply, tokens=draw(st.sampled_from([1, 5, LONG, LONG]))) for reply in script.replies)
     return replace(
         script,
         replies=long,
@@ -97,7 +97,9 @@ def mortal_teams(draw: st.DrawFn) -> TurnScript:
     names = st.sampled_from(["", "", "again", "doubtful", "asks_again", "asks_doubtful"])
 
     def lasting(replies: tuple[ScriptedReply, ...]) -> tuple[ScriptedReply, ...]:
-        return tuple(replace(one, calls=tuple(_lasting(call, draw(names)) for call in one.calls)) for one in replies)
+        return tuple(
+            replace(reply, calls=tuple(_lasting(call, draw(names)) for call in reply.calls)) for reply in replies
+        )
 
     first, *more = lasting(team.replies)
     delegated = tuple(ScriptedCall(HELPER, number) for number in range(draw(st.integers(1, 3))))
@@ -123,10 +125,10 @@ def rejected_coincidences() -> Iterator[None]:
 
 
 def _lasting(call: ScriptedCall, tool: str) -> ScriptedCall:
-    known = {one.name for one in MORTAL_TOOLS}
+    tool_names = {tool.name for tool in MORTAL_TOOLS}
     return replace(
         call,
-        tool=tool if tool and call.tool in known else call.tool,
+        tool=tool if tool and call.tool in tool_names else call.tool,
         seconds=max(call.seconds, 1.0),
         after="" if call.tool == HELPER and call.after != "hide" else call.after,
     )

@@ -106,19 +106,19 @@ async def check(stores: Callable[[], Store], deeds: list[Deed]) -> None:
             except (SessionNotFoundError, TurnNotFoundError):
                 pass
             continue
-        prompt, agent, which, session, continued = deed
+        prompt, agent, engine_index, session, continued = deed
         before = names[continued] if continued is not None and continued < len(names) else None
         del ONE.requests[:], OTHER.requests[:]
-        turn = await engines[which].run(AGENTS[agent], prompt, session=session, continue_from=before)
+        turn = await engines[engine_index].run(AGENTS[agent], prompt, session=session, continue_from=before)
         names.append(turn.id)
         model = OTHER if agent == "other" else ONE
         expected = await rebuilt(store, turn.id, model.name)
-        said = [message for message in expected if message.says_something]
+        history = [message for message in expected if message.says_something]
         if model.requests and agent in {"one", "other"}:
-            assert list(model.requests[0].messages[: len(said)]) == said
-            assert model.requests[0].messages[len(said)].text == prompt
-    for one in engines:
-        await one.aclose()
+            assert list(model.requests[0].messages[: len(history)]) == history
+            assert model.requests[0].messages[len(history)].text == prompt
+    for open_engine in engines:
+        await open_engine.aclose()
 
 
 @given(DEEDS)

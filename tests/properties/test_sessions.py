@@ -31,7 +31,7 @@ Shown: TypeAlias = list[tuple[str, str, int, str | None]]
 
 async def done(store: Store, deeds: list[Deed]) -> list[Shown]:
     """Do everything, and return the sessions after each deed."""
-    shown: list[Shown] = []
+    rows: list[Shown] = []
     for number, (deed, name) in enumerate(deeds):
         try:
             if deed == "title":
@@ -41,15 +41,17 @@ async def done(store: Store, deeds: list[Deed]) -> list[Shown]:
             elif deed == "delete":
                 await store.delete(name or "")
             else:
-                written = Written(f"t{number}", session=name, title=f"prompt {number}")
-                claim = await written.create(store)
+                draft = Written(f"t{number}", session=name, title=f"prompt {number}")
+                claim = await draft.create(store)
                 if deed == "end":
-                    await store.append(claim, written.answer(), written.status)
+                    await store.append(claim, draft.answer(), draft.status)
                 await store.release(claim)
         except (SessionBusyError, SessionNotFoundError, TurnNotFoundError):
             pass
-        shown.append([(one.id, one.title, one.turns, one.open_turn) for one in await store.sessions()])
-    return shown
+        rows.append(
+            [(session.id, session.title, session.turns, session.open_turn) for session in await store.sessions()]
+        )
+    return rows
 
 
 def expected(deeds: list[Deed]) -> list[Shown]:
@@ -57,31 +59,31 @@ def expected(deeds: list[Deed]) -> list[Shown]:
     turns: list[tuple[int, str, bool]] = []
     titles: dict[str, str] = {}
     newest: dict[str, int] = {}
-    shown: list[Shown] = []
+    rows: list[Shown] = []
     for number, (deed, name) in enumerate(deeds):
         if deed == "title" and name in titles:
             titles[name] = f"title {number}"
         elif deed == "forget":
-            turns = [one for one in turns if one[1] != name]
+            turns = [turn for turn in turns if turn[1] != name]
         elif deed == "delete":
-            turns = [one for one in turns if f"t{one[0]}" != name]
-        elif deed in ("end", "leave") and name and not any(one[1:] == (name, True) for one in turns):
+            turns = [turn for turn in turns if f"t{turn[0]}" != name]
+        elif deed in ("end", "leave") and name and not any(turn[1:] == (name, True) for turn in turns):
             turns.append((number, name, deed == "leave"))
             titles.setdefault(name, f"prompt {number}")
             newest[name] = number
-        titles = {name: title for name, title in titles.items() if any(one[1] == name for one in turns)}
-        shown.append(
+        titles = {name: title for name, title in titles.items() if any(turn[1] == name for turn in turns)}
+        rows.append(
             [
                 (
                     name,
                     titles[name],
-                    sum(one[1] == name for one in turns),
-                    next((f"t{one[0]}" for one in turns if one[1:] == (name, True)), None),
+                    sum(turn[1] == name for turn in turns),
+                    next((f"t{turn[0]}" for turn in turns if turn[1:] == (name, True)), None),
                 )
                 for name in sorted(titles, key=lambda name: -newest[name])
             ]
         )
-    return shown
+    return rows
 
 
 @given(DEEDS)
@@ -95,8 +97,8 @@ def test_every_store_lists_the_sessions_of_the_turns(deeds: list[Deed]) -> None:
 
             async def play(make: Callable[[], Store] = make) -> list[Shown]:
                 store = make()
-                shown = await done(store, deeds)
+                rows = await done(store, deeds)
                 await store.aclose()
-                return shown
+                return rows
 
             assert anyio.run(play) == expected(deeds)

@@ -48,24 +48,24 @@ def _call(name: str, n: int) -> ResponseToolCall:
     return ResponseToolCall(name, {"prompt": f"task {n}"} if name in NAMES else {"n": n})
 
 
-def _reply(text: str, made: list[ResponseToolCall], used: int) -> ModelResponse:
-    return ModelResponse(text=text, calls=tuple(made), usage=Usage(input_tokens=used))
+def _reply(text: str, calls: list[ResponseToolCall], tokens: int) -> ModelResponse:
+    return ModelResponse(text=text, calls=tuple(calls), usage=Usage(input_tokens=tokens))
 
 
-used = st.integers(0, MOST)
+token_counts = st.integers(0, MOST)
 calls = st.builds(_call, st.sampled_from([*NAMES, "Left", "Right", "ok", "ask", "nowhere"]), st.integers(0, 9))
 delegations = st.builds(
     _reply,
     st.just(""),
     st.lists(st.builds(_call, st.sampled_from(NAMES), st.integers(0, 9)), min_size=1, max_size=4),
-    used,
+    token_counts,
 )
-replies = st.builds(_reply, st.just(""), st.lists(calls, min_size=1, max_size=4), used)
-others = st.builds(_reply, st.sampled_from(["", "Well."]), st.just([]), used) | st.builds(
+replies = st.builds(_reply, st.just(""), st.lists(calls, min_size=1, max_size=4), token_counts)
+other_lines = st.builds(_reply, st.sampled_from(["", "Well."]), st.just([]), token_counts) | st.builds(
     lambda cause: ModelError(f"{cause}", cause=cause),
     st.sampled_from([Cause.OVERLOADED, Cause.INTERRUPTED, Cause.CONTENT_FILTER, Cause.REJECTED]),
 )
-lines = st.one_of(replies, delegations, replies, delegations, others)
+lines = st.one_of(replies, delegations, replies, delegations, other_lines)
 scripts = st.builds(lambda first, rest: [first, *rest], replies | delegations, st.lists(lines, max_size=6))
 roots = st.builds(lambda first, rest: [first, *rest], delegations, st.lists(lines, max_size=6))
 own: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
@@ -107,8 +107,8 @@ class Tree:
             name: cycle(script) for name, script in zip(NAMES, lines, strict=True)
         }
         self.agents = [
-            Agent.model_validate({"name": name, "description": "Helps.", "model": name, **written})
-            for name, written in zip(NAMES, agents, strict=True)
+            Agent.model_validate({"name": name, "description": "Helps.", "model": name, **settings})
+            for name, settings in zip(NAMES, agents, strict=True)
         ]
         self.bounds = bounds
         self.say = say
@@ -170,8 +170,10 @@ class Tree:
                 await engine.abort(turn.id)
                 turn = await engine.get(turn.id)
                 continue
-            asked = turn.interrupts if at_once else turn.interrupts[:1]
-            turn = await engine.resume(turn.id, {one.id: _decision(one.kind, number) for one in asked})
+            interrupts = turn.interrupts if at_once else turn.interrupts[:1]
+            turn = await engine.resume(
+                turn.id, {interrupt.id: _decision(interrupt.kind, number) for interrupt in interrupts}
+            )
             rounds += 1
         return turn
 
@@ -231,10 +233,10 @@ def test_tree_ends_within_the_budgets_of_the_root(tree: Tree, at: int, after: bo
         assert tokens <= bounds.cost + overshoot
     assert (root.tool_calls, root.usage.tokens) == (total, tokens), "the root knows what all of them used"
     for name, journal in tree.journals.items():
-        below = [other for other in tree.journals if other.startswith(f"{name}:")]
-        used = started_calls(journal) + sum(started_calls(tree.journals[other]) for other in below)
+        below = [journal_name for journal_name in tree.journals if journal_name.startswith(f"{name}:")]
+        call_count = started_calls(journal) + sum(started_calls(tree.journals[journal_name]) for journal_name in below)
         lent = most_tool_calls(limits_of(journal))
-        assert lent is None or used <= lent, f"{name} was lent {lent}"
+        assert lent is None or call_count <= lent, f"{name} was lent {lent}"
         assert tree.turns[name].steps <= most_steps(limits_of(journal))
 
 
@@ -250,8 +252,8 @@ def test_every_journal_of_a_tree_replays_with_paired_requests(tree: Tree, at: in
     for turn in tree.turns.values():
         check_pairing(turn.messages)
         parts = [part for message in turn.messages for part in message.parts]
-        made = [part.id for part in parts if isinstance(part, ToolCallPart)]
-        assert made == [part.call for part in parts if isinstance(part, ToolResultPart)]
+        call_ids = [part.id for part in parts if isinstance(part, ToolCallPart)]
+        assert call_ids == [part.call for part in parts if isinstance(part, ToolResultPart)]
 
 
 @settings(max_examples=percent_of_examples(25))
@@ -262,14 +264,14 @@ def test_sub_agent_limits_are_own_and_within_the_lease(tree: Tree, patience: int
         caller, _, call = name.rpartition(":")
         if not caller:
             continue
-        made = [
-            one
+        calls = [
+            started_call
             for _, fact in tree.journals[caller]
             if isinstance(fact, f.ModelReplied)
-            for one in fact.calls
-            if one.id == call
+            for started_call in fact.calls
+            if started_call.id == call
         ]
-        lease, lent, callers = made[0].lease, limits_of(journal), limits_of(tree.journals[caller])
+        lease, lent, callers = calls[0].lease, limits_of(journal), limits_of(tree.journals[caller])
         assert lease is not None
         for name_, share in (("tool_calls", lease.calls), ("tokens", lease.tokens), ("cost", lease.cost)):
             mine, theirs = getattr(lent, name_), getattr(callers, name_)

@@ -61,8 +61,8 @@ class Turn:
 
     @property
     def measures(self) -> tuple[int, int, int, int]:
-        one = self.summary or TurnSummary()
-        return one.steps, one.usage.tokens, round(one.usage.cost * 1e6), round(one.seconds * 1e3)
+        summary = self.summary or TurnSummary()
+        return summary.steps, summary.usage.tokens, round(summary.usage.cost * 1e6), round(summary.seconds * 1e3)
 
 
 summaries = st.builds(
@@ -97,7 +97,7 @@ deeds = st.lists(
     ),
     max_size=25,
 )
-played = st.tuples(st.lists(starts, min_size=2, max_size=6), deeds).map(lambda both: both[0] + both[1])
+played = st.tuples(st.lists(starts, min_size=2, max_size=6), deeds).map(lambda pair: pair[0] + pair[1])
 TEXTS = [*WORDS, "ORDER", "ord", "rder", "zebra lion", "erk%", "t1", "l-2", "er", "\x1f", "_"]
 CONDITIONS: Mapping[str, Sequence[object]] = {
     "text": TEXTS,
@@ -123,21 +123,25 @@ def ascii_lower(text: str) -> str:
     return text.encode().lower().decode()
 
 
-def matches(turn: Turn, wanted: TurnFilter) -> bool:
+def matches(turn: Turn, turn_filter: TurnFilter) -> bool:
     """Whether a filter has the turn."""
-    own, one = turn.names, turn.summary or TurnSummary()
+    own, summary = turn.names, turn.summary or TurnSummary()
     names = [own.id, own.agent, own.model, own.session or ""] if turn.summary else []
-    words = wanted.text.replace("%", "").lower().split() if any(map(str.isalnum, wanted.text)) else []
-    found = words and all(any(word.startswith(asked) for word in one.text.split()) for asked in words)
+    words = turn_filter.text.replace("%", "").lower().split() if any(map(str.isalnum, turn_filter.text)) else []
+    has_words = words and all(any(word.startswith(prefix) for word in summary.text.split()) for prefix in words)
     return (
-        (not wanted.text or bool(found) or any(ascii_lower(wanted.text) in ascii_lower(name) for name in names))
-        and ascii_lower(wanted.agent) in ascii_lower(own.agent)
-        and ascii_lower(wanted.model) in ascii_lower(own.model)
-        and wanted.session in ("", own.session)
-        and (wanted.outcome in ("", one.outcome) or (wanted.outcome == UNFINISHED and not turn.ended))
-        and wanted.reason in ("", one.reason)
-        and (wanted.since is None or wanted.since <= turn.created)
-        and (wanted.until is None or turn.created < wanted.until)
+        (
+            not turn_filter.text
+            or bool(has_words)
+            or any(ascii_lower(turn_filter.text) in ascii_lower(name) for name in names)
+        )
+        and ascii_lower(turn_filter.agent) in ascii_lower(own.agent)
+        and ascii_lower(turn_filter.model) in ascii_lower(own.model)
+        and turn_filter.session in ("", own.session)
+        and (turn_filter.outcome in ("", summary.outcome) or (turn_filter.outcome == UNFINISHED and not turn.ended))
+        and turn_filter.reason in ("", summary.reason)
+        and (turn_filter.since is None or turn_filter.since <= turn.created)
+        and (turn_filter.until is None or turn.created < turn_filter.until)
     )
 
 
@@ -157,23 +161,23 @@ class Count:
 
     def __post_init__(self) -> None:
         self.readers: list[SummaryStore] = [summaries_of(store) for store in self.stores]
-        self.written: dict[str, tuple[Written, Any]] = {}
+        self.drafts: dict[str, tuple[Written, Any]] = {}
 
     async def play(self, deed: tuple[Any, ...]) -> None:
-        what, which, how = deed
+        kind, index, how = deed
         place = next(self.numbers)
         store, reader = self.stores[place % len(self.stores)], self.readers[place % len(self.stores)]
-        if what == "start":
-            written = Written(f"t{place}", age=which)
-            self.written[written.new.id] = written, await written.create(store)
-            self.turns.append(Turn(written.new.id, written.new.created_at, place))
-        elif which < len(self.turns):
-            turn = self.turns[which]
-            if what == "delete":
+        if kind == "start":
+            draft = Written(f"t{place}", age=index)
+            self.drafts[draft.new.id] = draft, await draft.create(store)
+            self.turns.append(Turn(draft.new.id, draft.new.created_at, place))
+        elif index < len(self.turns):
+            turn = self.turns[index]
+            if kind == "delete":
                 await self._end(turn, store)
                 await store.delete(turn.id)
                 self.turns.remove(turn)
-            elif what == "end":
+            elif kind == "end":
                 await self._end(turn, store)
             else:
                 names = TurnNames(turn.id, how.names.agent, how.names.model, how.names.session)
@@ -183,25 +187,25 @@ class Count:
 
     async def _end(self, turn: Turn, store: Store) -> None:
         if not turn.ended:
-            written, claim = self.written[turn.id]
-            await store.append(claim, written.abort(), written.status)
+            draft, claim = self.drafts[turn.id]
+            await store.append(claim, draft.abort(), draft.status)
             await store.release(claim)
             turn.ended = True
 
-    async def compare(self, wanted: TurnFilter) -> None:
-        expected = [turn for turn in self.turns if matches(turn, wanted)]
+    async def compare(self, turn_filter: TurnFilter) -> None:
+        expected = [turn for turn in self.turns if matches(turn, turn_filter)]
         for reader in self.readers:
-            await self._lists(reader, wanted, expected)
-            totals = await reader.totals(wanted)
-            assert totals.turns == len(expected), wanted
+            await self._lists(reader, turn_filter, expected)
+            totals = await reader.totals(turn_filter)
+            assert totals.turns == len(expected), turn_filter
             outcomes = Counter(turn.summary.outcome for turn in expected if turn.summary and turn.summary.outcome)
             assert totals.outcomes == outcomes
             sums = [sum(turn.measures[place] for turn in expected) for place in range(4)]
             assert [totals.steps, totals.tokens] == sums[:2]
             assert [round(totals.cost * 1e6), round(totals.seconds * 1e3)] == sums[2:]
-            await self._agents(reader, wanted, [turn for turn in expected if turn.summary])
+            await self._agents(reader, turn_filter, [turn for turn in expected if turn.summary])
 
-    async def _lists(self, reader: SummaryStore, wanted: TurnFilter, expected: Sequence[Turn]) -> None:
+    async def _lists(self, reader: SummaryStore, turn_filter: TurnFilter, expected: Sequence[Turn]) -> None:
         values: Mapping[Order, Callable[[Turn], float]] = {
             Order.NEWEST: lambda turn: turn.place,
             Order.COST: lambda turn: turn.measures[2],
@@ -209,17 +213,17 @@ class Count:
         }
         for order, value in values.items():
             ordered = sorted(expected, key=lambda turn, value=value: (value(turn), turn.place), reverse=True)  # type: ignore[misc]
-            found = await reader.find(wanted, order=order, limit=3)
-            if len(found) == 3:
-                found += await reader.find(wanted, order=order, limit=100, after=found[-1].row.number)
-            assert [one.row.id for one in found] == [turn.id for turn in ordered], (wanted, order)
+            hits = await reader.find(turn_filter, order=order, limit=3)
+            if len(hits) == 3:
+                hits += await reader.find(turn_filter, order=order, limit=100, after=hits[-1].row.number)
+            assert [hit.row.id for hit in hits] == [turn.id for turn in ordered], (turn_filter, order)
 
-    async def _agents(self, reader: SummaryStore, wanted: TurnFilter, expected: Sequence[Turn]) -> None:
+    async def _agents(self, reader: SummaryStore, turn_filter: TurnFilter, expected: Sequence[Turn]) -> None:
         for by in Grouping:
-            await self._agents_by(reader, wanted, expected, by)
+            await self._agents_by(reader, turn_filter, expected, by)
 
     async def _agents_by(
-        self, reader: SummaryStore, wanted: TurnFilter, expected: Sequence[Turn], by: Grouping
+        self, reader: SummaryStore, turn_filter: TurnFilter, expected: Sequence[Turn], by: Grouping
     ) -> None:
         def row(turn: Turn) -> tuple[str, str]:
             agent, model = turn.names.agent, turn.names.model
@@ -228,26 +232,32 @@ class Count:
         groups: defaultdict[tuple[str, str], list[Turn]] = defaultdict(list)
         for turn in expected:
             groups[row(turn)].append(turn)
-        found = await reader.agents(wanted, by=by)
-        assert {(one.agent, one.model) for one in found.agents} == set(groups), wanted
-        for one in found.agents:
-            those = groups[one.agent, one.model]
-            steps, tokens, micros, millis = zip(*(turn.measures for turn in those), strict=True)
-            made = [turn.summary for turn in those if turn.summary]
-            assert one.others == len({(turn.names.agent, turn.names.model) for turn in those})
-            assert (one.turns, one.total_tokens, round(one.total_cost * 1e6)) == (len(those), sum(tokens), sum(micros))
-            assert (one.steps, one.tokens) == (quantiles(steps), quantiles(tokens))
-            assert (one.cost, one.seconds) == (quantiles(micros, 1e6), quantiles(millis, 1e3))
-            assert one.outcomes == Counter(summary.outcome for summary in made)
-            assert dict(one.reasons) == Counter(summary.reason for summary in made)
-            assert dict(one.failures) == sum((Counter(summary.failures) for summary in made), Counter())
+        page = await reader.agents(turn_filter, by=by)
+        assert {(agent.agent, agent.model) for agent in page.agents} == set(groups), turn_filter
+        for group in page.agents:
+            turns = groups[group.agent, group.model]
+            steps, tokens, micros, millis = zip(*(turn.measures for turn in turns), strict=True)
+            summaries = [turn.summary for turn in turns if turn.summary]
+            assert group.others == len({(turn.names.agent, turn.names.model) for turn in turns})
+            assert (group.turns, group.total_tokens, round(group.total_cost * 1e6)) == (
+                len(turns),
+                sum(tokens),
+                sum(micros),
+            )
+            assert (group.steps, group.tokens) == (quantiles(steps), quantiles(tokens))
+            assert (group.cost, group.seconds) == (quantiles(micros, 1e6), quantiles(millis, 1e3))
+            assert group.outcomes == Counter(summary.outcome for summary in summaries)
+            assert dict(group.reasons) == Counter(summary.reason for summary in summaries)
+            assert dict(group.failures) == sum((Counter(summary.failures) for summary in summaries), Counter())
         spent: Counter[tuple[float, str, str]] = Counter()
         for turn in expected:
-            spent[(turn.created // found.width * found.width, *row(turn))] += turn.measures[2]
-        assert {(one.began, one.agent, one.model): round(one.cost * 1e6) for one in found.spending} == spent
+            spent[(turn.created // page.width * page.width, *row(turn))] += turn.measures[2]
+        assert {
+            (spending.began, spending.agent, spending.model): round(spending.cost * 1e6) for spending in page.spending
+        } == spent
 
 
-async def counted(stores: Sequence[Store], done: Sequence[tuple[Any, ...]], asked: Sequence[TurnFilter]) -> None:
+async def counted(stores: Sequence[Store], done: Sequence[tuple[Any, ...]], turn_filters: Sequence[TurnFilter]) -> None:
     """Play the deeds, and compare in the middle and at the end."""
     plain = Count(stores)
     try:
@@ -255,32 +265,32 @@ async def counted(stores: Sequence[Store], done: Sequence[tuple[Any, ...]], aske
             await plain.play(deed)
             if place == len(done) // 2:
                 await plain.compare(TurnFilter())
-        for wanted in (TurnFilter(), *asked):
-            await plain.compare(wanted)
+        for turn_filter in (TurnFilter(), *turn_filters):
+            await plain.compare(turn_filter)
     finally:
         for store in stores:
             await store.aclose()
 
 
 @given(played, st.lists(filters, max_size=6))
-def test_pages_agree_with_a_plain_count(done: list[tuple[Any, ...]], asked: list[TurnFilter]) -> None:
+def test_pages_agree_with_a_plain_count(done: list[tuple[Any, ...]], turn_filters: list[TurnFilter]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "turns.db"
-        anyio.run(counted, [SqliteStore(path, durability="normal") for _ in range(2)], done, asked)
-    anyio.run(counted, [MemoryStore()], done, asked)
+        anyio.run(counted, [SqliteStore(path, durability="normal") for _ in range(2)], done, turn_filters)
+    anyio.run(counted, [MemoryStore()], done, turn_filters)
 
 
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(played, st.lists(filters, max_size=6))
 def test_pages_of_postgresql_agree_with_a_plain_count(
-    postgres_server: PostgresServer, done: list[tuple[Any, ...]], asked: list[TurnFilter]
+    postgres_server: PostgresServer, done: list[tuple[Any, ...]], turn_filters: list[TurnFilter]
 ) -> None:
     address = postgres_server.new_schema()
 
     async def play() -> None:
         first = PostgresStore(address)
         await first.migrate()
-        await counted([first, PostgresStore(address)], done, asked)
+        await counted([first, PostgresStore(address)], done, turn_filters)
 
     anyio.run(play)

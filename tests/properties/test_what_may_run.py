@@ -47,12 +47,12 @@ class Ran:
         return work
 
 
-def model_of(asked: Sequence[Sequence[str]]) -> ScriptedModel:
-    return ScriptedModel(*[asks_for(*[(name, {}) for name in names]) for names in asked], "Done.")
+def model_of(called_names: Sequence[Sequence[str]]) -> ScriptedModel:
+    return ScriptedModel(*[asks_for(*[(name, {}) for name in names]) for names in called_names], "Done.")
 
 
-@given(chosen=st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=3), asked=steps)
-def test_call_runs_exactly_if_the_step_has_the_tool(chosen: list[list[str]], asked: list[list[str]]) -> None:
+@given(chosen=st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=1, max_size=3), called_names=steps)
+def test_call_runs_exactly_if_the_step_has_the_tool(chosen: list[list[str]], called_names: list[list[str]]) -> None:
     ran = Ran()
 
     async def prepare(context: TurnContext, offered: tuple[str, ...]) -> Sequence[str]:
@@ -60,17 +60,17 @@ def test_call_runs_exactly_if_the_step_has_the_tool(chosen: list[list[str]], ask
         return [name for name in offered if name in mine]
 
     async def play() -> None:
-        async with Engine(model=model_of(asked), tools=ran.tools()) as engine:
+        async with Engine(model=model_of(called_names), tools=ran.tools()) as engine:
             await engine.run(Agent(name="Clerk", prepare_tools=prepare), "Work.")
 
     run(play)
-    calls = [(step, name) for step, names in enumerate(asked, 1) for name in names]
-    assert sorted(ran.calls) == sorted(one for one in calls if one[1] in chosen[(one[0] - 1) % len(chosen)])
+    calls = [(step, name) for step, names in enumerate(called_names, 1) for name in names]
+    assert sorted(ran.calls) == sorted(call for call in calls if call[1] in chosen[(call[0] - 1) % len(chosen)])
 
 
-@given(asked=steps, rejected=some, trips=some)
+@given(called_names=steps, rejected=some, trips=some)
 def test_call_runs_exactly_if_not_rejected_and_no_guardrail_tripped(
-    asked: list[list[str]], rejected: frozenset[str], trips: frozenset[str]
+    called_names: list[list[str]], rejected: frozenset[str], trips: frozenset[str]
 ) -> None:
     """A guardrail does not see a rejected call. One that trips ends the turn, beside other calls of its step."""
     ran = Ran()
@@ -84,18 +84,18 @@ def test_call_runs_exactly_if_not_rejected_and_no_guardrail_tripped(
         return Trip("not allowed") if call.tool in trips else None
 
     async def play() -> EndReason | None:
-        async with Engine(model=model_of(asked), tools=ran.tools(), hooks=[watch], guardrails=[guard]) as engine:
+        async with Engine(model=model_of(called_names), tools=ran.tools(), hooks=[watch], guardrails=[guard]) as engine:
             return (await engine.run(Agent(name="Clerk"), "Work.")).reason
 
     reason = run(play)
-    last = next((step for step, names in enumerate(asked, 1) if trips - rejected & {*names}), None)
+    last = next((step for step, names in enumerate(called_names, 1) if trips - rejected & {*names}), None)
     assert (reason is EndReason.GUARDRAIL) == (last is not None)
-    passed = [
+    allowed_calls = [
         (step, name)
-        for step, names in enumerate(asked, 1)
+        for step, names in enumerate(called_names, 1)
         for name in names
         if name not in rejected | trips and (last is None or step <= last)
     ]
-    before = sorted(one for one in passed if one[0] != last)
-    assert sorted(one for one in ran.calls if one[0] != last) == before
-    assert not [one for one in ran.calls if one not in passed]
+    before = sorted(call for call in allowed_calls if call[0] != last)
+    assert sorted(call for call in ran.calls if call[0] != last) == before
+    assert not [call for call in ran.calls if call not in allowed_calls]

@@ -34,7 +34,7 @@ class SlowStore(StoreWrapper):
 
     def __init__(self, fails_at: int) -> None:
         super().__init__(MemoryStore())
-        self.written: dict[str, list[Fact]] = defaultdict(list)
+        self.stored_facts: dict[str, list[Fact]] = defaultdict(list)
         #: The claims under which an append has failed, by turn and epoch.
         self.failed: set[tuple[str, int]] = set()
         self.faults: list[str] = []
@@ -44,7 +44,7 @@ class SlowStore(StoreWrapper):
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
         claim = await super().create(new, facts, status, driven=driven)
-        self.written[new.id] += facts
+        self.stored_facts[new.id] += facts
         return claim
 
     async def append(
@@ -60,7 +60,7 @@ class SlowStore(StoreWrapper):
             self.failed.add((claim.turn, claim.epoch))
             raise StoreError("the disk is full, as planned")
         waiting = await super().append(claim, facts, status, consumed)
-        self.written[claim.turn] += facts
+        self.stored_facts[claim.turn] += facts
         return waiting
 
 
@@ -110,8 +110,8 @@ class World:
         batches = [["note"]] if helps else self.script.batches
         if step >= len(batches):
             return ModelResponse(text="Done.")
-        made = [(name, {"prompt": "help"} if name == "Helper" else {"n": n}) for n, name in enumerate(batches[step])]
-        return asks_for(*made)
+        calls = [(name, {"prompt": "help"} if name == "Helper" else {"n": n}) for n, name in enumerate(batches[step])]
+        return asks_for(*calls)
 
     def tools(self) -> list[Tool]:
         """Return a quick tool, a slow one, one that runs alone, and one that needs approval."""
@@ -149,13 +149,13 @@ class World:
 
     def started(self, context: ToolContext) -> None:
         """Check that the start of the call is written."""
-        starts = [fact for fact in self.store.written[context.turn_id] if isinstance(fact, f.CallStarted)]
+        starts = [fact for fact in self.store.stored_facts[context.turn_id] if isinstance(fact, f.CallStarted)]
         if (context.call_id, context.attempt) not in [(fact.call, fact.attempt) for fact in starts]:
             self.faults.append(f"{context.call_id} runs before its start is written")
 
     def observed(self, event: TurnEvent) -> None:
         """Check that the fact of an event is written."""
-        if event.seq > len(self.store.written[event.turn]):
+        if event.seq > len(self.store.stored_facts[event.turn]):
             self.faults.append(f"{event.type} {event.seq} is published before its fact is written")
 
     async def play(self) -> None:
@@ -166,12 +166,12 @@ class World:
                     ROOT.model_copy(update={"repeatable_steps": self.script.repeatable}), "hi"
                 )
                 while turn.outcome is None:
-                    turn = await engine.resume(turn.id, {one.id: True for one in turn.interrupts})
+                    turn = await engine.resume(turn.id, {interrupt.id: True for interrupt in turn.interrupts})
                 self.returned(turn)
 
     def returned(self, turn: TurnResult) -> None:
         """Check that the end of the turn is written."""
-        last = self.store.written[turn.id][-1]
+        last = self.store.stored_facts[turn.id][-1]
         if not isinstance(last, f.TurnEnded) or last.reason is not turn.reason:
             self.faults.append(f"{turn.reason} is returned before it is written")
 

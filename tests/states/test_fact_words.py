@@ -237,7 +237,9 @@ SAID: list[tuple[Fact, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fact", "summary", "line"), SAID, ids=lambda one: one.kind if isinstance(one, Fact) else "")
+@pytest.mark.parametrize(
+    ("fact", "summary", "line"), SAID, ids=lambda value: value.kind if isinstance(value, Fact) else ""
+)
 def test_fact_has_a_summary_and_a_log_line(fact: Fact, summary: str, line: str) -> None:
     assert fact.summary() == summary
     assert fact.log_line(Turn())[1] == line

@@ -370,7 +370,7 @@ def test_non_json_value_is_not_written() -> None:
 def test_unencodable_text_is_written_with_question_marks(text: str, key: str) -> None:
     fact = facts.ModelReplied(1.0, State.STREAM, text=text, reasoning_details=({key: [text]},))
     back = parse_fact(fact.kind, fact.payload())
-    mended, mended_key = (one.encode(errors="replace").decode() for one in (text, key))
+    mended, mended_key = (raw.encode(errors="replace").decode() for raw in (text, key))
     assert back == structs.replace(fact, text=mended, reasoning_details=({mended_key: [mended]},))
 
 
@@ -549,15 +549,15 @@ def test_limits_other_than_an_object_are_refused_as_limits(limits: object) -> No
 def test_two_call_step_takes_at_most_1_kb_besides_texts(begin: "Begin") -> None:
     """With times, ids of a provider, keys, hashes and usage with a price: all but the names and arguments of calls."""
     turn = begin(doom_threshold=None, tool_calls=None)
-    asked = [
+    tool_calls = [
         ToolCall(name="read_file", arguments={"path": f"src/{name}.py"}, provider_id=f"call_{name * 24}")
         for name in ("a", "b")
     ]
-    texts = sum(len(f"{call.name}{json.dumps(call.arguments)}") for call in asked)
+    texts = sum(len(f"{call.name}{json.dumps(call.arguments)}") for call in tool_calls)
     for number in range(1, 150):
         before = len(turn.facts)
         turn.clock = 123.456789 * number
-        turn.reply(*asked, usage=Usage(input_tokens=123456, output_tokens=1234, cost=0.012345))
+        turn.reply(*tool_calls, usage=Usage(input_tokens=123456, output_tokens=1234, cost=0.012345))
         turn.settle()
         step = turn.facts[before:]
         calls = ["call_started", "call_settled"] * 2

@@ -224,10 +224,10 @@ def test_preset_names_the_forbidden_value() -> None:
 @pytest.mark.parametrize("changes", [{"steps": 0}, {"ceiling": 0}])
 def test_limits_over_the_opencode_preset_keep_the_preset_type(changes: dict[str, int]) -> None:
     """Its type is what checks an agent's own limits over the engine's."""
-    held = type(Limits.preset("opencode"))
-    assert held.model_validate({"steps": 1}).cap == 1
+    preset_type = type(Limits.preset("opencode"))
+    assert preset_type.model_validate({"steps": 1}).cap == 1
     with pytest.raises(ValueError, match="steps must be at least 1 under the preset opencode, not 0"):
-        held.model_validate(changes)
+        preset_type.model_validate(changes)
 
 
 # Tool calls by what an agent's tools do.
@@ -235,7 +235,11 @@ def test_limits_over_the_opencode_preset_keep_the_preset_type(changes: dict[str,
 
 def test_each_class_of_tools_has_a_limit() -> None:
     classes = get_args(ToolClass)
-    assert {one: ToolCallLimits().of(one) for one in classes} == {"read_only": 50, "writing": 10, "default": 50}
+    assert {tool_class: ToolCallLimits().of(tool_class) for tool_class in classes} == {
+        "read_only": 50,
+        "writing": 10,
+        "default": 50,
+    }
     assert set(ToolCallLimits.model_fields) == set(classes)
     assert ToolCallLimits(writing=None).of("writing") is None
 

@@ -365,10 +365,10 @@ def test_omitted_time_and_text_default_to_zero_and_empty(verb: str) -> None:
     guarded.started(permit.id)
     BARE[verb](guarded, permit.id)
     assert guarded.machine.turn.elapsed == 0.0
-    told = guarded.take_facts()
-    assert {getattr(fact, "text", "") for fact in told} == {""}
-    assert {getattr(fact, "partial", "") for fact in told} == {""}
-    assert {fact.interrupt.question for fact in told if isinstance(fact, facts.CallWaiting)} <= {""}
+    new_facts = guarded.take_facts()
+    assert {getattr(fact, "text", "") for fact in new_facts} == {""}
+    assert {getattr(fact, "partial", "") for fact in new_facts} == {""}
+    assert {fact.interrupt.question for fact in new_facts if isinstance(fact, facts.CallWaiting)} <= {""}
 
 
 def test_answer_without_a_text_has_no_text() -> None:

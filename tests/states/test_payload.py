@@ -43,14 +43,14 @@ def test_copy_of_a_frozen_value_is_equal_and_editable(
     value: dict[str, object] | list[object], copied: Callable[[object], object]
 ) -> None:
     frozen_value = frozen(value)
-    made = copied(frozen_value)
-    assert made == value
-    assert type(made) is type(value)
-    if isinstance(made, dict):
-        made["new"] = 1
-    elif isinstance(made, list):
-        made.append(1)
-    assert made != frozen_value == value
+    payload = copied(frozen_value)
+    assert payload == value
+    assert type(payload) is type(value)
+    if isinstance(payload, dict):
+        payload["new"] = 1
+    elif isinstance(payload, list):
+        payload.append(1)
+    assert payload != frozen_value == value
 
 
 def test_freezing_leaves_frozen_and_immutable_values_unchanged() -> None:

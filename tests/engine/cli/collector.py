@@ -117,12 +117,12 @@ class _Taker(BaseHTTPRequestHandler):
 @contextmanager
 def collector(sink: Sink, folder: Path) -> Iterator[str]:
     """Run a collector that passes on to the sink what it receives. Gives the address that it receives at."""
-    found = find_spec("rotel")
-    if found is None or found.origin is None:
+    spec = find_spec("rotel")
+    if spec is None or spec.origin is None:
         pytest.skip("the collector (rotel) is not installed: it has no wheels for Python 3.14 and newer")
     http, grpc = _free_ports(2)
     command = [
-        str(Path(found.origin).parent / "rotel-agent"),
+        str(Path(spec.origin).parent / "rotel-agent"),
         "start",
         f"--otlp-http-endpoint=127.0.0.1:{http}",
         f"--otlp-grpc-endpoint=127.0.0.1:{grpc}",
@@ -152,9 +152,9 @@ def _library_path() -> dict[str, str]:
 
 def _free_ports(number: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 

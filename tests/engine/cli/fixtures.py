@@ -115,16 +115,16 @@ class Endpoint(socketserver.ThreadingTCPServer):
 
     def calls(self, *calls: tuple[str, Json]) -> Self:
         """Script one more answer: calls of tools, with their arguments."""
-        made = [
+        tool_calls = [
             {"index": n, "id": f"c{n}", "function": {"name": name, "arguments": json.dumps(arguments)}}
             for n, (name, arguments) in enumerate(calls)
         ]
-        return self.streams(delta(tool_calls=made), delta("tool_calls"), USAGE)
+        return self.streams(delta(tool_calls=tool_calls), delta("tool_calls"), USAGE)
 
-    def next_answer(self, asked: Asked) -> tuple[Move, ...]:
+    def next_answer(self, request: Asked) -> tuple[Move, ...]:
         """Return the answer to this request."""
         with self._lock:
-            self.requests.append(asked)
+            self.requests.append(request)
             if self._script:
                 self._last = self._script.pop(0)
             return self._last
@@ -349,22 +349,22 @@ class Cli:
     def start(self, *arguments: str | Path, **options: Unpack[Options]) -> Child:
         """Start a command."""
         changed = {**self.env, **options.get("env", {})}
-        asked = (
+        command = (
             list(map(str, arguments)),
             {name: value for name, value in changed.items() if value is not None},
             options.get("folder", self.folder),
         )
         instrumented = options.get("instrumented", False)
         nursery = None if instrumented or options.get("fresh") else self.nursery
-        with ExitStack() as ours, tempfile.TemporaryFile() as given:
-            given.write(options.get("stdin", "").encode(errors="surrogateescape"))
-            given.seek(0)
+        with ExitStack() as ours, tempfile.TemporaryFile() as stdin:
+            stdin.write(options.get("stdin", "").encode(errors="surrogateescape"))
+            stdin.seek(0)
             (out, to_out), (err, to_err) = pty.openpty() if options.get("terminal") else os.pipe(), os.pipe()
             for descriptor in (to_out, to_err):
                 ours.callback(os.close, descriptor)
-            streams = (given.fileno(), to_out, to_err)
+            streams = (stdin.fileno(), to_out, to_err)
             program = [*(INSTRUMENT if instrumented else ()), sys.executable, "-m", "turnwright"]
-            process = _spawn(program, streams, *asked) if nursery is None else _fork(nursery, streams, *asked)
+            process = _spawn(program, streams, *command) if nursery is None else _fork(nursery, streams, *command)
         child = Child(process, os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
         self.children.append(child)
         return child
@@ -408,8 +408,8 @@ class Cli:
         """Wait until a process has so many children."""
 
         def children() -> int:
-            found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, check=False)  # noqa: S607
-            return len(found.stdout.split())
+            completed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, check=False)  # noqa: S607
+            return len(completed.stdout.split())
 
         wait_until(lambda: children() >= number)
 
@@ -497,9 +497,9 @@ def settle(nursery: Path | None) -> Iterator[Callable[[Path, Endpoint], Cli]]:
                 "OPENAI_API_KEY": SECRET,
                 "OPENAI_BASE_URL": endpoint.url,
             }
-            made = Cli(folder, env, nursery)
-            ends.callback(made.close)
-            return made
+            new_cli = Cli(folder, env, nursery)
+            ends.callback(new_cli.close)
+            return new_cli
 
         yield make
 
@@ -514,9 +514,9 @@ def endpoint() -> Iterator[Endpoint]:
 @pytest.fixture
 def cli(tmp_path: Path, endpoint: Endpoint, settle: Callable[[Path, Endpoint], Cli]) -> Iterator[Cli]:
     """The command line in an empty folder, with the scripted server as its endpoint."""
-    made = settle(tmp_path, endpoint)
-    yield made
-    made.close()
+    new_cli = settle(tmp_path, endpoint)
+    yield new_cli
+    new_cli.close()
 
 
 @pytest.fixture

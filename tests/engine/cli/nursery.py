@@ -63,8 +63,8 @@ def serve(path: str) -> None:
             message, streams, _, _ = socket.recv_fds(client, 2**20, 3)
             pid = os.fork()
             if pid == 0:
-                for one in (listener, client, *running.values()):
-                    one.close()
+                for connection in (listener, client, *running.values()):
+                    connection.close()
                 become(json.loads(message), streams)
                 return
             for stream in streams:
@@ -79,7 +79,7 @@ def serve(path: str) -> None:
     sys.exit()
 
 
-def become(asked: dict[str, object], streams: list[int]) -> None:
+def become(request: dict[str, object], streams: list[int]) -> None:
     """Take on the streams, the environment, the folder and the arguments that a client asked for."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -89,12 +89,12 @@ def become(asked: dict[str, object], streams: list[int]) -> None:
         os.fdopen(number, mode, buffering, encoding="utf-8", closefd=False)
         for number, mode, buffering in ((0, "r", -1), (1, "w", -1), (2, "w", 1))
     )
-    env, arguments = asked["env"], asked["arguments"]
+    env, arguments = request["env"], request["arguments"]
     if not isinstance(env, dict) or not isinstance(arguments, list):
         raise TypeError("env is an object, and arguments a list")
     os.environ.clear()
     os.environ.update(env)
-    os.chdir(str(asked["folder"]))
+    os.chdir(str(request["folder"]))
     sys.argv[1:] = arguments
 
 

@@ -109,9 +109,9 @@ def test_ctrl_c_shows_a_person_the_received_text(cli: "Cli", endpoint: "Endpoint
     child.shows("Once upon")
     done = child.interrupt().done()
     assert (done.code, done.err) == (130, "")
-    kept = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
-    assert re.search(r"step 1 of 200\s+Once upon\s", kept), "it scrolls away above the screen, and stays"
-    assert "The turn was aborted." in kept
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
+    assert re.search(r"step 1 of 200\s+Once upon\s", text), "it scrolls away above the screen, and stays"
+    assert "The turn was aborted." in text
 
 
 def test_ctrl_c_aborts_during_silence_of_the_model(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -186,19 +186,19 @@ def test_second_ctrl_c_exits_at_once_and_the_turn_can_be_resumed(
     command, turn = f"`turnwright resume {done.turn}`", f"turn {done.turn}"
     if outcome == "aborted":
         # On a busy machine the grace of the first may be over by now, which is said before.
-        said = [line for line in done.err.splitlines() if "ignored its cancellation" not in line]
+        messages = [line for line in done.err.splitlines() if "ignored its cancellation" not in line]
         ends = f"{turn} was asked to stop and has not ended: {command} ends it"
-        assert said == [f"turnwright: left at once; {ends}"]
-        shown = cli.run("show", done.turn).out
+        assert messages == [f"turnwright: left at once; {ends}"]
+        summary = cli.run("show", done.turn).out
         assert re.search(
-            rf"^(Crashed|Released) while running tools, and asked to stop\. {command} ends it\.$", shown, re.MULTILINE
+            rf"^(Crashed|Released) while running tools, and asked to stop\. {command} ends it\.$", summary, re.MULTILINE
         )
         listed = cli.run("turns")
         assert listed.err == f"turnwright: 1 turn was asked to stop and lost its driver: {command} ends it\n"
     else:
         assert done.err == f"turnwright: left at once; {turn} has not ended: {command} resumes it\n"
-        shown = cli.run("show", done.turn).out
-        assert re.search(rf"^(Crashed|Released) while running tools: {command} resumes it\.$", shown, re.MULTILINE)
+        summary = cli.run("show", done.turn).out
+        assert re.search(rf"^(Crashed|Released) while running tools: {command} resumes it\.$", summary, re.MULTILINE)
     (row,) = cli.run("turns", "--json").events
     assert row["driver"] in ("crashed", "left")
     assert row["stopping"] is (outcome == "aborted")
@@ -221,9 +221,9 @@ def test_running_turn_is_aborted_from_another_process(cli: "Cli", endpoint: "End
     endpoint.begins("Once upon")
     child = start(cli)
     turn = child.until("text_delta")["turn"]
-    told = cli.run("abort", turn)
-    assert (told.code, told.err) == (0, "")
-    assert told.out == f"turn {turn}: asked to stop; its driver ends it\n"
+    result = cli.run("abort", turn)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == f"turn {turn}: asked to stop; its driver ends it\n"
     check_aborted(child.done())
 
 
@@ -232,10 +232,10 @@ def test_paused_turn_is_aborted_without_the_tools(cli: "Cli", endpoint: "Endpoin
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
     assert paused.code == 3
     (cli.folder / "mine.py").unlink()
-    told = cli.run("abort", paused.turn)
-    assert (told.code, told.out) == (0, f"turn {paused.turn}: aborted\n")
-    shown: Json = cli.run("show", paused.turn, "--json").last
-    assert (shown["outcome"], shown["reason"], shown["interrupts"]) == ("aborted", "aborted", [])
+    result = cli.run("abort", paused.turn)
+    assert (result.code, result.out) == (0, f"turn {paused.turn}: aborted\n")
+    summary: Json = cli.run("show", paused.turn, "--json").last
+    assert (summary["outcome"], summary["reason"], summary["interrupts"]) == ("aborted", "aborted", [])
     late = cli.run("resume", paused.turn, "--approve", paused.interrupts[0]["id"])
     assert (late.code, "has ended (aborted: aborted)" in late.err) == (2, True)
     again = cli.run("abort", paused.turn)

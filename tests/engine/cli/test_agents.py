@@ -60,7 +60,7 @@ def test_json_has_an_object_for_each_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "shown"),
+    ("agent", "expected"),
     [
         (Agent(name="A"), "A primary — 200 200 (after) 50 calls all —"),
         (Agent(name="A", steps=None), "A primary — 200 200 (after) 50 calls all —"),
@@ -78,8 +78,8 @@ def test_json_has_an_object_for_each_line() -> None:
         (Agent(name="A", description="a\nb\x1b[2J"), "A primary — 200 200 (after) 50 calls all — a b\\x1b[2J"),
     ],
 )
-def test_row_shows_steps_as_written_and_effective_limits(agent: Agent, shown: str) -> None:
-    assert row(agent) == shown
+def test_row_shows_steps_as_written_and_effective_limits(agent: Agent, expected: str) -> None:
+    assert row(agent) == expected
 
 
 def test_table_on_a_terminal_fits_the_width_and_has_no_markup() -> None:
@@ -94,9 +94,9 @@ def test_table_on_a_terminal_fits_the_width_and_has_no_markup() -> None:
 
 def test_table_is_printed_only_on_a_terminal() -> None:
     """Rich takes FORCE_COLOR for a terminal."""
-    shown = run(str(EXAMPLE), env={"FORCE_COLOR": "1", "COLUMNS": "100"})
-    assert shown.exit_code == 0
-    assert "\x1b[1m" in shown.stdout
+    result = run(str(EXAMPLE), env={"FORCE_COLOR": "1", "COLUMNS": "100"})
+    assert result.exit_code == 0
+    assert "\x1b[1m" in result.stdout
     assert "\x1b" not in run(str(EXAMPLE)).stdout
 
 
@@ -125,8 +125,8 @@ def test_configured_files_are_listed_without_a_name(tmp_path: Path) -> None:
     config.write_text('preset = "glm-cli"\nagents = ["team.md"]\n')
     result = run("--config", str(config), "--json")
     assert (result.exit_code, result.stderr) == (0, "")
-    shown = json.loads(result.stdout)
-    assert (shown["name"], shown["cap"], shown["concluding"]) == ("A", 25, "within")
+    description = json.loads(result.stdout)
+    assert (description["name"], description["cap"], description["concluding"]) == ("A", 25, "within")
 
 
 TOOLS = """

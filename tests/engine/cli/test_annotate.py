@@ -12,8 +12,8 @@ def test_turn_is_annotated_and_audited(cli: "Cli", endpoint: "Endpoint") -> None
     none = cli.run("annotate", turn)
     assert (none.code, none.err) == (0, "no tags, notes and scores\n")
     flags = ("--tag", "slow", "--score", "success=0", "--note", "It did the wrong room.")
-    found = cli.run("annotate", turn, *flags, "--json").events
-    assert [(one["kind"], one["value"], one["text"]) for one in found] == [
+    annotations = cli.run("annotate", turn, *flags, "--json").events
+    assert [(annotation["kind"], annotation["value"], annotation["text"]) for annotation in annotations] == [
         ("note", None, "It did the wrong room."),
         ("score", 0.0, ""),
         ("tag", None, ""),

@@ -77,8 +77,8 @@ def test_call_is_approved_with_other_arguments(cli: "Cli", paused: str) -> None:
     assert (done.code, done.out.startswith(f"turn {paused}: recorded approval-2; ")) == (0, True), done.err
     assert cli.run("resume", paused).code == 0
     assert (cli.folder / "paid").read_text() == "4\n"
-    shown = cli.run("show", paused, "--journal").out
-    assert "approval-2: approve, with other arguments" in shown
+    journal = cli.run("show", paused, "--journal").out
+    assert "approval-2: approve, with other arguments" in journal
     conversation = cli.run("show", paused).out
     assert 'pay({"amount": 6})' in conversation
     assert '[a person approved this call with other arguments: {"amount": 4}]' in conversation
@@ -179,9 +179,9 @@ def test_turn_of_another_program_can_only_be_answered(cli: "Cli") -> None:
             return (await engine.run(Agent(name="A"), "Pay")).id
 
     turn = anyio.run(begin)
-    shown = cli.run("show", turn).out
-    assert f'    turnwright answer {turn} --approve approval-1    (or --reject approval-1="why")\n' in shown
-    assert "turnwright resume" not in shown
+    summary = cli.run("show", turn).out
+    assert f'    turnwright answer {turn} --approve approval-1    (or --reject approval-1="why")\n' in summary
+    assert "turnwright resume" not in summary
     refused = cli.run("resume", turn, "--approve", "approval-1")
     assert refused.code == 2
     assert f"record an answer with `turnwright answer {turn}`; then `Engine.recover()` or a worker" in refused.err
@@ -212,8 +212,8 @@ def copied(folder: Path, turn: str, *ids: str) -> None:
         store = SqliteStore(folder / "turns.db")
         engine = Engine(model=ScriptedModel("x"), store=store)
         for name in ids:
-            made = await engine.fork(turn, at=2)
-            rename(folder, made, name)
+            fork = await engine.fork(turn, at=2)
+            rename(folder, fork, name)
         await engine.aclose()
 
     anyio.run(copy)
@@ -229,16 +229,16 @@ def test_prefix_of_a_turn_id_suffices_everywhere(cli: "Cli", endpoint: "Endpoint
     endpoint.calls(("list_files", {})).says("Not done.")
     cli.write("AGENTS.md", "---\nname: A\nsteps: 1\n---\n")
     turn = cli.run("run", "Work", "--agents", "AGENTS.md", "--json").turn
-    named = turn[:5]
-    for command in (("show", named), ("show", named, "--journal"), ("replay", named), ("diagram", "--turn", named)):
+    prefix = turn[:5]
+    for command in (("show", prefix), ("show", prefix, "--journal"), ("replay", prefix), ("diagram", "--turn", prefix)):
         assert cli.run(*command).code == 0, command
-    assert cli.run("fork", named).code == 2
-    assert f"turnwright fork {turn} --at SEQ" in cli.run("fork", named).err
+    assert cli.run("fork", prefix).code == 2
+    assert f"turnwright fork {turn} --at SEQ" in cli.run("fork", prefix).err
     endpoint.says("More.")
-    assert cli.run("run", "--continue", named, "Go on").code == 0
-    assert "has ended" in cli.run("steer", named, "hi").err
-    assert "has ended" in cli.run("abort", named).err
-    assert "has ended" in cli.run("resume", named).err
+    assert cli.run("run", "--continue", prefix, "Go on").code == 0
+    assert "has ended" in cli.run("steer", prefix, "hi").err
+    assert "has ended" in cli.run("abort", prefix).err
+    assert "has ended" in cli.run("resume", prefix).err
     assert cli.run("delete", turn[:9]).out == f"turn {turn}: deleted\n"
 
 
@@ -269,6 +269,6 @@ def test_name_of_the_person_is_kept_and_shown(cli: "Cli", paused: str) -> None:
     assert cli.run("answer", paused, "--approve", "approval-1", "--by", "ann").code == 0
     cli.run("answer", paused, "--reject", "approval-2", "--answer", "question-1=the first", "--by", "bob")
     cli.run("resume", paused)
-    shown = cli.run("show", paused, "--journal").out
-    assert "approval-1: approve (by ann via cli, " in shown
-    assert "question-1: reply (by bob via cli, " in shown
+    journal = cli.run("show", paused, "--journal").out
+    assert "approval-1: approve (by ann via cli, " in journal
+    assert "question-1: reply (by bob via cli, " in journal

@@ -55,7 +55,7 @@ def _tools(cli: "Cli") -> None:
 
 
 @pytest.fixture
-def driving(cli: "Cli", endpoint: "Endpoint") -> "Child":
+def driver(cli: "Cli", endpoint: "Endpoint") -> "Child":
     """A process that drives a turn of which one call waits for a person, and another runs until it is let through."""
     endpoint.calls(("delete_file", {"path": "a"}), ("gate", {})).says("All done.")
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
@@ -82,7 +82,7 @@ def check_refused(done: "Done", *words: str) -> None:
 
 
 def test_answer_reaches_the_driving_process_and_the_end_is_awaited(
-    cli: "Cli", endpoint: "Endpoint", driving: "Child"
+    cli: "Cli", endpoint: "Endpoint", driver: "Child"
 ) -> None:
     """The process that answers shows the events from then on. A second answer is refused."""
     turn = turn_of(cli)
@@ -95,7 +95,7 @@ def test_answer_reaches_the_driving_process_and_the_end_is_awaited(
     check_refused(busy, "is being driven by")
     assert "you can answer" not in busy.err
     cli.write("open", "")
-    driven, answered = driving.done(), answering.done()
+    driven, answered = driver.done(), answering.done()
     assert (driven.code, answered.code) == (0, 0)
     assert driven.last == answered.last
     assert driven.last["text"] == "All done."
@@ -107,12 +107,12 @@ def test_answer_reaches_the_driving_process_and_the_end_is_awaited(
     assert len(endpoint.requests) == 2
 
 
-def test_waiting_process_takes_over_from_a_dead_driver(cli: "Cli", endpoint: "Endpoint", driving: "Child") -> None:
+def test_waiting_process_takes_over_from_a_dead_driver(cli: "Cli", endpoint: "Endpoint", driver: "Child") -> None:
     """The answer is not lost, and each fact is shown once."""
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--approve", "approval-1", "--json")
     await_answer(cli)
-    driving.kill()
+    driver.kill()
     done = answering.done()
     assert (done.code, done.last["text"], len(endpoint.requests)) == (0, "All done.", 2)
     seqs = [event["seq"] for event in done.events if not event["type"].endswith("_delta")]
@@ -121,15 +121,15 @@ def test_waiting_process_takes_over_from_a_dead_driver(cli: "Cli", endpoint: "En
     assert (cli.folder / "deleted").read_text() == "+"
 
 
-def test_ctrl_c_of_a_waiting_process_leaves_the_turn_to_the_driver(cli: "Cli", driving: "Child") -> None:
+def test_ctrl_c_of_a_waiting_process_leaves_the_turn_to_the_driver(cli: "Cli", driver: "Child") -> None:
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--approve", "approval-1")
     await_answer(cli)
-    left = answering.interrupt().done()
-    assert left.code == 130
-    assert f"left at once; another process drives turn {turn}: `turnwright abort {turn}` stops it\n" in left.err
+    interrupted = answering.interrupt().done()
+    assert interrupted.code == 130
+    assert f"left at once; another process drives turn {turn}: `turnwright abort {turn}` stops it\n" in interrupted.err
     cli.write("open", "")
-    done = driving.done()
+    done = driver.done()
     assert (done.code, done.last["tool_calls"]) == (0, 2)
 
 
@@ -139,11 +139,11 @@ def test_second_of_two_conflicting_answers_is_refused(cli: "Cli", endpoint: "End
     answers = (["--approve", "approval-1"], ["--reject", "approval-1"])
     yes, no = cli.each(*(["resume", paused.turn, *answer, "--json"] for answer in answers))
     assert sorted((yes.code, no.code)) == [0, 2]
-    taken, refused = (yes, no) if yes.code == 0 else (no, yes)
+    accepted, refused = (yes, no) if yes.code == 0 else (no, yes)
     assert re.search(r"it was answered before|no such interrupt is open|has ended", refused.err)
-    (answered,) = taken.of("answered")
-    assert answered["decision"] == ("approve" if taken is yes else "reject")
-    assert (cli.folder / "deleted").exists() is (taken is yes)
+    (answered,) = accepted.of("answered")
+    assert answered["decision"] == ("approve" if accepted is yes else "reject")
+    assert (cli.folder / "deleted").exists() is (accepted is yes)
     assert len(endpoint.requests) == 2
 
 
@@ -153,9 +153,9 @@ def test_pause_shows_the_deadline_for_an_answer(cli: "Cli", endpoint: "Endpoint"
     (interrupt,) = paused.interrupts
     (row,) = cli.run("turns", "--json").events
     assert 3590 < interrupt["expires_at"] - row["created_at"] < 3700
-    shown = cli.run("show", paused.turn)
+    summary = cli.run("show", paused.turn)
     assert re.search(
-        r"^    until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}; after that: rejected$", shown.out, re.MULTILINE
+        r"^    until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}; after that: rejected$", summary.out, re.MULTILINE
     )
 
 

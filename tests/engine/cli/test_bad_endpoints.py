@@ -199,7 +199,7 @@ def ended(
 def test_bad_endpoint_ends_the_turn_with_a_reason_and_a_message(
     case: Case, ended: "dict[str, tuple[Done, list[Asked]]]"
 ) -> None:
-    done, asked = ended[case.name]
+    done, requests = ended[case.name]
     turn_ended = done.last
     assert done.code == case.code
     assert done.err == ""
@@ -207,7 +207,7 @@ def test_bad_endpoint_ends_the_turn_with_a_reason_and_a_message(
     assert turn_ended["outcome"] == ("finished" if case.code == 0 else "failed")
     assert case.words in turn_ended.get("error", "")
     assert [event["cause"] for event in done.of("attempt_failed")] == list(case.causes)
-    assert len(asked) == case.requests
+    assert len(requests) == case.requests
 
 
 @pytest.mark.slow

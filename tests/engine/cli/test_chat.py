@@ -62,15 +62,15 @@ def test_session_streams_asks_for_approval_and_keeps_the_history(cli: "Cli", end
         terminal.until("> ")
         terminal.types("\x04")
         assert terminal.done() == 0
-    asked = endpoint.requests[-1]
-    assert [message["content"] for message in asked.messages if message["role"] == "user"] == [
+    request = endpoint.requests[-1]
+    assert [message["content"] for message in request.messages if message["role"] == "user"] == [
         "hi",
         "remove the log",
         "really?",
     ]
-    assert "remove" in [one["function"]["name"] for one in asked.body["tools"]], "the tools of the session are kept"
+    assert "remove" in [tool["function"]["name"] for tool in request.body["tools"]], "the tools of the session are kept"
     listed = cli.run("turns", "--session", "s1", "--json").events
-    assert [one["outcome"] for one in listed] == ["finished"] * 3
+    assert [row["outcome"] for row in listed] == ["finished"] * 3
 
 
 @pytest.mark.slow

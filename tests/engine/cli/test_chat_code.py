@@ -96,9 +96,9 @@ def test_later_process_finds_hooks_and_dependencies_of_a_paused_turn(
         terminal.types("\x04")
         assert terminal.done() == 0
     assert (cli.folder / "paid").read_text() == "clerk of s1 paid 50 to Ann\n"
-    shown = plain(terminal)
-    assert "reviewed: refused: without links; hook no_links refused the reply" in shown
-    assert "reviewed: accepted" not in shown, "that is so in every step, and says nothing"
+    screen = plain(terminal)
+    assert "reviewed: refused: without links; hook no_links refused the reply" in screen
+    assert "reviewed: accepted" not in screen, "that is so in every step, and says nothing"
 
 
 @pytest.mark.slow

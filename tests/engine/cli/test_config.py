@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli, Done
 
 
-def source_of(said: "Done", key: str) -> tuple[object, str, str]:
+def source_of(done: "Done", key: str) -> tuple[object, str, str]:
     """Value, source and place of a setting, out of the JSON."""
-    one = next(one for one in said.last["settings"] if one["key"] == key)
-    return one["value"], one["source"], one["place"]
+    setting = next(setting for setting in done.last["settings"] if setting["key"] == key)
+    return setting["value"], setting["source"], setting["place"]
 
 
-def row(said: "Done", key: str) -> list[str]:
+def row(done: "Done", key: str) -> list[str]:
     """The cells of a setting, out of the table."""
-    return next(line for line in said.out.splitlines() if line.startswith(f"{key} ")).split(maxsplit=2)
+    return next(line for line in done.out.splitlines() if line.startswith(f"{key} ")).split(maxsplit=2)
 
 
 def test_every_setting_is_printed_with_value_and_source(cli: "Cli") -> None:
     """As a table, and as one JSON object."""
     path = cli.write("turnwright.toml", "preset = 'glm-cli'\n[limits]\ntokens = 'off'\n")
-    text, said = cli.each(["config"], ["config", "--json"])
+    text, data = cli.each(["config"], ["config", "--json"])
     settings = set(SETTINGS) - {"behavior.max_steps", "prices", "model_settings"}
-    assert {one["key"] for one in said.last["settings"]} == settings
+    assert {setting["key"] for setting in data.last["settings"]} == settings
     assert settings <= {line.partition(" ")[0] for line in text.out.splitlines()}
-    assert said.last["file"] == str(path)
-    assert source_of(said, "limits.steps") == (25, "preset", "glm-cli")
-    assert source_of(said, "limits.tokens") == (None, "file", f"{path}: limits.tokens")
+    assert data.last["file"] == str(path)
+    assert source_of(data, "limits.steps") == (25, "preset", "glm-cli")
+    assert source_of(data, "limits.tokens") == (None, "file", f"{path}: limits.tokens")
     assert row(text, "limits.steps") == ["limits.steps", "25", "preset glm-cli"]
     assert row(text, "limits.tokens") == ["limits.tokens", "unlimited", f"file {path}: limits.tokens"]
     assert row(text, "limits.max_retries") == ["limits.max_retries", "3", "default"]
@@ -42,9 +42,9 @@ def test_every_setting_is_printed_with_value_and_source(cli: "Cli") -> None:
 
 
 def test_missing_file_is_reported(cli: "Cli") -> None:
-    text, said = cli.each(["config"], ["config", "--json"])
+    text, data = cli.each(["config"], ["config", "--json"])
     assert text.out.startswith("Configuration file: none\n")
-    assert said.last["file"] is None
+    assert data.last["file"] is None
 
 
 def test_agent_is_shown_with_the_front_matter_settings(cli: "Cli") -> None:
@@ -54,16 +54,16 @@ def test_agent_is_shown_with_the_front_matter_settings(cli: "Cli") -> None:
     )
     environ = {"TURNWRIGHT_LIMITS__NUDGES": "1", "TURNWRIGHT_LIMITS__SECONDS": "60", "TURNWRIGHT_LIMITS__CEILING": "50"}
     environ["TURNWRIGHT_MODEL_SETTINGS"] = '{"temperature": 0.5, "seed": 1}'
-    said = cli.run("config", "--agent", "tester", "--json", env=environ)
+    done = cli.run("config", "--agent", "tester", "--json", env=environ)
     place = "AGENTS.md: agent 'Tester'"
-    assert source_of(said, "limits.steps") == (300, "front matter", place)
-    assert source_of(said, "limits.seconds") == (9, "front matter", place)
-    assert source_of(said, "model") == ("mine", "front matter", place)
-    assert source_of(said, "model_settings.temperature") == (0, "front matter", place)
-    assert source_of(said, "model_settings.stop_sequences") == (["x"], "front matter", place)
-    assert source_of(said, "model_settings.seed") == (1, "environment", "TURNWRIGHT_MODEL_SETTINGS")
-    assert source_of(said, "limits.nudges") == (1, "environment", "TURNWRIGHT_LIMITS__NUDGES")
-    assert (said.last["agent"], said.last["cap"]) == ("tester", 50)
+    assert source_of(done, "limits.steps") == (300, "front matter", place)
+    assert source_of(done, "limits.seconds") == (9, "front matter", place)
+    assert source_of(done, "model") == ("mine", "front matter", place)
+    assert source_of(done, "model_settings.temperature") == (0, "front matter", place)
+    assert source_of(done, "model_settings.stop_sequences") == (["x"], "front matter", place)
+    assert source_of(done, "model_settings.seed") == (1, "environment", "TURNWRIGHT_MODEL_SETTINGS")
+    assert source_of(done, "limits.nudges") == (1, "environment", "TURNWRIGHT_LIMITS__NUDGES")
+    assert (done.last["agent"], done.last["cap"]) == ("tester", 50)
     text = cli.run("config", "--agent", "Tester", env=environ)
     assert "min(steps, ceiling) = min(300, 50)" in text.out
 
@@ -72,12 +72,12 @@ def test_agents_are_read_from_the_configured_files(cli: "Cli") -> None:
     cli.write("turnwright.toml", "agents = ['one.md', 'two.md']")
     for name in ("one", "two"):
         cli.write(f"{name}.md", f"---\nname: {name}\nsteps: 3\n---\nWork.\n")
-    said = cli.run("config", "--agent", "two", "--json")
-    assert source_of(said, "limits.steps") == (3, "front matter", f"{cli.folder / 'two.md'}: agent 'two'")
+    done = cli.run("config", "--agent", "two", "--json")
+    assert source_of(done, "limits.steps") == (3, "front matter", f"{cli.folder / 'two.md'}: agent 'two'")
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "said"),
+    ("text", "arguments", "message"),
     [
         ("modle = 'm'", [], "modle: is unknown: did you mean `model`?"),
         ("limits.steps = -1\nroot = 5", [], "limits.steps: must be a whole number of at least 0, not -1"),
@@ -88,14 +88,14 @@ def test_agents_are_read_from_the_configured_files(cli: "Cli") -> None:
     ],
 )
 def test_configuration_mistake_is_a_line_and_exit_code_2(
-    cli: "Cli", text: str, arguments: list[str], said: str
+    cli: "Cli", text: str, arguments: list[str], message: str
 ) -> None:
     cli.write("turnwright.toml", text)
     if "Tester" in arguments:
         cli.agent("steps: 0")
     done = cli.run("config", *arguments)
     assert (done.code, done.out) == (2, "")
-    assert said in done.err
+    assert message in done.err
 
 
 def test_no_secret_is_printed(cli: "Cli") -> None:
@@ -104,9 +104,9 @@ def test_no_secret_is_printed(cli: "Cli") -> None:
         "TURNWRIGHT_STORE": f"postgresql://u:{SECRET}@host/turns",
         "TURNWRIGHT_BASE_URL": f"https://{SECRET}@host/v1?key={SECRET}",
     }
-    text, said = cli.run("config", env=environ), cli.run("config", "--json", env=environ)
-    assert source_of(said, "store")[0] == "postgresql://u@host/turns"
-    assert source_of(said, "base_url")[0] == "https://***@host/v1?***"
+    text, data = cli.run("config", env=environ), cli.run("config", "--json", env=environ)
+    assert source_of(data, "store")[0] == "postgresql://u@host/turns"
+    assert source_of(data, "base_url")[0] == "https://***@host/v1?***"
     assert "https://***@host/v1?***" in text.out
     assert cli.run("config", env={"TURNWRIGHT_API_KEY": SECRET}).code == 2
 

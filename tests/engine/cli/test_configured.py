@@ -29,8 +29,8 @@ def test_file_sets_steps_model_and_store(cli: "Cli", endpoint: "Endpoint") -> No
 
 def test_explain_reads_the_configuration(cli: "Cli") -> None:
     cli.write("turnwright.toml", "[limits]\nsteps = 7\n")
-    said = cli.run("explain", "--json").last["bounds"][0]
-    assert (said["value"], said["set_by"]) == (7, "configuration")
+    bound = cli.run("explain", "--json").last["bounds"][0]
+    assert (bound["value"], bound["set_by"]) == (7, "configuration")
 
 
 def test_mistake_in_the_file_stops_every_command(cli: "Cli") -> None:

@@ -66,7 +66,7 @@ class Stopped:
     code: int
     outcome: str
     ran: int
-    told: str
+    notice: str
     stop: "Callable[[Child], None]" = run_on
     front_matter: tuple[str, ...] = ("steps: 2",)
 
@@ -102,7 +102,7 @@ def check_paired(messages: "list[Json]") -> None:
     assert waiting == []
 
 
-@pytest.mark.parametrize("stopped", STOPPED, ids=lambda one: one.name)
+@pytest.mark.parametrize("stopped", STOPPED, ids=lambda case: case.name)
 @pytest.mark.slow
 def test_stopped_turn_is_continued(cli: "Cli", endpoint: "Endpoint", stopped: Stopped) -> None:
     """By the command that its end names. What ran is not run again; the old turn stays as it is."""
@@ -115,12 +115,12 @@ def test_stopped_turn_is_continued(cli: "Cli", endpoint: "Endpoint", stopped: St
     before = child.done()
     assert (before.code, before.last["outcome"]) == (stopped.code, stopped.outcome), before
     assert (cli.folder / "ran").read_text() == "+" * stopped.ran
-    kept = cli.run("show", before.turn, "--journal").out
+    journal = cli.run("show", before.turn, "--journal").out
     match = re.search(
         r'^To continue in a new turn:\n  turnwright (.*) "\.\.\."$', cli.run("show", before.turn).out, re.MULTILINE
     )
     assert match is not None
-    asked = len(endpoint.requests)
+    request_count = len(endpoint.requests)
     after = cli.run(*shlex.split(match[1]), "Book a car too.", "--json")
     assert (after.code, after.last["text"]) == (0, "All is booked.")
     assert after.events[0]["continue_from"] == before.turn
@@ -128,12 +128,12 @@ def test_stopped_turn_is_continued(cli: "Cli", endpoint: "Endpoint", stopped: St
     assert after.events[0]["limits"] == before.events[0]["limits"] | more
     assert (after.last["steps"], after.last["tool_calls"]) == (2, 1)
     assert (cli.folder / "ran").read_text() == "+" * (stopped.ran + 1)
-    first = endpoint.requests[asked].messages
+    first = endpoint.requests[request_count].messages
     assert [m["content"] for m in first if m["role"] == "user"][-1] == "Book a car too."
-    assert stopped.told in str(first)
-    for request in endpoint.requests[asked:]:
+    assert stopped.notice in str(first)
+    for request in endpoint.requests[request_count:]:
         check_paired(request.messages)
-    assert cli.run("show", before.turn, "--journal").out == kept
+    assert cli.run("show", before.turn, "--journal").out == journal
 
 
 def test_continuation_without_a_prompt_stays_in_the_session(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -146,7 +146,7 @@ def test_continuation_without_a_prompt_stays_in_the_session(cli: "Cli", endpoint
     assert (third.code, third.last["text"]) == (0, "Done.")
     assert [m["content"] for m in endpoint.requests[-1].messages if m["role"] == "user"] == ["Work", "Go on.", "Go on."]
     listed = cli.run("turns", "--session", "s1", "--json").events
-    assert [one["turn"] for one in listed] == [third.turn, second.turn, first.turn]
+    assert [row["turn"] for row in listed] == [third.turn, second.turn, first.turn]
 
 
 @pytest.mark.parametrize("paused", [True, False], ids=["it waits", "its process died"])

@@ -114,11 +114,11 @@ def test_response_is_decoded_to_the_same_fields() -> None:
 def test_interrupted_message_is_printed_with_the_received_part() -> None:
     overloaded = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
     begun, _, _ = MESSAGE.partition(b"event: message_delta")
-    for ending, said in ((b"", "no stop reason"), (overloaded, "Overloaded")):
+    for ending, error_text in ((b"", "no stop reason"), (overloaded, "Overloaded")):
         (line,) = lines(run("--api", "anthropic-messages", "-", stdin=begun + ending))
         assert (line["text"], line["complete"], line["finish_reason"]) == ("hé", False, None)
         assert line["usage"] == {"input_tokens": 3, "output_tokens": 1}
-        assert said in line["error"]
+        assert error_text in line["error"]
 
 
 def test_each_file_is_a_json_object_on_a_line(whole: Path) -> None:

@@ -188,7 +188,7 @@ def mistakes(
     cli.write("empty.py", "")
     turns = {"paused": cli.run("run", "hi", "--json").turn, "ended": cli.run("run", "hi", "--json").turn}
     done = cli.each(*([part.format(**turns) for part in mistake.command] for mistake in MISTAKES))
-    return {one.name: result for one, result in zip(MISTAKES, done, strict=True)}
+    return {mistake.name: result for mistake, result in zip(MISTAKES, done, strict=True)}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)

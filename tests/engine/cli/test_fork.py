@@ -52,20 +52,20 @@ def test_fork_without_a_place_lists_the_places_and_does_nothing(cli: "Cli", turn
 def test_fork_continues_from_the_place_and_leaves_the_original(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
     """It is answered otherwise, by a command that the output names; both turns replay."""
     before = cli.run("show", turn.turn, "--journal").out
-    asked = len(endpoint.requests)
+    request_count = len(endpoint.requests)
     done = cli.run("fork", turn.turn, "--at", str(paused_at(cli, turn)), "--json")
     assert done.code == 3
-    assert len(endpoint.requests) == asked
+    assert len(endpoint.requests) == request_count
     first, last = done.events[0], done.last
     assert (first["type"], first["forked_from"], first["forked_at"]) == ("turn_started", turn.turn, 5)
-    assert (last["type"], [one["id"] for one in last["interrupts"]]) == ("paused", ["question-1"])
+    assert (last["type"], [interrupt["id"] for interrupt in last["interrupts"]]) == ("paused", ["question-1"])
     assert first["turn"] == last["turn"] != turn.turn
     endpoint.says("Blue it is.")
     ended = cli.run("resume", done.turn, "--answer", "question-1=blue", "--json")
     assert (ended.code, ended.last["text"]) == (0, "Blue it is.")
     assert endpoint.requests[-1].messages[-1]["content"] == "blue"
     assert cli.run("show", turn.turn, "--journal").out == before
-    assert [one.code for one in cli.each(["replay", turn.turn], ["replay", done.turn])] == [0, 0]
+    assert [replay.code for replay in cli.each(["replay", turn.turn], ["replay", done.turn])] == [0, 0]
 
 
 def test_fork_has_the_output_and_exit_code_of_a_resumption(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
@@ -92,7 +92,7 @@ def test_fork_asks_on_a_terminal_unless_no_input_is_set(cli: "Cli", endpoint: "E
 
 
 def test_fork_with_no_run_is_only_copied(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
-    asked = len(endpoint.requests)
+    request_count = len(endpoint.requests)
     done = cli.run("fork", turn.turn, "--at", "5", "--no-run")
     assert (done.code, done.err) == (0, "")
     first, *rest = done.out.splitlines()
@@ -105,7 +105,7 @@ def test_fork_with_no_run_is_only_copied(cli: "Cli", endpoint: "Endpoint", turn:
     )
     (line,) = cli.run("fork", turn.turn, "--at", "2", "--no-run", "--json").events
     assert (line["type"], line["seq"], line["forked_at"]) == ("turn_started", 1, 2)
-    assert len(endpoint.requests) == asked
+    assert len(endpoint.requests) == request_count
     states = {event["turn"]: event["state"] for event in cli.run("turns", "--json").events}
     assert (states[copied], states[line["turn"]]) == ("PAUSED", "STREAM")
 
@@ -175,15 +175,15 @@ def test_fork_runs_with_another_prompt_model_setting_limit_and_result(
     flags = ("--prompt", "Paint it all", "--model", "other", "--setting", "seed=1", "--limit", "steps=4")
     done = cli.run("fork", turn.turn, "--at", "10", *flags, "--result", "call00001=green", "--json")
     assert (done.code, done.last["text"]) == (0, "Green it is.")
-    sent = endpoint.requests[-1]
-    assert (sent.body["model"], sent.body["seed"]) == ("other", 1)
-    said = [message["content"] for message in sent.messages]
-    assert said[-3] == "Paint it all"
-    assert said[-1] == "green"
+    request = endpoint.requests[-1]
+    assert (request.body["model"], request.body["seed"]) == ("other", 1)
+    contents = [message["content"] for message in request.messages]
+    assert contents[-3] == "Paint it all"
+    assert contents[-1] == "green"
     changed = ["prompt", "model", "model_settings", "limits.steps", "results.call00001"]
     assert done.events[0]["forked_with"] == changed
-    shown = cli.run("show", done.turn).out.splitlines()[0]
-    assert shown == f"forked from {turn.turn} at fact 10, with another {', '.join(changed)}"
+    first_line = cli.run("show", done.turn).out.splitlines()[0]
+    assert first_line == f"forked from {turn.turn} at fact 10, with another {', '.join(changed)}"
     refused = cli.run("fork", turn.turn, "--at", "10", "--limit", "steps")
     assert (refused.code, "write it as NAME=VALUE" in refused.err) == (2, True)
     assert "write it as CALL=TEXT" in cli.run("fork", turn.turn, "--at", "10", "--result", "x").err

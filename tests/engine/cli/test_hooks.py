@@ -62,8 +62,8 @@ def test_paused_turn_is_resumed_with_the_original_hooks(
     done = cli.run("resume", paused.turn, "--approve", interrupt["id"])
     assert done.code == 0
     assert "paid 50 to Ann" in str(endpoint.requests[-1].messages[-1]["content"])
-    shown = cli.run("show", paused.turn, "--journal")
-    assert "hook cap changed the arguments; hook ask asked for approval" in shown.out
+    journal = cli.run("show", paused.turn, "--journal")
+    assert "hook cap changed the arguments; hook ask asked for approval" in journal.out
 
 
 def test_guardrail_ends_the_turn_with_a_reason(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -88,9 +88,9 @@ def test_continued_turn_has_the_guardrails_of_the_previous_turn(cli: "Cli", endp
     cli.write("clerk.md", AGENTS.replace("---\nBe", "steps: 1\n---\nBe").replace("policy:cap, policy:ask", ""))
     endpoint.calls(("pay", {"to": "Ann", "amount": 7})).says("Stopped.")
     turn = cli.run("run", "Pay Ann 7", "--tools", "policy.py", "--agents", "clerk.md", "--json").turn
-    asked = len(endpoint.requests)
+    request_count = len(endpoint.requests)
     done = cli.run("run", "--continue", turn, "And the weather?")
-    assert (done.code, len(endpoint.requests)) == (1, asked)
+    assert (done.code, len(endpoint.requests)) == (1, request_count)
     assert "Ask about invoices." in done.out + done.err
     cli.write("clerk.md", "---\nname: Clerk\nhooks: []\n---\nBe kind.\n")
     lost = cli.run("run", "--continue", turn, "And the weather?")

@@ -32,9 +32,9 @@ def test_default_logs_nothing(cli: "Cli", run: list[str]) -> None:
 
 @pytest.mark.parametrize("spelled", [("--log-format", "json"), ("--log-format=json",), ("--log-format", "JSON")])
 def test_json_log_is_an_object_a_line_on_stderr(cli: "Cli", run: list[str], spelled: tuple[str, ...]) -> None:
-    told = lines(cli.run(run[0], *spelled, *run[1:]))
-    assert {"time", "level", "logger", "message", "turn", "step", "state"} <= set(told[0])
-    last = {name: told[-1].get(name) for name in ("state", "outcome", "reason", "step", "level")}
+    entries = lines(cli.run(run[0], *spelled, *run[1:]))
+    assert {"time", "level", "logger", "message", "turn", "step", "state"} <= set(entries[0])
+    last = {name: entries[-1].get(name) for name in ("state", "outcome", "reason", "step", "level")}
     assert last == {"state": "FINISHED", "outcome": "finished", "reason": "answered", "step": 1, "level": "INFO"}
 
 
@@ -62,9 +62,9 @@ def test_log_leaves_stdout_unchanged(cli: "Cli", run: list[str]) -> None:
 
 def test_text_is_a_line_with_moment_level_and_logger(cli: "Cli", run: list[str]) -> None:
     done = cli.run(*run, "--log-level", "info")
-    moment, level, logger, said = done.err.splitlines()[-1].split(" ", 3)
+    moment, level, logger, text = done.err.splitlines()[-1].split(" ", 3)
     assert (moment[-1], level, logger) == ("Z", "INFO", "turnwright.journal.turn_journal:")
-    assert said.endswith("ended: finished: answered")
+    assert text.endswith("ended: finished: answered")
 
 
 def test_log_level_excludes_lower_levels(cli: "Cli", run: list[str]) -> None:
@@ -74,9 +74,9 @@ def test_log_level_excludes_lower_levels(cli: "Cli", run: list[str]) -> None:
 def test_user_messages_are_json_too(cli: "Cli") -> None:
     done = cli.run("show", "nobody", "--store", "memory:", "--log-format", "json")
     assert done.code == 2
-    (told,) = map(json.loads, done.err.splitlines())
-    assert (told["level"], told["logger"]) == ("WARNING", "turnwright.cli")
-    assert "nobody" in told["message"]
+    (entry,) = map(json.loads, done.err.splitlines())
+    assert (entry["level"], entry["logger"]) == ("WARNING", "turnwright.cli")
+    assert "nobody" in entry["message"]
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_empty_variable_counts_as_unset(cli: "Cli", run: list[str]) -> None:
 
 
 def test_help_describes_both_log_options(cli: "Cli") -> None:
-    said = cli.run("--help").out
-    assert all(words in said for words in ("--log-format", "--log-level", "TURNWRIGHT_LOG_FORMAT"))
+    help_text = cli.run("--help").out
+    assert all(words in help_text for words in ("--log-format", "--log-level", "TURNWRIGHT_LOG_FORMAT"))
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_every_command_accepts_both_log_options(cli: "Cli", name: str) -> None:
-    said = cli.run(name, "--help").out
-    assert "--log-format" in said
-    assert "--log-level" in said
+    help_text = cli.run(name, "--help").out
+    assert "--log-format" in help_text
+    assert "--log-level" in help_text
 
 
 def test_log_contains_no_key(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -227,8 +227,8 @@ def test_model_text_in_a_log_is_escaped_and_stays_on_the_line(
 
 def test_warning_is_a_single_line_by_default(cli: "Cli", raises: list[str]) -> None:
     err = logged(cli, 0, *raises)
-    told = "turnwright: the approval check of tool erase raised; its call is refused: ValueError: *** "
-    assert (err.startswith(told), err.count("\n")) == (True, 1)
+    warning = "turnwright: the approval check of tool erase raised; its call is refused: ValueError: *** "
+    assert (err.startswith(warning), err.count("\n")) == (True, 1)
 
 
 @pytest.mark.parametrize("spelled", FORMATS)
@@ -250,8 +250,8 @@ def test_text_in_the_form_of_a_secret_is_hidden(
 ) -> None:
     endpoint.forgets().calls(("erase", {"words": " and ".join(FORMS)})).says("It was refused.")
     err = logged(cli, 0, *raises, *spelled)
-    shown = "*** and *** and Bearer *** and postgresql://ann:***@db.example/turns and password=*** and *** and ***"
-    assert f"{shown} and the api_key may write" in err
+    masked = "*** and *** and Bearer *** and postgresql://ann:***@db.example/turns and password=*** and *** and ***"
+    assert f"{masked} and the api_key may write" in err
 
 
 SAYS = r"""
@@ -266,9 +266,9 @@ process.say_bug(ValueError("it\x1b[2J\nbroke: " + os.environ["MY_API_KEY"]))
 
 def test_user_message_is_escaped_and_a_bug_report_hides_secrets(cli: "Cli") -> None:
     env = {**cli.env, "MY_API_KEY": TOLD}
-    said = subprocess.run([sys.executable, "-c", SAYS], env=env, capture_output=True, text=True, check=True).stderr
+    output = subprocess.run([sys.executable, "-c", SAYS], env=env, capture_output=True, text=True, check=True).stderr
     bug = "turnwright: this is a bug, please report it: ValueError: it\\x1b[2J\\nbroke: ***"
-    assert said.splitlines() == ["turnwright: two\\x1b[2J", "turnwright: lines", bug]
+    assert output.splitlines() == ["turnwright: two\\x1b[2J", "turnwright: lines", bug]
 
 
 def test_worker_does_not_log_silenced_messages(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -15,11 +15,11 @@ def rendered(text: str, width: int = 100) -> str:
 
 
 def test_markdown_marks_become_styles() -> None:
-    shown = rendered("Use **bold** and `code`:\n\n- one\n- two\n\n```python\nprint(1)\n```")
-    assert "Use bold and code:" in shown
-    assert " • one\n • two" in shown
-    assert " print(1)" in shown
-    assert "```" not in shown
+    text = rendered("Use **bold** and `code`:\n\n- one\n- two\n\n```python\nprint(1)\n```")
+    assert "Use bold and code:" in text
+    assert " • one\n • two" in text
+    assert " print(1)" in text
+    assert "```" not in text
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_text_without_markdown_is_unchanged(text: str) -> None:
 
 
 def test_link_addresses_are_shown_beside_the_text() -> None:
-    shown = rendered("See [the bank](http://evil.example) and ![a cat](http://cat.example).")
-    assert shown.strip() == "See the bank (http://evil.example) and !a cat (http://cat.example)."
+    text = rendered("See [the bank](http://evil.example) and ![a cat](http://cat.example).")
+    assert text.strip() == "See the bank (http://evil.example) and !a cat (http://cat.example)."
     assert "\x1b]8" not in rendered("[x](http://y.example)")
 
 

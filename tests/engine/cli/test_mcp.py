@@ -91,13 +91,13 @@ def test_paused_turn_finds_the_servers_again(cli: "Cli", endpoint: "Endpoint", s
     endpoint.calls(("paint__choose", {}), ("paint__erase", {"path": "x"})).says("Done.")
     paused = cli.run("run", "choose", "--mcp", servers.name, "--json")
     assert paused.code == 3
-    asked = {open_["tool"]: open_ for open_ in paused.interrupts}
-    assert asked["paint__choose"]["question"].startswith("paint asks: Which color?")
-    assert asked["paint__erase"]["kind"] == "approval"
+    interrupts = {open_["tool"]: open_ for open_ in paused.interrupts}
+    assert interrupts["paint__choose"]["question"].startswith("paint asks: Which color?")
+    assert interrupts["paint__erase"]["kind"] == "approval"
     (cli.folder / "elsewhere").mkdir()
     done = cli.run(
         *("resume", paused.turn, "--store", f"sqlite:///{cli.folder}/turns.db"),
-        *("--answer", f"{asked['paint__choose']['id']}=red", "--approve", asked["paint__erase"]["id"]),
+        *("--answer", f"{interrupts['paint__choose']['id']}=red", "--approve", interrupts["paint__erase"]["id"]),
         folder=cli.folder / "elsewhere",
     )
     assert (done.code, done.err) == (0, "")
@@ -192,8 +192,8 @@ def test_sigterm_releases_the_turn_and_ends_the_servers(cli: "Cli", endpoint: "E
 
 
 def test_login_at_a_server_is_valid_until_the_logout(cli: "Cli", endpoint: "Endpoint") -> None:
-    with oauth_server() as known:
-        file = cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": known.url}}}))
+    with oauth_server() as server:
+        file = cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": server.url}}}))
         cli.env["XDG_STATE_HOME"] = str(cli.folder / "state")
         refused = cli.run("run", "greet", "--mcp", file.name)
         assert refused.code == 2
@@ -211,13 +211,13 @@ def test_login_at_a_server_is_valid_until_the_logout(cli: "Cli", endpoint: "Endp
         assert outs == ["logged out of desk\n", "there was no login at desk\n"]
         assert cli.run("run", "greet", "--mcp", file.name).code == 2
         stored = (cli.folder / "turns.db").read_bytes() + ran.out.encode() + ran.err.encode()
-        assert all(token.encode() not in stored for token in (*known.access, *known.refresh))
+        assert all(token.encode() not in stored for token in (*server.access, *server.refresh))
 
 
 def test_denied_login_fails_with_the_reason(cli: "Cli") -> None:
-    with oauth_server() as known:
-        known.denies = True
-        cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": known.url}}}))
+    with oauth_server() as server:
+        server.denies = True
+        cli.write("mcp.json", json.dumps({"mcpServers": {"desk": {"url": server.url}}}))
         cli.write("turnwright.toml", 'mcp = "mcp.json"')
         cli.env["XDG_STATE_HOME"] = str(cli.folder / "state")
         child = cli.start("mcp", "login", "desk", "--no-browser")

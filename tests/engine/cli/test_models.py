@@ -113,18 +113,18 @@ def test_claude_without_a_key_names_the_missing_variable(cli: "Cli") -> None:
 
 def responds(*items: "Json") -> bytes:
     """A reply as OpenAI's Responses API streams one, of complete items."""
-    used = {"input_tokens": 5, "output_tokens": 3}
+    usage = {"input_tokens": 5, "output_tokens": 3}
     return messages(
         *({"type": "response.output_item.done", "output_index": n, "item": item} for n, item in enumerate(items)),
-        {"type": "response.completed", "response": {"status": "completed", "output": items, "usage": used}},
+        {"type": "response.completed", "response": {"status": "completed", "output": items, "usage": usage}},
     )
 
 
 def test_turn_of_the_responses_api_sends_reasoning_back_after_a_pause(cli: "Cli", endpoint: "Endpoint") -> None:
     """Another process does, with the encrypted items that the journal kept."""
-    asked = json.dumps({"question": "Which?"})
+    arguments = json.dumps({"question": "Which?"})
     sealed = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"}
-    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "ask_user_input", "arguments": asked}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "ask_user_input", "arguments": arguments}
     answer = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "The red one."}]}
     endpoint.plays(responds(sealed, call)).plays(responds(answer))
     name = ("--model", "openai-responses:gpt-x", "--base-url", endpoint.url)

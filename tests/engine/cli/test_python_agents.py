@@ -203,9 +203,9 @@ def test_configuration_names_agents_from_code(cli: "Cli") -> None:
     assert [event["name"] for event in done.events] == ["Desk", "Night"]
     settings = load_config(cli.folder, environ={}).settings
     assert settings.agents == (f"{cli.folder}/desk.py:DESK", "desk:NIGHT")
-    shown = cli.run("config", "--agent", "Night")
-    assert (shown.code, "desk:NIGHT: agent 'Night'" in shown.out) == (0, True)
-    assert "`turnwright explain --agent Night` prints all limits" in shown.out
+    config = cli.run("config", "--agent", "Night")
+    assert (config.code, "desk:NIGHT: agent 'Night'" in config.out) == (0, True)
+    assert "`turnwright explain --agent Night` prints all limits" in config.out
     assert cli.run("explain", "--agent", "Night").code == 0
 
 

@@ -21,7 +21,7 @@ STORE = ("--store", "sqlite:///the turns.db")
 
 def commands_in(words: str) -> list[list[str]]:
     """The commands of the command line that are named, as a shell takes them."""
-    return [shlex.split(one)[1:] for one in re.findall(r"`(turnwright [^`]*)`", words)]
+    return [shlex.split(command)[1:] for command in re.findall(r"`(turnwright [^`]*)`", words)]
 
 
 @pytest.mark.parametrize("command", [("show",), ("resume",), ("abort",), ("delete",), ("fork",), ("replay",)])
@@ -50,10 +50,10 @@ def test_busy_session_names_the_turn_and_a_working_stop_command(cli: "Cli", endp
     endpoint.plays(None)
     busy = cli.start("run", "hi", "--session", "s1", *STORE, "--json")
     turn = busy.until("step_started")["turn"]
-    told = cli.run("run", "hi", "--session", "s1", *STORE)
-    assert (told.code, told.out) == (2, "")
-    assert f"session 's1' is busy with turn {turn}, which is running: wait for it, or stop it with " in told.err
-    (stop,) = commands_in(told.err)
+    refusal = cli.run("run", "hi", "--session", "s1", *STORE)
+    assert (refusal.code, refusal.out) == (2, "")
+    assert f"session 's1' is busy with turn {turn}, which is running: wait for it, or stop it with " in refusal.err
+    (stop,) = commands_in(refusal.err)
     assert cli.run(*stop).code == 0
     assert busy.done().code == 130
 
@@ -66,9 +66,9 @@ def test_session_of_a_dead_process_is_freed_by_either_command(cli: "Cli", endpoi
         busy.until("step_started")
         busy.kill()
         endpoint.forgets().says("Done.")
-        told = cli.run("run", "hi", "--session", "s1", *STORE)
-        assert (told.code, "whose driver is gone" in told.err) == (2, True)
-        commands = commands_in(told.err)
+        refusal = cli.run("run", "hi", "--session", "s1", *STORE)
+        assert (refusal.code, "whose driver is gone" in refusal.err) == (2, True)
+        commands = commands_in(refusal.err)
         assert [command[0] for command in commands] == ["resume", "abort"]
         assert cli.run(*commands[place]).code == 0
         assert cli.run("run", "hi", "--session", "s1", *STORE).code == 0
@@ -81,16 +81,16 @@ def test_turn_of_another_program_cannot_be_resumed_but_aborted(cli: "Cli", endpo
 
     turn = anyio.run(begin)
     endpoint.says("Done.")
-    told = cli.run("run", "hi", "--session", "s1", *STORE)
-    assert told.code == 2
+    refusal = cli.run("run", "hi", "--session", "s1", *STORE)
+    assert refusal.code == 2
     assert (
         f"turn {turn}, whose driver is gone: `Engine.recover()` or a worker of the program that began it resumes it,"
-        in told.err
+        in refusal.err
     )
     refused = cli.run("resume", turn, *STORE).err
     assert "and its tools: `Engine.recover()` or a worker of the program that began it resumes it. " in refused
     assert "turnwright answer" not in refused
-    (stop,) = commands_in(told.err)
+    (stop,) = commands_in(refusal.err)
     assert stop[0] == "abort"
     assert cli.run(*stop).code == 0
     assert cli.run("run", "hi", "--session", "s1", *STORE).code == 0

@@ -55,11 +55,11 @@ def test_stored_turn_holds(cli: "Cli", capped: "Done", lines: "list[Json]") -> N
 def test_output_of_show_is_accepted_by_replay(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
     """As a file, whatever its name, and as a pipe."""
     name = write(cli, lines)
-    other = cli.write("journal", (cli.folder / name).read_text())
+    journal_file = cli.write("journal", (cli.folder / name).read_text())
     (from_store,) = cli.run("replay", capped.turn, "--json").events
     assert cli.run("replay", name, "--json").events == [from_store]
-    assert cli.run("replay", other, "--json").events == [from_store]
-    assert cli.run("replay", "-", "--json", stdin=other.read_text()).events == [from_store]
+    assert cli.run("replay", journal_file, "--json").events == [from_store]
+    assert cli.run("replay", "-", "--json", stdin=journal_file.read_text()).events == [from_store]
 
 
 def test_replay_verdict_is_printed_as_json(cli: "Cli", capped: "Done", lines: "list[Json]") -> None:
@@ -85,11 +85,11 @@ def test_replay_executes_nothing_and_leaves_the_store_unchanged(
     def state() -> dict[str, str]:
         return {path.name: sha256(path.read_bytes()).hexdigest() for path in cli.folder.iterdir() if path.is_file()}
 
-    before, asked = state(), len(endpoint.requests)
+    before, request_count = state(), len(endpoint.requests)
     assert cli.run("replay", capped.turn).code == 0
     assert cli.run("replay", capped.turn, "--json").code == 0
     assert state() == before
-    assert len(endpoint.requests) == asked
+    assert len(endpoint.requests) == request_count
     assert (cli.folder / "ran").read_text() == "++"
 
 
@@ -199,20 +199,20 @@ def test_line_with_a_duplicate_name_is_refused(cli: "Cli", lines: "list[Json]", 
     cli.write("turn.jsonl", text.replace(first, f"{first}, {first}", 1))
     done = cli.run("replay", "turn.jsonl")
     assert done.code == 1
-    said = f"violated: fact 1 of the journal: '{name}' occurs twice in one object of its line"
-    assert done.out.splitlines()[0] == said
+    violation = f"violated: fact 1 of the journal: '{name}' occurs twice in one object of its line"
+    assert done.out.splitlines()[0] == violation
 
 
 @pytest.mark.usefixtures("capped")
 def test_missing_turn_or_file_is_a_mistake(cli: "Cli") -> None:
-    for what, words in {
+    for target, words in {
         "nobody": "there is no turn 'nobody'",
         "no.jsonl": "cannot read no.jsonl: No such file or directory",
         "x" * 300: "there is no turn 'xxx",
         "latin.jsonl": "latin.jsonl is not UTF-8 text",
     }.items():
         (cli.folder / "latin.jsonl").write_bytes(b"\xff\n")
-        done = cli.run("replay", what)
+        done = cli.run("replay", target)
         assert (done.code, done.out) == (2, "")
         assert words in done.err
 

@@ -138,25 +138,30 @@ def test_approval_is_granted_or_denied_with_a_note(
         "arguments": {"path": "old.log"},
         "choices": [],
     }
-    one = interrupt["id"]
-    ways = (("--approve", one), ("--answer", f"{one}=yes"), ("--reject", one), ("--reject", f"{one}=keep it = keep"))
+    interrupt_id = interrupt["id"]
+    ways = (
+        ("--approve", interrupt_id),
+        ("--answer", f"{interrupt_id}=yes"),
+        ("--reject", interrupt_id),
+        ("--reject", f"{interrupt_id}=keep it = keep"),
+    )
     done = resume_each(paused.turn, ways)
-    assert [one.code for one in done] == [0, 0, 0, 0]
-    assert [one.last["tool_calls"] for one in done] == [1, 1, 0, 0]
-    told = {next(m["content"] for m in request.messages if m["role"] == "tool") for request in endpoint.requests[1:]}
-    assert "old.log is gone" in told
-    assert any("keep it = keep" in words for words in told)
-    assert len(told) == 3
+    assert [result.code for result in done] == [0, 0, 0, 0]
+    assert [result.last["tool_calls"] for result in done] == [1, 1, 0, 0]
+    results = {next(m["content"] for m in request.messages if m["role"] == "tool") for request in endpoint.requests[1:]}
+    assert "old.log is gone" in results
+    assert any("keep it = keep" in words for words in results)
+    assert len(results) == 3
 
 
 def test_json_object_approves_a_call_with_other_arguments(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(DELETE).says("So be it.")
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--json")
-    one = paused.interrupts[0]["id"]
-    wrong = cli.run("resume", paused.turn, "--answer", f'{one}={{"file": "new.log"}}', "--json")
+    interrupt_id = paused.interrupts[0]["id"]
+    wrong = cli.run("resume", paused.turn, "--answer", f'{interrupt_id}={{"file": "new.log"}}', "--json")
     assert wrong.code != 0
     assert "the changed arguments do not fit delete_file" in wrong.err
-    done = cli.run("resume", paused.turn, "--answer", f'{one}={{"path": "new.log"}}', "--json")
+    done = cli.run("resume", paused.turn, "--answer", f'{interrupt_id}={{"path": "new.log"}}', "--json")
     assert done.code == 0
     assert result_told(endpoint).endswith("new.log is gone")
 
@@ -227,11 +232,11 @@ def test_live_screen_keeps_the_events_before_the_pause(cli: "Cli", endpoint: "En
     endpoint.calls(DELETE, ("quick", {})).says("Gone.")
     paused = cli.run("run", "Work", "--tools", "mine.py", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
     assert paused.code == 3
-    kept = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", paused.out)
-    assert "step 1 of 200" in kept.splitlines(), "it is above the screen, and not only in its last line"
-    assert re.search(r"^delete_file +path='old.log' +waits for approval-1 *$", kept, re.MULTILINE)
-    assert re.search(r"^quick +ok +\d\.\d\d s$", kept, re.MULTILINE)
-    assert "Paused: the turn waits for 1 answer." in kept
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", paused.out)
+    assert "step 1 of 200" in text.splitlines(), "it is above the screen, and not only in its last line"
+    assert re.search(r"^delete_file +path='old.log' +waits for approval-1 *$", text, re.MULTILINE)
+    assert re.search(r"^quick +ok +\d\.\d\d s$", text, re.MULTILINE)
+    assert "Paused: the turn waits for 1 answer." in text
 
 
 def test_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -276,11 +281,11 @@ def test_flag_wins_over_the_current_and_the_original_environment(
     shutil.copy(cli.folder / "turns.db", cli.folder / "copy.db")
     moved = cli.run("resume", paused.turn, *answer, "--json", env={"OPENAI_BASE_URL": newer.url})
     assert moved.last["text"] == "the newer one"
-    named = cli.run(
+    resumed = cli.run(
         *("resume", paused.turn, *answer, "--json", "--store", "sqlite:///copy.db", "--base-url", newest.url),
         env={"OPENAI_BASE_URL": newer.url},
     )
-    assert named.last["text"] == "the newest one"
+    assert resumed.last["text"] == "the newest one"
 
 
 def test_address_with_a_secret_is_not_kept(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -299,23 +304,23 @@ def test_address_with_a_secret_is_not_kept(cli: "Cli", endpoint: "Endpoint") -> 
 
 def test_driven_turn_cannot_be_resumed(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.plays(None)
-    driving = cli.start("run", "hi", "--json")
-    turn = driving.until("step_started")["turn"]
+    driver = cli.start("run", "hi", "--json")
+    turn = driver.until("step_started")["turn"]
     done = cli.run("resume", turn)
     assert (done.code, done.out) == (2, "")
     assert f"turn {turn} is being driven by" in done.err
-    driving.interrupt().done()
+    driver.interrupt().done()
 
 
 @pytest.mark.parametrize(
-    ("tool", "ran", "told"),
+    ("tool", "ran", "expected"),
     [
         ("once", "+", "outcome unknown: the process died while this call ran; verify before retrying"),
         ("again", "++", "did it"),
     ],
 )
 def test_call_interrupted_by_a_kill_follows_the_crash_policy(
-    cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, told: str
+    cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, expected: str
 ) -> None:
     """The calls that had their results never run again; this one does what its tool says."""
     endpoint.calls(("quick", {}), (tool, {})).says("Recovered.")
@@ -330,7 +335,7 @@ def test_call_interrupted_by_a_kill_follows_the_crash_policy(
     done = cli.run("resume", turn, "--json")
     assert (done.code, done.last["text"], done.last["tool_calls"]) == (0, "Recovered.", 2)
     assert (cli.folder / tool).read_text() == ran
-    assert result_told(endpoint) == told
+    assert result_told(endpoint) == expected
     assert len(done.of("call_settled")) == 1
 
 
@@ -359,8 +364,8 @@ def test_stream_of_a_killed_process_is_requested_again(cli: "Cli", endpoint: "En
     child = cli.start("run", "A story", "--json")
     turn = child.until("text_delta")["turn"]
     child.kill()
-    left = cli.run("show", turn)
-    assert f"`turnwright resume {turn}` resumes it" in left.out
+    summary = cli.run("show", turn)
+    assert f"`turnwright resume {turn}` resumes it" in summary.out
     done = cli.run("resume", turn, "--json")
     assert (done.code, done.last["text"], done.last["steps"]) == (0, "Once upon a time.", 1)
     assert [event["cause"] for event in done.of("attempt_failed")] == ["crash"]

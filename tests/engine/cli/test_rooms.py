@@ -44,8 +44,8 @@ FIRST = {
 
 def rooms_for(*arguments: str) -> set[str]:
     ran = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, check=True)
-    found: list[str] = ast.literal_eval(ran.stdout)
-    return set(found)
+    rooms: list[str] = ast.literal_eval(ran.stdout)
+    return set(rooms)
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -71,8 +71,8 @@ def test_every_command_has_a_summary() -> None:
 def test_version_loads_only_the_first_modules() -> None:
     code = f"import atexit, sys; before = set(sys.modules)\n{LEFT}\n{PROGRAM}"
     ran = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
-    said, loaded = ran.stdout.splitlines()
-    assert said == f"turnwright {VERSION}"
+    version_line, loaded = ran.stdout.splitlines()
+    assert version_line == f"turnwright {VERSION}"
     assert set(ast.literal_eval(loaded)) <= FIRST
 
 

@@ -126,10 +126,10 @@ def test_turn_id_is_printed_before_the_reply(cli: "Cli", endpoint: "Endpoint") -
 
 def test_event_line_stays_a_single_line_for_any_text(cli: "Cli", endpoint: "Endpoint") -> None:
     """Other characters than the line feed end lines too, for some readers; all but ASCII is escaped."""
-    said = "a\u2028b\x85c\x0bd\r\ne é " + ESCAPES
-    endpoint.says(said)
+    text = "a\u2028b\x85c\x0bd\r\ne é " + ESCAPES
+    endpoint.says(text)
     done = cli.run("run", "hi", "--json")
-    assert done.last["text"] == said
+    assert done.last["text"] == text
     assert done.out.isascii()
     assert done.out.count("\n") == len(done.events) == len(done.out.splitlines())
 
@@ -166,7 +166,7 @@ def test_request_carries_key_agent_and_model(cli: "Cli", endpoint: "Endpoint") -
     first, second = endpoint.requests
     assert first.headers["authorization"].startswith("Bearer sk-")
     assert (first.path, first.body["model"]) == ("/v1/chat/completions", "tiny")
-    assert [one["function"]["name"] for one in first.body["tools"]] == ["read_file"]
+    assert [tool["function"]["name"] for tool in first.body["tools"]] == ["read_file"]
     assert first.messages[0]["role"] == "system"
     assert "Test well." in first.messages[0]["content"]
     assert (second.path, second.body["model"]) == ("/v1/other/chat/completions", "large")
@@ -186,16 +186,16 @@ def test_model_settings_come_from_configuration_agent_and_flags(cli: "Cli", endp
 
 
 @pytest.mark.parametrize(
-    ("flag", "said"),
+    ("flag", "message"),
     [
         ("tempature=1", "--setting: tempature: is unknown: did you mean `temperature`?"),
         ("top_p=2", "--setting: top_p: must be less than or equal to 1, not 2"),
         ("seed", "--setting seed: write it as NAME=VALUE, such as temperature=0"),
     ],
 )
-def test_wrong_setting_is_named(cli: "Cli", flag: str, said: str) -> None:
+def test_wrong_setting_is_named(cli: "Cli", flag: str, message: str) -> None:
     done = cli.run("run", "hi", "--setting", flag)
-    assert (done.code, done.err.strip()) == (2, f"turnwright: {said}")
+    assert (done.code, done.err.strip()) == (2, f"turnwright: {message}")
 
 
 def test_unsupported_setting_is_reported_once_or_refused(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -218,8 +218,8 @@ def test_session_contains_earlier_turns(cli: "Cli", endpoint: "Endpoint") -> Non
     endpoint.says("Nice to meet you, Ada.").says("Ada.")
     cli.run("run", "I am Ada.", "--session", "s1")
     cli.run("run", "Who am I?", "--session", "s1")
-    said = [(message["role"], message["content"]) for message in endpoint.requests[1].messages[-3:]]
-    assert said == [("user", "I am Ada."), ("assistant", "Nice to meet you, Ada."), ("user", "Who am I?")]
+    messages = [(message["role"], message["content"]) for message in endpoint.requests[1].messages[-3:]]
+    assert messages == [("user", "I am Ada."), ("assistant", "Nice to meet you, Ada."), ("user", "Who am I?")]
 
 
 def test_busy_session_names_the_turn(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -321,9 +321,9 @@ def test_escape_sequences_are_shown_and_not_executed(cli: "Cli", endpoint: "Endp
 def test_live_screen_keeps_finished_lines(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).says("Nothing here.")
     done = cli.run("run", "What is here?", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
-    kept = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
     for words in ("step 1 of 200", "list_files", "step 2 of 200", "Nothing here.", "Done in 2 steps (1 tool call, "):
-        assert words in kept
+        assert words in text
 
 
 def test_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -414,16 +414,16 @@ def test_unused_agent_file_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
 
 def test_address_for_a_model_without_address_is_refused(cli: "Cli") -> None:
     done = cli.run("run", "--model", "local", "--base-url", "http://127.0.0.1:1/v1", "hi")
-    said = "turnwright: --base-url: model local takes no address: leave one of the two flags out\n"
-    assert (done.code, done.err) == (2, said)
+    message = "turnwright: --base-url: model local takes no address: leave one of the two flags out\n"
+    assert (done.code, done.err) == (2, message)
 
 
 def test_schema_with_an_external_reference_is_refused_with_the_field(cli: "Cli") -> None:
     cli.write("schema.json", '{"type": "object", "properties": {"n": {"$ref": "https://example.com/n.json"}}}')
     done = cli.run("run", "Count", "--output-schema", "schema.json")
     assert done.code == 2
-    said = "turnwright: --output-schema schema.json: properties.n.$ref: 'https://example.com/n.json' is in "
-    assert done.err.startswith(said)
+    message = "turnwright: --output-schema schema.json: properties.n.$ref: 'https://example.com/n.json' is in "
+    assert done.err.startswith(message)
 
 
 CLERK = '''
@@ -443,8 +443,8 @@ def test_metadata_reaches_make_deps_templates_and_continuations(cli: "Cli", endp
     tools = cli.write("clerk.py", CLERK)
     cli.write("AGENTS.md", "---\nname: Clerk\nsteps: 1\n---\nServe {{ metadata.user }}, number {{ metadata.id }}.\n")
     endpoint.calls(("whose", {})).says("Your steps are used up.")
-    given = ("--metadata", "user=ann", "--metadata", "id=7")
-    done = cli.run("run", "Who am I?", "--agents", "AGENTS.md", "--tools", tools, *given, "--json")
+    flags = ("--metadata", "user=ann", "--metadata", "id=7")
+    done = cli.run("run", "Who am I?", "--agents", "AGENTS.md", "--tools", tools, *flags, "--json")
     assert [event["result"] for event in done.of("call_settled")] == ["ann"]
     assert "Serve ann, number 7." in str(endpoint.requests[0].body)
     endpoint.calls(("whose", {})).says("Again.")
@@ -453,14 +453,14 @@ def test_metadata_reaches_make_deps_templates_and_continuations(cli: "Cli", endp
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("metadata", "why"),
     [
         ("user", "--metadata user: write it as KEY=VALUE, such as user=ann"),
         ("tools=x.py", "--metadata tools: the command line saves a flag under this key: choose another key"),
     ],
 )
-def test_metadata_without_a_value_or_under_a_flag_key_is_refused(cli: "Cli", given: str, why: str) -> None:
-    done = cli.run("run", "hi", "--metadata", given)
+def test_metadata_without_a_value_or_under_a_flag_key_is_refused(cli: "Cli", metadata: str, why: str) -> None:
+    done = cli.run("run", "hi", "--metadata", metadata)
     assert done.code == 2
     assert why in done.err
 

@@ -17,9 +17,9 @@ def test_sessions_are_listed_with_titles(cli: "Cli", endpoint: "Endpoint") -> No
     assert (done.code, head.split()) == (0, ["SESSION", "WHEN", "TURNS", "OPEN", "TITLE"])
     assert [row.split()[0] for row in rows] == ["s1", "s2"]
     assert rows[0].endswith("Tidy up")
-    one, other = cli.run("sessions", "--json").events
-    assert (one["session"], one["title"], one["turns"], one["open_turn"]) == ("s1", "Tidy up", 2, None)
-    assert other["session"] == "s2"
+    first, second = cli.run("sessions", "--json").events
+    assert (first["session"], first["title"], first["turns"], first["open_turn"]) == ("s1", "Tidy up", 2, None)
+    assert second["session"] == "s2"
     done = cli.run("sessions", "--limit", "1")
     assert "s2" not in done.out
     assert "these are the newest 1: --limit 10 lists more" in done.err
@@ -50,8 +50,8 @@ def test_conversation_is_shown_turn_by_turn(cli: "Cli", endpoint: "Endpoint") ->
     endpoint.says("Done.")
     turns = [cli.run("run", prompt, "--session", "s1", "--json").turn for prompt in ("First", "Second")]
     done = cli.run("show", "--session", "s1")
-    shown = [line for line in done.out.splitlines() if not line.startswith("assistant: --") and "-- step" not in line]
-    assert shown == [
+    lines = [line for line in done.out.splitlines() if not line.startswith("assistant: --") and "-- step" not in line]
+    assert lines == [
         f"turn {turns[0]}: finished: answered",
         "user:      First",
         "           Done.",
@@ -82,9 +82,9 @@ def test_session_is_deleted_with_all_turns(cli: "Cli", endpoint: "Endpoint") -> 
     endpoint.says("Done.")
     for _ in range(2):
         cli.run("run", "Work", "--session", "s1")
-    kept = cli.run("run", "Work", "--session", "s2", "--json").turn
+    kept_turn = cli.run("run", "Work", "--session", "s2", "--json").turn
     assert cli.run("delete", "--session", "s1").out == "session s1: deleted, with 2 turns\n"
-    assert [event["turn"] for event in cli.run("turns", "--json").events] == [kept]
+    assert [event["turn"] for event in cli.run("turns", "--json").events] == [kept_turn]
     assert "there is no session 's1'" in cli.run("delete", "--session", "s1").err
     assert "name a turn, or a session with --session" in cli.run("delete").err
 

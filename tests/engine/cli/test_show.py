@@ -55,10 +55,10 @@ def test_missing_store_is_a_mistake_and_is_not_created(cli: "Cli") -> None:
 
 
 def test_transcript_is_shown_escaped(cli: "Cli", capped: "Done") -> None:
-    shown = cli.run("show", capped.turn)
-    assert (shown.code, shown.err) == (0, "")
+    result = cli.run("show", capped.turn)
+    assert (result.code, result.err) == (0, "")
     for obeyed in ("\x1b", "\x07", "\x9b"):
-        assert obeyed not in shown.out
+        assert obeyed not in result.out
     for words in (
         r"user:      Work \x1b]0;owned\x07",
         '  read_file({"path": "here.txt"})',
@@ -72,8 +72,8 @@ def test_transcript_is_shown_escaped(cli: "Cli", capped: "Done") -> None:
         "outcome:  cap_hit: step_cap",
         "path:     CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > CONCLUDE > CAP_HIT",
     ):
-        assert words in shown.out
-    assert shown.out.count("Not done. ") == 1
+        assert words in result.out
+    assert result.out.count("Not done. ") == 1
 
 
 def test_turn_is_printed_as_json(cli: "Cli", capped: "Done") -> None:
@@ -107,36 +107,36 @@ def run_printed(text: str) -> None:
 
 def test_turn_is_printed_as_a_test(cli: "Cli", capped: "Done") -> None:
     """Nothing else is printed, and the file holds its texts whole, but nothing that a terminal would obey."""
-    shown = cli.run("show", capped.turn, "--as-test")
-    assert (shown.code, shown.err) == (0, "")
-    assert "\x1b" not in shown.out
-    head, *_ = shown.out.splitlines()
+    result = cli.run("show", capped.turn, "--as-test")
+    assert (result.code, result.err) == (0, "")
+    assert "\x1b" not in result.out
+    head, *_ = result.out.splitlines()
     assert re.fullmatch(rf'"""Turn {capped.turn}, recorded \d{{4}}-\d\d-\d\d, to be played again.', head)
-    assert "DIFFERENT" not in shown.out
-    assert f"def test_turn_{capped.turn[:8]}() -> None:" in shown.out
-    assert "assert turn.outcome == Outcome.CAP_HIT\n    assert turn.reason == EndReason.STEP_CAP" in shown.out
-    run_printed(shown.out)
+    assert "DIFFERENT" not in result.out
+    assert f"def test_turn_{capped.turn[:8]}() -> None:" in result.out
+    assert "assert turn.outcome == Outcome.CAP_HIT\n    assert turn.reason == EndReason.STEP_CAP" in result.out
+    run_printed(result.out)
     with pytest.raises(AssertionError):
-        run_printed(shown.out.replace("EndReason.STEP_CAP", "EndReason.BUDGET"))
+        run_printed(result.out.replace("EndReason.STEP_CAP", "EndReason.BUDGET"))
 
 
 def test_printed_test_is_utf_8_for_any_terminal(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("naïve 漢")
     done = cli.run("run", "Work", "--json")
-    shown = cli.run("show", done.turn, "--as-test", env={"PYTHONIOENCODING": "ascii"})
-    assert '"naïve 漢"' in shown.out
-    run_printed(shown.out)
+    result = cli.run("show", done.turn, "--as-test", env={"PYTHONIOENCODING": "ascii"})
+    assert '"naïve 漢"' in result.out
+    run_printed(result.out)
 
 
 @pytest.mark.usefixtures("capped")
 def test_printed_test_of_a_session_contains_the_history(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("I go on.")
     second = cli.run("run", "Go on", "--session", "s1", "--json")
-    shown = cli.run("show", second.turn, "--as-test")
-    assert (shown.code, shown.err) == (0, "")
-    history = shown.out.partition("    message_history=(")[2].partition("\n    model=")[0]
+    result = cli.run("show", second.turn, "--as-test")
+    assert (result.code, result.err) == (0, "")
+    history = result.out.partition("    message_history=(")[2].partition("\n    model=")[0]
     assert [history.count(f'role="{role}"') for role in ("user", "assistant", "tool")] == [1, 2, 2]
-    run_printed(shown.out)
+    run_printed(result.out)
 
 
 def test_turn_with_an_engine_error_is_printed_without_an_error(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -145,16 +145,16 @@ def test_turn_with_an_engine_error_is_printed_without_an_error(cli: "Cli", endpo
     endpoint.calls(("buggy", {}))
     done = cli.run("run", "Work", "--tools", "buggy.py", "--json")
     assert done.last["reason"] == "engine_error"
-    shown = cli.run("show", done.turn, "--as-test")
-    assert (shown.code, shown.err) == (0, "")
-    run_printed(shown.out)
+    result = cli.run("show", done.turn, "--as-test")
+    assert (result.code, result.err) == (0, "")
+    run_printed(result.out)
 
 
-@pytest.mark.parametrize("other", ["--journal", "--json"])
-def test_as_test_excludes_other_output_options(cli: "Cli", capped: "Done", other: str) -> None:
-    done = cli.run("show", capped.turn, "--as-test", other)
+@pytest.mark.parametrize("option", ["--journal", "--json"])
+def test_as_test_excludes_other_output_options(cli: "Cli", capped: "Done", option: str) -> None:
+    done = cli.run("show", capped.turn, "--as-test", option)
     assert (done.code, done.out) == (2, "")
-    assert done.err == f"turnwright: --as-test prints a file: leave out {other}\n"
+    assert done.err == f"turnwright: --as-test prints a file: leave out {option}\n"
 
 
 @pytest.mark.usefixtures("capped")
@@ -204,8 +204,8 @@ def test_picture_is_shown_as_a_line_with_the_name(cli: "Cli", endpoint: "Endpoin
     endpoint.calls(("draw", {})).says("Done.")
     ran = cli.run("run", "Draw it", "--tools", "drawing.py")
     (turn,) = re.findall(r"turn (\w+)", ran.out)[:1]
-    shown = cli.run("show", turn)
-    for out in (ran.out, shown.out):
+    result = cli.run("show", turn)
+    for out in (ran.out, result.out):
         assert "[file: a.png, image/png, 3,000 bytes]" in out
         assert "cG5n" not in out
     record = cli.run("show", turn, "--json").out
@@ -219,8 +219,13 @@ def test_progress_is_a_line_of_json(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("drawing.py", DRAWING)
     endpoint.calls(("draw", {})).says("Done.")
     done = cli.run("run", "Draw it", "--tools", "drawing.py", "--json")
-    (told,) = (event for event in done.events if event["type"] == "tool_progress")
-    assert (told["tool"], told["progress"], told["total"], told["message"]) == ("draw", 1, 2, "half")
+    (progress_event,) = (event for event in done.events if event["type"] == "tool_progress")
+    assert (progress_event["tool"], progress_event["progress"], progress_event["total"], progress_event["message"]) == (
+        "draw",
+        1,
+        2,
+        "half",
+    )
 
 
 def test_journal_shows_the_epoch_and_the_time_of_each_later_claim() -> None:

@@ -11,10 +11,10 @@ def test_repeated_command_prints_the_first_answer(cli: "Cli", endpoint: "Endpoin
     endpoint.calls(("list_files", {})).says("Nothing here.")
     first = cli.run("run", "What is here?", "--id", "order-17", "--json")
     assert (first.code, first.err) == (0, "")
-    asked = len(endpoint.requests)
+    request_count = len(endpoint.requests)
     second = cli.run("run", "What is here?", "--id", "order-17", "--json")
     assert (second.code, second.err) == (0, "")
-    assert len(endpoint.requests) == asked
+    assert len(endpoint.requests) == request_count
     assert {event["turn"] for event in (*first.events, *second.events)} == {"order-17"}
     assert second.events[-1] == first.events[-1]
     plain = cli.run("run", "What is here?", "--id", "order-17")

@@ -48,14 +48,14 @@ def test_turn_with_a_running_tool_reads_a_message_before_the_model_call(
     child = cli.start("run", "Work", "--tools", "mine.py", *flags)
     cli.await_file("runs")
     turn = cli.run("turns", "--json").last["turn"]
-    told = cli.run("steer", turn, "Leave the tests alone.")
-    assert (told.code, told.err) == (0, "")
-    assert told.out == f"turn {turn} will read it before its next model call\n"
+    steered = cli.run("steer", turn, "Leave the tests alone.")
+    assert (steered.code, steered.err) == (0, "")
+    assert steered.out == f"turn {turn} will read it before its next model call\n"
     cli.write("open", "")
     done = child.done()
     assert done.code == 0
-    result, said = last_messages(endpoint, 2)
-    assert (result["role"], said) == ("tool", {"role": "user", "content": "Leave the tests alone."})
+    result, message = last_messages(endpoint, 2)
+    assert (result["role"], message) == ("tool", {"role": "user", "content": "Leave the tests alone."})
     if flags:
         assert [event["text"] for event in done.of("message_added")] == ["Leave the tests alone."]
     else:
@@ -66,8 +66,8 @@ def test_paused_turn_reads_a_message_when_resumed(cli: "Cli", endpoint: "Endpoin
     """The message may be piped in."""
     endpoint.calls(("delete_file", {"path": "a"})).says("Done.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    told = cli.run("steer", paused.turn, stdin="Then stop.\n")
-    assert (told.code, told.out) == (0, f"turn {paused.turn} is paused, and will read it when it continues\n")
+    done = cli.run("steer", paused.turn, stdin="Then stop.\n")
+    assert (done.code, done.out) == (0, f"turn {paused.turn} is paused, and will read it when it continues\n")
     assert cli.run("resume", paused.turn, "--approve", "approval-1").code == 0
     assert last_messages(endpoint, 1) == [{"role": "user", "content": "Then stop."}]
 
@@ -77,9 +77,9 @@ def test_turn_of_a_dead_process_reads_a_message_when_resumed(cli: "Cli", endpoin
     child = cli.start("run", "A story", "--json")
     turn = child.until("text_delta")["turn"]
     child.kill()
-    told = cli.run("steer", turn, "In verse.")
+    done = cli.run("steer", turn, "In verse.")
     command = f"turnwright resume {turn}"
-    assert told.out == f"turn {turn} has no driver, and will read it when `{command}` resumes it\n"
+    assert done.out == f"turn {turn} has no driver, and will read it when `{command}` resumes it\n"
     assert cli.run("resume", turn).code == 0
     assert last_messages(endpoint, 1) == [{"role": "user", "content": "In verse."}]
 
@@ -93,8 +93,8 @@ def test_undelivered_message_is_named_at_the_end(cli: "Cli", endpoint: "Endpoint
         assert cli.run("steer", turn, word).code == 0
     done = child.interrupt().done()
     assert done.last["undelivered"] == ["In verse.", "And\nshort."]
-    shown = cli.run("show", turn)
-    assert "\nNot delivered: In verse.\nNot delivered: And short.\n" in shown.out
+    summary = cli.run("show", turn)
+    assert "\nNot delivered: In verse.\nNot delivered: And short.\n" in summary.out
     assert cli.run("show", turn, "--json").last["undelivered"] == ["In verse.", "And\nshort."]
 
 
@@ -102,7 +102,7 @@ def test_steering_a_concluding_turn_is_reported_as_undeliverable(cli: "Cli", end
     endpoint.calls(("list_files", {})).begins("I have")
     child = cli.start("run", "Work", "--steps", "1", "--json")
     turn = child.until("text_delta")["turn"]
-    told = cli.run("steer", turn, "Go on.")
-    assert told.code == 0
-    assert "makes no further call that may use tools: the message will be reported as not delivered" in told.out
+    done = cli.run("steer", turn, "Go on.")
+    assert done.code == 0
+    assert "makes no further call that may use tools: the message will be reported as not delivered" in done.out
     assert child.interrupt().done().last["undelivered"] == ["Go on."]

@@ -27,7 +27,7 @@ def test_address_is_shown_without_the_password(user: str, password: str, host: s
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("address", "expected"),
     [
         ("postgresql:///turns?user=me&password=x&port=1", "postgresql:///turns?user=me&port=1"),
         ("postgresql:///turns?password=x", "postgresql:///turns"),
@@ -36,8 +36,8 @@ def test_address_is_shown_without_the_password(user: str, password: str, host: s
         ("postgresql://me:a@b@h1:1,h2:2/t", "postgresql://me@h1:1,h2:2/t"),
     ],
 )
-def test_password_in_the_query_is_hidden(address: str, shown: str) -> None:
-    assert without_password(address) == shown
+def test_password_in_the_query_is_hidden(address: str, expected: str) -> None:
+    assert without_password(address) == expected
     assert password_hint(address)
 
 

@@ -100,8 +100,8 @@ def test_sub_agent_output_is_indented_below_the_call_with_the_name(cli: "Cli", e
     endpoint.calls(asks("Reader")).calls(("slow", {})).says("Clean.\nReally.").says("All clean.")
     done = cli.run(*RUN)
     turn = done.out.split()[1]
-    shown = re.sub(r"\d\.\d\d s", "0.00 s", done.out.replace(turn, "T")).splitlines()
-    assert shown[1 : shown.index("")] == [
+    lines = re.sub(r"\d\.\d\d s", "0.00 s", done.out.replace(turn, "T")).splitlines()
+    assert lines[1 : lines.index("")] == [
         "             Work",
         "STREAM       step 1 of 200",
         "TOOL_EXEC    call00001 Reader(prompt='Tidy up.')",
@@ -117,15 +117,15 @@ def test_sub_agent_output_is_indented_below_the_call_with_the_name(cli: "Cli", e
         "STREAM       step 2 of 200",
         "             All clean.",
     ]
-    assert shown[shown.index("") + 1 :][0].startswith("Done in 2 steps (2 tool calls, ")
-    assert len(shown) == shown.index("") + 2
+    assert lines[lines.index("") + 1 :][0].startswith("Done in 2 steps (2 tool calls, ")
+    assert len(lines) == lines.index("") + 2
 
 
 def test_concurrent_sub_agents_print_whole_lines(cli: "Cli", endpoint: "Endpoint") -> None:
     """Each line says whose it is, and those of each are in order."""
     cli.write("ran", "+")
-    both = asks("Reader", "One."), asks("Reader", "Two.")
-    endpoint.calls(*both).calls(("slow", {})).calls(("slow", {})).says("Clean.\nReally.")
+    tasks = asks("Reader", "One."), asks("Reader", "Two.")
+    endpoint.calls(*tasks).calls(("slow", {})).calls(("slow", {})).says("Clean.\nReally.")
     done = cli.run(*RUN)
     assert done.code == 0
     indented = [line for line in done.out.splitlines() if line.startswith("    call")]
@@ -153,11 +153,11 @@ def test_json_names_the_turn_of_each_event_and_ends_with_the_root(cli: "Cli", en
 def test_live_screen_keeps_the_output_of_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(asks("Reader")).calls(asks("Writer", "Write.")).says("Written.").says("Read.").says("All done.")
     done = cli.run(*RUN, terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
-    kept = [line.rstrip() for line in plain(done.out).splitlines()]
-    first, second = kept.index("    call00001 Reader"), kept.index("        call00001/call00001 Writer")
-    assert kept.index("step 1 of 200") < first < kept.index("    step 1 of 5") < second
-    assert second < kept.index("        Written.") < kept.index("    Read.") < kept.index("All done.")
-    assert sum(line.startswith("Done in ") for line in kept) == 1
+    lines = [line.rstrip() for line in plain(done.out).splitlines()]
+    first, second = lines.index("    call00001 Reader"), lines.index("        call00001/call00001 Writer")
+    assert lines.index("step 1 of 200") < first < lines.index("    step 1 of 5") < second
+    assert second < lines.index("        Written.") < lines.index("    Read.") < lines.index("All done.")
+    assert sum(line.startswith("Done in ") for line in lines) == 1
 
 
 def test_low_screen_shows_as_many_sub_agents_as_fit(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -173,24 +173,24 @@ def test_low_screen_shows_as_many_sub_agents_as_fit(cli: "Cli", endpoint: "Endpo
 def test_paused_turn_names_the_asking_sub_agent_and_a_working_command(cli: "Cli", endpoint: "Endpoint") -> None:
     """Also two deep, and where the store is not the usual one."""
     endpoint.calls(asks("Reader")).calls(asks("Writer")).calls(ERASE, ASK)
-    asked = cli.run(*RUN, "--store", "sqlite:///my turns.db")
+    paused = cli.run(*RUN, "--store", "sqlite:///my turns.db")
     for ending in ("Painted.", "Read.", "All done."):
         endpoint.says(ending)
-    assert asked.code == 3
-    assert asked.out.count("Paused: ") == 1
-    alone = cli.run("show", f"{asked.out.split()[1]}:call00001:call00001", "--store", "sqlite:///my turns.db")
+    assert paused.code == 3
+    assert paused.out.count("Paused: ") == 1
+    alone = cli.run("show", f"{paused.out.split()[1]}:call00001:call00001", "--store", "sqlite:///my turns.db")
     assert alone.out.count("turnwright resume") == 2
-    assert 'Reader > Writer: may erase run?\n    arguments:\n    | path: "old.log"\n' in asked.out
-    grant = re.search(r"^ *turnwright (resume .* --approve call00001/call00001/approval-1) ", asked.out, re.MULTILINE)
-    assert grant is not None, asked.out
+    assert 'Reader > Writer: may erase run?\n    arguments:\n    | path: "old.log"\n' in paused.out
+    grant = re.search(r"^ *turnwright (resume .* --approve call00001/call00001/approval-1) ", paused.out, re.MULTILINE)
+    assert grant is not None, paused.out
     again = cli.run(*shlex.split(grant[1]))
     assert (again.code, "Reader > Writer: Which color? (red / blue)" in again.out) == (3, True)
     answer = re.search(r"^ *turnwright (resume .* --answer call00001/call00001/question-1=.*)", again.out, re.MULTILINE)
     assert answer is not None, again.out
     done = cli.run(*shlex.split(answer[1].replace("...", "a/b=c")))
     assert (done.code, "Done in " in done.out) == (0, True)
-    told = [message["content"] for message in endpoint.requests[3].messages if message["role"] == "tool"]
-    assert told == ["old.log is gone", "a/b=c"]
+    results = [message["content"] for message in endpoint.requests[3].messages if message["role"] == "tool"]
+    assert results == ["old.log is gone", "a/b=c"]
 
 
 def test_sub_agent_question_is_answered_in_the_calling_turn(cli: "Cli", endpoint: "Endpoint", paused: "Done") -> None:
@@ -232,8 +232,8 @@ def test_sub_agent_of_a_killed_process_resumes_with_the_caller(cli: "Cli", endpo
     (cli.folder / "AGENTS.md").unlink()
     listed = cli.run("turns")
     assert f"1 turn crashed or left: `turnwright resume {turn}` resumes it;" in listed.err
-    shown = cli.run("show", f"{turn}:call00001")
-    assert f"`turnwright resume {turn}` resumes it" in shown.out
+    summary = cli.run("show", f"{turn}:call00001")
+    assert f"`turnwright resume {turn}` resumes it" in summary.out
     done = cli.run("resume", turn)
     assert (done.code, (cli.folder / "ran").read_text()) == (0, "+")
     lines = done.out.splitlines()
@@ -248,13 +248,13 @@ def test_sub_agent_of_a_killed_process_resumes_with_the_caller(cli: "Cli", endpo
 @pytest.mark.slow
 def test_signal_for_the_turn_reaches_the_sub_agents(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(asks("Reader")).calls(("slow", {})).calls(asks("Reader")).calls(("slow", {}))
-    told = cli.start(*RUN, "--json")
+    child = cli.start(*RUN, "--json")
     cli.await_file("ran")
-    left = told.terminate().done()
-    again = f"`turnwright resume {left.turn}` resumes it"
-    assert (left.code, left.err) == (
+    stopped = child.terminate().done()
+    again = f"`turnwright resume {stopped.turn}` resumes it"
+    assert (stopped.code, stopped.err) == (
         143,
-        f"turnwright: stopped by SIGTERM; turn {left.turn} has not ended: {again}\n",
+        f"turnwright: stopped by SIGTERM; turn {stopped.turn} has not ended: {again}\n",
     )
     (cli.folder / "ran").unlink()
     pressed = cli.start(*RUN, "--json")
@@ -364,9 +364,9 @@ def test_sub_agent_bounds_are_explained(cli: "Cli") -> None:
     (folder / "reader.md").write_text("---\ndescription: Reads.\nmode: subagent\nsteps: 5\n---\nRead well.\n")
     explain = ["explain", "--agents", "AGENTS.md", "--tools", "mine.py"]
     ours, theirs = cli.each(explain, ["explain", "--agents", ".opencode"])
-    for said, rows in ((ours, [("Reader", "5"), ("Writer", "200")]), (theirs, [("reader", "5")])):
-        assert (said.code, said.err) == (0, "")
-        table = said.out.partition("It may call sub-agents")[2].splitlines()
+    for explanation, rows in ((ours, [("Reader", "5"), ("Writer", "200")]), (theirs, [("reader", "5")])):
+        assert (explanation.code, explanation.err) == (0, "")
+        table = explanation.out.partition("It may call sub-agents")[2].splitlines()
         assert [tuple(line.split()[i] for i in (0, 3)) for line in table[3 : 3 + len(rows)]] == rows
 
 

@@ -46,8 +46,8 @@ def test_every_line_of_a_question_is_shown_and_marked() -> None:
 
 def test_deadline_outside_the_calendar_is_shown_in_seconds() -> None:
     """Only a damaged journal, or a joke, has one."""
-    asked = replace(paused("Why?").interrupts[0], expires_at=1e300)
-    lines = closing_lines(replace(paused("Why?"), interrupts=(asked,)))
+    interrupt = replace(paused("Why?").interrupts[0], expires_at=1e300)
+    lines = closing_lines(replace(paused("Why?"), interrupts=(interrupt,)))
     assert "    until 1e+300 s since 1970; after that: rejected" in lines
 
 
@@ -67,12 +67,12 @@ def test_endless_question_is_shown_to_the_end() -> None:
 
 @pytest.mark.parametrize(("elsewhere", "command"), [(False, "turnwright resume t1"), (True, "turnwright abort t1")])
 def test_turn_with_a_requested_stop_is_aborted_and_not_resumed(*, elsewhere: bool, command: str) -> None:
-    left = replace(paused("Why?"), state=State.STREAM, interrupts=())
-    (line, *_) = closing_lines(left, elsewhere=elsewhere, told_to_stop=True)
+    stopped_turn = replace(paused("Why?"), state=State.STREAM, interrupts=())
+    (line, *_) = closing_lines(stopped_turn, elsewhere=elsewhere, told_to_stop=True)
     assert line == f"In STREAM, and asked to stop. If its driver is gone, `{command}` ends it."
 
 
-def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
+def ended(outcome: Outcome, reason: EndReason, share: float) -> list[str]:
     turn = replace(
         paused(""),
         state=State[outcome.name],
@@ -80,13 +80,13 @@ def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
         reason=reason,
         interrupts=(),
         next_limit="the tool-call limit (n of 50)",
-        next_limit_used=used,
+        next_limit_used=share,
     )
     return closing_lines(turn)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "reason", "used", "shown"),
+    ("outcome", "reason", "share", "is_shown"),
     [
         (Outcome.FINISHED, EndReason.ANSWERED, 0.1, False),
         (Outcome.FINISHED, EndReason.ANSWERED, 0.7, False),
@@ -98,11 +98,11 @@ def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
     ],
 )
 def test_nearest_limit_is_named_if_reached_or_near(
-    outcome: Outcome, reason: EndReason, used: float, shown: bool
+    outcome: Outcome, reason: EndReason, share: float, is_shown: bool
 ) -> None:
-    lines = ended(outcome, reason, used)
-    other = "other " if outcome is Outcome.CAP_HIT else ""
-    assert (f"The nearest {other}limit is the tool-call limit (n of 50)." in lines) == shown
+    lines = ended(outcome, reason, share)
+    qualifier = "other " if outcome is Outcome.CAP_HIT else ""
+    assert (f"The nearest {qualifier}limit is the tool-call limit (n of 50)." in lines) == is_shown
 
 
 def test_limit_named_in_the_text_above_is_not_repeated() -> None:

@@ -21,9 +21,9 @@ OBEYED = ("\x1b", "\x07", "\x9b", "\u202e", "\u200b", "\x7f")
 
 def check(done: "Done") -> None:
     """Nothing that a terminal obeys was printed, and what was written is there to be read."""
-    said = done.out + done.err
-    assert not [mark for mark in OBEYED if mark in said], repr(said)
-    assert r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u200b\x7f" in said, said
+    output = done.out + done.err
+    assert not [mark for mark in OBEYED if mark in output], repr(output)
+    assert r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u200b\x7f" in output, output
 
 
 def test_names_of_files_agents_and_settings_are_escaped(cli: "Cli", tmp_path: "Path") -> None:
@@ -34,9 +34,9 @@ def test_names_of_files_agents_and_settings_are_escaped(cli: "Cli", tmp_path: "P
     good = cli.write("good.md", f"---\nname: A\ndescription: {json.dumps(EVIL)}\n---\n")
     check(cli.run("agents", good))
     config = cli.write("turnwright.toml", f"model = {json.dumps(EVIL.replace(chr(127), ''))}\n")
-    shown = cli.run("config", "--config", config)
-    assert r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u200b" in shown.out
-    assert "\x1b" not in shown.out
+    result = cli.run("config", "--config", config)
+    assert r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u200b" in result.out
+    assert "\x1b" not in result.out
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_typed_arguments_are_escaped(cli: "Cli", endpoint: "Endpoint", command: 
     cli.run("run", "hi")
     done = cli.run(*command)
     assert done.code == 2 or command[0] == "turns"
-    said = done.out + done.err
-    assert not [mark for mark in OBEYED if mark in said], repr(said)
-    assert r"\x1b]0;owned" in said
+    output = done.out + done.err
+    assert not [mark for mark in OBEYED if mark in output], repr(output)
+    assert r"\x1b]0;owned" in output
 
 
 def test_environment_variables_are_escaped(cli: "Cli") -> None:
@@ -82,8 +82,8 @@ def test_ascii_stream_is_escaped_too(cli: "Cli") -> None:
 
 def test_approval_is_complete_on_an_ascii_terminal(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("ask_user_input", {"question": "Erase raport.txt or r\u0430port.txt?"}))
-    asked = cli.run("run", "hi", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, fresh=True)
-    assert r"Erase raport.txt or r\u0430port.txt?" in asked.out
+    paused = cli.run("run", "hi", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, fresh=True)
+    assert r"Erase raport.txt or r\u0430port.txt?" in paused.out
 
 
 @pytest.fixture

@@ -79,9 +79,9 @@ def test_sigterm_restarts_a_stream_without_using_a_retry(cli: "Cli", endpoint: "
     endpoint.begins("Once upon").says("Once upon a time.")
     child = cli.start("run", "A story", "--json")
     child.until("text_delta")
-    left = child.terminate().done()
-    check_left(left)
-    done = cli.run("resume", left.turn, "--json")
+    stopped = child.terminate().done()
+    check_left(stopped)
+    done = cli.run("resume", stopped.turn, "--json")
     assert (done.code, done.last["text"], done.of("attempt_failed")) == (0, "Once upon a time.", [])
 
 
@@ -89,52 +89,52 @@ def test_sigterm_ends_a_wait_for_a_retry(cli: "Cli", endpoint: "Endpoint") -> No
     endpoint.plays(BUSY).says("Done.")
     child = cli.start("run", "A story", "--json")
     child.until("attempt_failed")
-    left = child.terminate().done()
-    check_left(left)
-    assert cli.run("resume", left.turn, "--json").last["outcome"] == "finished"
+    stopped = child.terminate().done()
+    check_left(stopped)
+    assert cli.run("resume", stopped.turn, "--json").last["outcome"] == "finished"
 
 
 def test_sigterm_restarts_a_conclusion(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("list_files", {})).begins("I have").says("I have looked.")
     child = cli.start("run", "Work", "--steps", "1", "--json")
     child.until("text_delta")
-    left = child.terminate().done()
-    check_left(left)
-    done = cli.run("resume", left.turn, "--json")
+    stopped = child.terminate().done()
+    check_left(stopped)
+    done = cli.run("resume", stopped.turn, "--json")
     assert (done.code, done.last["reason"], done.last["text"]) == (4, "step_cap", "I have looked.")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tool", "ran", "told"),
+    ("tool", "ran", "result"),
     [
         pytest.param("wait", "+", "outcome unknown", id="one that never ends is canceled"),
         pytest.param("hang", "+", "outcome unknown", id="a thread is left behind"),
         pytest.param("block", "++", "did it", id="one that blocks the process ends with it, and may be run again"),
     ],
 )
-def test_sigterm_does_not_wait_for_a_tool(cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, told: str) -> None:
+def test_sigterm_does_not_wait_for_a_tool(cli: "Cli", endpoint: "Endpoint", tool: str, ran: str, result: str) -> None:
     endpoint.calls((tool, {})).says("Done.")
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
-    left = child.terminate().done()
-    check_left(left)
-    assert left.last["type"] == "call_started"
-    done = cli.run("resume", left.turn, "--json")
+    stopped = child.terminate().done()
+    check_left(stopped)
+    assert stopped.last["type"] == "call_started"
+    done = cli.run("resume", stopped.turn, "--json")
     assert (done.code, done.last["text"]) == (0, "Done.")
     assert (cli.folder / "ran").read_text() == ran
-    assert endpoint.requests[-1].messages[-1]["content"].startswith(told)
+    assert endpoint.requests[-1].messages[-1]["content"].startswith(result)
 
 
 def test_almost_finished_tool_keeps_the_result(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("nearly", {})).plays(None)
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
-    left = child.terminate().done()
-    check_left(left)
-    assert [event["result"] for event in left.of("call_settled")] == ["saved"]
+    stopped = child.terminate().done()
+    check_left(stopped)
+    assert [event["result"] for event in stopped.of("call_settled")] == ["saved"]
     endpoint.forgets().says("Done.")  # it may have left before it asked the model that never answers
-    done = cli.run("resume", left.turn, "--json")
+    done = cli.run("resume", stopped.turn, "--json")
     assert (done.code, done.last["text"], (cli.folder / "ran").read_text()) == (0, "Done.", "+")
 
 
@@ -159,24 +159,24 @@ def test_sigterm_after_ctrl_c_keeps_the_recorded_abort(cli: "Cli", endpoint: "En
     cli.await_file("ran")
     child.interrupt()
     cli.await_abort()
-    left = child.terminate().done()
-    assert left.code in (130, 143)  # whichever was faster: the grace of the abort, or that of the signal
-    if left.code == 143:
+    stopped = child.terminate().done()
+    assert stopped.code in (130, 143)  # whichever was faster: the grace of the abort, or that of the signal
+    if stopped.code == 143:
         # It may have read of its own abort by then, or not.
-        turn, command = left.turn, f"`turnwright resume {left.turn}`"
-        assert left.err in (
+        turn, command = stopped.turn, f"`turnwright resume {stopped.turn}`"
+        assert stopped.err in (
             f"turnwright: stopped by SIGTERM; turn {turn} has not ended: {command} resumes it\n",
             f"turnwright: stopped by SIGTERM; turn {turn} was asked to stop and has not ended: {command} ends it\n",
         )
-        assert cli.run("resume", left.turn, "--json").last["outcome"] == "aborted"
+        assert cli.run("resume", stopped.turn, "--json").last["outcome"] == "aborted"
 
 
 def test_final_message_command_names_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--store", "sqlite:///my turns.db")
     child.shows("STREAM")
-    left = child.terminate().done()
-    assert re.search(r"`turnwright resume \w{16} --store 'sqlite:///my turns\.db'` resumes it$", left.err)
+    stopped = child.terminate().done()
+    assert re.search(r"`turnwright resume \w{16} --store 'sqlite:///my turns\.db'` resumes it$", stopped.err)
 
 
 @pytest.mark.parametrize(

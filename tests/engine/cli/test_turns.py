@@ -86,10 +86,10 @@ def test_undriven_turns_are_marked_with_the_resume_command(cli: "Cli", endpoint:
     """One process died, one was stopped, and one runs. A turn that waits for a person is not listed as left."""
     endpoint.calls(("ask_user_input", {"question": "Which?"})).begins("Once").begins("Once").begins("Once")
     waits = cli.run("run", "Ask", "--json").turn
-    crashed, left, runs = (cli.start("run", "A story", "--json") for _ in range(3))
-    turns = [child.until("text_delta")["turn"] for child in (crashed, left, runs)]
+    crashed, terminated, runs = (cli.start("run", "A story", "--json") for _ in range(3))
+    turns = [child.until("text_delta")["turn"] for child in (crashed, terminated, runs)]
     crashed.kill()
-    assert left.terminate().done().code == 143
+    assert terminated.terminate().done().code == 143
     drivers = {event["turn"]: (event["state"], event["driver"]) for event in cli.run("turns", "--json").events}
     assert [drivers[turn] for turn in turns] == [("STREAM", "crashed"), ("STREAM", "left"), ("STREAM", "running")]
     assert drivers[waits] == ("PAUSED", None)
@@ -105,10 +105,10 @@ def test_undriven_turns_are_marked_with_the_resume_command(cli: "Cli", endpoint:
 
 
 @pytest.mark.parametrize(
-    ("number", "what"),
+    ("number", "notice"),
     [(1, "1 turn crashed or left: {} it resumes it"), (2, "2 turns crashed or left: {} them resumes them")],
 )
-def test_turns_left_by_another_program_are_recovered_there(cli: "Cli", number: int, what: str) -> None:
+def test_turns_left_by_another_program_are_recovered_there(cli: "Cli", number: int, notice: str) -> None:
     async def leave() -> None:
         runs = anyio.Event()
 
@@ -126,5 +126,5 @@ def test_turns_left_by_another_program_are_recovered_there(cli: "Cli", number: i
 
     for _ in range(number):
         anyio.run(leave)
-    said = what.format("`Engine.recover()` or a worker of the program that began")
-    assert cli.run("turns").err == f"turnwright: {said}\n"
+    message = notice.format("`Engine.recover()` or a worker of the program that began")
+    assert cli.run("turns").err == f"turnwright: {message}\n"

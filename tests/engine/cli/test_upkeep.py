@@ -44,12 +44,12 @@ def age(file: Path, **seconds: float) -> None:
 
 def test_turn_is_deleted_with_sub_turns(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Done.")
-    kept, alone, family = (cli.run("run", "Work", "--json").turn for _ in range(3))
+    kept_turn, alone, family = (cli.run("run", "Work", "--json").turn for _ in range(3))
     add_sub_turn(cli.folder / "turns.db", family)
     assert cli.run("delete", alone).out == f"turn {alone}: deleted\n"
     done = cli.run("delete", family)
     assert (done.code, done.out, done.err) == (0, f"turn {family}: deleted, with 1 sub-turn\n", "")
-    assert [event["turn"] for event in cli.run("turns", "--json").events] == [kept]
+    assert [event["turn"] for event in cli.run("turns", "--json").events] == [kept_turn]
     assert cli.run("delete", family).code == 2
 
 
@@ -84,14 +84,14 @@ def test_prune_on_a_terminal_asks_and_names_the_store(cli: "Cli", endpoint: "End
     endpoint.says("Done.")
     turn = cli.run("run", "Work", "--json").turn
     age(cli.folder / "turns.db", **{f"t{turn}": 3600})
-    for flags, said, left in ((), "Nothing is deleted.", [turn]), (("--yes",), "turns.db: 1 turn deleted", []):
+    for flags, answer, remaining in ((), "Nothing is deleted.", [turn]), (("--yes",), "turns.db: 1 turn deleted", []):
         with Tty(("prune", "--older-than", "1m", *flags), cli.folder, cli.env) as terminal:
             if not flags:
                 terminal.until("Delete the turns of sqlite:///turns.db that ended more than 1m ago? [y/N] ")
                 terminal.types("\n")
-            terminal.until(said)
+            terminal.until(answer)
             assert terminal.done() == 0
-        assert [event["turn"] for event in cli.run("turns", "--json").events] == left
+        assert [event["turn"] for event in cli.run("turns", "--json").events] == remaining
 
 
 def test_age_is_a_number_and_a_unit(cli: "Cli", endpoint: "Endpoint") -> None:

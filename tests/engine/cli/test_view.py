@@ -9,7 +9,7 @@ from turnwright_states.facts import CallSettled
 
 
 @pytest.mark.parametrize(
-    ("result", "shown"),
+    ("result", "expected"),
     [
         ("ValueError: no such file\nlook again", "ValueError: no such file"),
         ("ValueError: \n\n  first line\nsecond", "ValueError: first line"),
@@ -18,16 +18,16 @@ from turnwright_states.facts import CallSettled
         ("", ""),
     ],
 )
-def test_failed_call_shows_the_first_line_of_the_error(result: str, shown: str) -> None:
+def test_failed_call_shows_the_first_line_of_the_error(result: str, expected: str) -> None:
     call = CallLine("fail", "")
     call.settle(
         CallSettled(call="c1", status=CallStatus.ERROR, result=result, state=State.TOOL_EXEC, elapsed=0.0), None
     )
-    assert call.error == shown
+    assert call.error == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "result", "shown"),
+    ("status", "result", "expected"),
     [
         ("rejected", "rejected: no payments", "rejected: no payments"),
         ("rejected", "rejected by the person: no", "rejected by the person: no"),
@@ -36,8 +36,8 @@ def test_failed_call_shows_the_first_line_of_the_error(result: str, shown: str) 
         ("ok", "okay", "ok: okay"),
     ],
 )
-def test_call_status_is_shown_once(status: str, result: str, shown: str) -> None:
-    assert with_status(status, result) == shown
+def test_call_status_is_shown_once(status: str, result: str, expected: str) -> None:
+    assert with_status(status, result) == expected
 
 
 def test_streamed_call_is_shown_until_the_reply_or_a_restart() -> None:

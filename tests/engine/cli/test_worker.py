@@ -90,7 +90,7 @@ def drained(*children: "Child") -> "list[Done]":
     """Stop workers, and wait for their end."""
     done = [child.terminate() for child in children]
     ended = [child.done() for child in done]
-    assert [(one.code, one.err) for one in ended] == [(0, "")] * len(ended)
+    assert [(result.code, result.err) for result in ended] == [(0, "")] * len(ended)
     return ended
 
 
@@ -105,11 +105,11 @@ def test_workers_share_a_store_and_drive_each_turn_once(cli: "Cli", endpoint: "E
     assert {(event["state"], event["outcome"], event["reason"]) for event in rested} == {
         ("FINISHED", "finished", "answered")
     }
-    for one in drained(*workers):
-        assert types(one) == ["started", "claimed", "settled", "draining", "stopped"]
-        assert one.events[0]["store"] == "sqlite:///turns.db"
-        assert {"meet", "delete"} < set(one.events[0]["tools"])
-        assert one.of("draining") == [{"type": "draining", "turns": [], "seconds": 30.0}]
+    for result in drained(*workers):
+        assert types(result) == ["started", "claimed", "settled", "draining", "stopped"]
+        assert result.events[0]["store"] == "sqlite:///turns.db"
+        assert {"meet", "delete"} < set(result.events[0]["tools"])
+        assert result.of("draining") == [{"type": "draining", "turns": [], "seconds": 30.0}]
 
 
 def test_paused_turn_of_a_worker_is_answered_by_resume(cli: "Cli", endpoint: "Endpoint", sqlite: str) -> None:
@@ -193,9 +193,9 @@ def test_turn_with_missing_tools_is_skipped(cli: "Cli", endpoint: "Endpoint", sq
     cli.await_file("met")
     first.kill()
     second = cli.start("worker", "--json")
-    left = second.until("refused")
-    assert left["turn"] == turn
-    assert left["why"] == f"turn {turn}: its open calls need the tools meet: give them (--tools)"
+    refusal = second.until("refused")
+    assert refusal["turn"] == turn
+    assert refusal["why"] == f"turn {turn}: its open calls need the tools meet: give them (--tools)"
     drained(second)
 
 

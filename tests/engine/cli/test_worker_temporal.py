@@ -82,7 +82,7 @@ def submitted(*flags: str) -> str:
 
 def drain(*workers: "Child") -> None:
     done = [worker.terminate() for worker in workers]
-    assert [(one.code, one.err) for one in (worker.done() for worker in done)] == [(0, "")] * len(done)
+    assert [(result.code, result.err) for result in (worker.done() for worker in done)] == [(0, "")] * len(done)
 
 
 def test_worker_killed_during_a_tool_is_followed_by_another(
@@ -137,11 +137,14 @@ def test_client_aborts_or_leaves_and_another_aborts_the_left_turn(
 
     client = cli.start("run", "Work", "--json", *flags)
     client.until("call_started")
-    left = client.terminate().done()
-    assert (left.code, left.of("turn_ended")) == (143, [])
-    assert f"SIGTERM; the workers continue turn {left.turn}: `turnwright resume {left.turn} --store " in left.err
-    follower = cli.start("resume", left.turn, "--json", *flags)
-    stopped = cli.run("abort", left.turn, *flags)
+    terminated = client.terminate().done()
+    assert (terminated.code, terminated.of("turn_ended")) == (143, [])
+    assert (
+        f"SIGTERM; the workers continue turn {terminated.turn}: `turnwright resume {terminated.turn} --store "
+        in terminated.err
+    )
+    follower = cli.start("resume", terminated.turn, "--json", *flags)
+    stopped = cli.run("abort", terminated.turn, *flags)
     assert (stopped.code, stopped.err) == (0, "")
     assert worker.until("settled")["outcome"] == "aborted"
     assert follower.done().code == 130
@@ -154,9 +157,9 @@ def test_undrivable_turn_is_skipped_and_the_client_gets_the_reason(
     agents = cli.agent("tools: [meet]")
     worker = started(cli, *flags)
     done = cli.run("run", "Work", "--agents", agents, "--tools", "mine.py", *flags)
-    left = worker.until("refused")
-    assert "there is no tool 'meet'" in left["why"]
-    assert (done.code, left["why"] in done.err) == (2, True)
+    refusal = worker.until("refused")
+    assert "there is no tool 'meet'" in refusal["why"]
+    assert (done.code, refusal["why"] in done.err) == (2, True)
     assert endpoint.requests == []
     drain(worker)
 

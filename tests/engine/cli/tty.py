@@ -46,22 +46,22 @@ class Tty:
             preexec_fn=_own_terminal,  # noqa: PLW1509 (one call of the system; Ctrl-C is a signal on such a terminal alone)
         )
         os.close(there)
-        self._shown = b""
+        self._output = b""
         #: How much of what was shown `until` has gone past.
         self._at = 0
 
     @property
     def shown(self) -> str:
         """All that was printed so far."""
-        return self._shown.decode(errors="replace").replace("\r\n", "\n")
+        return self._output.decode(errors="replace").replace("\r\n", "\n")
 
     def until(self, words: str) -> str:
         """Wait until these words are printed, behind those that were waited for last. Returns what came before them."""
         ends = time.monotonic() + PATIENCE
-        while (at := self._shown.find(words.encode(), self._at)) < 0:
+        while (at := self._output.find(words.encode(), self._at)) < 0:
             assert self._read(ends), f"ended without {words!r}: {self.shown}"
-        came, self._at = self._shown[self._at : at], at + len(words.encode())
-        return came.decode(errors="replace").replace("\r\n", "\n")
+        output, self._at = self._output[self._at : at], at + len(words.encode())
+        return output.decode(errors="replace").replace("\r\n", "\n")
 
     def types(self, keys: str) -> Self:
         """Type something."""
@@ -80,7 +80,7 @@ class Tty:
             data = os.read(self._here, 65_536)
         except OSError:  # nobody has it open any more
             return False
-        self._shown += data
+        self._output += data
         return bool(data)
 
     def __enter__(self) -> Self:
@@ -99,10 +99,10 @@ def plain(terminal: Tty) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.shown)
 
 
-def enter(terminal: Tty, line: str, shown: str) -> None:
+def enter(terminal: Tty, line: str, expected: str) -> None:
     """Type a line at the prompt, and wait until these words are shown."""
     terminal.until("> ")
-    terminal.types(f"{line}\n").until(shown)
+    terminal.types(f"{line}\n").until(expected)
 
 
 def _own_terminal() -> None:

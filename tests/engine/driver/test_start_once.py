@@ -172,7 +172,7 @@ async def test_repeated_start_of_a_paused_turn_returns_its_question() -> None:
         assert (await engine.run(AGENT, "Pay.", id="k1")).text == "Paid."
 
 
-async def test_start_beside_a_running_turn_waits_for_it() -> None:
+async def test_start_beside_a_running_turn_waits_for_the_turn() -> None:
     """Rule 26: ten equal calls at once in one process are one turn, and all get its result."""
     model = ScriptedModel("Billed.")
     async with Engine(model=model, poll_interval=0.01) as engine:
@@ -275,10 +275,10 @@ anyio.run(main)
         ]
         pipes = [(process.stdin, process.stdout) for process in processes]
         ready = [output.readline() for _, output in pipes if output is not None]
-        for given, _ in pipes:
-            assert given is not None
-            given.write("go\n")
-            given.flush()
+        for stdin, _ in pipes:
+            assert stdin is not None
+            stdin.write("go\n")
+            stdin.flush()
         outputs = [process.communicate()[0] for process in processes]
     assert ready == ["ready\n"] * 8
     assert outputs == ["k1 Charged.\n"] * 8

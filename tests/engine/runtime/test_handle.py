@@ -565,28 +565,28 @@ async def test_late_events_of_sub_agents_come_before_the_result_of_their_call() 
 
 async def test_events_that_nobody_reads_end_with_their_object() -> None:
     """A subscription that was never read leaves no follower behind."""
-    held = Held()
-    async with Engine(model=held.line()) as engine:
+    held_model = Held()
+    async with Engine(model=held_model.line()) as engine:
         handle = await engine.start(CLERK, "Hi.")
         followed = handle.events()
-        await held.requested.wait()
+        await held_model.requested.wait()
         assert engine._hub._followers  # noqa: SLF001 (nothing public counts them)
         del followed
         gc.collect()
         assert not engine._hub._followers  # noqa: SLF001
-        held.may.set()
+        held_model.may.set()
         await handle.result()
 
 
 async def test_snapshot_has_the_events_so_far_and_does_not_follow() -> None:
     """It returns at once while the turn runs, and `events` continues behind it."""
-    held = Held()
-    async with Engine(model=held.line()) as engine:
+    held_model = Held()
+    async with Engine(model=held_model.line()) as engine:
         handle = await engine.start(CLERK, "Hi.")
-        await held.requested.wait()
+        await held_model.requested.wait()
         snapshot = await engine.snapshot(handle.id)
         assert [event.type for event in snapshot] == ["turn_started", "step_started"]
-        held.may.set()
+        held_model.may.set()
         await handle.result()
         behind = await seen(engine.events(handle.id, after=snapshot[-1].seq))
         assert [*snapshot, *behind] == await engine.snapshot(handle.id)

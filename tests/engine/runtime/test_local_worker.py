@@ -485,14 +485,14 @@ async def test_two_workers_read_no_turn_twice(tmp_path: Path) -> None:
 async def test_undrivable_turns_do_not_block_later_turns(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Though there are more of them than places. Each is tried once a minute."""
     rich, poor = world.engine(store := MemoryStore()), Engine(model=ScriptedModel("Done."), store=store)
-    left = [await rich.submit(Agent(name="Holder", tools=["hold"]), "hi") for _ in range(7)]
+    blocked_turns = [await rich.submit(Agent(name="Holder", tools=["hold"]), "hi") for _ in range(7)]
     fine = await poor.submit(AGENT, "hi")
     poor = Engine(model=ScriptedModel("Done."), store=store, runtime=Local(concurrency=2, every=3600.0))
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(poor):
             assert await ended(poor, fine) is Outcome.FINISHED
-    assert [line.split()[1] for line in warnings(caplog)] == left
-    assert {(await store.get(turn)).owner for turn in left} == {None}
+    assert [line.split()[1] for line in warnings(caplog)] == blocked_turns
+    assert {(await store.get(turn)).owner for turn in blocked_turns} == {None}
 
 
 class Counted(StoreWrapper):

@@ -134,10 +134,10 @@ class Client:
             step = f"{owner or ''} {event['stepName']}"
             (self._begin if kind == "STEP_STARTED" else self._finish)("step", step, event)
             return
-        what, _, move = kind.rpartition("_")
-        if what not in pairs or move not in ("START", "CONTENT", "ARGS", "END"):
+        prefix, _, move = kind.rpartition("_")
+        if prefix not in pairs or move not in ("START", "CONTENT", "ARGS", "END"):
             return
-        entity, field = pairs[what]
+        entity, field = pairs[prefix]
         if move == "START":
             self._begin(entity, event[field], event)
         elif move == "END":
@@ -175,15 +175,15 @@ class Client:
                 parent = self._message(event["parentMessageId"], "assistant", event)
                 function = {"name": event["toolCallName"], "arguments": ""}
                 call = {"id": event["toolCallId"], "type": "function", "function": function}
-                assert call["id"] not in {one["id"] for one in self._calls()}, "a call is sent once"
+                assert call["id"] not in {earlier["id"] for earlier in self._calls()}, "a call is sent once"
                 parent.setdefault("toolCalls", []).append(call)
             case "TOOL_CALL_ARGS":
-                call = next(one for one in self._calls() if one["id"] == event["toolCallId"])
+                call = next(candidate for candidate in self._calls() if candidate["id"] == event["toolCallId"])
                 call["function"]["arguments"] += event["delta"]
             case "TOOL_CALL_RESULT":
-                kept = ("toolCallId", "content", "metadata", "subagentRunId")
+                fields = ("toolCallId", "content", "metadata", "subagentRunId")
                 message = {"id": event["messageId"], "role": "tool"}
-                self.messages.append(message | {name: event[name] for name in kept if name in event})
+                self.messages.append(message | {name: event[name] for name in fields if name in event})
             case "ACTIVITY_SNAPSHOT":
                 message = self._message(event["messageId"], "activity", event)
                 message |= {"activityType": event["activityType"], "content": event["content"]}
@@ -205,13 +205,15 @@ class Client:
         return self.messages[-1]
 
     def _reconcile(self, snapshot: list[Json]) -> None:
-        told = {message["id"]: message for message in snapshot}
-        assert len(told) == len(snapshot), "an id belongs to one message"
+        new_messages = {message["id"]: message for message in snapshot}
+        assert len(new_messages) == len(snapshot), "an id belongs to one message"
         roles = {message["role"] for message in snapshot}
         # What agents do not keep stays, unless the snapshot has some of it.
         spared = {"activity", "reasoning"} - roles
-        kept = [told.pop(m["id"], m) for m in self.messages if m["id"] in told or m["role"] in spared]
-        self.messages = json.loads(json.dumps([*kept, *told.values()]))
+        kept_messages = [
+            new_messages.pop(m["id"], m) for m in self.messages if m["id"] in new_messages or m["role"] in spared
+        ]
+        self.messages = json.loads(json.dumps([*kept_messages, *new_messages.values()]))
 
 
 def comparable(messages: Iterable[Mapping[str, Any]]) -> tuple[list[str], dict[str, Json]]:
@@ -219,16 +221,16 @@ def comparable(messages: Iterable[Mapping[str, Any]]) -> tuple[list[str], dict[s
 
     Arguments that are not a JSON object count as none, as in a transcript; reasoning that was void is empty.
     """
-    said: dict[str, Json] = {}
+    by_id: dict[str, Json] = {}
     for message in messages:
-        one = {name: value for name, value in message.items() if value not in (None, [], "")}
-        if one["role"] == "activity" or (one["role"] == "reasoning" and "content" not in one):
+        fields = {name: value for name, value in message.items() if value not in (None, [], "")}
+        if fields["role"] == "activity" or (fields["role"] == "reasoning" and "content" not in fields):
             continue
-        for call in one.get("toolCalls", ()):
+        for call in fields.get("toolCalls", ()):
             call["function"]["arguments"] = _object(call["function"]["arguments"])
-        said[one["id"]] = one
-    order = [name for name, one in said.items() if one["role"] not in ("tool", "reasoning")]
-    return order, said
+        by_id[fields["id"]] = fields
+    order = [name for name, fields in by_id.items() if fields["role"] not in ("tool", "reasoning")]
+    return order, by_id
 
 
 def _object(arguments: str) -> object:

@@ -57,14 +57,14 @@ async def live(engine: Engine, agent: Agent[None, object] = AGENT) -> list[TurnE
 
 def encode(events: Sequence[TurnEvent], after: int = 0, run: str = "r1") -> Client:
     encoder = AgUiEncoder(asked(PROMPT, run=run), after=after)
-    return heard([*(one for event in events for one in encoder.encode(event)), *encoder.close()])
+    return heard([*(encoded for event in events for encoded in encoder.encode(event)), *encoder.close()])
 
 
 async def test_start_of_a_step_has_the_hint() -> None:
     model = ScriptedModel(*[asks_for(("note", {}))] * 3, "Done.")
     client = encode(await live(Engine(model=model, tools=[note], limits=Limits(nudges=1, stall_rounds=2))))
-    told = [event.get("metadata") for event in client.events if event["type"] == "STEP_STARTED"]
-    assert told == [None, None, None, {"turnwright": {"nudge": True, "stall": "nothing_new"}}]
+    metadata = [event.get("metadata") for event in client.events if event["type"] == "STEP_STARTED"]
+    assert metadata == [None, None, None, {"turnwright": {"nudge": True, "stall": "nothing_new"}}]
 
 
 async def test_turn_with_a_call_is_a_run_with_steps_messages_and_a_result() -> None:
@@ -96,12 +96,12 @@ async def test_turn_with_a_call_is_a_run_with_steps_messages_and_a_result() -> N
 
 
 async def test_ids_of_calls_are_unique_in_the_conversation() -> None:
-    client, other = [
+    client, other_client = [
         encode(await live(Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note]))) for _ in range(2)
     ]
     ids = {event["toolCallId"] for event in client.events if "toolCallId" in event}
     assert len(ids) == 1
-    assert not ids & {event.get("toolCallId") for event in other.events}
+    assert not ids & {event.get("toolCallId") for event in other_client.events}
 
 
 async def test_run_has_the_requested_ids_and_names_the_turn() -> None:
@@ -184,7 +184,10 @@ async def test_restarted_reply_is_withdrawn_by_a_snapshot_and_sent_again() -> No
     assert any(isinstance(event, ResponseRestartedEvent) for event in events)
     client = encode(events)
     (void,) = [event for event in client.events if event["type"] == "MESSAGES_SNAPSHOT"]
-    assert [(one["role"], one["content"]) for one in void["messages"]] == [("user", "hi"), ("reasoning", "")]
+    assert [(message["role"], message["content"]) for message in void["messages"]] == [
+        ("user", "hi"),
+        ("reasoning", ""),
+    ]
     assert (client.text(), client.text("reasoning")) == (["Right."], ["ah"])
     assert client.custom("turnwright.attempt_failed")[0] | {"wait": 0} == {
         "seq": 3,
@@ -273,9 +276,9 @@ async def test_usage_is_sent_for_each_run_separately() -> None:
     turn = await engine.run(AGENT, "hi")
     await engine.resume(turn.id, {"approval-1": True})
     first, second = encode([event async for event in engine.events(turn.id)]).ends
-    used = {"model": "scripted", "inputTokens": 5, "outputTokens": 0, "totalTokens": 5}
-    assert first["usage"] == [used]
-    assert second["usage"] == [used | {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}]
+    usage = {"model": "scripted", "inputTokens": 5, "outputTokens": 0, "totalTokens": 5}
+    assert first["usage"] == [usage]
+    assert second["usage"] == [usage | {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}]
 
 
 async def test_unknown_usage_is_left_out() -> None:
@@ -292,8 +295,8 @@ async def test_run_after_a_pause_begins_with_messages_and_the_open_step() -> Non
     assert client.types().count("TOOL_CALL_START") == 0
     assert client.ends[0]["runId"] == "r2"
     result = await engine.get(first[0].turn)
-    told = [one.model_dump(by_alias=True) for one in messages_of(result.id, result.messages)]
-    assert comparable(client.messages)[0] == ["m1", *comparable(told)[0][1:]]
+    messages = [message.model_dump(by_alias=True) for message in messages_of(result.id, result.messages)]
+    assert comparable(client.messages)[0] == ["m1", *comparable(messages)[0][1:]]
 
 
 async def test_client_with_every_event_receives_the_ending() -> None:
@@ -308,8 +311,8 @@ async def test_client_without_messages_receives_the_prompt_with_files() -> None:
     async with engine.stream(AGENT, "What is it?", files=[FilePart.of(b"x", "image/png", "x.png")]) as events:
         encoder = AgUiEncoder(asked())
         client = heard([event async for event in encode_events(events, encoder)])
-    (shown,) = [message["content"] for message in client.messages if message["role"] == "user"]
-    assert shown == [
+    (content,) = [message["content"] for message in client.messages if message["role"] == "user"]
+    assert content == [
         {"type": "text", "text": "What is it?"},
         {
             "type": "text",
@@ -325,11 +328,11 @@ async def test_files_of_a_client_are_returned_unchanged() -> None:
     request = read_input(run)
     engine = Engine(model=ScriptedModel("A dot."))
     async with engine.stream(AGENT, request.prompt, files=request.files) as events:
-        told = [event async for event in events]
+        turn_events = [event async for event in events]
     encoder = AgUiEncoder(run, after=1)  # it comes back, and receives all messages
-    client = heard([*(one for event in told for one in encoder.encode(event)), *encoder.close()])
-    (shown,) = [message["content"] for message in client.messages if message["role"] == "user"]
-    assert shown == [
+    client = heard([*(encoded for event in turn_events for encoded in encoder.encode(event)), *encoder.close()])
+    (content,) = [message["content"] for message in client.messages if message["role"] == "user"]
+    assert content == [
         {"type": "text", "text": "What is it?"},
         {
             "type": "image",
@@ -350,7 +353,7 @@ async def test_activities_of_a_client_are_not_repeated() -> None:
         }
     )
     encoder = AgUiEncoder(run, after=1)
-    client = heard([*(one for event in events for one in encoder.encode(event)), *encoder.close()])
+    client = heard([*(encoded for event in events for encoded in encoder.encode(event)), *encoder.close()])
     assert "activity" not in {message["role"] for message in client.messages}
 
 
@@ -380,14 +383,14 @@ async def asks_twice() -> tuple[Engine, TurnPausedEvent]:
 def is_open(end: Json) -> list[str]:
     """Return the interrupts that the end of a run lists, by our ids."""
     assert end["outcome"]["type"] == "interrupt"
-    return [one["id"].rpartition("/")[2] for one in end["outcome"]["interrupts"]]
+    return [interrupt["id"].rpartition("/")[2] for interrupt in end["outcome"]["interrupts"]]
 
 
 @pytest.mark.parametrize("heard_before", ["nothing", "the pause", "all"])
 async def test_turn_left_after_a_resumption_ends_with_an_error(heard_before: str) -> None:
     """The answered interrupts are not asked again."""
     engine, paused = await asks_twice()
-    await engine.resume(paused.turn, {one.id: True for one in paused.interrupts})
+    await engine.resume(paused.turn, {interrupt.id: True for interrupt in paused.interrupts})
     events = [event async for event in engine.events(paused.turn)]
     types = [event.type for event in events]
     for cut in (types.index("answered") + 2, types.index("paused") + 4, len(events) - 1):
@@ -447,11 +450,11 @@ def test_error_before_the_turn_is_a_single_event() -> None:
 
 
 async def test_no_event_follows_the_end_and_other_turns_are_ignored() -> None:
-    events, other = await live(an_answer()), await live(an_answer())
+    events, other_events = await live(an_answer()), await live(an_answer())
     encoder = AgUiEncoder(asked(PROMPT))
     for event in events:
         assert encoder.encode(event) or isinstance(event, TextDeltaEvent)
-        assert encoder.encode(other[0]) == []
+        assert encoder.encode(other_events[0]) == []
     assert encoder.encode(events[-1]) == []
     assert encoder.close() == []
 
@@ -462,11 +465,11 @@ async def test_progress_is_an_activity_ending_with_the_call() -> None:
     at = events.index(started) + 1
     progress = ToolProgressEvent(started.turn, started.seq, "call00001", "note", 1.0, 2.0, "half")
     client = encode([*events[:at], progress, *events[at:]])
-    shown = [event for event in client.events if event["type"] == "ACTIVITY_SNAPSHOT"]
+    activities = [event for event in client.events if event["type"] == "ACTIVITY_SNAPSHOT"]
     call = f"{started.turn}/call00001"
     content = {"call": call, "tool": "note", "progress": 1.0, "total": 2.0, "message": "half"}
-    assert [one["content"] for one in shown] == [content, content | {"status": "ok"}]
-    assert {one["messageId"] for one in shown} == {f"{call}/progress"}
+    assert [activity["content"] for activity in activities] == [content, content | {"status": "ok"}]
+    assert {activity["messageId"] for activity in activities} == {f"{call}/progress"}
 
 
 async def test_result_has_status_data_and_files() -> None:
@@ -491,16 +494,16 @@ async def test_content_and_address_of_files_are_not_sent() -> None:
 
     engine = Engine(model=ScriptedModel(asks_for(("draw", {})), "Done."), tools=[draw])
     async with engine.stream(AGENT, "Draw.", files=[signed, inlined]) as events:
-        told = [event async for event in events]
-    result = await engine.get(told[0].turn)
-    encoder, again = AgUiEncoder(asked()), AgUiEncoder(asked(), after=told[-1].seq)
-    sent = [to_sse(one) for event in told for one in encoder.encode(event)]
-    sent += [to_sse(one) for event in told for one in again.encode(event)]
-    sent += [to_sse(one) for one in again.close()]
-    sent += [one.model_dump_json() for one in messages_of(result.id, result.messages)]
-    assert [secret for secret in ("SECRET", "bucket", inlined.data) if secret in "".join(sent)] == []
-    assert "[file: x.png, image/png]" in "".join(sent)
-    assert "[file: a.txt, text/plain, 14 bytes]" in "".join(sent)
+        turn_events = [event async for event in events]
+    result = await engine.get(turn_events[0].turn)
+    encoder, again = AgUiEncoder(asked()), AgUiEncoder(asked(), after=turn_events[-1].seq)
+    frames = [to_sse(encoded) for event in turn_events for encoded in encoder.encode(event)]
+    frames += [to_sse(encoded) for event in turn_events for encoded in again.encode(event)]
+    frames += [to_sse(encoded) for encoded in again.close()]
+    frames += [message.model_dump_json() for message in messages_of(result.id, result.messages)]
+    assert [secret for secret in ("SECRET", "bucket", inlined.data) if secret in "".join(frames)] == []
+    assert "[file: x.png, image/png]" in "".join(frames)
+    assert "[file: a.txt, text/plain, 14 bytes]" in "".join(frames)
 
 
 async def test_invalid_json_arguments_are_passed_on_unchanged() -> None:
@@ -536,25 +539,25 @@ async def test_sub_agent_text_is_attributed_within_the_run() -> None:
     turn = await engine.run(ROOT, "hi")
     client = encode(events)
     child = f"{turn.id}:call00001"
-    (began,) = [event for event in client.events if event["type"] == "SUBAGENT_STARTED"]
-    assert (began["subagentRunId"], began["name"]) == (child, "Reader")
-    assert began["parentToolCallId"] == f"{turn.id}/call00001"
+    (start,) = [event for event in client.events if event["type"] == "SUBAGENT_STARTED"]
+    assert (start["subagentRunId"], start["name"]) == (child, "Reader")
+    assert start["parentToolCallId"] == f"{turn.id}/call00001"
     assert [event["outcome"] for event in client.events if event["type"] == "SUBAGENT_FINISHED"] == [
         {"type": "success"}
     ]
-    said = {
+    authors = {
         m["content"]: m.get("subagentRunId") for m in client.messages if m["role"] == "assistant" and "content" in m
     }
-    assert said == {"I read.": child, "Read.": child, "Done.": None}
+    assert authors == {"I read.": child, "Read.": child, "Done.": None}
     assert client.types().count("RUN_STARTED") == 1
 
 
 async def test_run_usage_includes_the_tokens_of_sub_agents() -> None:
     engine, events = team(DELEGATES, "Done.", child=["Read."])
     turn = await engine.run(ROOT, "hi")
-    used = encode(events).ends[0]["usage"]
-    assert sum(one["totalTokens"] for one in used) == turn.usage.tokens
-    assert used[1] == {"totalTokens": 2}
+    usages = encode(events).ends[0]["usage"]
+    assert sum(usage["totalTokens"] for usage in usages) == turn.usage.tokens
+    assert usages[1] == {"totalTokens": 2}
 
 
 async def test_sub_agent_stopped_by_a_limit_has_not_succeeded() -> None:

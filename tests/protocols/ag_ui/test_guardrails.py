@@ -32,7 +32,7 @@ async def strict(ctx: TurnContext, response: ModelResponse) -> None:  # noqa: AR
 
 def encode(events: list[TurnEvent]) -> Client:
     encoder = AgUiEncoder(asked(PROMPT))
-    return heard([*(one for event in events for one in encoder.encode(event)), *encoder.close()])
+    return heard([*(encoded for event in events for encoded in encoder.encode(event)), *encoder.close()])
 
 
 async def test_refused_reply_is_dropped() -> None:
@@ -72,7 +72,9 @@ async def test_refused_reply_and_feedback_are_not_sent() -> None:
 
     model = ScriptedModel("It is hunter2.", asks_for(("look", {}), text="hunter2"), "Fine.")
     turn = await Engine(model=model, hooks=[polite]).run(Agent(name="Clerk"), "hi")
-    told = messages_of(turn.id, turn.messages)
-    assert [one.role for one in told] == ["user", "assistant", "tool", "assistant"], "a refused call has its result"
-    assert "hunter2" not in repr(told)
-    assert told[-1].content == "Fine."
+    messages = messages_of(turn.id, turn.messages)
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"], (
+        "a refused call has its result"
+    )
+    assert "hunter2" not in repr(messages)
+    assert messages[-1].content == "Fine."

@@ -27,8 +27,8 @@ PAGE = (DOCS / "ag-ui.md").read_text(encoding="utf-8")
 
 
 def kinds_of(event: type[TurnEvent]) -> Iterator[type[TurnEvent]]:
-    for one in event.__subclasses__():
-        yield from (one, *kinds_of(one))
+    for subclass in event.__subclasses__():
+        yield from (subclass, *kinds_of(subclass))
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -44,7 +44,7 @@ def named(heading: str) -> list[str]:
 
 def test_every_event_type_has_a_row() -> None:
     # `FactEvent` carries every fact but the two that have a class of their own.
-    assert {one.__name__ for one in kinds_of(TurnEvent)} - {"FactEvent", "DeltaEvent"} == {
+    assert {kind.__name__ for kind in kinds_of(TurnEvent)} - {"FactEvent", "DeltaEvent"} == {
         "OutputDeltaEvent",
         "ReasoningDeltaEvent",
         "ResponseRestartedEvent",
@@ -73,8 +73,8 @@ def test_every_outcome_and_kind_of_interrupt_has_a_row(heading: str, names: list
 
 
 def test_custom_event_names_are_names_of_events() -> None:
-    told = {name for row in rows("event") for name in re.findall(rf"`{re.escape(PREFIX)}(\w+)`", row[1])}
-    assert told <= {*KINDS, "tool_progress"}
+    event_names = {name for row in rows("event") for name in re.findall(rf"`{re.escape(PREFIX)}(\w+)`", row[1])}
+    assert event_names <= {*KINDS, "tool_progress"}
 
 
 @tool(needs_approval=True)
@@ -94,9 +94,9 @@ class Server:
 
     async def post(self, run: RunAgentInput) -> None:
         frames = [frame async for frame in self._page["answer"](self.engine, Agent(name="Tidier"), run)]
-        told = [json.loads(frame.removeprefix("data: ")) for frame in frames]
+        events = [json.loads(frame.removeprefix("data: ")) for frame in frames]
         self.client.attach()
-        self.client.hear(TypeAdapter(Event).validate_python(event) for event in told)
+        self.client.hear(TypeAdapter(Event).validate_python(event) for event in events)
         self.client.end()
 
     def approval(self) -> RunAgentInput:

@@ -78,7 +78,7 @@ class Told:
     """A turn's events, from its journal and as they were received live; `messages` is the result."""
 
     def __init__(self, turn: str, facts: Sequence[tuple[int, f.Fact]], heard_live: Sequence[TurnEvent]) -> None:
-        transcript, held = Transcript(), HeldEvents()
+        transcript, held_events = Transcript(), HeldEvents()
         self.turn = turn
         self.facts = facts
         self.journal: list[TurnEvent] = []
@@ -90,18 +90,18 @@ class Told:
             folded = transcript.turn
             folded.apply(fact)
             transcript.add(seq, fact)
-            new = held.take(event_of(turn, seq, fact, transcript))
+            new = held_events.take(event_of(turn, seq, fact, transcript))
             self.journal += new
-            self.stood.append((folded.state, [f"{turn}/{one.id}" for one in Interrupt.all_of(folded)]))
+            self.stood.append((folded.state, [f"{turn}/{interrupt.id}" for interrupt in Interrupt.all_of(folded)]))
             self.told_again += new
             rests = folded.state is State.PAUSED and not isinstance(fact, f.Paused) and folded.interrupts
             if rests and isinstance(following, f.Answered | None):
-                pending = tuple(Interrupt.of(folded, one) for one in folded.interrupts.values())
+                pending = tuple(Interrupt.of(folded, interrupt) for interrupt in folded.interrupts.values())
                 self.told_again.append(TurnPausedEvent(turn, seq, pending))
-        told = (m.model_dump(by_alias=True) for m in messages_of(turn, transcript.messages))
-        began = facts[0][1]
-        assert isinstance(began, f.TurnStarted)
-        self.messages = comparable(filter(None, (as_it_was_seen(one, began.prompt) for one in told)))
+        messages = (m.model_dump(by_alias=True) for m in messages_of(turn, transcript.messages))
+        start = facts[0][1]
+        assert isinstance(start, f.TurnStarted)
+        self.messages = comparable(filter(None, (as_it_was_seen(message, start.prompt) for message in messages)))
         self.usage = transcript.turn.usage
         self.live = list(self._followed(heard_live))
 
@@ -130,23 +130,23 @@ def told(scenario: Scenario) -> list[Told]:
         return Engine(**parts, on_event=[lambda event: events[event.turn].append(event)])
 
     driven = play(scenario, tools=TOOLS, agent=Agent(name="Anybody"), build=build)
-    return [Told(turn, one.facts, events[turn]) for turn, one in zip(events, driven, strict=True)]
+    return [Told(turn, scripted_turn.facts, events[turn]) for turn, scripted_turn in zip(events, driven, strict=True)]
 
 
 def encoded(events: Sequence[TurnEvent], after: int = 0) -> Client:
     encoder = AgUiEncoder(asked(), after=after)
-    return heard([*(one for event in events for one in encoder.encode(event)), *encoder.close()])
+    return heard([*(encoded for event in events for encoded in encoder.encode(event)), *encoder.close()])
 
 
 def check_the_end(client: Client, turn: Told, facts: int | None = None) -> None:
     """The last run ends as the turn did; or, of a turn of so many `facts`, as it stood."""
     *before, last = client.ends
-    assert [one["outcome"]["type"] for one in before] == ["interrupt"] * len(before)
+    assert [end["outcome"]["type"] for end in before] == ["interrupt"] * len(before)
     fact = turn.facts[:facts][-1][1]
     if not isinstance(fact, f.TurnEnded):
         state, is_open = turn.stood[:facts][-1]
         if state is State.PAUSED and is_open:
-            assert [one["id"] for one in last["outcome"]["interrupts"]] == is_open
+            assert [interrupt["id"] for interrupt in last["outcome"]["interrupts"]] == is_open
         else:
             assert (last["type"], last["code"]) == ("RUN_ERROR", "left")
         return
@@ -176,14 +176,14 @@ def test_returning_client_ends_with_the_same_messages(scenario: Scenario, data: 
         again = data.draw(st.integers(0, len(turn.live)), label="events that are live when it comes back")
         client = Client()
         first = AgUiEncoder(asked())
-        client.hear(one for event in turn.live[:cut] for one in first.encode(event))
-        known = max(event.seq for event in turn.live[:cut])
+        client.hear(encoded for event in turn.live[:cut] for encoded in first.encode(event))
+        known_seq = max(event.seq for event in turn.live[:cut])
         client.attach()
         # What lies behind is read from the journal; of a reply that streams in, only its end is received.
-        written = max((event.seq for event in turn.live[:again] if isinstance(event, _FACTS)), default=0)
-        later = [event for event in turn.live[again:] if not isinstance(event, _FACTS) or event.seq > written]
-        second = AgUiEncoder(asked(run="r2"), after=known)
-        for event in [*turn.journal[:written], *later]:
+        written_seq = max((event.seq for event in turn.live[:again] if isinstance(event, _FACTS)), default=0)
+        later = [event for event in turn.live[again:] if not isinstance(event, _FACTS) or event.seq > written_seq]
+        second = AgUiEncoder(asked(run="r2"), after=known_seq)
+        for event in [*turn.journal[:written_seq], *later]:
             client.hear(second.encode(event))
         client.hear(second.close())
         client.end()
@@ -197,10 +197,12 @@ def test_interrupted_stream_ends_with_the_state_of_the_turn(scenario: Scenario, 
         events = data.draw(st.sampled_from([turn.live, turn.journal, turn.told_again]), label="feed")
         pauses = [place for place, event in enumerate(events, 1) if isinstance(event, TurnPausedEvent)]
         cut = data.draw(st.integers(pauses[0] if pauses else 1, len(events)), label="events before it is cut off")
-        written = max((event.seq for event in events[:cut] if isinstance(event, _FACTS)), default=0)
+        written_seq = max((event.seq for event in events[:cut] if isinstance(event, _FACTS)), default=0)
         rests = [events[place - 1].seq for place in pauses if place <= cut]
-        after = data.draw(st.sampled_from([0, *rests, written]) | st.integers(0, written), label="received before")
-        check_the_end(encoded(events[:cut], after), turn, written)
+        after = data.draw(
+            st.sampled_from([0, *rests, written_seq]) | st.integers(0, written_seq), label="received before"
+        )
+        check_the_end(encoded(events[:cut], after), turn, written_seq)
 
 
 @given(played, st.data())
@@ -259,7 +261,7 @@ async def team(scripts: Mapping[str, tuple[Line, ...]]) -> list[TurnEvent]:
     )
     turn: TurnResult = await engine.run(ROOT, "hi")
     while turn.paused:
-        turn = await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
+        turn = await engine.resume(turn.id, {interrupt.id: approve() for interrupt in turn.interrupts})
     return events
 
 

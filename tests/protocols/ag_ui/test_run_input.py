@@ -33,7 +33,10 @@ def user(content: JsonValue, name: str = "m1") -> dict[str, JsonValue]:
 def test_thread_is_the_session_and_the_last_message_the_prompt() -> None:
     request = read(user("hi"), {"id": "m2", "role": "assistant", "content": "Hello."}, user("Tidy up.", "m3"))
     assert (request.session, request.run, request.prompt, request.turn) == ("s1", "r1", "Tidy up.", "")
-    assert [(one.role, one.text) for one in request.message_history] == [("user", "hi"), ("assistant", "Hello.")]
+    assert [(message.role, message.text) for message in request.message_history] == [
+        ("user", "hi"),
+        ("assistant", "Hello."),
+    ]
 
 
 def test_history_calls_and_results_are_paired_by_id_and_named() -> None:
@@ -97,7 +100,7 @@ def test_unused_input_is_named_and_context_becomes_instructions() -> None:
         context=[{"description": "page", "value": "/home"}, {"description": "role", "value": "editor"}],
     )
     assert request.context == "page: /home\nrole: editor"
-    assert [one.partition(":")[0] for one in request.left_out] == ["tools", "state"]
+    assert [note.partition(":")[0] for note in request.left_out] == ["tools", "state"]
     assert "open_dialog" in request.left_out[0]
 
 
@@ -124,10 +127,10 @@ def pending(kind: InterruptKind, **fields: object) -> Interrupt:
 
 
 async def test_question_has_choices_and_an_expiry() -> None:
-    asked = pending(InterruptKind.QUESTION, question="Which?", choices=("a", "b"), expires_at=1_800_000_000.0)
-    told = TurnPausedEvent("t1", 3, (asked,))
+    question = pending(InterruptKind.QUESTION, question="Which?", choices=("a", "b"), expires_at=1_800_000_000.0)
+    paused_event = TurnPausedEvent("t1", 3, (question,))
     encoder = AgUiEncoder(RunAgentInput(thread_id="s1", run_id="r1", messages=[]))
-    last = encoder.encode(told)[-1].model_dump(by_alias=True, mode="json")
+    last = encoder.encode(paused_event)[-1].model_dump(by_alias=True, mode="json")
     assert last["outcome"]["interrupts"] == [
         {
             "id": "t1/i1",
@@ -140,16 +143,16 @@ async def test_question_has_choices_and_an_expiry() -> None:
     ]
 
 
-def answered(asked: Interrupt, payload: JsonValue, status: str = "resolved") -> str | bool | Answer:
-    return read(resume=[entry("t1", "i1", payload, status)]).answers([asked])["i1"]
+def answered(interrupt: Interrupt, payload: JsonValue, status: str = "resolved") -> str | bool | Answer:
+    return read(resume=[entry("t1", "i1", payload, status)]).answers([interrupt])["i1"]
 
 
 async def paused(engine: Engine) -> tuple[TurnResult, dict[str, JsonValue]]:
     """Return a paused turn, and the interrupt that its client received."""
     turn = await engine.run(AGENT, "hi", session="s1")
     encoder = AgUiEncoder(RunAgentInput(thread_id="s1", run_id="r1", messages=[]))
-    told = [one async for event in engine.events(turn.id) for one in encoder.encode(event)]
-    last = told[-1].model_dump(by_alias=True, mode="json")
+    sent_events = [encoded async for event in engine.events(turn.id) for encoded in encoder.encode(event)]
+    last = sent_events[-1].model_dump(by_alias=True, mode="json")
     (interrupt,) = last["outcome"]["interrupts"]
     return turn, interrupt
 
@@ -173,8 +176,8 @@ async def test_denial_sends_the_reason_to_the_model() -> None:
     turn, _ = await paused(engine)
     request = read(resume=[entry(turn.id, "approval-1", {"approved": False, "reason": "not that one"})])
     result = await engine.resume(request.turn, request.answers(turn.interrupts))
-    said = [one.content for one in messages_of(turn.id, result.messages) if one.role == "tool"]
-    assert "not that one" in str(said)
+    contents = [message.content for message in messages_of(turn.id, result.messages) if message.role == "tool"]
+    assert "not that one" in str(contents)
 
 
 async def test_doom_loop_question_has_answers_and_an_expiry() -> None:
@@ -250,9 +253,9 @@ def test_every_open_interrupt_needs_an_answer_and_others_are_left_out(
 ) -> None:
     request = read(resume=[entry("t1", "i2", "a"), {"interruptId": "other", "status": "cancelled"}])
     assert request.left_out == ("resume: 'other' is not an interrupt of a turn",)
-    asked = pending(InterruptKind.QUESTION)
+    question = pending(InterruptKind.QUESTION)
     with caplog.at_level(logging.WARNING), pytest.raises(InvalidAnswerError, match="no entry"):
-        request.answers([asked])
+        request.answers([question])
     assert "i2" in caplog.text
 
 

@@ -49,7 +49,7 @@ def trees(variables: tuple[str, ...] = (), depth: int = 3) -> st.SearchStrategy[
     variable = f"x{depth}"
     generators = st.tuples(st.just("each"), trees((*variables, variable), depth - 1), st.just(variable), inner)
     lists = st.tuples(st.just("list"), st.lists(inner, max_size=3)) | generators
-    one, two = st.tuples(inner), st.tuples(inner, inner)
+    single, pair = st.tuples(inner), st.tuples(inner, inner)
     return st.one_of(
         leaves,
         lists,
@@ -58,8 +58,8 @@ def trees(variables: tuple[str, ...] = (), depth: int = 3) -> st.SearchStrategy[
         st.tuples(st.just("negative"), inner),
         st.tuples(st.just("binary"), st.sampled_from([*CALCULATE, *COMPARE, "==", "!=", "in", "not in"]), inner, inner),
         st.tuples(st.just("call"), st.sampled_from(["any", "all", "count", "len", "sum"]), st.tuples(lists)),
-        st.tuples(st.just("call"), st.sampled_from(["min", "max", "lower", "words", "any", "len"]), one),
-        st.tuples(st.just("call"), st.sampled_from(["starts", "ends", "default", "min", "max"]), two),
+        st.tuples(st.just("call"), st.sampled_from(["min", "max", "lower", "words", "any", "len"]), single),
+        st.tuples(st.just("call"), st.sampled_from(["starts", "ends", "default", "min", "max"]), pair),
     )
 
 
