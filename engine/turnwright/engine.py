@@ -43,6 +43,7 @@ from .driver.dependencies import (
 from .errors import (
     ConfigError,
     EngineClosedError,
+    HookFailedError,
     Retry,
     TurnBusyError,
     TurnNotFoundError,
@@ -52,6 +53,7 @@ from .errors import (
 from .events import StreamEvent
 from .journal.answers import (
     Answer,
+    Answering,
     Answers,
     Authorize,
     Signature,
@@ -912,8 +914,20 @@ class Engine(Generic[DepsT]):
             now=self.setup.now(),
             tools=self.setup.tools,
             signature=signed,
-            authorize=self.setup.authorize,
+            judge=None if self.setup.authorize is None else partial(self._judge, self.setup.authorize),
         )
+
+    async def _judge(self, authorize: Authorize, answering: Answering) -> str:
+        """Ask the app whether an answer may be stored. Return the reason why not, or an empty text."""
+        from .hooks.asking import ask  # noqa: PLC0415 (many apps authorize no answers)
+
+        try:
+            verdict = await ask("authorize", authorize, answering, grace=self.setup.cancel_grace)
+        except HookFailedError as error:
+            return f"not authorized: {error}"
+        if verdict is True:
+            return ""
+        return verdict if isinstance(verdict, str) and verdict.strip() else "not authorized"
 
     async def _resume(
         self,

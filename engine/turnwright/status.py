@@ -8,8 +8,7 @@ fails while it concludes (docs/rules.md#concluding).
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from turnwright._base.words import count, cut_clean, escape_unprintable, local_time
-from turnwright.transcript.interrupt import Interrupt
+from turnwright._base.words import count, cut_clean
 from turnwright_states import MAX_STEPS, REASONS, EndReason, Limits, State, Turn
 from turnwright_states.state import Stall
 
@@ -78,19 +77,6 @@ def describe_pause(answers: int) -> str:
     return (
         f"Paused: the turn waits for {count(answers, 'answer')}" if answers else "Paused: answered, and not resumed yet"
     )
-
-
-def describe_approvals(interrupt: Interrupt) -> str:
-    """Return how many of several people have approved, and who: "1 of 2: ann by slack, 19:02". Empty for one person."""
-    if not interrupt.is_shared:
-        return ""
-    signatures = dict.fromkeys(interrupt.approved_by, "")
-    for answer in interrupt.approvals_so_far:
-        time = "" if answer.at is None else f", {local_time(answer.at, '%H:%M')}"
-        signatures[answer.by] = f"{f' by {answer.via}' if answer.via else ''}{time}"
-    people = "; ".join(escape_unprintable(cut_clean(by, _SHOWN_NAME)) + words for by, words in signatures.items())
-    total = len(interrupt.approved_by) + interrupt.approvals
-    return f"{len(interrupt.approved_by)} of {total}{f': {people}' if people else ''}"
 
 
 def name_limit(reason: EndReason) -> str:

@@ -5,11 +5,10 @@ from typing import Final
 from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line, local_time
 from turnwright.journal.driving_status import DriverStatus
-from turnwright.journal.questions import words
+from turnwright.journal.questions import describe_approvals, words
 from turnwright.result import TurnResult
 from turnwright.status import (
     LIMIT_REASONS,
-    describe_approvals,
     describe_ending,
     describe_lost_driver,
     describe_nearest_limit,

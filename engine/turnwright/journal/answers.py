@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
-from turnwright.errors import ConfigError, HookFailedError, InvalidAnswerError, TurnAlreadyEndedError
+from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.tools.errors import ToolError
@@ -109,6 +109,19 @@ class Answering:
     decision: Decision
     by: str
     via: str
+
+
+def answering_of(fold: JournalFold, interrupt: Interrupt, decision: Decision, signature: Signature) -> Answering:
+    """Return an answer to an interrupt of a turn as the app judges it."""
+    return Answering(
+        turn=fold.turn_id,
+        session=fold.started.session,
+        metadata=fold.started.metadata,
+        interrupt=interrupt,
+        decision=decision,
+        by=signature.by,
+        via=signature.via,
+    )
 
 
 #: Decides whether an answer may be stored: True, or else False or the reason why not.
@@ -316,13 +329,14 @@ async def post_answers(
     now: float,
     tools: Mapping[str, Tool] = _NO_TOOLS,
     signature: Signature = UNSIGNED,
-    authorize: Authorize | None = None,
+    judge: Callable[[Answering], Awaitable[str]] | None = None,
 ) -> dict[str, Answer]:
     """Post all answers to the inbox of a turn, or none. Returns them parsed, by interrupt.
 
     `signature` says who answers. The same answer again is accepted, and the first signature stands. `now` is in seconds
-    since the Unix epoch. `tools` check changed arguments. `authorize` is asked about each answer before any is stored.
-    Raises `InvalidAnswerError`, naming the open interrupts, and `TurnAlreadyEndedError`.
+    since the Unix epoch. `tools` check changed arguments. `judge` returns the reason why the app refuses an answer, or
+    an empty text. Without it, an answer that the app must authorize is refused. Raises `InvalidAnswerError`, naming the
+    open interrupts, and `TurnAlreadyEndedError`.
     """
     turn, turn_id = fold.machine.turn, fold.turn_id
     need_live(turn_id, turn.state.outcome, turn.reason)
@@ -344,7 +358,8 @@ async def post_answers(
         # The error lists the open interrupts, which only the inbox knows.
         replies = parse_all(answers_in(await store.inbox(turn_id), interrupts.values()))
     for name, reply in replies.items():
-        await need_authorized(authorize, fold, interrupts[name], reply.decision, signature, [*interrupts])
+        answering = answering_of(fold, interrupts[name], reply.decision, signature)
+        await _need_authorized(judge, answering, [*interrupts])
     items = {
         answer_item(turn_id, name, reply, signature, shared=interrupts[name].is_shared): name
         for name, reply in replies.items()
@@ -362,40 +377,15 @@ async def post_answers(
     return replies
 
 
-async def need_authorized(  # noqa: PLR0917 (who answers what)
-    authorize: Authorize | None,
-    fold: JournalFold,
-    interrupt: Interrupt,
-    decision: Decision,
-    signature: Signature,
-    ids: Sequence[str],
+async def _need_authorized(
+    judge: Callable[[Answering], Awaitable[str]] | None, answering: Answering, ids: Sequence[str]
 ) -> None:
-    """Raise `InvalidAnswerError` for an answer that the app does not authorize. `ids` are the open interrupts.
-
-    A process without the app's `authorize` accepts no answer to an interrupt of an app that has one.
-    """
-    if authorize is None:
-        if interrupt.restricted:
-            raise InvalidAnswerError(interrupt.id, _NOT_AUTHORIZED, ids)
-        return
-    from turnwright.hooks.asking import ask  # noqa: PLC0415 (many apps authorize no answers)
-
-    answering = Answering(
-        turn=fold.turn_id,
-        session=fold.started.session,
-        metadata=fold.started.metadata,
-        interrupt=interrupt,
-        decision=decision,
-        by=signature.by,
-        via=signature.via,
-    )
-    try:
-        verdict = await ask("authorize", authorize, answering)
-    except HookFailedError as error:
-        raise InvalidAnswerError(interrupt.id, f"not authorized: {error}", ids) from error
-    if verdict is not True:
-        why = verdict if isinstance(verdict, str) and verdict.strip() else "not authorized"
-        raise InvalidAnswerError(interrupt.id, why, ids)
+    """Raise `InvalidAnswerError` for an answer that the app does not authorize. `ids` are the open interrupts."""
+    why = "" if judge is None else await judge(answering)
+    if judge is None and answering.interrupt.restricted:
+        why = _NOT_AUTHORIZED
+    if why:
+        raise InvalidAnswerError(answering.interrupt.id, why, ids)
 
 
 async def need_accepted(

@@ -11,6 +11,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import cut_clean, local_time
 from turnwright.privacy.invisible import exact
 from turnwright.transcript.interrupt import Interrupt, default_question
 from turnwright_states import InterruptKind
@@ -21,6 +22,8 @@ MARK: Final = "| "
 _EMPTY_LINES: Final = 3
 #: A call of at most so many characters is one line.
 _SHORT: Final = 120
+#: Characters of a person's name.
+_SHOWN_NAME: Final = 100
 #: Levels of lists and objects that are indented.
 _LEVELS: Final = 16
 
@@ -44,6 +47,19 @@ def words(interrupt: Interrupt, *, choices: bool = True) -> str:
 def question(interrupt: Interrupt) -> str:
     """Return the question as it was written: not escaped, without choices and arguments."""
     return interrupt.question or default_question(interrupt.tool)
+
+
+def describe_approvals(interrupt: Interrupt) -> str:
+    """Return how many of several people have approved, and who: "1 of 2: ann by slack, 19:02". Empty for one person."""
+    if not interrupt.is_shared:
+        return ""
+    signatures = dict.fromkeys(interrupt.approved_by, "")
+    for answer in interrupt.approvals_so_far:
+        time = "" if answer.at is None else f", {local_time(answer.at, '%H:%M')}"
+        signatures[answer.by] = f"{f' by {answer.via}' if answer.via else ''}{time}"
+    people = "; ".join(exact(cut_clean(by, _SHOWN_NAME)) + words for by, words in signatures.items())
+    total = len(interrupt.approved_by) + interrupt.approvals
+    return f"{len(interrupt.approved_by)} of {total}{f': {people}' if people else ''}"
 
 
 def call_lines(name: str, arguments: Mapping[str, JsonValue]) -> list[str]:

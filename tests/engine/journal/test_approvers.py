@@ -1,5 +1,6 @@
 """Several approvers of one call, and the app's `authorize` (docs/rules.md#approvers, #who-may-answer)."""
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import anyio
@@ -15,14 +16,15 @@ from turnwright import (
     Limits,
     RequireApproval,
     TurnContext,
+    TurnResult,
     agent_tool,
     before_tool,
     tool,
 )
 from turnwright._base.words import local_time
 from turnwright.cli.summary import closing_lines
+from turnwright.journal.questions import describe_approvals
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.status import describe_approvals
 from turnwright.store import MemoryStore
 from turnwright_states import InterruptKind, State
 from turnwright_states.facts import Answered, CallWaiting, TurnStarted
@@ -56,7 +58,7 @@ def paying(store: MemoryStore, *lines: object, **options: object) -> Engine:
 async def test_call_runs_after_the_last_of_its_approvers() -> None:
     """Rule 14: N different people approve; the interrupt says how many are still needed, and who has approved."""
     engine = paying(MemoryStore())
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     assert (turn.interrupts[0].approvals, turn.interrupts[0].approved_by) == (2, ())
     assert turn.interrupts[0].key == f"{turn.id}:{turn.interrupts[0].call}"
     turn = await engine.resume(turn.id, {"approval-1": True}, by="ann")
@@ -72,7 +74,7 @@ async def test_call_runs_after_the_last_of_its_approvers() -> None:
 async def test_approvals_wait_in_the_inbox_side_by_side() -> None:
     """Rule 14: an approval has an item of each person, and the interrupt counts as answered with the last."""
     engine = paying(MemoryStore())
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     await engine.answer(turn.id, {"approval-1": True}, by="ann")
     assert (await engine.get(turn.id)).answered == frozenset()
     await engine.answer(turn.id, {"approval-1": True}, by="bob")
@@ -85,7 +87,7 @@ async def test_approvals_wait_in_the_inbox_side_by_side() -> None:
 async def test_person_approves_once() -> None:
     """Rule 14: the same person does not count twice, and names are compared exactly."""
     engine = paying(MemoryStore())
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     turn = await engine.resume(turn.id, {"approval-1": True}, by="ann")
     with pytest.raises(InvalidAnswerError, match="approval-1 needs another approver: ann has approved"):
         await engine.resume(turn.id, {"approval-1": True}, by="ann")
@@ -97,7 +99,7 @@ async def test_person_approves_once() -> None:
 async def test_approval_of_several_needs_a_name(by: str) -> None:
     """Rule 14: a blank name is none; nothing is stored."""
     engine = paying(MemoryStore())
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     with pytest.raises(InvalidAnswerError, match="approval-1 needs a name: give by="):
         await engine.resume(turn.id, {"approval-1": True}, by=by)
     assert not await engine.store.inbox(turn.id)
@@ -106,7 +108,7 @@ async def test_approval_of_several_needs_a_name(by: str) -> None:
 async def test_several_approvers_change_no_arguments() -> None:
     """Rule 14: people who saw different arguments would approve different calls."""
     engine = paying(MemoryStore())
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     with pytest.raises(InvalidAnswerError, match="several people approve the same arguments: reject instead"):
         await engine.resume(turn.id, {"approval-1": '{"invoice": "18"}'}, by="ann")
     assert (await engine.get(turn.id)).paused
@@ -115,7 +117,7 @@ async def test_several_approvers_change_no_arguments() -> None:
 async def test_one_rejection_rejects() -> None:
     """Rule 14: also after another person has approved, and without a name."""
     engine = paying(MemoryStore())
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     await engine.answer(turn.id, {"approval-1": True}, by="ann")
     turn = await engine.resume(turn.id, {"approval-1": False})
     assert turn.text == "Done."
@@ -126,7 +128,7 @@ async def test_approval_and_rejection_at_once_do_not_run_the_call() -> None:
     """Rule 14: whichever is first. Also where both are stored before the turn is driven."""
     for _ in range(50):
         engine = paying(MemoryStore())
-        turn = await engine.run(AGENT, "Pay.")
+        turn: TurnResult = await engine.run(AGENT, "Pay.")
         async with anyio.create_task_group() as group:
             for by, decision in (("ann", True), ("bob", False)):
                 group.start_soon(partial(engine.answer, turn.id, {"approval-1": decision}, by=by))
@@ -141,7 +143,7 @@ async def test_approvers_of_a_sub_agent_are_asked_in_the_root_turn() -> None:
     engine = paying(
         store, asks_for(("Helper", {"prompt": "Pay."})), asks_for(("pay", {})), "Paid.", "Done.", tools=[pay, helper]
     )
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     name = turn.interrupts[0].id
     assert turn.interrupts[0].approvals == 2
     turn = await engine.resume(turn.id, {name: True}, by="ann")
@@ -160,7 +162,7 @@ async def test_hook_that_requires_approval_asks_the_approvers() -> None:
     def ask_first(_ctx: TurnContext, _call: CallView) -> RequireApproval:
         return RequireApproval("really?")
 
-    turn = await paying(MemoryStore(), asks_for(("plain", {})), hooks=[ask_first]).run(AGENT, "Go.")
+    turn: TurnResult = await paying(MemoryStore(), asks_for(("plain", {})), hooks=[ask_first]).run(AGENT, "Go.")
     assert (turn.interrupts[0].question, turn.interrupts[0].approvals) == ("really?", 3)
 
 
@@ -183,7 +185,7 @@ async def test_app_is_asked_about_each_answer() -> None:
         return True
 
     engine = paying(MemoryStore(), authorize=may)
-    turn = await engine.run(AGENT, "Pay.", session="s", metadata={"team": "finance"})
+    turn: TurnResult = await engine.run(AGENT, "Pay.", session="s", metadata={"team": "finance"})
     await engine.resume(turn.id, {"approval-1": True}, by="ann", via="slack")
     (answering,) = asked_about
     assert (answering.turn, answering.session, answering.metadata) == (turn.id, "s", {"team": "finance"})
@@ -214,8 +216,8 @@ async def test_app_refuses_an_answer(verdict: object, words: str) -> None:
         return verdict
 
     engine = paying(MemoryStore(), authorize=may)
-    turn = await engine.run(AGENT, "Pay.")
-    doors = [
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
+    doors: list[Callable[..., Awaitable[object]]] = [
         partial(engine.resume, turn.id),
         partial(engine.answer, turn.id),
         engine.attach(turn.id, AGENT).answer,
@@ -235,7 +237,7 @@ async def test_process_without_the_app_accepts_no_answer() -> None:
         return True
 
     store = MemoryStore()
-    turn = await paying(store, authorize=may).run(AGENT, "Pay.")
+    turn: TurnResult = await paying(store, authorize=may).run(AGENT, "Pay.")
     (waiting,) = [fact for _, fact in await store.facts(turn.id) if isinstance(fact, CallWaiting)]
     assert waiting.interrupt.restricted
     assert "restricted" not in str(turn.interrupts[0].to_json())
@@ -257,7 +259,9 @@ async def test_doom_loop_of_such_an_engine_is_marked_too() -> None:
 
     lines = [asks_for(("look", {}))] * 12
     limits = Limits(doom_response="ask")
-    turn = await paying(store, *lines, tools=[look], authorize=lambda _: True, limits=limits).run(AGENT, "Look.")
+    turn: TurnResult = await paying(store, *lines, tools=[look], authorize=lambda _: True, limits=limits).run(
+        AGENT, "Look."
+    )
     assert turn.interrupts[0].kind is InterruptKind.DOOM_LOOP
     assert turn.interrupts[0].restricted
     assert next(fact for _, fact in await store.facts(turn.id) if isinstance(fact, TurnStarted)).restricted
@@ -277,7 +281,7 @@ async def test_expiry_is_not_authorized() -> None:
     now = [1000.0]
     options = {"tools": [soon], "authorize": lambda _: False, "now": lambda: now[0]}
     engine = paying(MemoryStore(), asks_for(("soon", {})), "Done.", **options)
-    turn = await engine.run(AGENT, "Go.")
+    turn: TurnResult = await engine.run(AGENT, "Go.")
     now[0] += 11
     turn = await engine.resume(turn.id)
     assert (turn.state, turn.text) == (State.FINISHED, "Done.")
@@ -287,7 +291,7 @@ async def test_display_names_the_approvers() -> None:
     """Rule 14: "1 of 2", with each person, the channel and the time."""
     now = 1_795_892_520.0
     engine = paying(MemoryStore(), now=lambda: now)
-    turn = await engine.run(AGENT, "Pay.")
+    turn: TurnResult = await engine.run(AGENT, "Pay.")
     assert describe_approvals(turn.interrupts[0]) == "0 of 2"
     turn = await engine.resume(turn.id, {"approval-1": True}, by="ann", via="slack")
     assert describe_approvals(turn.interrupts[0]) == f"1 of 2: ann by slack, {local_time(now, '%H:%M')}"

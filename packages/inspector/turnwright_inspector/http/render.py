@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turnwright._base.words import cut_tight
+from turnwright.journal.questions import describe_approvals
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
-from turnwright.status import describe_approvals
 
 from .markup import ColoringBudget, coloring, highlighted, markdown
 from .questions import question_text
