@@ -35,10 +35,11 @@ from turnwright.events import (
     TurnPausedEvent,
 )
 from turnwright.status import describe_ending
+from turnwright_protocols.items import clean, clean_json
 from turnwright_states import Outcome
 
 from .interrupts import interrupt_id, interrupt_of, left_open
-from .messages import AgUiConversation, call_id, clean, clean_json, metadata
+from .messages import AgUiConversation, call_id, metadata
 from .turn_encoder import TurnEncoder
 from .usage import RunUsage
 
@@ -97,7 +98,7 @@ class AgUiEncoder:
         own = event.turn == self._turn
         lane = self._lane(event.turn)
         if own:
-            self._look_whether_it_rests(lane, event)
+            self._look_whether_it_rests(event)
         if own and self._behind and not self._is_new(event):
             self._absorb(lane, event)
             return
@@ -121,11 +122,11 @@ class AgUiEncoder:
             return event.seq >= self._after
         return event.seq > self._after
 
-    def _look_whether_it_rests(self, lane: TurnEncoder, event: TurnEvent) -> None:
+    def _look_whether_it_rests(self, event: TurnEvent) -> None:
         if isinstance(event, TurnPausedEvent | TurnEndedEvent):
             self._rests = event
         elif isinstance(event, FactEvent) and isinstance(self._rests, TurnPausedEvent):
-            self._rests = left_open(self._rests, event, lane.asking_calls)
+            self._rests = left_open(self._rests, event)
 
     def _absorb(self, lane: TurnEncoder, event: TurnEvent) -> None:
         """Read an event that the client already has, without sending anything."""
@@ -180,10 +181,7 @@ class AgUiEncoder:
         self._announced.clear()
         thread, run = self._run.thread_id, self._run_id
         if isinstance(event, TurnPausedEvent):
-            interrupts = [
-                interrupt_of(self._turn, interrupt, root.asking_calls.get(interrupt.id, ""))
-                for interrupt in event.interrupts
-            ]
+            interrupts = [interrupt_of(self._turn, interrupt) for interrupt in event.interrupts]
             waits = RunFinishedInterruptOutcome(interrupts=interrupts)
             yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=self._usage.told())
             self._usage.begin()

@@ -17,10 +17,11 @@ from turnwright.events import FactEvent, TurnPausedEvent
 from turnwright.journal.answers import ANSWERABLE, Answer, unanswered
 from turnwright.journal.questions import words
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.items import asking_call, clean, clean_json
 from turnwright_states import Decision, InterruptKind
 from turnwright_states import facts as f
 
-from .messages import call_id, clean, clean_json, metadata
+from .messages import call_id, metadata
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,9 +63,10 @@ def read_interrupt_id(identifier: str) -> tuple[str, str]:
     return (turn, interrupt) if slash else ("", "")
 
 
-def interrupt_of(turn: str, interrupt: Interrupt, call: str) -> AgUiInterrupt:
-    """Translate an open interrupt. `call` is the id of its call with us; empty for a doom loop."""
+def interrupt_of(turn: str, interrupt: Interrupt) -> AgUiInterrupt:
+    """Translate an open interrupt."""
     *path, _ = interrupt.id.split("/")
+    call = asking_call(interrupt)
     return AgUiInterrupt(
         id=interrupt_id(turn, interrupt.id),
         reason=_REASONS[interrupt.kind],
@@ -84,10 +86,10 @@ def interrupt_of(turn: str, interrupt: Interrupt, call: str) -> AgUiInterrupt:
     )
 
 
-def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str]) -> TurnPausedEvent | None:
+def left_open(paused: TurnPausedEvent, event: FactEvent) -> TurnPausedEvent | None:
     """Return the interrupts that are still open after a fact; None for a turn that is no longer paused.
 
-    `calls` are the interrupts' calls, by the interrupt's id: a call with a result has no open interrupt.
+    A call with a result has no open interrupt.
     """
     match event.fact:
         case f.Answered(interrupt=answered, decision=Decision.APPROVE) if _needs_more(paused, answered):
@@ -102,7 +104,7 @@ def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str
         case f.Answered(interrupt=answered):
             pending = tuple(interrupt for interrupt in paused.interrupts if interrupt.id != answered)
         case f.CallSettled(call=call):
-            pending = tuple(interrupt for interrupt in paused.interrupts if calls.get(interrupt.id) != call)
+            pending = tuple(interrupt for interrupt in paused.interrupts if asking_call(interrupt) != call)
         case _:
             pending = paused.interrupts
     return replace(paused, seq=event.seq, interrupts=pending) if pending else None

@@ -1,9 +1,9 @@
 """The messages of a turn in AG-UI's form, and the client's copy of the conversation."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from ag_ui.core import (
     AssistantMessage,
@@ -26,6 +26,7 @@ from turnwright.events import content_size
 from turnwright.message import FilePart, Message, ReasoningPart, StepFinishPart, ToolCallPart, ToolResultPart
 from turnwright.transcript.tool_phase import message_ids
 from turnwright.transcript.wording import changed_arguments
+from turnwright_protocols.items import Kind, clean, clean_json
 from turnwright_states import CallStatus
 from turnwright_states.facts import CallSettled
 
@@ -36,21 +37,10 @@ Metadata = dict[str, dict[str, JsonValue]]
 Content = str | list[ContentPart]
 
 
-def clean(text: str) -> str:
-    """Replace halves of surrogate pairs, which UTF-8 cannot encode, by `?`, as the journal does."""
-    return text.encode(errors="replace").decode()
-
-
 def metadata(**fields: JsonValue) -> Metadata | None:
     """Return our metadata under our key; None if there is none."""
     set_fields = {name: value for name, value in fields.items() if value is not None}
     return {METADATA_KEY: clean_json(set_fields)} if set_fields else None
-
-
-def clean_json(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Replace halves of surrogate pairs in JSON."""
-    cleaned: dict[str, JsonValue] = json.loads(clean(json.dumps(value, ensure_ascii=False)))
-    return cleaned
 
 
 def call_id(turn: str, call: str) -> str:
@@ -155,47 +145,21 @@ def _file_part(file: FilePart) -> TextPart:
     return TextPart(text=clean(f"[file: {words}]"), metadata=metadata(file=file_metadata))
 
 
-Kind = Literal["text", "reasoning"]
-
-
 @dataclass(slots=True)
 class CallDraft:
-    """A streamed call, as far as it was sent. It is `open` between its start and its end."""
+    """A streamed call, as far as it was sent."""
 
     name: str
-    pieces: list[str] = field(default_factory=list)
-    open: bool = False
-
-    @property
-    def arguments(self) -> str:
-        """The arguments that were sent."""
-        return "".join(self.pieces)
-
-    def rest(self, whole: FunctionCall) -> str | None:
-        """Return the part of the complete call that was not sent yet; None if what was sent is another call."""
-        if self.name != whole.name:
-            return None
-        if whole.arguments.startswith(self.arguments):
-            return whole.arguments[len(self.arguments) :]
-        # The journal has the arguments as JSON, not as the model's text.
-        try:
-            same: bool = json.loads(self.arguments) == json.loads(whole.arguments)
-        except ValueError:
-            same = False
-        return "" if same else None
+    arguments: str = ""
 
 
 @dataclass(slots=True)
 class MessageDraft:
-    """A streamed message, as far as it was sent. It is `open` between its start and its end.
-
-    `calls` are its streamed calls, by id.
-    """
+    """A streamed message, as far as it was sent. `calls` are its streamed calls, by id."""
 
     kind: Kind
     owner: str | None
     pieces: list[str] = field(default_factory=list)
-    open: bool = False
     calls: dict[str, CallDraft] = field(default_factory=dict)
 
     @property
@@ -224,6 +188,20 @@ class AgUiConversation:
         """Return the streamed message with this id; a new one if there is none."""
         self._places.setdefault(identifier)
         return self.drafts.setdefault(identifier, MessageDraft(kind, owner))
+
+    def extend_call(self, identifier: str, delta: str) -> None:
+        """Add a piece to the arguments of a streamed call."""
+        for draft in self.drafts.values():
+            if identifier in draft.calls:
+                draft.calls[identifier].arguments += delta
+
+    def settle(self, identifier: str, final: MessageDraft) -> None:
+        """Replace a streamed message by the final one; one without text is removed, but empty reasoning is kept."""
+        draft = self.drafts.pop(identifier, None)
+        if final.text or (draft is not None and final.kind == "reasoning"):
+            self.tell(draft_message(identifier, final))
+        elif draft is not None:
+            self.forget(identifier)
 
     def tell(self, message: AgUiMessage) -> None:
         """Record a sent message, new or changed."""

@@ -7,10 +7,11 @@ from ag_ui.core import ActivitySnapshotEvent, CustomEvent
 from pydantic import JsonValue
 
 from turnwright.events import FactEvent, ToolProgressEvent
+from turnwright_protocols.items import clean_json
 from turnwright_states import facts as f
 
 from .interrupts import interrupt_id
-from .messages import call_id, clean_json
+from .messages import call_id
 
 #: The prefix of the names of our own events and activities.
 PREFIX: Final = "turnwright."
