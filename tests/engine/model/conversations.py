@@ -99,7 +99,7 @@ def conversations(draw: st.DrawFn) -> list[ModelRequest]:
     """
     instructions = draw(st.sampled_from([(), (Message.system("Be brief."),)]))
     begun: list[tuple[Message, ...]] = [sum(draw(st.lists(said(), max_size=4)), instructions)]
-    made: list[ModelRequest] = []
+    model_requests: list[ModelRequest] = []
     for _ in range(draw(st.integers(2, 8))):
         turn = draw(st.integers(0, len(begun) - 1))
         messages = begun[turn] + sum(draw(st.lists(said(), max_size=2)), ())
@@ -118,8 +118,8 @@ def conversations(draw: st.DrawFn) -> list[ModelRequest]:
                 messages = (*messages[:number], structs.replace(messages[number], parts=parts), *messages[number + 1 :])
             case _:
                 begun[turn] = messages
-        made.append(draw(requests(messages)))
-    return made
+        model_requests.append(draw(requests(messages)))
+    return model_requests
 
 
 def changed(part: AnyPart) -> AnyPart:
@@ -129,10 +129,10 @@ def changed(part: AnyPart) -> AnyPart:
 def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages that are still paired after some were removed."""
     out: list[Message] = []
-    left = list(messages)
-    while left:
-        message = left.pop(0)
-        results = left[: len(message.calls)]
+    remaining = list(messages)
+    while remaining:
+        message = remaining.pop(0)
+        results = remaining[: len(message.calls)]
         if (
             message.role == "tool"
             or any(result.role != "tool" for result in results)
@@ -140,18 +140,18 @@ def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
         ):
             continue
         out += [message, *results]
-        del left[: len(results)]
+        del remaining[: len(results)]
     return tuple(out)
 
 
 def turn(steps: int, *, hinted: bool = False) -> list[ModelRequest]:
     """The requests of one turn, of two calls per step; with a word for the one call in each, if it is `hinted`."""
     messages = [Message.system("Be brief."), Message.user("Look everywhere.")]
-    made: list[ModelRequest] = []
+    model_requests: list[ModelRequest] = []
     for number in range(steps):
         hint = [Message.user(f"{number} steps are left.")] if hinted else []
-        made.append(ModelRequest((*messages, *hint), tools=TOOLS))
-        asked = [ToolCallPart(id=f"{number}-{each}", name="note", arguments={"at": number}) for each in range(2)]
-        messages.append(Message.assistant("Looking", asked))
-        messages += [Message.result(call.id, "note", "nothing") for call in asked]
-    return made
+        model_requests.append(ModelRequest((*messages, *hint), tools=TOOLS))
+        calls = [ToolCallPart(id=f"{number}-{index}", name="note", arguments={"at": number}) for index in range(2)]
+        messages.append(Message.assistant("Looking", calls))
+        messages += [Message.result(call.id, "note", "nothing") for call in calls]
+    return model_requests

@@ -63,9 +63,9 @@ def children() -> set[int]:
     }
 
 
-def listed(columns: str, *which: str) -> list[str]:
+def listed(columns: str, *selection: str) -> list[str]:
     """Return the output of `ps` for some processes, a line for each."""
-    done = subprocess.run(["ps", "-o", columns, *which], capture_output=True, text=True, check=False)  # noqa: S607
+    done = subprocess.run(["ps", "-o", columns, *selection], capture_output=True, text=True, check=False)  # noqa: S607
     return done.stdout.splitlines()
 
 

@@ -33,8 +33,8 @@ def fitted(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
     needed = capabilities.needs_tools_if_history_has_tools and bool(names)
     tools, choice, messages = request.tools, request.tool_choice, list(request.messages)
     if needed and not tools:
-        used = "A tool that was used earlier in this conversation."
-        tools, choice = tuple(ToolSpec(name, used, {"type": "object"}) for name in names), "none"
+        description = "A tool that was used earlier in this conversation."
+        tools, choice = tuple(ToolSpec(name, description, {"type": "object"}) for name in names), "none"
     if tools and choice == "none" and not capabilities.supports_tool_choice_none:
         if needed:
             choice = "auto"
@@ -59,13 +59,13 @@ def is_heard(message: Message) -> bool:
 def one_by_one(messages: Sequence[Message]) -> list[Message]:
     """A reply with several calls as one after the other."""
     out: list[Message] = []
-    left = list(messages)
-    while left:
-        message = left.pop(0)
+    remaining = list(messages)
+    while remaining:
+        message = remaining.pop(0)
         if len(message.calls) < 2:
             out.append(message)
             continue
-        results = [left.pop(0) for _ in message.calls]
+        results = [remaining.pop(0) for _ in message.calls]
         rest = tuple(part for part in message.parts if not isinstance(part, ToolCallPart))
         for call in message.calls:
             out.append(structs.replace(message, parts=(*rest, call)))
@@ -83,19 +83,19 @@ def alternating(messages: Sequence[Message]) -> list[Message]:
     """Return the messages that are sent: a role's messages in a row as one, with a bridge where a role must speak."""
     heard: list[Message] = []
     for message in filter(is_heard, messages):
-        later = message.role == "system" and any(each.role != "system" for each in heard)
+        later = message.role == "system" and any(earlier.role != "system" for earlier in heard)
         if not later:
             heard.append(message)
         elif message.text:
             heard.append(structs.replace(message, role="user"))
     out: list[Message] = []
-    for role, found in groupby(heard, lambda message: message.role):
+    for role, group in groupby(heard, lambda message: message.role):
         before = out[-1].role if out else "system"
         if (before, role) == ("tool", "user"):
             out.append(BRIDGE)
         if (before, role) == ("system", "assistant"):
             out.append(Message.user("Begin."))
-        run = list(found)
+        run = list(group)
         out += run if role == "tool" else [merged(run)]
     return out
 
@@ -104,7 +104,7 @@ def merged(run: Sequence[Message]) -> Message:
     """Messages of one role as one; a blank line parts the texts of two."""
     parts: list[AnyPart] = []
     for number, message in enumerate(run):
-        parted = not any(each.text for each in run[:number])
+        parted = not any(message.text for message in run[:number])
         for part in message.parts:
             if isinstance(part, TextPart) and part.text and not parted:
                 parts.append(structs.replace(part, text="\n\n" + part.text))
@@ -117,20 +117,20 @@ def merged(run: Sequence[Message]) -> Message:
 def chat_body(request: ModelRequest, capabilities: Capabilities) -> Body:
     """The body for chat completions."""
     messages: list[Body] = []
-    shown: list[Any] = []
+    file_parts: list[Any] = []
     for message in (*request.messages, None):
-        if shown and (message is None or message.role != "tool"):
+        if file_parts and (message is None or message.role != "tool"):
             messages += to_wire(BRIDGE, capabilities) if capabilities.strict_alternation else []
-            messages.append({"role": "user", "content": shown})
-            shown = []
+            messages.append({"role": "user", "content": file_parts})
+            file_parts = []
         if message is None:
             break
         messages += to_wire(message, capabilities)
         for part in message.parts:
             if isinstance(part, ToolResultPart) and part.files:
-                said = Message.user(f"From the result of {part.name} (call {part.call}):", part.files)
-                content: Any = to_wire(said, capabilities)[0]["content"]
-                shown += content
+                file_message = Message.user(f"From the result of {part.name} (call {part.call}):", part.files)
+                content: Any = to_wire(file_message, capabilities)[0]["content"]
+                file_parts += content
     body: Body = {"model": "m", "stream": True, "stream_options": {"include_usage": True}, "messages": messages}
     if request.tools:
         body["tools"] = [{"type": "function", "function": structs.asdict(tool)} for tool in request.tools]
@@ -167,21 +167,21 @@ def messages_body(
     request: ModelRequest, capabilities: Capabilities, *, cache: bool, thinking: Mapping[str, Any] | None
 ) -> Body:
     """The body for the Messages API."""
-    number = next((n for n, each in enumerate(request.messages) if each.role != "system"), len(request.messages))
+    number = next((n for n, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
     system = [block for message in request.messages[:number] for block in blocks(message, thought=True)]
-    sent = conversation(request.messages[number:], prefill=capabilities.allows_prefill)
+    entries = conversation(request.messages[number:], prefill=capabilities.allows_prefill)
     budget = (thinking or {}).get("budget_tokens", 0)
     most = MAX_TOKENS + budget
     max_tokens = most if request.max_tokens is None else min(most, request.max_tokens)
-    thinks = thinking is not None and max_tokens >= 2 * MIN_BUDGET and not (budget and begun_without_thinking(sent))
+    thinks = thinking is not None and max_tokens >= 2 * MIN_BUDGET and not (budget and begun_without_thinking(entries))
     body: Body = {"model": "m", "stream": True, "max_tokens": max_tokens}
     if thinking is not None and thinks:
         body["thinking"] = {**thinking, **({"budget_tokens": min(budget, max_tokens - MIN_BUDGET)} if budget else {})}
-    rows = [(role, [*(thought if thinks or thinking is None else said)]) for role, said, thought in sent]
+    rows = [(role, [*(thought if thinks or thinking is None else content)]) for role, content, thought in entries]
     for number in stable([role for role, _ in rows]) if cache else ():
         rows[number][1][:] = marked(rows[number][1], cache=True)
     sides = groupby(rows, lambda row: "assistant" if row[0] == "assistant" else "user")
-    body["messages"] = [{"role": side, "content": [each for _, row in run for each in row]} for side, run in sides]
+    body["messages"] = [{"role": side, "content": [block for _, row in run for block in row]} for side, run in sides]
     if system:
         body["system"] = marked(system, cache=cache)
     if request.tools:
@@ -194,17 +194,17 @@ def messages_body(
 
 def conversation(messages: Sequence[Message], *, prefill: bool) -> list[Sent]:
     """Return the messages that are sent behind the instructions."""
-    sent: list[Sent] = []
+    entries: list[Sent] = []
     go_on = ("user", [GO_ON], [GO_ON])
     for message in messages:
-        said = blocks(message, thought=False)
-        if said:
-            sent.append((message.role, said, blocks(message, thought=True)))
-        elif message.role == "user" and sent and sent[-1][0] == "assistant":
-            sent.append(go_on)
-    if not sent or sent[0][0] == "assistant":
-        sent.insert(0, go_on)
-    return [*sent, go_on] if sent[-1][0] == "assistant" and not prefill else sent
+        content = blocks(message, thought=False)
+        if content:
+            entries.append((message.role, content, blocks(message, thought=True)))
+        elif message.role == "user" and entries and entries[-1][0] == "assistant":
+            entries.append(go_on)
+    if not entries or entries[0][0] == "assistant":
+        entries.insert(0, go_on)
+    return [*entries, go_on] if entries[-1][0] == "assistant" and not prefill else entries
 
 
 def marked(row: list[Body], *, cache: bool) -> list[Body]:
@@ -213,8 +213,8 @@ def marked(row: list[Body], *, cache: bool) -> list[Body]:
 
 def blocks(message: Message, *, thought: bool) -> list[Body]:
     encoded = encode_blocks(message)
-    found: list[Body] = json.loads(b"[" + (encoded.thought if thought else encoded.content) + b"]")
-    return found
+    decoded: list[Body] = json.loads(b"[" + (encoded.thought if thought else encoded.content) + b"]")
+    return decoded
 
 
 def described(tool: ToolSpec) -> Body:
@@ -222,11 +222,11 @@ def described(tool: ToolSpec) -> Body:
     return {"name": tool.name, **words, "input_schema": tool.parameters}
 
 
-def begun_without_thinking(sent: Sequence[Sent]) -> bool:
+def begun_without_thinking(entries: Sequence[Sent]) -> bool:
     """Whether the assistant's turn at hand began without thinking: replies, results, and what is said behind these."""
     first: list[Body] | None = None
     results = False
-    for role, _, thought in sent:
+    for role, _, thought in entries:
         if role == "assistant":
             first, results = first or thought, False
         elif role == "tool":

@@ -122,8 +122,8 @@ class Played(StreamedResponse):
                 ):
                     yield event
         if self.says.usage is not None:
-            used = RequestUsage(input_tokens=self.says.usage.input_tokens, output_tokens=self.says.usage.output_tokens)
-            self._add_usage(used, reported=True)
+            usage = RequestUsage(input_tokens=self.says.usage.input_tokens, output_tokens=self.says.usage.output_tokens)
+            self._add_usage(usage, reported=True)
         if self.says.then == "breaks":
             raise ModelConnectionError("played", "the peer has gone", phase="read")
         if self.says.then == "hangs":
@@ -154,21 +154,21 @@ def sent(
     messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
 ) -> SentRequest:
     """A request, as the suite of models wants to see it."""
-    told = settings or {}
-    choice = told.get("tool_choice")
+    options = settings or {}
+    choice = options.get("tool_choice")
     return SentRequest(
-        messages=(*_instructed(messages), *(each for message in messages for each in _sent(message))),
+        messages=(*_instructed(messages), *(sent_message for message in messages for sent_message in _sent(message))),
         tools=tuple(tool.name for tool in parameters.function_tools),
         tool_choice=choice if isinstance(choice, str) else None,
-        max_tokens=told.get("max_tokens"),
+        max_tokens=options.get("max_tokens"),
     )
 
 
 def _instructed(messages: Sequence[ModelMessage]) -> list[SentMessage]:
     """The instructions, which each request has."""
-    found = {message.instructions for message in messages if isinstance(message, ModelRequest)}
-    assert len(found) <= 1
-    return [SentMessage("system", text) for text in found if text]
+    instructions = {message.instructions for message in messages if isinstance(message, ModelRequest)}
+    assert len(instructions) <= 1
+    return [SentMessage("system", text) for text in instructions if text]
 
 
 def _sent(message: ModelMessage) -> list[SentMessage]:

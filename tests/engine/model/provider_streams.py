@@ -18,12 +18,12 @@ PARIS: Final[dict[str, JsonValue]] = {"city": "Paris"}
 RAW: Final = '{"city": "Paris"}'
 
 
-def usage(read: int, written: int, **more: JsonValue) -> Chunk:
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written, **more}
+def usage(read: int, output: int, **more: JsonValue) -> Chunk:
+    return {"prompt_tokens": read, "completion_tokens": output, "total_tokens": read + output, **more}
 
 
-def counted(read: int, written: int) -> Usage:
-    return Usage(input_tokens=read, output_tokens=written)
+def counted(read: int, output: int) -> Usage:
+    return Usage(input_tokens=read, output_tokens=output)
 
 
 def weather(call_id: str = "call_1", raw: str = RAW) -> ResponseToolCall:
@@ -172,8 +172,8 @@ STREAMS: Final[dict[str, tuple[bytes, ModelResponse]]] = {
     ),
     "Perplexity": (
         b"".join(
-            b"data: " + json.dumps(each).encode() + b"\r\n\r\n"
-            for each in (
+            b"data: " + json.dumps(event).encode() + b"\r\n\r\n"
+            for event in (
                 only(delta={"role": "assistant", "content": "He"}, message={"content": "He"}, usage=usage(5, 1)),
                 only(delta={"content": "y"}, message={"role": "assistant", "content": "Hey"}, finish_reason="stop"),
                 {**only(delta={"content": ""}, message={"content": "Hey"}), "usage": usage(5, 7), "citations": ["a"]},

@@ -81,9 +81,9 @@ def calls_in(deltas: list[Delta]) -> Calls:
     return calls
 
 
-def kept(seen: Seen) -> list[str]:
+def kept(outcome: Seen) -> list[str]:
     """Every text that a decoder kept."""
-    text, reasoning, reply, *_ = seen
+    text, reasoning, reply, *_ = outcome
     texts = [text, reasoning, reply.text, reply.reasoning, reply.finish_reason or ""]
     texts += [json.dumps(detail, ensure_ascii=False) for detail in reply.reasoning_details]
     for call in reply.calls:

@@ -43,8 +43,8 @@ def anthropic(*content: messages.Event, reason: str = "max_tokens") -> list[Argu
     return arguments_in(reply)
 
 
-def responses(*given: events.Event, reason: str = "max_output_tokens") -> list[Arguments]:
-    reply = events.decode(events.created(), *given, events.incomplete(reason)).reply()
+def responses(*sent_events: events.Event, reason: str = "max_output_tokens") -> list[Arguments]:
+    reply = events.decode(events.created(), *sent_events, events.incomplete(reason)).reply()
     assert reply.finish is Finish.LENGTH
     return arguments_in(reply)
 
@@ -53,8 +53,8 @@ def arguments_in(reply: ModelResponse) -> list[Arguments]:
     return [None if call.arguments is None else dict(call.arguments) for call in reply.calls]
 
 
-def begun(index: int = 0, given: JsonValue = None) -> messages.Event:
-    return messages.begin(index, "tool_use", id=f"c{index}", name="cleanup", input=given or {})
+def begun(index: int = 0, arguments: JsonValue = None) -> messages.Event:
+    return messages.begin(index, "tool_use", id=f"c{index}", name="cleanup", input=arguments or {})
 
 
 REASONS = ["length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded", "incomplete"]
@@ -96,8 +96,8 @@ def test_the_last_call_of_a_reply_without_a_reason_needs_arguments() -> None:
     """A gateway may end the stream of a reply that broke off inside a call as usual."""
     assert arguments_in(chunks.reply(named('{"scope": "tmp"}'), named("", 1))) == [{"scope": "tmp"}, None]
     assert arguments_in(chunks.reply(named(""), named("{}", 1))) == [{}, {}]
-    for given, arguments in (([begun()], None), ([begun(), messages.stop(0)], {})):
-        reply = messages.decode(messages.sse(messages.start(), *given, messages.STOP)).reply()
+    for blocks, arguments in (([begun()], None), ([begun(), messages.stop(0)], {})):
+        reply = messages.decode(messages.sse(messages.start(), *blocks, messages.STOP)).reply()
         assert arguments_in(reply) == [arguments]
 
 
@@ -120,8 +120,8 @@ def test_anthropic_arguments_are_complete_with_a_complete_text() -> None:
     """The input of a block is an object, which a gateway may have completed itself."""
     assert anthropic(begun(), messages.arguments(0, '{"scope": "tmp"}')) == [{"scope": "tmp"}]
     assert anthropic(begun(), messages.arguments(0, '{"scope": "t')) == [None]
-    assert anthropic(begun(given={"scope": "t"}), messages.stop(0)) == [None]
-    assert anthropic(begun(given={"scope": "tmp"}), messages.stop(0), begun(1)) == [{"scope": "tmp"}, None]
+    assert anthropic(begun(arguments={"scope": "t"}), messages.stop(0)) == [None]
+    assert anthropic(begun(arguments={"scope": "tmp"}), messages.stop(0), begun(1)) == [{"scope": "tmp"}, None]
 
 
 def test_pause_of_hosted_tools_cuts_off_no_call() -> None:

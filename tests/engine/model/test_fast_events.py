@@ -80,8 +80,8 @@ class Stream(ReplyStream):
     QUICK: ClassVar = b"data: {"
 
     def __init__(self, *, max_event: int = MAX_EVENT) -> None:
-        self.shown = Shown()
-        super().__init__(self.shown, secrets=(), where="here", max_event=max_event)
+        self.recorder = Shown()
+        super().__init__(self.recorder, secrets=(), where="here", max_event=max_event)
 
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:  # noqa: ARG002 (the interface's)
         return []
@@ -98,7 +98,7 @@ def quick_in(*pieces: bytes, max_event: int = MAX_EVENT) -> list[bytes]:
     stream = Stream(max_event=max_event)
     for piece in (b"data: 1\n\n", *pieces):
         stream.feed(piece)
-    return stream.shown.quick
+    return stream.recorder.quick
 
 
 class TestTheBytes:
@@ -112,7 +112,7 @@ class TestTheBytes:
         """The first event shows the kind of stream, and a byte order mark."""
         stream = Stream()
         stream.feed(b"data: {}\n\n")
-        assert stream.shown.quick == []
+        assert stream.recorder.quick == []
 
     @pytest.mark.parametrize(
         "event",
@@ -150,8 +150,8 @@ class TestTheBytes:
 
     @given(lists=st.lists(st.booleans(), min_size=MAX_DEPTH + 1, max_size=2 * MAX_DEPTH))
     def test_deeply_nested_data_is_not_flat(self, lists: list[bool]) -> None:
-        opened = b"".join(b"[" if each else b'{"":' for each in lists)
-        closed = b"".join(b"]" if each else b"}" for each in reversed(lists))
+        opened = b"".join(b"[" if is_list else b'{"":' for is_list in lists)
+        closed = b"".join(b"]" if is_list else b"}" for is_list in reversed(lists))
         assert not is_flat(opened + b"1" + closed)
 
     def test_events_after_the_end_are_not_read(self) -> None:
@@ -159,7 +159,7 @@ class TestTheBytes:
 
 
 @pytest.mark.parametrize(
-    "sent",
+    "sent_chunk",
     [
         chunk({"content": "Hello"}, id="chatcmpl-1", created=1, model="gpt", service_tier="default", obfuscation="x"),
         chunk({"content": "Hello", "role": "assistant", "refusal": None}, usage=None, system_fingerprint=None),
@@ -175,12 +175,12 @@ class TestTheBytes:
         {"choices": [{"delta": {"content": "Hello"}, "finish_reason": ""}]},
     ],
 )
-def test_chunk_extending_open_parts_is_fast(sent: JsonValue) -> None:
-    assert read_chunk(json.dumps(sent).encode())
+def test_chunk_extending_open_parts_is_fast(sent_chunk: JsonValue) -> None:
+    assert read_chunk(json.dumps(sent_chunk).encode())
 
 
 @pytest.mark.parametrize(
-    "sent",
+    "sent_chunk",
     [
         chunk({"content": "Hello"}, "stop"),
         chunk({"content": [{"type": "text", "text": "Hello"}]}),
@@ -194,9 +194,9 @@ def test_chunk_extending_open_parts_is_fast(sent: JsonValue) -> None:
         {},
     ],
 )
-def test_chunk_with_other_fields_is_not_fast(sent: JsonValue) -> None:
+def test_chunk_with_other_fields_is_not_fast(sent_chunk: JsonValue) -> None:
     with pytest.raises(NOT_QUICK):
-        read_chunk(json.dumps(sent).encode())
+        read_chunk(json.dumps(sent_chunk).encode())
 
 
 def test_non_standard_json_is_not_fast() -> None:
@@ -209,10 +209,10 @@ def test_non_standard_json_is_not_fast() -> None:
 
 class TestChatCompletions:
     def test_deltas_equal_the_plain_path_in_order(self) -> None:
-        both = chunk({"content": "a", "reasoning_content": "b", "reasoning": "c"})
+        mixed = chunk({"content": "a", "reasoning_content": "b", "reasoning": "c"})
         for pieces in (
-            [sse(chunk({}), both, both, done=False)],
-            [sse(chunk({}), done=False), sse(both, both, done=False)],
+            [sse(chunk({}), mixed, mixed, done=False)],
+            [sse(chunk({}), done=False), sse(mixed, mixed, done=False)],
         ):
             stream = ChatStream()
             deltas = [delta for piece in pieces for delta in stream.feed(piece)]
@@ -239,9 +239,9 @@ class TestChatCompletions:
 
     def test_event_length_is_bounded(self) -> None:
         data = sse(chunk({"content": "a"}), chunk({"content": "b" * 300}))
-        seen = run(lambda: ChatStream(max_event=300), *events_in(data))
-        assert seen == run(lambda: ChatStream(max_event=300), data)
-        assert "longer than 300 bytes" in str(seen[5])
+        outcome = run(lambda: ChatStream(max_event=300), *events_in(data))
+        assert outcome == run(lambda: ChatStream(max_event=300), data)
+        assert "longer than 300 bytes" in str(outcome[5])
 
     def test_other_line_end_takes_the_plain_path(self) -> None:
         """A CR ends a line: what would be blank to JSON makes two lines of an event, and the second is none of ours."""

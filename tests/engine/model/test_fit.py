@@ -41,7 +41,9 @@ STRICT_AND_SINGLE = Capabilities(strict_alternation=True, parallel_tool_calls=Fa
 
 
 def asking(*ids: str, text: str = "") -> Message:
-    return Message.assistant(text, [ToolCallPart(id=each, name="note", arguments={"id": each}) for each in ids])
+    return Message.assistant(
+        text, [ToolCallPart(id=call_id, name="note", arguments={"id": call_id}) for call_id in ids]
+    )
 
 
 def result(call: str, text: str = "noted") -> Message:
@@ -96,8 +98,8 @@ def test_tools_without_earlier_calls_can_be_left_out() -> None:
 
 def test_calls_of_a_conversation_get_their_tools_defined() -> None:
     """An agent without tools continues with a session whose earlier agent had some."""
-    other = Message.assistant(calls=[ToolCallPart(id="b", name="erase"), ToolCallPart(id="c", name="note")])
-    request = ModelRequest((*BATCH, other, Message.result("b", "erase", ""), result("c"), STOP))
+    reply = Message.assistant(calls=[ToolCallPart(id="b", name="erase"), ToolCallPart(id="c", name="note")])
+    request = ModelRequest((*BATCH, reply, Message.result("b", "erase", ""), result("c"), STOP))
     fitted = fit(request, NEEDS_TOOLS)
     assert [tool.name for tool in fitted.tools] == ["note", "erase"]
     assert all(tool.parameters == {"type": "object"} and tool.description for tool in fitted.tools)
@@ -231,8 +233,8 @@ def paired(draw: st.DrawFn) -> tuple[Message, ...]:
             calls = draw(st.lists(st.builds(ToolCallPart, id=IDS, name=NAMES), min_size=1, max_size=3))
             out.append(Message(role="assistant", parts=(ReasoningPart(text="hm"), text(), *calls)))
             for call in draw(st.permutations(calls)):
-                shown = [file()] if draw(st.booleans()) else []
-                out.append(Message.result(call.id, call.name, f"<{next(numbers)}>", files=shown))
+                files = [file()] if draw(st.booleans()) else []
+                out.append(Message.result(call.id, call.name, f"<{next(numbers)}>", files=files))
         elif kind == "thought":
             out.append(Message(role="assistant", parts=(ReasoningPart(text="hm"),)))
         elif kind == "shown":
@@ -274,13 +276,13 @@ def exchanges(messages: Sequence[Message]) -> list[tuple[str, str, str]]:
 
 
 def files(messages: Sequence[Message]) -> list[str]:
-    found = [
-        shown
+    file_parts = [
+        file
         for message in messages
         for part in message.parts
-        for shown in ([part] if isinstance(part, FilePart) else part.files if isinstance(part, ToolResultPart) else [])
+        for file in ([part] if isinstance(part, FilePart) else part.files if isinstance(part, ToolResultPart) else [])
     ]
-    return sorted(file.data for file in found)
+    return sorted(file.data for file in file_parts)
 
 
 def heard(messages: Sequence[Message]) -> str:
@@ -335,11 +337,11 @@ def test_fitted_request_needs_no_more_fitting(request: ModelRequest) -> None:
 @given(REQUESTS)
 def test_the_same_messages_always_give_the_same_objects(request: ModelRequest) -> None:
     """Encoders keep what they encoded by identity. Else each step would encode all that was ever made to fit."""
-    kept = {id(message) for message in request.messages if message.role == "tool"}
+    result_ids = {id(message) for message in request.messages if message.role == "tool"}
     for capabilities in ALL:
         first, again = fit(request, capabilities).messages, fit(request, capabilities).messages
         assert list(map(id, first)) == list(map(id, again))
-        assert kept <= set(map(id, first))
+        assert result_ids <= set(map(id, first))
 
 
 @pytest.mark.parametrize("capabilities", [STRICT, SINGLE, STRICT_AND_SINGLE])
@@ -350,18 +352,18 @@ def test_step_extends_the_fitted_messages_without_changes(capabilities: Capabili
         messages += (asking(f"{number}a", f"{number}b"), result(f"{number}a"), result(f"{number}b"))
         fitted = fit(ModelRequest((*messages, STOP)), capabilities).messages
         ended = fit(ModelRequest(messages), capabilities).messages
-        assert all(one is other for one, other in zip(before, fitted, strict=False))
+        assert all(old is new for old, new in zip(before, fitted, strict=False))
         before = ended
 
 
 def test_fitted_messages_are_freed_with_the_messages() -> None:
     batch = (asking("a", "b"), result("a"), result("b"), Message.user("x"), Message.user("y"))
-    made = [weakref.ref(message) for message in fit(ModelRequest(batch), STRICT_AND_SINGLE).messages]
+    references = [weakref.ref(message) for message in fit(ModelRequest(batch), STRICT_AND_SINGLE).messages]
     results = [weakref.ref(message) for message in batch]
     del batch
     gc.collect()
     assert [ref() for ref in results] == [None] * 5
-    shared = [ref() for ref in made if ref() is not None]
+    shared = [ref() for ref in references if ref() is not None]
     assert [message.text for message in shared if message] == ["Begin."]
 
 
@@ -372,8 +374,11 @@ def test_fitted_messages_are_freed_with_the_messages() -> None:
 def test_a_reply_with_many_calls_becomes_several(count: int, groups: list[int]) -> None:
     ids = [f"call{number}" for number in range(count)]
     messages = [HI, asking(*ids, text="Looking."), *map(result, ids), STOP]
-    sent = split_calls(messages, 128)
-    assert [len(message.calls) for message in sent if message.role == "assistant"] == groups
-    assert [message.text for message in sent if message.role == "assistant"] == ["Looking.", *[""] * (len(groups) - 1)]
-    check_pairing(sent)
-    assert all(map(operator.is_, split_calls(messages, 128), sent))
+    split_messages = split_calls(messages, 128)
+    assert [len(message.calls) for message in split_messages if message.role == "assistant"] == groups
+    assert [message.text for message in split_messages if message.role == "assistant"] == [
+        "Looking.",
+        *[""] * (len(groups) - 1),
+    ]
+    check_pairing(split_messages)
+    assert all(map(operator.is_, split_calls(messages, 128), split_messages))

@@ -35,9 +35,11 @@ def chat(*deltas: JsonValue) -> Calls:
     return calls_in(chunks.reply(*deltas, chunks.chunk({}, "tool_calls")))
 
 
-def anthropic(*given: messages.Event) -> Calls:
+def anthropic(*content_events: messages.Event) -> Calls:
     return calls_in(
-        messages.decode(messages.sse(messages.start(), *given, messages.end("tool_use"), messages.STOP)).reply()
+        messages.decode(
+            messages.sse(messages.start(), *content_events, messages.end("tool_use"), messages.STOP)
+        ).reply()
     )
 
 
@@ -80,7 +82,7 @@ def test_chat_arguments_do_not_go_to_the_next_name_at_the_index() -> None:
 def test_ambiguous_chat_arguments_run_no_call(deltas: list[JsonValue]) -> None:
     calls = chat(*deltas)
     assert calls
-    assert all(given is None or not name for name, given in calls)
+    assert all(arguments is None or not name for name, arguments in calls)
 
 
 def test_chat_call_with_arguments_runs_beside_lost_arguments() -> None:
@@ -105,7 +107,7 @@ def test_anthropic_arguments_at_an_unknown_index_join_the_open_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "content_events",
     [
         [begun(0), messages.stop(0), messages.arguments(7, '{"a": 1}')],
         [begun(0), begun(1), messages.arguments(7, '{"a": 1}')],
@@ -114,8 +116,8 @@ def test_anthropic_arguments_at_an_unknown_index_join_the_open_call() -> None:
         [begun(0), begun(1), *(messages.arguments(index, '{"a": 1}') for index in (1, 7)), messages.stop(0)],
     ],
 )
-def test_ambiguous_anthropic_arguments_run_no_call(given: list[messages.Event]) -> None:
-    assert all(arguments is None for _, arguments in anthropic(*given))
+def test_ambiguous_anthropic_arguments_run_no_call(content_events: list[messages.Event]) -> None:
+    assert all(arguments is None for _, arguments in anthropic(*content_events))
 
 
 def test_ambiguous_responses_arguments_run_no_call() -> None:

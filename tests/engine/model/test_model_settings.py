@@ -41,9 +41,9 @@ def test_each_set_field_of_the_later_layer_wins(base: ModelSettings, over: Model
 
 
 @given(SETTINGS, SETTINGS, SETTINGS)
-def test_layers_merge_in_any_grouping(one: ModelSettings, two: ModelSettings, three: ModelSettings) -> None:
-    assert merge_settings(one, two, three) == merge_settings(one, merge_settings(two, three))
-    assert merge_settings(None, one, None) is one
+def test_layers_merge_in_any_grouping(first: ModelSettings, second: ModelSettings, third: ModelSettings) -> None:
+    assert merge_settings(first, second, third) == merge_settings(first, merge_settings(second, third))
+    assert merge_settings(None, first, None) is first
     assert merge_settings(None, None) is None
 
 
@@ -53,7 +53,7 @@ def test_equal_settings_have_equal_hashes(settings: ModelSettings) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"temperature": -0.1},
         {"temperature": math.nan},
@@ -70,9 +70,9 @@ def test_equal_settings_have_equal_hashes(settings: ModelSettings) -> None:
         {"tempratur": 1},
     ],
 )
-def test_value_out_of_range_is_refused(given: dict[str, object]) -> None:
+def test_value_out_of_range_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        ModelSettings.model_validate(given)
+        ModelSettings.model_validate(values)
 
 
 def test_thinking_number_is_a_budget_distinct_from_true() -> None:
@@ -82,7 +82,7 @@ def test_thinking_number_is_a_budget_distinct_from_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "settings"),
+    ("values", "settings"),
     [
         ({"thinking": "on"}, ModelSettings(thinking=True)),
         ({"thinking": "off"}, ModelSettings(thinking=False)),
@@ -91,8 +91,8 @@ def test_thinking_number_is_a_budget_distinct_from_true() -> None:
         ({"stop_sequences": "END"}, ModelSettings(stop_sequences=("END",))),
     ],
 )
-def test_text_values_of_files_and_flags_are_converted(given: dict[str, object], settings: ModelSettings) -> None:
-    assert ModelSettings.model_validate(given) == settings
+def test_text_values_of_files_and_flags_are_converted(values: dict[str, object], settings: ModelSettings) -> None:
+    assert ModelSettings.model_validate(values) == settings
 
 
 def test_settings_cannot_be_changed() -> None:

@@ -26,8 +26,8 @@ def chat(name: str, call_id: str) -> ModelResponse:
 
 
 def anthropic(name: str, call_id: str) -> ModelResponse:
-    given = [messages.start(), *messages.tool(0, name, call_id, "{}"), messages.end("tool_use"), messages.STOP]
-    return messages.decode(messages.sse(*given)).reply()
+    stream_events = [messages.start(), *messages.tool(0, name, call_id, "{}"), messages.end("tool_use"), messages.STOP]
+    return messages.decode(messages.sse(*stream_events)).reply()
 
 
 def responses(name: str, call_id: str) -> ModelResponse:
@@ -54,18 +54,18 @@ async def run(*calls: ResponseToolCall) -> tuple[str, list[StreamEvent]]:
     """Run a turn whose model asks for calls, and has nothing to say when it concludes."""
     model = ScriptedModel(ModelResponse(calls=calls), repeat=True, stream_calls=True)
     async with Engine(model=model) as engine, engine.stream(Agent(name="A", steps=1), "Go.") as events:
-        seen = [event async for event in events]
-        return events.result.text, seen
+        turn_events = [event async for event in events]
+        return events.result.text, turn_events
 
 
 @pytest.mark.anyio
 async def test_neither_journal_nor_events_nor_summary_have_a_long_name() -> None:
     calls = [ResponseToolCall(f"{number}" * LONG, {}, id="i" * LONG) for number in range(3)]
-    text, seen = await run(*calls)
-    assert {len(event.tool) for event in seen if isinstance(event, ToolCallDeltaEvent)} == {200}
-    facts = [event.fact for event in seen if isinstance(event, FactEvent)]
-    made = [call for fact in facts if isinstance(fact, ModelReplied) for call in fact.calls]
-    assert [(len(call.name), len(call.provider_id)) for call in made] == [(200, 512)] * 3
+    text, turn_events = await run(*calls)
+    assert {len(event.tool) for event in turn_events if isinstance(event, ToolCallDeltaEvent)} == {200}
+    facts = [event.fact for event in turn_events if isinstance(event, FactEvent)]
+    recorded_calls = [call for fact in facts if isinstance(fact, ModelReplied) for call in fact.calls]
+    assert [(len(call.name), len(call.provider_id)) for call in recorded_calls] == [(200, 512)] * 3
     assert f"Tools used: {'0' * 99}… (1), {'1' * 99}… (1), {'2' * 99}… (1)." in text
 
 

@@ -15,17 +15,17 @@ class Taken:
     """Notes what is added to beginnings, and makes of them just their messages."""
 
     def __init__(self, steps: int = 1) -> None:
-        self.added: list[list[str]] = []
+        self.additions: list[list[str]] = []
         self.beginnings = PrefixCache[Messages]((), self._add, is_sent=lambda message: bool(message.text), steps=steps)
 
     def of(self, *messages: Message) -> tuple[list[str], list[str]]:
         """The texts of the beginning, and those of the rest."""
         begun, rest = self.beginnings.of(messages)
-        assert all(one is other for one, other in zip((*begun, *rest), messages, strict=True))
+        assert all(old is new for old, new in zip((*begun, *rest), messages, strict=True))
         return texts(begun), texts(rest)
 
     def _add(self, begun: Messages, messages: Sequence[Message]) -> Messages:
-        self.added.append(texts(messages))
+        self.additions.append(texts(messages))
         return (*begun, *messages)
 
 
@@ -40,10 +40,10 @@ def conversation(*says: str) -> Messages:
 
 def test_prefix_ends_before_the_last_reply() -> None:
     """Messages behind the last reply may be for one call only."""
-    taken = Taken()
-    assert taken.of(*conversation("a", "b", "c", "d", "e")) == (["a", "b", "c"], ["d", "e"])
-    assert taken.of(Message.user("a"), Message.user("b")) == ([], ["a", "b"])
-    assert taken.of() == ([], [])
+    cache = Taken()
+    assert cache.of(*conversation("a", "b", "c", "d", "e")) == (["a", "b", "c"], ["d", "e"])
+    assert cache.of(Message.user("a"), Message.user("b")) == ([], ["a", "b"])
+    assert cache.of() == ([], [])
 
 
 def test_prefix_may_end_some_replies_earlier() -> None:
@@ -57,32 +57,32 @@ def test_unsent_reply_does_not_count_as_a_reply() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_each_message_is_added_once(steps: int) -> None:
-    taken = Taken(steps)
+    cache = Taken(steps)
     messages = conversation(*map(str, range(21)))
     for end in range(1, len(messages) + 1):
-        taken.of(*messages[:end], Message.user("a hint"))
-    assert [text for added in taken.added for text in added] == texts(messages[: 21 - 2 * steps])
-    assert len(taken.beginnings) == 1, "the shorter ones are not wanted any more"
+        cache.of(*messages[:end], Message.user("a hint"))
+    assert [text for addition in cache.additions for text in addition] == texts(messages[: 21 - 2 * steps])
+    assert len(cache.beginnings) == 1, "the shorter ones are not wanted any more"
 
 
 def test_the_same_request_again_adds_nothing() -> None:
-    taken = Taken()
+    cache = Taken()
     messages = conversation("a", "b", "c", "d")
-    assert taken.of(*messages) == taken.of(*messages)
-    assert taken.added == [["a", "b", "c"]]
+    assert cache.of(*messages) == cache.of(*messages)
+    assert cache.additions == [["a", "b", "c"]]
 
 
 def test_parallel_conversations_have_separate_prefixes() -> None:
     """One model serves many turns, some of which have the same history."""
-    taken = Taken()
+    cache = Taken()
     history = conversation("a", "b")
     here = (*history, *conversation("c", "d", "e", "f"))
     there = (*history, *conversation("c2", "d2", "e2", "f2"))
     for end in (4, 6):
         for messages in (here, there):
-            taken.of(*messages[:end])
-    assert taken.added == [["a", "b", "c"], ["a", "b", "c2"], ["d", "e"], ["d2", "e2"]]
-    assert len(taken.beginnings) == 2
+            cache.of(*messages[:end])
+    assert cache.additions == [["a", "b", "c"], ["a", "b", "c2"], ["d", "e"], ["d2", "e2"]]
+    assert len(cache.beginnings) == 2
 
 
 @pytest.mark.parametrize(
@@ -96,62 +96,64 @@ def test_parallel_conversations_have_separate_prefixes() -> None:
     ],
 )
 def test_changed_earlier_messages_rebuild_the_prefix(changed: Messages) -> None:
-    taken = Taken()
+    cache = Taken()
     end = conversation("", "d", "e", "f")[1:]
-    taken.of(*conversation("a", "b", "c"), *end)
-    taken.added.clear()
-    assert taken.of(*changed, *end) == ([*texts(changed), "d", "e"], ["f"])
-    assert taken.added == [[*texts(changed), "d", "e"]]
-    assert len(taken.beginnings) == 1
+    cache.of(*conversation("a", "b", "c"), *end)
+    cache.additions.clear()
+    assert cache.of(*changed, *end) == ([*texts(changed), "d", "e"], ["f"])
+    assert cache.additions == [[*texts(changed), "d", "e"]]
+    assert len(cache.beginnings) == 1
 
 
 def test_equal_messages_may_differ_on_the_wire() -> None:
-    one, true = (Message.assistant("x", [ToolCallPart(id="c", name="f", arguments={"a": each})]) for each in (1, True))
-    assert one == true
-    taken = Taken()
+    integer, true = (
+        Message.assistant("x", [ToolCallPart(id="c", name="f", arguments={"a": value})]) for value in (1, True)
+    )
+    assert integer == true
+    cache = Taken()
     prompt, last = Message.user("a"), Message.assistant("z")
-    begun, _ = taken.beginnings.of((prompt, one, last))
-    again, _ = taken.beginnings.of((prompt, true, last))
-    assert (begun[1] is one, again[1] is true) == (True, True)
+    begun, _ = cache.beginnings.of((prompt, integer, last))
+    again, _ = cache.beginnings.of((prompt, true, last))
+    assert (begun[1] is integer, again[1] is true) == (True, True)
 
 
 def test_moving_window_leaves_no_prefix_behind() -> None:
-    taken = Taken()
+    cache = Taken()
     messages = conversation(*map(str, range(30)))
     for begin in range(20):
-        taken.of(*messages[begin : begin + 10])
-    assert len(taken.beginnings) == 1
+        cache.of(*messages[begin : begin + 10])
+    assert len(cache.beginnings) == 1
 
 
 @given(st.data())
 def test_prefix_and_rest_together_are_the_messages(data: st.DataObject) -> None:
     """Messages may come in any order, also the same one twice."""
-    known = conversation(*"abcdefgh")
-    taken = Taken(steps=data.draw(st.integers(1, 2)))
+    known_messages = conversation(*"abcdefgh")
+    cache = Taken(steps=data.draw(st.integers(1, 2)))
     for _ in range(8):
-        taken.of(*data.draw(st.lists(st.sampled_from(known))))
+        cache.of(*data.draw(st.lists(st.sampled_from(known_messages))))
 
 
 # Nothing outlives its turn.
 
 
 def test_prefix_is_freed_with_the_messages() -> None:
-    taken = Taken()
+    cache = Taken()
     messages = conversation(*map(str, range(20)))
-    seen = [weakref.ref(message) for message in messages]
+    references = [weakref.ref(message) for message in messages]
     for end in range(len(messages)):
-        taken.of(*messages[:end])
+        cache.of(*messages[:end])
     del messages
-    assert [ref() for ref in seen] == [None] * 20, "without the help of the garbage collector"
-    assert len(taken.beginnings) == 0
+    assert [ref() for ref in references] == [None] * 20, "without the help of the garbage collector"
+    assert len(cache.beginnings) == 0
 
 
 def test_prefix_containing_the_next_reply_is_not_kept() -> None:
     """It would hold what it is to go with."""
-    taken = Taken()
+    cache = Taken()
     agreed = Message.assistant("OK")
     messages = (Message.user("a"), agreed, Message.user("b"), agreed, Message.user("c"))
-    assert taken.of(*messages) == (["a", "OK", "b"], ["OK", "c"])
-    assert len(taken.beginnings) == 0
+    assert cache.of(*messages) == (["a", "OK", "b"], ["OK", "c"])
+    assert len(cache.beginnings) == 0
     # As soon as there is another reply, it is.
-    assert taken.of(*messages, Message.assistant("d"), Message.user("e"))[1] == ["d", "e"]
+    assert cache.of(*messages, Message.assistant("d"), Message.user("e"))[1] == ["d", "e"]

@@ -37,8 +37,8 @@ def entry(**function: str) -> dict[str, JsonValue]:
 
 
 CHAT = b"".join(
-    f"data: {json.dumps(each, ensure_ascii=False)}\n\n".encode()
-    for each in (
+    f"data: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
+    for event in (
         chunk({"reasoning_content": "hm 😀"}),
         chunk({"content": "héllo "}),
         chunk({"content": "wörld"}),

@@ -47,11 +47,11 @@ def test_cached_tokens_have_the_full_price_by_default() -> None:
 
 
 @given(COUNT, COUNT, COUNT, COUNT)
-def test_no_token_is_paid_twice(read: int, written: int, cached: int, writes: int) -> None:
-    usage = Usage(input_tokens=read, output_tokens=written, cached_tokens=cached)
-    found = Price(1, 1, cached=0, cache_write=1).of(usage, writes)
-    assert found.cost * 1e6 == pytest.approx(max(read - cached, 0) + written)
-    assert replace(found, cost=0.0) == usage
+def test_no_token_is_paid_twice(read: int, output: int, cached: int, writes: int) -> None:
+    usage = Usage(input_tokens=read, output_tokens=output, cached_tokens=cached)
+    priced = Price(1, 1, cached=0, cache_write=1).of(usage, writes)
+    assert priced.cost * 1e6 == pytest.approx(max(read - cached, 0) + output)
+    assert replace(priced, cost=0.0) == usage
 
 
 def test_reply_is_priced_with_cache_writes() -> None:

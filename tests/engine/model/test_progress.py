@@ -135,9 +135,9 @@ RESPONSES_NOISE = [
 NOISE = pytest.mark.parametrize(
     ("make", "noise"),
     [
-        *((ChatStream, each) for each in CHAT_NOISE),
-        *((MessagesStream, each) for each in MESSAGES_NOISE),
-        *((ResponsesStream, each) for each in RESPONSES_NOISE),
+        *((ChatStream, noise) for noise in CHAT_NOISE),
+        *((MessagesStream, noise) for noise in MESSAGES_NOISE),
+        *((ResponsesStream, noise) for noise in RESPONSES_NOISE),
     ],
 )
 PARTS = pytest.mark.parametrize(
@@ -226,14 +226,14 @@ def chunks(number: int) -> bytes:
 @pytest.mark.parametrize("cut", [1, 7, 1000])
 def test_response_is_bounded_in_bytes_and_chunks_at_any_cuts(cut: int) -> None:
     whole = chunks(9)
-    for stream, said in (
+    for stream, message in (
         (ChatStream(max_chunks=3), "more than 3 chunks"),
         (ChatStream(max_bytes=3 * len(chunks(1)) + 5), f"longer than {3 * len(chunks(1)) + 5} bytes"),
     ):
         for start in range(0, len(whole), cut):
             stream.feed(whole[start : start + cut])
         assert stream.error is not None
-        assert said in str(stream.error)
+        assert message in str(stream.error)
         assert (stream.error.cause, stream.partial) == (Cause.REJECTED, ModelResponse(text="aaa"))
 
 

@@ -115,9 +115,9 @@ def test_default_provider_has_a_prefix() -> None:
 
 
 def test_a_built_in_provider_cannot_be_taken() -> None:
-    found = find_provider("anthropic")
-    assert found is not None
-    assert found.opener.startswith("turnwright.")
+    provider = find_provider("anthropic")
+    assert provider is not None
+    assert provider.opener.startswith("turnwright.")
 
 
 @pytest.mark.parametrize(

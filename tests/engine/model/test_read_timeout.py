@@ -62,11 +62,11 @@ class TestAlarm:
     def test_time_between_two_reads_is_not_counted(self, loop: Loop) -> None:
         async def reads() -> list[bool]:
             bell = read_timeout()
-            came = [await read(bell, 1, at_most=5)]
+            results = [await read(bell, 1, at_most=5)]
             await anyio.sleep(1000)
-            came.append(await read(bell, 4, at_most=5))
+            results.append(await read(bell, 4, at_most=5))
             await anyio.sleep(3)
-            return [*came, await read(bell, 6, at_most=5)]
+            return [*results, await read(bell, 6, at_most=5)]
 
         assert run(loop, reads) == [True, True, False]
 
@@ -132,7 +132,7 @@ def test_alarm_works_across_tasks(seconds: float) -> None:
 
     async def reads() -> list[bool]:
         bell = read_timeout()
-        return [await asyncio.create_task(read(bell, each, at_most=5)) for each in (1, seconds, 2)]
+        return [await asyncio.create_task(read(bell, duration, at_most=5)) for duration in (1, seconds, 2)]
 
     assert run("asyncio", reads) == [True, seconds < 5, True]
 

@@ -34,9 +34,9 @@ JSON = st.recursive(
 )
 
 
-def told(given: ModelResponse) -> ResponseInfo:
-    assert given.response is not None
-    return given.response
+def told(response: ModelResponse) -> ResponseInfo:
+    assert response.response is not None
+    return response.response
 
 
 def message(**fields: JsonValue) -> ResponseInfo:
@@ -69,13 +69,13 @@ async def replied(model: WrapperModel | PlayedWhole | FunctionModel) -> ModelRes
 
 
 def test_replies_differing_only_in_info_are_equal() -> None:
-    one, other = (
+    first, second = (
         ModelResponse(text="Hi", response=ResponseInfo(id="1")),
         ModelResponse(text="Hi", response=ResponseInfo(id="2")),
     )
-    assert one == other == ModelResponse(text="Hi")
-    assert hash(one) == hash(other)
-    assert one != ModelResponse(text="Ho", response=ResponseInfo(id="1"))
+    assert first == second == ModelResponse(text="Hi")
+    assert hash(first) == hash(second)
+    assert first != ModelResponse(text="Ho", response=ResponseInfo(id="1"))
 
 
 class TestMessages:
@@ -93,10 +93,10 @@ class TestMessages:
     def test_usage_counts_the_whole_prompt_and_the_cached_part(self) -> None:
         builder = MessageBuilder()
         builder.add({"type": "message_start", "message": {"usage": self.USAGE}})
-        given = builder.reply()
-        assert given.usage == Usage(input_tokens=1203, output_tokens=1, cached_tokens=1000)
+        response = builder.reply()
+        assert response.usage == Usage(input_tokens=1203, output_tokens=1, cached_tokens=1000)
         assert builder.reported == {"input_tokens": 3, "output_tokens": 1}
-        info = told(given)
+        info = told(response)
         assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (1000, 200)
 
     def test_hourly_cache_tokens_are_counted_separately(self) -> None:
@@ -147,9 +147,9 @@ class TestMessages:
 
     @given(JSON, JSON, JSON, JSON)
     def test_value_of_another_type_is_left_out(
-        self, name: JsonValue, model: JsonValue, read: JsonValue, made: JsonValue
+        self, name: JsonValue, model: JsonValue, read: JsonValue, creation: JsonValue
     ) -> None:
-        usage: JsonValue = {"cache_read_input_tokens": read, "cache_creation_input_tokens": made}
+        usage: JsonValue = {"cache_read_input_tokens": read, "cache_creation_input_tokens": creation}
         info = message(id=name, model=model, usage=usage)
         assert isinstance(info.id, str)
         assert isinstance(info.model, str)
@@ -170,9 +170,9 @@ class TestChatCompletions:
             "completion_tokens": 4,
             "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 5},
         }
-        given = reply(chunk({"content": "a"}, "stop"), {"choices": [], "usage": usage})
-        assert given.usage == Usage(input_tokens=30, output_tokens=4, cached_tokens=20)
-        info = told(given)
+        response = reply(chunk({"content": "a"}, "stop"), {"choices": [], "usage": usage})
+        assert response.usage == Usage(input_tokens=30, output_tokens=4, cached_tokens=20)
+        info = told(response)
         assert (info.cache_read_input_tokens, info.cache_creation_input_tokens) == (20, 5)
 
     @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ class TestChatCompletions:
         builder = ReplyBuilder()
         builder.add(chunk({"content": "a"}, id=name, model=model, usage=usage))
         info = told(builder.reply())
-        assert (info.id, info.model) == tuple(one if isinstance(one, str) else "" for one in (name, model))
+        assert (info.id, info.model) == tuple(value if isinstance(value, str) else "" for value in (name, model))
 
 
 @pytest.mark.parametrize(
@@ -263,10 +263,10 @@ class TestPydanticAI:
     async def test_response_info_comes_from_the_pydantic_ai_response(self) -> None:
         usage = RequestUsage(input_tokens=30, output_tokens=4, cache_read_tokens=20, cache_write_tokens=5)
         parts = [TextPart("Hi")]
-        said = PydanticResponse(parts, usage=usage, model_name="gemini-x-001", provider_response_id="r1")
-        given = await replied(PlayedWhole(said))
-        assert given.usage == Usage(input_tokens=30, output_tokens=4, cached_tokens=20)
-        assert given.response == ResponseInfo(
+        played_response = PydanticResponse(parts, usage=usage, model_name="gemini-x-001", provider_response_id="r1")
+        response = await replied(PlayedWhole(played_response))
+        assert response.usage == Usage(input_tokens=30, output_tokens=4, cached_tokens=20)
+        assert response.response == ResponseInfo(
             id="r1", model="gemini-x-001", cache_read_input_tokens=20, cache_creation_input_tokens=5
         )
 
@@ -288,11 +288,11 @@ class TestPydanticAI:
         assert pydantic_ai_model(Served("gpt-x")).name == "openai:gpt-x"
 
     async def test_server_is_the_server_of_the_model(self) -> None:
-        one, other = Served("gpt-x", "one.example:8443"), Served("gpt-y", "other.example")
-        assert pydantic_ai_model(one).server == ("one.example", 8443)
-        assert pydantic_ai_model(WrapperModel(other)).server == ("other.example", 443)
-        assert pydantic_ai_model(FallbackModel(one, one)).server == ("one.example", 8443)
-        assert pydantic_ai_model(FallbackModel(one, other)).server is None
+        first, second = Served("gpt-x", "one.example:8443"), Served("gpt-y", "other.example")
+        assert pydantic_ai_model(first).server == ("one.example", 8443)
+        assert pydantic_ai_model(WrapperModel(second)).server == ("other.example", 443)
+        assert pydantic_ai_model(FallbackModel(first, first)).server == ("one.example", 8443)
+        assert pydantic_ai_model(FallbackModel(first, second)).server is None
         assert pydantic_ai_model("test").server is None
 
     async def test_invalid_address_is_no_server(self) -> None:

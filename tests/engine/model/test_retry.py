@@ -32,19 +32,19 @@ def test_an_initial_wait_of_zero_never_waits(attempt: int) -> None:
     assert Backoff(initial=0).wait(attempt) == 0
 
 
-@given(attempt=ATTEMPT, asked=SECONDS)
-def test_retry_after_is_waited_for_up_to_a_bound(attempt: int, asked: float) -> None:
-    assert Backoff(initial=0).wait(attempt, asked) == min(asked, MAX_RETRY_AFTER)
-    assert Backoff().wait(attempt, asked) >= min(asked, MAX_RETRY_AFTER)
+@given(attempt=ATTEMPT, retry_after=SECONDS)
+def test_retry_after_is_waited_for_up_to_a_bound(attempt: int, retry_after: float) -> None:
+    assert Backoff(initial=0).wait(attempt, retry_after) == min(retry_after, MAX_RETRY_AFTER)
+    assert Backoff().wait(attempt, retry_after) >= min(retry_after, MAX_RETRY_AFTER)
 
 
 def test_the_bound_of_retry_after_can_be_set() -> None:
     assert Backoff(initial=0, max_retry_after=3).wait(1, 60) == 3
 
 
-@pytest.mark.parametrize(("asked", "wait"), [(-5, 0), (math.nan, 0), (math.inf, MAX_RETRY_AFTER)])
-def test_a_senseless_retry_after_does_no_harm(asked: float, wait: float) -> None:
-    assert Backoff(initial=0).wait(1, asked) == wait
+@pytest.mark.parametrize(("retry_after", "wait"), [(-5, 0), (math.nan, 0), (math.inf, MAX_RETRY_AFTER)])
+def test_a_senseless_retry_after_does_no_harm(retry_after: float, wait: float) -> None:
+    assert Backoff(initial=0).wait(1, retry_after) == wait
 
 
 @pytest.mark.parametrize("field", ["initial", "maximum", "max_retry_after"])

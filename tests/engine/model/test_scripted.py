@@ -18,21 +18,21 @@ async def test_calls_stream_their_arguments_word_by_word_if_asked() -> None:
     reply = asks_for(
         ("pay", {"to": "Ann Lee", "amount": 5}), ResponseToolCall("look", None, raw='{"pag'), text="I pay."
     )
-    told = [TextDelta("I"), TextDelta(" pay.")]
-    assert await streamed(ScriptedModel(reply)) == told
+    deltas = [TextDelta("I"), TextDelta(" pay.")]
+    assert await streamed(ScriptedModel(reply)) == deltas
     pieces = ["", '{"to": ', '"Ann ', 'Lee", ', '"amount": ', "5}"]
     calls = [ToolCallDelta(0, "pay", piece) for piece in pieces]
     calls += [ToolCallDelta(1, "look", piece) for piece in ("", '{"pag')]
-    assert await streamed(ScriptedModel(reply, stream_calls=True)) == [*told, *calls]
+    assert await streamed(ScriptedModel(reply, stream_calls=True)) == [*deltas, *calls]
 
 
 async def test_followers_get_the_deltas_of_calls_and_of_typed_answers() -> None:
     model = ScriptedModel(asks_for(("final_result", {"response": [1, 2]})), stream_calls=True)
     agent = Agent(name="Counter", output_type=list[int])
     async with Engine(model=model).stream(agent, "Count.") as events:
-        seen = [event async for event in events]
-    assert [event.partial for event in seen if isinstance(event, OutputDeltaEvent)][-1] == [1, 2]
-    assert {type(event) for event in seen} >= {OutputDeltaEvent}
+        turn_events = [event async for event in events]
+    assert [event.partial for event in turn_events if isinstance(event, OutputDeltaEvent)][-1] == [1, 2]
+    assert {type(event) for event in turn_events} >= {OutputDeltaEvent}
     model = ScriptedModel(asks_for(("look", {"page": 1})), "Done.", stream_calls=True)
     async with Engine(model=model).stream(Agent(name="Reader"), "Read.") as events:
         parts = [event.arguments_delta async for event in events if isinstance(event, ToolCallDeltaEvent)]

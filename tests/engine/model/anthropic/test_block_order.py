@@ -42,29 +42,29 @@ def reply(blocks: Sequence[Block]) -> ModelResponse:
     return builder.reply()
 
 
-def journalled(given: ModelResponse) -> Message:
+def journalled(response: ModelResponse) -> Message:
     """The reply as the transcript has it: calls under our ids, through JSON."""
     parts: list[AnyPart] = []
-    if given.reasoning or given.reasoning_details:
-        parts.append(ReasoningPart(text=given.reasoning, details=given.reasoning_details))
-    if given.text:
-        parts.append(TextPart(text=given.text))
-    for number, each in enumerate(given.calls, 1):
-        parts.append(ToolCallPart(id=f"call{number}", name=each.name, arguments=each.arguments or {}))
+    if response.reasoning or response.reasoning_details:
+        parts.append(ReasoningPart(text=response.reasoning, details=response.reasoning_details))
+    if response.text:
+        parts.append(TextPart(text=response.text))
+    for number, call in enumerate(response.calls, 1):
+        parts.append(ToolCallPart(id=f"call{number}", name=call.name, arguments=call.arguments or {}))
     return MESSAGE.validate_json(MESSAGE.dump_json(Message(role="assistant", parts=tuple(parts))))
 
 
 def back(*blocks: Block) -> list[Block]:
     """Return the blocks that go back for a reply of these blocks."""
-    sent: list[Block] = json.loads(b"[" + encode_blocks(journalled(reply(blocks))).thought + b"]")
-    return sent
+    content: list[Block] = json.loads(b"[" + encode_blocks(journalled(reply(blocks))).thought + b"]")
+    return content
 
 
 def ours(blocks: Sequence[Block]) -> list[Block]:
     """The blocks as they should go back: texts in a row as one, without what the API refuses, calls under our ids."""
     row: list[Block] = []
-    for kind, found in groupby(blocks, lambda block: str(block["type"])):
-        run = list(found)
+    for kind, group in groupby(blocks, lambda block: str(block["type"])):
+        run = list(group)
         row += [text("".join(block["text"] for block in run))] if kind == "text" else run
     row = [block for block in row if block["type"] != "text" or block["text"].strip()]
     texts = [number for number, block in enumerate(row) if block["type"] == "text"]
@@ -115,16 +115,18 @@ def test_blocks_stay_unchanged_beside_the_order() -> None:
 ROW: list[JsonValue] = [THINKING, 2, THINKING, CALL]
 
 
-def message(order: JsonValue, *, said: str = "ab", calls: int = 1) -> Message:
+def message(order: JsonValue, *, text: str = "ab", calls: int = 1) -> Message:
     details = (thinking("1"), thinking("2"), {"type": ORDER, "blocks": order})
-    asked = (ToolCallPart(id=f"c{number}", name="f") for number in range(calls))
-    return Message(role="assistant", parts=(ReasoningPart(text="12", details=details), TextPart(text=said), *asked))
+    call_parts = (ToolCallPart(id=f"c{number}", name="f") for number in range(calls))
+    return Message(
+        role="assistant", parts=(ReasoningPart(text="12", details=details), TextPart(text=text), *call_parts)
+    )
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        message(ROW, said="abc"),
+        message(ROW, text="abc"),
         message(ROW, calls=2),
         message(ROW, calls=0),
         message([2, CALL]),
@@ -146,8 +148,8 @@ def test_merged_messages_are_read_in_sequence() -> None:
     """Messages of one role in a row are sent as one."""
     parts = [
         part
-        for given in ([thinking("1"), text("a")], [text("b"), thinking("2"), text("c"), call()])
-        for part in journalled(reply(given)).parts
+        for content in ([thinking("1"), text("a")], [text("b"), thinking("2"), text("c"), call()])
+        for part in journalled(reply(content)).parts
     ]
     row = in_order(Message(role="assistant", parts=tuple(parts)))
     assert [block.get("text") or block.get("thinking") for block in row] == ["1", "a", "b", "2", "c", None]

@@ -113,14 +113,14 @@ async def failure(model: AnthropicMessages) -> ModelError:
 
 async def bodies(request: ModelRequest, **options: Any) -> dict[str, Any]:  # noqa: ANN401 (whatever the constructor takes)
     """The body that a server is sent."""
-    seen: list[dict[str, Any]] = []
+    bodies: list[dict[str, Any]] = []
 
-    def handle(sent: httpx.Request) -> httpx.Response:
-        seen.append(json.loads(sent.content))
+    def handle(request: httpx.Request) -> httpx.Response:
+        bodies.append(json.loads(request.content))
         return httpx.Response(200, content=sse(START, stop(), STOP))
 
     await ask(model(handle, **options), request)
-    (body,) = seen
+    (body,) = bodies
     return body
 
 
@@ -164,14 +164,14 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
 
 
 async def test_request_goes_to_the_endpoint_with_key_version_and_headers() -> None:
-    seen: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
+        requests.append(request)
         return httpx.Response(200, content=sse(START, stop(), STOP))
 
     await ask(model(handle, headers={"anthropic-beta": "x-2025"}, extra_body={"temperature": 0}))
-    (request,) = seen
+    (request,) = requests
     assert (request.method, str(request.url)) == ("POST", "http://host/v1/messages")
     assert request.headers["x-api-key"] == KEY
     assert "authorization" not in request.headers
@@ -323,30 +323,30 @@ class TestFailures:
 
 async def test_cancellation_closes_the_connection() -> None:
     body = Body(sse(START), text("a"), 60.0)
-    seen: list[object] = []
+    items: list[object] = []
     with anyio.move_on_after(0.02) as scope:
         async for item in model(body).stream(HELLO):
-            seen.append(item)  # noqa: PERF401 (a comprehension would be lost with the cancellation)
+            items.append(item)  # noqa: PERF401 (a comprehension would be lost with the cancellation)
     assert scope.cancelled_caught
-    assert seen == [TextDelta("a")]
+    assert items == [TextDelta("a")]
     assert body.closed
 
 
 def test_model_outlives_the_event_loop() -> None:
-    used = model(lambda _: httpx.Response(200, content=sse(START) + text("a") + sse(stop(), STOP)))
+    messages_model = model(lambda _: httpx.Response(200, content=sse(START) + text("a") + sse(stop(), STOP)))
 
     async def once() -> list[Delta | ModelResponse]:
-        return [item async for item in used.stream(HELLO)]
+        return [item async for item in messages_model.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)
 
 
 class TestConstruction:
     async def test_repr_shows_no_secret(self) -> None:
-        made = AnthropicMessages(
+        messages_model = AnthropicMessages(
             "m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY
         )
-        assert repr(made) == "AnthropicMessages('m', base_url='http://host/v1')"
+        assert repr(messages_model) == "AnthropicMessages('m', base_url='http://host/v1')"
 
     async def test_anthropics_own_address_needs_a_key(self) -> None:
         with pytest.raises(ConfigError, match="set ANTHROPIC_API_KEY"):

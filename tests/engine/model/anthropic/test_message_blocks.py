@@ -49,8 +49,8 @@ async def sent(history: list[object]) -> tuple[Message, ...]:
         requests.append(request)
         return "Done."
 
-    given = cast("list[Message]", history)
-    turn = await Engine(model=ScriptedModel(reply)).run(Agent(name="A"), "hi", message_history=given)
+    messages = cast("list[Message]", history)
+    turn = await Engine(model=ScriptedModel(reply)).run(Agent(name="A"), "hi", message_history=messages)
     assert turn.text == "Done."
     return requests[0].messages[:-1]
 
@@ -61,13 +61,13 @@ async def test_blocks_are_read_as_messages() -> None:
     assert isinstance(reply.parts[0], ReasoningPart)
     assert reply.text == "I look it up."
     assert [(call.name, call.arguments) for call in reply.calls] == [("read", {"path": "a.txt"}), ("look", {})]
-    (failed,), (seen,) = read.parts, looked.parts
+    (failed,), (looked_part,) = read.parts, looked.parts
     assert isinstance(failed, ToolResultPart)
-    assert isinstance(seen, ToolResultPart)
-    assert [failed.call, seen.call] == [call.id for call in reply.calls]
+    assert isinstance(looked_part, ToolResultPart)
+    assert [failed.call, looked_part.call] == [call.id for call in reply.calls]
     assert (failed.name, failed.status, failed.text) == ("read", CallStatus.ERROR, "no such file")
-    assert (seen.name, seen.status, seen.text) == ("look", CallStatus.OK, "seen")
-    assert [file.data for file in seen.files] == [PNG]
+    assert (looked_part.name, looked_part.status, looked_part.text) == ("look", CallStatus.OK, "seen")
+    assert [file.data for file in looked_part.files] == [PNG]
     assert (more.role, more.text, [file.media_type for file in more.files]) == ("user", "And this?", ["image/png"])
     assert last.text == "It is a picture."
 

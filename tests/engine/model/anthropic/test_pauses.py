@@ -25,8 +25,8 @@ THOUGHT: Final[Block] = {"type": "thinking", "thinking": "hm", "signature": "sig
 MOST_RESPONSES: Final = 11
 
 
-def text(said: str) -> Block:
-    return {"type": "text", "text": said}
+def text(words: str) -> Block:
+    return {"type": "text", "text": words}
 
 
 def response(reason: str, *blocks: Block) -> httpx.Response:
@@ -56,8 +56,8 @@ class Provider:
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.bodies.append(json.loads(request.content))
-        given = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
-        return httpx.Response(given.status_code, content=given.content)
+        response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+        return httpx.Response(response.status_code, content=response.content)
 
     async def ask(self) -> list[Delta | ModelResponse]:
         async with self.model:
@@ -81,12 +81,12 @@ async def test_paused_reply_continues_to_the_end() -> None:
     assert reply.text == "Let me look. Still looking. Found."
     assert (reply.finish, reply.finish_reason) == (Finish.STOP, "end_turn")
     assert reply.usage == Usage(input_tokens=30, output_tokens=15)
-    asked, first, second = (body["messages"] for body in provider.bodies)
-    assert first == [*asked, {"role": "assistant", "content": [THOUGHT, text("Let me look."), USE]}]
-    said = [THOUGHT, text("Let me look."), USE, FOUND, text(" Still looking.")]
-    assert second == [*asked, {"role": "assistant", "content": said}]
+    original, first, second = (body["messages"] for body in provider.bodies)
+    assert first == [*original, {"role": "assistant", "content": [THOUGHT, text("Let me look."), USE]}]
+    content = [THOUGHT, text("Let me look."), USE, FOUND, text(" Still looking.")]
+    assert second == [*original, {"role": "assistant", "content": content}]
     assert [detail for detail in reply.reasoning_details if detail["type"] != "block_order"] == [THOUGHT, USE, FOUND]
-    assert {**provider.bodies[2], "messages": asked} == provider.bodies[0]
+    assert {**provider.bodies[2], "messages": original} == provider.bodies[0]
 
 
 async def test_paused_reply_counts_as_a_single_model_call() -> None:

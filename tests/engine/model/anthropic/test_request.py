@@ -36,7 +36,7 @@ def sent(*messages: Message, encoder: AnthropicEncoder | None = None) -> list[di
 
 
 def asks(*ids: str, thought: bool = False) -> Message:
-    parts = [ToolCallPart(id=each, name="read") for each in ids]
+    parts = [ToolCallPart(id=call_id, name="read") for call_id in ids]
     thinking = [ReasoningPart(text="hm", details=(THINKING,))] if thought else []
     return Message(role="assistant", parts=(*thinking, *parts))
 
@@ -133,14 +133,16 @@ class TestMessages:
             if role != "assistant":
                 messages.append(Message(role=role, parts=(TextPart(text=data.draw(texts)),)))
                 continue
-            calls = [ToolCallPart(id=f"c{number}-{each}", name="f") for each in range(data.draw(st.integers(0, 3)))]
+            calls = [ToolCallPart(id=f"c{number}-{index}", name="f") for index in range(data.draw(st.integers(0, 3)))]
             messages.append(Message.assistant(data.draw(texts), calls))
             messages += [
                 Message.result(call.id, "f", data.draw(texts), data.draw(st.sampled_from(CallStatus))) for call in calls
             ]
         cached = encode(ModelRequest(tuple(messages)), AnthropicEncoder("m"))
         wire = cached["messages"]
-        assert [message["role"] for message in wire] == [("user", "assistant")[each % 2] for each in range(len(wire))]
+        assert [message["role"] for message in wire] == [
+            ("user", "assistant")[position % 2] for position in range(len(wire))
+        ]
         assert wire[-1]["role"] == "user"
         assert len(marked(cached)) <= 4
         for before, message in zip([{"content": []}, *wire], wire, strict=False):
@@ -187,12 +189,12 @@ class TestTools:
 
 class TestMaxTokens:
     @pytest.mark.parametrize(
-        ("option", "asked", "bound"),
+        ("option", "requested", "bound"),
         [(None, None, MAX_TOKENS), (None, 5, 5), (100, None, 100), (100, 5, 5), (100, 500, 100)],
     )
-    def test_the_smaller_bound_counts(self, option: int | None, asked: int | None, bound: int) -> None:
+    def test_the_smaller_bound_counts(self, option: int | None, requested: int | None, bound: int) -> None:
         assert (
-            encode(ModelRequest((HELLO,), max_tokens=asked), AnthropicEncoder("m", max_tokens=option))["max_tokens"]
+            encode(ModelRequest((HELLO,), max_tokens=requested), AnthropicEncoder("m", max_tokens=option))["max_tokens"]
             == bound
         )
 
@@ -228,15 +230,15 @@ class TestThinking:
         assert (body["max_tokens"], body["thinking"]) == (2 * MIN_BUDGET, ADAPTIVE)
 
     @pytest.mark.parametrize(
-        ("thinking", "kept"), [(None, True), (ADAPTIVE, True), (MANUAL, True), ({"type": "disabled"}, False)]
+        ("thinking", "is_kept"), [(None, True), (ADAPTIVE, True), (MANUAL, True), ({"type": "disabled"}, False)]
     )
     def test_thinking_goes_back_first_unless_switched_off(
-        self, thinking: dict[str, JsonValue] | None, *, kept: bool
+        self, thinking: dict[str, JsonValue] | None, *, is_kept: bool
     ) -> None:
         """Models that think by themselves want it too."""
         encoder = AnthropicEncoder("m", thinking=thinking)
         wire = sent(HELLO, asks("c1", thought=True), result("c1"), encoder=encoder)
-        assert [block["type"] for block in wire[1]["content"]] == [*(["thinking"] if kept else ()), "tool_use"]
+        assert [block["type"] for block in wire[1]["content"]] == [*(["thinking"] if is_kept else ()), "tool_use"]
 
     @pytest.mark.parametrize(
         ("messages", "thinks"),
@@ -335,14 +337,14 @@ class TestExtraBody:
 def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
     """Else the steps of a long turn get slower and slower, or the memory fills."""
     encoder = AnthropicEncoder("m")
-    kept, gone = Message.user("kept"), Message.user("gone")
-    first = encoder.encode(ModelRequest((kept, gone)))
-    assert encoder.encode(ModelRequest((kept, gone))) == first
+    kept_message, gone = Message.user("kept"), Message.user("gone")
+    first = encoder.encode(ModelRequest((kept_message, gone)))
+    assert encoder.encode(ModelRequest((kept_message, gone))) == first
     assert encoder.remembered == 2
     del gone
     gc.collect()
     assert encoder.remembered == 1
-    assert sent(kept, Message.user("new"), encoder=encoder)[0]["content"][1]["text"] == "new"
+    assert sent(kept_message, Message.user("new"), encoder=encoder)[0]["content"][1]["text"] == "new"
 
 
 SEARCH: dict[str, JsonValue] = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}

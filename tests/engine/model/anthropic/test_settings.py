@@ -22,20 +22,20 @@ def encoder(model: str = OLDER, **options: Any) -> AnthropicEncoder:  # noqa: AN
 
 
 def body(
-    settings: ModelSettings, made: AnthropicEncoder | None = None, *, max_tokens: int | None = None
+    settings: ModelSettings, custom_encoder: AnthropicEncoder | None = None, *, max_tokens: int | None = None
 ) -> dict[str, Any]:
     """Return the request of a step. `max_tokens` is what the turn allows, as the engine merged it."""
     request = ModelRequest((SYSTEM, HELLO), (LOOK,), max_tokens=max_tokens or settings.max_tokens, settings=settings)
-    sent: dict[str, Any] = json.loads((made or encoder()).encode(request))
-    return sent
+    fields: dict[str, Any] = json.loads((custom_encoder or encoder()).encode(request))
+    return fields
 
 
-def unsupported(settings: ModelSettings, made: AnthropicEncoder | None = None) -> list[str]:
-    return list((made or encoder()).map_settings(settings).unsupported)
+def unsupported(settings: ModelSettings, custom_encoder: AnthropicEncoder | None = None) -> list[str]:
+    return list((custom_encoder or encoder()).map_settings(settings).unsupported)
 
 
-def marks(sent: dict[str, Any]) -> list[object]:
-    blocks = [*sent["tools"], *sent["system"], *sent["messages"][-1]["content"]]
+def marks(fields: dict[str, Any]) -> list[object]:
+    blocks = [*fields["tools"], *fields["system"], *fields["messages"][-1]["content"]]
     return [block.get("cache_control") for block in blocks]
 
 
@@ -48,10 +48,10 @@ def test_each_setting_is_a_field_of_the_request() -> None:
         service_tier="standard_only",
         extra_body={"metadata": {"user_id": "u1"}},
     )
-    sent = body(settings)
-    assert (sent["temperature"], sent["max_tokens"], sent["stop_sequences"]) == (0.2, 70, ["END"])
-    assert (sent["service_tier"], sent["metadata"]) == ("standard_only", {"user_id": "u1"})
-    assert sent["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    fields = body(settings)
+    assert (fields["temperature"], fields["max_tokens"], fields["stop_sequences"]) == (0.2, 70, ["END"])
+    assert (fields["service_tier"], fields["metadata"]) == ("standard_only", {"user_id": "u1"})
+    assert fields["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert unsupported(settings) == []
 
 
@@ -89,17 +89,17 @@ class TestThinking:
     )
     def test_an_older_model_has_a_budget_and_room_for_an_answer(self, thinking: bool | str | int, budget: int) -> None:
         settings = ModelSettings.model_validate({"thinking": thinking})
-        sent = body(settings)
-        assert sent["thinking"] == {"type": "enabled", "budget_tokens": budget}
-        assert sent["max_tokens"] == MAX_TOKENS + budget
+        fields = body(settings)
+        assert fields["thinking"] == {"type": "enabled", "budget_tokens": budget}
+        assert fields["max_tokens"] == MAX_TOKENS + budget
 
     @pytest.mark.parametrize(
         ("thinking", "effort"), [("minimal", "low"), ("low", "low"), ("high", "high"), (True, None)]
     )
     def test_a_newer_model_has_an_effort(self, thinking: bool | str, effort: str | None) -> None:
-        sent = body(ModelSettings.model_validate({"thinking": thinking}), encoder(NEWER))
-        assert sent["thinking"] == {"type": "adaptive"}
-        assert sent.get("output_config") == (None if effort is None else {"effort": effort})
+        fields = body(ModelSettings.model_validate({"thinking": thinking}), encoder(NEWER))
+        assert fields["thinking"] == {"type": "adaptive"}
+        assert fields.get("output_config") == (None if effort is None else {"effort": effort})
 
     def test_a_newer_model_has_no_budget(self) -> None:
         settings = ModelSettings(thinking=4096)
@@ -107,7 +107,7 @@ class TestThinking:
         assert unsupported(settings, encoder(NEWER)) == ["thinking"]
 
     @pytest.mark.parametrize(
-        ("model", "sent"),
+        ("model", "expected"),
         [
             (OLDER, {"type": "disabled"}),
             (NEWER, {"type": "disabled"}),
@@ -115,10 +115,10 @@ class TestThinking:
             ("claude-fable-5", None),
         ],
     )
-    def test_thinking_is_switched_off_where_possible(self, model: str, sent: dict[str, str] | None) -> None:
+    def test_thinking_is_switched_off_where_possible(self, model: str, expected: dict[str, str] | None) -> None:
         settings = ModelSettings(thinking=False)
-        assert body(settings, encoder(model)).get("thinking") == sent
-        assert unsupported(settings, encoder(model)) == ([] if sent else ["thinking"])
+        assert body(settings, encoder(model)).get("thinking") == expected
+        assert unsupported(settings, encoder(model)) == ([] if expected else ["thinking"])
 
     def test_budget_leaves_room_for_the_answer_within_the_turn(self) -> None:
         settings = ModelSettings(thinking=6000)

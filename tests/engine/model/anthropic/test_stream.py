@@ -66,9 +66,9 @@ def stop(index: JsonValue) -> Event:
     return {"type": "content_block_stop", "index": index}
 
 
-def tool(index: JsonValue, name: str, call_id: str, *pieces: str, given: JsonValue = None) -> list[JsonValue]:
+def tool(index: JsonValue, name: str, call_id: str, *pieces: str, start_input: JsonValue = None) -> list[JsonValue]:
     """One call of a tool of ours, whole."""
-    begun = begin(index, "tool_use", id=call_id, name=name, input=given or {})
+    begun = begin(index, "tool_use", id=call_id, name=name, input=start_input or {})
     return [begun, *(arguments(index, piece) for piece in pieces), stop(index)]
 
 
@@ -129,14 +129,18 @@ class TestStreams:
 
     def test_tool_call_after_text_is_read(self) -> None:
         pieces = ("", '{"location":', ' "San', ' Francisco, CA"', "}")
-        given = decode(sse(start(), *HI, *tool(1, "get_weather", "toolu_01", *pieces), end("tool_use"), STOP)).reply()
-        assert given.text == "Hi"
-        assert given.calls == (called("get_weather", {"location": "San Francisco, CA"}, "".join(pieces), "toolu_01"),)
-        assert (given.finish, given.finish_reason) == (Finish.STOP, "tool_use")
+        response = decode(
+            sse(start(), *HI, *tool(1, "get_weather", "toolu_01", *pieces), end("tool_use"), STOP)
+        ).reply()
+        assert response.text == "Hi"
+        assert response.calls == (
+            called("get_weather", {"location": "San Francisco, CA"}, "".join(pieces), "toolu_01"),
+        )
+        assert (response.finish, response.finish_reason) == (Finish.STOP, "tool_use")
 
     def test_parallel_calls_stand_in_their_order(self) -> None:
-        given = reply(*tool(0, "f", "a", '{"x":', "1}"), *tool(1, "g", "b", ""), *tool(2, "f", "c", '{"x": 2}'))
-        assert given.calls == (
+        response = reply(*tool(0, "f", "a", '{"x":', "1}"), *tool(1, "g", "b", ""), *tool(2, "f", "c", '{"x": 2}'))
+        assert response.calls == (
             called("f", {"x": 1}, '{"x":1}', "a"),
             called("g", {}, "", "b"),
             called("f", {"x": 2}, '{"x": 2}', "c"),
@@ -160,16 +164,16 @@ class TestStreams:
             )
         )
         assert deltas == [ReasoningDelta("Let me "), ReasoningDelta("see."), TextDelta("12,231")]
-        given = stream.reply()
-        assert (given.text, given.reasoning) == ("12,231", "Let me see.")
-        assert given.reasoning_details == (
+        response = stream.reply()
+        assert (response.text, response.reasoning) == ("12,231", "Let me see.")
+        assert response.reasoning_details == (
             {"type": "thinking", "thinking": "Let me see.", "signature": "EqQBCgIYAhIM"},
         )
 
     def test_web_search_is_no_call_and_is_kept(self) -> None:
         result: Event = {"type": "web_search_result", "title": "T", "url": "https://example.com", "page_age": None}
         citation: Event = {"type": "web_search_result_location", "cited_text": "sunny"}
-        given = reply(
+        response = reply(
             begin(0, "text", text=""),
             text(0, "I'll check."),
             stop(0),
@@ -185,22 +189,22 @@ class TestStreams:
             stop(3),
         )
         call = {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"query": "weather"}}
-        found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_01", "content": [result]}
+        search = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_01", "content": [result]}
         order = {"type": "block_order", "blocks": [11, "thinking", "thinking", 13]}
-        assert (given.text, given.calls) == ("I'll check. It is sunny.", ())
-        assert given.reasoning_details == (call, found, order)
+        assert (response.text, response.calls) == ("I'll check. It is sunny.", ())
+        assert response.reasoning_details == (call, search, order)
 
     def test_hosted_call_without_a_result_is_not_kept(self) -> None:
         """The API rejects it when it is sent back: a reply may be cut off in between, and a result may come alone."""
-        used = begin(0, "server_tool_use", id="a", name="web_search", input={})
-        found = begin(1, "web_search_tool_result", tool_use_id="b", content=[])
-        assert reply(used, stop(0), found, stop(1), text(2, "Hi.")).reasoning_details == ()
+        hosted_call = begin(0, "server_tool_use", id="a", name="web_search", input={})
+        hosted_result = begin(1, "web_search_tool_result", tool_use_id="b", content=[])
+        assert reply(hosted_call, stop(0), hosted_result, stop(1), text(2, "Hi.")).reasoning_details == ()
 
     def test_refusal_finishes_as_content_filter(self) -> None:
         details: Event = {"type": "refusal", "category": "cyber", "explanation": None}
         last: Event = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}}
-        given = decode(sse(start(), *HI, last, STOP)).reply()
-        assert (given.text, given.finish, given.finish_reason) == ("Hi", Finish.CONTENT_FILTER, "refusal")
+        response = decode(sse(start(), *HI, last, STOP)).reply()
+        assert (response.text, response.finish, response.finish_reason) == ("Hi", Finish.CONTENT_FILTER, "refusal")
 
     def test_error_in_the_middle_has_the_partial_reply(self) -> None:
         overloaded: Event = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
@@ -232,8 +236,8 @@ class TestUsage:
         self, first: JsonValue, later: list[JsonValue], expected: tuple[int, int]
     ) -> None:
         ends = [end(usage=usage) for usage in later]
-        given = decode(sse(start(usage=first), *HI, *ends, STOP)).reply().usage
-        assert given == Usage(input_tokens=expected[0], output_tokens=expected[1])
+        read_usage = decode(sse(start(usage=first), *HI, *ends, STOP)).reply().usage
+        assert read_usage == Usage(input_tokens=expected[0], output_tokens=expected[1])
 
     def test_input_tokens_include_cached_tokens(self) -> None:
         usage: Event = {
@@ -255,9 +259,9 @@ class TestUsage:
     @pytest.mark.parametrize("kind", ["ping", "content_block_stop", "x", ["message_delta"]])
     def test_usage_in_other_events_is_ignored(self, kind: JsonValue) -> None:
         wrong: Event = {"usage": {"input_tokens": 99, "output_tokens": 99}, "stop_reason": "refusal"}
-        other: Event = {"type": kind, "delta": wrong, "message": wrong, **wrong}
-        given = decode(sse(start(), other, *HI, end(), other, STOP)).reply()
-        assert given == decode(sse(start(), *HI, end(), STOP)).reply()
+        odd_event: Event = {"type": kind, "delta": wrong, "message": wrong, **wrong}
+        response = decode(sse(start(), odd_event, *HI, end(), odd_event, STOP)).reply()
+        assert response == decode(sse(start(), *HI, end(), STOP)).reply()
 
     def test_message_stop_may_count_last(self) -> None:
         last: Event = {**STOP, "usage": {"output_tokens": 15}}
@@ -272,27 +276,27 @@ class TestCalls:
 
     def test_complete_input_counts_without_pieces(self) -> None:
         for pieces in ((), ("",)):
-            (call,) = reply(*tool(0, "f", "a", *pieces, given={"x": "é"})).calls
+            (call,) = reply(*tool(0, "f", "a", *pieces, start_input={"x": "é"})).calls
             assert (call.arguments, call.raw) == ({"x": "é"}, '{"x": "é"}')
 
     def test_pieces_count_instead_of_the_input(self) -> None:
-        (call,) = reply(*tool(0, "f", "a", '{"x": 2}', given={"x": 1})).calls
+        (call,) = reply(*tool(0, "f", "a", '{"x": 2}', start_input={"x": 1})).calls
         assert (call.arguments, call.raw) == ({"x": 2}, '{"x": 2}')
 
     def test_misplaced_objects_and_texts_are_read_as_arguments(self) -> None:
         (call,) = reply(begin(0, "tool_use", id="a", name="f", input={}), arguments(0, {"x": 1})).calls
         assert call.arguments == {"x": 1}
-        (call,) = reply(*tool(0, "f", "a", given='{"x": 1}')).calls
+        (call,) = reply(*tool(0, "f", "a", start_input='{"x": 1}')).calls
         assert call.arguments == {"x": 1}
 
     @pytest.mark.parametrize("raw", ['{"x": "y', "{", "[1]", "null", '{"x": NaN}', '{"x": 1}}'])
     def test_incomplete_arguments_do_not_run(self, raw: str) -> None:
-        given = decode(sse(start(), *tool(0, "f", "a", raw), end("max_tokens"), STOP)).reply()
-        assert given.calls == (called("f", None, raw, "a"),)
-        assert given.finish is Finish.LENGTH
+        response = decode(sse(start(), *tool(0, "f", "a", raw), end("max_tokens"), STOP)).reply()
+        assert response.calls == (called("f", None, raw, "a"),)
+        assert response.finish is Finish.LENGTH
 
     def test_calls_may_be_interleaved(self) -> None:
-        given = reply(
+        response = reply(
             begin(0, "tool_use", id="a", name="f", input={}),
             begin(1, "tool_use", id="b", name="g", input={}),
             arguments(0, '{"x"'),
@@ -302,14 +306,14 @@ class TestCalls:
             stop(1),
             stop(0),
         )
-        assert given.calls == (called("f", {"x": 1}, '{"x": 1}', "a"), called("g", {"y": 2}, '{"y": 2}', "b"))
+        assert response.calls == (called("f", {"x": 1}, '{"x": 1}', "a"), called("g", {"y": 2}, '{"y": 2}', "b"))
 
     @pytest.mark.parametrize("index", [None, 0, 7, "x", -1, 1.5, True])
     @pytest.mark.parametrize("stopped", [True, False])
     def test_blocks_with_the_same_or_no_index_are_kept_apart(self, index: JsonValue, stopped: bool) -> None:
         events = [*tool(index, "f", "a", '{"x"', ": 1}"), *tool(index, "g", "b", "{}"), *tool(index, "g", "c")]
-        given = reply(*(event for event in events if stopped or event != stop(index)))
-        assert given.calls == (
+        response = reply(*(event for event in events if stopped or event != stop(index)))
+        assert response.calls == (
             called("f", {"x": 1}, '{"x": 1}', "a"),
             called("g", {}, "{}", "b"),
             called("g", {}, "", "c"),
@@ -317,14 +321,14 @@ class TestCalls:
 
     def test_an_index_may_be_missing_everywhere(self) -> None:
         events: list[JsonValue] = [*HI, *tool(1, "f", "a", "{", "}"), begin(2, "text", text=""), text(2, "!")]
-        given = reply(
+        response = reply(
             *(
                 {key: value for key, value in event.items() if key != "index"}
                 for event in events
                 if isinstance(event, dict)
             )
         )
-        assert (given.text, given.calls) == ("Hi!", (called("f", {}, "{}", "a"),))
+        assert (response.text, response.calls) == ("Hi!", (called("f", {}, "{}", "a"),))
 
     def test_block_begun_twice_is_a_single_call(self) -> None:
         begun = begin(0, "tool_use", id="a", name="f", input={})
@@ -342,7 +346,7 @@ class TestCalls:
     )
     @pytest.mark.parametrize("index", [1, None, 0])
     def test_foreign_block_leaves_nothing_in_the_reply(self, kind: str, index: JsonValue) -> None:
-        given = reply(
+        response = reply(
             *tool(0, "f", "a", "{}"),
             begin(index, kind, id="b", name="g", input={"q": 1}, text="x", thinking="x", signature="x"),
             arguments(index, '{"q": 2}'),
@@ -351,16 +355,16 @@ class TestCalls:
             arguments(index, '{"q": 3}'),
             *tool(2, "f", "c", "{}"),
         )
-        assert given.calls == (called("f", {}, "{}", "a"), called("f", {}, "{}", "c"))
-        assert (given.text, given.reasoning, given.reasoning_details) == ("", "", ())
+        assert response.calls == (called("f", {}, "{}", "a"), called("f", {}, "{}", "c"))
+        assert (response.text, response.reasoning, response.reasoning_details) == ("", "", ())
 
     def test_arguments_under_a_wrong_index_belong_to_the_open_call(self) -> None:
-        given = reply(*HI, begin(1, "tool_use", id="a", name="f", input={}), arguments(0, "{"), arguments(9, "}"))
-        assert given.calls == (called("f", {}, "{}", "a"),)
+        response = reply(*HI, begin(1, "tool_use", id="a", name="f", input={}), arguments(0, "{"), arguments(9, "}"))
+        assert response.calls == (called("f", {}, "{}", "a"),)
 
     def test_arguments_of_no_call_are_left_out(self) -> None:
-        given = reply(arguments(0, "{}"), *HI, arguments(0, "{}"), *tool(1, "f", "a", "{}"), arguments(5, "{}"))
-        assert given.calls == (called("f", {}, "{}", "a"),)
+        response = reply(arguments(0, "{}"), *HI, arguments(0, "{}"), *tool(1, "f", "a", "{}"), arguments(5, "{}"))
+        assert response.calls == (called("f", {}, "{}", "a"),)
 
 
 class TestThinking:
@@ -374,16 +378,16 @@ class TestThinking:
             assert reply(*events).reasoning_details == (detail,)
 
     def test_thinking_without_a_signature_is_not_sent_back(self) -> None:
-        given = reply(begin(0, "thinking", thinking="", signature=""), thinking(0, "hm"), stop(0))
-        assert (given.reasoning, given.reasoning_details) == ("hm", ())
+        response = reply(begin(0, "thinking", thinking="", signature=""), thinking(0, "hm"), stop(0))
+        assert (response.reasoning, response.reasoning_details) == ("hm", ())
 
     def test_hidden_thinking_keeps_the_signature(self) -> None:
-        given = reply(begin(0, "thinking", thinking="", signature=""), signature(0, "sig"), stop(0))
-        assert given.reasoning == ""
-        assert given.reasoning_details == ({"type": "thinking", "thinking": "", "signature": "sig"},)
+        response = reply(begin(0, "thinking", thinking="", signature=""), signature(0, "sig"), stop(0))
+        assert response.reasoning == ""
+        assert response.reasoning_details == ({"type": "thinking", "thinking": "", "signature": "sig"},)
 
     def test_details_keep_their_order_and_encrypted_details_are_whole(self) -> None:
-        given = reply(
+        response = reply(
             begin(0, "redacted_thinking", data="EmwKAhgB", extra=1),
             stop(0),
             begin(1, "thinking", thinking="", signature=""),
@@ -395,8 +399,8 @@ class TestThinking:
             *tool(3, "f", "a"),
             begin(4, "thinking", thinking="so", signature="2"),
         )
-        assert given.reasoning == "hmso"
-        assert given.reasoning_details == (
+        assert response.reasoning == "hmso"
+        assert response.reasoning_details == (
             {"type": "redacted_thinking", "data": "EmwKAhgB", "extra": 1},
             {"type": "thinking", "thinking": "hm", "signature": "sig"},
             {"type": "redacted_thinking", "data": "EvoK"},
@@ -420,36 +424,36 @@ class TestBlocks:
         begun = start(content, stop_reason="tool_use")
         assert stream.feed(sse(begun)) == [ReasoningDelta("hm"), TextDelta("a"), ToolCallDelta(0, "f", "")]
         assert stream.feed(sse(text(1, "b"), end(None), STOP)) == [TextDelta("b")]
-        given = stream.reply()
-        assert given.text == "ab"
-        assert given.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)
-        assert given.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "sig"},)
-        assert given.finish_reason == "tool_use"
+        response = stream.reply()
+        assert response.text == "ab"
+        assert response.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)
+        assert response.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "sig"},)
+        assert response.finish_reason == "tool_use"
 
     def test_block_repeated_from_the_beginning_is_the_same_call(self) -> None:
         content: list[JsonValue] = [{"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}}]
-        given = decode(sse(start(content), *tool(0, "f", "a", '{"x": 1}'), end("tool_use"), STOP)).reply()
-        assert given.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)
+        response = decode(sse(start(content), *tool(0, "f", "a", '{"x": 1}'), end("tool_use"), STOP)).reply()
+        assert response.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)
 
     def test_block_may_begin_with_the_whole_text(self) -> None:
         stream = MessagesStream()
         assert stream.feed(sse(start(), begin(0, "text", text="Hi"), text(0, "!"))) == [TextDelta("Hi"), TextDelta("!")]
 
     def test_interleaved_texts_are_joined_by_block(self) -> None:
-        given = reply(begin(0, "text"), begin(1, "text"), text(0, "a"), text(1, "c"), text(0, "b"), text(1, "d"))
-        assert given.text == "abcd"
+        response = reply(begin(0, "text"), begin(1, "text"), text(0, "a"), text(1, "c"), text(0, "b"), text(1, "d"))
+        assert response.text == "abcd"
 
     def test_delta_without_a_block_start_counts(self) -> None:
-        given = reply(thinking(0, "h"), thinking(0, "m"), signature(0, "s"), text(1, "a"), text(None, "b"))
-        assert (given.reasoning, given.text) == ("hm", "ab")
-        assert given.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "s"},)
+        response = reply(thinking(0, "h"), thinking(0, "m"), signature(0, "s"), text(1, "a"), text(None, "b"))
+        assert (response.reasoning, response.text) == ("hm", "ab")
+        assert response.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "s"},)
 
     def test_a_delta_counts_in_a_block_of_another_kind(self) -> None:
-        given = reply(
+        response = reply(
             begin(0, "text", text=""), thinking(0, "hm"), text(0, "a"), *tool(1, "f", "a", "{}"), text(1, "b")
         )
-        assert (given.reasoning, given.text) == ("hm", "ab")
-        assert given.calls == (called("f", {}, "{}", "a"),)
+        assert (response.reasoning, response.text) == ("hm", "ab")
+        assert response.calls == (called("f", {}, "{}", "a"),)
 
     def test_delta_after_a_foreign_block_counts(self) -> None:
         for index in (0, None):
@@ -458,8 +462,8 @@ class TestBlocks:
     def test_delta_without_a_type_is_known_by_the_field(self) -> None:
         begun = begin(0, "tool_use", id="a", name="f")
         pieces: list[JsonValue] = [{"thinking": "hm"}, {"type": None, "text": "a"}, {"partial_json": "{}"}]
-        given = reply(begun, *({"type": "content_block_delta", "index": 0, "delta": piece} for piece in pieces))
-        assert (given.reasoning, given.text, given.calls[0].raw) == ("hm", "a", "{}")
+        response = reply(begun, *({"type": "content_block_delta", "index": 0, "delta": piece} for piece in pieces))
+        assert (response.reasoning, response.text, response.calls[0].raw) == ("hm", "a", "{}")
 
     @pytest.mark.parametrize(
         "odd",
@@ -496,13 +500,13 @@ class TestBlocks:
         ],
     )
     def test_an_event_may_lack_anything(self, odd: JsonValue) -> None:
-        given = reply(odd, begin(4, "text", text=None), text(4, "Hi"), odd, stop(4), odd)
-        assert given == ModelResponse(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
+        response = reply(odd, begin(4, "text", text=None), text(4, "Hi"), odd, stop(4), odd)
+        assert response == ModelResponse(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
 
     def test_event_name_counts_if_the_json_has_no_type(self) -> None:
         data = b"".join(
-            f"event: {each.pop('type')}\ndata: {json.dumps(each)}\n\n".encode()
-            for each in [start(), begin(0, "text"), text(0, "Hi"), PING | {}, end("max_tokens"), STOP | {}]
+            f"event: {event.pop('type')}\ndata: {json.dumps(event)}\n\n".encode()
+            for event in [start(), begin(0, "text"), text(0, "Hi"), PING | {}, end("max_tokens"), STOP | {}]
         )
         stream = decode(data)
         assert stream.done
@@ -573,8 +577,8 @@ class TestEnds:
         ],
     )
     def test_the_stop_reason_is_reduced_and_the_providers_word_is_kept(self, word: str, finish: Finish) -> None:
-        given = decode(sse(start(), *HI, end(word), STOP)).reply()
-        assert (given.finish, given.finish_reason) == (finish, word)
+        response = decode(sse(start(), *HI, end(word), STOP)).reply()
+        assert (response.finish, response.finish_reason) == (finish, word)
 
     def test_last_non_null_stop_reason_wins(self) -> None:
         ends = [end(word) for word in ("end_turn", "max_tokens", None, "", 5)]
@@ -683,12 +687,12 @@ class TestBodies:
         stream = MessagesStream()
         assert stream.feed(b"\n " + json.dumps(body, indent=2).encode()) == []
         assert stream.end() == [ReasoningDelta("hm"), TextDelta("Hi"), ToolCallDelta(0, "f", "")]
-        given = stream.reply()
-        assert (given.text, given.reasoning) == ("Hi", "hm")
-        assert given.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)
-        assert given.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "sig"},)
-        assert given.usage == (None if lacks == "usage" else Usage(input_tokens=25, output_tokens=15))
-        assert given.finish_reason == (None if lacks == "stop_reason" else "tool_use")
+        response = stream.reply()
+        assert (response.text, response.reasoning) == ("Hi", "hm")
+        assert response.calls == (called("f", {"x": 1}, '{"x": 1}', "a"),)
+        assert response.reasoning_details == ({"type": "thinking", "thinking": "hm", "signature": "sig"},)
+        assert response.usage == (None if lacks == "usage" else Usage(input_tokens=25, output_tokens=15))
+        assert response.finish_reason == (None if lacks == "stop_reason" else "tool_use")
 
     def test_a_whole_message_may_come_as_an_event(self) -> None:
         assert decode(b"data: " + json.dumps(self.BODY).encode()).reply().text == "Hi"

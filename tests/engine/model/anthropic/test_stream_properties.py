@@ -103,7 +103,9 @@ BLOCKS = st.lists(
         st.tuples(st.just("text"), PIECES, st.just("")),
         st.tuples(st.just("thinking"), PIECES, st.sampled_from(["", "sig"])),
         st.tuples(st.just("redacted_thinking"), st.just(list[str]()), st.text(min_size=1, max_size=5)),
-        st.tuples(st.just("tool_use"), ARGUMENTS.flatmap(lambda given: split(json.dumps(given))), st.just("toolu")),
+        st.tuples(
+            st.just("tool_use"), ARGUMENTS.flatmap(lambda arguments: split(json.dumps(arguments))), st.just("toolu")
+        ),
         st.tuples(st.just("server_tool_use"), PIECES, st.just("srvtoolu")),
     ),
     max_size=5,
@@ -134,8 +136,8 @@ def events_of(blocks: list[Block]) -> Iterator[Event]:
         fields = {"data": mark} if kind == "redacted_thinking" else fields
         yield {"type": "content_block_start", "index": index, "content_block": {"type": kind, **fields}}
         for piece in pieces:
-            named, field = FIELDS[kind]
-            yield {"type": "content_block_delta", "index": index, "delta": {"type": named, field: piece}}
+            delta_type, field = FIELDS[kind]
+            yield {"type": "content_block_delta", "index": index, "delta": {"type": delta_type, field: piece}}
         if kind == "thinking" and mark:
             yield {
                 "type": "content_block_delta",
@@ -188,12 +190,12 @@ def fields_of(value: JsonValue) -> Iterator[tuple[dict[str, JsonValue] | list[Js
         yield from fields_of(inner)
 
 
-def decode_with(events: list[Event], place: int, other: JsonValue, *, whole: bool) -> None:
+def decode_with(events: list[Event], place: int, value: JsonValue, *, whole: bool) -> None:
     """Decode events of which one field holds another value: nothing but the documented error may come of it."""
     events = copy.deepcopy(events)
     places = list(fields_of(cast("JsonValue", events)))
     holder, key = places[place % len(places)]
-    holder[key] = other  # type: ignore[index]
+    holder[key] = value  # type: ignore[index]
     lines = [json.dumps(event).encode() for event in events]
     stream = MessagesStream()
     for data in [b"[%s]" % b",".join(lines)] if whole else [b"data: %s\n\n" % line for line in lines]:
@@ -229,20 +231,20 @@ def test_fast_path_sees_every_field_of_the_plain_path(name: str) -> None:
 
 @given(
     events=st.lists(GOING_ON, min_size=1, max_size=6),
-    others=OTHERS,
+    extras=OTHERS,
     edits=EDITS,
     ascii_only=st.booleans(),
     small=st.booleans(),
 )
 def test_fast_and_plain_path_read_alike(
     events: list[Event],
-    others: list[tuple[int, str, JsonValue]],
+    extras: list[tuple[int, str, JsonValue]],
     edits: list[tuple[int, int]],
     ascii_only: bool,
     small: bool,
 ) -> None:
-    objects = [each for event in events for each in (event, cast("Event", event["delta"]))]
-    for place, name, value in others:
+    objects = [target for event in events for target in (event, cast("Event", event["delta"]))]
+    for place, name, value in extras:
         objects[place % len(objects)][name] = value
     head = "event: content_block_delta\ndata:"
     lines = "".join(f"{head} {json.dumps(event, ensure_ascii=ascii_only)}\n\n" for event in events)
@@ -261,9 +263,9 @@ def test_reply_is_read_as_sent(blocks: list[Block], cuts: list[int], end: str) -
     data = sse(list(events_of(blocks)), end)
     expected = reply_of(blocks)
     for pieces in ([data], cut(data, cuts), events_in(data), [bytes([byte]) for byte in data]):
-        seen = run(MessagesStream, *pieces)
+        outcome = run(MessagesStream, *pieces)
         calls = {number: (call.name, call.raw) for number, call in enumerate(expected.calls)}
-        assert seen == (expected.text, expected.reasoning, expected, "end_turn", True, None, None, None, calls)
+        assert outcome == (expected.text, expected.reasoning, expected, "end_turn", True, None, None, None, calls)
 
 
 @given(data=STREAM | st.binary())
@@ -282,27 +284,27 @@ def test_nothing_but_a_model_error_is_raised(data: bytes) -> None:
     assert caught.value is stream.error
 
 
-@given(blocks=BLOCKS, place=st.integers(0), other=ANY, whole=st.booleans())
-def test_any_value_may_stand_in_any_field(blocks: list[Block], place: int, other: JsonValue, whole: bool) -> None:
-    decode_with(list(events_of(blocks)), place, other, whole=whole)
+@given(blocks=BLOCKS, place=st.integers(0), value=ANY, whole=st.booleans())
+def test_any_value_may_stand_in_any_field(blocks: list[Block], place: int, value: JsonValue, whole: bool) -> None:
+    decode_with(list(events_of(blocks)), place, value, whole=whole)
 
 
-@pytest.mark.parametrize("other", [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}])
+@pytest.mark.parametrize("value", [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}])
 @pytest.mark.parametrize("whole", [True, False])
-def test_every_field_may_hold_a_value_of_another_type(other: JsonValue, whole: bool) -> None:
+def test_every_field_may_hold_a_value_of_another_type(value: JsonValue, whole: bool) -> None:
     calls: list[Block] = [("tool_use", ["{", "}"], "toolu"), ("server_tool_use", ["{}"], "srvtoolu")]
     events = list(events_of([("text", ["a"], ""), ("thinking", ["a"], "sig"), ("redacted_thinking", [], "a"), *calls]))
     message: Event = {"type": "message", "content": [{"type": "text", "text": "a"}], "error": None}
-    for sent in (events, [message]):
-        for place in range(len(list(fields_of(cast("JsonValue", sent))))):
-            decode_with(sent, place, other, whole=whole)
+    for sequence in (events, [message]):
+        for place in range(len(list(fields_of(cast("JsonValue", sequence))))):
+            decode_with(sequence, place, value, whole=whole)
 
 
 @given(data=STREAM)
 def test_kept_data_is_bounded_and_encodable(data: bytes) -> None:
-    seen = run(bounded, data)
-    texts = kept(seen)
+    outcome = run(bounded, data)
+    texts = kept(outcome)
     "".join(texts).encode()
-    assert all(len(call.raw) <= 10 for call in seen[2].calls)
+    assert all(len(call.raw) <= 10 for call in outcome[2].calls)
     # Each text is counted once, and seen at most four times: as it came, in the reply, in its details and parsed.
     assert sum(map(len, texts)) <= 4 * 4000

@@ -35,7 +35,11 @@ ALL = tuple(
     for none, needs, strict, prefill, parallel in itertools.product((False, True), repeat=5)
 )
 #: Those that say how messages are put together. What the others do, they do to a request, and not to its body.
-PUT_TOGETHER = [each for each in ALL if each.supports_tool_choice_none and not each.needs_tools_if_history_has_tools]
+PUT_TOGETHER = [
+    capabilities
+    for capabilities in ALL
+    if capabilities.supports_tool_choice_none and not capabilities.needs_tools_if_history_has_tools
+]
 THINKING: tuple[dict[str, JsonValue] | None, ...] = (
     None,
     {"type": "adaptive"},
@@ -44,46 +48,46 @@ THINKING: tuple[dict[str, JsonValue] | None, ...] = (
 
 
 @given(conversations())
-def test_incremental_fit_equals_a_fresh_fit(made: list[ModelRequest]) -> None:
+def test_incremental_fit_equals_a_fresh_fit(model_requests: list[ModelRequest]) -> None:
     for capabilities in ALL:
-        for request in made:
+        for request in model_requests:
             assert fit(request, capabilities) == fitted(request, capabilities)
 
 
 @given(conversations())
-def test_incremental_chat_body_equals_a_fresh_body(made: list[ModelRequest]) -> None:
+def test_incremental_chat_body_equals_a_fresh_body(model_requests: list[ModelRequest]) -> None:
     for capabilities in PUT_TOGETHER:
         encoder = openai_wire.OpenAIEncoder("m", capabilities=capabilities)
-        for request in made:
+        for request in model_requests:
             body = json.loads(encoder.encode(fit(request, capabilities)))
             assert body == mended(chat_body(fitted(request, capabilities), capabilities))
 
 
 @given(conversations(), st.sampled_from(THINKING), st.booleans())
 def test_incremental_messages_body_equals_a_fresh_body(
-    made: list[ModelRequest], thinking: dict[str, JsonValue] | None, cache: bool
+    model_requests: list[ModelRequest], thinking: dict[str, JsonValue] | None, cache: bool
 ) -> None:
     for capabilities in PUT_TOGETHER:
         encoder = anthropic_wire.AnthropicEncoder("m", capabilities=capabilities, thinking=thinking, cache=cache)
-        for request in made:
+        for request in model_requests:
             body = json.loads(encoder.encode(fit(request, capabilities)))
             plain = messages_body(fitted(request, capabilities), capabilities, cache=cache, thinking=thinking)
             assert body == mended(plain)
 
 
 @given(conversations())
-def test_incremental_responses_body_equals_a_fresh_body(made: list[ModelRequest]) -> None:
+def test_incremental_responses_body_equals_a_fresh_body(model_requests: list[ModelRequest]) -> None:
     for capabilities in PUT_TOGETHER:
         encoder = responses_wire.ResponsesEncoder("m", capabilities=capabilities)
-        for request in made:
+        for request in model_requests:
             body = json.loads(encoder.encode(fit(request, capabilities)))
             assert body == mended(responses_body(fitted(request, capabilities), capabilities))
 
 
 def mended(body: Body) -> Body:
     """A body without halves of surrogate pairs."""
-    found: Body = json.loads(mend(json.dumps(body, ensure_ascii=False)))
-    return found
+    mended_body: Body = json.loads(mend(json.dumps(body, ensure_ascii=False)))
+    return mended_body
 
 
 # What a step costs. Of the time there is nothing to assert, but of what is done.
@@ -138,8 +142,8 @@ def test_body_of_a_late_step_costs_no_more_than_an_early_body(
 @SETTINGS
 def test_no_cached_data_outlives_the_turn(wire: Callable[[Capabilities], Build], capabilities: Capabilities) -> None:
     """Without the help of the garbage collector: a turn may hold pictures."""
-    build, made = wire(capabilities), turn(10)
-    seen = [weakref.ref(message) for message in made[-1].messages]
-    while made:
-        build(made.pop(0))
-    assert {ref() for ref in seen} == {None}
+    build, turn_requests = wire(capabilities), turn(10)
+    references = [weakref.ref(message) for message in turn_requests[-1].messages]
+    while turn_requests:
+        build(turn_requests.pop(0))
+    assert {ref() for ref in references} == {None}

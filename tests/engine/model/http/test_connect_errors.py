@@ -10,10 +10,10 @@ from turnwright_states import Cause
 
 def made_from(error: Exception, *roots: Exception) -> Exception:
     """The error as it looks where it was made from `roots`, the last of which was first."""
-    seen = error
+    link = error
     for root in roots:
-        seen.__cause__ = root
-        seen = root
+        link.__cause__ = root
+        link = root
     return error
 
 

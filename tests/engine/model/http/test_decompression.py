@@ -54,10 +54,10 @@ def test_other_encodings_and_several_are_refused_by_name(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-@pytest.mark.parametrize("left", [1, 5, 15])
-def test_truncated_compressed_body_is_an_error(encoding: str, left: int) -> None:
+@pytest.mark.parametrize("length", [1, 5, 15])
+def test_truncated_compressed_body_is_an_error(encoding: str, length: int) -> None:
     with pytest.raises(UnpackError, match="too early"):
-        unpacked(encoding, PACKERS[encoding](bytes(range(100)))[:left])
+        unpacked(encoding, PACKERS[encoding](bytes(range(100)))[:length])
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])

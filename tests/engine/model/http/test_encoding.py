@@ -15,19 +15,19 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 
 
 def test_message_is_encoded_once_during_the_message_lifetime() -> None:
-    seen: list[str] = []
+    texts: list[str] = []
 
     def encode(message: Message) -> str:
-        seen.append(message.text)
+        texts.append(message.text)
         return message.text.upper()
 
-    kept: EncodedMessage[Message, str] = EncodedMessage(encode)
+    encoded: EncodedMessage[Message, str] = EncodedMessage(encode)
     first, second = Message.user("a"), Message.user("a")
-    assert [kept.of(first), kept.of(first), kept.of(second)] == ["A", "A", "A"]
-    assert seen == ["a", "a"], "messages that are equal are still two"
+    assert [encoded.of(first), encoded.of(first), encoded.of(second)] == ["A", "A", "A"]
+    assert texts == ["a", "a"], "messages that are equal are still two"
     del second
     gc.collect()
-    assert len(kept) == 1
+    assert len(encoded) == 1
 
 
 def test_json_is_written_shortly_and_half_a_surrogate_pair_is_replaced() -> None:
@@ -79,9 +79,9 @@ def test_a_long_piece_is_not_copied() -> None:
 
 
 def test_extra_body_is_copied() -> None:
-    given = {"a": 1}
-    checked = checked_extra(given, {"b"})
-    assert (checked, checked is given) == ({"a": 1}, False)
+    extra = {"a": 1}
+    checked = checked_extra(extra, {"b"})
+    assert (checked, checked is extra) == ({"a": 1}, False)
     assert checked_extra(None, ()) == {}
 
 

@@ -14,7 +14,7 @@ JSON_VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         ("Words", ErrorBody("Words")),
         ({"error": {"message": "Words", "code": "X"}}, ErrorBody("Words", frozenset({"x"}))),
@@ -31,8 +31,8 @@ JSON_VALUES: st.SearchStrategy[JsonValue] = st.recursive(
         ({"success": False, "errors": [{"message": "Words", "code": 3040}]}, ErrorBody("Words")),
     ],
 )
-def test_message_names_and_status_are_read_in_any_shape(body: JsonValue, said: ErrorBody) -> None:
-    assert understand(body) == said
+def test_message_names_and_status_are_read_in_any_shape(body: JsonValue, expected: ErrorBody) -> None:
+    assert understand(body) == expected
 
 
 @pytest.mark.parametrize(

@@ -342,9 +342,9 @@ def test_key_echoed_by_the_server_is_hidden(status: int, template: bytes) -> Non
 @pytest.mark.parametrize("form", ["utf-8", "utf-16"])
 def test_key_interrupted_by_invisible_characters_is_hidden(between: str, template: str, form: str) -> None:
     for key in (f"sk-s{between}ecret", between.join("sk-secret")):
-        said = str(failed(401, template.replace("KEY", key).encode(form)))
-        assert "bad [hidden]" in said
-        assert "ecret" not in said
+        message = str(failed(401, template.replace("KEY", key).encode(form)))
+        assert "bad [hidden]" in message
+        assert "ecret" not in message
 
 
 def test_text_similar_to_a_secret_is_left() -> None:

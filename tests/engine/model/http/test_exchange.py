@@ -56,38 +56,38 @@ class Server:
     loop: Loop
 
     def ask(
-        self, *said: Piece, then: tuple[Piece, ...] = (), slow: float = 0
+        self, *parts: Piece, then: tuple[Piece, ...] = (), slow: float = 0
     ) -> tuple[ModelResponse | ModelError, float]:
-        """Send `said`, and then `then` for ever; return the reply or the error, and the seconds until then.
+        """Send `parts`, and then `then` for ever; return the reply or the error, and the seconds until then.
 
         `slow` is the time in seconds that the reader of the stream takes for each delta.
         """
         pieces = (
-            self.api[each] if isinstance(each, str) else each
-            for each in chain(said, *repeat(then, 10_000 if then else 0))
+            self.api[piece] if isinstance(piece, str) else piece
+            for piece in chain(parts, *repeat(then, 10_000 if then else 0))
         )
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(pieces)))
 
         async def asked() -> tuple[ModelResponse | ModelError, float]:
-            made = OpenAIChat if self.api is CHAT else AnthropicMessages
+            model_type = OpenAIChat if self.api is CHAT else AnthropicMessages
             start = anyio.current_time()
-            async with made("m", base_url="http://host", transport=transport) as model:
-                came: list[object] = []
+            async with model_type("m", base_url="http://host", transport=transport) as model:
+                received: list[object] = []
                 try:
                     async for item in model.stream(ModelRequest((Message.user("hello"),))):
-                        came.append(item)
+                        received.append(item)
                         await anyio.sleep(slow)
                 except ModelError as error:
-                    came.append(error)
-            last = came[-1]
+                    received.append(error)
+            last = received[-1]
             assert isinstance(last, ModelResponse | ModelError)
             return last, anyio.current_time() - start
 
         return run(self.loop, asked)
 
-    def timed_out(self, *said: Piece, then: tuple[Piece, ...] = ()) -> tuple[str, bool, int]:
+    def timed_out(self, *pieces: Piece, then: tuple[Piece, ...] = ()) -> tuple[str, bool, int]:
         """The message of a time-out, whether a part of the reply came with it, and after how many seconds it came."""
-        error, seconds = self.ask(*said, then=then)
+        error, seconds = self.ask(*pieces, then=then)
         assert isinstance(error, ModelError)
         assert error.cause is Cause.TIMEOUT
         return str(error), bool(error.partial and error.partial.text), round(seconds)

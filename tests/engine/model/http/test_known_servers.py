@@ -31,7 +31,7 @@ REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=Fa
 
 
 @pytest.mark.parametrize(
-    ("host", "model", "known"),
+    ("host", "model", "expected"),
     [
         ("api.openai.com", "gpt-5-mini", REASONS),
         ("api.openai.com", "o4-mini", REASONS),
@@ -78,8 +78,8 @@ REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=Fa
         ("api.minimax.io", "MiniMax-M2", NO_NONE),
     ],
 )
-def test_known_capabilities_match_host_and_model(host: str, model: str, known: Capabilities) -> None:
-    assert known_capabilities(host, model) == known
+def test_known_capabilities_match_host_and_model(host: str, model: str, expected: Capabilities) -> None:
+    assert known_capabilities(host, model) == expected
 
 
 def test_server_is_known_with_a_port_and_in_any_case() -> None:

@@ -66,20 +66,20 @@ async def serving(*answers: bytes, keep: bool = False, heads: list[bytes] | None
 
     `heads` is given the head of each request.
     """
-    left = list(answers)
+    remaining = list(answers)
 
     async def answer(connection: SocketStream) -> None:
         async with connection:
-            seen = b""
-            while b"\r\n\r\n" not in seen:
-                seen += await connection.receive()
-            head, _, body = seen.partition(b"\r\n\r\n")
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += await connection.receive()
+            head, _, body = received.partition(b"\r\n\r\n")
             if heads is not None:
                 heads.append(head)
             length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
             while len(body) < length:
                 body += await connection.receive()
-            await connection.send(left.pop(0))
+            await connection.send(remaining.pop(0))
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 while keep:
                     await connection.receive()
@@ -233,10 +233,10 @@ async def test_redirect_without_a_target_is_not_retried(client: Client, good: by
 async def test_data_after_an_answer_is_not_the_next_answer(client: Client, good: bytes) -> None:
     whole = CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(good), good)
     wrong = good.replace(b"hi", b"no")
-    left = OK + b"content-length: %d\r\n\r\n%s" % (len(wrong), wrong)
+    leftover = OK + b"content-length: %d\r\n\r\n%s" % (len(wrong), wrong)
     # To a server on this very machine no connection is kept anyway. This address is one, and does not look it.
     async with (
-        serving(whole + left, whole, keep=True) as address,
+        serving(whole + leftover, whole, keep=True) as address,
         client(address.replace("127.0.0.1", "0.0.0.0")) as model,  # noqa: S104 (nobody binds to it)
     ):
         engine = Engine(model=model)
@@ -256,19 +256,19 @@ async def test_key_echoed_by_an_answer_is_in_no_log(
     echo = f"x-echo: {shape(KEY)}\r\nset-cookie: key={shape(KEY)}\r\n\r\n".encode()
     result, _ = await turn(client, OK + echo + good)
     assert result.outcome is Outcome.FINISHED
-    told = [record.getMessage() for record in caplog.records]
-    assert any("x-echo" in one and "***" in one for one in told)
-    assert not [one for one in told if shape(KEY)[8:] in one]
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("x-echo" in line and "***" in line for line in lines)
+    assert not [line for line in lines if shape(KEY)[8:] in line]
 
 
 @pytest.mark.parametrize("client", [chat, messages])
 async def test_no_cookie_is_kept(client: Client) -> None:
-    asked: list[bytes] = []
+    heads: list[bytes] = []
     cookie = OK + b"set-cookie: session=somebody; Path=/\r\nset-cookie: b=c; Domain=127.0.0.1\r\n\r\n"
     good = CHAT if client is chat else MESSAGE
-    async with serving(cookie + good, cookie + good, heads=asked) as address, client(address) as model:
+    async with serving(cookie + good, cookie + good, heads=heads) as address, client(address) as model:
         for _ in range(2):
             async for _piece in model.stream(ModelRequest((Message.user("hello"),))):
                 pass
-    assert len(asked) == 2
-    assert not [head for head in asked if b"cookie" in head.lower()]
+    assert len(heads) == 2
+    assert not [head for head in heads if b"cookie" in head.lower()]

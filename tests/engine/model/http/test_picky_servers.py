@@ -281,9 +281,11 @@ class Sealing(Server):
         return {"reasoning_details": details, "tool_calls": [call]}
 
 
-@pytest.mark.parametrize(("capabilities", "taken"), [(Capabilities(reasoning_details=False), True), (None, False)])
+@pytest.mark.parametrize(
+    ("capabilities", "is_accepted"), [(Capabilities(reasoning_details=False), True), (None, False)]
+)
 async def test_session_may_continue_at_a_server_without_details(
-    capabilities: Capabilities | None, *, taken: bool
+    capabilities: Capabilities | None, *, is_accepted: bool
 ) -> None:
     """The model has the same name at both. Where it was begun, what was sealed goes back."""
     store = MemoryStore()
@@ -295,8 +297,8 @@ async def test_session_may_continue_at_a_server_without_details(
     ]
     async with later.model(capabilities or Capabilities()) as model:
         turn = await Engine(model=model, tools=[note], store=store).run(AGENT, "And now?", session="s1")
-    assert (turn.text == OWN_WORDS) is taken
-    assert ("reasoning_details" in turn.error) is not taken
+    assert (turn.text == OWN_WORDS) is is_accepted
+    assert ("reasoning_details" in turn.error) is not is_accepted
 
 
 THOUGHT: list[Body] = [
@@ -317,8 +319,8 @@ def interleaved(request: httpx.Request) -> httpx.Response:
     content: list[Body] = THOUGHT if latest is None else [{"type": "text", "text": OWN_WORDS}]
     nowhere: Body = {"type": None}
     for number, pair in enumerate(itertools.zip_longest(THOUGHT, latest or THOUGHT, fillvalue=nowhere)):
-        wanted, block = (each if "thinking" in str(each["type"]) else {"type": each["type"]} for each in pair)
-        if wanted != block:
+        expected, block = (entry if "thinking" in str(entry["type"]) else {"type": entry["type"]} for entry in pair)
+        if expected != block:
             words = (
                 f"messages.1.content.{number}: `thinking` or `redacted_thinking` blocks in the latest assistant message"
                 " cannot be modified. These blocks must remain as they were in the original response."

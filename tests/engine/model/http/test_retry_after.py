@@ -10,8 +10,8 @@ from turnwright.model.http.retry_after import length_of, retry_after, wait_in_wo
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
 
 
-def wait(headers: dict[str, str], status: int = 429, told: float | None = None) -> float | None:
-    return retry_after(headers, status=status, now=NOW, wait_in_body=told)
+def wait(headers: dict[str, str], status: int = 429, body_wait: float | None = None) -> float | None:
+    return retry_after(headers, status=status, now=NOW, wait_in_body=body_wait)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_reset_time_of_a_limit_is_ignored_for_other_failures(status: int) -> Non
 
 def test_explicit_wait_precedes_body_and_body_precedes_limits() -> None:
     limits = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}
-    assert wait({**limits, "retry-after": "2"}, told=5.0) == 2
-    assert wait(limits, told=5.0) == 5
+    assert wait({**limits, "retry-after": "2"}, body_wait=5.0) == 2
+    assert wait(limits, body_wait=5.0) == 5
     assert wait(limits) == 60
 
 

@@ -89,11 +89,11 @@ def test_an_error_field_is_taken_for_an_error_event() -> None:
 def test_oversized_event_ends_the_read_and_keeps_earlier_events() -> None:
     for pieces in ([b"data: 1\n\ndata: " + b"x" * 50 + b"\n\n"], [b"data: 1\n\n", b"data: ", b"x" * 50]):
         reader = EventReader(max_event=40)
-        seen: list[str] = []
+        read_data: list[str] = []
         events = (event for piece in pieces for event in reader.feed(piece))
         with pytest.raises(EventTooLongError, match="longer than 40 bytes"):
-            seen.extend(event.data for event in events)
-        assert seen == ["1"]
+            read_data.extend(event.data for event in events)
+        assert read_data == ["1"]
 
 
 def test_an_event_of_exactly_the_bound_is_taken() -> None:

@@ -63,25 +63,25 @@ async def test_settings_reach_the_server() -> None:
 @needs_model
 @pytest.mark.anyio
 async def test_models_share_a_server_and_restart_after_a_crash() -> None:
-    one, other = LocalModel(), LocalModel()
+    first_model, second_model = LocalModel(), LocalModel()
     request = ModelRequest((Message.user("Say hello."),), max_tokens=4)
 
     before = children()
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(ask, one, request)
-            group.start_soon(ask, other, request)
+            group.start_soon(ask, first_model, request)
+            group.start_soon(ask, second_model, request)
         (pid,) = children() - before
-        await other.aclose()
+        await second_model.aclose()
         assert children() - before == {pid}
         os.kill(pid, signal.SIGKILL)
         assert gone_within(pid, 60)
-        await ask(one, request)
+        await ask(first_model, request)
         (second,) = children() - before
         assert second != pid
     finally:
-        await one.aclose()
-        await other.aclose()
+        await first_model.aclose()
+        await second_model.aclose()
     assert children() == before
 
 

@@ -88,11 +88,11 @@ def test_server_gets_no_provider_key(monkeypatch: pytest.MonkeyPatch) -> None:
     server = LocalServer()
     try:
         server.start()
-        shown = Path(f"/proc/{server.pid}/environ")
-        if not shown.exists():
+        environ_file = Path(f"/proc/{server.pid}/environ")
+        if not environ_file.exists():
             pytest.skip("only Linux shows the environment of a process")
-        assert b"a-real-secret" not in shown.read_bytes()
-        assert server.api_key.encode() not in shown.with_name("cmdline").read_bytes()
+        assert b"a-real-secret" not in environ_file.read_bytes()
+        assert server.api_key.encode() not in environ_file.with_name("cmdline").read_bytes()
         assert server.api_key not in repr(server)
     finally:
         server.stop()

@@ -95,15 +95,15 @@ def test_name_may_come_in_pieces_or_cumulatively(call_id: str | None, pieces: li
 
 
 def test_pieces_behind_an_overlong_name_are_dropped() -> None:
-    (given,) = assemble(*(entry(0, "x", f"{number:04}", "") for number in range(1000)), entry(0, None, None, "{}"))
-    assert (len(given.name), given.arguments) == (260, {})
+    (whole_call,) = assemble(*(entry(0, "x", f"{number:04}", "") for number in range(1000)), entry(0, None, None, "{}"))
+    assert (len(whole_call.name), whole_call.arguments) == (260, {})
     assert assemble(entry(0, "x", "f" * 300, "{}"))[0].name == "f" * 300
 
 
 def test_name_repeated_with_new_ids_continues_the_arguments() -> None:
     pieces = ['{"a": ', '"{', '"}']
-    given = assemble(*(entry(0, f"id{number}", "f", piece) for number, piece in enumerate(pieces)))
-    assert given == (call("f", {"a": "{"}, '{"a": "{"}', "id0"),)
+    whole_calls = assemble(*(entry(0, f"id{number}", "f", piece) for number, piece in enumerate(pieces)))
+    assert whole_calls == (call("f", {"a": "{"}, '{"a": "{"}', "id0"),)
 
 
 @pytest.mark.parametrize("name", ["f", None])
@@ -113,8 +113,8 @@ def test_arguments_repeated_whole_count_once(name: str | None, index: int) -> No
     whole = '{"a": 1}'
     first = [entry(index, "x", "f", ""), entry(index, None, None, '{"a"'), entry(index, None, None, ": 1}")]
     assert assemble(*first, entry(index, "x", name, whole)) == (call("f", {"a": 1}, whole, "x"),)
-    (other,) = assemble(*first, entry(index, "x", name, '{"a": 2}'))
-    assert other.arguments is None
+    (changed_call,) = assemble(*first, entry(index, "x", name, '{"a": 2}'))
+    assert changed_call.arguments is None
 
 
 def test_empty_input_before_the_arguments_is_ignored() -> None:
@@ -193,17 +193,19 @@ def test_repeated_name_without_an_index_continues_open_arguments() -> None:
 @pytest.mark.parametrize("index", [0, None])
 def test_repeated_id_and_name_begin_no_call(first: list[JsonValue], then: list[JsonValue], index: JsonValue) -> None:
     """Also before the arguments and behind them; only arguments behind whole ones are another call's."""
-    (given,) = assemble(*(entry(index, "x", "f", arguments) for arguments in [*first, *then]))
-    assert (given.id, given.name, given.arguments) == ("x", "f", {"a": 1})
+    (whole_call,) = assemble(*(entry(index, "x", "f", arguments) for arguments in [*first, *then]))
+    assert (whole_call.id, whole_call.name, whole_call.arguments) == ("x", "f", {"a": 1})
 
 
 @pytest.mark.parametrize("index", [0, None])
-@pytest.mark.parametrize("named", [True, False])
-def test_id_selects_the_continued_call_of_two(index: JsonValue, *, named: bool) -> None:
+@pytest.mark.parametrize("has_name", [True, False])
+def test_id_selects_the_continued_call_of_two(index: JsonValue, *, has_name: bool) -> None:
     """Whether or not the name comes with every piece, and though both calls have the same index."""
     ids = [("x", "f"), ("y", "g")]
     begun = [entry(index, call_id, name, "") for call_id, name in ids]
-    rest = [entry(index, call_id, name if named else None, piece) for piece in ('{"a":', "1}") for call_id, name in ids]
+    rest = [
+        entry(index, call_id, name if has_name else None, piece) for piece in ('{"a":', "1}") for call_id, name in ids
+    ]
     assert assemble(*begun, *rest) == (call("f", {"a": 1}, '{"a":1}', "x"), call("g", {"a": 1}, '{"a":1}', "y"))
 
 
@@ -227,12 +229,12 @@ def test_the_indices_of_a_call_are_counted() -> None:
 @given(
     value=st.dictionaries(st.text('{}"\\a'), st.text('{}"\\a') | st.lists(st.booleans()), min_size=1),
     cuts=st.lists(st.integers(0, 40)),
-    others=st.lists(st.sampled_from(["", " ", "}", "{", '"', "\\"]), max_size=2),
+    extra_pieces=st.lists(st.sampled_from(["", " ", "}", "{", '"', "\\"]), max_size=2),
 )
 def test_a_name_begins_a_call_only_behind_whole_arguments(
-    value: dict[str, JsonValue], cuts: list[int], others: list[str]
+    value: dict[str, JsonValue], cuts: list[int], extra_pieces: list[str]
 ) -> None:
-    raw = json.dumps(value) + "".join(others)
+    raw = json.dumps(value) + "".join(extra_pieces)
     edges = sorted({min(place, len(raw)) for place in cuts} | {0, len(raw)})
     pieces = [raw[start:end] for start, end in pairwise(edges)]
     calls = assemble(*(entry(0, None, "f", piece) for piece in pieces), entry(0, None, "f", "{}"))

@@ -141,14 +141,14 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
 
 
 async def test_request_goes_to_the_endpoint_with_key_and_headers() -> None:
-    seen: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
+        requests.append(request)
         return httpx.Response(200, content=sse(chunk({"content": "a"}, "stop")))
 
     await ask(model(handle, headers={"X-Title": "t"}, extra_body={"seed": 1}))
-    (request,) = seen
+    (request,) = requests
     assert (request.method, str(request.url)) == ("POST", "http://host/v1/chat/completions")
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.headers["x-title"] == "t"
@@ -170,14 +170,14 @@ async def test_request_goes_to_the_endpoint_with_key_and_headers() -> None:
     ],
 )
 async def test_max_tokens_has_the_name_known_to_the_server(base_url: str, options: dict[str, Any], field: str) -> None:
-    seen: list[dict[str, JsonValue]] = []
+    bodies: list[dict[str, JsonValue]] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        seen.append(json.loads(request.content))
+        bodies.append(json.loads(request.content))
         return httpx.Response(200, content=sse(chunk({}, "stop")))
 
     await ask(model(handle, base_url=base_url, **options), ModelRequest(HELLO.messages, max_tokens=9))
-    assert {name: value for name, value in seen[0].items() if name.startswith("max")} == {field: 9}
+    assert {name: value for name, value in bodies[0].items() if name.startswith("max")} == {field: 9}
 
 
 REFUSED = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
@@ -189,15 +189,15 @@ class Renaming:
 
     def __init__(self, field: str, words: str, *, streams: bool = False) -> None:
         self.field, self.words, self.streams = field, words, streams
-        self.sent: list[str] = []
+        self.sent_fields: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
-        (sent,) = {"max_tokens", "max_completion_tokens"} & set(body)
-        self.sent.append(sent)
-        if sent == self.field:
+        (field,) = {"max_tokens", "max_completion_tokens"} & set(body)
+        self.sent_fields.append(field)
+        if field == self.field:
             return httpx.Response(200, content=sse(chunk({"content": "a"}, "stop")))
-        error: JsonValue = {"error": {"message": self.words, "type": "invalid_request_error", "param": sent}}
+        error: JsonValue = {"error": {"message": self.words, "type": "invalid_request_error", "param": field}}
         return httpx.Response(200, content=sse(error)) if self.streams else httpx.Response(400, json=error)
 
 
@@ -218,7 +218,7 @@ async def test_a_refused_name_of_the_limit_is_replaced_once_and_remembered(
     client, request = model(server, base_url=base_url), ModelRequest(HELLO.messages, max_tokens=9)
     for _ in range(3):
         assert await ask(client, request) == [TextDelta("a"), ModelResponse(text="a")]
-    assert [name == field for name in server.sent] == [False, True, True, True]
+    assert [name == field for name in server.sent_fields] == [False, True, True, True]
 
 
 async def test_calls_at_the_same_time_all_use_the_other_name() -> None:
@@ -227,7 +227,7 @@ async def test_calls_at_the_same_time_all_use_the_other_name() -> None:
     async with anyio.create_task_group() as group:
         for _ in range(3):
             group.start_soon(ask, client, request)
-    assert server.sent.count("max_completion_tokens") == 3
+    assert server.sent_fields.count("max_completion_tokens") == 3
 
 
 @pytest.mark.parametrize(
@@ -248,21 +248,21 @@ async def test_refusal_unrelated_to_the_limit_name_is_an_error(
         with pytest.raises(ModelError, match="answered 400") as caught:
             await ask(client, ModelRequest(HELLO.messages, max_tokens=9))
         assert caught.value.cause is Cause.BAD_REQUEST
-    assert len(server.sent) == requests + 1
+    assert len(server.sent_fields) == requests + 1
 
 
 async def test_the_first_call_may_require_a_tool() -> None:
-    seen: list[JsonValue] = []
+    choices: list[JsonValue] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        seen.append(json.loads(request.content).get("tool_choice"))
+        choices.append(json.loads(request.content).get("tool_choice"))
         return httpx.Response(200, content=sse(chunk({}, "stop")))
 
     tools = (ToolSpec("f", "Do it.", {"type": "object"}),)
     local = model(handle, tool_choice_first="required")
     for request in (ModelRequest(HELLO.messages, tools, first=True), ModelRequest(HELLO.messages, tools)):
         await ask(local, request)
-    assert seen == ["required", None]
+    assert choices == ["required", None]
 
 
 async def test_reply_without_a_stream_is_understood() -> None:
@@ -396,15 +396,15 @@ class TestFailures:
             assert "answered 500: the words" in str(error)
 
     async def test_compression_is_not_requested_but_understood(self) -> None:
-        seen: list[str] = []
+        encodings: list[str] = []
 
         def handle(request: httpx.Request) -> httpx.Response:
-            seen.append(request.headers["accept-encoding"])
+            encodings.append(request.headers["accept-encoding"])
             body = Body(gzip.compress(sse(chunk({"content": "a"}, "stop"))))
             return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=body)
 
         assert await ask(model(handle)) == [TextDelta("a"), ModelResponse(text="a")]
-        assert seen == ["identity"]
+        assert encodings == ["identity"]
 
     async def test_truncated_compressed_body_is_an_interruption(self) -> None:
         packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
@@ -445,12 +445,12 @@ class TestFailures:
 class TestConnections:
     async def test_cancellation_closes_the_connection(self) -> None:
         body = Body(sse(chunk({"content": "a"}), done=False), 60.0)
-        seen: list[object] = []
+        items: list[object] = []
         with anyio.move_on_after(0.02) as scope:
             async for item in model(body).stream(HELLO):
-                seen.append(item)  # noqa: PERF401 (a comprehension would be lost with the cancellation)
+                items.append(item)  # noqa: PERF401 (a comprehension would be lost with the cancellation)
         assert scope.cancelled_caught
-        assert seen == [TextDelta("a")]
+        assert items == [TextDelta("a")]
         assert body.closed
 
     async def test_leaving_the_stream_early_closes_the_connection(self) -> None:
@@ -473,24 +473,24 @@ class TestConnections:
             assert body.closed is isinstance(item, ModelResponse)
 
     async def test_model_can_be_used_again_after_closing(self) -> None:
-        used = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
-        assert await ask(used) == await ask(used)
-        await used.aclose()
-        await used.aclose()
+        chat_model = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
+        assert await ask(chat_model) == await ask(chat_model)
+        await chat_model.aclose()
+        await chat_model.aclose()
 
 
 def test_model_outlives_the_event_loop() -> None:
-    used = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
+    chat_model = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
 
     async def once() -> list[Delta | ModelResponse]:
-        return [item async for item in used.stream(HELLO)]
+        return [item async for item in chat_model.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)
 
 
 class TestCapabilities:
     @pytest.mark.parametrize(
-        ("options", "known"),
+        ("options", "expected"),
         [
             ({}, Capabilities()),
             ({"base_url": "http://localhost:11434/v1"}, Capabilities(supports_tool_choice_none=False)),
@@ -499,9 +499,9 @@ class TestCapabilities:
         ],
     )
     async def test_capabilities_follow_the_server_unless_given(
-        self, options: dict[str, Any], known: Capabilities
+        self, options: dict[str, Any], expected: Capabilities
     ) -> None:
-        assert model(Body(), **options).capabilities == known
+        assert model(Body(), **options).capabilities == expected
 
     async def test_a_request_is_made_to_fit(self) -> None:
         """Requests of an engine and of other callers are fitted alike."""
@@ -525,8 +525,8 @@ class TestCapabilities:
 
 class TestConstruction:
     async def test_repr_shows_no_secret(self) -> None:
-        made = OpenAIChat("m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY)
-        assert repr(made) == "OpenAIChat('m', base_url='http://host/v1')"
+        chat_model = OpenAIChat("m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY)
+        assert repr(chat_model) == "OpenAIChat('m', base_url='http://host/v1')"
 
     @pytest.mark.parametrize(
         ("options", "fault"),

@@ -132,10 +132,10 @@ class TestBodies:
         stream = ChatStream()
         assert stream.feed(b"\n " + json.dumps(body, indent=2).encode()) == []
         assert stream.end() == [ReasoningDelta("hm"), TextDelta("hi"), ToolCallDelta(0, "f", '{"a": 1}')]
-        given = stream.reply()
-        assert (given.text, given.reasoning, given.finish_reason) == ("hi", "hm", "tool_calls")
-        assert [(call.name, call.arguments) for call in given.calls] == [("f", {"a": 1})]
-        assert given.usage == Usage(input_tokens=1, output_tokens=2)
+        response = stream.reply()
+        assert (response.text, response.reasoning, response.finish_reason) == ("hi", "hm", "tool_calls")
+        assert [(call.name, call.arguments) for call in response.calls] == [("f", {"a": 1})]
+        assert response.usage == Usage(input_tokens=1, output_tokens=2)
 
     def test_a_completion_without_a_finish_reason_is_whole(self) -> None:
         assert decode(b'{"choices": [{"message": {"content": "hi"}}]}').complete
@@ -144,7 +144,7 @@ class TestBodies:
         assert failure(b'{"choices": [{"message": {"content": "hi').cause is Cause.INTERRUPTED
 
     def test_chunks_without_the_data_prefix_are_understood(self) -> None:
-        lines = "".join(json.dumps(each) + "\n" for each in (chunk({"content": "a"}), STOP))
+        lines = "".join(json.dumps(event) + "\n" for event in (chunk({"content": "a"}), STOP))
         assert decode(lines.encode()).reply().text == "a"
 
     @pytest.mark.parametrize("body", [b'{"error": {"message": "boom"}}', b'[{"error": {"message": "boom"}}]'])

@@ -14,8 +14,8 @@ from turnwright_states import Cause, Finish, Usage
 )
 @pytest.mark.parametrize("text", ["a", ""])
 def test_reply_filtered_by_gemini_is_filtered(reason: str, text: str) -> None:
-    given = reply(chunk({"content": text}), chunk({}, reason))
-    assert (given.finish, given.finish_reason, given.text) == (Finish.CONTENT_FILTER, reason, text)
+    response = reply(chunk({"content": text}), chunk({}, reason))
+    assert (response.finish, response.finish_reason, response.text) == (Finish.CONTENT_FILTER, reason, text)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,9 @@ async def test_server_stream_is_read_alike_at_any_cuts(server: LocalServer) -> N
         response = await plain.post(f"{server.base_url}/chat/completions", json=body, headers=headers)
     data = response.content
     deltas = [json.loads(line[6:]) for line in response.text.split("\n") if line.startswith("data: {")]
-    pieces = [each for delta in deltas for choice in delta["choices"] for each in choice["delta"].get("tool_calls", [])]
+    pieces = [
+        piece for delta in deltas for choice in delta["choices"] for piece in choice["delta"].get("tool_calls", [])
+    ]
     assert len({piece["index"] for piece in pieces}) > 1
     assert len(pieces) > len({piece["index"] for piece in pieces})
     whole = decode(data)

@@ -108,13 +108,13 @@ def test_repeated_empty_detail_costs_nothing() -> None:
 
 def test_details_of_reply_and_calls_are_combined() -> None:
     call: Chunk = {"id": "x", "function": {"name": "f"}, "extra_content": {"google": {"thought_signature": "s"}}}
-    given = reply(
+    response = reply(
         chunk({"reasoning_details": [text("a")]}),
         chunk({"reasoning_details": [text(signature="1")], "tool_calls": [call]}),
         STOP,
     )
-    assert given.reasoning_details == (
+    assert response.reasoning_details == (
         text("a", signature="1"),
         {"type": "extra_content", "call": 0, "extra_content": {"google": {"thought_signature": "s"}}},
     )
-    assert given.reasoning == "a"
+    assert response.reasoning == "a"

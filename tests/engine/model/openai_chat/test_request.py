@@ -149,14 +149,14 @@ def test_half_a_surrogate_pair_does_not_stop_a_request() -> None:
 def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
     """Else the steps of a long turn get slower and slower, or the memory fills."""
     encoder = OpenAIEncoder("m")
-    kept, gone = Message.user("kept"), Message.user("gone")
-    first = encoder.encode(ModelRequest((kept, gone)))
-    assert encoder.encode(ModelRequest((kept, gone))) == first
+    kept_message, gone = Message.user("kept"), Message.user("gone")
+    first = encoder.encode(ModelRequest((kept_message, gone)))
+    assert encoder.encode(ModelRequest((kept_message, gone))) == first
     assert encoder.remembered == 2
     del gone
     gc.collect()
     assert encoder.remembered == 1
-    assert encode(ModelRequest((kept, Message.user("new"))), encoder)["messages"][1]["content"] == "new"
+    assert encode(ModelRequest((kept_message, Message.user("new"))), encoder)["messages"][1]["content"] == "new"
 
 
 def test_unsent_replies_may_come_last() -> None:
@@ -237,12 +237,12 @@ def shown(file: FilePart) -> JsonValue:
     (wire,) = to_wire(Message.user("", [file]))
     content: Any = wire["content"]
     (part,) = content
-    found: JsonValue = part
-    return found
+    value: JsonValue = part
+    return value
 
 
 def calling(*ids: str) -> Message:
-    return Message.assistant(calls=[ToolCallPart(id=each, name="read") for each in ids])
+    return Message.assistant(calls=[ToolCallPart(id=call_id, name="read") for call_id in ids])
 
 
 def test_files_of_results_follow_the_batch_with_their_origin() -> None:
@@ -255,10 +255,10 @@ def test_files_of_results_follow_the_batch_with_their_origin() -> None:
         Message.result("c3", "read", "", files=[PAPER, LINKED]),
         Message.assistant("done"),
     )
-    sent = encode(ModelRequest(messages))["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "tool", "user", "assistant"]
-    assert [message["content"] for message in sent[2:5]] == ["one", "two", "The result follows as a file."]
-    kinds = [part.get("text", part["type"]) for part in sent[5]["content"]]
+    wire = encode(ModelRequest(messages))["messages"]
+    assert [message["role"] for message in wire] == ["user", "assistant", "tool", "tool", "tool", "user", "assistant"]
+    assert [message["content"] for message in wire[2:5]] == ["one", "two", "The result follows as a file."]
+    kinds = [part.get("text", part["type"]) for part in wire[5]["content"]]
     assert kinds == [
         "From the result of read (call c1):",
         "image_url",
@@ -275,11 +275,11 @@ def test_files_of_the_last_batch_are_sent() -> None:
 
 def test_assistant_after_results_speaks_before_their_files() -> None:
     messages = (HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE]))
-    sent = encode(ModelRequest(messages), OpenAIEncoder("m", capabilities=Capabilities(strict_alternation=True)))[
+    wire = encode(ModelRequest(messages), OpenAIEncoder("m", capabilities=Capabilities(strict_alternation=True)))[
         "messages"
     ]
-    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
-    assert sent[3]["content"]
+    assert [message["role"] for message in wire] == ["user", "assistant", "tool", "assistant", "user"]
+    assert wire[3]["content"]
 
 
 def test_files_of_a_result_are_encoded_once() -> None:
@@ -340,7 +340,7 @@ def test_extra_content_of_a_call_goes_back_on_the_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "required", "text", "sent"),
+    ("field", "required", "text", "expected"),
     [
         (None, False, "hm", {}),
         ("reasoning_content", False, "hm", {"reasoning_content": "hm"}),
@@ -350,11 +350,11 @@ def test_extra_content_of_a_call_goes_back_on_the_call() -> None:
     ],
 )
 def test_reasoning_goes_back_to_servers_expecting_reasoning(
-    field: ReasoningField | None, required: bool, text: str, sent: dict[str, str]
+    field: ReasoningField | None, required: bool, text: str, expected: dict[str, str]
 ) -> None:
     capabilities = Capabilities(reasoning_field=field, reasoning_required=required)
     (wire,) = to_wire(thinking(text=text), capabilities)
-    assert wire == {"role": "assistant", "content": "So.", **sent}
+    assert wire == {"role": "assistant", "content": "So.", **expected}
 
 
 def test_required_reasoning_goes_back_beside_the_details() -> None:
@@ -367,17 +367,17 @@ def test_required_reasoning_goes_back_beside_the_details() -> None:
 # One call a reply.
 
 
-@pytest.mark.parametrize(("choice", "sent"), [("auto", True), ("required", True), ("none", False)])
-def test_model_limited_to_a_single_call_gets_the_restriction(choice: ToolChoice, sent: bool) -> None:
+@pytest.mark.parametrize(("choice", "is_restricted"), [("auto", True), ("required", True), ("none", False)])
+def test_model_limited_to_a_single_call_gets_the_restriction(choice: ToolChoice, is_restricted: bool) -> None:
     encoder = OpenAIEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
     body = encode(ModelRequest((HELLO,), tools=(TOOL,), tool_choice=choice), encoder)
-    assert body.get("parallel_tool_calls", True) is not sent
+    assert body.get("parallel_tool_calls", True) is not is_restricted
     assert "parallel_tool_calls" not in encode(ModelRequest((HELLO,)), encoder)
     assert "parallel_tool_calls" not in encode(ModelRequest((HELLO,), tools=(TOOL,)))
 
 
 @pytest.mark.parametrize(
-    ("name", "sent"),
+    ("name", "valid_name"),
     [
         ("functions.note", "functions_note"),
         ("", "_"),
@@ -386,10 +386,10 @@ def test_model_limited_to_a_single_call_gets_the_restriction(choice: ToolChoice,
         ("read_file", "read_file"),
     ],
 )
-def test_invalid_name_made_up_by_a_model_goes_back_valid(name: str, sent: str) -> None:
+def test_invalid_name_made_up_by_a_model_goes_back_valid(name: str, valid_name: str) -> None:
     """Else one slip of the model would have every later request of the session refused."""
     (wire,) = to_wire(Message.assistant(calls=[ToolCallPart(id="c", name=name)]))
-    assert wire["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": sent, "arguments": "{}"}}]
+    assert wire["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": valid_name, "arguments": "{}"}}]
 
 
 @pytest.mark.parametrize("most", [128, None])

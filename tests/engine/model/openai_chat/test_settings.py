@@ -33,8 +33,8 @@ def body(
     settings: ModelSettings | None, *, tools: bool = False, encoder: OpenAIEncoder | None = None
 ) -> dict[str, Any]:
     request = ModelRequest(HELLO, TOOLS if tools else (), settings=settings)
-    made: dict[str, Any] = json.loads((encoder or OpenAIEncoder("m")).encode(request))
-    return made
+    fields: dict[str, Any] = json.loads((encoder or OpenAIEncoder("m")).encode(request))
+    return fields
 
 
 def added(settings: ModelSettings, *, tools: bool = False, encoder: OpenAIEncoder | None = None) -> dict[str, Any]:
@@ -64,10 +64,10 @@ def test_request_without_tools_omits_parallel_calls() -> None:
 def test_settings_override_model_fields_and_extra_body_overrides_both() -> None:
     encoder = OpenAIEncoder("m", extra_body={"temperature": 0, "seed": 1, "top_k": 5})
     settings = ModelSettings(temperature=0.5, seed=2, extra_body={"seed": 3, "top_k": None, "stream_options": None})
-    made = body(settings, encoder=encoder)
-    assert (made["temperature"], made["seed"]) == (0.5, 3)
-    assert "top_k" not in made
-    assert "stream_options" not in made
+    fields = body(settings, encoder=encoder)
+    assert (fields["temperature"], fields["seed"]) == (0.5, 3)
+    assert "top_k" not in fields
+    assert "stream_options" not in fields
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_the_cache_cannot_be_chosen(cache: str) -> None:
 
 
 def test_unsupported_setting_is_left_out_and_named() -> None:
-    known = Capabilities(unsupported_settings=frozenset({"temperature", "seed"}), thinking=None)
-    mapped = map_chat_settings(ALL, known, RESERVED)
+    capabilities = Capabilities(unsupported_settings=frozenset({"temperature", "seed"}), thinking=None)
+    mapped = map_chat_settings(ALL, capabilities, RESERVED)
     assert list(mapped.unsupported) == ["seed", "temperature", "thinking"]
     assert not mapped.body.keys() & {"seed", "temperature", "reasoning_effort"}
     assert mapped.body["top_p"] == 0.9

@@ -71,8 +71,8 @@ class TestUsage:
 
     def test_last_usage_counts_and_usages_are_not_summed(self) -> None:
         parts: list[Chunk] = [{"prompt_tokens": 3, "completion_tokens": count} for count in (0, 1, 2)]
-        given = reply(*(chunk({"content": "a"}, usage=part) for part in parts), chunk({}, "stop", usage=None))
-        assert given.usage == Usage(input_tokens=3, output_tokens=2)
+        response = reply(*(chunk({"content": "a"}, usage=part) for part in parts), chunk({}, "stop", usage=None))
+        assert response.usage == Usage(input_tokens=3, output_tokens=2)
 
     @pytest.mark.parametrize("usage", [None, {}, [], "3", {"prompt_tokens": None, "completion_tokens": None}])
     def test_usage_without_counts_is_none(self, usage: JsonValue) -> None:
@@ -90,8 +90,8 @@ class TestUsage:
         ],
     )
     def test_numbers_of_any_kind_are_read(self, usage: JsonValue, expected: tuple[int, int] | None) -> None:
-        given = reply(chunk({}, "stop", usage=usage)).usage
-        assert given == (expected and Usage(input_tokens=expected[0], output_tokens=expected[1]))
+        read_usage = reply(chunk({}, "stop", usage=usage)).usage
+        assert read_usage == (expected and Usage(input_tokens=expected[0], output_tokens=expected[1]))
 
 
 class TestChunks:
@@ -124,12 +124,12 @@ class TestChunks:
 
     def test_content_may_be_a_list_of_parts(self) -> None:
         thinking: Chunk = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
-        given = reply(
+        response = reply(
             chunk({"content": [thinking]}),
             chunk({"content": [{"type": "text", "text": "a"}, None, {"type": "image"}, "b"]}),
             STOP,
         )
-        assert (given.text, given.reasoning) == ("ab", "hm")
+        assert (response.text, response.reasoning) == ("ab", "hm")
 
     @pytest.mark.parametrize("kind", [{}, [], 5, None])
     def test_the_type_of_a_part_may_be_anything(self, kind: JsonValue) -> None:
@@ -197,8 +197,8 @@ class TestChunks:
 
     def test_first_choice_counts_without_an_index_0(self) -> None:
         first: Chunk = {"choices": [{"index": 2, "delta": {"content": "a"}, "finish_reason": "stop"}]}
-        other: Chunk = {"choices": [{"index": 1, "delta": {"content": "x"}, "finish_reason": "stop"}]}
-        assert reply(first, other).text == "a"
+        second: Chunk = {"choices": [{"index": 1, "delta": {"content": "x"}, "finish_reason": "stop"}]}
+        assert reply(first, second).text == "a"
 
     def test_closing_message_repeating_the_deltas_is_left_out(self) -> None:
         whole: Chunk = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "ab"}}]}
@@ -208,8 +208,8 @@ class TestChunks:
     def test_message_fills_in_parts_missing_from_the_deltas(self) -> None:
         call: Chunk = {"id": "x", "function": {"name": "f", "arguments": "{}"}}
         message: Chunk = {"content": "ab", "reasoning_content": "hm", "tool_calls": [call], "refusal": None}
-        given = reply(chunk({"content": "ab"}), {"choices": [{"message": message, "finish_reason": "stop"}]})
-        assert (given.text, given.reasoning, [call.name for call in given.calls]) == ("ab", "hm", ["f"])
+        response = reply(chunk({"content": "ab"}), {"choices": [{"message": message, "finish_reason": "stop"}]})
+        assert (response.text, response.reasoning, [call.name for call in response.calls]) == ("ab", "hm", ["f"])
 
     def test_message_beside_each_delta_is_a_repetition(self) -> None:
         def both(text: str, so_far: str) -> JsonValue:
@@ -290,21 +290,21 @@ class TestFinish:
         ],
     )
     def test_finish_reason_is_reduced_and_the_providers_word_kept(self, word: str, finish: Finish) -> None:
-        given = reply(chunk({"content": "a"}, word))
-        assert (given.finish, given.finish_reason) == (finish, word)
+        response = reply(chunk({"content": "a"}, word))
+        assert (response.finish, response.finish_reason) == (finish, word)
 
     def test_last_non_null_finish_reason_wins(self) -> None:
-        given = reply(chunk({}, "stop"), chunk({}, "length"), chunk({}, None), chunk({}, ""))
-        assert given.finish_reason == "length"
+        response = reply(chunk({}, "stop"), chunk({}, "length"), chunk({}, None), chunk({}, ""))
+        assert response.finish_reason == "length"
 
     def test_calls_count_under_any_finish_reason(self) -> None:
         call: Chunk = {"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}"}}
         for finish in ("stop", "length", None):
-            assert [each.name for each in reply(chunk({"tool_calls": [call]}, finish)).calls] == ["f"]
+            assert [read_call.name for read_call in reply(chunk({"tool_calls": [call]}, finish)).calls] == ["f"]
 
     def test_the_deprecated_function_call_is_a_call(self) -> None:
-        given = reply(chunk({"function_call": {"name": "f", "arguments": ""}}), chunk({}, "function_call"))
-        assert [(call.name, call.arguments) for call in given.calls] == [("f", {})]
+        response = reply(chunk({"function_call": {"name": "f", "arguments": ""}}), chunk({}, "function_call"))
+        assert [(call.name, call.arguments) for call in response.calls] == [("f", {})]
 
     def test_done_is_not_required(self) -> None:
         assert reply(chunk({"content": "a"}, "stop"), done=False).text == "a"
@@ -403,8 +403,8 @@ class TestBounds:
             assert bound in str(error)
 
     def test_endless_non_json_lines_are_given_up(self) -> None:
-        said = json.dumps(chunk({"content": "a"}, "stop"))
-        few, many = (f"data: {said}\n" + "data: [[\n" * number + f"data: {said}\n" for number in (16, 17))
+        payload = json.dumps(chunk({"content": "a"}, "stop"))
+        few, many = (f"data: {payload}\n" + "data: [[\n" * number + f"data: {payload}\n" for number in (16, 17))
         assert (decode(few.encode()).reply().text, decode(many.encode()).reply().text) == ("aa", "a")
 
     def test_longest_arguments_fit_into_an_event(self) -> None:
@@ -412,8 +412,8 @@ class TestBounds:
             raw = json.dumps({"a": letter * (times - 20)}, ensure_ascii=False)
             call: Chunk = {"index": 0, "function": {"name": "f", "arguments": raw}}
             event = json.dumps(chunk({"tool_calls": [call]}, "stop"), ensure_ascii=False)
-            (given,) = decode(f"data: {event}\n\n".encode()).reply().calls
-            assert given.arguments == {"a": letter * (times - 20)}
+            (whole_call,) = decode(f"data: {event}\n\n".encode()).reply().calls
+            assert whole_call.arguments == {"a": letter * (times - 20)}
 
     def test_choices_are_bounded(self) -> None:
         stream = ChatStream(max_reply=10_000)

@@ -143,10 +143,10 @@ def objects_in(value: JsonValue) -> Iterator[Chunk]:
         yield from objects_in(inner)
 
 
-def with_others(chunks: list[JsonValue], others: list[tuple[int, str, JsonValue]]) -> list[JsonValue]:
+def with_others(chunks: list[JsonValue], extras: list[tuple[int, str, JsonValue]]) -> list[JsonValue]:
     """Put other fields into some of the objects of the chunks."""
     chunks = copy.deepcopy(chunks)
-    for place, name, value in others:
+    for place, name, value in extras:
         objects = list(objects_in(chunks))
         if objects:
             objects[place % len(objects)][name] = copy.deepcopy(value)
@@ -155,19 +155,19 @@ def with_others(chunks: list[JsonValue], others: list[tuple[int, str, JsonValue]
 
 @given(
     chunks=st.lists(GOING_ON, max_size=6),
-    others=OTHERS,
+    extras=OTHERS,
     edits=EDITS,
     ascii_only=st.booleans(),
     make=st.sampled_from([bounded, small]),
 )
 def test_fast_and_plain_path_read_alike(
     chunks: list[JsonValue],
-    others: list[tuple[int, str, JsonValue]],
+    extras: list[tuple[int, str, JsonValue]],
     edits: list[tuple[int, int]],
     ascii_only: bool,
     make: Callable[[], ChatStream],
 ) -> None:
-    lines = [f"data: {json.dumps(each, ensure_ascii=ascii_only)}\n\n" for each in with_others(chunks, others)]
+    lines = [f"data: {json.dumps(chunk, ensure_ascii=ascii_only)}\n\n" for chunk in with_others(chunks, extras)]
     quick = edited("".join(lines).encode("utf-8", "surrogatepass") or b"\n", edits)
     data = sse(BEGUN, done=False) + quick
     assert run(make, *events_in(data), b"data: [DONE]\n\n") == run(make, data + b"data: [DONE]\n\n")
@@ -231,21 +231,21 @@ def fields_of(value: JsonValue) -> Iterator[tuple[Holder, str | int]]:
         yield from fields_of(inner)
 
 
-def put(chunks: list[JsonValue], place: int, other: JsonValue) -> None:
+def put(chunks: list[JsonValue], place: int, value: JsonValue) -> None:
     """Put another value into one of the fields of the chunks: a copy, for it may be changed in its turn."""
     places = list(fields_of(cast("JsonValue", chunks)))
     if places:
         holder, key = places[place % len(places)]
-        holder[key] = copy.deepcopy(other)  # type: ignore[index]
+        holder[key] = copy.deepcopy(value)  # type: ignore[index]
 
 
 def nothing_worse_than_the_documented_error(data: bytes) -> None:
     """Any data gives a reply or the documented error, both encodable and bounded."""
-    seen = run(small, data)
-    assert run(small, *events_in(data)) == seen
-    texts = kept(seen)
+    outcome = run(small, data)
+    assert run(small, *events_in(data)) == outcome
+    texts = kept(outcome)
     "".join(texts).encode()
-    assert all(len(call.raw) <= MOST_ARGUMENTS for call in seen[2].calls)
+    assert all(len(call.raw) <= MOST_ARGUMENTS for call in outcome[2].calls)
     # Each text is counted once, and seen at most four times: as it came, in the reply, in its details and parsed.
     assert sum(map(len, texts)) <= 4 * MOST
     stream = small()
@@ -256,17 +256,17 @@ def nothing_worse_than_the_documented_error(data: bytes) -> None:
 
 @given(
     name=st.sampled_from(sorted(STREAMS)),
-    others=st.lists(st.tuples(st.integers(0), ANY | st.sampled_from(ALIKE)), max_size=4),
+    replacements=st.lists(st.tuples(st.integers(0), ANY | st.sampled_from(ALIKE)), max_size=4),
     order=st.lists(st.integers(0, 9), min_size=1, max_size=30),
     done=st.booleans(),
     cuts=CUTS,
 )
 def test_odd_values_in_shuffled_events_raise_only_model_errors(
-    name: str, others: list[tuple[int, JsonValue]], order: list[int], done: bool, cuts: list[int]
+    name: str, replacements: list[tuple[int, JsonValue]], order: list[int], done: bool, cuts: list[int]
 ) -> None:
     chunks = copy.deepcopy(chunks_of(STREAMS[name][0]))
-    for place, other in others:
-        put(chunks, place, other)
+    for place, value in replacements:
+        put(chunks, place, value)
     data = sse(*(chunks[number % len(chunks)] for number in order), done=done)
     nothing_worse_than_the_documented_error(data)
     assert run(small, *cut(data, cuts)) == run(small, data)
@@ -276,9 +276,9 @@ def test_odd_values_in_shuffled_events_raise_only_model_errors(
 def test_every_field_of_every_provider_may_hold_a_value_of_another_type(name: str) -> None:
     original = chunks_of(STREAMS[name][0])
     for place in range(len(list(fields_of(cast("JsonValue", original))))):
-        for other in ALIKE:
+        for value in ALIKE:
             chunks = copy.deepcopy(original)
-            put(chunks, place, other)
+            put(chunks, place, value)
             nothing_worse_than_the_documented_error(sse(*chunks))
 
 

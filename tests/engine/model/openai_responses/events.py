@@ -49,8 +49,8 @@ def done(index: JsonValue, item: Item) -> Event:
 
 def text(index: JsonValue, piece: str, part: JsonValue = 0, item_id: JsonValue = None) -> Event:
     place: Event = {"output_index": index, "content_index": part, "logprobs": []}
-    named: Event = {} if item_id is None else {"item_id": item_id}
-    return {"type": "response.output_text.delta", **named, **place, "delta": piece}
+    ids: Event = {} if item_id is None else {"item_id": item_id}
+    return {"type": "response.output_text.delta", **ids, **place, "delta": piece}
 
 
 def summary(index: JsonValue, piece: str, part: int = 0) -> Event:
@@ -63,8 +63,8 @@ def summary(index: JsonValue, piece: str, part: int = 0) -> Event:
 
 
 def arguments(index: JsonValue, piece: str, item_id: JsonValue = None) -> Event:
-    named: Event = {} if item_id is None else {"item_id": item_id}
-    return {"type": "response.function_call_arguments.delta", **named, "output_index": index, "delta": piece}
+    ids: Event = {} if item_id is None else {"item_id": item_id}
+    return {"type": "response.function_call_arguments.delta", **ids, "output_index": index, "delta": piece}
 
 
 def completed(*output: JsonValue, **more: JsonValue) -> Event:
@@ -109,8 +109,8 @@ def call(name: str, raw: str, call_id: str = "call_1", item_id: str = "fc_1", **
 
 
 def reasoning(*parts: str, sealed: str = "gAAAA", item_id: str = "rs_1", **more: JsonValue) -> Item:
-    said: list[JsonValue] = [{"type": "summary_text", "text": part} for part in parts]
-    return {"type": "reasoning", "id": item_id, "summary": said, "encrypted_content": sealed, **more}
+    summary: list[JsonValue] = [{"type": "summary_text", "text": part} for part in parts]
+    return {"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": sealed, **more}
 
 
 def kept(item: Item) -> dict[str, JsonValue]:

@@ -81,8 +81,8 @@ async def test_client_is_a_model() -> None:
 
 async def test_request_goes_to_the_endpoint_with_key_and_headers() -> None:
     server = Server(says(message("Hi")))
-    given = await ask(server.model(headers={"openai-project": "p"}, extra_body={"prompt_cache_key": "a"}))
-    assert given[0] == TextDelta("Hi")
+    items = await ask(server.model(headers={"openai-project": "p"}, extra_body={"prompt_cache_key": "a"}))
+    assert items[0] == TextDelta("Hi")
     (request,) = server.requests
     assert (request.method, str(request.url)) == ("POST", "http://host/v1/responses")
     assert request.headers["authorization"] == f"Bearer {KEY}"
@@ -120,10 +120,10 @@ async def look(place: int) -> str:
 
 
 async def test_reply_items_go_back_in_the_turn_and_the_session() -> None:
-    sealed, other = reasoning("Hm."), reasoning(item_id="rs_2", sealed="gBBBB")
+    sealed, second_item = reasoning("Hm."), reasoning(item_id="rs_2", sealed="gBBBB")
     calls = [call("look", '{"place": 1}'), call("look", '{"place": 2}', "call_2", "fc_2")]
     first = says(sealed, message("I look.", phase="commentary"), SEARCH, *calls)
-    server = Server(first, says(other, message("Nothing.", item_id="msg_2")), says(message("As I said.")))
+    server = Server(first, says(second_item, message("Nothing.", item_id="msg_2")), says(message("As I said.")))
     async with Engine(model=server.model(), tools=[look], store=MemoryStore()) as engine:
         agent = Agent(name="A")
         result = await engine.run(agent, "Look.", session="s")
@@ -145,7 +145,7 @@ async def test_reply_items_go_back_in_the_turn_and_the_session() -> None:
     assert [item["call_id"] for item in items[4:6]] == [item["call_id"] for item in items[6:]]
     later = server.bodies[2]["input"]
     assert later[:4] == items[:4]
-    assert later[len(items)] == other
+    assert later[len(items)] == second_item
 
 
 class Weather(BaseModel):
@@ -224,10 +224,10 @@ class TestFailures:
 
 
 def test_model_outlives_the_event_loop() -> None:
-    used = Server(says(message("Hi")), says(message("Hi"))).model()
+    responses_model = Server(says(message("Hi")), says(message("Hi"))).model()
 
     async def once() -> list[Delta | ModelResponse]:
-        return [item async for item in used.stream(HELLO)]
+        return [item async for item in responses_model.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)
 
@@ -243,9 +243,11 @@ class TestConstruction:
         assert repr(OpenAIResponses("m")) == "OpenAIResponses('m', base_url='http://there/v1')"
 
     def test_repr_and_vars_show_no_secret(self) -> None:
-        made = OpenAIResponses("m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY)
-        assert "hush" not in repr(made) + repr(vars(made))
-        assert KEY not in repr(made) + repr(vars(made))
+        responses_model = OpenAIResponses(
+            "m", base_url="http://me:hush@host/v1?key=hush", headers={"x-key": "hush"}, api_key=KEY
+        )
+        assert "hush" not in repr(responses_model) + repr(vars(responses_model))
+        assert KEY not in repr(responses_model) + repr(vars(responses_model))
 
     @pytest.mark.parametrize(
         "make",

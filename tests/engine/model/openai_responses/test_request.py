@@ -95,8 +95,8 @@ class TestMessages:
             {"type": "input_text", "text": "A file, t.csv (text/csv), holds:\n\na,b"},
         ]
         asks = Message.assistant(calls=[ToolCallPart(id="c1", name="read")])
-        seen = sent(HELLO, asks, Message.result("c1", "read", "It is:", files=[PNG]))[-1]
-        assert seen["output"] == [{"type": "input_text", "text": "It is:"}, picture]
+        result = sent(HELLO, asks, Message.result("c1", "read", "It is:", files=[PNG]))[-1]
+        assert result["output"] == [{"type": "input_text", "text": "It is:"}, picture]
 
 
 class TestKeptItems:
@@ -106,14 +106,14 @@ class TestKeptItems:
 
     def test_every_item_is_in_place_and_texts_have_a_phase(self) -> None:
         order = ordered("item", {"text": 7, "phase": "commentary"}, "item", "call", "item", "call", 3)
-        other = reasoning(item_id="rs_2")
-        message = answered(kept(SEALED), kept(SEARCH), kept(other), order, text="I look.\n\nYes", calls=("c1", "c2"))
+        second = reasoning(item_id="rs_2")
+        message = answered(kept(SEALED), kept(SEARCH), kept(second), order, text="I look.\n\nYes", calls=("c1", "c2"))
         assert sent(HELLO, message)[1:] == [
             SEALED,
             said("I look.", phase="commentary"),
             SEARCH,
             called("c1"),
-            other,
+            second,
             called("c2"),
             said("Yes"),
         ]
@@ -152,8 +152,8 @@ class TestKeptItems:
 
     def test_model_without_reasoning_is_sent_only_non_reasoning_items(self) -> None:
         plain = Capabilities(reasoning_details=False)
-        both = answered(kept(SEALED), kept(SEARCH), text="a")
-        assert sent(HELLO, both, capabilities=plain)[1:] == [said("a")]
+        answer = answered(kept(SEALED), kept(SEARCH), text="a")
+        assert sent(HELLO, answer, capabilities=plain)[1:] == [said("a")]
         assert sent(HELLO, answered(kept(SEARCH), text="a"), capabilities=plain)[1:] == [SEARCH, said("a")]
         assert "include" not in encode(ModelRequest((HELLO,)), capabilities=plain)
 

@@ -65,15 +65,15 @@ class TestReplies:
         assert stream.feed(sse(text(0, "lo"))) == [TextDelta("lo")]
         assert stream.feed(sse(done(0, message("Hello")), completed(message("Hello")))) == []
         assert stream.done
-        given = stream.reply()
-        assert given == ModelResponse(text="Hello", usage=USED)
-        assert (given.finish_reason, given.finish) == ("completed", Finish.STOP)
+        response = stream.reply()
+        assert response == ModelResponse(text="Hello", usage=USED)
+        assert (response.finish_reason, response.finish) == ("completed", Finish.STOP)
 
     def test_response_info_has_id_model_and_cached_tokens(self) -> None:
-        told = decode(*whole(message("Hi"))).reply().response
-        assert told is not None
-        assert (told.id, told.model, told.cache_read_input_tokens) == ("resp_1", "gpt-5-mini", 5)
-        assert told.time_to_first_chunk is not None
+        info = decode(*whole(message("Hi"))).reply().response
+        assert info is not None
+        assert (info.id, info.model, info.cache_read_input_tokens) == ("resp_1", "gpt-5-mini", 5)
+        assert info.time_to_first_chunk is not None
 
     def test_parallel_calls_keep_their_order_and_stream_arguments(self) -> None:
         stream = ResponsesStream()
@@ -91,13 +91,13 @@ class TestReplies:
 
     def test_reasoning_is_shown_by_the_summary_and_kept_whole(self) -> None:
         item = reasoning("Hm.", "So.", status="completed")
-        given = decode(*whole(item, message("Hi"))).reply()
-        assert (given.text, given.reasoning) == ("Hi", "Hm.\n\nSo.")
-        assert given.reasoning_details == (kept(item),)
+        response = decode(*whole(item, message("Hi"))).reply()
+        assert (response.text, response.reasoning) == ("Hi", "Hm.\n\nSo.")
+        assert response.reasoning_details == (kept(item),)
 
     def test_encrypted_reasoning_without_a_summary_is_kept(self) -> None:
-        given = decode(*whole(reasoning(), call("f", "{}"))).reply()
-        assert (given.reasoning, given.reasoning_details) == ("", (kept(reasoning()),))
+        response = decode(*whole(reasoning(), call("f", "{}"))).reply()
+        assert (response.reasoning, response.reasoning_details) == ("", (kept(reasoning()),))
 
     def test_kept_item_is_the_completed_item(self) -> None:
         """Its encrypted content has only begun."""
@@ -108,38 +108,38 @@ class TestReplies:
     @pytest.mark.parametrize("content", ["", None, 5])
     def test_unencrypted_reasoning_does_not_go_back(self, content: JsonValue) -> None:
         item = {**reasoning("Hm."), "encrypted_content": content}
-        given = decode(*whole(item, SEARCH, message("Hi"))).reply()
-        assert given.reasoning == "Hm."
-        assert given.reasoning_details == ({"type": "openai_response", "shown": SEARCH},)
+        response = decode(*whole(item, SEARCH, message("Hi"))).reply()
+        assert response.reasoning == "Hm."
+        assert response.reasoning_details == ({"type": "openai_response", "shown": SEARCH},)
 
     def test_items_of_hosted_tools_are_kept_in_place(self) -> None:
         two = message("Rain.", item_id="msg_2")
-        given = decode(*whole(message("I look."), SEARCH, two)).reply()
-        assert (given.text, given.calls) == ("I look.\n\nRain.", ())
-        assert given.reasoning_details == (kept(SEARCH), ordered(7, "item", 5))
+        response = decode(*whole(message("I look."), SEARCH, two)).reply()
+        assert (response.text, response.calls) == ("I look.\n\nRain.", ())
+        assert response.reasoning_details == (kept(SEARCH), ordered(7, "item", 5))
 
     def test_the_sources_of_a_text_are_kept(self) -> None:
         cited: JsonValue = {"type": "url_citation", "url": "https://host", "start_index": 0, "end_index": 5}
         part: JsonValue = {"type": "output_text", "text": "Rain.", "annotations": [cited]}
-        given = decode(*whole(SEARCH, {**message(), "content": [part]})).reply()
-        assert given.reasoning_details == (kept(SEARCH), {"type": "openai_response", "annotations": [cited]})
+        response = decode(*whole(SEARCH, {**message(), "content": [part]})).reply()
+        assert response.reasoning_details == (kept(SEARCH), {"type": "openai_response", "annotations": [cited]})
 
     def test_two_messages_are_two_paragraphs(self) -> None:
         stream = decode(*whole(message("One."), message("Two.", item_id="msg_2")))
-        given = stream.reply()
-        assert (given.text, given.reasoning_details) == ("One.\n\nTwo.", ())
-        seen = run(ResponsesStream, sse(*whole(message("One."), message("Two.", item_id="msg_2"))))
-        assert seen[0] == given.text
+        response = stream.reply()
+        assert (response.text, response.reasoning_details) == ("One.\n\nTwo.", ())
+        outcome = run(ResponsesStream, sse(*whole(message("One."), message("Two.", item_id="msg_2"))))
+        assert outcome[0] == response.text
 
     def test_message_keeps_the_phase(self) -> None:
-        given = decode(*whole(message("I look.", phase="commentary"), call("f", "{}"))).reply()
-        assert given.reasoning_details == (ordered({"text": 7, "phase": "commentary"}, "call"),)
+        response = decode(*whole(message("I look.", phase="commentary"), call("f", "{}"))).reply()
+        assert response.reasoning_details == (ordered({"text": 7, "phase": "commentary"}, "call"),)
 
     def test_a_refusal_is_the_text(self) -> None:
         refused: Item = {**message(), "content": [{"type": "refusal", "refusal": "I cannot help with that."}]}
-        seen = run(ResponsesStream, sse(*whole(refused)))
-        assert seen[0] == seen[2].text == "I cannot help with that."
-        assert seen[2].finish is Finish.STOP
+        outcome = run(ResponsesStream, sse(*whole(refused)))
+        assert outcome[0] == outcome[2].text == "I cannot help with that."
+        assert outcome[2].finish is Finish.STOP
 
     def test_the_reasoning_of_open_models_is_shown(self) -> None:
         item: Item = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "Hm."}]}
@@ -147,8 +147,8 @@ class TestReplies:
         part: Event = {"type": "response.content_part.done", "output_index": 0, "content_index": 0}
         part["part"] = {"type": "reasoning_text", "text": "Hm."}
         for events in ([added(0, item), delta, part, done(0, item)], [done(0, item)], [part]):
-            seen = run(ResponsesStream, sse(created(), *events, completed()))
-            assert (seen[1], seen[2].reasoning, seen[2].reasoning_details) == ("Hm.", "Hm.", ())
+            outcome = run(ResponsesStream, sse(created(), *events, completed()))
+            assert (outcome[1], outcome[2].reasoning, outcome[2].reasoning_details) == ("Hm.", "Hm.", ())
 
     def test_reasoning_with_a_summary_is_shown_once(self) -> None:
         item: Item = {**reasoning("Short."), "content": [{"type": "reasoning_text", "text": "Long."}]}
@@ -169,35 +169,35 @@ class TestGateways:
             arguments(1, "{}", item_id="f"),
             done(1, {**second, "id": "g"}),
         ]
-        given = decode(created(), *events, completed({**first, "id": "h"}, {**second, "id": "i"})).reply()
-        assert (given.text, given.calls) == ("Hello", (called("f"),))
+        response = decode(created(), *events, completed({**first, "id": "h"}, {**second, "id": "i"})).reply()
+        assert (response.text, response.calls) == ("Hello", (called("f"),))
 
     def test_all_items_may_have_the_same_index(self) -> None:
         """The id says which one is meant."""
         items = [message("Hi"), call("f", '{"a": 1}'), call("f", '{"a": 2}', "call_2", "fc_2")]
         events = [{**event, "output_index": 0} for item in items for event in streamed(0, item)]
-        given = decode(created(), *events, completed(*items)).reply()
-        assert given.text == "Hi"
-        assert given.calls == (called("f", '{"a": 1}'), called("f", '{"a": 2}', "call_2"))
+        response = decode(created(), *events, completed(*items)).reply()
+        assert response.text == "Hi"
+        assert response.calls == (called("f", '{"a": 1}'), called("f", '{"a": 2}', "call_2"))
 
     def test_items_may_be_interleaved(self) -> None:
-        one, two = call("f", '{"a": 1}'), call("g", '{"b": 2}', "call_2", "fc_2")
-        begun = [added(0, {**one, "arguments": ""}), added(1, {**two, "arguments": ""})]
+        first, second = call("f", '{"a": 1}'), call("g", '{"b": 2}', "call_2", "fc_2")
+        begun = [added(0, {**first, "arguments": ""}), added(1, {**second, "arguments": ""})]
         pieces = [arguments(1, '{"b"'), arguments(0, '{"a"'), arguments(1, ": 2}"), arguments(0, ": 1}")]
-        given = reply(*begun, *pieces, done(1, two), done(0, one))
-        assert given.calls == (called("f", '{"a": 1}'), called("g", '{"b": 2}', "call_2"))
+        response = reply(*begun, *pieces, done(1, second), done(0, first))
+        assert response.calls == (called("f", '{"a": 1}'), called("g", '{"b": 2}', "call_2"))
 
     def test_the_last_event_has_the_order(self) -> None:
         items = [reasoning(), message("Hi"), call("f", "{}")]
         for row in permutations(range(3)):
             events = [event for number in row for event in streamed(number, items[number])]
-            given = decode(created(), *events, completed(*items)).reply()
-            assert (given.text, given.calls) == ("Hi", (called("f"),))
-            assert given.reasoning_details == (kept(reasoning()),)
+            response = decode(created(), *events, completed(*items)).reply()
+            assert (response.text, response.calls) == ("Hi", (called("f"),))
+            assert response.reasoning_details == (kept(reasoning()),)
 
     def test_delta_of_an_unannounced_item_counts(self) -> None:
-        given = reply(summary(0, "Hm."), text(1, "He"), text(1, "y"), arguments(2, "{}"), done(2, call("f", "{}")))
-        assert (given.reasoning, given.text, given.calls) == ("Hm.", "Hey", (called("f"),))
+        response = reply(summary(0, "Hm."), text(1, "He"), text(1, "y"), arguments(2, "{}"), done(2, call("f", "{}")))
+        assert (response.reasoning, response.text, response.calls) == ("Hm.", "Hey", (called("f"),))
 
     def test_item_known_from_deltas_only_is_matched_by_id(self) -> None:
         """The last event lists another message before it, which had no event."""
@@ -217,40 +217,40 @@ class TestGateways:
             for item in bare[1:]
             for event in (added(None, {**item, "arguments": ""}), arguments(None, "{}"), done(None, item))
         ]
-        given = reply(*begun, *calls)
-        assert (given.text, given.calls) == ("Hi", (called("f"), called("g", call_id="call_2")))
+        response = reply(*begun, *calls)
+        assert (response.text, response.calls) == ("Hi", (called("f"), called("g", call_id="call_2")))
 
     def test_complete_item_continuing_the_deltas_adds_the_rest(self) -> None:
-        seen = run(ResponsesStream, sse(created(), text(0, "Hel"), done(0, message("Hello")), completed()))
-        assert seen[0] == seen[2].text == "Hello"
+        outcome = run(ResponsesStream, sse(created(), text(0, "Hel"), done(0, message("Hello")), completed()))
+        assert outcome[0] == outcome[2].text == "Hello"
         item = call("f", '{"a": 1}')
-        seen = run(
+        outcome = run(
             ResponsesStream,
             sse(created(), added(0, {**item, "arguments": ""}), arguments(0, '{"a"'), done(0, item), completed()),
         )
-        assert (seen[2].calls, seen[8]) == ((called("f", '{"a": 1}'),), {0: ("f", '{"a": 1}')})
+        assert (outcome[2].calls, outcome[8]) == ((called("f", '{"a": 1}'),), {0: ("f", '{"a": 1}')})
 
     def test_complete_item_differing_from_the_deltas_wins(self) -> None:
         """A delta was lost: no tool runs with what is left."""
-        seen = run(ResponsesStream, sse(created(), text(0, "Hlo"), done(0, message("Hello")), completed()))
-        assert (seen[0], seen[2].text) == ("Hlo", "Hello")
+        outcome = run(ResponsesStream, sse(created(), text(0, "Hlo"), done(0, message("Hello")), completed()))
+        assert (outcome[0], outcome[2].text) == ("Hlo", "Hello")
         item = call("f", '{"n": 1000}')
-        given = reply(added(0, {**item, "arguments": ""}), arguments(0, '{"n": 1'), arguments(0, "}"), done(0, item))
-        assert given.calls == (called("f", '{"n": 1000}'),)
+        response = reply(added(0, {**item, "arguments": ""}), arguments(0, '{"n": 1'), arguments(0, "}"), done(0, item))
+        assert response.calls == (called("f", '{"n": 1000}'),)
 
     def test_empty_complete_item_does_not_win(self) -> None:
-        given = reply(
+        response = reply(
             text(0, "Hi"), done(0, message()), added(1, call("f", "")), arguments(1, "{}"), done(1, call("f", ""))
         )
-        assert (given.text, given.calls) == ("Hi", (called("f"),))
+        assert (response.text, response.calls) == ("Hi", (called("f"),))
 
     def test_part_index_may_differ_in_the_complete_item(self) -> None:
         assert reply(text(0, "He", 1), text(0, "y", 1), done(0, message("Hey"))).text == "Hey"
         assert reply(text(0, "a", 0), text(0, "b", 1), done(0, message("a", "b"))).text == "ab"
 
     def test_deltas_behind_a_complete_item_are_not_added_again(self) -> None:
-        given = reply(done(0, message("Hi")), text(0, "Hi", item_id="msg_1"), done(0, message("Hi")))
-        assert given.text == "Hi"
+        response = reply(done(0, message("Hi")), text(0, "Hi", item_id="msg_1"), done(0, message("Hi")))
+        assert response.text == "Hi"
         repeated = done(0, call("f", "{}"))
         assert reply(repeated, arguments(0, "{}", "fc_1"), repeated, added(0, call("f", "{}"))).calls == (called("f"),)
 
@@ -260,16 +260,16 @@ class TestGateways:
         assert reply(added(0, message()), added(0, message()), text(0, "Hi")).text == "Hi"
 
     def test_calls_with_the_same_id_are_both_kept(self) -> None:
-        one, two = call("f", '{"a": 1}', "call_0"), call("g", '{"a": 2}', "call_0", "fc_2")
-        given = decode(*whole(one, two)).reply()
-        assert given.calls == (called("f", '{"a": 1}', "call_0"), called("g", '{"a": 2}', "call_0"))
+        first, second = call("f", '{"a": 1}', "call_0"), call("g", '{"a": 2}', "call_0", "fc_2")
+        response = decode(*whole(first, second)).reply()
+        assert response.calls == (called("f", '{"a": 1}', "call_0"), called("g", '{"a": 2}', "call_0"))
 
     def test_arguments_may_be_an_object(self) -> None:
         assert reply(done(0, {**call("f", ""), "arguments": {"a": 1}})).calls == (called("f", '{"a": 1}'),)
 
     def test_usage_may_have_the_names_of_chat_completions(self) -> None:
-        used: Event = {"prompt_tokens": 3, "completion_tokens": 2}
-        assert decode(created(), completed(message("Hi"), usage=used)).reply().usage == Usage(
+        usage: Event = {"prompt_tokens": 3, "completion_tokens": 2}
+        assert decode(created(), completed(message("Hi"), usage=usage)).reply().usage == Usage(
             input_tokens=3, output_tokens=2
         )
 
@@ -360,16 +360,16 @@ class TestEnds:
         ],
     )
     def test_incomplete_response_is_a_cut_off_reply(self, reason: str, finish: Finish) -> None:
-        given = decode(created(), text(0, "Hi"), incomplete(reason, message("Hi", status="incomplete"))).reply()
-        assert (given.text, given.finish, given.usage) == ("Hi", finish, USED)
-        assert given.finish_reason == (reason or "incomplete")
+        response = decode(created(), text(0, "Hi"), incomplete(reason, message("Hi", status="incomplete"))).reply()
+        assert (response.text, response.finish, response.usage) == ("Hi", finish, USED)
+        assert response.finish_reason == (reason or "incomplete")
 
     def test_call_cut_off_before_the_arguments_has_none(self) -> None:
         """Not even the empty ones, with which a tool would run."""
         begun, cut = added(0, call("f", "")), call("f", "", status="incomplete")
         for last in (incomplete("max_output_tokens"), incomplete("max_output_tokens", cut)):
-            (asked,) = decode(created(), begun, last).reply().calls
-            assert (asked.name, asked.arguments, asked.raw) == ("f", None, "")
+            (cut_call,) = decode(created(), begun, last).reply().calls
+            assert (cut_call.name, cut_call.arguments, cut_call.raw) == ("f", None, "")
         (whole_one,) = decode(created(), done(0, call("f", "")), incomplete("max_output_tokens")).reply().calls
         assert whole_one.arguments == {}
 
@@ -426,11 +426,11 @@ class TestErrors:
         flat: Event = {"type": "error", **error, "param": None, "sequence_number": 2}
         nested: Event = {"type": "error", "error": {"type": "x", **error}}
         for event in (failed(error), flat, nested):
-            found = failure(created(), text(0, "Hi"), event)
-            assert (found.cause, found.status) == (cause, None)
-            assert words.rstrip(".") in str(found)
-            assert found.partial is not None
-            assert found.partial.text == "Hi"
+            model_error = failure(created(), text(0, "Hi"), event)
+            assert (model_error.cause, model_error.status) == (cause, None)
+            assert words.rstrip(".") in str(model_error)
+            assert model_error.partial is not None
+            assert model_error.partial.text == "Hi"
 
     def test_wait_requested_by_the_provider_is_kept(self) -> None:
         error = failure(failed({"code": "rate_limit_exceeded", "message": "Please try again in 11.054s."}))

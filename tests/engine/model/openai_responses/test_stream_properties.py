@@ -162,7 +162,9 @@ ROWS = st.lists(
         st.tuples(st.just("message"), PIECES, st.sampled_from(["", "commentary"])),
         st.tuples(st.just("refusal"), PIECES, st.just("")),
         st.tuples(st.just("reasoning"), PIECES, st.just("gAAAA")),
-        st.tuples(st.just("function_call"), ARGUMENTS.flatmap(lambda given: split(json.dumps(given))), st.just("")),
+        st.tuples(
+            st.just("function_call"), ARGUMENTS.flatmap(lambda arguments: split(json.dumps(arguments))), st.just("")
+        ),
         st.tuples(st.just("web_search_call"), st.just(list[str]()), st.just("")),
     ),
     max_size=6,
@@ -178,16 +180,16 @@ def split(raw: str) -> st.SearchStrategy[list[str]]:
 
 def item_of(number: int, row: Row) -> Item:
     kind, pieces, mark = row
-    said = "".join(pieces)
+    text = "".join(pieces)
     match kind:
         case "message":
-            return message(said, item_id=f"msg_{number}", phase=mark)
+            return message(text, item_id=f"msg_{number}", phase=mark)
         case "refusal":
-            return {**message(item_id=f"msg_{number}"), "content": [{"type": "refusal", "refusal": said}]}
+            return {**message(item_id=f"msg_{number}"), "content": [{"type": "refusal", "refusal": text}]}
         case "reasoning":
-            return reasoning(said, sealed=mark, item_id=f"rs_{number}")
+            return reasoning(text, sealed=mark, item_id=f"rs_{number}")
         case "function_call":
-            return call("f", said, f"call_{number}", f"fc_{number}")
+            return call("f", text, f"call_{number}", f"fc_{number}")
         case _:
             return {**SEARCH, "id": f"ws_{number}"}
 
@@ -204,7 +206,7 @@ def events_of(rows: list[Row]) -> Iterator[Event]:
 def reply_of(rows: list[Row]) -> ModelResponse:
     """Say what those events are the reply of."""
     items = [item_of(number, row) for number, row in enumerate(rows)]
-    said = [("".join(pieces), mark) for kind, pieces, mark in rows if kind in ("message", "refusal")]
+    texts = [("".join(pieces), mark) for kind, pieces, mark in rows if kind in ("message", "refusal")]
     thoughts = ["".join(pieces) for kind, pieces, _ in rows if kind == "reasoning"]
     order: list[JsonValue] = []
     for kind, pieces, mark in rows:
@@ -215,14 +217,14 @@ def reply_of(rows: list[Row]) -> ModelResponse:
             order.append("item")
         elif length:
             order.append({"text": length, "phase": mark} if mark else length)
-    ranks = [{"item": 0, "call": 2}.get(str(each), 1) for each in order]
-    phases = any(isinstance(each, dict) for each in order)
+    ranks = [{"item": 0, "call": 2}.get(str(entry), 1) for entry in order]
+    phases = any(isinstance(entry, dict) for entry in order)
     usual = ranks == sorted(ranks) and not phases
     placed = ("item" in order or phases) and not usual
     details = [entry(item) for item in items if item["type"] in ("reasoning", "web_search_call")]
     raws = [("".join(pieces), number) for number, (kind, pieces, _) in enumerate(rows) if kind == "function_call"]
     return ModelResponse(
-        text="\n\n".join(words for words, _ in said if words),
+        text="\n\n".join(words for words, _ in texts if words),
         reasoning="\n\n".join(filter(None, thoughts)),
         reasoning_details=(*details, *([ordered(*order)] if placed else ())),
         calls=tuple(
@@ -245,12 +247,12 @@ def fields_of(value: JsonValue) -> Iterator[tuple[dict[str, JsonValue] | list[Js
         yield from fields_of(inner)
 
 
-def decode_with(events: list[Event], place: int, other: JsonValue, *, whole: bool) -> None:
+def decode_with(events: list[Event], place: int, value: JsonValue, *, whole: bool) -> None:
     """Decode events of which one field holds another value: nothing but the documented error may come of it."""
     events = copy.deepcopy(events)
     places = list(fields_of(cast("JsonValue", events)))
     holder, key = places[place % len(places)]
-    holder[key] = other  # type: ignore[index]
+    holder[key] = value  # type: ignore[index]
     lines = [json.dumps(event).encode() for event in events]
     stream = ResponsesStream()
     for data in [b"[%s]" % b",".join(lines)] if whole else [b"data: %s\n\n" % line for line in lines]:
@@ -284,19 +286,19 @@ def test_fast_path_sees_every_field_of_the_plain_path(name: str) -> None:
 
 @given(
     events=st.lists(GOING_ON, min_size=1, max_size=6),
-    others=OTHERS,
+    extras=OTHERS,
     edits=EDITS,
     ascii_only=st.booleans(),
     small=st.booleans(),
 )
 def test_fast_and_plain_path_read_alike(
     events: list[Event],
-    others: list[tuple[int, str, JsonValue]],
+    extras: list[tuple[int, str, JsonValue]],
     edits: list[tuple[int, int]],
     ascii_only: bool,
     small: bool,
 ) -> None:
-    for place, name, value in others:
+    for place, name, value in extras:
         events[place % len(events)][name] = value
     head = "event: response.output_text.delta\ndata:"
     lines = "".join(f"{head} {json.dumps(event, ensure_ascii=ascii_only)}\n\n" for event in events)
@@ -317,9 +319,9 @@ def test_reply_is_read_as_sent(rows: list[Row], cuts: list[int], end: str) -> No
     data = sse(*events_of(rows), end=end)
     expected = reply_of(rows)
     for pieces in ([data], cut(data, cuts), events_in(data), [bytes([byte]) for byte in data]):
-        seen = run(ResponsesStream, *pieces)
-        calls = {number: (each.name, each.raw) for number, each in enumerate(expected.calls)}
-        assert seen == (expected.text, expected.reasoning, expected, "completed", True, None, None, None, calls)
+        outcome = run(ResponsesStream, *pieces)
+        calls = {number: (call.name, call.raw) for number, call in enumerate(expected.calls)}
+        assert outcome == (expected.text, expected.reasoning, expected, "completed", True, None, None, None, calls)
 
 
 @given(rows=ROWS)
@@ -331,9 +333,9 @@ def test_any_single_body_is_read_like_a_stream(rows: list[Row]) -> None:
     bare: list[Event] = [created(), *(done(number, item) for number, item in enumerate(items))]
     bare.append({"type": "response.completed"})
     for data in (json.dumps(events[-1]["response"]).encode(), sse(events[-1]), sse(*bare)):
-        seen = run(ResponsesStream, data)
-        assert seen[:2] == (expected.text, expected.reasoning)
-        assert (seen[2].text, seen[2].calls, seen[2].reasoning_details) == (
+        outcome = run(ResponsesStream, data)
+        assert outcome[:2] == (expected.text, expected.reasoning)
+        assert (outcome[2].text, outcome[2].calls, outcome[2].reasoning_details) == (
             expected.text,
             expected.calls,
             expected.reasoning_details,
@@ -345,11 +347,11 @@ def test_truncated_stream_is_no_reply(rows: list[Row], place: int) -> None:
     """The partial reply is the beginning of the reply, and no call is invented."""
     data = sse(*events_of(rows))
     end = data.index(b"event: response.completed")
-    seen = run(ResponsesStream, data[: place % end])
+    outcome = run(ResponsesStream, data[: place % end])
     expected = reply_of(rows)
-    assert (seen[4], seen[7]) == (False, seen[2])
-    assert expected.text.startswith(seen[2].text.rstrip("\ufffd"))
-    assert {call.id for call in seen[2].calls} <= {call.id for call in expected.calls}
+    assert (outcome[4], outcome[7]) == (False, outcome[2])
+    assert expected.text.startswith(outcome[2].text.rstrip("\ufffd"))
+    assert {call.id for call in outcome[2].calls} <= {call.id for call in expected.calls}
 
 
 @given(rows=ROWS, leave=st.sets(st.sampled_from(NAMES[2:-3])), turned=st.booleans())
@@ -360,9 +362,9 @@ def test_missing_events_cost_nothing(rows: list[Row], leave: set[str], turned: b
         places = [event.get("output_index", -1) for event in events[:-1]]
         row = sorted(range(len(places)), key=lambda number: -cast("int", places[number]))
         events = [*(events[number] for number in row), events[-1]]
-    seen = run(ResponsesStream, sse(*events))
+    outcome = run(ResponsesStream, sse(*events))
     expected = reply_of(rows)
-    assert (seen[2], seen[5]) == (expected, None)
+    assert (outcome[2], outcome[5]) == (expected, None)
 
 
 @given(data=STREAM | st.binary())
@@ -381,24 +383,24 @@ def test_nothing_but_a_model_error_is_raised(data: bytes) -> None:
     assert caught.value is stream.error
 
 
-@given(rows=ROWS, place=st.integers(0), other=ANY, whole=st.booleans())
-def test_any_value_may_be_in_any_field(rows: list[Row], place: int, other: JsonValue, whole: bool) -> None:
-    decode_with(list(events_of(rows)), place, other, whole=whole)
+@given(rows=ROWS, place=st.integers(0), value=ANY, whole=st.booleans())
+def test_any_value_may_be_in_any_field(rows: list[Row], place: int, value: JsonValue, whole: bool) -> None:
+    decode_with(list(events_of(rows)), place, value, whole=whole)
 
 
-@pytest.mark.parametrize("other", [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}])
+@pytest.mark.parametrize("value", [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_every_field_may_have_a_value_of_another_type(other: JsonValue, at_once: bool) -> None:
+def test_every_field_may_have_a_value_of_another_type(value: JsonValue, at_once: bool) -> None:
     events = whole(reasoning("a", "b"), message("a", phase="commentary"), SEARCH, call("f", "{}"), message("b"))
     for place in range(len(list(fields_of(cast("JsonValue", events))))):
-        decode_with(events, place, other, whole=at_once)
+        decode_with(events, place, value, whole=at_once)
 
 
 @given(data=STREAM)
 def test_kept_data_is_bounded_and_encodable(data: bytes) -> None:
-    seen = run(bounded, data)
-    texts = kept(seen)
+    outcome = run(bounded, data)
+    texts = kept(outcome)
     "".join(texts).encode()
-    assert all(len(call.raw) <= 10 for call in seen[2].calls)
+    assert all(len(call.raw) <= 10 for call in outcome[2].calls)
     # Each text is counted once, and seen at most four times: as it came, in the reply, in its details and parsed.
     assert sum(map(len, texts)) <= 4 * 4000

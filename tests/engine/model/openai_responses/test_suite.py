@@ -70,8 +70,8 @@ class _Connection(socketserver.StreamRequestHandler):
                     self.wfile.write(b"0\r\n\r\n")
             case Fails() as fails:
                 error = {"error": {"message": "it cannot be done", "code": _ABOUT[fails.about]}}
-                asked = "" if fails.retry_after is None else f"retry-after: {fails.retry_after:g}\r\n"
-                self._whole(f"{fails.status} No", f"content-type: application/json\r\n{asked}", json.dumps(error))
+                retry_line = "" if fails.retry_after is None else f"retry-after: {fails.retry_after:g}\r\n"
+                self._whole(f"{fails.status} No", f"content-type: application/json\r\n{retry_line}", json.dumps(error))
             case _:
                 self._whole("200 OK", "content-type: text/html\r\n", "<html><p>Log in</p></html>")
 
@@ -113,24 +113,24 @@ def events_of(says: Says) -> Iterator[Event]:
             yield text(0, piece)
         if says.then == "ends":
             yield done(0, items[0])
-    for number, asked in enumerate(says.calls):
+    for number, tool_call in enumerate(says.calls):
         index = len(items)
-        items.append(call(asked.name, asked.arguments, asked.id, f"fc_{number}"))
-        half = len(asked.arguments) // 2
+        items.append(call(tool_call.name, tool_call.arguments, tool_call.id, f"fc_{number}"))
+        half = len(tool_call.arguments) // 2
         yield added(index, {**items[-1], "arguments": ""})
-        yield arguments(index, asked.arguments[:half], f"fc_{number}")
-        yield arguments(index, asked.arguments[half:], f"fc_{number}")
+        yield arguments(index, tool_call.arguments[:half], f"fc_{number}")
+        yield arguments(index, tool_call.arguments[half:], f"fc_{number}")
         yield done(index, items[-1])
     if says.then != "ends":
         return
-    used: JsonValue = None
+    usage: JsonValue = None
     if says.usage is not None:
-        used = {"input_tokens": says.usage.input_tokens, "output_tokens": says.usage.output_tokens}
+        usage = {"input_tokens": says.usage.input_tokens, "output_tokens": says.usage.output_tokens}
     reason = _REASONS.get(says.finish)
     last = completed(*items) if reason is None else incomplete(reason, *items)
     response = last["response"]
     assert isinstance(response, dict)
-    yield {**last, "response": {**response, "usage": used}}
+    yield {**last, "response": {**response, "usage": usage}}
 
 
 def sent(body: Event) -> SentRequest:
@@ -146,18 +146,18 @@ def sent(body: Event) -> SentRequest:
 
 def _messages(items: list[Item]) -> Iterator[SentMessage]:
     """The items of a request, as the messages that they were made of."""
-    said, calls = "", list[SentCall]()
+    text, calls = "", list[SentCall]()
     for item in [*items, Item()]:
         kind = item.get("type", "message")
         if kind == "function_call":
-            given = ARGUMENTS.validate_json(str(item["arguments"]))
-            calls.append(SentCall(str(item["call_id"]), str(item["name"]), given))
+            arguments = ARGUMENTS.validate_json(str(item["arguments"]))
+            calls.append(SentCall(str(item["call_id"]), str(item["name"]), arguments))
         elif item.get("role") == "assistant":
-            said = str(ITEMS.validate_python(item["content"])[0]["text"])
+            text = str(ITEMS.validate_python(item["content"])[0]["text"])
         else:
-            if said or calls:
-                yield SentMessage("assistant", said, tuple(calls))
-            said, calls = "", []
+            if text or calls:
+                yield SentMessage("assistant", text, tuple(calls))
+            text, calls = "", []
             if kind == "function_call_output":
                 yield SentMessage("tool", str(item["output"]), answers=str(item["call_id"]))
             elif item:

@@ -83,7 +83,7 @@ class Watched:
     """Functions of a `FunctionModel`, which note what they are given and call the tool, then the output tool."""
 
     def __init__(self) -> None:
-        self.seen: list[object] = []
+        self.inputs: list[object] = []
 
     def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         functions, outputs = [
@@ -91,8 +91,8 @@ class Watched:
             for tools in (info.function_tools, info.output_tools)
         ]
         parts = [[type(part).__name__ for part in message.parts] for message in messages]
-        given = [getattr(message, "instructions", None) for message in messages]
-        self.seen.append((info.instructions, functions, outputs, info.allow_text_output, parts, given))
+        instructions = [getattr(message, "instructions", None) for message in messages]
+        self.inputs.append((info.instructions, functions, outputs, info.allow_text_output, parts, instructions))
         if len(messages) == 1 and info.function_tools:
             return ModelResponse(parts=[ToolCallPart("price_of", {"part": "wheel"})])
         if info.output_tools:
@@ -113,7 +113,7 @@ async def test_function_model_gets_the_same_input_as_under_pydantic_ai(output_ty
         FunctionModel(theirs), output_type=output_type, instructions=INSTRUCTIONS, tools=[price_of]
     )
     result = await plain.run("A wheel, please.")
-    assert ours.seen == theirs.seen
+    assert ours.inputs == theirs.inputs
     assert (turn.text if output_type is str else turn.output) == result.output
 
 

@@ -118,16 +118,16 @@ OVERLOADED = exceptions.ModelOverloadedError
     ids=lambda value: value.value if isinstance(value, Cause) else type(value).__name__,
 )
 def test_each_error_has_a_cause(error: Exception, cause: Cause) -> None:
-    made = failure(error, where="model m")
-    assert made.cause is cause
-    assert str(made).startswith("model m")
-    assert made.partial is None
+    model_error = failure(error, where="model m")
+    assert model_error.cause is cause
+    assert str(model_error).startswith("model m")
+    assert model_error.partial is None
 
 
 def test_status_and_message_of_the_provider_are_quoted() -> None:
-    made = failure(http(500, {"error": {"message": "the fan is broken"}}), where="model m")
-    assert made.status == 500
-    assert "answered 500: the fan is broken." in str(made)
+    model_error = failure(http(500, {"error": {"message": "the fan is broken"}}), where="model m")
+    assert model_error.status == 500
+    assert "answered 500: the fan is broken." in str(model_error)
 
 
 @pytest.mark.parametrize(
@@ -146,24 +146,24 @@ def test_requested_wait_is_passed_on(error: Exception) -> None:
 
 
 def test_advice_of_pydantic_ai_is_quoted() -> None:
-    made = failure(http(404, "no", suggested_model_id="m-2", hint="Enable it in the console."), where="m")
-    assert str(made).endswith("Enable it in the console. Did you mean 'm-2'?")
+    model_error = failure(http(404, "no", suggested_model_id="m-2", hint="Enable it in the console."), where="m")
+    assert str(model_error).endswith("Enable it in the console. Did you mean 'm-2'?")
 
 
 def test_begun_reply_was_interrupted() -> None:
     """The error carries the partial reply; the same error before any data is one of the connection."""
     half = ModelResponse(text="half")
     for error in (exceptions.ModelConnectionError("m", "gone"), httpx.ReadError("gone")):
-        made = failure(error, where="m", partial=half)
-        assert (made.cause, made.partial) == (Cause.INTERRUPTED, half)
+        model_error = failure(error, where="m", partial=half)
+        assert (model_error.cause, model_error.partial) == (Cause.INTERRUPTED, half)
     ended = exceptions.ModelAPIError("m", "Streamed response ended without a `finish_reason`")
     assert failure(ended, where="m", partial=half).cause is Cause.INTERRUPTED
 
 
 def test_error_inside_a_stream_has_the_partial_reply() -> None:
     error = http(529, {"type": "error", "error": {"type": "overloaded_error"}}, in_stream=True)
-    made = failure(error, where="m", partial=ModelResponse(text="half"))
-    assert (made.cause, made.partial) == (Cause.OVERLOADED, ModelResponse(text="half"))
+    model_error = failure(error, where="m", partial=ModelResponse(text="half"))
+    assert (model_error.cause, model_error.partial) == (Cause.OVERLOADED, ModelResponse(text="half"))
 
 
 def test_transient_error_among_several_models_counts() -> None:
@@ -192,6 +192,6 @@ def test_own_model_error_stays_unchanged() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_secrets_are_not_quoted(error: Exception) -> None:
-    made = failure(error, where="m", secrets=["sk-secret"])
-    assert "sk-secret" not in str(made)
-    assert "[hidden]" in str(made)
+    model_error = failure(error, where="m", secrets=["sk-secret"])
+    assert "sk-secret" not in str(model_error)
+    assert "[hidden]" in str(model_error)

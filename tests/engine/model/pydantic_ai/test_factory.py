@@ -97,8 +97,8 @@ class Script:
 
     async def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Said]:
         self.heard.append((messages, info))
-        for said in self._lines[min(len(self.heard), len(self._lines)) - 1]:
-            yield said
+        for line in self._lines[min(len(self.heard), len(self._lines)) - 1]:
+            yield line
 
     def model(self) -> FunctionModel:
         return FunctionModel(stream_function=self, model_name="script")
@@ -214,14 +214,16 @@ async def test_settings_are_sent_and_retries_are_switched_off() -> None:
     assert script.heard[0][1].model_settings == {"temperature": 0.5, "max_retries": 0, "tool_choice": "auto"}
 
 
-@pytest.mark.parametrize(("own", "asked", "sent"), [(None, 17, 17), (100, 17, 17), (10, 17, 10), (10, None, 10)])
-async def test_smaller_bound_on_max_tokens_holds(own: int | None, asked: int | None, sent: int) -> None:
+@pytest.mark.parametrize(
+    ("own", "requested", "expected"), [(None, 17, 17), (100, 17, 17), (10, 17, 10), (10, None, 10)]
+)
+async def test_smaller_bound_on_max_tokens_holds(own: int | None, requested: int | None, expected: int) -> None:
     script = Script(("hi",))
     model = pydantic_ai_model(script.model(), settings={} if own is None else {"max_tokens": own})
-    await reply(model, ModelRequest(HELLO.messages, max_tokens=asked))
+    await reply(model, ModelRequest(HELLO.messages, max_tokens=requested))
     settings = script.heard[0][1].model_settings
     assert settings is not None
-    assert settings.get("max_tokens") == sent
+    assert settings.get("max_tokens") == expected
 
 
 async def test_a_choice_between_no_tools_is_not_sent() -> None:
@@ -237,8 +239,12 @@ async def test_tool_definition_is_sent_unchanged() -> None:
     await reply(
         pydantic_ai_model(script.model()), ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="required")
     )
-    (sent,) = script.heard[0][1].function_tools
-    assert (sent.name, sent.description, sent.parameters_json_schema) == ("search", "Search.", dict(SEARCH.parameters))
+    (definition,) = script.heard[0][1].function_tools
+    assert (definition.name, definition.description, definition.parameters_json_schema) == (
+        "search",
+        "Search.",
+        dict(SEARCH.parameters),
+    )
     settings = script.heard[0][1].model_settings
     assert settings is not None
     assert settings.get("tool_choice") == "required"
@@ -370,17 +376,17 @@ async def test_endless_arguments_are_cut_off() -> None:
 
 async def test_endless_calls_are_cut_off() -> None:
     """At the call at which those of our own clients are, and not after the million chunks that a response may have."""
-    asked = 0
+    call_count = 0
 
     async def endless(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[dict[int, DeltaToolCall]]:
-        nonlocal asked
+        nonlocal call_count
         while True:
-            asked += 1
-            yield called("search", "{}", asked)
+            call_count += 1
+            yield called("search", "{}", call_count)
 
     error = await failure(pydantic_ai_model(FunctionModel(stream_function=endless)))
     assert (error.cause, "more than 512 calls" in str(error)) == (Cause.REJECTED, True)
-    assert asked == MAX_CALLS + 1
+    assert call_count == MAX_CALLS + 1
 
 
 @pytest.mark.parametrize(("calls", "refused"), [(MAX_CALLS, False), (MAX_CALLS + 1, True)])
@@ -454,8 +460,8 @@ async def test_abandoned_stream_is_closed() -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"], indirect=False)
 def test_model_runs_on_trio(anyio_backend: str) -> None:
     """As far as the client does: pydantic-ai itself is anyio's."""
-    said = anyio.run(reply, pydantic_ai_model(Script(("hi",)).model()), HELLO, backend=anyio_backend)
-    assert said.text == "hi"
+    answer = anyio.run(reply, pydantic_ai_model(Script(("hi",)).model()), HELLO, backend=anyio_backend)
+    assert answer.text == "hi"
 
 
 def test_model_outlives_the_event_loop() -> None:
@@ -472,7 +478,7 @@ class Connected(WrapperModel):
     """A model that counts its entries and exits, as a provider's client does."""
 
     inside = 0
-    left = 0
+    exit_count = 0
 
     async def __aenter__(self) -> Self:
         self.inside += 1
@@ -481,22 +487,22 @@ class Connected(WrapperModel):
 
     async def __aexit__(self, *failed: object) -> None:
         self.inside -= 1
-        self.left += self.inside == 0
+        self.exit_count += self.inside == 0
 
 
 async def test_engine_closes_the_connections_of_opened_models() -> None:
     model = Connected(TestModel())
     async with Engine(model=pydantic_ai_model(model)) as engine:
         await engine.run(Agent(name="Caller"), "hi")
-        assert (model.inside, model.left) == (0, 0)
-    assert (model.inside, model.left) == (0, 1)
+        assert (model.inside, model.exit_count) == (0, 0)
+    assert (model.inside, model.exit_count) == (0, 1)
 
 
 async def test_connections_of_the_caller_stay_open() -> None:
     model = Connected(TestModel())
     async with model:
         await pydantic_ai_model(model).aclose()
-        assert (model.inside, model.left) == (1, 0)
+        assert (model.inside, model.exit_count) == (1, 0)
 
 
 # Whole turns.
@@ -540,7 +546,7 @@ async def test_cap_ends_with_a_conclusion_without_calls() -> None:
     _, last = script.heard[-1]
     assert last.model_settings is not None
     assert last.model_settings.get("tool_choice") == "none"
-    assert "look" in [each.name for each in last.function_tools]
+    assert "look" in [tool.name for tool in last.function_tools]
 
 
 async def test_a_doom_loop_is_noticed() -> None:
@@ -575,8 +581,8 @@ async def test_signatures_go_back_at_their_place_after_a_restart(tmp_path: Path)
         turn = await after.resume(paused.id, {interrupt.id: "a.py"})
     assert turn.text == "Thanks."
     messages, _ = second.heard[0]
-    (said,) = [message for message in messages if isinstance(message, PydanticResponse)]
-    thinking, call = said.parts
+    (response,) = [message for message in messages if isinstance(message, PydanticResponse)]
+    thinking, call = response.parts
     assert thinking == ThinkingPart("I must ask.", signature="sig-1", provider_name="function")
     assert isinstance(call, ToolCallPart)
     (answer,) = messages[-1].parts

@@ -132,8 +132,8 @@ def entry() -> dict[str, JsonValue]:
         TextPart("hi", **GEMINI),  # type: ignore[arg-type]  # keywords of two types
         ToolCallPart("look", {}, **GEMINI),  # type: ignore[arg-type]  # likewise
     )
-    (made,) = details_of(PydanticResponse(parts=parts))
-    return dict(made)
+    (detail,) = details_of(PydanticResponse(parts=parts))
+    return dict(detail)
 
 
 def test_changed_text_goes_back_without_the_old_details() -> None:
@@ -174,8 +174,8 @@ def test_unreadable_entry_is_left_out() -> None:
         {"type": "pydantic_ai", "parts": [{"part_kind": "unheard of"}]},
         {"type": "pydantic_ai", "parts": [{"part_kind": "text", "length": "2"}], "provider_name": 5},
     ]
-    for each in broken:
-        response = response_of(message([each], OurText(text="hi"), OurCall(id="c", name="look")))
+    for part in broken:
+        response = response_of(message([part], OurText(text="hi"), OurCall(id="c", name="look")))
         assert response is not None
         assert response.parts == [TextPart("hi"), ToolCallPart("look", {}, "c")]
 

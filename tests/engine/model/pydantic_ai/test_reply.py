@@ -13,13 +13,13 @@ from turnwright_states import Cause, Finish
 TEXT: Final = "Let me look."
 
 
-def response(known: FinishReason | None, said: str | None) -> PydanticResponse:
-    details = None if said is None else {"finish_reason": said}
-    return PydanticResponse([TextPart(TEXT)], finish_reason=known, provider_details=details)
+def response(own_reason: FinishReason | None, provider_reason: str | None) -> PydanticResponse:
+    details = None if provider_reason is None else {"finish_reason": provider_reason}
+    return PydanticResponse([TextPart(TEXT)], finish_reason=own_reason, provider_details=details)
 
 
 @pytest.mark.parametrize(
-    ("known", "said", "finish"),
+    ("own_reason", "provider_reason", "finish"),
     [
         (None, None, Finish.STOP),
         ("stop", "STOP", Finish.STOP),
@@ -34,14 +34,14 @@ def response(known: FinishReason | None, said: str | None) -> PydanticResponse:
     ],
 )
 def test_finish_reason_of_pydantic_ai_precedes_the_providers_word(
-    known: FinishReason | None, said: str | None, finish: Finish
+    own_reason: FinishReason | None, provider_reason: str | None, finish: Finish
 ) -> None:
-    reply = whole_reply(response(known, said))
-    assert (reply.finish, reply.finish_reason, reply.text) == (finish, said or known, TEXT)
+    reply = whole_reply(response(own_reason, provider_reason))
+    assert (reply.finish, reply.finish_reason, reply.text) == (finish, provider_reason or own_reason, TEXT)
 
 
 @pytest.mark.parametrize(
-    ("known", "said", "cause"),
+    ("own_reason", "provider_reason", "cause"),
     [
         ("error", "MALFORMED_FUNCTION_CALL", Cause.SERVER_ERROR),
         (None, "function_call_filter: MALFORMED_FUNCTION_CALL", Cause.SERVER_ERROR),
@@ -49,10 +49,12 @@ def test_finish_reason_of_pydantic_ai_precedes_the_providers_word(
         (None, "insufficient_system_resource", Cause.OVERLOADED),
     ],
 )
-def test_reply_broken_off_by_the_provider_is_no_answer(known: FinishReason | None, said: str, cause: Cause) -> None:
+def test_reply_broken_off_by_the_provider_is_no_answer(
+    own_reason: FinishReason | None, provider_reason: str, cause: Cause
+) -> None:
     with pytest.raises(ModelError, match="could not finish its reply") as error:
-        whole_reply(response(known, said))
-    assert said in str(error.value)
+        whole_reply(response(own_reason, provider_reason))
+    assert provider_reason in str(error.value)
     assert error.value.cause is cause
     assert error.value.partial is not None
     assert error.value.partial.text == TEXT

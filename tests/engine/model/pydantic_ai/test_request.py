@@ -44,7 +44,7 @@ def only(message: Message) -> object:
 
 def test_messages_between_two_replies_are_a_single_request() -> None:
     calls = [OurCall(id="c1", name="look", arguments={"n": 1}), OurCall(id="c2", name="look")]
-    first, asked, results, said = messages_of(
+    first, calling, results, answer = messages_of(
         [
             Message.system("Be short."),
             Message.user("Look."),
@@ -59,11 +59,11 @@ def test_messages_between_two_replies_are_a_single_request() -> None:
     assert ([type(part) for part in first.parts], first.instructions) == ([UserPromptPart], "Be short.")
     assert isinstance(results, PydanticRequest)
     assert results.instructions == "Be short."
-    assert isinstance(asked, PydanticResponse)
-    assert asked.parts == [TextPart("I look."), ToolCallPart("look", {"n": 1}, "c1"), ToolCallPart("look", {}, "c2")]
+    assert isinstance(calling, PydanticResponse)
+    assert calling.parts == [TextPart("I look."), ToolCallPart("look", {"n": 1}, "c1"), ToolCallPart("look", {}, "c2")]
     assert [type(part) for part in results.parts] == [ToolReturnPart, ToolReturnPart, UserPromptPart]
     assert [getattr(part, "tool_call_id", None) for part in results.parts] == ["c1", "c2", None]
-    assert said.parts == [TextPart("Done.")]
+    assert answer.parts == [TextPart("Done.")]
 
 
 def test_bookkeeping_is_not_sent() -> None:
@@ -94,7 +94,7 @@ def test_every_call_status_has_an_outcome() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "media_type", "kind", "told"),
+    ("url", "media_type", "kind", "expected_type"),
     [
         ("https://x/a", "image/png", ImageUrl, "image/png"),
         ("https://x/a.gif", "image/*", ImageUrl, "image/gif"),
@@ -105,14 +105,14 @@ def test_every_call_status_has_an_outcome() -> None:
     ],
 )
 def test_file_with_an_address_is_sent_by_address(
-    url: str, media_type: str, kind: type[ImageUrl | DocumentUrl | AudioUrl | VideoUrl], told: str
+    url: str, media_type: str, kind: type[ImageUrl | DocumentUrl | AudioUrl | VideoUrl], expected_type: str
 ) -> None:
     part = only(Message.user("See.", [FilePart(media_type=media_type, url=url)]))
     assert isinstance(part, UserPromptPart)
     text, file = list(part.content)
     assert text == "See."
     assert isinstance(file, kind)
-    assert (file.url, file.media_type) == (url, told)
+    assert (file.url, file.media_type) == (url, expected_type)
 
 
 def test_embedded_file_is_sent_with_the_content() -> None:
@@ -169,13 +169,13 @@ def test_request_without_tools_offers_no_tools() -> None:
 
 
 @given(conversations())
-def test_continued_conversation_is_translated_by_message(made: list[ModelRequest]) -> None:
-    for request in made:
+def test_continued_conversation_is_translated_by_message(model_requests: list[ModelRequest]) -> None:
+    for request in model_requests:
         parts: list[ModelRequestPart] = []
         plain: list[ModelMessage] = []
         instructions = instructions_of(request.messages)
         rest = request.messages if instructions is None else request.messages[1:]
-        for (message,) in filter(None, (messages_of([each]) for each in rest)):
+        for (message,) in filter(None, (messages_of([later]) for later in rest)):
             if isinstance(message, PydanticRequest):
                 parts += message.parts
                 continue

@@ -96,10 +96,10 @@ def test_unsupported_setting_is_named(settings: ModelSettings, model: object, ex
 
 @pytest.mark.anyio
 async def test_request_settings_override_the_models_settings() -> None:
-    seen: list[Any] = []
+    received_settings: list[Any] = []
 
     async def answer(_: object, info: AgentInfo) -> AsyncIterator[str]:
-        seen.append(info.model_settings)
+        received_settings.append(info.model_settings)
         yield "Hi"
 
     model = pydantic_ai_model(
@@ -109,7 +109,7 @@ async def test_request_settings_override_the_models_settings() -> None:
         (Message.user("hello"),), max_tokens=70, settings=ModelSettings(temperature=0, extra_body={"b": 2})
     )
     assert [item async for item in model.stream(request)]
-    sent = seen[0]
-    assert (sent["temperature"], sent["seed"], sent["max_tokens"]) == (0, 1, 70)
-    assert sent["extra_body"] == {"a": 1, "b": 2}
+    merged = received_settings[0]
+    assert (merged["temperature"], merged["seed"], merged["max_tokens"]) == (0, 1, 70)
+    assert merged["extra_body"] == {"a": 1, "b": 2}
     assert list(model.unsupported_settings(ModelSettings(thinking=4096))) == ["thinking"]
