@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .driver.subagents import AgentTool, agent_tool, agent_tools
     from .engine import Engine
     from .errors import (
+        AlreadySettledError,
         CannotRunError,
         ConfigError,
         EngineClosedError,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
         tool_output_guardrail,
     )
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
-    from .journal.answers import Answer, Answering, approve, reject
+    from .journal.answers import Answer, Answering, approve, reject, settled
     from .message import FilePart, Message
     from .model.prices import Price
     from .result import TurnResult
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from .runtime.turn_stream import SyncTurnStream, TurnStream
     from .store import QUEUED, SessionInfo, TurnRow
     from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
+    from .tools.later import ExternalTool, Later, external_tool
+    from .transcript.interrupt import Interrupt
 else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
@@ -151,6 +154,13 @@ else:
             "tool": ".tools",
             "tool_input_guardrail": ".hooks.guardrails",
             "tool_output_guardrail": ".hooks.guardrails",
+            "AlreadySettledError": ".errors",
+            "Decision": "turnwright_states",
+            "ExternalTool": ".tools.later",
+            "Interrupt": ".transcript.interrupt",
+            "Later": ".tools.later",
+            "external_tool": ".tools.later",
+            "settled": ".journal.answers",
         },
     )
 
@@ -159,6 +169,7 @@ __all__ = [
     "Agent",
     "AgentFileError",
     "AgentTool",
+    "AlreadySettledError",
     "Answer",
     "Answering",
     "Ask",
@@ -168,14 +179,18 @@ __all__ = [
     "ChangeRequest",
     "Compact",
     "ConfigError",
+    "Decision",
     "EndReason",
     "Engine",
     "EngineClosedError",
+    "ExternalTool",
     "FilePart",
     "FinishedCall",
     "Guardrail",
     "Hooks",
+    "Interrupt",
     "InvalidAnswerError",
+    "Later",
     "LeaseLostError",
     "Limits",
     "Message",
@@ -224,6 +239,7 @@ __all__ = [
     "approve",
     "before_model",
     "before_tool",
+    "external_tool",
     "find_agent",
     "input_guardrail",
     "load_agents",
@@ -233,6 +249,7 @@ __all__ = [
     "output_guardrail",
     "parse_agents",
     "reject",
+    "settled",
     "tool",
     "tool_input_guardrail",
     "tool_output_guardrail",

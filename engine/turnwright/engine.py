@@ -10,7 +10,7 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Never, Self, TypeAlias, TypeVar, Unpack, cast, overload
@@ -50,12 +50,13 @@ from .errors import (
     known_options,
     need_method,
 )
-from .events import StreamEvent
+from .events import StreamEvent, ToolProgressEvent
 from .journal.answers import (
     Answer,
     Answering,
     Answers,
     Authorize,
+    Judge,
     Signature,
     SignatureOptions,
     current_result,
@@ -65,6 +66,7 @@ from .journal.answers import (
     need_live,
     need_root,
     post_answers,
+    settled_result,
     sign,
 )
 from .journal.event_bus import EventBus, Observer
@@ -85,6 +87,7 @@ from .runtime.opened_models import OpenedModels
 from .store import SessionInfo, Store, TurnRow, open_store
 from .store.sessions import checked_title
 from .tools.loop_handle import MAX_THREADS, Threads, in_event_loop
+from .tools.result import ToolResult
 from .tools.tool import Tool
 from .transcript.pairing import Unpaired
 
@@ -455,6 +458,64 @@ class Engine(Generic[DepsT]):
         """
         fold = await self._post_answers(turn_id, answers, **signature)
         await self._runtime.submit(turn_id, fold.segment)
+
+    @overload
+    async def settle(
+        self, key: str, result: JsonValue | ToolResult, /, **signature: Unpack[SignatureOptions]
+    ) -> bool: ...
+    @overload
+    async def settle(self, key: str, /, *, error: str, **signature: Unpack[SignatureOptions]) -> bool: ...
+    async def settle(
+        self,
+        key: str,
+        result: JsonValue | ToolResult | NotGiven = NOT_GIVEN,
+        /,
+        *,
+        error: str | None = None,
+        **signature: Unpack[SignatureOptions],
+    ) -> bool:
+        """Give the result of a call from outside, or the `error` with which it failed. A worker drives the turn on.
+
+        `key` is the call's idempotency key, `TURN:CALL` or `TURN:CALL:CALL` (`Interrupt.key`). The call waits for its
+        result (`Later`, `external_tool`), or its outcome is unknown, or it runs still, and will use this result when it
+        waits or after a crash. Any process may settle, without the turn's tools. `by` and `via` are those of `resume`.
+
+        Returns True once the result is stored, and False if the call has the same one already, also after the turn
+        ended. Raises `AlreadySettledError` if it has another result, `InvalidAnswerError` if no open call has the key,
+        the call waits for something else, or the result does not fit its `output_schema`, `ConfigError` for a result
+        that is too large or not JSON, and `TurnNotFoundError`. See docs/rules.md#waits.
+        """
+        from .journal.settling import settle_call  # noqa: PLC0415 (many programs settle no calls)
+
+        outside_result, now = settled_result(result, error), self.setup.now()
+        addressee = await settle_call(
+            self._open_store,
+            key,
+            outside_result,
+            signature=sign(now, **signature),
+            now=now,
+            judge=self._judge_answers,
+            poll_interval=self.setup.poll_interval,
+        )
+        if addressee is not None and not addressee.is_early:
+            await self._runtime.submit(addressee.fold.turn_id, addressee.fold.segment)
+        return addressee is not None
+
+    async def progress(self, key: str, progress: float, total: float | None = None, message: str = "") -> None:
+        """Report the progress of a call that runs elsewhere: `progress` of `total`, in a unit of your choice.
+
+        The turn's inbox keeps the latest report, and `get` shows it. Followers in this process receive a
+        `ToolProgressEvent`. Raises `ConfigError` for anything but finite numbers and text, and what `settle` raises
+        about the key.
+        """
+        from .journal.settling import report_progress  # noqa: PLC0415 (many programs settle no calls)
+
+        addressee, report = await report_progress(self._open_store, key, progress, total, message)
+        turn, _, call = key.rpartition(":")
+        seq, tool = addressee.fold.seq if addressee.fold.turn_id == turn else 0, addressee.interrupt.tool
+        if turn in self._hub.followed:
+            event = ToolProgressEvent(turn, seq, call=call, tool=tool, **asdict(report))
+            self._hub.publish(event)
 
     @overload
     def stream_resume(
@@ -914,8 +975,13 @@ class Engine(Generic[DepsT]):
             now=self.setup.now(),
             tools=self.setup.tools,
             signature=signed,
-            judge=None if self.setup.authorize is None else partial(self._judge, self.setup.authorize),
+            judge=self._judge_answers,
         )
+
+    @property
+    def _judge_answers(self) -> Judge | None:
+        """Asks the app about answers, if it authorizes them."""
+        return None if self.setup.authorize is None else partial(self._judge, self.setup.authorize)
 
     async def _judge(self, authorize: Authorize, answering: Answering) -> str:
         """Ask the app whether an answer may be stored. Return the reason why not, or an empty text."""

@@ -30,6 +30,7 @@ How a turn ends is never an exception. It is the outcome and the reason of its r
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
 from functools import wraps
 from types import UnionType
 from typing import ParamSpec, TypeVar
@@ -141,6 +142,20 @@ class InvalidAnswerError(TurnwrightError):
         super().__init__(f"interrupt {interrupt!r}: {why} ({is_open})")
         self.interrupt = interrupt
         self.interrupts = tuple(interrupts)
+
+
+class AlreadySettledError(TurnwrightError):
+    """A call has another result already. `key` is the call's; `since` is in seconds since the Unix epoch, if known."""
+
+    def __init__(self, key: str, since: float | None, by: str) -> None:
+        try:
+            time = "" if since is None else f" since {datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%MZ}"
+        except (OverflowError, ValueError, OSError):  # not a time of a clock
+            time = ""
+        super().__init__(f"call {key} has another result{time}{f' (by {by})' if by else ''}")
+        self.key = key
+        self.since = since
+        self.by = by
 
 
 class TurnBusyError(TurnwrightError):

@@ -44,5 +44,7 @@ class Call(Struct, eq=False):
     failed: bool = False
     #: Whether an answer gave its result, so that it does not run.
     has_result: bool = False
+    #: The tool's own data for the next run of the call: not read.
+    kept: JsonValue = None
     #: The answers to its interrupts, oldest first.
     answers: tuple[Answered, ...] = ()

@@ -420,7 +420,7 @@ class Turn:
         call = self.batch[fact.call]
         owed = count_answers(fact.interrupts)
         RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted, call.crash_paid, owed)
-        call.state, call.crash_paid = CallState.WAITING, False
+        call.state, call.crash_paid, call.kept = CallState.WAITING, False, fact.interrupt.kept
         if fact.changed is not None:
             call.arguments = fact.changed
         for interrupt in fact.interrupts:

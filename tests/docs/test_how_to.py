@@ -29,6 +29,7 @@ GUIDES = (
     "run-an-engine.md",
     "run-in-the-background.md",
     "start-once.md",
+    "wait-for-a-result.md",
     "steer-and-abort.md",
     "stop-a-turn-with-guardrails.md",
     "test-an-agent.md",

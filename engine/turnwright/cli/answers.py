@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from turnwright.errors import InvalidAnswerError
-from turnwright.journal.answers import Answer, approve, read_arguments, reject
+from turnwright.journal.answers import Answer, approve, read_arguments, reject, settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,8 @@ class AnswerFlags:
     approvals: Sequence[str]
     rejections: Sequence[str]
     arguments: Sequence[str]
+    #: The results of calls, as texts (`ID=TEXT`).
+    results: Sequence[str] = ()
 
 
 def read_answers(
@@ -35,6 +37,11 @@ def read_answers(
     changed = [*_with_arguments(flags, still_open)]
     pairs += [(name, approve(arguments=read_arguments(name, answer_text, still_open))) for name, answer_text in changed]
     pairs += [(name, approve()) for name in flags.approvals if name not in dict(changed)]
+    for text in flags.results:
+        name, separator, result = text.partition("=")
+        if not separator:
+            raise InvalidAnswerError(name, "write --settle ID=TEXT", still_open)
+        pairs.append((name, settled(result)))
     for text in flags.rejections:
         name, _, words = text.partition("=")
         pairs.append((name, reject(words)))

@@ -1,5 +1,6 @@
 """`turnwright abort`, `answer` and `steer`: requests to a turn, whichever process drives it."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
@@ -31,6 +33,7 @@ from .options import (
     NamespaceOption,
     QueueOption,
     RejectOption,
+    SettleOption,
     StoreOption,
     ToolsOption,
     TurnArgument,
@@ -91,6 +94,7 @@ def answer(
     rejections: RejectOption = None,
     arguments: ArgumentsOption = None,
     replies: AnswerOption = None,
+    results: SettleOption = None,
     by: ByOption = "",
     store: StoreOption = DEFAULT_STORE,
     agents: AgentsOption = None,
@@ -112,7 +116,7 @@ def answer(
             if before.outcome is not None and before.reason is not None:
                 raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
             still_open = [interrupt.id for interrupt in before.interrupts if interrupt.id not in before.answered]
-            flags = AnswerFlags(replies or [], approvals or [], rejections or [], arguments or [])
+            flags = AnswerFlags(replies or [], approvals or [], rejections or [], arguments or [], results or [])
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
                 raise ConfigError(_no_answer(before, still_open))
@@ -140,6 +144,53 @@ def answer(
         echo(f"turn {turn}: recorded {', '.join(answers)}; still open: {', '.join(still_waiting)}")
     else:
         echo(f"turn {turn}: recorded {', '.join(answers)}; {next_step}")
+
+
+def settle(
+    key: Annotated[str, typer.Argument(help="The call's key, as `turnwright show` prints it: TURN:CALL.")],
+    *,
+    result: Annotated[str | None, typer.Option("--result", metavar="TEXT", help="The result as text.")] = None,
+    data: Annotated[str | None, typer.Option("--json", metavar="JSON", help="The result as JSON.")] = None,
+    error: Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Why the call failed.")] = None,
+    progress: Annotated[
+        float | None, typer.Option("--progress", metavar="N", help="Report progress instead, such as 0.5.")
+    ] = None,
+    by: ByOption = "",
+    store: StoreOption = DEFAULT_STORE,
+    service: Service,
+) -> None:
+    """Give the result of a call that waits for it, or that a crash left open.
+
+    The turn's driver reads it: a worker, the program that began the turn, or a later `turnwright resume`. The same
+    result again changes nothing.
+    """
+    if sum(option is not None for option in (result, data, error, progress)) != 1:
+        raise ConfigError("give one of --result, --json, --error and --progress")
+    turn, colon, calls = key.partition(":")
+    key = f"{find_turn(store, turn)}{colon}{calls}"
+    value: JsonValue = result
+    if data is not None:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as fault:
+            raise ConfigError(f"--json: {fault}") from None
+
+    async def record(opened: Store) -> bool:
+        runtime = service.runtime()
+        try:
+            engine = Engine(store=opened, runtime=runtime)
+            if progress is not None:
+                await engine.progress(key, progress)
+                return True
+            if error is not None:
+                return await engine.settle(key, error=error, by=by, via="cli")
+            return await engine.settle(key, value, by=by, via="cli")
+        finally:
+            await runtime.aclose()
+
+    is_stored = use_store(store, record)
+    outcome = "recorded" if is_stored else "has this result already"
+    echo(f"call {key}: {outcome if progress is None else 'progress recorded'}")
 
 
 def _with_tools(make: Callable[..., Engine], agents: str | None, module: str | None, started: TurnStarted) -> Opening:

@@ -224,6 +224,10 @@ VerboseOption = Annotated[
 AnswerOption = Annotated[
     list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer a question; may be repeated.")
 ]
+SettleOption = Annotated[
+    list[str] | None,
+    typer.Option("--settle", metavar="ID=TEXT", help="Give the result of a call; may be repeated."),
+]
 ByOption = Annotated[
     str, typer.Option("--by", metavar="NAME", help="Who answers: kept with the answer, as you claim it.")
 ]

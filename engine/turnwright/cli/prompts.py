@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
-from turnwright.journal.answers import Answer, approve, reject
+from turnwright.journal.answers import Answer, approve, reject, settled
 from turnwright.journal.questions import MARK, shown_arguments, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind
@@ -45,6 +45,12 @@ _KEYS: Final[Mapping[InterruptKind, Mapping[str, tuple[str, Decision | None]]]] 
     InterruptKind.UNKNOWN_OUTCOME: {
         "r": ("run the call again", Decision.RERUN),
         "u": ("report an unknown outcome to the model", Decision.UNKNOWN),
+        "s": ("give its result, because you know how it ended", None),
+    },
+    InterruptKind.RESULT: {
+        "s": ("give its result", None),
+        "r": ("run the call again", Decision.RERUN),
+        "n": ("give up: reject the call", Decision.REJECT),
     },
 }
 _GRANT_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
@@ -172,6 +178,11 @@ def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
             return approve(arguments=changed) if decision is Decision.APPROVE else Answer(decision)
         if key == "e":
             changed = _edit(interrupt.arguments or {} if changed is None else changed) or changed
+            continue
+        if key == "s":
+            result = read_line("  Result: ")
+            if result is not None and result.strip():
+                return settled(result.strip())
             continue
         note = read_line("  Note to the model: ")
         if note is not None and note.strip():

@@ -23,6 +23,7 @@ from .options import (
     NoInputOption,
     RejectOption,
     SettingOption,
+    SettleOption,
     StepsOption,
     StoreOption,
     ToolTimeoutOption,
@@ -109,6 +110,7 @@ def resume(
     turn: TurnArgument,
     *,
     answer: AnswerOption = None,
+    results: SettleOption = None,
     approvals: ApproveOption = None,
     rejections: RejectOption = None,
     arguments: ArgumentsOption = None,
@@ -132,7 +134,7 @@ def resume(
     resume_turn(
         turn,
         ResumeFlags(
-            answers=AnswerFlags(answer or [], approvals or [], rejections or [], arguments or []),
+            answers=AnswerFlags(answer or [], approvals or [], rejections or [], arguments or [], results or []),
             by=by,
             store=store,
             engine=flags,

@@ -6,6 +6,7 @@ from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line, local_time
 from turnwright.journal.driving_status import DriverStatus
 from turnwright.journal.questions import describe_approvals, words
+from turnwright.privacy.invisible import exact
 from turnwright.result import TurnResult
 from turnwright.status import (
     LIMIT_REASONS,
@@ -17,6 +18,7 @@ from turnwright.status import (
 )
 from turnwright.store import QUEUED
 from turnwright.store.address import outlives_process
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import MAX_STEPS, REASONS, EndReason, InterruptKind, Outcome, State
 
 from .options import DEFAULT_STORE
@@ -209,11 +211,7 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
     for interrupt in result.interrupts:
         first, *rest = spelled(words(interrupt)).split("\n")
         lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in rest)]
-        if interrupt.is_shared:
-            lines.append(f"    approved by {describe_approvals(interrupt)}")
-        if interrupt.expires_at is not None:
-            until = local_time(interrupt.expires_at, "%Y-%m-%d %H:%M:%S %z")
-            lines.append(f"    until {until}; after that: {_UNANSWERED.get(interrupt.kind, 'rejected')}")
+        lines += _about(interrupt)
         if lost:
             continue
         if interrupt.id in result.answered:
@@ -221,9 +219,26 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
         else:
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
             by = " --by NAME" if interrupt.is_shared else ""
+            if interrupt.kind is InterruptKind.RESULT:
+                lines.append(f'    turnwright settle {interrupt.key}{flags} --result "..."')
             lines.append(f"    {command} {_how(interrupt.kind, path + interrupt.id)}{by}")
     if elsewhere and waits and not lost:
         lines.append(f"  Then {resumed_by(result.id, flags, elsewhere=True)} resumes the turn.")
+    return lines
+
+
+def _about(interrupt: Interrupt) -> list[str]:
+    """Return who has approved so far, how far the work is, and when the interrupt expires."""
+    lines = [f"    approved by {describe_approvals(interrupt)}"] if interrupt.is_shared else []
+    if interrupt.progress is not None:
+        lines.append(f"    progress: {exact(str(interrupt.progress))}")
+    if interrupt.expires_at is not None:
+        until = local_time(interrupt.expires_at, "%Y-%m-%d %H:%M:%S %z")
+        after = _UNANSWERED.get(interrupt.kind, "rejected")
+        if interrupt.kind is InterruptKind.RESULT:
+            otherwise = interrupt.otherwise
+            after = "an error" if otherwise is None else f"the result {exact(cut_line(otherwise.text, 80))}"
+        lines.append(f"    until {until}; after that: {after}")
     return lines
 
 
@@ -234,6 +249,8 @@ def _how(kind: InterruptKind, name: str) -> str:
         case InterruptKind.DOOM_LOOP:
             return f"--answer {name}=go_on    (or {name}=always, {name}=stop)"
         case InterruptKind.UNKNOWN_OUTCOME:
-            return f"--answer {name}=rerun    (or {name}=unknown)"
+            return f'--answer {name}=rerun    (or {name}=unknown, or --settle {name}="...")'
+        case InterruptKind.RESULT:
+            return f'--answer {name}=rerun    (or --reject {name}="why")'
         case _:
             return f'--approve {name}    (or --reject {name}="why")'

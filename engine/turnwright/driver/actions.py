@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from turnwright._base.words import cut_clean
 from turnwright.errors import CannotRunError, HookFailedError
 from turnwright.events import ResponseRestartedEvent
+from turnwright.journal.inbox import early_results
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -124,7 +125,8 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
             return event
         with scope:
             try:
-                await settle_after_crash(started, segment.batch_context(), segment.journal.feed)
+                early = early_results(await segment.journal.inbox())
+                await settle_after_crash(started, segment.batch_context(), segment.journal.feed, early)
             finally:
                 interruption.end()
         return interruption.event() if scope.cancelled_caught else None

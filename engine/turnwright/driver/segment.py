@@ -1,6 +1,7 @@
 """A segment being driven: a claimed turn with its clock, its inbox, and what its driver needs besides."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,8 +13,8 @@ from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
 from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
-from turnwright.journal.answers import unanswered
-from turnwright.journal.inbox import steers, to_answered_input
+from turnwright.journal.answers import expired, unanswered
+from turnwright.journal.inbox import PROGRESS_PREFIX, early_results, steers, to_answered_input
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.model_settings import ModelSettings
@@ -33,6 +34,7 @@ from turnwright_states import (
     AttemptFailedInput,
     AwaitPerson,
     Call,
+    CallState,
     FailInput,
     IllegalInputError,
     Input,
@@ -53,6 +55,9 @@ from .review import TripError
 
 if TYPE_CHECKING:
     from .typed_output import TypedOutput
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class Segment:
@@ -400,6 +405,8 @@ class Segment:
             items = await self.interruption.look()
         if self.interruption.aborting:
             return self.interruption.event()
+        if items and await self._drop_late_results(items):
+            items = await self.interruption.look()
         if self.machine.state is State.PAUSED:
             await self._take_in_answers(items)
             items = await self.interruption.look()
@@ -422,6 +429,18 @@ class Segment:
                     await self._answer(item)
         await self._expire_interrupts()
 
+    async def _drop_late_results(self, items: Sequence[InboxItem]) -> bool:
+        """Drop the results from outside for calls that have ended with another one. Return whether there are any."""
+        batch, has_dropped = self.machine.turn.batch, False
+        for call, item in early_results(items).items():
+            if call not in batch or batch[call].state is CallState.SETTLED:
+                about = {"turn": self.journal.turn_id, "call": call}
+                words = "turn %s: call %s ended with another result, and the one from outside is dropped"
+                _LOG.warning(words, self.journal.turn_id, call, extra=about)
+                await self.journal.drop(item.id)
+                has_dropped = True
+        return has_dropped
+
     async def take_in_messages(self) -> None:
         """Feed the messages that came while this attempt waited: after a failed one, or for hooks and guardrails."""
         items = await self.journal.inbox()
@@ -443,7 +462,7 @@ class Segment:
         try:
             if event is not None:
                 inputs = await self._checked_answer(event)
-                return await self.journal.feed(*inputs, consumed=(item.id,))
+                return await self.journal.feed(*inputs, consumed=(item.id, f"{PROGRESS_PREFIX}{event.interrupt}"))
         except AnswerMismatchError:
             # It was valid when it was posted. Since then another answer came, or the interrupt expired.
             pass
@@ -507,13 +526,14 @@ class Segment:
         return next(due, None)
 
     async def _expire_interrupts(self) -> None:
-        while (expired := self._expired()) is not None:
-            answer = unanswered(expired, "nobody answered in time")
+        while (interrupt := self._expired()) is not None:
+            answer = expired(interrupt)
             await self.feed(
                 AnsweredInput(
-                    interrupt=expired.id,
+                    interrupt=interrupt.id,
                     decision=answer.decision,
                     text=answer.text,
+                    given=answer.given,
                     via="expiry",
                     at=self.setup.now(),
                     elapsed=self.elapsed(),

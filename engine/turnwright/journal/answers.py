@@ -4,25 +4,30 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Self, TypedDict, cast
+from typing import Final, Self, TypedDict, cast, overload
 
+from msgspec import to_builtins
 from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
+from turnwright.context import NOT_GIVEN, NotGiven
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.tools.errors import ToolError
+from turnwright.tools.later import find_misfit, give_result
+from turnwright.tools.result import ToolResult
 from turnwright.tools.tool import Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.wording import is_withheld
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
 from turnwright_states.facts import Answered, InterruptRecord
-from turnwright_states.payload import thawed
+from turnwright_states.inputs import GivenResult
+from turnwright_states.payload import plain, thawed
 
-from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, steers, writable
+from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, reports, steers, writable
 from .turn_journal import JournalFold
 
 #: The decisions that an answer may have. None of them brings a result.
@@ -35,7 +40,8 @@ _NO: Final = frozenset({"no", "n", "false", "deny", "reject"})
 
 
 _NO_TOOLS: Final[Mapping[str, Tool]] = {}
-_OTHER_ANSWER: Final = "it was answered before, and the first answer counts"
+_NO_RESULT: Final = GivenResult(text="no result came within its time", error=True)
+OTHER_ANSWER: Final = "it was answered before, and the first answer counts"
 _SAME_ARGUMENTS: Final = "several people approve the same arguments: reject instead"
 _NOT_AUTHORIZED: Final = "your app must authorize its answer: give it where the app's Engine(authorize=...) is"
 
@@ -48,11 +54,14 @@ class Answer:
     text: str = ""
     #: The arguments that an approved call runs with, instead of the model's.
     arguments: Mapping[str, JsonValue] | None = None
+    #: The result of the call: with the decision `settle`, and only then.
+    given: GivenResult | None = None
 
     @classmethod
     def of(cls, answer: Answered) -> Self:
         """Return a journaled answer."""
-        return cls(answer.decision, answer.text, None if answer.arguments is None else thawed(answer.arguments))
+        arguments = None if answer.arguments is None else thawed(answer.arguments)
+        return cls(answer.decision, answer.text, arguments, answer.given)
 
 
 Answers = Mapping[str, str | bool | Answer]
@@ -126,6 +135,8 @@ def answering_of(fold: JournalFold, interrupt: Interrupt, decision: Decision, si
 
 #: Decides whether an answer may be stored: True, or else False or the reason why not.
 Authorize = Callable[[Answering], Awaitable[bool | str]]
+#: Returns the reason why the app refuses an answer, or an empty text.
+Judge = Callable[[Answering], Awaitable[str]]
 
 
 def answer_item(
@@ -135,6 +146,8 @@ def answer_item(
     fields: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
     if answer.arguments is not None:
         fields["arguments"] = {**thawed(answer.arguments)}
+    if answer.given is not None:
+        fields["given"] = to_builtins(answer.given, enc_hook=plain)
     fields |= {name: value for name, value in asdict(signature).items() if value not in ("", None)}
     person = f"/{signature.by}" if shared else ""
     return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}{person}", InboxKind.ANSWER, json.dumps(fields))
@@ -146,9 +159,38 @@ def unanswered(interrupt: Interrupt | InterruptRecord, text: str) -> Answer:
     return Answer(decisions.get(interrupt.kind, Decision.REJECT), text)
 
 
+def expired(interrupt: Interrupt | InterruptRecord) -> Answer:
+    """Return the answer to an interrupt that was not answered in time. A wait for a result ends with one."""
+    if interrupt.kind is not InterruptKind.RESULT:
+        return unanswered(interrupt, "nobody answered in time")
+    return Answer(Decision.SETTLE, given=interrupt.otherwise or _NO_RESULT)
+
+
 def reject(words: str = "") -> Answer:
     """Reject a call. The model receives `words`."""
     return Answer(Decision.REJECT, words)
+
+
+@overload
+def settled(result: JsonValue | ToolResult, /) -> Answer: ...
+@overload
+def settled(*, error: str) -> Answer: ...
+def settled(result: JsonValue | ToolResult | NotGiven = NOT_GIVEN, /, *, error: str | None = None) -> Answer:
+    """Give the result of a call that waits for one, or whose outcome is unknown; or the `error` with which it failed.
+
+    The call does not run again. Raises `ConfigError` for a result that is too large or not JSON.
+    """
+    return Answer(Decision.SETTLE, given=settled_result(result, error))
+
+
+def settled_result(result: JsonValue | ToolResult | NotGiven, error: str | None) -> GivenResult:
+    """Return the result or the error of a call from outside. Raises `ConfigError`: see `settled`."""
+    if (error is None) == isinstance(result, NotGiven):
+        raise ConfigError("give the result, or error=...: one of both")
+    try:
+        return give_result(error, error=True) if isinstance(result, NotGiven) else give_result(result)
+    except ValueError as reason:
+        raise ConfigError(str(reason)) from None
 
 
 def approve(*, arguments: Mapping[str, JsonValue] | None = None) -> Answer:
@@ -195,13 +237,12 @@ def parse_answer(
         reply = Answer(Decision.REPLY, answer)
     else:
         reply = Answer(_decision(answer, takes) or Decision.REPLY)
-    if reply.decision not in takes:
-        words = " or ".join(
-            {Decision.APPROVE: "yes", Decision.REJECT: "no"}.get(decision, str(decision)) for decision in takes
-        )
-        words += ", or arguments as JSON" if open_interrupt.kind is InterruptKind.APPROVAL else ""
+    if reply.decision not in (takes if reply.given is None else DECISIONS[open_interrupt.kind]):
         decision = reply.decision if isinstance(answer, Answer) else repr(answer)
-        raise InvalidAnswerError(interrupt, f"{_article(open_interrupt.kind)} takes {words}, not {decision}", ids)
+        words = _words_of_refusal(open_interrupt.kind, decision)
+        raise InvalidAnswerError(interrupt, words, ids)
+    if reply.given is not None:
+        _check_result(open_interrupt, reply, reply.given, ids)
     try:
         reply.text.encode()
     except UnicodeEncodeError as error:
@@ -211,6 +252,15 @@ def parse_answer(
     if reply.decision is Decision.APPROVE and open_interrupt.is_shared:
         _check_approver(open_interrupt, by, ids)
     return reply if reply.arguments is None else _changed(open_interrupt, reply, reply.arguments, tools, ids)
+
+
+def _check_result(interrupt: Interrupt, reply: Answer, result: GivenResult, ids: Sequence[str]) -> None:
+    """Raise `InvalidAnswerError` for a result with another decision, and for one that does not fit its schema."""
+    if reply.decision is not Decision.SETTLE:
+        raise InvalidAnswerError(interrupt.id, "a result comes with settle, and only with it", ids)
+    misfit = "" if interrupt.schema is None else find_misfit(interrupt.schema, result)
+    if misfit:
+        raise InvalidAnswerError(interrupt.id, f"the result does not fit output_schema: {misfit}", ids)
 
 
 def _check_approver(interrupt: Interrupt, by: str, ids: Sequence[str]) -> None:
@@ -282,6 +332,15 @@ def _decision(answer: str | bool, takes: tuple[Decision, ...]) -> Decision | Non
     return next((decision for decision in takes if decision == word), None)
 
 
+def _words_of_refusal(kind: InterruptKind, decision: str) -> str:
+    """Return what an interrupt of this kind accepts instead: `a grant takes yes or no, not 'perhaps'`."""
+    names = {Decision.APPROVE: "yes", Decision.REJECT: "no"}
+    words = " or ".join(names.get(decision, str(decision)) for decision in ANSWERABLE[kind])
+    words += ", or arguments as JSON" if kind is InterruptKind.APPROVAL else ""
+    settles = "; settled(...) gives its result" if Decision.SETTLE in DECISIONS[kind] else ""
+    return f"{_article(kind)} takes {words}, not {decision}{settles}"
+
+
 def _article(kind: InterruptKind) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
@@ -312,6 +371,9 @@ async def current_result(store: Store, turn_id: str) -> TurnResult:
     # Read last: then the turn was still queued when everything else was read.
     if result.outcome is None and (await store.get(turn_id)).status.state is QUEUED:
         result = replace(result, state=QUEUED)
+    if progress := reports(inbox):
+        interrupts = tuple(replace(interrupt, progress=progress.get(interrupt.id)) for interrupt in result.interrupts)
+        result = replace(result, interrupts=interrupts)
     return replace(result, answered=answers_in(inbox, result.interrupts))
 
 
@@ -329,7 +391,7 @@ async def post_answers(
     now: float,
     tools: Mapping[str, Tool] = _NO_TOOLS,
     signature: Signature = UNSIGNED,
-    judge: Callable[[Answering], Awaitable[str]] | None = None,
+    judge: Judge | None = None,
 ) -> dict[str, Answer]:
     """Post all answers to the inbox of a turn, or none. Returns them parsed, by interrupt.
 
@@ -359,7 +421,7 @@ async def post_answers(
         replies = parse_all(answers_in(await store.inbox(turn_id), interrupts.values()))
     for name, reply in replies.items():
         answering = answering_of(fold, interrupts[name], reply.decision, signature)
-        await _need_authorized(judge, answering, [*interrupts])
+        await need_authorized(judge, answering, [*interrupts])
     items = {
         answer_item(turn_id, name, reply, signature, shared=interrupts[name].is_shared): name
         for name, reply in replies.items()
@@ -373,13 +435,11 @@ async def post_answers(
         if item.id in posted:
             closed = {late_name for late_item, late_name in items.items() if late_item.id in posted}
             closed |= answers_in(await store.inbox(turn_id), interrupts.values())
-            raise InvalidAnswerError(name, _OTHER_ANSWER, [open_id for open_id in interrupts if open_id not in closed])
+            raise InvalidAnswerError(name, OTHER_ANSWER, [open_id for open_id in interrupts if open_id not in closed])
     return replies
 
 
-async def _need_authorized(
-    judge: Callable[[Answering], Awaitable[str]] | None, answering: Answering, ids: Sequence[str]
-) -> None:
+async def need_authorized(judge: Judge | None, answering: Answering, ids: Sequence[str]) -> None:
     """Raise `InvalidAnswerError` for an answer that the app does not authorize. `ids` are the open interrupts."""
     why = "" if judge is None else await judge(answering)
     if judge is None and answering.interrupt.restricted:
@@ -407,7 +467,7 @@ async def need_accepted(
             continue
         if not any(Answer.of(answer) == reply or is_withheld(answer.text) for answer in answers):
             still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
-            raise InvalidAnswerError(name, _OTHER_ANSWER, still)
+            raise InvalidAnswerError(name, OTHER_ANSWER, still)
 
 
 def _decided(fold: JournalFold) -> dict[str, list[Answered]]:

@@ -2,22 +2,27 @@
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict
 from typing import Final
 
 import anyio
+from msgspec import ValidationError, convert
 
 from turnwright._base.ids import TOKENS
 from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind, Store
 from turnwright.store.protocol import RESUMING_KINDS
-from turnwright.transcript.interrupt import Interrupt
+from turnwright.transcript.interrupt import CallProgress, Interrupt
 from turnwright_states import AnsweredInput, Decision, InvalidInputError
 from turnwright_states.construct import construct
 
 #: The id of an abort.
 ABORT: Final = "abort"
-#: The prefix of an answer's id. The interrupt follows.
+#: The prefix of an answer's id. The interrupt follows: for a result this prefix and the call.
 ANSWER_PREFIX: Final = "answer:"
+RESULT_PREFIX: Final = "result-"
+PROGRESS_PREFIX: Final = "progress:"
 
 
 def abort_item(turn: str) -> InboxItem:
@@ -49,6 +54,17 @@ def is_same_answer(item: InboxItem, waiting: InboxItem) -> bool:
     return answer == waiting_answer
 
 
+def read_answer(item: InboxItem) -> dict[str, object]:
+    """Return the fields of an answer; empty for another or a damaged item."""
+    return _read(item) if item.kind is InboxKind.ANSWER else {}
+
+
+def readdressed(item: InboxItem, turn: str, interrupt: str) -> InboxItem:
+    """Return an answer as one to another interrupt: a sub-agent's, as its caller forwards it."""
+    payload = json.dumps(_read(item) | {"interrupt": interrupt})
+    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, payload)
+
+
 def has_request(items: Iterable[InboxItem]) -> bool:
     """Whether an abort or an answer is among the items: it resumes a paused turn."""
     return any(item.kind in RESUMING_KINDS for item in items)
@@ -71,6 +87,31 @@ def answers_in(items: Iterable[InboxItem], interrupts: Iterable[Interrupt]) -> f
         if (answers := decisions.get(interrupt.id))
         and (len(answers) >= interrupt.approvals or any(decision != Decision.APPROVE for decision in answers))
     )
+
+
+def progress_item(turn: str, interrupt: str, report: CallProgress) -> InboxItem:
+    """Make a report of a call that waits for its result. It replaces an older one."""
+    return InboxItem(turn, f"{PROGRESS_PREFIX}{interrupt}", InboxKind.PROGRESS, json.dumps(asdict(report)))
+
+
+def reports(items: Iterable[InboxItem]) -> dict[str, CallProgress]:
+    """Return the latest reports among the items, by the interrupts of their calls. Damaged ones are left out."""
+    latest: dict[str, CallProgress] = {}
+    for item in items:
+        if item.kind is InboxKind.PROGRESS:
+            with suppress(ValidationError):
+                latest[item.id.removeprefix(PROGRESS_PREFIX)] = convert(_read(item), CallProgress)
+    return latest
+
+
+def early_results(items: Iterable[InboxItem]) -> dict[str, InboxItem]:
+    """Return the results among the items by the turn's own calls, whether or not these wait for them."""
+    prefix = f"{ANSWER_PREFIX}{RESULT_PREFIX}"
+    return {
+        item.id.removeprefix(prefix): item
+        for item in items
+        if item.kind is InboxKind.ANSWER and item.id.startswith(prefix) and _read(item).get("given") is not None
+    }
 
 
 def steers(items: Iterable[InboxItem]) -> dict[str, str]:

@@ -46,7 +46,7 @@ def words(interrupt: Interrupt, *, choices: bool = True) -> str:
 
 def question(interrupt: Interrupt) -> str:
     """Return the question as it was written: not escaped, without choices and arguments."""
-    return interrupt.question or default_question(interrupt.tool)
+    return interrupt.question or default_question(interrupt.tool, interrupt.kind)
 
 
 def describe_approvals(interrupt: Interrupt) -> str:

@@ -273,6 +273,8 @@ class MemoryStore:
         blocking = conflicting_items(inbox.values(), items)
         if not blocking:
             for item in items:
+                if item.kind is InboxKind.PROGRESS:
+                    inbox[item.id] = item
                 inbox.setdefault(item.id, item)
         return blocking
 

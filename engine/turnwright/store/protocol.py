@@ -196,6 +196,8 @@ class InboxKind(StrEnum):
     ABORT = "abort"
     ANSWER = "answer"
     STEER = "steer"
+    #: The latest report of a call that waits for its result. A newer one of the same id replaces it.
+    PROGRESS = "progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +348,8 @@ class Store(Protocol):
         """Put requests to one turn into its inbox, all of them or none.
 
         An item that is there already, with the same id, kind and payload, is not added again. Returns the conflicting
-        items: items in the inbox with one of the ids and another content. If there is one, nothing was added. Raises
-        `TurnNotFoundError`.
+        items: items in the inbox with one of the ids and another content. If there is one, nothing was added. An item
+        of the kind `progress` replaces one of its id. Raises `TurnNotFoundError`.
         """
         ...
 
@@ -464,6 +466,9 @@ def addressee(items: Sequence[InboxItem]) -> str:
 
 
 def conflicting_items(waiting: Iterable[InboxItem], items: Sequence[InboxItem]) -> tuple[InboxItem, ...]:
-    """Return the waiting items that have the id of one of `items` and another content, in the order of `waiting`."""
-    items_by_id = {item.id: item for item in items}
+    """Return the waiting items that have the id of one of `items` and another content, in the order of `waiting`.
+
+    A report of progress is in conflict with none, because it replaces an older one.
+    """
+    items_by_id = {item.id: item for item in items if item.kind is not InboxKind.PROGRESS}
     return tuple(item for item in waiting if items_by_id.get(item.id, item) != item)

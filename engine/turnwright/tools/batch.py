@@ -1,7 +1,7 @@
 """The calls of one step, run concurrently. Each call is journaled before it starts and when it has its result."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -25,9 +25,10 @@ from turnwright_states import (
 from turnwright_states.construct import construct_unchecked
 
 from .batch_context import BatchContext, CallJudge, Failed, Values
-from .context import NeedsPersonError
+from .context import Ask, NeedsPersonError
 from .errors import ToolError, describe
 from .job_tasks import in_tasks
+from .later import read_result
 from .rate_limiter import RateLimiter, Slot
 from .result import ToolResult
 from .timing import NOTE_WAIT
@@ -77,6 +78,8 @@ def can_start_at_once(tools: Sequence[Tool], max_parallel_tools: int) -> bool:
     for tool in tools:
         if not tool.never_asks or tool.limiter is not None or tool.delegates or (tool.sequential and len(tools) > 1):
             return False
+        if tool.later is not None:
+            return False
     return True
 
 
@@ -109,6 +112,15 @@ async def _judge_outcome(call: Call, batch: BatchContext, outcome: Outcome) -> O
     if batch.judge is None or not batch.judge.judges_after or not isinstance(outcome, CallSettledInput):
         return outcome
     return await batch.judge.after(call, batch, outcome) if outcome.status in _RAN else outcome
+
+
+async def _settle_given(call: Call, batch: BatchContext) -> Outcome:
+    """Return the outcome of a call whose result came from outside, as the hooks leave it."""
+    given_result = call.answers[-1].given
+    assert given_result is not None  # noqa: S101 (the call has its result)
+    status = CallStatus.ERROR if given_result.error else CallStatus.OK
+    final = batch.tools[call.name].return_direct
+    return await _judge_outcome(call, batch, make_result(call, status, read_result(given_result), batch, final=final))
 
 
 def _judges_before(batch: BatchContext) -> bool:
@@ -213,12 +225,15 @@ class _SideBySide:
         name = event.call
         self._undecided.discard(name)
         self._may_ask.pop(name, None)
-        given_result = self._given_results.pop(name, None)
-        limiter = self._batch.tools[self._calls[name].name].limiter
-        if given_result is not None:
+        outcome: Outcome | None = self._given_results.pop(name, None)
+        tool = self._batch.tools[self._calls[name].name]
+        if outcome is None and tool.later is not None:
+            outcome = waits(self._calls[name], tool.later.ask, self._batch)
+        if outcome is not None:  # nothing runs here
             self._free_places += 1
-            self._outcomes += (event, given_result)
+            self._outcomes += (event, outcome)
             return
+        limiter = tool.limiter
         if name in self._slots:
             if not self._free_places:
                 self._slots.pop(name).release()
@@ -268,6 +283,9 @@ class _SideBySide:
         batch, event = self._batch, self._prepared.pop(call.id, None)
         if event is not None:
             self._take_start(replace(event, elapsed=batch.elapsed()))
+        elif call.has_result:
+            self._may_ask.pop(call.id, None)
+            self._jobs.append(partial(_settle_given, call, batch))
         elif _is_resumed(call):
             self._may_ask.pop(call.id, None)
             self._jobs.append(partial(_work, call, batch))
@@ -357,16 +375,21 @@ async def _hold_slot(limiter: RateLimiter, batch: BatchContext) -> AsyncIterator
             slot.release()
 
 
-async def settle_after_crash(calls: tuple[Call, ...], batch: BatchContext, report: CallReport) -> None:
+async def settle_after_crash(
+    calls: tuple[Call, ...], batch: BatchContext, report: CallReport, early: Collection[str] = ()
+) -> None:
     """Apply the crash policy of its tool (`on_crash`) to each call that a crash interrupted.
 
-    A call with the policy `rerun` runs here. See docs/rules.md#recovery.
+    A call whose result came `early` waits for it, because it is in the inbox. A call with the policy `rerun` runs here.
+    See docs/rules.md#recovery.
     """
     for call in calls:
         if call.state is not CallState.STARTED or _is_resumed(call):
             continue
         tool = batch.tools[call.name]
-        if tool.on_crash == "rerun":
+        if call.id in early:
+            await report(waits(call, Ask(kind=InterruptKind.RESULT), batch))
+        elif tool.on_crash == "rerun":
             await in_tasks([partial(_rerun, call, tool, batch, report)], deliver=report)
         elif tool.on_crash == "ask":
             question = f"The process died while {call.name} ran. Run it again, or leave its outcome unknown?"
@@ -399,6 +422,9 @@ async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Va
             return tool.parse(call.arguments) if values is None else values
     except NeedsPersonError as needs:
         ask = needs.ask
+        if ask.kind is InterruptKind.RESULT:
+            refusal = ToolResult(f"refused and not run: the approval check of {call.name} raised Later")
+            return _add_decisions(make_result(call, CallStatus.ERROR, refusal, batch), batch)
     except ToolError as error:
         return _add_decisions(make_result(call, CallStatus.ERROR, ToolResult(str(error)), batch), batch)
     except Exception:

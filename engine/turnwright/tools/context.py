@@ -3,7 +3,7 @@
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,18 +11,21 @@ from typing import Final
 
 import anyio
 import anyio.lowlevel
+from pydantic import JsonValue
 
 from turnwright._base.words import cut_clean
 from turnwright.context import DepsT_co, TurnContext
 from turnwright.errors import PicklableError
 from turnwright_states import Decision, InterruptKind
+from turnwright_states.inputs import GivenResult
 
 from .loop_handle import LoopHandle, loop_handle
 
 #: Receives a call's progress: the amount, the total, and a message.
 ProgressListener = Callable[[float, float | None, str], None]
 
-_MESSAGE_LIMIT: Final = 1_000
+#: Characters of the message of a report.
+MESSAGE_LIMIT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,9 @@ class GivenAnswer:
 class Ask:
     """A question to a person, before a call runs or continues.
 
-    `question` and `choices` are shown to the person. `grant` is the access that an approval gives. `expires_in` is the
-    time to answer in seconds, after which the call is rejected. None means no limit. `approvals` is the number of
-    people who must approve.
+    It may be a wait for a result from outside. `question` and `choices` are shown to the person. `grant` is the access
+    that an approval gives. `expires_in` is the time to answer in seconds, after which the call is rejected. None means
+    no limit. `approvals` is the number of people who must approve.
     """
 
     kind: InterruptKind
@@ -48,6 +51,10 @@ class Ask:
     grant: str | None = None
     expires_in: float | None = None
     approvals: int = 1
+    #: Of a wait for a result: the result if none comes in time, data for the next run of the call, and the JSON Schema.
+    otherwise: GivenResult | None = None
+    kept: JsonValue = None
+    schema: Mapping[str, JsonValue] | None = None
 
 
 class NeedsPersonError(PicklableError):
@@ -185,6 +192,8 @@ class ToolContext(TurnContext[DepsT_co]):
     attempt: int = 1
     answers: tuple[GivenAnswer, ...] = ()
     grants: tuple[str, ...] = ()
+    #: The data that `Later(kept=...)` gave, when the call runs again; None in its first attempt.
+    kept: JsonValue = None
     abort_signal: AbortSignal = field(default_factory=AbortSignal, compare=False, repr=False)
     _line: ProgressLine = field(default_factory=ProgressLine, compare=False, repr=False)
 
@@ -200,10 +209,10 @@ class ToolContext(TurnContext[DepsT_co]):
         stored, and the model does not see it. Progress after the end of the call is dropped. Raises `ValueError` for
         anything but finite numbers.
         """
-        _check_number("progress", progress)
+        check_number("progress", progress)
         if total is not None:
-            _check_number("total", total)
-        self._line.send(progress, total, cut_clean(str(message), _MESSAGE_LIMIT))
+            check_number("total", total)
+        self._line.send(progress, total, cut_clean(str(message), MESSAGE_LIMIT))
 
     def ask(self, question: str, choices: Sequence[str] = (), *, expires_in: float | None = None) -> str:
         """Ask a person during the call, and return the answer.
@@ -235,13 +244,14 @@ def _make_question(question: str, choices: Sequence[str], expires_in: float | No
     if isinstance(choices, str) or not all(isinstance(choice, str) for choice in choices):
         raise TypeError(f"choices must be a list or a tuple of str, not {choices!r}")
     if expires_in is not None:
-        _check_number("expires_in", expires_in)
+        check_number("expires_in", expires_in)
         if expires_in <= 0:
             raise ValueError(f"expires_in must be a number of seconds above 0, or None, not {expires_in!r}")
     return Ask(InterruptKind.QUESTION, question, tuple(choices), expires_in=expires_in)
 
 
-def _check_number(name: str, value: float) -> None:
+def check_number(name: str, value: float) -> None:
+    """Raise `ValueError` for anything but a finite number. `name` is in the error."""
     fine = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         fine = fine and math.isfinite(value)

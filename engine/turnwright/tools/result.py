@@ -131,6 +131,11 @@ def plain(value: object) -> JsonValue:
     return plain
 
 
+def json_size(value: object) -> int:
+    """Return the bytes of a value as compact JSON."""
+    return len(_dumped(value))
+
+
 def _dumped(value: object) -> bytes:
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -98,6 +98,8 @@ class Tool(ABC, Generic[DepsT_contra]):
     delegates = False
     #: Whether `execute` uses its context. Otherwise no context is made.
     takes_context = True
+    #: The wait of a call that does not run here (`ExternalTool`).
+    later: NeedsPersonError | None = None
     #: Whether `execute` may ask a person with its context.
     asks_with_context = True
 
@@ -326,7 +328,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         cancellations pass through. `context.abort_signal` is set at a cancellation.
         """
         try:
-            return to_result(await self.execute(values, context))
+            return _result_of(await self.execute(values, context))
         except (ToolError, NeedsPersonError, Retry):
             raise
         except NotJsonError as error:
@@ -354,6 +356,13 @@ class Tool(ABC, Generic[DepsT_contra]):
         properties, required = self.parameters.get("properties"), self.parameters.get("required")
         names = properties if isinstance(properties, Mapping) else {}
         return {name: isinstance(required, list) and name in required for name in names}
+
+
+def _result_of(value: object) -> ToolResult:
+    """Return the result for a tool's return value. A `Later` is raised."""
+    if isinstance(value, NeedsPersonError):
+        raise value
+    return to_result(value)
 
 
 def _check_number(option: str, number: int, least: int, most: int | None) -> None:

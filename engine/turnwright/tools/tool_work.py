@@ -12,6 +12,7 @@ from turnwright._base.words import clean
 from turnwright.errors import Retry
 from turnwright_states import Call, CallSettledInput, CallStartedInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import construct_unchecked
+from turnwright_states.payload import thawed
 
 from .batch_context import BatchContext, Failed, Values
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLine, ToolContext
@@ -238,6 +239,7 @@ def context_of(
         attempt=max(call.attempt, 1),
         answers=answers,
         grants=batch.grants,
+        kept=thawed(call.kept),
         abort_signal=abort or AbortSignal(),
         _line=line or ProgressLine(),
     )
@@ -272,7 +274,7 @@ def make_result(
 
 
 def waits(call: Call, ask: Ask, batch: BatchContext) -> CallWaitingInput:
-    """Return the input that makes a call wait for a person."""
+    """Return the input that makes a call wait for a person, or for its result."""
     return CallWaitingInput(
         call=call.id,
         interrupt_kind=ask.kind,
@@ -281,6 +283,9 @@ def waits(call: Call, ask: Ask, batch: BatchContext) -> CallWaitingInput:
         grant=ask.grant,
         expires_at=None if ask.expires_in is None else batch.now() + ask.expires_in,
         approvals=ask.approvals,
+        otherwise=ask.otherwise,
+        kept=ask.kept,
+        schema=ask.schema,
         restricted=batch.restricted,
         elapsed=batch.elapsed(),
     )

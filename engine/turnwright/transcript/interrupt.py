@@ -1,6 +1,6 @@
 """An open interrupt, as people and apps receive it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from pydantic import JsonValue
@@ -15,11 +15,24 @@ JsonLine = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
+class CallProgress:
+    """The latest report of a call that waits for its result: `progress` of `total`, in a unit of the reporter."""
+
+    progress: float
+    total: float | None = None
+    message: str = ""
+
+    def __str__(self) -> str:
+        amount = f"{self.progress:g}" if self.total is None else f"{self.progress:g} of {self.total:g}"
+        return f"{amount}: {self.message}" if self.message else amount
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
     """An open interrupt: the question to a person, and the possible answers."""
 
     public_fields: ClassVar[PublicFields] = allow(
-        "id", "kind", "tool", "question", "arguments", "choices", "expires_at", "call", "key", "approvals"
+        "id", "kind", "tool", "question", "arguments", "choices", "expires_at", "call", "key", "approvals", "progress"
     )
     private_fields: ClassVar[frozenset[str]] = frozenset(
         {"grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted"}
@@ -49,6 +62,8 @@ class Interrupt:
     #: The result if none comes before `expires_at`, and the JSON Schema of a result.
     otherwise: GivenResult | None = None
     schema: JsonLine | None = None
+    #: The latest report of the call, from outside.
+    progress: CallProgress | None = None
     #: Whether the app must authorize the answer.
     restricted: bool = False
 
@@ -68,7 +83,7 @@ class Interrupt:
             id=interrupt.id,
             kind=interrupt.kind,
             tool=interrupt.tool,
-            question=interrupt.question or default_question(interrupt.tool),
+            question=interrupt.question or default_question(interrupt.tool, interrupt.kind),
             arguments=None if arguments is None else frozen(dict(arguments)),
             choices=interrupt.choices,
             grant=interrupt.grant,
@@ -104,12 +119,14 @@ class Interrupt:
             line["question"] = self.question
         if self.arguments is not None and self.kind is not InterruptKind.QUESTION:
             line["arguments"] = thawed(self.arguments)
+        if self.progress is not None:
+            line["progress"] = {name: value for name, value in asdict(self.progress).items() if value not in (None, "")}
         line["choices"] = list(self.choices)
         if self.expires_at is not None:
             line["expires_at"] = self.expires_at
         return line
 
 
-def default_question(tool: str) -> str:
+def default_question(tool: str, kind: InterruptKind = InterruptKind.APPROVAL) -> str:
     """Return the question about a call whose tool and hooks have no words of their own."""
-    return f"may {tool} run?"
+    return f"{tool} waits for its result" if kind is InterruptKind.RESULT else f"may {tool} run?"

@@ -241,9 +241,9 @@ async def test_process_without_the_app_accepts_no_answer() -> None:
     (waiting,) = [fact for _, fact in await store.facts(turn.id) if isinstance(fact, CallWaiting)]
     assert waiting.interrupt.restricted
     assert "restricted" not in str(turn.interrupts[0].to_json())
-    other = paying(store)
+    stranger = paying(store)
     with pytest.raises(InvalidAnswerError, match="your app must authorize its answer"):
-        await other.answer(turn.id, {"approval-1": True}, by="ann")
+        await stranger.answer(turn.id, {"approval-1": True}, by="ann")
     assert not await store.inbox(turn.id)
     assert (await paying(store, "Done.", authorize=may).resume(turn.id, {"approval-1": False})).text == "Done."
 

@@ -92,7 +92,7 @@ async def test_signature_passes_down_to_sub_agents() -> None:
         assert (fact.by, fact.via, fact.at) == ("ann", "slack", NOW)
 
 
-async def test_expiry_says_that_it_answered() -> None:
+async def test_expiry_is_the_channel_of_its_answer() -> None:
     """Rule 13: an interrupt that nobody answered is closed via `expiry`, by nobody."""
     store = MemoryStore()
     engine = paying(store, asks_for(("pay_soon", {})), "Late.")

@@ -222,7 +222,9 @@ def _writes(result: LiteralString) -> Writes:
                 SELECT %(turn)s, item.id, item.kind, item.payload, %(at)s
                 FROM unnest(%(ids)s::text[], %(kinds)s::text[], %(payloads)s::text[]) WITH ORDINALITY
                     AS item (id, kind, payload, place)
-                ORDER BY item.place ON CONFLICT DO NOTHING RETURNING turn_id
+                ORDER BY item.place ON CONFLICT (turn_id, id)
+                    DO UPDATE SET payload = excluded.payload, at = excluded.at WHERE turnwright_inbox.kind = 'progress'
+                RETURNING turn_id
             ) SELECT {result} FROM posted
         """,
     )

@@ -305,7 +305,9 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
             blocking = conflicting_items(self._waiting(turn_id), items)
             if not blocking:
                 self._db.executemany(
-                    "INSERT OR IGNORE INTO inbox (turn_id, id, kind, payload, at) VALUES (?, ?, ?, ?, ?)",
+                    "INSERT INTO inbox (turn_id, id, kind, payload, at) VALUES (?, ?, ?, ?, ?)"
+                    " ON CONFLICT (turn_id, id) DO UPDATE SET payload = excluded.payload, at = excluded.at"
+                    " WHERE kind = 'progress'",
                     [(turn_id, item.id, item.kind, item.payload, now) for item in items],
                 )
         return blocking

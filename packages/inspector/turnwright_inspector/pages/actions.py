@@ -15,7 +15,7 @@ from turnwright.errors import (
     TurnNotFoundError,
     TurnwrightError,
 )
-from turnwright.journal.answers import Answer, approve, need_root, read_arguments
+from turnwright.journal.answers import Answer, approve, need_root, read_arguments, settled
 from turnwright.journal.turn_journal import first_fact
 from turnwright.store import Annotation, AnnotationKind
 from turnwright.store.annotations import annotation_store
@@ -93,6 +93,8 @@ class TurnActions:
                 answer = Answer(Decision(decision), form.text("text"))
             except ValueError:
                 raise InvalidAnswerError(name, f"{decision!r} is not a decision", [name]) from None
+            if answer.decision is Decision.SETTLE:
+                answer = settled(form.text("result"))
             edited = form.text("arguments").strip()
             if edited and answer.decision is Decision.APPROVE:
                 answer = approve(arguments=read_arguments(name, edited, [name]))

@@ -35,6 +35,7 @@ _ASKED: Final = {
     InterruptKind.QUESTION: "A question",
     InterruptKind.DOOM_LOOP: "It repeats itself: go on, or stop?",
     InterruptKind.UNKNOWN_OUTCOME: "A crash left it open whether this was done",
+    InterruptKind.RESULT: "A result from outside",
     InterruptKind.GRANT: "A grant",
     InterruptKind.APPROVAL: "An approval",
 }

@@ -12,13 +12,13 @@ from ag_ui.core import ResumeEntry
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright.errors import InvalidAnswerError
+from turnwright.errors import ConfigError, InvalidAnswerError
 from turnwright.events import FactEvent, TurnPausedEvent
-from turnwright.journal.answers import ANSWERABLE, Answer, unanswered
+from turnwright.journal.answers import ANSWERABLE, Answer, settled, unanswered
 from turnwright.journal.questions import words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.items import asking_call, clean, clean_json
-from turnwright_states import Decision, InterruptKind
+from turnwright_states import DECISIONS, Decision, InterruptKind
 from turnwright_states import facts as f
 
 from .messages import call_id, metadata
@@ -31,6 +31,7 @@ _REASONS: Final[Mapping[InterruptKind, str]] = {
     InterruptKind.GRANT: "tool_call",
     InterruptKind.APPROVAL: "tool_call",
     InterruptKind.UNKNOWN_OUTCOME: "turnwright:unknown_outcome",
+    InterruptKind.RESULT: "turnwright:result",
     InterruptKind.DOOM_LOOP: "turnwright:doom_loop",
 }
 _APPROVAL: Final[dict[str, JsonValue]] = {
@@ -49,6 +50,11 @@ _EDITABLE: Final[dict[str, JsonValue]] = {
         "editedArgs": {"type": "object", "description": "All arguments of the approved call, instead of the model's."},
     },
 }
+#: The forms of a call's result.
+_RESULT: Final[list[JsonValue]] = [
+    {"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": False}
+    for name, schema in (("result", dict[str, JsonValue]()), ("error", dict[str, JsonValue](type="string")))
+]
 _ABANDONED: Final = "nobody answered"
 
 
@@ -147,6 +153,16 @@ def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | 
         approved, reason, edited = payload.get("approved"), payload.get("reason", ""), payload.get("editedArgs")
         if isinstance(approved, bool) and isinstance(reason, str) and (edited is None or isinstance(edited, dict)):
             return Answer(Decision.APPROVE if approved else Decision.REJECT, reason, edited if approved else None)
+    settles = Decision.SETTLE in DECISIONS[interrupt.kind]
+    if settles and isinstance(payload, Mapping) and payload.keys() in ({"result"}, {"error"}):
+        error = payload.get("error")
+        try:
+            if "result" in payload:
+                return settled(payload["result"])
+            if isinstance(error, str):
+                return settled(error=error)
+        except ConfigError as fault:
+            raise InvalidAnswerError(interrupt.id, str(fault), ids) from None
     schema = json.dumps(_schema(interrupt))
     raise InvalidAnswerError(interrupt.id, f"its payload does not fit its responseSchema, {schema}", ids)
 
@@ -163,7 +179,8 @@ def _schema(interrupt: Interrupt) -> dict[str, JsonValue]:
                 {"type": "string", **({"examples": list(interrupt.choices)} if interrupt.choices else {})}
             )
         case _:
-            return {"type": "string", "enum": [str(decision) for decision in ANSWERABLE[interrupt.kind]]}
+            words: dict[str, JsonValue] = {"type": "string", "enum": [*map(str, ANSWERABLE[interrupt.kind])]}
+            return {"anyOf": [words, *_RESULT]} if Decision.SETTLE in DECISIONS[interrupt.kind] else words
 
 
 def _date(seconds: float) -> str | None:

@@ -1,0 +1,215 @@
+"""Results that come later: from a job, a browser, a queue, a person, or the time (docs/rules.md#waits)."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from pydantic import JsonValue
+
+from turnwright._base.schema_faults import dangling_refs
+from turnwright.errors import ConfigError, need_kind
+from turnwright.message import FilePart
+from turnwright_states import InterruptKind
+from turnwright_states.inputs import GivenResult
+from turnwright_states.payload import thawed
+
+from .context import Ask, NeedsPersonError, ToolContext
+from .result import FILES_LIMIT, STRUCTURED_LIMIT, ToolResult, bounded, json_size, plain, to_result
+from .text import RESULT_LIMIT, NotJsonError
+from .tool import Approval, Tool
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
+#: Seconds that a call waits for its result, if nothing sets others: 7 days.
+WEEK: Final = 604_800.0
+
+
+class Later(NeedsPersonError):  # noqa: N818 (it is not an error)
+    """Return it from a tool, or raise it: the call's result comes later, from outside (`Engine.settle`).
+
+    The turn pauses when nothing else can run, and no process waits. After `expires_in` seconds, 7 days by default, the
+    call gets the result `otherwise`, or else an error. With None it waits for ever. `kept` is JSON data for the next
+    run of the call (`ToolContext.kept`), if a person decides to run it again.
+
+    It is not an `Exception`, so that a tool that catches the errors of its own work does not swallow it. Raises
+    `TypeError` and `ValueError` for another time, a result that is too large, and data that is not JSON.
+    """
+
+    def __init__(
+        self,
+        *,
+        expires_in: float | None = WEEK,
+        otherwise: str | ToolResult | None = None,
+        kept: JsonValue = None,
+        schema: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        if isinstance(expires_in, bool) or not isinstance(expires_in, int | float | None):
+            raise TypeError(f"expires_in must be a number of seconds, or None, not {expires_in!r:.40}")
+        if expires_in is not None and not 0 < expires_in < math.inf:
+            raise ValueError(f"expires_in must be a number of seconds above 0, or None, not {expires_in!r}")
+        data = plain(kept)
+        if json_size(data) > STRUCTURED_LIMIT:
+            raise ValueError(f"kept: {json_size(data):,} bytes of JSON; the limit: {STRUCTURED_LIMIT:,}")
+        super().__init__(
+            Ask(
+                kind=InterruptKind.RESULT,
+                expires_in=expires_in,
+                otherwise=None if otherwise is None else give_result(otherwise),
+                kept=data,
+                schema=schema,
+            )
+        )
+
+
+class ExternalTool(Tool):
+    """A tool without a function: its calls wait for results from outside. `external_tool` makes one.
+
+    A call that may run is started and waits in one append. `later` is that wait.
+    """
+
+    takes_context = False
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        parameters: Mapping[str, JsonValue],
+        output_schema: Mapping[str, JsonValue] | None = None,
+        expires_in: float | None = WEEK,
+        otherwise: str | ToolResult | None = None,
+        needs_approval: Approval = False,
+        approvers: int = 1,
+        read_only: bool | None = None,
+        return_direct: bool = False,
+    ) -> None:
+        super().__init__(
+            name=name,
+            description=description,
+            parameters=parameters,
+            needs_approval=needs_approval,
+            approvers=approvers,
+            read_only=read_only,
+            return_direct=return_direct,
+            idempotent=True,
+        )
+        need_kind(f"tool {name}: otherwise", otherwise, str | ToolResult | None, "text or a ToolResult")
+        if output_schema is not None:
+            _validator(output_schema, f"tool {name}: output_schema")
+        try:
+            self.later: NeedsPersonError = Later(expires_in=expires_in, otherwise=otherwise, schema=output_schema)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"tool {name}: {error}") from None
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> NoReturn:  # noqa: ARG002 (of a tool)
+        """Wait: see `Later`."""
+        raise NeedsPersonError(self.later.ask)
+
+
+def external_tool(
+    *,
+    name: str,
+    description: str,
+    parameters: Mapping[str, JsonValue],
+    output_schema: Mapping[str, JsonValue] | None = None,
+    expires_in: float | None = WEEK,
+    otherwise: str | ToolResult | None = None,
+    needs_approval: bool | Callable[..., bool] = False,
+    approvers: int = 1,
+    read_only: bool | None = None,
+    return_direct: bool = False,
+) -> ExternalTool:
+    """Make a tool whose calls run outside: in a browser, on a job queue, by a person.
+
+    Each call waits until `Engine.settle` brings its result. `parameters` is a JSON Schema of type object.
+    `output_schema` is the JSON Schema of its results, which are checked before they are stored. After `expires_in`
+    seconds without a result, 7 days by default, the call gets the result `otherwise`, or else an error. The other
+    options are those of `tool`.
+
+    Raises `ConfigError` for what `Tool` refuses, and for an invalid `output_schema`. See docs/rules.md#waits.
+    """
+    return ExternalTool(
+        name=name,
+        description=description,
+        parameters=parameters,
+        output_schema=output_schema,
+        expires_in=expires_in,
+        otherwise=otherwise,
+        needs_approval=needs_approval,
+        approvers=approvers,
+        read_only=read_only,
+        return_direct=return_direct,
+    )
+
+
+def give_result(value: JsonValue | ToolResult, *, error: bool = False) -> GivenResult:
+    """Return a result from outside as the journal keeps it. Text and data are of at most 64 KiB and 256 KiB.
+
+    A text stays text. Other JSON is kept as data too. Raises `ValueError` for a result that is too large or not JSON.
+    """
+    try:
+        if isinstance(value, str | ToolResult):
+            result = to_result(value)
+        else:
+            data = plain(value)
+            result = ToolResult(to_result(value).text, data)
+        text = value if isinstance(value, str) else value.text if isinstance(value, ToolResult) else result.text
+        size = len(text.encode())
+    except UnicodeEncodeError as surrogate:
+        raise ValueError(f"the result has half a surrogate pair at character {surrogate.start}") from None
+    except NotJsonError as reason:
+        raise ValueError(str(reason)) from None
+    if result.structured is not None and json_size(result.structured) > STRUCTURED_LIMIT:
+        size_of_data = json_size(result.structured)
+        raise ValueError(f"the result has {size_of_data:,} bytes of data; the limit: {STRUCTURED_LIMIT:,}")
+    if result.structured is not None and size > RESULT_LIMIT and not isinstance(value, ToolResult):
+        result, size = ToolResult(bounded(result).text, result.structured), 0  # the text only repeats the data
+    if size > RESULT_LIMIT:
+        raise ValueError(f"the result has {size:,} bytes of text; the limit: {RESULT_LIMIT:,}")
+    if bounded(result).files != result.files:
+        raise ValueError(f"the files of the result are too many or too large; the limit: {FILES_LIMIT:,} bytes")
+    files = tuple(file.kept() for file in result.files)
+    return GivenResult(text=result.text, error=error, structured=result.structured, files=files)
+
+
+def read_result(given_result: GivenResult) -> ToolResult:
+    """Return a result from outside as a tool would have returned it."""
+    files = tuple(FilePart.of_json(dict(file)) for file in given_result.files)
+    return ToolResult(given_result.text, thawed(given_result.structured), files)
+
+
+def find_misfit(schema: Mapping[str, JsonValue], given_result: GivenResult) -> str:
+    """Return how a result does not fit its JSON Schema: `$.amount is not a number`; empty if it fits.
+
+    An error fits every schema. Raises `ConfigError` without the package jsonschema.
+    """
+    if given_result.error:
+        return ""
+    from jsonschema.exceptions import best_match  # noqa: PLC0415 (few results have a schema, and it is slow to import)
+
+    value = given_result.text if given_result.structured is None else thawed(given_result.structured)
+    fault = best_match(_validator(schema, "output_schema").iter_errors(value))
+    if fault is None:
+        return ""
+    if fault.validator == "type" and isinstance(fault.validator_value, str):
+        kind = fault.validator_value
+        return f"{fault.json_path} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return f"{fault.json_path}: {fault.message}"
+
+
+def _validator(schema: Mapping[str, JsonValue], place: str) -> "Draft202012Validator":
+    """Return the validator of a JSON Schema. Raises `ConfigError` for another schema, and without jsonschema."""
+    try:
+        from jsonschema import Draft202012Validator  # noqa: PLC0415 (few tools need it, and it is slow to import)
+        from jsonschema.exceptions import SchemaError  # noqa: PLC0415 (likewise)
+    except ModuleNotFoundError:
+        raise ConfigError(f"{place} needs jsonschema: pip install 'turnwright[schema]'") from None
+    plain_schema = thawed(schema)
+    try:
+        Draft202012Validator.check_schema(plain_schema)
+    except SchemaError as error:
+        raise ConfigError(f"{place} is not a JSON Schema: {error.message}") from None
+    if dangling := dangling_refs(plain_schema):
+        raise ConfigError(f"{place}: {dangling[0]}")
+    return Draft202012Validator(plain_schema)
