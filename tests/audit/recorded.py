@@ -33,12 +33,12 @@ def add(
     run: RunBuilder, rounds: Iterable[Iterable[Done] | str], statuses: dict[str, ResultStatus], metrics: StepMetrics
 ) -> None:
     """Add replies to a run. `statuses` are those of results with this text."""
-    for number, one in enumerate(rounds):
-        if isinstance(one, str):
-            run.reply(one, metrics=metrics)
+    for number, batch in enumerate(rounds):
+        if isinstance(batch, str):
+            run.reply(batch, metrics=metrics)
             continue
         run.reply(metrics=metrics)
-        for place, (tool, arguments, result) in enumerate(one):
+        for place, (tool, arguments, result) in enumerate(batch):
             name = f"c{len(run.steps)}-{number}-{place}"
             run.call(name, tool, {"text": arguments})
             if result is not None:

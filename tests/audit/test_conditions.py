@@ -9,10 +9,10 @@ from turnwright_audit.totals import Totals
 
 
 def totals() -> Totals:
-    found = Totals()
-    found.take(measure(run_of(*[call("read")] * 4, "Done.", cost=0.5), "-"))
-    found.take(measure(run_of(call("read", "a", None), "Done.", success=False), "-"))
-    return found
+    totals = Totals()
+    totals.take(measure(run_of(*[call("read")] * 4, "Done.", cost=0.5), "-"))
+    totals.take(measure(run_of(call("read", "a", None), "Done.", success=False), "-"))
+    return totals
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_condition_on_unrecorded_data_cannot_be_checked(text: str, lacks: str) -
 
 
 def test_conditions_are_separated_by_commas() -> None:
-    assert [one.name for one in parse_conditions("loops>1%, unpaired>0")] == ["loops", "unpaired"]
+    assert [condition.name for condition in parse_conditions("loops>1%, unpaired>0")] == ["loops", "unpaired"]
 
 
 @pytest.mark.parametrize(

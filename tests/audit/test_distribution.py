@@ -9,10 +9,10 @@ from turnwright_audit.distribution import Distribution
 
 
 def of(numbers: list[int]) -> Distribution:
-    found = Distribution()
+    distribution = Distribution()
     for number in numbers:
-        found.add(number)
-    return found
+        distribution.add(number)
+    return distribution
 
 
 @given(st.lists(st.integers(0, 1023), min_size=1), st.sampled_from((0.5, 0.95, 0.99)))
@@ -28,10 +28,12 @@ def test_large_numbers_have_an_error_below_a_thousandth(numbers: list[int], shar
 
 
 @given(st.lists(st.integers(0, 10**9)), st.lists(st.integers(0, 10**9)))
-def test_merged_distributions_equal_the_distribution_of_all_numbers(one: list[int], other: list[int]) -> None:
-    merged = of(one)
-    merged.merge(of(other))
-    assert merged == of(one + other)
+def test_merged_distributions_equal_the_distribution_of_all_numbers(
+    numbers: list[int], more_numbers: list[int]
+) -> None:
+    merged = of(numbers)
+    merged.merge(of(more_numbers))
+    assert merged == of(numbers + more_numbers)
 
 
 def test_empty_distribution_has_shares_of_zero() -> None:

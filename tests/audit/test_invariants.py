@@ -24,19 +24,19 @@ SOUND = [
 
 
 def checked(*runs: Trajectory) -> Invariants:
-    found = Invariants()
+    invariants = Invariants()
     for run in runs:
-        found.merge(check_run(run, "file", "run"))
-    return found
+        invariants.merge(check_run(run, "file", "run"))
+    return invariants
 
 
 def of_trace(lines: list[str]) -> Invariants:
     return checked(*read("\n".join(lines).encode(), "trace"))
 
 
-def numbers(found: Invariants, claim: TraceClaim) -> tuple[int, int, int]:
-    one = found.claims[claim]
-    return one.holds, one.violated, one.unknown
+def numbers(invariants: Invariants, claim: TraceClaim) -> tuple[int, int, int]:
+    verdicts = invariants.claims[claim]
+    return verdicts.holds, verdicts.violated, verdicts.unknown
 
 
 def named(lines: list[str], turn: str) -> list[str]:
@@ -44,38 +44,38 @@ def named(lines: list[str], turn: str) -> list[str]:
 
 
 def test_every_claim_holds_on_a_sound_trace() -> None:
-    found = of_trace(SOUND)
-    assert found.verdict is Verdict.HOLDS
-    assert {numbers(found, claim) for claim in TraceClaim} == {(1, 0, 0)}
+    invariants = of_trace(SOUND)
+    assert invariants.verdict is Verdict.HOLDS
+    assert {numbers(invariants, claim) for claim in TraceClaim} == {(1, 0, 0)}
 
 
 def test_incomplete_turn_hides_no_fault_of_another() -> None:
     lost = [line for line in SOUND if "tool_result" not in line]
-    found = of_trace([*named(SOUND, "a"), *named(SOUND[:-1], "b"), *named(lost, "c")])
-    assert numbers(found, TraceClaim.PAIRED) == (1, 1, 1)
-    assert numbers(found, TraceClaim.STEPS) == (2, 0, 1)
-    assert found.claims[TraceClaim.STEPS].why.startswith("the trace stops before the turn ends")
-    assert found.claims[TraceClaim.STEPS].verdict is Verdict.INCONCLUSIVE
-    assert found.verdict is Verdict.VIOLATED
-    [fault] = found.faults
+    invariants = of_trace([*named(SOUND, "a"), *named(SOUND[:-1], "b"), *named(lost, "c")])
+    assert numbers(invariants, TraceClaim.PAIRED) == (1, 1, 1)
+    assert numbers(invariants, TraceClaim.STEPS) == (2, 0, 1)
+    assert invariants.claims[TraceClaim.STEPS].why.startswith("the trace stops before the turn ends")
+    assert invariants.claims[TraceClaim.STEPS].verdict is Verdict.INCONCLUSIVE
+    assert invariants.verdict is Verdict.VIOLATED
+    [fault] = invariants.faults
     assert (fault.claim, fault.turn) == (TraceClaim.PAIRED, "c")
     assert fault.why == "line 20: the model is called, and there is no result for c1 of line 18"[9:]
 
 
 def test_unreadable_line_makes_every_claim_undecided() -> None:
-    found = of_trace([*[line for line in SOUND if "tool_result" not in line], "nonsense"])
-    assert found.faults == []
-    assert {numbers(found, claim) for claim in TraceClaim} == {(0, 0, 1)}
+    invariants = of_trace([*[line for line in SOUND if "tool_result" not in line], "nonsense"])
+    assert invariants.faults == []
+    assert {numbers(invariants, claim) for claim in TraceClaim} == {(0, 0, 1)}
 
 
 def test_lost_results_of_a_recorded_run_are_faults() -> None:
-    found = checked(run_of(call("read", "a", None), call("read"), "Done."))
-    assert numbers(found, TraceClaim.PAIRED) == (0, 1, 0)
-    assert numbers(found, TraceClaim.ASKED) == (1, 0, 0)
-    assert numbers(found, TraceClaim.WORDS) == (1, 0, 0)
+    invariants = checked(run_of(call("read", "a", None), call("read"), "Done."))
+    assert numbers(invariants, TraceClaim.PAIRED) == (0, 1, 0)
+    assert numbers(invariants, TraceClaim.ASKED) == (1, 0, 0)
+    assert numbers(invariants, TraceClaim.WORDS) == (1, 0, 0)
     for claim in (TraceClaim.STEPS, TraceClaim.STARTED, TraceClaim.ONE_END, TraceClaim.REASON):
-        assert numbers(found, claim) == (0, 0, 1)
-    assert found.faults[0].witness[-1].startswith("step 3: model_replied")
+        assert numbers(invariants, claim) == (0, 0, 1)
+    assert invariants.faults[0].witness[-1].startswith("step 3: model_replied")
 
 
 def test_unrequested_and_duplicate_results_are_faults() -> None:
@@ -100,8 +100,8 @@ def test_last_turn_of_a_stopped_run_is_undecided(cut: bool) -> None:
         run.user("Go.")
         run.reply("Done." if len(run.steps) == 1 else "")
     run.call("a", "read")
-    found = checked(run.finish(cut=cut))
-    assert numbers(found, TraceClaim.PAIRED) == (1, 0, 1)
+    invariants = checked(run.finish(cut=cut))
+    assert numbers(invariants, TraceClaim.PAIRED) == (1, 0, 1)
 
 
 def test_system_prompt_is_no_turn() -> None:
@@ -125,5 +125,5 @@ def test_result_without_a_call_id_answers_all_calls_of_the_step() -> None:
     run = run_of([*call("a", result=None), *call("b", result=None)], "Done.", ending="stop")
     [step, *_] = [step for step in run.steps if step.tool_calls]
     step.observation = Observation(results=[TrajectoryResult(content="both")])
-    found = checked(run)
-    assert numbers(found, TraceClaim.PAIRED) == numbers(found, TraceClaim.ASKED) == (1, 0, 0)
+    invariants = checked(run)
+    assert numbers(invariants, TraceClaim.PAIRED) == numbers(invariants, TraceClaim.ASKED) == (1, 0, 0)

@@ -25,12 +25,12 @@ def test_same_call_and_result_three_times_is_a_loop() -> None:
 
 
 def test_results_differing_only_in_noise_are_equal() -> None:
-    run = run_of(*[call("test", "a", f"1 failed in {one}.25s at 12:00:0{one}") for one in range(3)])
-    assert [one.kind for one in loops(run)] == [LoopKind.SAME_RESULT]
+    run = run_of(*[call("test", "a", f"1 failed in {second}.25s at 12:00:0{second}") for second in range(3)])
+    assert [loop.kind for loop in loops(run)] == [LoopKind.SAME_RESULT]
 
 
 def test_same_call_with_other_results_is_paging_or_polling() -> None:
-    run = run_of(*[call("scroll", "down", f"page {one}") for one in range(5)])
+    run = run_of(*[call("scroll", "down", f"page {page}") for page in range(5)])
     assert loops(run) == [Loop("scroll", 1, 5, 200, LoopKind.RESULTS_DIFFER)]
     assert [name for name in found(run).acts if name.startswith("results")] == []
 
@@ -42,30 +42,30 @@ def test_alternating_calls_are_a_single_loop() -> None:
 
 def test_denied_calls_are_a_separate_kind_of_loop() -> None:
     run = run_of(*[call("rm", "a", "no")] * 3, statuses={"no": "denied"})
-    assert [one.kind for one in loops(run)] == [LoopKind.DENIED]
+    assert [loop.kind for loop in loops(run)] == [LoopKind.DENIED]
     assert "results:3" not in found(run).acts
     then_allowed = run_of(*[call("rm", "a", "no")] * 3, *[call("rm", "a", "gone")] * 2, statuses={"no": "denied"})
     assert loops(then_allowed) == [Loop("rm", 1, 5, 200, LoopKind.DENIED)]
-    other_arguments = run_of(*[call("rm", str(one), "no") for one in range(4)], statuses={"no": "denied"})
-    assert [one.kind for one in loops(other_arguments)] == [LoopKind.DENIED]
+    other_arguments = run_of(*[call("rm", str(number), "no") for number in range(4)], statuses={"no": "denied"})
+    assert [loop.kind for loop in loops(other_arguments)] == [LoopKind.DENIED]
 
 
 def test_same_error_four_times_is_a_loop_for_any_arguments() -> None:
-    rounds = [call("edit", str(one), "no match") for one in range(4)]
+    rounds = [call("edit", str(number), "no match") for number in range(4)]
     assert loops(run_of(*rounds, statuses={"no match": "error"})) == [Loop("edit", 1, 4, 0, LoopKind.SAME_ERROR)]
     assert loops(run_of(*rounds)) == []
     assert loops(run_of(*rounds[:3], statuses={"no match": "error"})) == []
 
 
 def test_error_text_counts_as_an_error_without_a_recorded_status() -> None:
-    rounds = [call("edit", str(one), "Error: no match") for one in range(4)]
+    rounds = [call("edit", str(number), "Error: no match") for number in range(4)]
     run = run_of(*rounds)
     for step in run.steps:
         for result in step.observation.results if step.observation else ():
             assert result.extra is not None
             assert result.extra.turnwright is not None
             result.extra.turnwright.status = None
-    assert [one.kind for one in loops(run)] == [LoopKind.SAME_ERROR]
+    assert [loop.kind for loop in loops(run)] == [LoopKind.SAME_ERROR]
 
 
 def test_six_rounds_without_new_results_are_a_loop() -> None:

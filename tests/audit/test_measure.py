@@ -30,19 +30,24 @@ def test_steps_calls_turns_and_tokens_are_counted() -> None:
     run.result("a", "no", status="denied")
     run.system("overloaded", error=True)
     run.reply("Done.")
-    found = measure(run.finish(), "runs.json")
-    assert (found.file, found.run, found.format, found.agent, found.model) == (
+    measures = measure(run.finish(), "runs.json")
+    assert (measures.file, measures.run, measures.format, measures.agent, measures.model) == (
         "runs.json",
         "r1",
         "atif",
         "clerk",
         "m2",
     )
-    assert (found.turns, found.steps, found.calls, found.results) == (2, 3, 2, 2)
-    assert (found.tokens, found.input_tokens, found.output_tokens, found.cached_tokens) == (220, 190, 30, 50)
-    assert (found.cost, found.errors, found.denied, found.failed_requests) == (0.75, 1, 1, 1)
-    assert found.ending == "answered"
-    assert [(turn.first, turn.calls, turn.ran, turn.tokens) for turn in found.measured] == [
+    assert (measures.turns, measures.steps, measures.calls, measures.results) == (2, 3, 2, 2)
+    assert (measures.tokens, measures.input_tokens, measures.output_tokens, measures.cached_tokens) == (
+        220,
+        190,
+        30,
+        50,
+    )
+    assert (measures.cost, measures.errors, measures.denied, measures.failed_requests) == (0.75, 1, 1, 1)
+    assert measures.ending == "answered"
+    assert [(turn.first, turn.calls, turn.ran, turn.tokens) for turn in measures.measured] == [
         (1, [0], [0], [100]),
         (2, [2, 0], [1, 0], [120, 0]),
     ]
@@ -58,20 +63,20 @@ def test_call_without_result_is_unpaired_unless_terminal_or_unreadable() -> None
     result.extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
     run.result("nowhere", "?")
     run.notes.terminal_tools = ["submit"]
-    found = measure(run.finish(), "-")
-    assert (found.calls, found.results, found.unpaired) == (3, 0, 1)
-    assert (found.terminal, found.unreadable, found.orphans) == (1, 1, 1)
-    assert found.unpaired_tools == {"lost": 1}
-    assert found.ending == "terminal tool"
+    measures = measure(run.finish(), "-")
+    assert (measures.calls, measures.results, measures.unpaired) == (3, 0, 1)
+    assert (measures.terminal, measures.unreadable, measures.orphans) == (1, 1, 1)
+    assert measures.unpaired_tools == {"lost": 1}
+    assert measures.ending == "terminal tool"
 
 
 def test_call_awaiting_approval_is_not_lost() -> None:
     run = RunBuilder("turnwright", agent="clerk")
     run.reply()
-    made = run.call("a", "pay")
-    made.extra = CallExtra(turnwright=CallNotes(state="waiting"))
-    found = measure(run.finish(ending="paused"), "-")
-    assert (found.calls, found.unpaired, found.waiting) == (1, 0, 1)
+    paid_call = run.call("a", "pay")
+    paid_call.extra = CallExtra(turnwright=CallNotes(state="waiting"))
+    measures = measure(run.finish(ending="paused"), "-")
+    assert (measures.calls, measures.unpaired, measures.waiting) == (1, 0, 1)
 
 
 def test_open_calls_of_a_cut_run_are_not_lost() -> None:
@@ -80,8 +85,8 @@ def test_open_calls_of_a_cut_run_are_not_lost() -> None:
     run.call("a", "read")
     run.reply()
     run.call("b", "read")
-    found = measure(run.finish(cut=True), "-")
-    assert (found.unpaired, found.unreadable, found.ending) == (1, 1, "cut")
+    measures = measure(run.finish(cut=True), "-")
+    assert (measures.unpaired, measures.unreadable, measures.ending) == (1, 1, "cut")
 
 
 def test_steps_before_the_first_message_belong_to_no_turn() -> None:
@@ -89,17 +94,17 @@ def test_steps_before_the_first_message_belong_to_no_turn() -> None:
     run.reply("Hello.")
     run.user("Hi.")
     run.user("Are you there?")
-    found = measure(run.finish(), "-")
-    assert (found.turns, found.steps, len(found.measured)) == (2, 1, 1)
-    assert found.ending == "message without a reply"
+    measures = measure(run.finish(), "-")
+    assert (measures.turns, measures.steps, len(measures.measured)) == (2, 1, 1)
+    assert measures.ending == "message without a reply"
 
 
 def test_history_copied_from_another_run_is_not_counted() -> None:
     run = run_of(call("read"), "Done.")
     for step in run.steps[:2]:
         step.is_copied_context = True
-    found = measure(run, "-")
-    assert (found.turns, found.steps, found.calls, found.tokens) == (0, 1, 0, 100)
+    measures = measure(run, "-")
+    assert (measures.turns, measures.steps, measures.calls, measures.tokens) == (0, 1, 0, 100)
 
 
 def test_sub_agents_count_with_the_calling_run() -> None:
@@ -109,8 +114,8 @@ def test_sub_agents_count_with_the_calling_run() -> None:
     inner = run_of(call("read"), "Done.")
     inner.trajectory_id = "inner"
     run.subagent(inner)
-    found = measure(run.finish(), "-")
-    assert (found.subagents, found.turns, found.steps, found.calls, found.tokens) == (1, 1, 3, 1, 200)
+    measures = measure(run.finish(), "-")
+    assert (measures.subagents, measures.turns, measures.steps, measures.calls, measures.tokens) == (1, 1, 3, 1, 200)
 
 
 def test_nameless_run_is_named_by_position() -> None:
@@ -133,8 +138,8 @@ def test_message_to_a_running_turn_opens_no_turn() -> None:
     run.reply("Going.")
     run.user("Faster.").extra = StepExtra(turnwright=StepNotes(steered=True))
     run.reply("Done.")
-    found = measure(run.finish(), "-")
-    assert (found.turns, [turn.steps for turn in found.measured]) == (1, [2])
+    measures = measure(run.finish(), "-")
+    assert (measures.turns, [turn.steps for turn in measures.measured]) == (1, [2])
 
 
 def test_contradictions_are_counted_by_kind() -> None:
@@ -144,11 +149,11 @@ def test_contradictions_are_counted_by_kind() -> None:
     run.call("a", "read")
     run.result("a", "x")
     run.result("a", "x")
-    found = measure(run.finish(), "-")
-    assert found.findings == {"duplicate result": 1, "more cached than prompt tokens": 1}
+    measures = measure(run.finish(), "-")
+    assert measures.findings == {"duplicate result": 1, "more cached than prompt tokens": 1}
     totals = Totals()
-    totals.take(found)
-    totals.take(found)
+    totals.take(measures)
+    totals.take(measures)
     assert totals.findings == {"duplicate result": 2, "more cached than prompt tokens": 2}
 
 
@@ -203,8 +208,8 @@ def test_message_after_the_answer_leaves_the_run_unfinished() -> None:
 
 def test_tokens_after_several_loops_of_a_turn_count_once() -> None:
     loop = [call("read", result="x")] * 3
-    found = measure(run_of(*loop, call("write"), *loop, "Done."), "-")
-    assert [one.tokens_after for one in found.loops] == [500, 100]
+    measures = measure(run_of(*loop, call("write"), *loop, "Done."), "-")
+    assert [loop.tokens_after for loop in measures.loops] == [500, 100]
     totals = Totals()
-    totals.take(found)
+    totals.take(measures)
     assert totals.kinds["same result"].tokens_after == 500

@@ -6,11 +6,11 @@ from turnwright_audit.numbers import abbreviate, percent
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "shown"),
+    ("part", "whole", "expected"),
     [(0, 0, ""), (0, 200, "0%"), (1, 200, "0.5%"), (3, 200, "2%"), (199, 200, "100%"), (1, 100_000, "0.0%")],
 )
-def test_percent_has_the_digits_needed_by_a_small_share(part: int, whole: int, shown: str) -> None:
-    assert percent(part, whole) == shown
+def test_percent_has_the_digits_needed_by_a_small_share(part: int, whole: int, expected: str) -> None:
+    assert percent(part, whole) == expected
 
 
 def test_abbreviate_adds_the_unit() -> None:

@@ -16,35 +16,35 @@ def test_csv_and_json_lines_name_runs() -> None:
         '{"run": "r1", "success": true}\n\n{"run": "r2", "success": false}\n',
         "instance_id,resolved\nr1,1.0\nr2,no\n",
     ):
-        found = Outcomes.parse(text)
-        assert len(found) == 2
-        assert [found.of(run("x.json", name), 0) for name in ("r1", "r2", "r3")] == [True, False, None]
+        outcomes = Outcomes.parse(text)
+        assert len(outcomes) == 2
+        assert [outcomes.of(run("x.json", name), 0) for name in ("r1", "r2", "r3")] == [True, False, None]
 
 
 def test_file_label_matches_the_end_of_the_path() -> None:
-    found = Outcomes.parse("path,success\nruns/a/x.json,yes\nruns/b/x.json,no\n")
-    assert found.of(run("/data/runs/a/x.json", "0"), 0) is True
-    assert found.of(run("/data/runs/b/x.json", "0"), 0) is False
-    assert found.of(run("runs.tar.xz:runs/b/x.json", "0"), 0) is False
-    assert found.of(run("/data/runs/c/x.json", "0"), 0) is None
-    assert found.of(run("/data/runs/a/x.json", "1"), 1) is None
+    outcomes = Outcomes.parse("path,success\nruns/a/x.json,yes\nruns/b/x.json,no\n")
+    assert outcomes.of(run("/data/runs/a/x.json", "0"), 0) is True
+    assert outcomes.of(run("/data/runs/b/x.json", "0"), 0) is False
+    assert outcomes.of(run("runs.tar.xz:runs/b/x.json", "0"), 0) is False
+    assert outcomes.of(run("/data/runs/c/x.json", "0"), 0) is None
+    assert outcomes.of(run("/data/runs/a/x.json", "1"), 1) is None
 
 
 def test_runs_of_a_file_are_matched_by_name_or_position() -> None:
-    found = Outcomes.parse("file,run,success\nx.json,r1,yes\nx.json,x.json#1,no\n")
-    assert found.of(run("x.json", "r1"), 0) is True
-    assert found.of(run("x.json", "other"), 1) is False
-    assert found.of(run("x.json", "other"), 2) is None
+    outcomes = Outcomes.parse("file,run,success\nx.json,r1,yes\nx.json,x.json#1,no\n")
+    assert outcomes.of(run("x.json", "r1"), 0) is True
+    assert outcomes.of(run("x.json", "other"), 1) is False
+    assert outcomes.of(run("x.json", "other"), 2) is None
 
 
 def test_numeric_run_name_does_not_match_a_position() -> None:
-    found = Outcomes.parse("file,run,success\nx.json,x.json#3,yes\nx.json,4,no\n")
-    assert [found.of(run("x.json", str(name)), name - 1) for name in (3, 4, 5)] == [True, False, None]
+    outcomes = Outcomes.parse("file,run,success\nx.json,x.json#3,yes\nx.json,4,no\n")
+    assert [outcomes.of(run("x.json", str(name)), name - 1) for name in (3, 4, 5)] == [True, False, None]
 
 
 def test_run_label_may_be_the_file_name() -> None:
-    found = Outcomes.parse("run,success\nx,yes\n")
-    assert found.of(run("a/x.json", "0"), 0) is True
+    outcomes = Outcomes.parse("run,success\nx,yes\n")
+    assert outcomes.of(run("a/x.json", "0"), 0) is True
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", '{"run": "r1"}', "run,success\nr1,perhaps\n"])

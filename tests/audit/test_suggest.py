@@ -24,61 +24,61 @@ def suggested(runs: Sequence[Trajectory]) -> Suggestion | None:
 
 
 def long_run(steps: int, *, success: bool | None, cost: float | None = None) -> Trajectory:
-    return run_of(*[call("read", str(one)) for one in range(steps - 1)], "Done.", success=success, cost=cost)
+    return run_of(*[call("read", str(number)) for number in range(steps - 1)], "Done.", success=success, cost=cost)
 
 
 def test_limits_are_the_rounded_p99_of_successful_runs() -> None:
     runs = [long_run(8, success=True, cost=0.01) for _ in range(100)]
-    found = suggested([*runs, long_run(40, success=False), long_run(18, success=True)])
-    assert found is not None
-    assert (found.labeled, found.runs) == (True, 101)
-    assert found.limits == {"steps": 10, "tool_calls": 10, "tokens": 800, "cost": 0.08}
-    assert found.python == "Limits(steps=10, tool_calls=10, tokens=800, cost=0.08)"
-    assert found.front_matter == ["steps: 10", "budget: {tool_calls: 10, tokens: 800, cost: 0.08}"]
-    assert (found.effect.runs, found.effect.succeeded, found.effect.failed) == (2, 1, 1)
-    assert found.effect.steps == 18 - 8 + 40 - 8
-    assert found.defaults.runs == 0
+    suggestion = suggested([*runs, long_run(40, success=False), long_run(18, success=True)])
+    assert suggestion is not None
+    assert (suggestion.labeled, suggestion.runs) == (True, 101)
+    assert suggestion.limits == {"steps": 10, "tool_calls": 10, "tokens": 800, "cost": 0.08}
+    assert suggestion.python == "Limits(steps=10, tool_calls=10, tokens=800, cost=0.08)"
+    assert suggestion.front_matter == ["steps: 10", "budget: {tool_calls: 10, tokens: 800, cost: 0.08}"]
+    assert (suggestion.effect.runs, suggestion.effect.succeeded, suggestion.effect.failed) == (2, 1, 1)
+    assert suggestion.effect.steps == 18 - 8 + 40 - 8
+    assert suggestion.defaults.runs == 0
 
 
 def test_runs_without_usage_do_not_affect_token_and_cost_limits() -> None:
-    known = [long_run(8, success=True, cost=0.01) for _ in range(3)]
+    known_runs = [long_run(8, success=True, cost=0.01) for _ in range(3)]
     unknown = [run_of("Done.", success=True, tokens=None) for _ in range(3)]
-    for runs, limited in ((known + unknown, True), ([*known, *unknown, *unknown], False)):
-        found = suggested(runs)
-        assert found is not None
-        assert ("tokens" in found.limits) is ("cost" in found.limits) is limited
+    for runs, limited in ((known_runs + unknown, True), ([*known_runs, *unknown, *unknown], False)):
+        suggestion = suggested(runs)
+        assert suggestion is not None
+        assert ("tokens" in suggestion.limits) is ("cost" in suggestion.limits) is limited
 
 
 def test_suggested_code_evaluates_to_the_suggested_limits() -> None:
-    found = suggested([run_of(*[call("poll")] * 7, "Done.", success=True)])
-    assert found is not None
-    assert found.limits["doom_threshold"] is None
-    limits: Limits = eval(found.python, {"Limits": Limits})  # noqa: S307 (our own text)
-    text = "\n".join(["---", "name: A", *found.front_matter, "---", "Work."])
+    suggestion = suggested([run_of(*[call("poll")] * 7, "Done.", success=True)])
+    assert suggestion is not None
+    assert suggestion.limits["doom_threshold"] is None
+    limits: Limits = eval(suggestion.python, {"Limits": Limits})  # noqa: S307 (our own text)
+    text = "\n".join(["---", "name: A", *suggestion.front_matter, "---", "Work."])
     [agent] = parse_agents(text)
     own = agent.limits_for(Limits())
     assert own == limits
 
 
 def test_unlabeled_suggestions_come_from_finished_runs() -> None:
-    found = suggested([long_run(12, success=None), run_of(*[call("read", str(one)) for one in range(90)])])
-    assert found is not None
-    assert (found.labeled, found.runs, found.limits["steps"]) == (False, 1, 15)
+    suggestion = suggested([long_run(12, success=None), run_of(*[call("read", str(number)) for number in range(90)])])
+    assert suggestion is not None
+    assert (suggestion.labeled, suggestion.runs, suggestion.limits["steps"]) == (False, 1, 15)
 
 
 def test_run_counts_with_the_largest_turn() -> None:
     run = long_run(6, success=True)
     run.steps[3].source = "user"
     run.steps[3].tool_calls = run.steps[3].observation = None
-    found = suggested([run])
-    assert found is not None
-    assert (found.runs, found.limits["steps"], found.effect.runs) == (1, 5, 0)
+    suggestion = suggested([run])
+    assert suggestion is not None
+    assert (suggestion.runs, suggestion.limits["steps"], suggestion.effect.runs) == (1, 5, 0)
 
 
 def test_no_steps_above_the_maximum_are_suggested() -> None:
-    found = suggested([long_run(250, success=True)])
-    assert found is not None
-    assert found.limits["steps"] == 200
+    suggestion = suggested([long_run(250, success=True)])
+    assert suggestion is not None
+    assert suggestion.limits["steps"] == 200
 
 
 def test_no_successful_run_gives_no_suggestion() -> None:

@@ -54,8 +54,8 @@ def recorded(draw: st.DrawFn) -> Recorded:
         first = draw(st.integers(0, len(names) - 1))
         results[first : first + 6] = [[ERROR] * len(tools) for tools in names[first : first + 6]]
     steps = [
-        [(tool, "", result) for tool, result in zip(tools, told, strict=True)] or "text"
-        for tools, told in zip(names, results, strict=True)
+        [(tool, "", result) for tool, result in zip(tools, texts, strict=True)] or "text"
+        for tools, texts in zip(names, results, strict=True)
     ]
     [turn] = measure(run_of(*steps, statuses={ERROR: "error"}), "-").measured
     if draw(st.booleans()):

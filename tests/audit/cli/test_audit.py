@@ -38,8 +38,8 @@ def runs(tmp_path: Path) -> Path:
 def test_each_run_is_a_line_and_the_last_line_is_the_summary(runs: Path) -> None:
     result = run(runs, "--json", "--jobs", "1")
     assert result.exit_code == 0
-    one, two, summary = lines(result)
-    assert one == one | {
+    first, second, summary = lines(result)
+    assert first == first | {
         "kind": "run",
         "file": str(runs / "one.json"),
         "run": "one",
@@ -52,7 +52,7 @@ def test_each_run_is_a_line_and_the_last_line_is_the_summary(runs: Path) -> None
         "tokens": 500,
         "loops": [{"tool": "read", "step": 1, "length": 4, "tokens_after": 200, "kind": "same result"}],
     }
-    assert (two["unpaired"], two["loops"]) == (1, [])
+    assert (second["unpaired"], second["loops"]) == (1, [])
     assert summary == summary | {"kind": "summary", "files": 2, "runs": 2, "steps": 8, "unpaired": 1, "looping": 1}
     assert summary["steps_distribution"] == {"p50": 3, "p95": 5, "p99": 5, "max": 5}
 
@@ -60,9 +60,9 @@ def test_each_run_is_a_line_and_the_last_line_is_the_summary(runs: Path) -> None
 def test_counts_are_singular_for_a_single_run(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(msgspec.json.encode(run_of(call("read", result=None))))
-    shown = run(path).stdout
-    assert shown.startswith("1 run in 1 file (atif)\n  1 turn, 1 step, 1 call, 100 tokens, no cost recorded\n")
-    assert "  1 of 1 call, in 1 run\n" in shown
+    output = run(path).stdout
+    assert output.startswith("1 run in 1 file (atif)\n  1 turn, 1 step, 1 call, 100 tokens, no cost recorded\n")
+    assert "  1 of 1 call, in 1 run\n" in output
 
 
 def test_secrets_are_hidden(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_report_has_every_part(runs: Path) -> None:
 
 
 def test_table_headings_are_explained_below_the_table(runs: Path) -> None:
-    shown = run(runs).stdout
-    assert "calls xN: N rounds with the same calls; results xN: with the same results too\n" in shown
-    assert "+nudge: the model gets a hint, and is stopped the next time\n" in shown
-    assert "all three: results x3, same error x4 and nothing new x6\n" in shown
+    output = run(runs).stdout
+    assert "calls xN: N rounds with the same calls; results xN: with the same results too\n" in output
+    assert "+nudge: the model gets a hint, and is stopped the next time\n" in output
+    assert "all three: results x3, same error x4 and nothing new x6\n" in output
     without = run(runs / "two.json").stdout
     assert "Limits: each that was tried changes no run, or more than 50% of them\n" in without
     assert "xN" not in without
@@ -182,11 +182,11 @@ def test_strict_distinguishes_holding_from_undecided_claims(tmp_path: Path) -> N
     assert run(trace, "--strict").exit_code == 0
     trace.write_text("\n".join(SOUND[:-1]))
     assert run(trace, "--strict").exit_code == 6
-    [one, summary] = lines(run(trace, "--strict", "--json"))
-    for found in (one["invariants"], summary["invariants"]):
-        assert isinstance(found, dict)
-        assert (found["verdict"], found["turns"], found["faults"]) == ("inconclusive", 1, [])
-        assert [claim["claim"] for claim in found["claims"]] == list(TraceClaim)
+    [run_line, summary] = lines(run(trace, "--strict", "--json"))
+    for invariants in (run_line["invariants"], summary["invariants"]):
+        assert isinstance(invariants, dict)
+        assert (invariants["verdict"], invariants["turns"], invariants["faults"]) == ("inconclusive", 1, [])
+        assert [claim["claim"] for claim in invariants["claims"]] == list(TraceClaim)
 
 
 def test_trace_text_is_escaped_for_the_terminal(tmp_path: Path) -> None:
@@ -207,17 +207,17 @@ def test_page_is_written_to_a_file(runs: Path) -> None:
 
 def test_line_break_in_a_file_name_is_printed_as_a_space(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "two\nlines.json").write_text("{}")
-    found = run(runs, tmp_path / "two\nlines.json")
-    assert found.exit_code == 0
-    assert "two lines.json: its format is not known" in found.stderr
+    result = run(runs, tmp_path / "two\nlines.json")
+    assert result.exit_code == 0
+    assert "two lines.json: its format is not known" in result.stderr
 
 
 def test_unrecorded_tokens_are_not_shown_as_zero(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(msgspec.json.encode(run_of(*[call("read", "a")] * 4, "Done.", tokens=None)))
-    shown = [line.split() for line in run(path).stdout.splitlines()]
-    assert ["clerk", "/", "m1", "1", "?", "5", "5", "4", "?"] in shown
-    assert ["same", "result", "1", "1", "?", "4", "?"] in shown
+    rows = [line.split() for line in run(path).stdout.splitlines()]
+    assert ["clerk", "/", "m1", "1", "?", "5", "5", "4", "?"] in rows
+    assert ["same", "result", "1", "1", "?", "4", "?"] in rows
 
 
 def test_missing_cost_is_shown_as_not_recorded(tmp_path: Path) -> None:
@@ -228,13 +228,13 @@ def test_missing_cost_is_shown_as_not_recorded(tmp_path: Path) -> None:
 def test_outcomes_of_other_runs_are_named(tmp_path: Path, runs: Path) -> None:
     outcomes = tmp_path / "outcomes.csv"
     outcomes.write_text("run,success\nnobody,true\n")
-    found = run(runs, "--outcomes", outcomes)
-    assert found.exit_code == 0
-    assert "it has no label for any of these runs" in found.stderr
+    result = run(runs, "--outcomes", outcomes)
+    assert result.exit_code == 0
+    assert "it has no label for any of these runs" in result.stderr
     outcomes.write_text("run,success\nnobody,true\none,true\n")
-    found = run(runs, "--outcomes", outcomes)
-    assert found.stderr == ""
-    assert "1 succeeded, 0 failed, 1 without a label" in found.stdout
+    result = run(runs, "--outcomes", outcomes)
+    assert result.stderr == ""
+    assert "1 succeeded, 0 failed, 1 without a label" in result.stdout
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -271,9 +271,9 @@ def totals_only(steps: int) -> bytes:
 @pytest.mark.parametrize("steps", [1, 25])
 def test_saving_is_unknown_where_only_totals_are_recorded(tmp_path: Path, steps: int) -> None:
     (tmp_path / "run.traj").write_bytes(totals_only(steps))
-    shown = run(tmp_path, "--html", tmp_path / "page.html", "--jobs", "1").stdout
-    assert "% of tokens" not in shown
-    assert shown.count(" of steps, ? of tokens.") == 2
+    output = run(tmp_path, "--html", tmp_path / "page.html", "--jobs", "1").stdout
+    assert "% of tokens" not in output
+    assert output.count(" of steps, ? of tokens.") == 2
     summary = lines(run(tmp_path, "--json", "--jobs", "1"))[-1]
     limits = summary["limits"]
     assert isinstance(limits, list)
@@ -285,8 +285,8 @@ def test_saving_is_a_share_of_the_tokens_recorded_by_step(tmp_path: Path) -> Non
     (tmp_path / "a.traj").write_bytes(totals_only(1))
     looping = run_of(*[call("read", "a")] * 9, "Done.", cost=0.01)
     (tmp_path / "b.json").write_bytes(msgspec.json.encode(looping))
-    shown = run(tmp_path, "--jobs", "1").stdout
-    assert "The defaults would change 1 of 2 runs, saving 64% of steps, 70% of tokens." in shown
+    output = run(tmp_path, "--jobs", "1").stdout
+    assert "The defaults would change 1 of 2 runs, saving 64% of steps, 70% of tokens." in output
 
 
 @pytest.fixture
@@ -311,11 +311,11 @@ def test_rules_are_a_table_with_the_runs_that_failed(runs: Path, rules: Path, tm
 
 
 def test_rules_are_in_the_json_of_runs_and_of_the_summary(runs: Path, rules: Path) -> None:
-    one, two, summary = lines(run(runs, "--rules", rules, "--json"))
-    assert one["rules"] == {
+    first, second, summary = lines(run(runs, "--rules", rules, "--json"))
+    assert first["rules"] == {
         "once": {"effect": "refuse", "calls": 3, "step": 2, "tool": "read", "words": "at most 1 read"}
     }
-    assert list(two["rules"]) == ["never-list"]  # type: ignore[call-overload]
+    assert list(second["rules"]) == ["never-list"]  # type: ignore[call-overload]
     assert summary["rules"]["broken"] == {"runs": 1, "succeeded": 0, "failed": 0, "calls": 3}  # type: ignore[index]
     assert summary["rules"]["by_rule"]["once"]["runs"] == 1  # type: ignore[index]
 

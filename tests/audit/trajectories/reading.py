@@ -17,15 +17,15 @@ Call = tuple[str, str]
 
 def read(data: bytes, format: str) -> list[Trajectory]:  # noqa: A002 (the command's word)
     """The runs of a recording, read as this format."""
-    found = format_named(format)
-    assert found is not None, f"no reader is registered as {format}"
-    return list(found.read(Recording.of(data)))
+    reader = format_named(format)
+    assert reader is not None, f"no reader is registered as {format}"
+    return list(reader.read(Recording.of(data)))
 
 
 def recognized(data: bytes) -> str | None:
     """The name of the format that recognizes a recording."""
-    found = format_of(Recording.of(data))
-    return found.name if found else None
+    reader = format_of(Recording.of(data))
+    return reader.name if reader else None
 
 
 def calls(runs: Iterable[Trajectory]) -> Counter[Call]:
@@ -33,8 +33,8 @@ def calls(runs: Iterable[Trajectory]) -> Counter[Call]:
     return Counter(
         (call.function_name, json.dumps(call.arguments, sort_keys=True))
         for run in runs
-        for one in run.every()
-        for step in one.steps
+        for trajectory in run.every()
+        for step in trajectory.steps
         for call in step.tool_calls or ()
     )
 
@@ -44,8 +44,8 @@ def results(runs: Iterable[Trajectory]) -> int:
     return sum(
         result.source_call_id is not None
         for run in runs
-        for one in run.every()
-        for step in one.steps
+        for trajectory in run.every()
+        for step in trajectory.steps
         if step.observation
         for result in step.observation.results
     )
@@ -60,10 +60,10 @@ def assert_a_cut_is_safe(data: bytes, at: int, format: str) -> None:  # noqa: A0
     """A recording that ends at this byte is read without an error, and no call of it is invented."""
     whole = calls(read(data, format))
     try:
-        found = read(data[:at], format)
+        read_runs = read(data[:at], format)
     except UnreadableRecordingError:
         return
-    invented = calls(found) - whole
+    invented = calls(read_runs) - whole
     assert not invented, f"cut at {at}: {invented}"
 
 
@@ -93,10 +93,10 @@ def assert_damage_is_safe(data: bytes, whole: bytes, format: str) -> None:  # no
     recognized(data)
     names = {name for name, _ in calls(read(whole, format))}
     try:
-        found = read(data, format)
+        read_runs = read(data, format)
     except UnreadableRecordingError:
         return
-    invented = {name for name, _ in calls(found)} - names - {"text", "-7", "1.5"}
+    invented = {name for name, _ in calls(read_runs)} - names - {"text", "-7", "1.5"}
     assert not invented
 
 
@@ -105,11 +105,11 @@ def assert_garbage_is_safe(lines: list[bytes], at: int, format: str) -> None:  #
     whole = calls(read(b"\n".join(lines), format))
     garbage = [*lines[:at], b'{"\xff\x00]', *lines[at + 1 :]]
     try:
-        found = read(b"\n".join(garbage), format)
+        read_runs = read(b"\n".join(garbage), format)
     except UnreadableRecordingError:
         return
-    assert not calls(found) - whole
-    assert sum(run.run_notes.unreadable_lines + run.run_notes.cut for run in found) == 1
+    assert not calls(read_runs) - whole
+    assert sum(run.run_notes.unreadable_lines + run.run_notes.cut for run in read_runs) == 1
 
 
 def _paths(value: Any, at: Path = ()) -> Iterator[Path]:  # noqa: ANN401

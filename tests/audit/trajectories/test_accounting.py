@@ -21,11 +21,11 @@ def write(folder: Path, data: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["named", "in a folder"])
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "in a folder"])
 @pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in FOREIGN.items()])
-def test_foreign_recording_with_calls_is_a_problem(data: bytes, named: bool, tmp_path: Path) -> None:
+def test_foreign_recording_with_calls_is_a_problem(data: bytes, is_named: bool, tmp_path: Path) -> None:
     path = write(tmp_path, data)
-    (run,) = runs([path if named else tmp_path])
+    (run,) = runs([path if is_named else tmp_path])
     assert isinstance(run.found, Problem)
     assert run.found.file == str(path)
 
@@ -37,9 +37,11 @@ def test_mostly_unused_recording_is_a_problem(data: bytes, tmp_path: Path) -> No
     assert "have nothing that this format knows" in run.found.message
 
 
-@pytest.mark.parametrize("named", [one for one in FORMATS if not one.exact], ids=lambda one: one.name)
-def test_named_format_is_accounted_for_too(named: Format, tmp_path: Path) -> None:
-    (run,) = runs([write(tmp_path, FOREIGN["pi session"])], named)
+@pytest.mark.parametrize(
+    "run_format", [run_format for run_format in FORMATS if not run_format.exact], ids=lambda run_format: run_format.name
+)
+def test_named_format_is_accounted_for_too(run_format: Format, tmp_path: Path) -> None:
+    (run,) = runs([write(tmp_path, FOREIGN["pi session"])], run_format)
     assert isinstance(run.found, Problem)
 
 
@@ -72,8 +74,8 @@ TALK = (
 @pytest.mark.parametrize("text", TALK)
 def test_text_about_calls_is_no_call(text: str, tmp_path: Path) -> None:
     message = {"role": "assistant", "content": text, "tool_calls": None, "function_call": None}
-    other = {"role": "assistant", "content": [{"type": "text", "text": text}], "tool_calls": []}
-    (run,) = runs([write(tmp_path, json.dumps([{"role": "user", "content": text}, message, other]).encode())])
+    plain_message = {"role": "assistant", "content": [{"type": "text", "text": text}], "tool_calls": []}
+    (run,) = runs([write(tmp_path, json.dumps([{"role": "user", "content": text}, message, plain_message]).encode())])
     assert not isinstance(run.found, Problem)
 
 

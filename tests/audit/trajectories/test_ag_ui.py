@@ -38,8 +38,8 @@ def answered(call: str, content: str) -> Event:
 
 
 def started(*messages: JsonValue, thread: str = "t-1") -> Event:
-    given: Event = {"input": {"messages": list(messages)}} if messages else {}
-    return event("RUN_STARTED", threadId=thread, runId="r-1", timestamp=1767323040000, **given)
+    fields: Event = {"input": {"messages": list(messages)}} if messages else {}
+    return event("RUN_STARTED", threadId=thread, runId="r-1", timestamp=1767323040000, **fields)
 
 
 FINISHED = event("RUN_FINISHED", threadId="t-1", runId="r-1")
@@ -54,13 +54,13 @@ EVENTS = [
     *said("m-2", "Done."),
     FINISHED,
 ]
-LINES = "\n".join(json.dumps(one, ensure_ascii=False) for one in EVENTS).encode()
-STREAM = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in EVENTS).encode()
+LINES = "\n".join(json.dumps(event, ensure_ascii=False) for event in EVENTS).encode()
+STREAM = "".join(f"event: message\ndata: {json.dumps(event)}\n\n" for event in EVENTS).encode()
 LIST = json.dumps(EVENTS).encode()
 NAMES = {"threadId": "thread_id", "runId": "run_id", "messageId": "message_id", "toolCallId": "tool_call_id"}
 NAMES |= {"toolCallName": "tool_call_name", "parentMessageId": "parent_message_id"}
 PYTHON = "\n".join(
-    json.dumps({NAMES.get(key, key): value for key, value in one.items()}, ensure_ascii=False) for one in EVENTS
+    json.dumps({NAMES.get(key, key): value for key, value in event.items()}, ensure_ascii=False) for event in EVENTS
 ).encode()
 FORMS = {"lines": LINES, "stream": STREAM, "list": LIST, "names of Python": PYTHON}
 
@@ -88,7 +88,10 @@ def test_every_form_of_a_log_gives_the_same_run(form: str) -> None:
     assert calls([run]) == {("look_up", '{"invoice": 7}'): 1, ("look_up", '{"invoice": 8}'): 1}
     observation = replies(run)[0].observation
     assert observation is not None
-    assert [(one.source_call_id, one.content) for one in observation.results] == [("c2", "unpaid"), ("c1", "paid é")]
+    assert [(result.source_call_id, result.content) for result in observation.results] == [
+        ("c2", "unpaid"),
+        ("c1", "paid é"),
+    ]
 
 
 def test_call_without_an_end_is_counted_as_unreadable() -> None:
@@ -223,7 +226,7 @@ def test_error_ends_the_run() -> None:
 
 
 def test_sub_agent_events_are_a_separate_run() -> None:
-    inner = [{**one, "subagentRunId": "sub-1"} for one in [*said("s", "Found."), *called("d", "read", "{}")]]
+    inner = [{**fields, "subagentRunId": "sub-1"} for fields in [*said("s", "Found."), *called("d", "read", "{}")]]
     run = one_run(started(ASKED), *called("c", "helper"), *inner, answered("c", "found"), FINISHED)
     assert len(replies(run)) == 1
     [helper] = run.subagent_trajectories or []

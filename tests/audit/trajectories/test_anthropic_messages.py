@@ -140,9 +140,9 @@ def test_continued_requests_are_a_single_run() -> None:
 
 
 def test_requests_of_two_conversations_are_two_runs() -> None:
-    other = request(1)
-    other["request"]["messages"] = [{"role": "user", "content": "And to Graz?"}]
-    assert len(read(lines([request(1), other, request(3)]), FORMAT)) == 2
+    other_request = request(1)
+    other_request["request"]["messages"] = [{"role": "user", "content": "And to Graz?"}]
+    assert len(read(lines([request(1), other_request, request(3)]), FORMAT)) == 2
 
 
 def test_failed_request_is_a_system_error() -> None:
@@ -169,8 +169,8 @@ def test_failed_server_call_is_an_error() -> None:
         },
     ]
     [run] = read(dumps([MESSAGES[0], {"role": "assistant", "content": content}]), FORMAT)
-    found = measure(run, "f")
-    assert (found.calls, found.results, found.errors) == (1, 1, 1)
+    measures = measure(run, "f")
+    assert (measures.calls, measures.results, measures.errors) == (1, 1, 1)
 
 
 def test_server_calls_have_results_in_the_reply() -> None:
@@ -188,9 +188,9 @@ def test_server_calls_have_results_in_the_reply() -> None:
 
 def test_reminders_of_the_program_open_no_turn() -> None:
     reminder = {"type": "text", "text": "<system-reminder>\nUse the plan.\n</system-reminder>"}
-    asked = {"role": "user", "content": [reminder, {"type": "text", "text": "And the train?"}]}
+    question = {"role": "user", "content": [reminder, {"type": "text", "text": "And the train?"}]}
     mark = {"type": "text", "text": "[Request interrupted by user]"}
-    more = [{"role": "user", "content": [reminder, mark]}, {"role": "assistant", "content": "Yes."}, asked]
+    more = [{"role": "user", "content": [reminder, mark]}, {"role": "assistant", "content": "Yes."}, question]
     [run] = read(dumps([*MESSAGES, *more]), FORMAT)
     assert [step.source for step in run.steps[-3:]] == ["system", "agent", "user"]
 
@@ -227,8 +227,8 @@ EVENTS: list[dict[str, Any]] = [
 
 
 def test_stream_events_form_a_reply() -> None:
-    sent = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in EVENTS)
-    for data in (lines(EVENTS), sent.encode()):
+    stream = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in EVENTS)
+    for data in (lines(EVENTS), stream.encode()):
         assert recognized(data) == FORMAT
         [run] = read(data, FORMAT)
         assert [step.message for step in run.steps] == ["I look."]

@@ -63,8 +63,8 @@ def test_only_invalid_parts_are_left_out() -> None:
     [run] = read(json.dumps(document).encode(), "atif")
     assert (run.agent.name, run.agent.version) == ("clerk", "3")
     assert calls([run]) == calls(read(SAMPLE, "atif"))
-    assert [len(one.steps) for one in run.every()] == [3, 1]
-    assert [one.run_notes.unreadable_lines for one in run.every()] == [1, 1]
+    assert [len(trajectory.steps) for trajectory in run.every()] == [3, 1]
+    assert [trajectory.run_notes.unreadable_lines for trajectory in run.every()] == [1, 1]
 
 
 def of_harbor(**fields: Any) -> bytes:  # noqa: ANN401 (any JSON)
@@ -82,20 +82,20 @@ def of_harbor(**fields: Any) -> bytes:  # noqa: ANN401 (any JSON)
 
 def test_result_without_a_call_id_answers_all_calls_of_the_step() -> None:
     [run] = read(of_harbor(), "atif")
-    found = measure(run, "f")
-    assert (found.calls, found.results, found.unpaired, found.terminal, found.orphans) == (3, 2, 0, 1, 0)
+    measures = measure(run, "f")
+    assert (measures.calls, measures.results, measures.unpaired, measures.terminal, measures.orphans) == (3, 2, 0, 1, 0)
     [turn] = turns_of(run)
     assert [call.text for call in turn[0].calls] == ["a b", "a b"]
 
 
 def test_result_at_a_later_step_belongs_to_the_matching_call() -> None:
     document = json.loads(of_harbor())
-    given = [{"source_call_id": "c3", "content": "done"}, {"source_call_id": "nowhere", "content": "?"}]
-    document["steps"].append({"step_id": 4, "source": "system", "message": "", "observation": {"results": given}})
+    results = [{"source_call_id": "c3", "content": "done"}, {"source_call_id": "nowhere", "content": "?"}]
+    document["steps"].append({"step_id": 4, "source": "system", "message": "", "observation": {"results": results}})
     [run] = read(json.dumps(document).encode(), "atif")
-    found = measure(run, "f")
-    assert (found.calls, found.results, found.unpaired, found.terminal, found.orphans) == (3, 3, 0, 0, 1)
-    assert found.findings == {"result at another step": 1, "result without its call": 1}
+    measures = measure(run, "f")
+    assert (measures.calls, measures.results, measures.unpaired, measures.terminal, measures.orphans) == (3, 3, 0, 0, 1)
+    assert measures.findings == {"result at another step": 1, "result without its call": 1}
     [turn] = turns_of(run)
     assert [call.text for call in turn[1].calls] == ["done"]
 

@@ -44,11 +44,14 @@ def test_result_before_the_call_is_paired_with_the_call() -> None:
     run.result("c", "own")
     run.finish()
     assert step.observation is not None
-    assert [(one.source_call_id, one.content) for one in step.observation.results] == [("c", "own"), ("a", "early")]
+    assert [(result.source_call_id, result.content) for result in step.observation.results] == [
+        ("c", "own"),
+        ("a", "early"),
+    ]
     assert early.observation is not None
-    assert [one.source_call_id for one in early.observation.results] == [None, None]
-    found = measure(run.trajectory, "f")
-    assert (found.results, found.unpaired, found.orphans) == (2, 0, 2)
+    assert [result.source_call_id for result in early.observation.results] == [None, None]
+    measures = measure(run.trajectory, "f")
+    assert (measures.results, measures.unpaired, measures.orphans) == (2, 0, 2)
 
 
 def test_calls_with_equal_ids_take_results_in_order() -> None:

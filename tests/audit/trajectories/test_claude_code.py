@@ -51,13 +51,13 @@ class Session:
     def reply(self, id: str, *blocks: Any, output: int = 1, model: str = "claude", **fields: Any) -> None:  # noqa: A002, ANN401
         """Add a reply, with one record for each block; the usage of the last one is the right one."""
         for number, block in enumerate(blocks, 1):
-            used = {
+            usage = {
                 "input_tokens": 2,
                 "cache_read_input_tokens": 30,
                 "cache_creation_input_tokens": 400,
                 "output_tokens": output if number == len(blocks) else 1,
             }
-            message = {"id": id, "role": "assistant", "model": model, "content": [block], "usage": used}
+            message = {"id": id, "role": "assistant", "model": model, "content": [block], "usage": usage}
             self.add("assistant", message=message, **fields)
 
     @property
@@ -102,8 +102,8 @@ def agent_steps(run: Trajectory) -> list[TrajectoryStep]:
 
 
 def notes(run: Trajectory) -> list[ResultNotes]:
-    found = (step.observation.results if step.observation else [] for step in run.steps)
-    return [result.extra.turnwright for all_ in found for result in all_ if result.extra and result.extra.turnwright]
+    results = (step.observation.results if step.observation else [] for step in run.steps)
+    return [result.extra.turnwright for all_ in results for result in all_ if result.extra and result.extra.turnwright]
 
 
 def turns(run: Trajectory) -> list[object]:
@@ -219,22 +219,22 @@ def test_api_error_in_place_of_a_reply_is_no_step() -> None:
     assert run.run_notes.ending == "api_error"
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["agent id", "chain of parents"])
-def test_sidechain_is_a_sub_agent_run(named: bool) -> None:
+@pytest.mark.parametrize("is_named", [True, False], ids=["agent id", "chain of parents"])
+def test_sidechain_is_a_sub_agent_run(is_named: bool) -> None:
     session = sample()
     session.reply("msg_4", call("toolu_4", "Task", prompt="Find them"))
-    inside: dict[str, Any] = {"agent": "a1"} if named else {"sidechain": True}
+    inside: dict[str, Any] = {"agent": "a1"} if is_named else {"sidechain": True}
     session.user("Find them", **inside)
-    if not named:
+    if not is_named:
         session.records[-1]["parentUuid"] = None
     session.reply("msg_5", call("toolu_5", "Grep", pattern="x"), output=5, **inside)
     session.result("toolu_5", **inside)
-    session.result("toolu_4", toolUseResult={"agentId": "a1"} if named else "found")
+    session.result("toolu_4", toolUseResult={"agentId": "a1"} if is_named else "found")
     [run] = read(session.data, NAME)
     assert len(turns(run)) == 1
     [agent] = run.subagent_trajectories or []
     assert calls([agent]) == Counter({("Grep", '{"pattern": "x"}'): 1})
-    [result] = [one for step in run.steps[-1:] if step.observation for one in step.observation.results]
+    [result] = [result for step in run.steps[-1:] if step.observation for result in step.observation.results]
     assert result.subagent_trajectory_ref is not None
     assert result.subagent_trajectory_ref[0].trajectory_id == agent.trajectory_id
 
@@ -335,7 +335,7 @@ def test_printed_stream_is_read_as_a_session() -> None:
     assert run.final_metrics is not None
     assert run.final_metrics.total_cost_usd == 0.5
     assert len(turns(run)) == 1
-    assert [len(agent_steps(one)) for one in run.every()] == [1, 1]
+    assert [len(agent_steps(trajectory)) for trajectory in run.every()] == [1, 1]
 
 
 def streamed(*lines: dict[str, Any]) -> Trajectory:
@@ -372,8 +372,8 @@ def test_server_tool_result_is_in_the_reply() -> None:
     session = Session()
     session.user("What is new?")
     searched = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "news"}}
-    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    session.reply("m1", searched, found, text("Nothing."))
+    search = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    session.reply("m1", searched, search, text("Nothing."))
     [run] = read(session.data, NAME)
     assert (calls([run]).total(), results([run]), len(agent_steps(run))) == (1, 1, 1)
 
@@ -441,10 +441,10 @@ def test_values_of_wrong_types_raise_no_error(data: st.DataObject) -> None:
         holder = inner if inner and isinstance(inner, dict) and data.draw(st.booleans()) else record
         holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(VALUES)
     try:
-        found = read(b"\n".join(json.dumps(one).encode() for one in records), NAME)
+        read_runs = read(b"\n".join(json.dumps(record).encode() for record in records), NAME)
     except UnreadableRecordingError:
         return
-    assert all(run.steps for run in found)
+    assert all(run.steps for run in read_runs)
 
 
 @pytest.mark.skipif("TURNWRIGHT_RUNS" not in os.environ, reason="the recorded runs are not here")
@@ -452,12 +452,12 @@ def test_real_sessions_have_the_counts_of_other_readers() -> None:
     total: Counter[str] = Counter()
     for run in runs([Path(os.environ["TURNWRIGHT_RUNS"]) / "claude-extra"]):
         assert isinstance(run.found, Trajectory)
-        found = notes(run.found)
+        notes_of_run = notes(run.found)
         total["files"] += 1
         total["calls"] += sum(calls([run.found]).values())
-        total["results"] += sum(note.orphan_id is not None or not note.unreadable for note in found)
-        total["orphans"] += sum(note.orphan_id is not None for note in found)
-        total["unreadable"] += sum(note.orphan_id is None and note.unreadable for note in found)
+        total["results"] += sum(note.orphan_id is not None or not note.unreadable for note in notes_of_run)
+        total["orphans"] += sum(note.orphan_id is not None for note in notes_of_run)
+        total["unreadable"] += sum(note.orphan_id is None and note.unreadable for note in notes_of_run)
         total["lines"] += run.found.run_notes.unreadable_lines
         total["tokens"] += sum((step.metrics.completion_tokens or 0) for step in run.found.steps if step.metrics)
     assert total == {

@@ -49,10 +49,10 @@ def item(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokens(total: int, last: int) -> dict[str, Any]:
-    used = {"cached_input_tokens": 10, "reasoning_output_tokens": 1}
+    details = {"cached_input_tokens": 10, "reasoning_output_tokens": 1}
     info = {
-        "total_token_usage": {"input_tokens": total, "output_tokens": total // 10, **used},
-        "last_token_usage": {"input_tokens": last, "output_tokens": last // 10, **used},
+        "total_token_usage": {"input_tokens": total, "output_tokens": total // 10, **details},
+        "last_token_usage": {"input_tokens": last, "output_tokens": last // 10, **details},
     }
     return record("event_msg", type="token_count", info=info, rate_limits={})
 
@@ -121,13 +121,13 @@ BARE: list[dict[str, Any]] = [
 ]
 DOCUMENT = {
     "session": {"id": "s-1", "timestamp": "2025-05-01T00:00:00Z", "instructions": ""},
-    "items": [{**one, "id": str(number)} for number, one in enumerate(BARE[3:])],
+    "items": [{**fields, "id": str(number)} for number, fields in enumerate(BARE[3:])],
 }
 
 
 def notes(run: Trajectory) -> list[ResultNotes]:
-    found = (step.observation.results if step.observation else [] for step in run.steps)
-    return [result.extra.turnwright for all_ in found for result in all_ if result.extra and result.extra.turnwright]
+    results = (step.observation.results if step.observation else [] for step in run.steps)
+    return [result.extra.turnwright for all_ in results for result in all_ if result.extra and result.extra.turnwright]
 
 
 def test_session_has_turns_replies_calls_results_and_tokens() -> None:
@@ -144,8 +144,8 @@ def test_session_has_turns_replies_calls_results_and_tokens() -> None:
     }
     assert [note.status for note in notes(run)] == ["ok", "error", "denied", "ok"]
     assert results_of([run])[1:3] == ["2", "patch rejected by user"]
-    used = [step.metrics.prompt_tokens for step in (first, second, third) if step.metrics]
-    assert used == [100, 150, 150], "the last one has those of the request that made the conversation shorter"
+    prompt_sizes = [step.metrics.prompt_tokens for step in (first, second, third) if step.metrics]
+    assert prompt_sizes == [100, 150, 150], "the last one has those of the request that made the conversation shorter"
     assert third.llm_call_count == 2
     assert (run.session_id, run.agent.version, run.run_notes.ending) == ("s-1", "0.104.0", "task_complete")
 
@@ -166,7 +166,7 @@ def test_tokens_recorded_before_reply_items_belong_to_the_reply() -> None:
         [
             *SESSION[:5],
             tokens(100, 100),
-            *(item(one) for one in (call("c1", "ls"), output("c1", "a"), call("c2", "wc"), output("c2", "2"))),
+            *(item(entry) for entry in (call("c1", "ls"), output("c1", "a"), call("c2", "wc"), output("c2", "2"))),
             tokens(150, 50),
             tokens(350, 200),
             item(text("assistant", "Two.")),
@@ -183,8 +183,10 @@ def test_reply_tokens_are_the_difference_of_running_sums() -> None:
     values = json.loads(json.dumps(SESSION))
     for value in values:
         (value["payload"].get("info") or {}).pop("last_token_usage", None)
-    [run], [known] = read(lines(values), FORMAT), read(lines(SESSION), FORMAT)
-    sizes = [[step.metrics and step.metrics.prompt_tokens for step in one.steps] for one in (run, known)]
+    [run], [known_run] = read(lines(values), FORMAT), read(lines(SESSION), FORMAT)
+    sizes = [
+        [step.metrics and step.metrics.prompt_tokens for step in trajectory.steps] for trajectory in (run, known_run)
+    ]
     assert sizes[0] == sizes[1]
 
 
@@ -196,7 +198,7 @@ def test_interrupted_session_ends_as_aborted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "status"),
+    ("output_text", "status"),
     [
         ("apply_patch verification failed: Failed to find expected lines in a.py", "error"),
         ("unsupported call: lookup", "error"),
@@ -204,8 +206,8 @@ def test_interrupted_session_ends_as_aborted() -> None:
         ("a plan", "ok"),
     ],
 )
-def test_tool_unable_to_run_has_failed(told: str, status: str) -> None:
-    [run] = read(lines([*SESSION[:1], item(call("c1", "x")), item(output("c1", told))]), FORMAT)
+def test_tool_unable_to_run_has_failed(output_text: str, status: str) -> None:
+    [run] = read(lines([*SESSION[:1], item(call("c1", "x")), item(output("c1", output_text))]), FORMAT)
     assert [note.status for note in notes(run)] == [status]
 
 

@@ -64,9 +64,9 @@ def test_thread_has_turns_replies_calls_results_and_tokens() -> None:
     assert calls([run])["command_execution", '{"command": "ls"}'] == 1
     assert calls([run])["find", '{"n": 1}'] == 1
     assert results_of([run]) == ["a b", "no such file", "", "gone"]
-    found = measure(run, "f")
-    assert (found.turns, found.steps, found.calls, found.unpaired, found.errors) == (2, 4, 4, 0, 2)
-    assert (found.tokens, found.cached_tokens, found.ending, found.failed_requests) == (107, 40, "error", 2)
+    measures = measure(run, "f")
+    assert (measures.turns, measures.steps, measures.calls, measures.unpaired, measures.errors) == (2, 4, 4, 0, 2)
+    assert (measures.tokens, measures.cached_tokens, measures.ending, measures.failed_requests) == (107, 40, "error", 2)
 
 
 def test_incomplete_call_has_no_result_and_each_thread_is_a_run() -> None:
@@ -99,7 +99,7 @@ def test_no_cut_invents_a_call(share: float) -> None:
 @given(values=damaged(EVENTS))
 def test_values_of_wrong_types_are_left_out(values: Any) -> None:  # noqa: ANN401 (any JSON)
     data = (
-        b"\n".join(json.dumps(one).encode() for one in values)
+        b"\n".join(json.dumps(value).encode() for value in values)
         if isinstance(values, list)
         else json.dumps(values).encode()
     )

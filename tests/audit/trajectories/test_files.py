@@ -31,14 +31,14 @@ MAGIC = [b"PK\x03\x04", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00", b"{"]
 NO_RUN = b'{"some": "settings"}'
 
 
-def seen(found: Runs) -> list[tuple[str, str | None]]:
+def seen(read_runs: Runs) -> list[tuple[str, str | None]]:
     """Each file with the problem it has."""
-    return [(run.file, run.found.message if isinstance(run.found, Problem) else None) for run in found]
+    return [(run.file, run.found.message if isinstance(run.found, Problem) else None) for run in read_runs]
 
 
-def names(found: Runs, below: Path) -> list[str]:
+def names(read_runs: Runs, below: Path) -> list[str]:
     """The files that have runs, below a folder."""
-    return [run.file.removeprefix(f"{below}{os.sep}") for run in found if isinstance(run.found, Trajectory)]
+    return [run.file.removeprefix(f"{below}{os.sep}") for run in read_runs if isinstance(run.found, Trajectory)]
 
 
 def packed_zip(members: dict[str, bytes]) -> bytes:
@@ -68,10 +68,10 @@ def test_folder_is_read_recursively_in_order(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(SAMPLE)
     (tmp_path / "b" / "notes.md").write_text("none")
     (tmp_path / "b" / "settings.json").write_bytes(NO_RUN)
-    found = runs([tmp_path])
-    assert names(found, tmp_path) == ["a.jsonl", "b/a.json", "b/c/one.json", "c.json"]
-    assert (found.files, found.skipped) == (4, 2)
-    assert found.done == found.size()
+    read_runs = runs([tmp_path])
+    assert names(read_runs, tmp_path) == ["a.jsonl", "b/a.json", "b/c/one.json", "c.json"]
+    assert (read_runs.files, read_runs.skipped) == (4, 2)
+    assert read_runs.done == read_runs.size()
 
 
 def test_links_neither_loop_nor_repeat_a_file(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_each_unreadable_path_gives_a_message(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_bytes(b"")
     (tmp_path / "other.json").write_bytes(NO_RUN)
     (tmp_path / "good.json").write_bytes(SAMPLE)
-    found = runs([tmp_path / name for name in ("nothing.json", "empty.json", "other.json", "good.json")])
-    problems = [problem for _, problem in seen(found)]
+    read_runs = runs([tmp_path / name for name in ("nothing.json", "empty.json", "other.json", "good.json")])
+    problems = [problem for _, problem in seen(read_runs)]
     assert problems[0] == "No such file or directory"
     assert problems[1] == "it is empty"
     assert problems[2] is not None
@@ -114,9 +114,9 @@ def test_archive_members_are_read_without_extraction(pack: Callable[[dict[str, b
     folder = tmp_path / "deep" / "er"
     folder.mkdir(parents=True)
     (folder / "runs.pack").write_bytes(pack(MEMBERS))
-    found = runs([folder / "runs.pack"])
-    assert names(found, folder) == ["runs.pack:b/one.json", "runs.pack:../../two.json"]
-    assert found.skipped == 2
+    read_runs = runs([folder / "runs.pack"])
+    assert names(read_runs, folder) == ["runs.pack:b/one.json", "runs.pack:../../two.json"]
+    assert read_runs.skipped == 2
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [folder / "runs.pack"]
 
 
@@ -166,9 +166,9 @@ def test_standard_input_is_a_recording_or_an_archive() -> None:
 def test_large_member_is_read_from_a_deleted_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     data = packed_tar({"a.json": SAMPLE + b" " * 2000})
-    found = list(runs(["-"], stdin=io.BytesIO(data), bounds=Bounds(memory=1000)))
-    assert [run.file for run in found] == ["-:a.json"]
-    assert isinstance(found[0].found, Trajectory)
+    read_runs = list(runs(["-"], stdin=io.BytesIO(data), bounds=Bounds(memory=1000)))
+    assert [run.file for run in read_runs] == ["-:a.json"]
+    assert isinstance(read_runs[0].found, Trajectory)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -184,9 +184,9 @@ def test_folder_with_damaged_archives_is_read_to_the_end(tmp_path: Path) -> None
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(packed_tar(MEMBERS))[:-40])
     (tmp_path / "b.zip").write_bytes(packed_zip(MEMBERS)[:100])
     (tmp_path / "c.json").write_bytes(SAMPLE)
-    found = seen(runs([tmp_path]))
-    assert (str(tmp_path / "c.json"), None) in found
-    assert len([problem for _, problem in found if problem]) == 2
+    rows = seen(runs([tmp_path]))
+    assert (str(tmp_path / "c.json"), None) in rows
+    assert len([problem for _, problem in rows if problem]) == 2
 
 
 def test_member_without_a_name_is_a_problem() -> None:
@@ -200,8 +200,8 @@ def test_member_without_a_name_is_a_problem() -> None:
 @pytest.mark.parametrize("more", [5, 64 * 1024**2])
 def test_overlong_line_yields_only_the_beginning(more: int) -> None:
     recording = Recording.of(b"[" * (64 * 1024**2 + more) + b"\n1\n" + b"[" * (64 * 1024**2 + more))
-    found = [(len(line), line[-1:]) for line in recording.raw_lines()]
-    assert found == [(64 * 1024**2 + 1, b"\n"), (2, b"\n"), (64 * 1024**2, b"[")]
+    line_ends = [(len(line), line[-1:]) for line in recording.raw_lines()]
+    assert line_ends == [(64 * 1024**2 + 1, b"\n"), (2, b"\n"), (64 * 1024**2, b"[")]
 
 
 def test_parser_gets_a_long_text_in_few_pieces() -> None:
@@ -209,13 +209,13 @@ def test_parser_gets_a_long_text_in_few_pieces() -> None:
 
     class Stream(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
-            found = super().read(size)
-            pieces.append(len(found))
-            return found
+            data = super().read(size)
+            pieces.append(len(data))
+            return data
 
     text = "a" * 40_000_000
     assert partial_documents(Stream(b'["b", "' + text.encode() + b'"]')) == ([["b", text]], False)
-    assert sum(one > 0 for one in pieces) == 3
+    assert sum(piece > 0 for piece in pieces) == 3
 
 
 @pytest.mark.slow
@@ -238,9 +238,9 @@ def test_pipe_is_read_to_the_end_even_with_a_late_writer(tmp_path: Path) -> None
             stream.write(SAMPLE)
 
     late = threading.Thread(target=write)
-    found = iter(runs([f"/dev/fd/{reading}"]))
+    read_runs = iter(runs([f"/dev/fd/{reading}"]))
     late.start()
-    assert isinstance(next(found).found, Trajectory)
+    assert isinstance(next(read_runs).found, Trajectory)
     late.join()
     os.close(reading)
 

@@ -117,10 +117,10 @@ def test_samples_of_an_archive_are_found(tmp_path: Path) -> None:
         archive.writestr("samples/1_epoch_1.json", dumps(SAMPLE))
         archive.writestr("header.json", dumps({key: value for key, value in LOG.items() if key != "samples"}))
     (tmp_path / "log.eval").write_bytes(packed.getvalue())
-    [found] = runs([tmp_path])
-    assert found.format is not None
-    assert found.format.name == FORMAT
-    assert isinstance(found.found, Trajectory)
+    [run] = runs([tmp_path])
+    assert run.format is not None
+    assert run.format.name == FORMAT
+    assert isinstance(run.found, Trajectory)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_archive_unsupported_by_python_is_a_single_problem(tmp_path: Path) -> No
         for info in archive.infolist():
             info.compress_type = 93
     (tmp_path / "log.eval").write_bytes(packed.getvalue())
-    [found] = runs([tmp_path])
-    assert isinstance(found.found, Problem)
-    assert "Zstandard" in found.found.message
+    [run] = runs([tmp_path])
+    assert isinstance(run.found, Problem)
+    assert "Zstandard" in run.found.message
 
 
 def test_failed_sample_ends_in_an_error() -> None:

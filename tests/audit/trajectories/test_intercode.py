@@ -62,8 +62,8 @@ def test_each_action_is_a_reply_with_a_call(document: Any) -> None:  # noqa: ANN
 
 
 def test_reward_is_the_label_and_the_summary_the_ending() -> None:
-    found = [(run.run_notes.success, run.run_notes.ending) for run in read(dumps(TASKS), FORMAT)]
-    assert found == [(True, "reward 1"), (False, "cap"), (False, "blocked"), (True, "submitted")]
+    endings = [(run.run_notes.success, run.run_notes.ending) for run in read(dumps(TASKS), FORMAT)]
+    assert endings == [(True, "reward 1"), (False, "cap"), (False, "blocked"), (True, "submitted")]
 
 
 def test_invalid_action_results_in_an_error_and_thought_is_text() -> None:

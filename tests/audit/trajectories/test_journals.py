@@ -80,8 +80,8 @@ def replies(run: Trajectory) -> list[TrajectoryStep]:
 
 
 def statuses(run: Trajectory) -> list[str | None]:
-    found = [one for step in run.steps if step.observation for one in step.observation.results]
-    return [one.extra.turnwright.status for one in found if one.extra and one.extra.turnwright]
+    results = [result for step in run.steps if step.observation for result in step.observation.results]
+    return [result.extra.turnwright.status for result in results if result.extra and result.extra.turnwright]
 
 
 async def test_turn_is_a_run_with_attempts_results_tokens_and_ending() -> None:
@@ -126,7 +126,7 @@ async def test_each_turn_of_a_store_is_a_run_containing_sub_agents(tmp_path: Pat
     await engine.run(CLERK, "Erase it.")
     child = f"{first.id}:call00001"
     journals = {turn: [fact for _, fact in await store.facts(turn)] for turn in (first.id, child)}
-    open_now = [one.found for one in runs_at([tmp_path / "turns.db"])]
+    open_now = [run.found for run in runs_at([tmp_path / "turns.db"])]
     await store.aclose()
     for runs in (open_now, [*read((tmp_path / "turns.db").read_bytes(), "turnwright")]):
         paid, erased = [run for run in runs if isinstance(run, Trajectory)]
@@ -152,8 +152,8 @@ async def test_events_of_turns_and_sub_agents_reach_the_check(tmp_path: Path) ->
     await store.aclose()
     [run] = runs_at([tmp_path / "turns.db"])
     assert isinstance(run.found, Trajectory)
-    found = check_run(run.found, "turns.db", "run")
-    assert (found.turns, found.verdict) == (2, Verdict.HOLDS)
+    invariants = check_run(run.found, "turns.db", "run")
+    assert (invariants.turns, invariants.verdict) == (2, Verdict.HOLDS)
 
 
 async def test_turn_with_a_damaged_fact_is_undecided() -> None:

@@ -103,15 +103,15 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 (any JSON)
 
 
 def statuses(run: Trajectory) -> list[ResultStatus | None]:
-    found = [result for step in run.steps if step.observation for result in step.observation.results]
-    return [one.extra.turnwright.status if one.extra and one.extra.turnwright else None for one in found]
+    results = [result for step in run.steps if step.observation for result in step.observation.results]
+    return [result.extra.turnwright.status if result.extra and result.extra.turnwright else None for result in results]
 
 
 def test_reply_with_a_block_is_a_call_answered_by_the_next_message() -> None:
     assert recognized(dumps(TEXT)) == FORMAT
     [run] = read(dumps(TEXT), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", *["agent"] * 2, "system", *["agent"] * 2]
-    assert calls([run]) == {("bash", json.dumps({"command": one})): 1 for one in ("ls", "false", "submit")}
+    assert calls([run]) == {("bash", json.dumps({"command": command})): 1 for command in ("ls", "false", "submit")}
     assert results([run]) == 3
     assert statuses(run) == ["ok", "error", None]
     assert (run.run_notes.run, run.run_notes.ending, run.run_notes.success) == ("task-7", "Submitted", None)
@@ -119,8 +119,8 @@ def test_reply_with_a_block_is_a_call_answered_by_the_next_message() -> None:
 
 
 def test_timed_out_command_has_failed() -> None:
-    told = "The last command <command>sleep 99\nls</command> timed out and has been killed.\nThe output was:"
-    messages = [*TEXT["messages"][:2], reply(block("sleep 99\nls")), {"role": "user", "content": told}]
+    notice = "The last command <command>sleep 99\nls</command> timed out and has been killed.\nThe output was:"
+    messages = [*TEXT["messages"][:2], reply(block("sleep 99\nls")), {"role": "user", "content": notice}]
     [run] = read(dumps({**TEXT, "messages": messages}), FORMAT)
     assert statuses(run) == ["error"]
 
@@ -146,7 +146,7 @@ def test_tool_calls_have_results_and_the_submission_is_last() -> None:
     [run] = read(dumps(TOOLS), FORMAT)
     assert [step.source for step in run.steps] == ["system", "user", "agent", "system", "agent", "agent"]
     assert run.steps[2].message == "I am done."
-    assert calls([run]) == {("bash", json.dumps({"command": one})): 1 for one in ("ls", "cat x", "submit")}
+    assert calls([run]) == {("bash", json.dumps({"command": command})): 1 for command in ("ls", "cat x", "submit")}
     assert results_of([run]) == ["x", "no such file", "diff"]
     assert statuses(run) == ["ok", "error", "ok"]
     assert run.steps[4].metrics is not None
@@ -188,8 +188,8 @@ def test_run_reaching_the_limits_has_no_extra_call() -> None:
 
 
 def test_message_of_a_person_opens_a_turn() -> None:
-    asked = {"role": "user", "content": "And now?", "extra": {"interrupt_type": "UserNewTask"}}
-    [run] = read(dumps({**TOOLS, "messages": [*TOOLS["messages"], asked]}), FORMAT)
+    question = {"role": "user", "content": "And now?", "extra": {"interrupt_type": "UserNewTask"}}
+    [run] = read(dumps({**TOOLS, "messages": [*TOOLS["messages"], question]}), FORMAT)
     assert [step.source for step in run.steps].count("user") == 2
 
 

@@ -168,9 +168,9 @@ def test_continued_requests_are_a_single_run() -> None:
 
 
 def test_requests_of_two_conversations_are_two_runs() -> None:
-    other = request(2)
-    other["request"]["messages"] = [{"role": "user", "content": "And to Graz?"}]
-    assert len(read(lines([request(2), other, request(5)]), FORMAT)) == 2
+    other_request = request(2)
+    other_request["request"]["messages"] = [{"role": "user", "content": "And to Graz?"}]
+    assert len(read(lines([request(2), other_request, request(5)]), FORMAT)) == 2
 
 
 def test_repeated_request_belongs_to_the_same_run() -> None:
@@ -211,9 +211,9 @@ def test_call_with_an_unreadable_name_is_counted_not_invented() -> None:
 
 def test_pictures_are_equal_results_only_with_equal_data() -> None:
     picture = {"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:,A"}}]}
-    other = {"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:,B"}}]}
+    other_picture = {"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:,B"}}]}
     ask = {"role": "assistant", "tool_calls": [call("", "look", "{}")]}
-    first, second, third = results_of(read(dumps([ask, picture, ask, other, ask, picture]), FORMAT))
+    first, second, third = results_of(read(dumps([ask, picture, ask, other_picture, ask, picture]), FORMAT))
     assert first == third != second
 
 
@@ -257,8 +257,8 @@ STREAM = lines(CHUNKS)
 
 
 def test_stream_chunks_form_replies() -> None:
-    sent = "".join(f"data: {json.dumps(one)}\n\n" for one in CHUNKS) + "data: [DONE]\n\n"
-    for data in (STREAM, sent.encode(), dumps(CHUNKS)):
+    stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in CHUNKS) + "data: [DONE]\n\n"
+    for data in (STREAM, stream.encode(), dumps(CHUNKS)):
         assert recognized(data) == FORMAT
         runs = read(data, FORMAT)
         assert [step.message for run in runs for step in run.steps] == ["I look.", "Done."]
@@ -269,7 +269,7 @@ def test_stream_chunks_form_replies() -> None:
 
 
 def test_call_with_damaged_chunks_counts_as_unreadable() -> None:
-    damaged_lines = [dumps(one) for one in CHUNKS]
+    damaged_lines = [dumps(chunk) for chunk in CHUNKS]
     damaged_lines[3] = b"{"
     for data, lost in ((b"\n".join(damaged_lines), 2), (lines(CHUNKS[:5]), 1)):
         run = read(data, FORMAT)[0]

@@ -160,9 +160,9 @@ def test_hosted_tool_calls_contain_results() -> None:
 
 
 def test_denied_remote_tool_call_is_denied() -> None:
-    asked = {"type": "mcp_approval_request", "id": "a1", "name": "pay", "arguments": "{}", "server_label": "bank"}
+    approval = {"type": "mcp_approval_request", "id": "a1", "name": "pay", "arguments": "{}", "server_label": "bank"}
     denied = {"type": "mcp_approval_response", "approval_request_id": "a1", "approve": False}
-    [run] = read(dumps([ASKED, text("May I?"), asked, denied]), FORMAT)
+    [run] = read(dumps([ASKED, text("May I?"), approval, denied]), FORMAT)
     assert calls([run]) == {("pay", "{}"): 1}
     assert results([run]) == 1
 
@@ -173,8 +173,10 @@ def test_completed_responses_are_read_from_stream_events() -> None:
         {"type": "response.output_item.done", "item": FIRST[1]},
         {"type": "response.completed", "response": response("r1", FIRST)},
     ]
-    sent = "".join(f"event: {one['type']}\r\ndata: {json.dumps(one)}\r\n\r\n" for one in events) + "data: [DONE]\n\n"
-    for data in (lines(events), sent.encode()):
+    stream = (
+        "".join(f"event: {event['type']}\r\ndata: {json.dumps(event)}\r\n\r\n" for event in events) + "data: [DONE]\n\n"
+    )
+    for data in (lines(events), stream.encode()):
         assert recognized(data) == FORMAT
         [run] = read(data, FORMAT)
         assert calls([run]).total() == 2

@@ -24,8 +24,8 @@ FORMAT = "opencode"
 TOKENS = {"input": 10, "output": 4, "reasoning": 1, "cache": {"read": 30, "write": 2}}
 
 
-def tool(own: str, name: str, given: dict[str, Any], **state: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
-    return {"id": f"prt_{own}", "type": "tool", "callID": own, "tool": name, "state": {"input": given, **state}}
+def tool(own: str, name: str, arguments: dict[str, Any], **state: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
+    return {"id": f"prt_{own}", "type": "tool", "callID": own, "tool": name, "state": {"input": arguments, **state}}
 
 
 TIMES = {"start": 1_700_000_000_000, "end": 1_700_000_001_000}
@@ -67,8 +67,8 @@ def lines(values: list[Any]) -> bytes:
 
 
 def statuses(run: Trajectory) -> list[ResultStatus | None]:
-    found = [result for step in run.steps if step.observation for result in step.observation.results]
-    return [one.extra.turnwright.status if one.extra and one.extra.turnwright else None for one in found]
+    results = [result for step in run.steps if step.observation for result in step.observation.results]
+    return [result.extra.turnwright.status if result.extra and result.extra.turnwright else None for result in results]
 
 
 @pytest.mark.parametrize(

@@ -37,19 +37,19 @@ print(json.dumps(found))
 
 def ours(paths: list[Path]) -> dict[str, int]:
     """The counts of our reader. A result in a line that cannot be read is none."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for run in runs(paths):
         assert isinstance(run.found, Trajectory)
         for step in run.found.steps:
             results = step.observation.results if step.observation else []
             notes = [result.extra.turnwright for result in results if result.extra and result.extra.turnwright]
-            found["calls"] += len(step.tool_calls or ())
-            found["results"] += sum(note.orphan_id is not None or not note.unreadable for note in notes)
+            counts["calls"] += len(step.tool_calls or ())
+            counts["results"] += sum(note.orphan_id is not None or not note.unreadable for note in notes)
             if step.metrics is not None:
-                found["input"] += step.metrics.prompt_tokens or 0
-                found["output"] += step.metrics.completion_tokens or 0
-                found["cached"] += step.metrics.cached_tokens or 0
-    return dict(found)
+                counts["input"] += step.metrics.prompt_tokens or 0
+                counts["output"] += step.metrics.completion_tokens or 0
+                counts["cached"] += step.metrics.cached_tokens or 0
+    return dict(counts)
 
 
 @pytest.mark.skipif(not PYTHON.exists(), reason="make validators makes the environment of the other program")

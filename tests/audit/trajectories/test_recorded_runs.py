@@ -32,13 +32,13 @@ def test_recorded_runs_have_the_counts_of_the_reference(
 ) -> None:
     paths = sorted(Path(RUNS or "").glob(files))
     assert paths
-    found = []
+    read_runs = []
     for path in paths:
         recording = Recording(str(path), lambda path=path: path.open("rb"))  # type: ignore[misc]
-        known = format_of(recording)
-        assert known is not None
-        assert known.name == format
-        found += list(known.read(recording))
-    steps = sum(step.source == "agent" for run in found for one in run.every() for step in one.steps)
-    assert (len(found), steps, calls(found).total(), results(found)) == counts
-    assert not any(run.run_notes.cut or run.run_notes.unreadable_lines for run in found)
+        reader = format_of(recording)
+        assert reader is not None
+        assert reader.name == format
+        read_runs += list(reader.read(recording))
+    steps = sum(step.source == "agent" for run in read_runs for trajectory in run.every() for step in trajectory.steps)
+    assert (len(read_runs), steps, calls(read_runs).total(), results(read_runs)) == counts
+    assert not any(run.run_notes.cut or run.run_notes.unreadable_lines for run in read_runs)

@@ -17,7 +17,7 @@ class Outer(Struct):
     share: float | None = None
     done: bool = False
     parts: list[Inner | str] | None = None
-    named: dict[str, Inner] | None = None
+    by_name: dict[str, Inner] | None = None
     any: Any = None
 
 
@@ -26,8 +26,8 @@ SHAPE = Shape(Outer)
 
 def test_field_of_the_wrong_type_is_left_out() -> None:
     data = b'{"name": 7, "share": "x", "done": 1, "parts": [{"n": 1}, 5, null, "a"], "any": [1],'
-    data += b' "named": {"a": 1, "b": {}}}'
-    assert SHAPE.decode(data) == Outer(name="7", parts=[Inner(1), "5", "a"], any=[1], named={"b": Inner()})
+    data += b' "by_name": {"a": 1, "b": {}}}'
+    assert SHAPE.decode(data) == Outer(name="7", parts=[Inner(1), "5", "a"], any=[1], by_name={"b": Inner()})
 
 
 def test_numbers_are_read_as_the_expected_kind() -> None:

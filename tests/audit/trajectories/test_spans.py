@@ -39,20 +39,20 @@ def span(number: int, parent: int | None, attributes: Attributes, **more: JsonVa
 
 def as_otlp(spans: list[dict[str, JsonValue]]) -> dict[str, JsonValue]:
     """The same spans in one request of OTLP JSON."""
-    found: list[JsonValue] = []
-    for one in spans:
-        context, attributes, status = one["context"], one["attributes"], one["status"]
+    records: list[JsonValue] = []
+    for fields in spans:
+        context, attributes, status = fields["context"], fields["attributes"], fields["status"]
         assert isinstance(context, dict)
         assert isinstance(attributes, dict)
         assert isinstance(status, dict)
         number = int(str(context["span_id"]), 16)
-        parent = one["parent_id"]
-        found.append(
+        parent = fields["parent_id"]
+        records.append(
             {
                 "traceId": str(context["trace_id"])[2:],
                 "spanId": str(context["span_id"])[2:],
                 "parentSpanId": str(parent)[2:] if parent else "",
-                "name": one["name"],
+                "name": fields["name"],
                 "startTimeUnixNano": str((1767323040 + number) * 10**9),
                 "endTimeUnixNano": str((1767323040 + number) * 10**9 + 5 * 10**8),
                 "attributes": [{"key": key, "value": otlp_value(value)} for key, value in attributes.items()],
@@ -60,31 +60,31 @@ def as_otlp(spans: list[dict[str, JsonValue]]) -> dict[str, JsonValue]:
             }
         )
     resource: JsonValue = {"attributes": [{"key": "service.name", "value": {"stringValue": "clerk"}}]}
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "agent"}, "spans": found}]}]}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "agent"}, "spans": records}]}]}
 
 
 def otlp_value(value: JsonValue) -> dict[str, JsonValue]:
     if isinstance(value, int):
         return {"intValue": str(value)}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [otlp_value(one) for one in value]}}
+        return {"arrayValue": {"values": [otlp_value(item) for item in value]}}
     return {"stringValue": str(value)}
 
 
-def chat(said: list[JsonValue], asked: list[JsonValue] | None = None, **more: JsonValue) -> dict[str, JsonValue]:
+def chat(parts: list[JsonValue], messages: list[JsonValue] | None = None, **more: JsonValue) -> dict[str, JsonValue]:
     """The attributes of a model call, in the newest convention."""
-    found: dict[str, JsonValue] = {
+    attributes: dict[str, JsonValue] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "small",
         "gen_ai.response.finish_reasons": ["stop"],
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 3,
-        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": said}]),
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}]),
         **more,
     }
-    if asked is not None:
-        found["gen_ai.input.messages"] = json.dumps(asked)
-    return found
+    if messages is not None:
+        attributes["gen_ai.input.messages"] = json.dumps(messages)
+    return attributes
 
 
 def text(content: str) -> JsonValue:
@@ -115,13 +115,13 @@ SPANS = [
     span(6, 1, chat([text("Done.")])),
     span(1, None, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}),
 ]
-PRINTED = "\n".join(json.dumps(one, indent=4) for one in SPANS).encode()
-LINES = "\n".join(json.dumps(as_otlp([one])) for one in SPANS).encode()
+PRINTED = "\n".join(json.dumps(fields, indent=4) for fields in SPANS).encode()
+LINES = "\n".join(json.dumps(as_otlp([fields])) for fields in SPANS).encode()
 FORMS = {
     "printed": PRINTED,
     "list": json.dumps(SPANS).encode(),
     "spans": json.dumps({"spans": SPANS}).encode(),
-    "lines": "\n".join(json.dumps(one) for one in SPANS).encode(),
+    "lines": "\n".join(json.dumps(fields) for fields in SPANS).encode(),
     "otlp": json.dumps(as_otlp(SPANS)).encode(),
     "otlp lines": LINES,
     "documents": json.dumps(as_otlp(SPANS[:3])).encode() + json.dumps(as_otlp(SPANS[3:])).encode(),
@@ -145,7 +145,7 @@ def test_each_dump_of_the_same_spans_is_the_same_run(form: str) -> None:
     assert [step.source for step in run.steps] == ["system", "user", "agent", "agent"]
     first, last = replies(run)
     assert first.observation is not None
-    answered = [(one.source_call_id, one.content) for one in first.observation.results]
+    answered = [(result.source_call_id, result.content) for result in first.observation.results]
     assert answered == [("c2", "unpaid"), ("c1", "paid")]
     assert last.message == "Done."
     assert last.metrics is not None
@@ -176,29 +176,32 @@ def test_simultaneous_spans_keep_the_order_of_the_dump() -> None:
         spans.append(span(number, 1, chat([call(f"c{number}", "search", q="x")]), **moment))
         spans.append(span(number + 1, 1, tool("search", "none", id=f"c{number}"), **moment))
     run = one_run(*spans)
-    assert [[one.tool_call_id for one in step.tool_calls or ()] for step in replies(run)] == [["c2"], ["c4"]]
+    assert [[tool_call.tool_call_id for tool_call in step.tool_calls or ()] for step in replies(run)] == [
+        ["c2"],
+        ["c4"],
+    ]
     assert results([run]) == 2
 
 
 def test_tool_span_without_an_id_answers_the_oldest_open_call() -> None:
-    asked = [call("a", "read", n=1), call("b", "look_up", n=2), call("c", "look_up", n=3)]
-    run = one_run(span(1, None, chat(asked)), span(2, None, tool("look_up", "x")))
+    calls = [call("a", "read", n=1), call("b", "look_up", n=2), call("c", "look_up", n=3)]
+    run = one_run(span(1, None, chat(calls)), span(2, None, tool("look_up", "x")))
     [step] = replies(run)
     assert step.observation is not None
-    assert [one.source_call_id for one in step.observation.results] == ["b"]
+    assert [result.source_call_id for result in step.observation.results] == ["b"]
 
 
 def test_call_without_an_id_takes_the_id_of_the_tool_span() -> None:
-    asked = {"gen_ai.operation.name": "call_llm", "gen_ai.output": '[{"tool.name": "read", "tool.args": "{}"}]'}
-    run = one_run(span(1, None, asked), span(2, None, tool("read", "x", id="call-9")))
+    attributes = {"gen_ai.operation.name": "call_llm", "gen_ai.output": '[{"tool.name": "read", "tool.args": "{}"}]'}
+    run = one_run(span(1, None, attributes), span(2, None, tool("read", "x", id="call-9")))
     assert sum(calls([run]).values()) == results([run]) == 1
 
 
 def test_spans_of_the_agent_development_kit_are_read() -> None:
     user: JsonValue = {"role": "user", "parts": [{"text": "Pay the invoice."}]}
-    asked: JsonValue = {"function_call": {"id": "f1", "name": "look_up", "args": {"invoice": 7}}}
+    part: JsonValue = {"function_call": {"id": "f1", "name": "look_up", "args": {"invoice": 7}}}
     request = {"gcp.vertex.agent.llm_request": json.dumps({"model": "small", "contents": [user]})}
-    reply = {"gcp.vertex.agent.llm_response": json.dumps({"content": {"role": "model", "parts": [asked]}})}
+    reply = {"gcp.vertex.agent.llm_response": json.dumps({"content": {"role": "model", "parts": [part]}})}
     ran = {"gen_ai.tool.name": "look_up", "gen_ai.tool.call.id": "f1", "gcp.vertex.agent.tool_response": '{"a": 1}'}
     run = one_run(
         span(1, None, {"gen_ai.operation.name": "call_llm", **request, **reply}),
@@ -217,9 +220,11 @@ def test_arguments_of_a_tool_span_belong_to_the_call() -> None:
     }
 
 
-@pytest.mark.parametrize("shown", ["{'path': 'a', 'deep': [1, None]}", json.dumps('{"path": "a", "deep": [1, null]}')])
-def test_arguments_are_read_in_the_notations_of_frameworks(shown: str) -> None:
-    run = one_run(span(1, None, tool("read", "x", args=shown) | {"gen_ai.tool.args": shown}))
+@pytest.mark.parametrize(
+    "notation", ["{'path': 'a', 'deep': [1, None]}", json.dumps('{"path": "a", "deep": [1, null]}')]
+)
+def test_arguments_are_read_in_the_notations_of_frameworks(notation: str) -> None:
+    run = one_run(span(1, None, tool("read", "x", args=notation) | {"gen_ai.tool.args": notation}))
     assert calls([run]) == {("read", '{"deep": [1, null], "path": "a"}'): 1}
 
 
@@ -230,9 +235,13 @@ def test_span_exported_twice_counts_once() -> None:
 
 
 def test_langchain_reply_has_calls_beside_the_message() -> None:
-    asked: JsonValue = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"invoice": 7}'}}
-    said: JsonValue = {"message": {"content": "", "additional_kwargs": {"tool_calls": [asked]}}, "text": ""}
-    run = one_run(span(1, None, {"gen_ai.operation.name": "call_llm", "genai.output": json.dumps(said)}))
+    tool_call: JsonValue = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "look_up", "arguments": '{"invoice": 7}'},
+    }
+    generation: JsonValue = {"message": {"content": "", "additional_kwargs": {"tool_calls": [tool_call]}}, "text": ""}
+    run = one_run(span(1, None, {"gen_ai.operation.name": "call_llm", "genai.output": json.dumps(generation)}))
     assert calls([run]) == {("look_up", '{"invoice": 7}'): 1}
 
 
@@ -243,8 +252,8 @@ def test_results_found_only_in_a_later_request_are_read() -> None:
 
 
 def status_notes(run: Trajectory) -> list[ResultNotes]:
-    found = [result for step in run.steps for result in (step.observation.results if step.observation else ())]
-    return [result.extra.turnwright for result in found if result.extra and result.extra.turnwright]
+    results = [result for step in run.steps for result in (step.observation.results if step.observation else ())]
+    return [result.extra.turnwright for result in results if result.extra and result.extra.turnwright]
 
 
 def test_failed_tool_is_an_error() -> None:
@@ -335,7 +344,9 @@ def test_request_recorded_by_two_instruments_is_a_single_step() -> None:
 
 
 def flat(prefix: str, *messages: Mapping[str, str]) -> dict[str, JsonValue]:
-    return {f"{prefix}.{n}.message.{key}": value for n, one in enumerate(messages) for key, value in one.items()}
+    return {
+        f"{prefix}.{n}.message.{key}": value for n, message in enumerate(messages) for key, value in message.items()
+    }
 
 
 INFERENCE = [
@@ -495,8 +506,10 @@ def test_older_conventions_give_the_same_run(form: str) -> None:
 
 
 def test_traces_of_a_file_are_separate_runs() -> None:
-    other = [{**one, "context": {"trace_id": "0x9", "span_id": "0x1"}, "parent_id": None} for one in SPANS[:1]]
-    data = json.dumps([{"trace_id": "a", "spans": SPANS}, {"trace_id": "b", "spans": other}]).encode()
+    other_spans = [
+        {**fields, "context": {"trace_id": "0x9", "span_id": "0x1"}, "parent_id": None} for fields in SPANS[:1]
+    ]
+    data = json.dumps([{"trace_id": "a", "spans": SPANS}, {"trace_id": "b", "spans": other_spans}]).encode()
     assert [run.run_notes.run for run in read(data, "opentelemetry")] == [f"0x{TRACE}", "0x9"]
 
 
@@ -533,13 +546,13 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
-@given(which=st.sampled_from([*SPANS, *INFERENCE]), data=st.data())
-def test_values_of_wrong_types_raise_no_error(which: dict[str, JsonValue], data: st.DataObject) -> None:
-    attributes = which["attributes"]
+@given(fields=st.sampled_from([*SPANS, *INFERENCE]), data=st.data())
+def test_values_of_wrong_types_raise_no_error(fields: dict[str, JsonValue], data: st.DataObject) -> None:
+    attributes = fields["attributes"]
     assert isinstance(attributes, dict)
-    key = data.draw(st.sampled_from([*which, *attributes]))
+    key = data.draw(st.sampled_from([*fields, *attributes]))
     value = data.draw(VALUES)
-    bad = {**which, key: value} if key in which else {**which, "attributes": {**attributes, key: value}}
+    bad = {**fields, key: value} if key in fields else {**fields, "attributes": {**attributes, key: value}}
     raw = json.dumps([bad, *SPANS]).encode()
     format_of(Recording.of(raw))
     assert read(raw, "opentelemetry")
@@ -560,9 +573,9 @@ def test_recorded_spans_have_the_expected_counts() -> None:
     read_runs: list[Trajectory] = []
     for path in (file for part in ("smoltrace", "anyagent") for file in Path(folder, part).rglob("*.json")):
         recording = Recording.of(path.read_bytes(), str(path))
-        found = format_of(recording)
-        assert found is not None
-        read_runs.extend(found.read(recording))
+        reader = format_of(recording)
+        assert reader is not None
+        read_runs.extend(reader.read(recording))
     assert len(read_runs) == 16
     assert sum(len(replies(run)) for run in read_runs) == 36
     assert (sum(calls(read_runs).values()), results(read_runs)) == (22, 22)
@@ -570,5 +583,5 @@ def test_recorded_spans_have_the_expected_counts() -> None:
 
 def test_log_with_spans_between_output_is_read_only_if_named(tmp_path: Path) -> None:
     (tmp_path / "console.log").write_bytes(b"Starting ...\n" + PRINTED)
-    assert [isinstance(one.found, Trajectory) for one in runs([tmp_path / "console.log"])] == [True]
+    assert [isinstance(run.found, Trajectory) for run in runs([tmp_path / "console.log"])] == [True]
     assert list(runs([tmp_path])) == []

@@ -21,13 +21,13 @@ SAMPLE = b"""\
 
 def test_each_turn_is_a_run() -> None:
     assert recognized(SAMPLE) == "trace"
-    one, two = read(SAMPLE, "trace")
-    assert [run.run_notes.run for run in (one, two)] == ["t1", "t2"]
-    assert [step.source for step in one.steps] == ["user", "agent", "agent"]
-    assert (sum(calls([one]).values()), results([one])) == (2, 2)
-    assert (one.run_notes.ending, two.run_notes.ending) == ("finished: answered", None)
-    assert isinstance(one, TracedRun)
-    assert [line for line, _ in one.events()] == [1, 2, 4, 5, 6, 8, 9]
+    first, second = read(SAMPLE, "trace")
+    assert [run.run_notes.run for run in (first, second)] == ["t1", "t2"]
+    assert [step.source for step in first.steps] == ["user", "agent", "agent"]
+    assert (sum(calls([first]).values()), results([first])) == (2, 2)
+    assert (first.run_notes.ending, second.run_notes.ending) == ("finished: answered", None)
+    assert isinstance(first, TracedRun)
+    assert [line for line, _ in first.events()] == [1, 2, 4, 5, 6, 8, 9]
 
 
 def test_unreadable_line_damages_every_turn_and_counts_once() -> None:

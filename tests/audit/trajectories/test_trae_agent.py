@@ -31,7 +31,9 @@ def response(text: str, *called: tuple[str, str, dict[str, Any]]) -> dict[str, A
             "cache_creation_input_tokens": 2,
             "cache_read_input_tokens": 40,
         },
-        "tool_calls": [{"call_id": own, "name": name, "arguments": given, "id": None} for own, name, given in called],
+        "tool_calls": [
+            {"call_id": own, "name": name, "arguments": arguments, "id": None} for own, name, arguments in called
+        ],
     }
 
 
@@ -61,7 +63,7 @@ DOCUMENT: dict[str, Any] = {
             "timestamp": "2025-12-24T15:08:21",
             "provider": "anthropic",
             "input_messages": [
-                *({"role": "user", "content": None, "tool_result": one} for one in RESULTS),
+                *({"role": "user", "content": None, "tool_result": result} for result in RESULTS),
                 {"role": "user", "content": "<reminder>Be quick.</reminder>"},
             ],
             "response": LAST,

@@ -58,7 +58,7 @@ async def test_journals_are_valid_trajectories(tmp_path: Path) -> None:
     store = MemoryStore()
     engine = engine_on(store, asks_for(("helper", {"prompt": "Find it."})), "Found.", "Done.")
     outer = (await engine.run(CLERK, "Pay the invoice.")).id
-    journals = {one: [fact for _, fact in await store.facts(one)] for one in (outer, f"{outer}:call00001")}
+    journals = {turn: [fact for _, fact in await store.facts(turn)] for turn in (outer, f"{outer}:call00001")}
     check(tmp_path, run_of(facts, turn=turn), run_of(journals[outer], turn=outer, journals=journals.get))
 
 

@@ -34,7 +34,7 @@ def test_unreadable_last_line_is_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "kept"),
+    ("data", "expected"),
     [
         (b'{"messages": [{"a": 1}, {"b": [2', {"messages": [{"a": 1}]}),
         (
@@ -47,23 +47,23 @@ def test_unreadable_last_line_is_cut() -> None:
         (b'{"a": [1, 2], "b": "x', {"a": [1, 2]}),
     ],
 )
-def test_complete_items_of_a_cut_document_are_kept(data: bytes, kept: object) -> None:
-    assert partial_documents(data, {"messages"}) == ([kept], True)
-    assert read(data) == ([kept], True, 0)
+def test_complete_items_of_a_cut_document_are_kept(data: bytes, expected: object) -> None:
+    assert partial_documents(data, {"messages"}) == ([expected], True)
+    assert read(data) == ([expected], True, 0)
 
 
 @pytest.mark.parametrize("between", [b"", b"\n", b" \n\n"])
 def test_consecutive_documents_are_separate_values(between: bytes) -> None:
-    one, two = b'{\n"messages": [{"a": 1}]}', b'{"messages": [\n{"b": 1}]}'
-    found: list[Any] = [{"messages": [{"a": 1}]}, {"messages": [{"b": 1}]}]
-    assert read(one + between + two) == (found, False, 0)
-    assert read(one + between + two + between + b'{"messages": [{"c": 1}, {"d') == (
-        [*found, {"messages": [{"c": 1}]}],
+    first, second = b'{\n"messages": [{"a": 1}]}', b'{"messages": [\n{"b": 1}]}'
+    values: list[Any] = [{"messages": [{"a": 1}]}, {"messages": [{"b": 1}]}]
+    assert read(first + between + second) == (values, False, 0)
+    assert read(first + between + second + between + b'{"messages": [{"c": 1}, {"d') == (
+        [*values, {"messages": [{"c": 1}]}],
         True,
         0,
     )
-    assert read(one + between + two + b"}") == (found, True, 0)
-    assert read(one + between + two + between + b"{") == (found, True, 0)
+    assert read(first + between + second + b"}") == (values, True, 0)
+    assert read(first + between + second + between + b"{") == (values, True, 0)
 
 
 def test_deeply_nested_json_has_no_format() -> None:
@@ -94,8 +94,8 @@ def test_number_with_too_many_digits_ends_the_readable_part(before: int) -> None
     assert list(items) == ["1" * before]
     assert items.cut
     whole = {**begun, "b": int("1" * 30), "c": 2}
-    for other in (b"", b"{}", b"[] -", b'"a"', b"true", b"{} null"):  # the number may be a value behind others
-        assert "1" * 5000 not in str(partial_documents(other + b"1" * 5000 + b'"a"').values)
+    for prefix in (b"", b"{}", b"[] -", b'"a"', b"true", b"{} null"):  # the number may be a value behind others
+        assert "1" * 5000 not in str(partial_documents(prefix + b"1" * 5000 + b'"a"').values)
     assert partial_documents(begin + b"1" * 30 + b', "c": 2}') == ([whole], False)
 
 
