@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from .runtime.turn_stream import SyncTurnStream, TurnStream
     from .store import QUEUED, SessionInfo, TurnRow
     from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
-    from .tools.later import ExternalTool, Later, external_tool
+    from .tools.later import ExternalTool, Later, external_tool, wait_tool
     from .transcript.interrupt import Interrupt
 else:
     __getattr__, __dir__ = lazy_imports(
@@ -161,6 +161,7 @@ else:
             "Later": ".tools.later",
             "external_tool": ".tools.later",
             "settled": ".journal.answers",
+            "wait_tool": ".tools.later",
         },
     )
 
@@ -253,4 +254,5 @@ __all__ = [
     "tool",
     "tool_input_guardrail",
     "tool_output_guardrail",
+    "wait_tool",
 ]

@@ -4,8 +4,9 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from turnwright.errors import (
     ConfigError,
@@ -18,7 +19,7 @@ from turnwright.errors import (
     TurnNotFoundError,
 )
 from turnwright_states.facts import Fact
-from turnwright_states.state import FINAL
+from turnwright_states.state import FINAL, State
 
 from .protocol import (
     NOBODY,
@@ -43,6 +44,9 @@ from .sessions import SessionInfo
 if TYPE_CHECKING:
     from .annotations import Annotation, AnnotationKind
     from .copies import TurnColumns
+
+#: The states in which nothing is due without a request.
+_RESTS: Final = FINAL | {State.PAUSED}
 
 
 @dataclass(slots=True)
@@ -102,8 +106,10 @@ class MemoryStore:
         self.inline = own.append is MemoryStore.append and own.inbox is MemoryStore.inbox
         #: In the order in which they were made.
         self._turns: dict[str, _StoredTurn] = {}
-        #: The root turns that have not ended, in the same order.
-        self._open_roots: dict[str, _StoredTurn] = {}
+        #: The root turns that may be due: neither ended nor paused, or with an inbox, or expired.
+        self._awake_roots: dict[str, _StoredTurn] = {}
+        #: When the paused root turns expire, in a heap. A turn that is resumed before leaves its entry.
+        self._alarms: list[tuple[float, str]] = []
         self._by_session: dict[str, dict[str, _StoredTurn]] = {}
         #: The title of each session and the number of its last turn, the last one created last.
         self._sessions: dict[str, tuple[str, int]] = {}
@@ -121,8 +127,7 @@ class MemoryStore:
         begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
         turn = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at, self.owner)
         self._turns[new.id] = turn
-        if status.state not in FINAL and ":" not in new.id:
-            self._open_roots[new.id] = turn
+        self._place(turn)
         if new.session is not None:
             title, _ = self._sessions.pop(new.session, (new.title, 0))
             self._sessions[new.session] = (title, turn.number)
@@ -168,12 +173,12 @@ class MemoryStore:
             turn.written_at = now
             turn.facts += facts
             turn.seq = claim.seq = claim.seq + len(facts)
-        turn.status = status
+        before, turn.status = turn.status.state, status
         turn.updated_at = now
-        if status.state in FINAL:
-            self._open_roots.pop(claim.turn, None)
         for item in consumed:
             turn.inbox.pop(item, None)
+        if status.state in _RESTS or before in _RESTS or consumed:
+            self._place(turn)
         return list(turn.inbox.values()) if turn.inbox else []
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
@@ -269,13 +274,15 @@ class MemoryStore:
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         if not items:
             return ()
-        inbox = self._stored(addressee(items)).inbox
+        turn = self._stored(addressee(items))
+        inbox = turn.inbox
         blocking = conflicting_items(inbox.values(), items)
         if not blocking:
             for item in items:
                 if item.kind is InboxKind.PROGRESS:
                     inbox[item.id] = item
                 inbox.setdefault(item.id, item)
+            self._place(turn)
         return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
@@ -295,14 +302,31 @@ class MemoryStore:
         skipped: Collection[str] = (),
         claim: bool = False,
     ) -> list[DueTurn]:
-        turns = (turn for turn in self._open_roots.values() if self._is_due(turn, now, idle, skipped))
-        rows = [turn.row for turn in islice(turns, limit)]
+        while self._alarms and self._alarms[0][0] <= now:
+            _, name = heappop(self._alarms)
+            if name in self._turns and self._turns[name].status.state not in FINAL:
+                self._awake_roots[name] = self._turns[name]
+        turns = sorted(self._awake_roots.values(), key=lambda turn: turn.number)
+        due_turns = (turn for turn in turns if self._is_due(turn, now, idle, skipped))
+        rows = [turn.row for turn in islice(due_turns, limit)]
         return [DueTurn(row, await self.claim(row.id) if claim else None) for row in rows]
+
+    def _place(self, turn: _StoredTurn) -> None:
+        """Keep a root turn among those that may be due, or set its alarm: a sweep reads no turn that only waits."""
+        name, due_at = turn.new.id, turn.status.due_at
+        if ":" in name:
+            return
+        if turn.status.state not in FINAL and (due_at == 0 or _is_requested(turn)):
+            self._awake_roots[name] = turn
+            return
+        self._awake_roots.pop(name, None)
+        if due_at is not None:
+            heappush(self._alarms, (due_at, name))
 
     def _is_due(self, turn: _StoredTurn, now: float, idle: float, skipped: Collection[str]) -> bool:
         if turn.new.id in self._driven or turn.new.id in skipped or (idle and turn.updated_at > now - idle):
             return False
-        if any(item.kind in RESUMING_KINDS for item in turn.inbox.values()):
+        if _is_requested(turn):
             return True
         due_at = turn.status.due_at
         return due_at is not None and due_at <= now
@@ -348,7 +372,7 @@ class MemoryStore:
                 raise TurnBusyError(name, "this process")
         for name in family:
             self._annotations.pop(name, None)
-            self._open_roots.pop(name, None)
+            self._awake_roots.pop(name, None)
             session = self._turns.pop(name).new.session
             if session is not None:
                 del self._by_session[session][name]
@@ -360,6 +384,11 @@ class MemoryStore:
         if turn_id not in self._turns:
             raise TurnNotFoundError(turn_id)
         return self._turns[turn_id]
+
+
+def _is_requested(turn: _StoredTurn) -> bool:
+    """Whether an abort or an answer waits in the turn's inbox."""
+    return bool(turn.inbox) and any(item.kind in RESUMING_KINDS for item in turn.inbox.values())
 
 
 def open_memory(address: str, *, create: bool) -> MemoryStore:  # noqa: ARG001 (there is never a store to find)

@@ -14,6 +14,7 @@ from turnwright_states.inputs import GivenResult
 from turnwright_states.payload import thawed
 
 from .context import Ask, NeedsPersonError, ToolContext
+from .errors import ToolInputError
 from .result import FILES_LIMIT, STRUCTURED_LIMIT, ToolResult, bounded, json_size, plain, to_result
 from .text import RESULT_LIMIT, NotJsonError
 from .tool import Approval, Tool
@@ -141,6 +142,50 @@ def external_tool(
         read_only=read_only,
         return_direct=return_direct,
     )
+
+
+def wait_tool(*, most: float = 86_400.0, name: str = "wait") -> Tool:
+    """Make a tool with which the model waits: `wait(seconds)`, up to `most` seconds, a day by default.
+
+    The turn pauses, and no process waits. A worker resumes it when the time has passed, or `Engine.settle` does before.
+    Raises `ConfigError` for a time that is not above 0.
+    """
+    if isinstance(most, bool) or not isinstance(most, int | float) or not 0 < most < math.inf:
+        raise ConfigError(f"wait_tool: most must be a number of seconds above 0, not {most!r}")
+    return _WaitTool(name, most)
+
+
+class _WaitTool(Tool):
+    """A tool whose calls get their result when a time has passed."""
+
+    def __init__(self, name: str, most: float) -> None:
+        seconds: dict[str, JsonValue] = {"type": "number", "exclusiveMinimum": 0, "maximum": most}
+        super().__init__(
+            name=name,
+            description=f"Wait before you go on, at most {most:g} seconds. The turn rests meanwhile.",
+            parameters={
+                "type": "object",
+                "properties": {"seconds": {**seconds, "description": "The seconds to wait."}},
+                "required": ["seconds"],
+                "additionalProperties": False,
+            },
+            read_only=True,
+            ignore_in_loop_detection=True,
+        )
+        self._most = most
+
+    def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Check the one argument, `seconds`. See `Tool.parse`."""
+        seconds = arguments.get("seconds")
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if arguments.keys() != {"seconds"} or not is_number or not 0 < float(str(seconds)) <= self._most:
+            raise ToolInputError(f"{self.name} takes one argument, seconds: a number above 0, at most {self._most:g}")
+        return {"seconds": seconds}
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> NoReturn:  # noqa: ARG002 (of a tool)
+        """Wait: see `Later`."""
+        seconds = float(str(values["seconds"]))
+        raise Later(expires_in=seconds, otherwise=f"{seconds:g} seconds have passed")
 
 
 def give_result(value: JsonValue | ToolResult, *, error: bool = False) -> GivenResult:

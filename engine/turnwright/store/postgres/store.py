@@ -40,6 +40,7 @@ from turnwright.store.protocol import (
     TurnRow,
     addressee,
     conflicting_items,
+    distinct_items,
 )
 from turnwright.store.rows import (
     Columns,
@@ -304,7 +305,9 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
             there = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
             blocking = conflicting_items(there, items)
             if not blocking:
-                ids, kinds, payloads = zip(*((item.id, item.kind.value, item.payload) for item in items), strict=True)
+                # One statement cannot update a row that it has inserted.
+                fields = ((item.id, item.kind.value, item.payload) for item in distinct_items(items))
+                ids, kinds, payloads = zip(*fields, strict=True)
                 arrays = {"ids": list(ids), "kinds": list(kinds), "payloads": list(payloads)}
                 await connection.execute(self._writes.post, {"turn": turn_id, "at": time.time(), **arrays})
         return blocking

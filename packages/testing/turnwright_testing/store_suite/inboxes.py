@@ -122,6 +122,16 @@ class InboxFacts:
         assert await store.post(InboxItem("t1", "q-1", InboxKind.STEER, first.payload)) == (first,)
         assert await other_store.inbox("t1") == [first]
 
+    async def test_a_report_of_progress_replaces_the_earlier_one(self, bench: Bench) -> None:
+        """An item of the kind `progress` conflicts with none, and resumes no turn."""
+        store, other_store = await bench.open(), await bench.open()
+        draft = Written()
+        await store.release(await draft.create(store))
+        for payload in ("1", "2", "2"):
+            report = InboxItem("t1", "progress:result-1", InboxKind.PROGRESS, payload)
+            assert await other_store.post(report, _answer("q-1"), report) == ()
+            assert set(await store.inbox("t1")) == {report, _answer("q-1")}
+
     async def test_a_post_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
         """One conflicting item keeps its whole post out."""
         store = await bench.open()
