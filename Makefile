@@ -5,12 +5,13 @@ VENV := .venv
 VALIDATORS_PYTHON ?= python3.12
 BIN := $(VENV)/bin
 MCP_SERVERS := $(VENV)/mcp-servers
+PROTOCOL_CLIENTS := $(VENV)/protocol-clients
 PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requirements/*.txt))
 GUARDED := $(patsubst tests/guards/requirements/%.txt,%,$(wildcard tests/guards/requirements/*.txt))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The packages beside the engine, those that others need first: pip takes them from this checkout.
 PACKAGES := --editable 'packages/proof[smt]' --editable packages/audit --editable packages/inspector \
-  --editable packages/guards --editable 'packages/protocols[ag-ui]' --editable packages/testing
+  --editable packages/guards --editable 'packages/protocols[ag-ui,ui]' --editable packages/testing
 PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # Without bytecode each worker and each child process of the tests compiles all sources again.
@@ -49,6 +50,12 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	  @modelcontextprotocol/conformance@0.2.0-alpha.12 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers and the conformance suite will be skipped'
 
+# The clients that judge our protocols: a version for Node 20 of each.
+$(PROTOCOL_CLIENTS)/.installed: Makefile | $(BIN)/python
+	@{ npm install --prefix $(PROTOCOL_CLIENTS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
+	  ai@6.0.326 \
+	  && touch $@; } || echo 'npm is missing or found no packages: the judges of protocols will be skipped'
+
 $(VENV)/.bench: $(PROJECTS) | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[bench]'
 	@touch $@
@@ -86,7 +93,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-req
 test: $(VENV)/.test ## Run the quick tests (three minutes); fails when no test took some row of the chart
 	$(PYTEST) -m 'not slow'
 
-test-all: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests, slow ones first (twelve minutes); CI runs this
+test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed ## Run all tests, slow ones first (twelve minutes); CI runs this
 	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches

@@ -57,6 +57,7 @@ PAGES: Final = {
     "ag-ui": Page(
         "turnwright_protocols.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright_protocols.ag_ui",)
     ),
+    "ui": Page("turnwright_protocols.ui", "Turns as a chat of the AI SDK.", ("turnwright_protocols.ui",)),
     "guards": Page(
         "turnwright_guards",
         "The bounds of a turn in a loop around a client, or in a framework.",

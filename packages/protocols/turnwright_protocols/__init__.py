@@ -1,1 +1,1 @@
-"""Turns as runs of other protocols."""
+"""Turns in the protocols of others."""

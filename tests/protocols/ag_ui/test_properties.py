@@ -92,11 +92,13 @@ class Told:
             transcript.add(seq, fact)
             new = held_events.take(event_of(turn, seq, fact, transcript))
             self.journal += new
-            self.stood.append((folded.state, [f"{turn}/{interrupt.id}" for interrupt in Interrupt.all_of(folded)]))
+            self.stood.append(
+                (folded.state, [f"{turn}/{interrupt.id}" for interrupt in Interrupt.all_of(turn, folded)])
+            )
             self.told_again += new
             rests = folded.state is State.PAUSED and not isinstance(fact, f.Paused) and folded.interrupts
             if rests and isinstance(following, f.Answered | None):
-                pending = tuple(Interrupt.of(folded, interrupt) for interrupt in folded.interrupts.values())
+                pending = tuple(Interrupt.of(turn, folded, interrupt) for interrupt in folded.interrupts.values())
                 self.told_again.append(TurnPausedEvent(turn, seq, pending))
         messages = (m.model_dump(by_alias=True) for m in messages_of(turn, transcript.messages))
         start = facts[0][1]

@@ -20,7 +20,6 @@ from ag_ui.core import (
     SubagentStartedEvent,
 )
 from ag_ui.encoder import EventEncoder
-from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright.events import (
@@ -34,8 +33,8 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright.status import describe_ending
-from turnwright_protocols.items import clean, clean_json
+from turnwright_protocols.endings import DONE, explain_end, record_end
+from turnwright_protocols.items import clean
 from turnwright_states import Outcome
 
 from .interrupts import interrupt_id, interrupt_of, left_open
@@ -43,7 +42,6 @@ from .messages import AgUiConversation, call_id, metadata
 from .turn_encoder import TurnEncoder
 from .usage import RunUsage
 
-_DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})
 #: Events that the journal does not keep.
 _PASSING: Final = (DeltaEvent, OutputDeltaEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, ToolProgressEvent)
 _LEFT: Final = "turn {turn} has no driver: resume it"
@@ -188,15 +186,15 @@ class AgUiEncoder:
             return
         self._over = True
         self._usage.end(event.usage)
-        record = _record(event)
+        record = record_end(event)
         yield root.own.named("turn_ended", record)
         if event.outcome is Outcome.FAILED:
-            yield RunErrorEvent(message=_why(event), code=str(event.reason), usage=self._usage.told())
+            yield RunErrorEvent(message=explain_end(event), code=str(event.reason), usage=self._usage.told())
             return
         # A run that a limit or a person stopped has no return value, only messages.
-        done = event.outcome in _DONE
+        done = event.outcome in DONE
         outcome = RunFinishedSuccessOutcome() if done else RunFinishedCancelledOutcome()
-        result = clean_json(record) if done else None
+        result = record if done else None
         yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=outcome, result=result, usage=self._usage.told())
 
     def _close(self, error: str) -> Iterator[BaseEvent]:
@@ -239,13 +237,13 @@ class AgUiEncoder:
 
     def _end_subagent(self, lane: TurnEncoder, event: TurnEndedEvent) -> Iterator[BaseEvent]:
         yield from lane.suspend()
-        yield lane.own.named("turn_ended", _record(event))
+        yield lane.own.named("turn_ended", record_end(event))
         self._announced.discard(lane.turn)
         self._ended.add(lane.turn)
-        if event.outcome in _DONE:
+        if event.outcome in DONE:
             yield SubagentFinishedEvent(subagent_run_id=lane.turn, outcome=SubagentFinishedSuccessOutcome())
         else:  # AG-UI has no state between success and failure
-            yield SubagentErrorEvent(subagent_run_id=lane.turn, message=_why(event), code=str(event.reason))
+            yield SubagentErrorEvent(subagent_run_id=lane.turn, message=explain_end(event), code=str(event.reason))
 
     def _close_subagent(self, turn: str, interrupt_ids: list[str]) -> Iterator[BaseEvent]:
         """End the invocation of a sub-agent that is still open: it waits, or its end was not received."""
@@ -273,14 +271,3 @@ async def encode_events(events: AsyncIterable[TurnEvent], encoder: AgUiEncoder) 
 def to_sse(event: BaseEvent) -> str:
     """Return the event as a server-sent event, in the format of the protocol's own library."""
     return EventEncoder().encode(event)
-
-
-def _record(event: TurnEndedEvent) -> dict[str, JsonValue]:
-    """Return the public part of a turn's last event, without the fields of every event."""
-    return {name: value for name, value in event.public().items() if name not in ("type", "seq")}
-
-
-def _why(event: TurnEndedEvent) -> str:
-    """Return the reason of an end for people, without the error, which may name hosts and files."""
-    text = "" if event.sentinel is None else clean(event.sentinel.text)
-    return describe_ending(event.reason, text) if event.error or not text else text

@@ -1,0 +1,133 @@
+"""The turns of a conversation, as doors start, answer and follow them. The engine drives them, not a request."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Unpack
+
+import anyio
+
+from turnwright._base.ids import root_of
+from turnwright.agent import Agent
+from turnwright.driver.admission import TurnOptions
+from turnwright.engine import Engine
+from turnwright.errors import InvalidAnswerError, SessionBusyError, TurnNotFoundError
+from turnwright.events import FactEvent, StreamEvent, TurnPausedEvent
+from turnwright.journal.answers import Answer, parse_answer
+from turnwright.runtime.handle import TurnHandle
+from turnwright.store import TurnRow
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_states import InterruptKind, State
+from turnwright_states import facts as f
+
+#: Seconds in which a turn that a new message replaces must have ended, and between two looks.
+_PATIENCE: Final = 10.0
+_PAUSE: Final = 0.05
+
+AnswerValue = str | bool | Answer
+
+
+async def find_turn(engine: Engine, session: str, turn_id: str) -> TurnRow:
+    """Return a turn of a session. Raises `TurnNotFoundError`, also for a turn of another session."""
+    row = await engine.store.get(turn_id)
+    if row.session != session or root_of(turn_id) != turn_id:
+        raise TurnNotFoundError(turn_id)
+    return row
+
+
+async def find_open_turn(engine: Engine, session: str) -> TurnRow | None:
+    """Return the turn of a session that runs or is paused, if there is one."""
+    rows = await engine.turns(session=session, live=True)
+    return next((row for row in rows if root_of(row.id) == row.id), None)
+
+
+def is_paused(row: TurnRow) -> bool:
+    """Return whether a turn waits for a person."""
+    return row.status.state is State.PAUSED
+
+
+async def start_in_session(
+    engine: Engine, agent: Agent, prompt: str, **options: Unpack[TurnOptions]
+) -> TurnHandle[str]:
+    """Start a turn. A running turn of its session is aborted first, as a paused one is superseded.
+
+    Raises `SessionBusyError` if that takes too long, and what `Engine.start` raises.
+    """
+    with anyio.move_on_after(_PATIENCE) as patience:
+        while True:
+            try:
+                return await engine.start(agent, prompt, **options)
+            except SessionBusyError as busy:
+                if patience.deadline - anyio.current_time() < 2 * _PAUSE:
+                    raise
+                await engine.abort(busy.turn)
+            await anyio.sleep(_PAUSE)
+    raise SessionBusyError(options.get("session") or "", "")
+
+
+def answerable_by_text(interrupts: Sequence[Interrupt]) -> str:
+    """Return the id of the only open interrupt, if a message may answer it; else an empty text.
+
+    An approval needs an explicit answer.
+    """
+    kinds = (InterruptKind.QUESTION, InterruptKind.UNKNOWN_OUTCOME, InterruptKind.DOOM_LOOP)
+    return interrupts[0].id if len(interrupts) == 1 and interrupts[0].kind in kinds else ""
+
+
+def accepts_text(interrupts: Sequence[Interrupt], text: str) -> str:
+    """Return the id of the only open interrupt if the text is an answer to it; else an empty text."""
+    interrupt = answerable_by_text(interrupts)
+    try:
+        return interrupt if interrupt and parse_answer(tuple(interrupts), interrupt, text) else ""
+    except InvalidAnswerError:
+        return ""
+
+
+class PausedTurn:
+    """A turn that was paused, as a client answers it: its events so far, and the interrupts of its last pause."""
+
+    def __init__(self, events: Sequence[StreamEvent]) -> None:
+        pause = next((event for event in reversed(events) if isinstance(event, TurnPausedEvent)), None)
+        #: The events up to the last pause, which the client has, and the seq of that pause.
+        self.events = [event for event in events if pause is not None and event.seq <= pause.seq]
+        self.seq = 0 if pause is None else pause.seq
+        self.interrupts = () if pause is None else pause.interrupts
+        self._answers = {
+            event.fact.interrupt: event.fact
+            for event in events
+            if isinstance(event, FactEvent) and event.seq > self.seq and isinstance(event.fact, f.Answered)
+        }
+
+    @classmethod
+    async def read(cls, engine: Engine, turn_id: str) -> "PausedTurn":
+        """Read the journal of a turn. Raises `TurnNotFoundError`."""
+        return cls(await engine.snapshot(turn_id))
+
+    def without_known(self, answers: Mapping[str, AnswerValue]) -> dict[str, AnswerValue]:
+        """Return the answers to the pause that the journal does not have: a client may send them again."""
+        return {name: answer for name, answer in answers.items() if not self._is_known(name, answer)}
+
+    def _is_known(self, name: str, answer: AnswerValue) -> bool:
+        fact = self._answers.get(name)
+        if fact is None:
+            return False
+        parsed = parse_answer(self.interrupts, name, answer)
+        return (parsed.decision, parsed.text) == (fact.decision, fact.text)
+
+
+async def answer_turn(
+    engine: Engine,
+    agent: Agent,
+    paused: PausedTurn,
+    turn_id: str,
+    answers: Mapping[str, AnswerValue],
+    *,
+    by: str,
+    via: str,
+) -> TurnHandle[str]:
+    """Answer a paused turn, which the engine then drives on. The same answers again change nothing.
+
+    Raises `InvalidAnswerError`, `TurnAlreadyEndedError` and what `Engine.attach` raises.
+    """
+    handle = engine.attach(turn_id, agent)
+    if new_answers := paused.without_known(answers):
+        await handle.answer(new_answers, by=by, via=via)
+    return handle

@@ -1,0 +1,277 @@
+"""The gate of all HTTP doors: who may use a session, the bounds of a request, refusals, and streams of events.
+
+Needs Starlette, which the extra of each HTTP protocol brings.
+"""
+
+import inspect
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from urllib.parse import quote
+
+import anyio
+from pydantic import JsonValue
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from turnwright.agent import Agent
+from turnwright.errors import (
+    ConfigError,
+    InvalidAnswerError,
+    SessionBusyError,
+    SessionNotFoundError,
+    TurnAlreadyEndedError,
+    TurnBusyError,
+    TurnConflictError,
+    TurnNotFoundError,
+)
+
+_LOG = logging.getLogger(__name__)
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+#: True or the user's name: the request may use the session. False, None or an empty name: it may not.
+Access: TypeAlias = bool | str | None
+Authorize: TypeAlias = Callable[[Request, str], Access | Awaitable[Access]]
+
+#: The longest id of a session that a client may choose, in characters.
+LONGEST_SESSION: Final = 128
+#: The beginning of the sessions of named users.
+_OWNED: Final = "~"
+_SERVER_FAULT: Final = 500
+_UNAVAILABLE: Final = "the server cannot run this turn now"
+#: Statuses and words of the engine's errors. Any other error is the server's own, and its words stay in the log.
+_REFUSED: Final[Mapping[type[Exception], tuple[int, str]]] = {
+    TurnNotFoundError: (404, "there is no such turn"),
+    SessionNotFoundError: (404, "there is no such conversation"),
+    SessionBusyError: (409, "the conversation is busy: a turn of it is running"),
+    TurnBusyError: (409, "the conversation is busy: a turn of it is running"),
+    TurnAlreadyEndedError: (409, "the turn has ended: send a new message"),
+    TurnConflictError: (409, "a turn with this id exists already, with another request"),
+    InvalidAnswerError: (409, "the answer does not fit an open question of the turn"),
+}
+
+
+class Refusal(Exception):  # noqa: N818 (a response, in the protocol's own form)
+    """A request that is refused with an HTTP `status`. `why` is for the client, without names of hosts or files."""
+
+    def __init__(self, status: int, why: str, *, field: str = "") -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+        #: The field of the request that is wrong.
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of all doors that share a gate.
+
+    A request's body has `body_bytes`, and arrives within `body_seconds`. A stream lasts `stream_seconds`, and a client
+    takes each piece of it within `send_seconds`. At most `requests` are served at once. A silent stream sends a comment
+    every `keep_alive` seconds.
+    """
+
+    body_bytes: int = 16 * 1024 * 1024
+    body_seconds: float = 30.0
+    stream_seconds: float = 3600.0
+    send_seconds: float = 30.0
+    requests: int = 200
+    keep_alive: float = 15.0
+
+
+@dataclass(slots=True)
+class Gate:
+    """Admits requests. One gate serves all doors of a server, so its bounds hold for their sum.
+
+    `authorize(request, session)` returns whether the request may use the session: True, or the user's name. With names,
+    each user has sessions of its own: the same session id of two users is two sessions, and answers are signed. It may
+    be async, and may raise Starlette's `HTTPException`. It is called before anything is read or changed.
+    """
+
+    authorize: Authorize
+    bounds: Bounds = field(default_factory=Bounds)
+    _open: int = 0
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Count a request while it is served. Raises `Refusal` if there are too many."""
+        if self._open >= self.bounds.requests:
+            raise Refusal(503, "the server has too many open requests: try again later")
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+
+    async def identify(self, request: Request, session: str) -> str:
+        """Return the name of the user who may use the session; empty if the app names none. Raises `Refusal`."""
+        if not 0 < len(session) <= LONGEST_SESSION or not session.isprintable():
+            raise Refusal(400, f"the conversation's id must have 1 to {LONGEST_SESSION} visible characters")
+        answer = self.authorize(request, session)
+        access = await answer if inspect.isawaitable(answer) else answer
+        if access is True and not session.startswith(_OWNED):
+            return ""
+        if not isinstance(access, str) or not access:
+            raise Refusal(403, "this conversation is not yours")
+        return access
+
+    async def read_json(self, request: Request) -> JsonObject:
+        """Return the body of a request. Raises `Refusal` unless it is one JSON object within the bounds."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Refusal(415, "the body must be application/json")
+        if _length(request) > self.bounds.body_bytes:
+            raise self._too_large
+        content = bytearray()
+        with anyio.move_on_after(self.bounds.body_seconds) as scope:
+            try:
+                async for piece in request.stream():
+                    content += piece
+                    if len(content) > self.bounds.body_bytes:
+                        raise self._too_large
+            except ClientDisconnect:
+                raise Refusal(400, "the body did not arrive whole") from None
+        if scope.cancelled_caught:
+            raise Refusal(408, f"the body did not arrive within {self.bounds.body_seconds:g} s")
+        return parse_object(bytes(content))
+
+    @property
+    def _too_large(self) -> Refusal:
+        return Refusal(413, f"the body has more than {self.bounds.body_bytes:,} bytes")
+
+
+def parse_object(content: bytes) -> JsonObject:
+    """Return a JSON object. Raises `Refusal`, also for text that is not valid Unicode."""
+    try:
+        value = json.loads(content, parse_constant=_refuse_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise Refusal(400, "the body is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise Refusal(400, "the body must be a JSON object")
+    return value
+
+
+def owned_session(user: str, session: str) -> str:
+    """Return the engine's session of a user's conversation. No two users share one, whatever their names are."""
+    return f"{_OWNED}{quote(user, safe='')}/{session}" if user else session
+
+
+def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
+    """Return agents by their names, as clients write them. Raises `ConfigError` without agents."""
+    if not agents:
+        raise ConfigError("agents: give at least one agent to serve")
+    return {agent.name.lower(): agent for agent in agents}
+
+
+def choose_agent(agents: Mapping[str, Agent], name: JsonValue) -> Agent:
+    """Return the agent of that name, in whatever case; without a name the first one. Raises `Refusal`."""
+    if name is None:
+        return next(iter(agents.values()))
+    agent = agents.get(name.lower()) if isinstance(name, str) else None
+    if agent is None:
+        raise Refusal(404, f"there is no such agent: use one of {', '.join(agents)}", field="model")
+    return agent
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """Return the refusal of a request that ended in an error. Words of unknown errors go to the log alone."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HTTPException):
+        return Refusal(error.status_code, error.detail)
+    status, why = _REFUSED.get(type(error), (_SERVER_FAULT, _UNAVAILABLE))
+    if status == _SERVER_FAULT:
+        _LOG.error("a request failed", exc_info=error)
+    return Refusal(status, why)
+
+
+class EventStream(Response):
+    """A stream of server-sent events, already encoded. It ends when the client disconnects; the turn continues.
+
+    `lines` are closed in any case.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, lines: AsyncGenerator[str, None], bounds: Bounds, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self._lines = lines
+        self._bounds = bounds
+        self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's arguments)
+        """Send the stream."""
+        bounds, turn_to_send = self._bounds, anyio.Lock()
+
+        async def write(text: str, *, more: bool = True) -> None:
+            async with turn_to_send:
+                with anyio.fail_after(bounds.send_seconds):
+                    await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+
+        async def keep_alive() -> None:
+            while True:
+                await anyio.sleep(bounds.keep_alive)
+                await write(": keep-alive\n\n")
+
+        async def end_with_client() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as group, aclosing(self._lines) as lines:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                group.start_soon(keep_alive)
+                group.start_soon(end_with_client)
+                with anyio.move_on_after(bounds.stream_seconds):
+                    async for line in lines:
+                        await write(line)
+                await write("", more=False)
+                group.cancel_scope.cancel()
+        except* TimeoutError:
+            _LOG.info("a client did not read its stream for %g s: it is closed", bounds.send_seconds)
+
+
+class Endpoint:
+    """An ASGI application of one handler. It counts in the gate until its response is sent.
+
+    `refuse` makes the protocol's response of a refusal.
+    """
+
+    def __init__(
+        self, gate: Gate, handle: Callable[[Request], Awaitable[Response]], refuse: Callable[[Refusal], Response]
+    ) -> None:
+        self._gate = gate
+        self._handle = handle
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        try:
+            with self._gate.admitted():
+                try:
+                    response = await self._handle(Request(scope, receive))
+                except Exception as error:  # noqa: BLE001 (a door has other clients too)
+                    response = self._refuse(refusal_of(error))
+                await response(scope, receive, send)
+        except Refusal as refusal:
+            await self._refuse(refusal)(scope, receive, send)
+
+
+def _length(request: Request) -> int:
+    try:
+        return int(request.headers.get("content-length", "0"))
+    except ValueError:
+        raise Refusal(400, "the content length is not a number") from None
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(constant)

@@ -1,0 +1,200 @@
+"""The HTTP routes of a UI message stream: messages and answers, reconnecting, reloading, stopping."""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Final, cast
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from turnwright.agent import Agent
+from turnwright.context import DepsT
+from turnwright.engine import Engine
+from turnwright.events import StreamEvent
+from turnwright.runtime.handle import TurnHandle
+from turnwright_protocols.conversations import (
+    PausedTurn,
+    accepts_text,
+    answer_turn,
+    find_open_turn,
+    find_turn,
+    is_paused,
+    start_in_session,
+)
+from turnwright_protocols.http import (
+    Endpoint,
+    EventStream,
+    Gate,
+    Refusal,
+    agents_by_name,
+    choose_agent,
+    owned_session,
+    refusal_of,
+)
+
+from .chunks import Chunk, ChunkEncoder, to_sse
+from .messages import VIA, VIA_MESSAGE, chat_messages, closed_in, message_id, split_events
+from .request import ChatRequest, read_request
+
+_LOG = logging.getLogger(__name__)
+
+#: Marks a response as a UI message stream.
+HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
+
+
+def ui_routes(
+    engine: Engine[DepsT],
+    agents: Sequence[Agent[DepsT, object]],
+    gate: Gate,
+    *,
+    path: str = "/api/chat",
+    resets: bool = False,
+    reasoning: bool = True,
+) -> list[Route]:
+    """Return the routes of a chat with these agents, for an application of Starlette or FastAPI.
+
+    The chat's id is the session. `POST path` takes a message or answers; `GET path/{id}/stream` reconnects to a running
+    turn; `GET path/{id}` returns the messages; `DELETE path/{id}/stream` stops the turn. The first agent answers unless
+    the body names another (`agent`). With `resets`, withdrawn text is removed from the page, which needs version 7 of
+    the SDK. Without `reasoning`, the model's reasoning is not sent. Raises `ConfigError` without agents.
+    """
+    # No request gives dependencies: the engine makes them, or refuses the turn.
+    chat = _Chat(cast("Engine", engine), cast("Sequence[Agent]", agents), gate, resets=resets, reasoning=reasoning)
+
+    def serve(handle: Callable[[Request], Awaitable[Response]]) -> Endpoint:
+        return Endpoint(gate, handle, refuse)
+
+    return [
+        Route(path, serve(chat.post), methods=["POST"]),
+        Route(f"{path}/{{chat}}", serve(chat.messages), methods=["GET"]),
+        Route(f"{path}/{{chat}}/stream", serve(chat.reconnect), methods=["GET"]),
+        Route(f"{path}/{{chat}}/stream", serve(chat.stop), methods=["DELETE"]),
+    ]
+
+
+def refuse(refusal: Refusal) -> Response:
+    """Return a refusal: the SDK shows the text of the response as the error's message."""
+    return PlainTextResponse(refusal.why, refusal.status)
+
+
+class _Chat:
+    """The handlers of one chat's routes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        agents: Sequence[Agent],
+        gate: Gate,
+        *,
+        resets: bool,
+        reasoning: bool,
+    ) -> None:
+        self._engine = engine
+        self._agents = agents_by_name(agents)
+        self._gate = gate
+        self._resets = resets
+        self._reasoning = reasoning
+
+    async def post(self, request: Request) -> Response:
+        """Start a turn, or answer the paused one, and stream what follows."""
+        chat = read_request(await self._gate.read_json(request))
+        user = await self._gate.identify(request, chat.session)
+        session = owned_session(user, chat.session)
+        if chat.answers:
+            return await self._answer(session, chat, user)
+        answer = await self._as_answer(session, chat)
+        if answer is not None:
+            return await self._answer(session, answer, user, is_message=True)
+        agent = choose_agent(self._agents, chat.agent)
+        handle = await start_in_session(self._engine, agent, chat.prompt, session=session, files=chat.files)
+        encoder = self._encoder(handle.id)
+        return self._stream(handle, encoder, encoder.start(handle.id))
+
+    async def reconnect(self, request: Request) -> Response:
+        """Stream the message of the running turn from its beginning: the SDK's client builds it again."""
+        _, session = await self._session(request)
+        row = await find_open_turn(self._engine, session)
+        if row is None or is_paused(row):
+            return Response(status_code=204)
+        handle = self._engine.attach(row.id, choose_agent(self._agents, row.agent))
+        events = await self._engine.snapshot(row.id)
+        *earlier, _ = split_events(events)
+        encoder = self._encoder(row.id, closed_in(events))
+        for event in (event for segment in earlier for event in segment):
+            encoder.absorb(event)
+        started = encoder.start(message_id(row.id, len(earlier)), announces=bool(earlier))
+        return self._stream(handle, encoder, started, after=earlier[-1][-1].seq if earlier else 0)
+
+    async def messages(self, request: Request) -> Response:
+        """Return the messages of the chat."""
+        _, session = await self._session(request)
+        return JSONResponse(
+            await chat_messages(self._engine, session, reasoning=self._reasoning), headers={"cache-control": "no-store"}
+        )
+
+    async def stop(self, request: Request) -> Response:
+        """Abort the running turn, or end the paused one."""
+        _, session = await self._session(request)
+        row = await find_open_turn(self._engine, session)
+        if row is not None:
+            await self._engine.abort(row.id)
+        return Response(status_code=204)
+
+    async def _session(self, request: Request) -> tuple[str, str]:
+        chat = str(request.path_params["chat"])
+        user = await self._gate.identify(request, chat)
+        return user, owned_session(user, chat)
+
+    async def _as_answer(self, session: str, chat: ChatRequest) -> ChatRequest | None:
+        """Return a message as the answer to the only open question, if it is one."""
+        row = await find_open_turn(self._engine, session)
+        if row is None or not is_paused(row) or chat.files:
+            return None
+        interrupts = (await PausedTurn.read(self._engine, row.id)).interrupts
+        interrupt = accepts_text(interrupts, chat.prompt)
+        return ChatRequest(chat.session, turn=row.id, answers={interrupt: chat.prompt}) if interrupt else None
+
+    async def _answer(self, session: str, chat: ChatRequest, user: str, *, is_message: bool = False) -> Response:
+        row = await find_turn(self._engine, session, chat.turn)
+        agent, paused = choose_agent(self._agents, row.agent), await PausedTurn.read(self._engine, row.id)
+        encoder = self._encoder(row.id)
+        for event in paused.events:
+            encoder.absorb(event)
+        via = VIA_MESSAGE if is_message else VIA
+        handle = await answer_turn(self._engine, agent, paused, row.id, chat.answers, by=user, via=via)
+        number = len(split_events(paused.events)) - (not is_message)
+        started = encoder.start(message_id(row.id, number), announces=is_message)
+        return self._stream(handle, encoder, started, after=paused.seq)
+
+    def _encoder(self, turn: str, closed: Collection[str] = ()) -> ChunkEncoder:
+        return ChunkEncoder(turn, resets=self._resets, reasoning=self._reasoning, closed=closed)
+
+    def _stream(
+        self, handle: TurnHandle[str], encoder: ChunkEncoder, started: Sequence[Chunk], *, after: int = 0
+    ) -> Response:
+        events = handle.events(after)  # at once: the text of a fast reply streams in from now on
+        return EventStream(_lines(events, encoder, started), self._gate.bounds, HEADERS)
+
+
+async def _lines(
+    events: AsyncIterator[StreamEvent], encoder: ChunkEncoder, started: Sequence[Chunk]
+) -> AsyncGenerator[str, None]:
+    """Yield the lines of a stream, which ends with `[DONE]` in any case."""
+
+    def encode(chunks: Iterable[Chunk]) -> str:
+        return "".join(map(to_sse, chunks))
+
+    yield encode(started)
+    is_over = False
+    try:
+        async for event in events:
+            chunks = encoder.encode(event)
+            is_over = is_over or any(chunk["type"] in ("finish", "abort", "error") for chunk in chunks)
+            if chunks:
+                yield encode(chunks)
+        if not is_over:
+            yield encode(encoder.close("the turn was interrupted: load the page again"))
+    except Exception as error:  # noqa: BLE001 (the response has begun: the client gets words of ours)
+        yield encode(encoder.close(refusal_of(error).why))
+    yield "data: [DONE]\n\n"

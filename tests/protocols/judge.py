@@ -1,0 +1,45 @@
+"""Run a judge: a third party's client against a server of ours, with a line for each capability."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent
+NODE: Final = shutil.which("node") or ""
+NODE_MODULES: Final = (
+    Path(os.environ.get("TURNWRIGHT_PROTOCOL_CLIENTS", Path(sys.prefix) / "protocol-clients")) / "node_modules"
+)
+_LINE: Final = re.compile(r"(PASS|FAIL|SKIP) (\w+)(?:: (.*))?")
+
+
+@contextmanager
+def serving(door: str, store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve the subject in a process of its own during the block. Yields its address and the process."""
+    command = [sys.executable, "-m", "tests.protocols.subject_server", door, f"sqlite:///{store}/turns.db"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1]) as server:
+        try:
+            assert server.stdout is not None
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}", server
+        finally:
+            server.kill()
+
+
+def run_judge(script: str, *arguments: str, folder: Path, seconds: float = 240) -> dict[str, tuple[str, str]]:
+    """Run a judge in `folder`, and return its verdicts with their reasons, by capability."""
+    command = [sys.executable, str(HERE / "judges" / script)]
+    if script.endswith(".mjs"):  # modules are found beside the script
+        shutil.copy(HERE / "judges" / script, folder / script)
+        (folder / "node_modules").symlink_to(NODE_MODULES)
+        command = [NODE, str(folder / script)]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=seconds, check=False, cwd=folder
+    )
+    lines = [match for line in done.stdout.splitlines() if (match := _LINE.fullmatch(line))]
+    assert lines, done.stdout + done.stderr
+    return {match[2]: (match[1], match[3] or "") for match in lines}

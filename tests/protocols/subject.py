@@ -1,0 +1,107 @@
+"""The subject of the judges: one agent whose behavior is the first word of the last user message."""
+
+import asyncio
+from collections.abc import Mapping
+
+from turnwright import Agent, Engine, ToolContext, Usage, agent_tool, tool
+from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, asks_for
+from turnwright_states import Cause, Finish
+
+AGENT = Agent(name="Subject", instructions="Do what the word says.", steps=4)
+HELPER = Agent(name="Helper", description="Does a part.", steps=2)
+HOST = "secret-host.internal"
+
+
+@tool(read_only=True)
+async def look(name: str) -> str:
+    """Look a thing up."""
+    return f"{name} is blue"
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
+
+
+@tool
+async def choose(context: ToolContext) -> str:
+    """Ask the person."""
+    return "the choice is " + context.ask("Which color?", ["red", "green"])
+
+
+@tool
+async def wait(context: ToolContext) -> str:
+    """Work for 30 seconds, with progress."""
+    for second in range(30):
+        context.progress(second, total=30, message="working")
+        await asyncio.sleep(1)
+    return "waited"
+
+
+@tool
+async def broken() -> str:
+    """Fail."""
+    raise ValueError("the tool is broken")
+
+
+TOOLS = [look, pay, choose, wait, broken, agent_tool(HELPER, name="helper")]
+USAGE = Usage(input_tokens=7, output_tokens=5)
+
+
+def read_words(request: ModelRequest) -> tuple[str, str]:
+    """Return the text of the last user message, and of the newest tool result after it."""
+    text, result = "", ""
+    for message in request.messages:
+        if message.role == "user" and not message.text.startswith("["):
+            text, result = message.text.strip(), ""
+        elif message.role == "tool":
+            result = str(message.parts[-1].to_json()["text"])
+    return text, result
+
+
+REPLIES: Mapping[str, ModelResponse | ModelError] = {
+    "tool": asks_for(("look", {"name": "sky"}), text="I look.", usage=USAGE),
+    "approve": asks_for(("pay", {"amount": 5}), text="I pay."),
+    "both": asks_for(("pay", {"amount": 5}), ("pay", {"amount": 500})),
+    "ask": asks_for(("choose", {})),
+    "mixed": asks_for(("choose", {}), ("pay", {"amount": 5})),
+    "slow": asks_for(("wait", {})),
+    "broken": asks_for(("broken", {})),
+    "doom": asks_for(("look", {"name": "the same"})),
+    "think": ModelResponse(reasoning="First I think.", text="Then I answer.", usage=USAGE),
+    "cut": ModelResponse(text="This sentence is not", finish=Finish.LENGTH, usage=USAGE),
+    "filter": ModelError("refused by the filter", cause=Cause.CONTENT_FILTER),
+    "fail": ModelError(f"HTTP 401 from {HOST}", cause=Cause.AUTHENTICATION, status=401),
+    "long": ModelResponse(text="".join(map(str, range(45_000)))[:200_000], usage=USAGE),
+}
+
+
+def reply(request: ModelRequest) -> ModelResponse | ModelError:
+    """Do what the word says."""
+    text, result = read_words(request)
+    word, _, rest = text.partition(" ")
+    word = word.lower()
+    if request.tool_choice == "none":
+        return ModelResponse(text="Here is what I have so far.", usage=USAGE)
+    if word == "cap":
+        return asks_for(("look", {"name": f"thing {len(request.messages)}"}), text="Still looking.")
+    if result and word != "doom":
+        return ModelResponse(text=f"Result: {result}", usage=USAGE)
+    if word in REPLIES:
+        return REPLIES[word]
+    if word == "delegate":
+        return asks_for(("helper", {"prompt": rest or "say part one"}))
+    answer = f"You said: {text}"
+    if word == "recall":
+        earlier = [message.text for message in request.messages if message.role == "user"][:-1]
+        answer = "You said: " + " | ".join(earlier)
+    elif word == "files":
+        answer = f"parts: {[part.type for part in request.messages[-1].parts]}"
+    return ModelResponse(text=answer, usage=USAGE)
+
+
+def make_engine(store: str = "memory:") -> Engine:
+    """Make an engine that runs the subject."""
+    model = ScriptedModel(reply, repeat=True, stream_calls=True, name="subject")
+    return Engine(model=model, tools=TOOLS, agents=[AGENT, HELPER], store=store)
