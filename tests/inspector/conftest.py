@@ -35,7 +35,7 @@ def engine_on(file: Path, *lines: Line, repeat: bool = False) -> Engine:
     """An engine whose model says these lines."""
     return Engine(
         model=ScriptedModel(*lines, repeat=repeat),
-        tools=[delete_file, look_up, *(one for one in builtin_tools(Path()) if one.name == "ask_user_input")],
+        tools=[delete_file, look_up, *(tool for tool in builtin_tools(Path()) if tool.name == "ask_user_input")],
         store=f"sqlite:///{file}",
         poll_interval=0.02,
     )
@@ -55,9 +55,9 @@ async def enter(client: httpx.AsyncClient, path: str = "/") -> httpx.Response:
 
 def csrf_of(response: httpx.Response) -> str:
     """The token that the forms of a page send."""
-    found = re.search(r'"X-CSRF-Token": "(\w+)"', response.text)
-    assert found is not None
-    return found[1]
+    match = re.search(r'"X-CSRF-Token": "(\w+)"', response.text)
+    assert match is not None
+    return match[1]
 
 
 @dataclass

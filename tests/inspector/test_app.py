@@ -47,7 +47,7 @@ def fastapi_with(inspector: Inspector) -> FastAPI:
     return app
 
 
-@pytest.mark.parametrize("mounting", [fastapi_with, lambda one: Starlette(routes=[Mount("/ops/turns", one)])])
+@pytest.mark.parametrize("mounting", [fastapi_with, lambda app: Starlette(routes=[Mount("/ops/turns", app)])])
 async def test_mounted_inspector_keeps_all_addresses_below_the_mount(
     engine: Engine, mounting: Callable[[Inspector], Starlette]
 ) -> None:
@@ -67,7 +67,7 @@ async def test_mounted_inspector_keeps_all_addresses_below_the_mount(
             assert page.status_code == httpx.codes.OK
             addresses = re.findall(r'\b(?:href|src|action|hx-get|hx-post|data-live)="([^"#]+)"', page.text)
             assert addresses
-            assert [one for one in addresses if not one.startswith(("/ops/turns/", "?"))] == []
+            assert [address for address in addresses if not address.startswith(("/ops/turns/", "?"))] == []
         assert (await client.get("/ops/turns/static/inspector.css")).status_code == httpx.codes.OK
         fields = {"csrf": csrf_of(pages[0]), "text": "Mind the gap"}
         done = await client.post(f"/ops/turns/turns/{turn}/steer", data=fields)

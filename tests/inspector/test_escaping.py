@@ -68,41 +68,41 @@ async def asks(word: str) -> str:
     return word
 
 
-async def turns_of_evil(file: Path, said: str) -> list[str]:
+async def turns_of_evil(file: Path, text: str) -> list[str]:
     """An ended turn and a paused one in which everybody says this."""
     calls = (
-        ResponseToolCall("look_up", {"word": said}),
-        ResponseToolCall("fails", {"word": said}),
-        ResponseToolCall(said[:400], {said: said}),
-        ResponseToolCall("look_up", None, f"{{no json {said}"),
+        ResponseToolCall("look_up", {"word": text}),
+        ResponseToolCall("fails", {"word": text}),
+        ResponseToolCall(text[:400], {text: text}),
+        ResponseToolCall("look_up", None, f"{{no json {text}"),
     )
-    hosted: dict[str, JsonValue] = {"type": "openai_response", "item": {"type": said, "query": said}}
-    clean = "".join(letter for letter in said if letter.isprintable())
-    agent = Agent(name=f"A {clean}", instructions=said, steps=1)
+    hosted: dict[str, JsonValue] = {"type": "openai_response", "item": {"type": text, "query": text}}
+    clean = "".join(letter for letter in text if letter.isprintable())
+    agent = Agent(name=f"A {clean}", instructions=text, steps=1)
     model = ScriptedModel(
-        ModelError(said, cause=Cause.OVERLOADED),
-        ModelResponse(text=said, reasoning=said, reasoning_details=(hosted,), calls=calls),
-        said,
-        asks_for(("asks", {"word": said})),
-        name=f"m {said}"[:200],
+        ModelError(text, cause=Cause.OVERLOADED),
+        ModelResponse(text=text, reasoning=text, reasoning_details=(hosted,), calls=calls),
+        text,
+        asks_for(("asks", {"word": text})),
+        name=f"m {text}"[:200],
     )
     never = Backoff(initial=0.0, max_retry_after=0.0)
     tools = [look_up, fails, asks]
     async with Engine(model=model, tools=tools, store=SqliteStore(file), backoff=never) as engine:
-        picture = FilePart.of(b"x", "image/png", said[:300])
-        ended = await engine.run(agent, said, session=f"s {clean}", files=[picture])
-        paused = await engine.run(agent, said)
+        picture = FilePart.of(b"x", "image/png", text[:300])
+        ended = await engine.run(agent, text, session=f"s {clean}", files=[picture])
+        paused = await engine.run(agent, text)
         return [ended.id, paused.id]
 
 
 async def pages_of(file: Path, names: list[str]) -> dict[str, str]:
-    found = {}
+    texts = {}
     async with (
         Engine(model=ScriptedModel(), tools=[look_up, fails, asks], store=SqliteStore(file)) as engine,
         browser(inspector_app(engine, access=Open())) as client,
     ):
         paths = ["/", "/sessions", "/statistics", "/?q=script", "/agents", "/needs-you"]
-        paths += ["/session?" + urlencode({"session": one.id}) for one in await engine.sessions()]
+        paths += ["/session?" + urlencode({"session": session.id}) for session in await engine.sessions()]
         paths += [f"/turns/{name}?tab={tab}{step}" for name in names for tab in TABS for step in ("", "&step=1")]
         paths += [f"/turns/{name}?raw=1" for name in names]
         paths += [f"/turns/{name}/{file}.jsonl" for name in names for file in ("journal", "export")]
@@ -111,8 +111,8 @@ async def pages_of(file: Path, names: list[str]) -> dict[str, str]:
         for path in paths:
             response = await client.get(path)
             assert response.status_code == 200, path
-            found[path] = response.text
-    return found
+            texts[path] = response.text
+    return texts
 
 
 async def test_hostile_text_is_inert_on_every_page(tmp_path: Path) -> None:
@@ -122,17 +122,17 @@ async def test_hostile_text_is_inert_on_every_page(tmp_path: Path) -> None:
         if path.endswith(".jsonl"):
             assert all(json.loads(line)["seq"] for line in text.splitlines())
             continue
-        seen = Seen()
-        seen.feed(text)
-        assert seen.bad == [], path
+        seen_page = Seen()
+        seen_page.feed(text)
+        assert seen_page.bad == [], path
         assert not re.search("[\x00-\x08\x0e-\x1f\u200b\u2028\u202a-\u202e\U000e0000-\U000e007f]", text), path
         assert text.rstrip().endswith("</html>")
 
 
 async def test_no_page_or_downloaded_journal_shows_a_secret(tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
-    said = " ".join(["It is", *SECRETS, "password=hunter22hunter22", "."])
-    pages = await pages_of(file, await turns_of_evil(file, said))
+    secret_text = " ".join(["It is", *SECRETS, "password=hunter22hunter22", "."])
+    pages = await pages_of(file, await turns_of_evil(file, secret_text))
     for path, text in pages.items():
         for secret in (*SECRETS, "hunter22"):
             assert secret not in text, path
@@ -144,7 +144,7 @@ def test_invisible_characters_are_made_visible() -> None:
     assert visible("a\tb\nc\r") == "a\tb\nc\r"
     assert visible("\x00\x1b\x7f\x85\u202e\ud800\u2067") == "␀␛␡[U+0085][U+202E][U+D800][U+2067]"
     hidden = "\u061c\u200b\u2060\ufeff\u00ad\u2028\u2029\U000e0041"
-    assert visible(hidden) == "".join(f"[U+{ord(one):04X}]" for one in hidden)
+    assert visible(hidden) == "".join(f"[U+{ord(letter):04X}]" for letter in hidden)
     page = environment().from_string("<p title='{{ text }}'>{{ text }}</p>{{ 5 }}{{ none }}{{ [text] }}")
     page.render(text="\ud800<b>").encode()
 
@@ -165,12 +165,12 @@ def test_times_are_written_in_words(value: float, words: str) -> None:
 
 
 def test_numbers_and_moments_are_formatted_for_people() -> None:
-    assert [amount(one) for one in (0, 1234567, 0.5, 1.25, 0.0042, 0.000013, 0.00000001)] == [
+    assert [amount(number) for number in (0, 1234567, 0.5, 1.25, 0.0042, 0.000013, 0.00000001)] == [
         *("0", "1,234,567", "0.5", "1.25", "0.0042", "0.000013", "0.00000001")
     ]
-    assert [amount(one) for one in (1e15, 10**400, -(10**400), 2**60 - 1)] == [
+    assert [amount(number) for number in (1e15, 10**400, -(10**400), 2**60 - 1)] == [
         *("1.00e+15", "1.00e+400", "-1.00e+400", "1.15e+18")
     ]
-    assert [span(one) for one in (60, 14400, 604800, 90)] == ["1 minute", "4 hours", "7 days", "90 seconds"]
+    assert [span(seconds) for seconds in (60, 14400, 604800, 90)] == ["1 minute", "4 hours", "7 days", "90 seconds"]
     assert moment(0) == "1970-01-01T00:00:00Z"
     assert moment(1e300) == "1e+300 s"

@@ -57,9 +57,9 @@ def swapped(place: int) -> Forge:
     """Exchange a fact with the next one."""
 
     def forged(rows: list[Row]) -> list[Row]:
-        other = {place: place + 1, place + 1: place}
+        swapped = {place: place + 1, place + 1: place}
         by_place = {seq: (kind, payload) for seq, kind, payload in rows}
-        return [(seq, *by_place[other.get(seq, seq)]) for seq, _, _ in rows]
+        return [(seq, *by_place[swapped.get(seq, seq)]) for seq, _, _ in rows]
 
     return forged
 
@@ -123,16 +123,16 @@ FORGERIES: dict[str, Forge] = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("forged") / "turns.db"
     anyio.run(a_turn, file)
     return file
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-async def test_every_page_of_a_forged_journal_is_shown(forgery: str, made: Path, tmp_path: Path) -> None:
+async def test_every_page_of_a_forged_journal_is_shown(forgery: str, journal: Path, tmp_path: Path) -> None:
     file = tmp_path / "turns.db"
-    with sqlite3.connect(made) as old, sqlite3.connect(file) as db:
+    with sqlite3.connect(journal) as old, sqlite3.connect(file) as db:
         old.backup(db)
         number = db.execute("SELECT number FROM turns").fetchone()[0]
         one_row_a_fact(db)

@@ -39,7 +39,7 @@ BETWEEN = st.sampled_from(
     [" ", "  ", "\n", "\r\n", "\t", '"', "'", "\\", '\\"', '"}', "']", ", ", ": ", "=", "\u2028", "<", "&"]
 )
 VALUES = st.lists(st.tuples(BETWEEN, st.sampled_from(WORDS)), min_size=1, max_size=6).flatmap(
-    lambda told: BETWEEN.map(lambda last: "".join(gap + word for gap, word in told) + last)
+    lambda parts: BETWEEN.map(lambda last: "".join(gap + word for gap, word in parts) + last)
 )
 UNDER = st.recursive(
     VALUES, lambda inner: st.lists(inner, min_size=1, max_size=2) | st.dictionaries(st.just("value"), inner, min_size=1)
@@ -69,12 +69,12 @@ def test_secret_values_are_hidden_in_structures_and_every_notation(arguments: di
 
 
 @given(st.text(alphabet="ab \n\\'é", max_size=40), st.sampled_from(['{}: "', '"{}":"', "{} = '", "{}='", "--{} '"]))
-def test_quoted_secret_is_hidden_up_to_the_closing_quote(said: str, opening: str) -> None:
+def test_quoted_secret_is_hidden_up_to_the_closing_quote(secret_text: str, opening: str) -> None:
     begun = opening.format("api-key")
     quote = begun[-1]
-    value = said.replace("\\", "\\\\").replace(quote, f"\\{quote}")
-    shown = NOBODYS.hide(f"before {begun}{value}{quote}, and after")
-    assert shown == f"before {begun}{HIDDEN if value else ''}{quote}, and after"
+    value = secret_text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+    hidden = NOBODYS.hide(f"before {begun}{value}{quote}, and after")
+    assert hidden == f"before {begun}{HIDDEN if value else ''}{quote}, and after"
 
 
 def test_unterminated_secret_is_hidden_to_the_end_of_the_text() -> None:
@@ -125,18 +125,18 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
         ResponseToolCall("enter", {"form": arguments}),
     )
     hosted: dict[str, JsonValue] = {"type": "web_search_call", "action": arguments}
-    kept: dict[str, JsonValue] = {"type": "openai_response", "item": hosted}
+    detail: dict[str, JsonValue] = {"type": "openai_response", "item": hosted}
     reply = ModelResponse(
         text=f"I send {text}",
         reasoning=repr(arguments),
-        reasoning_details=(kept, {**kept, "item": arguments}),
+        reasoning_details=(detail, {**detail, "item": arguments}),
         calls=calls,
     )
     model = ScriptedModel(reply, f"It is: {text}", f"Done: {text}")
     async with Engine(model=model, tools=[login, enter]) as engine:
         agent = Agent(name="A", instructions=f"Use {text}")
         turn: TurnResult = await engine.run(agent, f"Take {text}", session="s")
-        other: TurnResult = await engine.run(agent, text)
+        other_turn: TurnResult = await engine.run(agent, text)
         app = inspector_app(engine, access=Open())
         async with browser(app) as client:
             for _ in range(2):
@@ -150,7 +150,7 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
                     f"/turns/{turn.id}/journal.jsonl",
                 ]
                 paths.append(f"/turns/{turn.id}/export.jsonl")
-                paths += [f"/compare?left={turn.id}&right={other.id}&pair={pair}" for pair in (1, 2)]
+                paths += [f"/compare?left={turn.id}&right={other_turn.id}&pair={pair}" for pair in (1, 2)]
                 paths += [f"/turns/{turn.id}/edit?step={step}" for step in (1, 2)]
                 paths += [f"/turns/{turn.id}?tab={tab}{step}" for tab in TABS for step in ("", "&step=1", "&step=2")]
                 paths += [f"/turns/{turn.id}?raw=1"]

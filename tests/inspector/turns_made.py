@@ -61,8 +61,8 @@ async def kept(driven: Sequence[Driven]) -> tuple[Engine, tuple[str, ...]]:
     """An engine on a store that has these turns, and their ids."""
     engine = Engine(model=ScriptedModel(), tools=TOOLS, store=MemoryStore())
     names = tuple(f"turn{number}" for number in range(len(driven)))
-    for name, one in zip(names, driven, strict=True):
-        await keep(engine.store, name, [fact for _, fact in one.facts])
+    for name, scripted_turn in zip(names, driven, strict=True):
+        await keep(engine.store, name, [fact for _, fact in scripted_turn.facts])
     return engine, names
 
 
@@ -90,14 +90,14 @@ def rows_of(
     view: Callable[[TabContext], Shown], looked: TabContext, rows: Callable[[Shown], Sequence[Row]]
 ) -> list[Row]:
     """All rows that a tab shows, over all its pages."""
-    found: dict[int, Row] = {}
+    by_place: dict[int, Row] = {}
     until: int | None = sys.maxsize
     while until is not None:
-        shown = view(replace(looked, until=until))
-        assert shown.window is not None
-        found |= dict(enumerate(rows(shown), start=shown.window.first))
-        until = shown.window.earlier
-    return [found[place] for place in sorted(found)]
+        part = view(replace(looked, until=until))
+        assert part.window is not None
+        by_place |= dict(enumerate(rows(part), start=part.window.first))
+        until = part.window.earlier
+    return [by_place[place] for place in sorted(by_place)]
 
 
 async def look_at_each_step(engine: Engine, name: str) -> Mapping[str, TabContext]:

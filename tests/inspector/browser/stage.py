@@ -157,29 +157,29 @@ class Stage:
         **agent: object,
     ) -> str:
         """Run a turn to its end or to a pause. Returns its id."""
-        who = Agent.model_validate({"name": "Searcher"} | agent)
+        searcher = Agent.model_validate({"name": "Searcher"} | agent)
 
         async def run() -> TurnResult:
             async with self.engine(*lines, repeat=repeat) as engine:
-                return await engine.run(who, prompt, files=files, session=session)
+                return await engine.run(searcher, prompt, files=files, session=session)
 
         return self.portal.call(run).id
 
     @contextmanager
     def playing(self, *lines: Line, **agent: object) -> Iterator[str]:
         """A turn that is driven by somebody else while the block runs, up to a call of `wait_here`. Gives its id."""
-        who = Agent.model_validate({"name": "Searcher"} | agent)
+        searcher = Agent.model_validate({"name": "Searcher"} | agent)
         begun: list[str] = []
-        known = self.portal.call(anyio.Event)
+        is_streaming = self.portal.call(anyio.Event)
 
         async def run() -> None:
-            async with self.engine(*lines) as engine, engine.stream(who, "Find the word.") as events:
+            async with self.engine(*lines) as engine, engine.stream(searcher, "Find the word.") as events:
                 async for event in events:
                     begun.append(event.turn)
-                    known.set()
+                    is_streaming.set()
 
         done = self.portal.start_task_soon(run)
-        self.portal.call(known.wait)
+        self.portal.call(is_streaming.wait)
         try:
             yield begun[0]
         finally:
@@ -204,7 +204,11 @@ class Stage:
         async def look() -> list[str]:
             async with self.engine() as engine:
                 answered = {item.id for item in await engine.store.inbox(turn)}
-                return [one.id for one in (await engine.get(turn)).interrupts if f"answer:{one.id}" not in answered]
+                return [
+                    interrupt.id
+                    for interrupt in (await engine.get(turn)).interrupts
+                    if f"answer:{interrupt.id}" not in answered
+                ]
 
         return self.portal.call(look)
 
@@ -274,9 +278,9 @@ def visiting(
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
 
-    def hear(said: ConsoleMessage) -> None:
-        if said.type == "error" and not said.text.startswith((*REPLACED, *(UNANSWERED if unanswered else ()))):
-            wrong.append(said.text)
+    def hear(message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith((*REPLACED, *(UNANSWERED if unanswered else ()))):
+            wrong.append(message.text)
 
     page.on("console", hear)
     page.on("request", lambda request: None if stage.is_its_own(request.url) else wrong.append(request.url))

@@ -26,7 +26,9 @@ def test_token_is_entered_on_the_requested_page(browser: Browser, stage: Stage) 
     context = browser.new_context(viewport=PHONE)
     page = context.new_page()
     refused: list[str] = []
-    page.on("console", lambda said: refused.append(said.text) if "Content Security Policy" in said.text else None)
+    page.on(
+        "console", lambda message: refused.append(message.text) if "Content Security Policy" in message.text else None
+    )
     page.goto(stage.url(turn, "?tab=journal"))
     assert violations(page) == []
     page.get_by_label("Token").fill("wrong")

@@ -35,16 +35,16 @@ def turns(stage: Stage) -> dict[str, str]:
 
 def violations(page: Page) -> list[str]:
     """Return the violations on the page as shown, in light and in dark."""
-    found = []
+    faults = []
     for scheme, rules in RULES.items():
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         wrong = Axe().run(page, options={**rules, "resultTypes": ["violations"]}).response["violations"]
-        found += [
-            f"{scheme}: {one['id']}: {node['target']} {node['failureSummary']}"
-            for one in wrong
-            for node in one["nodes"]
+        faults += [
+            f"{scheme}: {violation['id']}: {node['target']} {node['failureSummary']}"
+            for violation in wrong
+            for node in violation["nodes"]
         ]
-    return found
+    return faults
 
 
 #: What a tab holds is the same on a phone, where it stands otherwise: those that differ most are looked at there too.
@@ -115,8 +115,10 @@ def test_other_pages_are_accessible(
 
 def test_accessibility_tests_cover_every_page() -> None:
     routes = inspector_app(Engine(store=MemoryStore())).routes
-    named = {getattr(route, "name", "") for route in routes if "GET" in (getattr(route, "methods", None) or ("GET",))}
-    assert named - NO_PAGES == PAGES.keys() - {""}
+    page_names = {
+        getattr(route, "name", "") for route in routes if "GET" in (getattr(route, "methods", None) or ("GET",))
+    }
+    assert page_names - NO_PAGES == PAGES.keys() - {""}
 
 
 @pytest.mark.parametrize("size", SIZES)

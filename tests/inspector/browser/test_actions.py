@@ -67,7 +67,7 @@ def test_fork_is_driven_independently_of_the_original(page: Page, stage: Stage) 
 
 def test_second_click_starts_no_second_turn(page: Page, stage: Stage) -> None:
     page.goto(stage.url(stage.play("Done.")))
-    sent = sent_by(page)
+    requests = sent_by(page)
     page.route("**/fork", lambda route: route.fulfill(status=204))  # the page stays
     fork = page.get_by_role("button", name=re.compile("^Fork"))
     fork.click()
@@ -75,7 +75,7 @@ def test_second_click_starts_no_second_turn(page: Page, stage: Stage) -> None:
     for _ in range(2):
         fork.dispatch_event("click")
         page.wait_for_timeout(50)
-    assert len(sent) == 1
+    assert len(requests) == 1
 
 
 def test_late_answer_is_refused_and_keeps_the_typed_text(browser: Browser, stage: Stage) -> None:
@@ -115,9 +115,9 @@ PRESSED_AT_ONCE = """([form, value]) => new MutationObserver(() => {
 
 def sent_by(page: Page) -> list[str]:
     """Return a list that receives the address of each form sent from now on."""
-    sent: list[str] = []
-    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
-    return sent
+    addresses: list[str] = []
+    page.on("request", lambda request: addresses.append(request.url) if request.method == "POST" else None)
+    return addresses
 
 
 def test_key_press_does_not_answer_a_replaced_question(page: Page, stage: Stage) -> None:
@@ -132,11 +132,11 @@ def test_key_press_does_not_answer_a_replaced_question(page: Page, stage: Stage)
     expect(page.locator("#actions")).to_be_focused()
     expect(page.get_by_label("A message for the model")).to_have_value("")
     expect(page.get_by_role("region", name="That question is closed.")).to_contain_text("Not the old one.")
-    sent = sent_by(page)
+    requests = sent_by(page)
     page.keyboard.press("Enter")
     page.keyboard.press("Space")
     page.wait_for_timeout(300)
-    assert (sent, stage.asked(turn)) == ([], ["approval-2"])
+    assert (requests, stage.asked(turn)) == ([], ["approval-2"])
     page.get_by_role("button", name="Approve").click()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
@@ -146,12 +146,12 @@ def test_click_on_a_newly_shown_question_is_ignored(page: Page, stage: Stage) ->
     page.goto(stage.url(turn))
     page.evaluate("void (window.isReady = () => true)")
     page.evaluate(PRESSED_AT_ONCE, ["approval-2", "approve"])
-    sent = sent_by(page)
+    requests = sent_by(page)
     stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "precious.db"})), "Done.")
     while not page.evaluate("window.pressed"):
         page.wait_for_timeout(50)
     page.wait_for_timeout(300)
-    assert (sent, stage.asked(turn)) == ([], ["approval-2"])
+    assert (requests, stage.asked(turn)) == ([], ["approval-2"])
     page.get_by_role("button", name="Approve").click()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
@@ -164,26 +164,26 @@ def test_click_on_a_recently_moved_question_is_ignored(page: Page, stage: Stage)
     was = allow.evaluate(place)
     page.evaluate(f"void (window.isReady = button => ({place})(button) < {was} - 20)")
     page.evaluate(PRESSED_AT_ONCE, ["approval-2", "approve"])
-    sent = sent_by(page)
+    requests = sent_by(page)
     stage.answered_elsewhere(turn, "approval-1")
     while not page.evaluate("window.pressed"):
         page.wait_for_timeout(50)
     page.wait_for_timeout(300)
-    assert (sent, stage.asked(turn)) == ([], ["approval-2"])
+    assert (requests, stage.asked(turn)) == ([], ["approval-2"])
     allow.click()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
 def test_input_typed_for_a_turn_does_not_go_to_another(page: Page, stage: Stage) -> None:
     """Its page comes in place of the other's without the document being loaded anew."""
-    turn, other = stage.play(ASKS), stage.play(ASKS)
+    turn, other_turn = stage.play(ASKS), stage.play(ASKS)
     page.goto(stage.url(turn))
     page.get_by_label("A message for the model").fill("Not the old one.")
     page.get_by_label("Send a message to the turn").fill("Hurry")
-    link = f"<a id='other' href='/turns/{other}'>the other</a>"
+    link = f"<a id='other' href='/turns/{other_turn}'>the other</a>"
     page.locator("#tabs").evaluate(f'tabs => {{ tabs.insertAdjacentHTML("beforeend", "{link}"); htmx.process(tabs) }}')
     page.locator("#other").click()
-    expect(page.locator("#turn")).to_have_attribute("data-turn", other)
+    expect(page.locator("#turn")).to_have_attribute("data-turn", other_turn)
     expect(page.get_by_label("A message for the model")).to_have_value("")
     expect(page.get_by_label("Send a message to the turn")).to_have_value("")
 

@@ -34,8 +34,8 @@ class Held:
         page.route(address, self._hold)
 
     def _hold(self, route: Route) -> None:
-        asked = route.request
-        if not self._open and asked.method == self._method and asked.resource_type in ("xhr", "fetch"):
+        request = route.request
+        if not self._open and request.method == self._method and request.resource_type in ("xhr", "fetch"):
             self.routes.append(route)
         else:
             route.continue_()
@@ -54,9 +54,9 @@ def failing(
     failed: list[str] = []
 
     def answer(route: Route) -> None:
-        asked = route.request
-        if asked.method == method and asked.resource_type in ("xhr", "fetch") and len(failed) < times:
-            failed.append(asked.url)
+        request = route.request
+        if request.method == method and request.resource_type in ("xhr", "fetch") and len(failed) < times:
+            failed.append(request.url)
             route.fulfill(status=status, content_type="text/html", body=body)
         else:
             route.continue_()
@@ -77,10 +77,10 @@ def current_step(page: Page, title: str) -> None:
 def test_slow_request_is_shown_as_busy(page: Page, stage: Stage) -> None:
     turn = stage.play("Done.")
     page.goto(stage.url(turn))
-    held = Held(page, of(turn))
+    held_page = Held(page, of(turn))
     page.get_by_role("link", name="Timeline").click()
     expect(page.locator("html[data-busy]")).to_have_count(1)
-    held.let_go()
+    held_page.let_go()
     expect(page.locator("#tab")).to_have_attribute("data-tab", "timeline")
     expect(page.locator("html[data-busy]")).to_have_count(0)
 
@@ -105,20 +105,22 @@ def test_turn_stays_visible_while_the_store_fails_and_then_continues(page: Page,
 def test_wait_to_try_again_grows_and_need_not_be_waited_for(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
-        asked: list[float] = []
-        page.on("request", lambda one: asked.append(time.monotonic()) if of(turn).search(one.url) else None)
+        request_times: list[float] = []
+        page.on(
+            "request", lambda request: request_times.append(time.monotonic()) if of(turn).search(request.url) else None
+        )
         failing(page, of(turn), times=4)
         stage.gate.let_one_through(stage.portal)
         expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
-        while len(asked) < 3:
+        while len(request_times) < 3:
             page.wait_for_timeout(100)
         page.get_by_role("button", name="Try now").click()
         page.wait_for_timeout(300)
-        assert len(asked) == 4
+        assert len(request_times) == 4
         page.get_by_role("button", name="Try now").click()
         expect(page.locator("#step-2")).to_be_visible()
         expect(page.get_by_role("region", name="Not up to date.")).to_be_hidden()
-        assert asked[2] - asked[1] > 1.3 * (asked[1] - asked[0])
+        assert request_times[2] - request_times[1] > 1.3 * (request_times[1] - request_times[0])
 
 
 def test_list_stays_visible_while_the_store_fails(page: Page, stage: Stage) -> None:
@@ -218,11 +220,11 @@ def test_turn_deleted_while_open_stays_visible(page: Page, stage: Stage) -> None
 def test_slow_step_is_not_undone_by_live_updates(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
-        held = Held(page, re.compile(r"\?step=1\b"))
+        held_page = Held(page, re.compile(r"\?step=1\b"))
         page.locator("#step-1 a").click()
         stage.gate.let_one_through(stage.portal)
         page.wait_for_timeout(800)
-        held.let_go()
+        held_page.let_go()
         expect(page.locator("#step-2")).to_be_visible()
         page.wait_for_timeout(500)
         current_step(page, "Step 1")
@@ -232,13 +234,13 @@ def test_slow_step_is_not_undone_by_live_updates(page: Page, stage: Stage) -> No
 def test_response_arriving_after_navigation_is_not_shown(page: Page, stage: Stage) -> None:
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
-        held = Held(page, re.compile(rf"/turns/{re.escape(turn)}$"))
+        held_page = Held(page, re.compile(rf"/turns/{re.escape(turn)}$"))
         stage.gate.let_one_through(stage.portal)
-        while not held.routes:
+        while not held_page.routes:
             page.wait_for_timeout(50)
         page.locator("#step-1 a").click()
         current_step(page, "Step 1")
-        held.let_go()
+        held_page.let_go()
         expect(page.locator("#step-2")).to_be_visible()
         page.wait_for_timeout(300)
         current_step(page, "Step 1")
@@ -247,12 +249,12 @@ def test_response_arriving_after_navigation_is_not_shown(page: Page, stage: Stag
 def test_slow_action_does_not_restore_the_previous_view(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
-    held = Held(page, re.compile("/steer$"), "POST")
+    held_page = Held(page, re.compile("/steer$"), "POST")
     page.get_by_label("Send a message to the turn").fill("Hurry")
     page.get_by_role("button", name="Send").click()
     page.locator("#tab-journal").click()
     expect(page).to_have_url(re.compile("tab=journal"))
-    held.let_go()
+    held_page.let_go()
     expect(page.locator("#actions")).to_contain_text("waits in the inbox")
     expect(page.locator("#tabs [aria-current]")).to_have_text("Journal")
 

@@ -38,12 +38,12 @@ def test_judgment_of_a_turn_is_given_and_withdrawn(page: Page, stage: Stage) -> 
 
 
 def test_two_runs_are_compared_on_a_phone_in_two_clicks(page: Page, stage: Stage) -> None:
-    other = stage.play("It is a word.", prompt="Define it.", name="Definer")
+    other_turn = stage.play("It is a word.", prompt="Define it.", name="Definer")
     turn = stage.play("It is not a word.", prompt="Define it.", name="Definer")
     page.set_viewport_size(PHONE)
     page.goto(stage.address)
     page.get_by_role("link", name="Define it.").first.click()
     page.get_by_role("link", name="Compare", exact=True).click()
     expect(page.get_by_role("group", name="Difference of: answer")).to_contain_text("It is a word.")
-    expect(page.get_by_label("Left turn")).to_have_value(other)
+    expect(page.get_by_label("Left turn")).to_have_value(other_turn)
     expect(page.get_by_label("Right turn")).to_have_value(turn)

@@ -74,7 +74,7 @@ def test_agent_name_keeps_a_line_beside_all_figures(page: Page, stage: Stage) ->
 
 
 def below(page: Page, upper: str, lower: str) -> None:
-    boxes = [page.locator(one).bounding_box() for one in (upper, lower)]
+    boxes = [page.locator(element).bounding_box() for element in (upper, lower)]
     assert boxes[0] is not None
     assert boxes[1] is not None
     assert boxes[0]["y"] < boxes[1]["y"]

@@ -40,7 +40,7 @@ def test_j_walks_open_turns_and_the_turns_of_a_session(page: Page, stage: Stage)
 
 def test_palette_leads_to_steps_tabs_and_pages(page: Page, stage: Stage, answered: str) -> None:
     page.goto(stage.url(answered))
-    for words, kind, shown in (
+    for words, kind, address in (
         ("journ", "tab", re.compile("tab=journal")),
         ("step 2", "step", re.compile("step=2")),
         ("statis", "page", re.compile("/statistics$")),
@@ -51,7 +51,7 @@ def test_palette_leads_to_steps_tabs_and_pages(page: Page, stage: Stage, answere
         field.fill(words)
         expect(page.get_by_role("option").first).to_contain_text(kind)
         page.keyboard.press("Enter")
-        expect(page).to_have_url(shown)
+        expect(page).to_have_url(address)
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 

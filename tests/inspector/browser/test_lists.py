@@ -16,12 +16,12 @@ ASKS = asks_for(("delete_file", {"path": "old.log"}))
 
 def test_search_finds_words_of_results_while_typing(page: Page, stage: Stage) -> None:
     """The address keeps the search."""
-    found = stage.play(asks_for(("look_up", {"word": "quokka"})), "It is small.", prompt="Find an animal.")
+    turn = stage.play(asks_for(("look_up", {"word": "quokka"})), "It is small.", prompt="Find an animal.")
     stage.play("Nothing.", prompt="Find a plant.")
     page.goto(stage.address)
     page.get_by_role("searchbox", name="Search").press_sequentially("quok")
     expect(page.locator("#turns tbody tr")).to_have_count(1)
-    expect(page.locator("#turns tbody tr")).to_contain_text(found)
+    expect(page.locator("#turns tbody tr")).to_contain_text(turn)
     expect(page).to_have_url(re.compile(r"[?&]q=quok"))
     page.reload()
     expect(page.locator("#turns tbody tr")).to_have_count(1)

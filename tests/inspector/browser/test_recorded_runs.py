@@ -36,13 +36,15 @@ def timed() -> dict[str, object]:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Pages of a recording with forty steps, and of a file that is none."""
     folder: Path = tmp_path_factory.mktemp("runs")
-    said: list[dict[str, object]] = [{"role": "user", "content": "Look it up."}]
+    messages: list[dict[str, object]] = [{"role": "user", "content": "Look it up."}]
     for number in range(40):
         call = {"name": "look_up", "arguments": json.dumps({"word": f"word-{number}"})}
-        said.append({"role": "assistant", "tool_calls": [{"id": f"c{number}", "type": "function", "function": call}]})
+        messages.append(
+            {"role": "assistant", "tool_calls": [{"id": f"c{number}", "type": "function", "function": call}]}
+        )
         if number != 7:
-            said.append({"role": "tool", "tool_call_id": f"c{number}", "content": "nothing"})
-    (folder / "run.json").write_text(json.dumps([*said, {"role": "assistant", "content": "Nothing."}]))
+            messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": "nothing"})
+    (folder / "run.json").write_text(json.dumps([*messages, {"role": "assistant", "content": "Nothing."}]))
     (folder / "notes.txt").write_text("Nothing of the kind.")
     (folder / "timed.json").write_text(json.dumps(timed()))
     with RunLibrary([folder / name for name in ("run.json", "notes.txt", "timed.json")]) as runs:

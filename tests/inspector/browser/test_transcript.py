@@ -119,10 +119,10 @@ def test_picture_thumbnail_opens_the_picture(page: Page, stage: Stage) -> None:
     thumb = page.get_by_role("link", name="dot.png")
     assert thumb.locator("img").evaluate("img => img.decode().then(() => img.naturalWidth)") == 1
     thumb.click()
-    shown = page.get_by_role("dialog", name="dot.png")
-    expect(shown).to_be_visible()
+    dialog = page.get_by_role("dialog", name="dot.png")
+    expect(dialog).to_be_visible()
     page.keyboard.press("Escape")
-    expect(shown).to_have_count(0)
+    expect(dialog).to_have_count(0)
     expect(thumb).to_be_focused()
     expect(page).to_have_url(stage.url(turn))
 
@@ -142,7 +142,7 @@ def test_call_and_sub_agent_turn_link_to_each_other(page: Page, stage: Stage) ->
 
 def test_live_transcript_does_not_move_the_content_above(page: Page, stage: Stage) -> None:
     lines = [asks_for(("wait_here", {"word": word}), ("helper", {"prompt": word})) for word in "abc"]
-    with stage.playing(*[one for line in lines for one in (line, "I helped.")], "Done.", steps=40) as turn:
+    with stage.playing(*[text for line in lines for text in (line, "I helped.")], "Done.", steps=40) as turn:
         page.goto(stage.url(turn))
         expect(page.locator("#stop-title")).to_have_text("Running tools")
         page.evaluate(WATCHED)
@@ -165,13 +165,13 @@ def test_streamed_text_stays_at_the_end_until_the_page_updates(page: Page, stage
             page.evaluate("text => stream.emit('piece', { kind: 'text', index: 0, text })", text)
         expect(page.locator("#lines > :last-child")).to_contain_text("First I think.")
         assert page.evaluate(TOP_OF_TABS) == top
-        held: list[Route] = []
-        page.route(re.compile(rf"/turns/{turn}$"), lambda route: held.append(route))  # noqa: PLW0108 (Playwright marks what it is given)
+        routes: list[Route] = []
+        page.route(re.compile(rf"/turns/{turn}$"), lambda route: routes.append(route))  # noqa: PLW0108 (Playwright marks what it is given)
         page.evaluate("stream.emit('grown', { seq: 7 })")
-        while not held:
+        while not routes:
             page.wait_for_timeout(20)
         expect(page.locator("#writing")).to_contain_text("First I think.")
-        held[0].continue_()
+        routes[0].continue_()
         expect(page.locator("#writing")).to_be_hidden()
 
 

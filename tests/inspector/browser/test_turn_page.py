@@ -105,7 +105,7 @@ def test_hovering_a_step_highlights_the_arrows_taken_in_the_chart(page: Page, st
     page.locator("#step-conclude").hover()
     lit = page.locator(".chart-picture .card.lit")
     expect(lit).to_have_count(2)
-    assert {(one.get_attribute("data-from"), one.get_attribute("data-to")) for one in lit.all()} == {
+    assert {(arrow.get_attribute("data-from"), arrow.get_attribute("data-to")) for arrow in lit.all()} == {
         ("CHECK", "CONCLUDE"),
         ("CONCLUDE", "CAP_HIT"),
     }
@@ -137,13 +137,13 @@ def test_chart_highlights_taken_arrows_and_the_final_state(page: Page, stage: St
 def test_link_leads_to_the_full_chart_and_back_to_taken_rows(page: Page, stage: Stage) -> None:
     failed = stage.play(searching())
     page.goto(stage.url(failed, "?tab=chart"))
-    taken = page.locator(".chart-picture .card.taken[data-from=STREAM][data-to=FAILED]")
+    taken_card = page.locator(".chart-picture .card.taken[data-from=STREAM][data-to=FAILED]")
     cards = page.locator(".chart-picture .card")
     expect(cards).to_have_count(5)
-    expect(taken).to_have_count(1)
+    expect(taken_card).to_have_count(1)
     page.locator("#chart-view").click()
     expect(page).to_have_url(re.compile(r"chart=full"))
-    expect(taken).to_have_count(1)
+    expect(taken_card).to_have_count(1)
     assert cards.count() > 40
     page.locator("#step-1 a").click()
     current_step(page, "Step 1")

@@ -92,10 +92,10 @@ def test_server_stops_while_pages_are_open(cli: "Cli") -> None:
     child = cli.start(*SERVE)
     with (
         person(child) as client,
-        client.stream("GET", "/live") as one,
+        client.stream("GET", "/live") as first,
         client.stream("GET", f"/turns/{turn}/live") as two,
     ):
-        assert (next(one.iter_lines()), next(two.iter_lines())[:2]) == ("event: changed", "id")
+        assert (next(first.iter_lines()), next(two.iter_lines())[:2]) == ("event: changed", "id")
         done = child.terminate().done()
     assert (done.code, done.err) == (0, "")
 
@@ -143,8 +143,8 @@ def test_recorded_runs_and_exported_turns_are_served_without_a_store(cli: "Cli",
     endpoint.says("Done.")
     turn = cli.run("run", "Say hello", "--json").turn
     cli.run("export", turn, "--format", "journal", "--output", "turn.jsonl")
-    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
-    cli.write("run.json", json.dumps(said))
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    cli.write("run.json", json.dumps(messages))
     child = cli.start(*SERVE, "--runs", "turn.jsonl", "--runs", "run.json")
     with person(child) as client:
         assert "Say hello" in client.get("/").text
@@ -207,8 +207,8 @@ def test_startup_mistake_is_a_single_line(cli: "Cli", flags: tuple[str, ...], wo
 
 
 def test_port_in_use_is_reported_in_a_line(cli: "Cli") -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = cli.run("serve", "--port", str(taken.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = cli.run("serve", "--port", str(listener.getsockname()[1]))
     assert (done.code, "choose another --port" in done.err, len(done.err.splitlines())) == (2, True, 1)
 
 

@@ -43,12 +43,12 @@ async def test_page_without_the_token_is_refused_with_instructions(app: Inspecto
 
 async def test_token_form_leads_to_the_requested_page(app: Inspector) -> None:
     async with browser(app) as client:
-        asked = await client.get("/turns/x?tab=journal&q=%22%3E")
-        assert '<form method="post" action="/turns/x?tab=journal&amp;q=%22%3E">' in asked.text
-        for given in ("wrong", ""):
-            wrong = await client.post("/turns/x?tab=journal", data={"token": given})
+        form = await client.get("/turns/x?tab=journal&q=%22%3E")
+        assert '<form method="post" action="/turns/x?tab=journal&amp;q=%22%3E">' in form.text
+        for token in ("wrong", ""):
+            wrong = await client.post("/turns/x?tab=journal", data={"token": token})
             assert wrong.status_code == httpx.codes.UNAUTHORIZED
-            assert ("not the token" in wrong.text) is bool(given)
+            assert ("not the token" in wrong.text) is bool(token)
         entered = await client.post("/turns/x?tab=journal", data={"token": TOKEN})
         assert (entered.status_code, entered.headers["location"]) == (303, "/turns/x?tab=journal")
         assert TOKEN not in entered.headers["location"]
@@ -57,22 +57,22 @@ async def test_token_form_leads_to_the_requested_page(app: Inspector) -> None:
 
 async def test_form_of_an_expired_session_leads_to_the_first_page(app: Inspector) -> None:
     async with browser(app) as client:
-        asked = await client.post("/turns/x/abort", data={"csrf": "old"})
-        assert asked.status_code == httpx.codes.UNAUTHORIZED
-        assert 'action="/"' in asked.text
+        form = await client.post("/turns/x/abort", data={"csrf": "old"})
+        assert form.status_code == httpx.codes.UNAUTHORIZED
+        assert 'action="/"' in form.text
 
 
 async def test_login_from_another_site_is_refused(app: Inspector) -> None:
     async with browser(app) as client:
-        sent = await client.post("/", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
-        assert (sent.status_code, sent.headers.get("set-cookie")) == (httpx.codes.FORBIDDEN, None)
+        response = await client.post("/", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert (response.status_code, response.headers.get("set-cookie")) == (httpx.codes.FORBIDDEN, None)
 
 
 async def test_page_style_equals_the_style_allowed_by_the_policy(app: Inspector) -> None:
     async with browser(app) as client:
-        asked = await client.get("/")
-    policy = asked.headers["content-security-policy"]
-    style = re.search("<style>(.*)</style>", asked.text)
+        response = await client.get("/")
+    policy = response.headers["content-security-policy"]
+    style = re.search("<style>(.*)</style>", response.text)
     assert style is not None
     assert f"style-src 'sha256-{b64encode(sha256(style[1].encode()).digest()).decode()}';" in policy
     assert "script-src" not in policy
@@ -107,11 +107,11 @@ async def test_redirect_never_leads_to_another_server(app: Inspector) -> None:
         assert response.headers["location"] == "/evil.example/x"
 
 
-@pytest.mark.parametrize("given", ["", "wrong", TOKEN[:-1], TOKEN + "x", "é"])
-async def test_wrong_token_is_refused(app: Inspector, given: str) -> None:
+@pytest.mark.parametrize("wrong_token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "é"])
+async def test_wrong_token_is_refused(app: Inspector, wrong_token: str) -> None:
     async with browser(app) as client:
-        assert (await client.get("/", params={"token": given})).status_code == httpx.codes.UNAUTHORIZED
-        bearer = {b"authorization": f"Bearer {given}".encode()}
+        assert (await client.get("/", params={"token": wrong_token})).status_code == httpx.codes.UNAUTHORIZED
+        bearer = {b"authorization": f"Bearer {wrong_token}".encode()}
         assert (await client.get("/", headers=bearer)).status_code == httpx.codes.UNAUTHORIZED
 
 
@@ -120,17 +120,17 @@ async def test_invented_cookie_is_refused(app: Inspector) -> None:
         await enter(client)
         (name,) = client.cookies
         for value in ("", "x", f"{TOKEN}.{TOKEN}", TOKEN, "x." + "0" * 64):
-            async with browser(app, Cookie=f"{name}={value}") as other:
-                assert (await other.get("/")).status_code == httpx.codes.UNAUTHORIZED
+            async with browser(app, Cookie=f"{name}={value}") as forger:
+                assert (await forger.get("/")).status_code == httpx.codes.UNAUTHORIZED
 
 
 async def test_cookie_survives_a_server_restart_with_the_same_token(engine: Engine) -> None:
     before, after = (inspector_app(engine, access=Token(TOKEN)) for _ in range(2))
-    other = inspector_app(engine, access=Token("another-token-that-nobody-guesses"))
+    other_app = inspector_app(engine, access=Token("another-token-that-nobody-guesses"))
     async with browser(before) as client:
         await enter(client)
         cookies = client.cookies
-    for app, status in ((after, httpx.codes.OK), (other, httpx.codes.UNAUTHORIZED)):
+    for app, status in ((after, httpx.codes.OK), (other_app, httpx.codes.UNAUTHORIZED)):
         async with browser(app) as client:
             client.cookies = cookies
             assert (await client.get("/")).status_code == status
@@ -194,22 +194,22 @@ async def test_same_site_form_passes(app: Inspector, headers: dict[str, str]) ->
         assert response.status_code == httpx.codes.NOT_FOUND  # no such turn
 
 
-@pytest.mark.parametrize("given", [None, "", "0" * 64])
+@pytest.mark.parametrize("csrf", [None, "", "0" * 64])
 @pytest.mark.parametrize("action", ["answer", "steer", "abort", "resume", "fork", "nowhere"])
-async def test_every_change_needs_the_token_of_the_session(app: Inspector, action: str, given: str | None) -> None:
+async def test_every_change_needs_the_token_of_the_session(app: Inspector, action: str, csrf: str | None) -> None:
     async with browser(app) as client:
         await enter(client)
-        data = {} if given is None else {"csrf": given}
+        data = {} if csrf is None else {"csrf": csrf}
         assert (await client.post(f"/turns/x/{action}", data=data)).status_code == httpx.codes.FORBIDDEN
 
 
 async def test_csrf_token_of_another_session_is_refused(app: Inspector) -> None:
-    async with browser(app) as one, browser(app) as other:
-        csrf = csrf_of(await enter(one))
-        await enter(other)
-        assert (await other.post("/turns/x/abort", data={"csrf": csrf})).status_code == httpx.codes.FORBIDDEN
+    async with browser(app) as first, browser(app) as second:
+        csrf = csrf_of(await enter(first))
+        await enter(second)
+        assert (await second.post("/turns/x/abort", data={"csrf": csrf})).status_code == httpx.codes.FORBIDDEN
         header = {"X-CSRF-Token": csrf}
-        assert (await one.post("/turns/x/abort", headers=header)).status_code == httpx.codes.NOT_FOUND
+        assert (await first.post("/turns/x/abort", headers=header)).status_code == httpx.codes.NOT_FOUND
 
 
 async def test_oversized_form_is_refused(app: Inspector) -> None:
@@ -230,13 +230,13 @@ async def test_truncated_form_does_nothing(app: Inspector, engine: Engine) -> No
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
     }
-    came: list[Message] = [
+    messages: list[Message] = [
         {"type": "http.disconnect"},
         {"type": "http.request", "body": b"text=Delete+all", "more_body": True},
     ]
 
     async def receive() -> Message:
-        return came.pop()
+        return messages.pop()
 
     async def send(_: Message) -> None:
         """Nobody is there."""
@@ -246,9 +246,9 @@ async def test_truncated_form_does_nothing(app: Inspector, engine: Engine) -> No
 
 
 @pytest.mark.parametrize(("path", "cache"), [("/", "no-store"), ("/nowhere", "no-store"), ("/static/x", "no-cache")])
-@pytest.mark.parametrize("known", [True, False])
-async def test_every_response_has_the_security_headers(app: Inspector, path: str, cache: str, known: bool) -> None:
-    async with browser(app, **(BEARER if known else {})) as client:
+@pytest.mark.parametrize("has_token", [True, False])
+async def test_every_response_has_the_security_headers(app: Inspector, path: str, cache: str, has_token: bool) -> None:
+    async with browser(app, **(BEARER if has_token else {})) as client:
         headers = (await client.get(path)).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -266,8 +266,8 @@ async def test_open_access_needs_no_token_but_checks_form_origins(engine: Engine
         csrf = csrf_of(await client.get("/"))
         assert (await client.post("/turns/x/abort")).status_code == httpx.codes.FORBIDDEN
         assert (await client.post("/turns/x/abort", data={"csrf": csrf})).status_code == httpx.codes.NOT_FOUND
-        sent = {"Origin": "http://evil.example"}
-        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=sent)
+        headers = {"Origin": "http://evil.example"}
+        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=headers)
         assert response.status_code == httpx.codes.FORBIDDEN
     async with browser(app, Host="evil.example") as client:
         assert (await client.get("/")).status_code == httpx.codes.MISDIRECTED_REQUEST
@@ -275,8 +275,8 @@ async def test_open_access_needs_no_token_but_checks_form_origins(engine: Engine
 
 async def test_form_of_another_process_is_refused(engine: Engine) -> None:
     """Without access control the key is random, and not a constant that readers of the code know."""
-    one, other = (inspector_app(engine, access=Open()) for _ in range(2))
-    async with browser(one) as there, browser(other) as here:
+    first, second = (inspector_app(engine, access=Open()) for _ in range(2))
+    async with browser(first) as there, browser(second) as here:
         csrf = csrf_of(await there.get("/"))
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in there.cookies.jar)
         await here.get("/")
@@ -286,8 +286,8 @@ async def test_form_of_another_process_is_refused(engine: Engine) -> None:
 
 
 async def test_processes_with_the_same_key_accept_forms_of_each_other(engine: Engine) -> None:
-    one, other = (inspector_app(engine, access=Open(key="a-key-of-sixteen-")) for _ in range(2))
-    async with browser(one) as there, browser(other) as here:
+    first, second = (inspector_app(engine, access=Open(key="a-key-of-sixteen-")) for _ in range(2))
+    async with browser(first) as there, browser(second) as here:
         csrf = csrf_of(await there.get("/"))
         here.cookies = there.cookies
         response = await here.post("/turns/x/abort", data={"csrf": csrf})
@@ -301,15 +301,15 @@ async def test_forms_behind_a_proxy_with_an_allowed_host_pass(engine: Engine) ->
     app = inspector_app(engine, access=Open(hosts=["turns.example.com"]))
     async with browser(app) as client:
         csrf = csrf_of(await client.get("/"))
-        sent = {"Origin": "https://turns.example.com"}
-        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=sent)
+        headers = {"Origin": "https://turns.example.com"}
+        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=headers)
         assert response.status_code == httpx.codes.NOT_FOUND
 
 
 async def test_default_access_uses_a_random_token(engine: Engine) -> None:
-    one, other = (inspector_app(engine).entry(ADDRESS) for _ in range(2))
-    assert one.startswith(f"{ADDRESS}/?token=")
-    assert one != other
+    first, second = (inspector_app(engine).entry(ADDRESS) for _ in range(2))
+    assert first.startswith(f"{ADDRESS}/?token=")
+    assert first != second
     async with browser(inspector_app(engine)) as client:
         assert (await client.get("/")).status_code == httpx.codes.UNAUTHORIZED
 

@@ -18,7 +18,7 @@ def asking(arguments: dict[str, JsonValue] | None, kind: InterruptKind = Interru
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "ending"),
     [
         ({}, ""),
         ({"path": "old.log"}, ": old.log"),
@@ -31,14 +31,14 @@ def asking(arguments: dict[str, JsonValue] | None, kind: InterruptKind = Interru
         ({"text": "x" * 100}, f': "{"x" * 60}…"'),
     ],
 )
-def test_approval_is_a_sentence(arguments: dict[str, JsonValue], said: str) -> None:
-    assert question_text(HIDER, asking(arguments), "Clerk").sentence == f"Clerk wants to run act{said}"
+def test_approval_is_a_sentence(arguments: dict[str, JsonValue], ending: str) -> None:
+    assert question_text(HIDER, asking(arguments), "Clerk").sentence == f"Clerk wants to run act{ending}"
 
 
 def test_details_too_long_for_the_sentence_are_below() -> None:
-    found = question_text(HIDER, asking({f"name{number}": "a word" for number in range(40)}), "Clerk")
-    assert found.sentence.endswith("…")
-    assert '| name39: "a word"' in found.words
+    question = question_text(HIDER, asking({f"name{number}": "a word" for number in range(40)}), "Clerk")
+    assert question.sentence.endswith("…")
+    assert '| name39: "a word"' in question.words
 
 
 def test_grant_becomes_a_sentence_and_a_question_stays_unchanged() -> None:
@@ -49,9 +49,9 @@ def test_grant_becomes_a_sentence_and_a_question_stays_unchanged() -> None:
 
 
 def test_sentence_hides_secrets_and_hidden_parts_block_approval() -> None:
-    asked = asking({"password": "correct horse battery", "to": "x"})
-    found = question_text(HIDER, asked, "Clerk")
-    assert (found.sentence, found.hides) == ('Clerk wants to run act: password "***" to x', True)
+    interrupt = asking({"password": "correct horse battery", "to": "x"})
+    question = question_text(HIDER, interrupt, "Clerk")
+    assert (question.sentence, question.hides) == ('Clerk wants to run act: password "***" to x', True)
     with pytest.raises(InvalidAnswerError, match="parts of it are hidden"):
-        need_shown("approval-1", asked)
+        need_shown("approval-1", interrupt)
     need_shown("approval-1", asking({"to": "x"}))

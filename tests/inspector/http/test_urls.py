@@ -40,27 +40,27 @@ def client_of(app: ASGIApp) -> httpx.AsyncClient:
 
 async def addressed(name: str) -> tuple[str, str]:
     """The address of a turn of that name, and the name that a server reads out of it."""
-    made: list[str] = []
+    addresses: list[str] = []
 
     async def turn(request: Request) -> Response:
-        made.append(address(request, "turn", turn=name))
+        addresses.append(address(request, "turn", turn=name))
         return PlainTextResponse(request.path_params["turn"])
 
     app = Starlette(routes=[Route("/turns/{turn}", turn, name="turn")])
     async with client_of(app) as client:
         await client.get("/turns/any")
-        answer = (await client.get(made[0])).text if made[0] else ""
-    return made[0], answer
+        answer = (await client.get(addresses[0])).text if addresses[0] else ""
+    return addresses[0], answer
 
 
 @pytest.mark.parametrize(
     "name", ["abc", "abc:call00001", "a b", "a?at=5", "a#b", "a%2Fb", "a\\b", "%2e%2e", "ход", "a'b", "...", "x" * 1000]
 )
 async def test_turn_address_opens_the_turn(name: str) -> None:
-    path, found = await addressed(name)
+    path, answer = await addressed(name)
     assert path.isascii()
     assert unquote(path) == f"/turns/{name}"
-    assert found == name
+    assert answer == name
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_turn_without_an_address_is_text() -> None:
     assert len(link("", "x" * 10_000)) < 300
 
 
-@pytest.mark.parametrize(("child", "shown"), [("a/b", "<span"), ("a:b", '<a class="cut mono" href="/turns/a:b"')])
-async def test_call_lane_links_to_the_turn_if_addressable(child: str, shown: str) -> None:
+@pytest.mark.parametrize(("child", "expected"), [("a/b", "<span"), ("a:b", '<a class="cut mono" href="/turns/a:b"')])
+async def test_call_lane_links_to_the_turn_if_addressable(child: str, expected: str) -> None:
     model = ScriptedModel(asks_for(("ok", {})), "done")
     async with Engine(model=model, tools=TOOLS, store=MemoryStore()) as engine:
         facts = [fact for _, fact in await engine.store.facts((await engine.run(AGENT, "hi")).id)]
-        forged = [structs.replace(one, child=child) if isinstance(one, f.CallStarted) else one for one in facts]
+        forged = [structs.replace(fact, child=child) if isinstance(fact, f.CallStarted) else fact for fact in facts]
         await keep(engine.store, "forged", forged)
         async with client_of(inspector_app(engine, access=Open())) as client:
             page = await client.get("/turns/forged?tab=timeline")
         assert page.status_code == httpx.codes.OK
-        assert re.search(rf"{re.escape(shown)}[^>]*>ok</", page.text)
+        assert re.search(rf"{re.escape(expected)}[^>]*>ok</", page.text)

@@ -92,8 +92,8 @@ async def test_approval_may_change_the_arguments_on_the_page(engine: Engine) -> 
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         page = html.unescape((await person.client.get(f"/turns/{turn}")).text)
-        (asked,) = (await engine.get(turn)).interrupts
-        assert json.dumps(asked.arguments, indent=2) in page
+        (approval,) = (await engine.get(turn)).interrupts
+        assert json.dumps(approval.arguments, indent=2) in page
         wrong = await person.does(f"/turns/{turn}/answer", **ALLOW, arguments='{"wrong": 1}')
         assert wrong.status_code == httpx.codes.CONFLICT
         assert "the changed arguments do not fit delete_file" in wrong.text
@@ -174,15 +174,15 @@ async def test_sub_agent_question_is_answered_on_both_pages(file: Path) -> None:
     for at_child in (True, False):
         async with Engine(model=script(), tools=tools, store=store) as engine:
             paused = await engine.run(Agent(name="Lead"), "Go")
-            (asked,) = paused.interrupts
-            call = asked.id.partition("/")[0]
+            (approval,) = paused.interrupts
+            call = approval.id.partition("/")[0]
             child = f"{paused.id}:{call}"
             async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
                 page = (await person.client.get(f"/turns/{child if at_child else paused.id}")).text
                 assert f'action="/turns/{paused.id}/answer"' in page
-                assert f'name="interrupt" value="{asked.id}"' in page
+                assert f'name="interrupt" value="{approval.id}"' in page
                 seen_from = {"page": child} if at_child else {}
-                fields = {"interrupt": asked.id, "decision": "approve", **seen_from}
+                fields = {"interrupt": approval.id, "decision": "approve", **seen_from}
                 response = await person.does(f"/turns/{paused.id}/answer", **fields)
                 assert response.url.path == f"/turns/{child if at_child else paused.id}"
                 for action in ("abort", "steer"):
@@ -265,13 +265,13 @@ async def test_undrivable_turn_is_explained_on_the_page(file: Path) -> None:
 async def test_form_returns_to_the_displayed_step_and_tab(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
-        seen = f"http://127.0.0.1:8321/turns/{turn}?step=1&tab=journal"
-        for header, address in (("Referer", seen), ("HX-Current-URL", seen), ("Referer", "http://evil.example/?a=b")):
+        view = f"http://127.0.0.1:8321/turns/{turn}?step=1&tab=journal"
+        for header, address in (("Referer", view), ("HX-Current-URL", view), ("Referer", "http://evil.example/?a=b")):
             response = await person.client.post(
                 f"/turns/{turn}/steer", data={"csrf": person.csrf, "text": "Hm"}, headers={header: address}
             )
-            kept = "?step=1&tab=journal" if address == seen else ""
-            assert (response.status_code, response.headers["location"]) == (303, f"/turns/{turn}{kept}")
+            query = "?step=1&tab=journal" if address == view else ""
+            assert (response.status_code, response.headers["location"]) == (303, f"/turns/{turn}{query}")
 
 
 async def test_unknown_turn_is_not_found(engine: Engine) -> None:
@@ -326,8 +326,8 @@ async def test_approval_arguments_have_the_wording_of_the_command_line(file: Pat
         paused = await engine.run(Agent(name="Cleaner"), "Delete")
         async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
             page = html.unescape((await person.client.get(f"/turns/{paused.id}")).text)
-    asked = page[page.index('<pre class="question"') :]
-    assert words(paused.interrupts[0]) in asked[: asked.index("</pre>")]
+    question = page[page.index('<pre class="question"') :]
+    assert words(paused.interrupts[0]) in question[: question.index("</pre>")]
     assert "look like secrets" not in page
 
 
@@ -340,8 +340,8 @@ async def test_approval_with_hidden_parts_is_refused(file: Path) -> None:
             page = (await person.client.get(f"/turns/{paused.id}?tab=budgets")).text
             refused = await person.does(f"/turns/{paused.id}/answer", **ALLOW)
             assert (refused.status_code, "parts of it are hidden" in refused.text) == (httpx.codes.CONFLICT, True)
-            written = await person.does(f"/turns/{paused.id}/answer", **ALLOW, arguments='{"path": "old.log"}')
-            assert written.status_code == httpx.codes.OK
+            response = await person.does(f"/turns/{paused.id}/answer", **ALLOW, arguments='{"path": "old.log"}')
+            assert response.status_code == httpx.codes.OK
         assert (await engine.resume(paused.id)).text == "It is gone."
     assert key not in page
     assert '| path: "x; evil ***"' in html.unescape(page)

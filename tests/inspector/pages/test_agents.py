@@ -66,15 +66,15 @@ async def test_agents_are_sorted_and_filtered_by_the_address() -> None:
     ):
         for name in ("Cheap", "Dear", "Cheap"):
             await engine.run(Agent(name=name), "hi")
-        for asked, expected in (
+        for params, expected in (
             ({}, ["Cheap", "Dear"]),
             ({"sort": "cost", "by": "agent"}, ["Dear", "Cheap"]),
             ({"by": "model"}, ["scripted"]),
             ({"sort": "nonsense", "agent": "EAR"}, ["Dear"]),
             ({"range": "1h", "agent": "x"}, []),
         ):
-            page = (await client.get("/agents", params=asked)).text
-            assert re.findall(r'<a class="cover cut" [^>]*>(\w+)</a>', page) == expected, asked
+            page = (await client.get("/agents", params=params)).text
+            assert re.findall(r'<a class="cover cut" [^>]*>(\w+)</a>', page) == expected, params
 
 
 async def test_link_sorts_the_most_failing_agents_first() -> None:

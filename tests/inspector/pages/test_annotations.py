@@ -25,8 +25,8 @@ async def test_turn_is_judged_tagged_and_noted(file: Path) -> None:
             assert "hunter22" not in text
             store = engine.store
             assert isinstance(store, AnnotationStore)
-            kept = await store.annotations([turn.id])
-            assert [(one.kind, one.value, one.text) for one in kept] == [
+            annotations = await store.annotations([turn.id])
+            assert [(annotation.kind, annotation.value, annotation.text) for annotation in annotations] == [
                 (AnnotationKind.SCORE, 1.0, ""),
                 (AnnotationKind.TAG, None, ""),
                 (AnnotationKind.NOTE, None, "password=hunter22hunter22"),
@@ -52,10 +52,10 @@ async def test_tag_links_to_tagged_turns_unless_secret(file: Path) -> None:
                 page = (await person.client.get(path)).text
                 assert re.search('<span class="(annotation is-info)?">password=[*]{3}</span>', page), path
                 assert "hunter22" not in page
-            found = (await person.client.get("/?tag=a%26b")).text
-            assert f'id="row-{turns[0]}"' in found
-            assert 'value="a&amp;b" list="tags"' in found
-            assert turns[1] not in found
+            listing = (await person.client.get("/?tag=a%26b")).text
+            assert f'id="row-{turns[0]}"' in listing
+            assert 'value="a&amp;b" list="tags"' in listing
+            assert turns[1] not in listing
             for tag in (secret, "password=***"):
                 assert "No matches" in (await person.client.get("/", params={"tag": tag})).text
 

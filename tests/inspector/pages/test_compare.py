@@ -26,8 +26,8 @@ async def page_of(engine: Engine, **query: str) -> httpx.Response:
 
 
 async def test_fork_and_origin_are_compared_step_by_step(file: Path) -> None:
-    said = (looks_up("alpha"), looks_up("beta"), "Both.", looks_up("gamma"), "Another one.")
-    async with engine_on(file, *said) as engine:
+    replies = (looks_up("alpha"), looks_up("beta"), "Both.", looks_up("gamma"), "Another one.")
+    async with engine_on(file, *replies) as engine:
         origin = await engine.run(Agent(name="Reader", steps=5), "Look up two words")
         place = (await engine.fork_places(origin.id))[3].last
         fork = await engine.resume(await engine.fork(origin.id, at=place))
@@ -53,9 +53,9 @@ def _plain(text: str) -> str:
 
 async def test_requests_of_a_chosen_pair_are_compared(file: Path) -> None:
     async with engine_on(file, looks_up("alpha"), "A.", looks_up("beta"), "A.") as engine:
-        one = await engine.run(Agent(name="Reader"), "Look up")
-        other = await engine.run(Agent(name="Reader", steps=3), "Look up")
-        text = _plain((await page_of(engine, left=one.id, right=other.id, pair="2")).text)
+        first = await engine.run(Agent(name="Reader"), "Look up")
+        second = await engine.run(Agent(name="Reader", steps=3), "Look up")
+        text = _plain((await page_of(engine, left=first.id, right=second.id, pair="2")).text)
     assert "Limit steps" in text
     assert "- look_up({&#34;word&#34;: &#34;alpha&#34;})" in text
     assert "+ look_up({&#34;word&#34;: &#34;beta&#34;})" in text
@@ -64,10 +64,10 @@ async def test_requests_of_a_chosen_pair_are_compared(file: Path) -> None:
 async def test_step_without_a_counterpart_stands_alone(file: Path) -> None:
     priced = ModelResponse(text="At once.", usage=Usage(input_tokens=1, output_tokens=1, cost=0.25))
     async with engine_on(file, looks_up("alpha"), "Done.", priced) as engine:
-        one = await engine.run(Agent(name="Reader"), "Look up")
-        other = await engine.run(Agent(name="Reader"), "Look up")
-        text = (await page_of(engine, left=one.id, right=other.id)).text
-        same = (await page_of(engine, left=one.id, right=one.id)).text
+        first = await engine.run(Agent(name="Reader"), "Look up")
+        second = await engine.run(Agent(name="Reader"), "Look up")
+        text = (await page_of(engine, left=first.id, right=second.id)).text
+        same = (await page_of(engine, left=first.id, right=first.id)).text
     assert "only in one" in text
     assert '<td class="wrap">$0.2500</td>' in text
     assert "No step differs" in same
@@ -88,17 +88,17 @@ async def test_missing_ids_show_a_form_and_unknown_ids_are_not_found(file: Path)
 
 async def test_page_offers_turns_for_comparison(file: Path) -> None:
     async with engine_on(file, "A.", "B.", "C.", "D.") as engine:
-        one = await engine.run(Agent(name="Reader"), "Look up")
+        first = await engine.run(Agent(name="Reader"), "Look up")
         same = await engine.run(Agent(name="Reader"), "Look up")
         later = await engine.run(Agent(name="Reader"), "Look <down>")
-        other = await engine.run(Agent(name="Reader of others"), "Look up")
+        second = await engine.run(Agent(name="Reader of others"), "Look up")
         async with browser(inspector_app(engine, access=Open())) as client:
-            page = (await client.get("/compare", params={"left": one.id})).text
+            page = (await client.get("/compare", params={"left": first.id})).text
             assert re.findall(r'right=(\w+)"', page) == [same.id, later.id]
             assert "Look &lt;down&gt;" in page
-            assert other.id not in page
+            assert second.id not in page
             assert "Choose a turn" not in (await client.get("/compare")).text
-            page = (await client.get("/compare", params={"left": one.id, "right": same.id})).text
+            page = (await client.get("/compare", params={"left": first.id, "right": same.id})).text
     assert "- A." in _plain(page)
 
 
@@ -118,19 +118,19 @@ async def test_turn_is_compared_with_the_newest_earlier_turn_of_equal_prompt(fil
 
 async def test_unpaired_step_is_labeled(file: Path) -> None:
     async with engine_on(file, looks_up("alpha"), looks_up("beta"), "Done.", looks_up("alpha"), "Done.") as engine:
-        one = await engine.run(Agent(name="Reader"), "Look up")
-        other = await engine.run(Agent(name="Reader"), "Look up")
-        page = (await page_of(engine, left=one.id, right=other.id, pair="2")).text
+        first = await engine.run(Agent(name="Reader"), "Look up")
+        second = await engine.run(Agent(name="Reader"), "Look up")
+        page = (await page_of(engine, left=first.id, right=second.id, pair="2")).text
     assert '<h2 id="pair-title">Step 2, only left</h2>' in page
 
 
 async def test_long_stretch_of_equal_steps_is_folded_and_opens_by_link(file: Path) -> None:
     looks = [looks_up(f"word-{number}") for number in range(6)]
     async with engine_on(file, *looks, "A.", *looks, "B.") as engine:
-        one = await engine.run(Agent(name="Reader"), "Look up")
-        other = await engine.run(Agent(name="Reader"), "Look up")
-        page = (await page_of(engine, left=one.id, right=other.id)).text
-        chosen = (await page_of(engine, left=one.id, right=other.id, pair="2")).text
+        first = await engine.run(Agent(name="Reader"), "Look up")
+        second = await engine.run(Agent(name="Reader"), "Look up")
+        page = (await page_of(engine, left=first.id, right=second.id)).text
+        chosen = (await page_of(engine, left=first.id, right=second.id, pair="2")).text
     assert '<a class="cover" href="#same-1">6 pairs do not differ: show them</a>' in page
     assert page.count('<tr id="pair-') == 7
     assert "pairs do not differ" not in chosen

@@ -51,9 +51,9 @@ async def test_fork_from_the_page_runs_with_the_changes_and_lists_the_changes(fi
         turn = await read(engine)
         app = inspector_app(engine, access=Open(), drives=True)
         async with person_at(app) as person:
-            shown = (await person.client.get(f"/turns/{turn.id}/edit?step=2")).text
+            form = (await person.client.get(f"/turns/{turn.id}/edit?step=2")).text
             call = next(fact.call for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.CallSettled))
-            assert f'name="result.{call}"' in shown
+            assert f'name="result.{call}"' in form
             fields = {"limit.steps": "3", f"result.{call}": "It is a letter.", "prompt": "Look up alpha"}
             text, status = await sends(person, turn.id, "2", **fields)
         fork, first = await forked(engine)
@@ -68,10 +68,10 @@ async def test_unchanged_fields_are_copied_including_secrets(file: Path) -> None
     async with engine_on(file, "Hello.", "Hello again.") as engine:
         turn = await read(engine, instructions=f"Use {SECRET}\r\nto look up.")
         async with person_at(inspector_app(engine, access=Open())) as person:
-            shown = (await person.client.get(f"/turns/{turn.id}/edit")).text
-            assert SECRET not in shown
-            assert "Secrets in it are hidden" in shown
-            typed = shown.split('<textarea id="instructions"')[1].split(">\n", 1)[1].split("</textarea>")[0]
+            form = (await person.client.get(f"/turns/{turn.id}/edit")).text
+            assert SECRET not in form
+            assert "Secrets in it are hidden" in form
+            typed = form.split('<textarea id="instructions"')[1].split(">\n", 1)[1].split("</textarea>")[0]
             await sends(person, turn.id, instructions=typed.replace("\n", "\r\n"), prompt="Hi")
         _, first = await forked(engine)
     assert first.forked_with == ("prompt",)
@@ -92,7 +92,7 @@ async def test_impossible_change_is_reported_with_the_typed_text(file: Path) -> 
         turn = await read(engine)
         async with person_at(inspector_app(engine, access=Open(), drives=True)) as person:
             text, status = await sends(person, turn.id, "2", **{"limit.steps": "many", "prompt": "Look up <beta>"})
-            other, _ = await sends(person, turn.id, model="nobody's")
+            refusal, _ = await sends(person, turn.id, model="nobody's")
             blank, _ = await sends(person, turn.id, model=" ")
             settings, _ = await sends(person, turn.id, model_settings="[1]")
             unknown, _ = await sends(person, turn.id, model_settings='{"temprature": 1}')
@@ -106,7 +106,7 @@ async def test_impossible_change_is_reported_with_the_typed_text(file: Path) -> 
     assert "Steps: write a number, or nothing for no limit, not &#39;many&#39;" in text
     assert "Look up &lt;beta&gt;</textarea>" in text
     assert 'value="many"' in text
-    assert "the engine has only" in other
+    assert "the engine has only" in refusal
     assert "Model: it is blank" in blank
     assert "must be a JSON object" in settings
     assert "did you mean" in unknown

@@ -70,7 +70,7 @@ class Stream:
 async def listening(app: Inspector, path: str, query: str = "", **headers: str) -> AsyncIterator[Stream]:
     """An open stream of the application, as a server has it. It is left, and has ended, when the block is over."""
     chunks, received = anyio.create_memory_object_stream[bytes](1000)
-    started, leave, sent = anyio.Event(), anyio.Event(), anyio.Event()
+    started, leave, was_sent = anyio.Event(), anyio.Event(), anyio.Event()
     status: list[int] = []
     scope = {
         "type": "http",
@@ -81,10 +81,10 @@ async def listening(app: Inspector, path: str, query: str = "", **headers: str) 
     }
 
     async def receive() -> dict[str, object]:
-        if sent.is_set():
+        if was_sent.is_set():
             await leave.wait()
             return {"type": "http.disconnect"}
-        sent.set()
+        was_sent.set()
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Any) -> None:  # noqa: ANN401 (as ASGI has it)
@@ -114,10 +114,10 @@ async def engine(file: Path) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-async def other(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
+async def other_engine(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
     """An engine as another process has it, on the same store."""
-    async with asking() as other:
-        yield other
+    async with asking() as other_engine:
+        yield other_engine
 
 
 @pytest.fixture
@@ -125,25 +125,25 @@ def app(engine: Engine) -> Inspector:
     return inspector_app(engine, access=Open())
 
 
-async def test_list_receives_changes_made_by_other_processes(app: Inspector, other: Engine) -> None:
-    async with listening(app, "/live") as one, listening(app, "/live") as two:
-        assert await one.next() == await two.next() == ("changed", {})  # for what happened before
-        turn = await paused_turn(other)
-        assert await one.next() == await two.next() == ("changed", {})
-        await other.abort(turn)
-        assert await one.next() == ("changed", {})
+async def test_list_receives_changes_made_by_other_processes(app: Inspector, other_engine: Engine) -> None:
+    async with listening(app, "/live") as first, listening(app, "/live") as second:
+        assert await first.next() == await second.next() == ("changed", {})  # for what happened before
+        turn = await paused_turn(other_engine)
+        assert await first.next() == await second.next() == ("changed", {})
+        await other_engine.abort(turn)
+        assert await first.next() == ("changed", {})
 
 
-async def test_list_receives_the_death_of_a_driver(app: Inspector, engine: Engine, other: Engine) -> None:
+async def test_list_receives_the_death_of_a_driver(app: Inspector, engine: Engine, other_engine: Engine) -> None:
     """Nothing is written then."""
-    facts = [fact for _, fact in await other.store.facts(await paused_turn(other))]
-    await other.store.create(NewTurn("t", None, "A", "m", 1.0), facts[:2], Status(State.STREAM, 1))
+    facts = [fact for _, fact in await other_engine.store.facts(await paused_turn(other_engine))]
+    await other_engine.store.create(NewTurn("t", None, "A", "m", 1.0), facts[:2], Status(State.STREAM, 1))
     row = await engine.store.get("t")
     assert await engine.store.is_driven("t")
     async with listening(app, "/live") as stream:
         assert await stream.next() == ("changed", {})
         await anyio.sleep(1.2)
-        await other.store.aclose()
+        await other_engine.store.aclose()
         assert (await engine.store.get("t"), await engine.store.is_driven("t")) == (row, False)
         assert await stream.next() == ("changed", {})
 
@@ -181,26 +181,26 @@ async def test_late_listener_receives_the_reply_from_the_beginning(file: Path) -
             heard = await second.rest()
         pieces = [data for name, data in heard if name == "piece"]
         assert pieces[0]["kind"] == "restarted"
-        assert "".join(one["text"] for one in pieces) == "one two three"
+        assert "".join(piece["text"] for piece in pieces) == "one two three"
 
 
-async def test_listener_follows_a_turn_of_another_process_until_the_end(app: Inspector, other: Engine) -> None:
-    turn = await paused_turn(other)
-    (facts, _) = (await other.store.facts(turn))[-1]
+async def test_listener_follows_a_turn_of_another_process_until_the_end(app: Inspector, other_engine: Engine) -> None:
+    turn = await paused_turn(other_engine)
+    (facts, _) = (await other_engine.store.facts(turn))[-1]
     async with listening(app, f"/turns/{turn}/live", f"after={facts - 2}") as stream:
         assert await stream.next() == ("grown", {"seq": facts})
-        await other.resume(turn, {"approval-1": True})
+        await other_engine.resume(turn, {"approval-1": True})
         heard = await stream.rest()
-        last = len(await other.store.facts(turn))
+        last = len(await other_engine.store.facts(turn))
         assert heard[-2:] == [("grown", {"seq": last}), ("ended", {"seq": last})]
         assert stream.last == str(last)
-    assert (await other.store.get(turn)).epoch == 2  # who watched claimed nothing
+    assert (await other_engine.store.get(turn)).epoch == 2  # who watched claimed nothing
 
 
-async def test_ended_turn_sends_no_more_events(app: Inspector, other: Engine) -> None:
-    turn = await paused_turn(other)
-    await other.abort(turn)
-    last = len(await other.store.facts(turn))
+async def test_ended_turn_sends_no_more_events(app: Inspector, other_engine: Engine) -> None:
+    turn = await paused_turn(other_engine)
+    await other_engine.abort(turn)
+    last = len(await other_engine.store.facts(turn))
     async with browser(app) as client:
         path = f"/turns/{turn}/live"
         assert (await client.get(path, params={"after": last})).status_code == httpx.codes.NO_CONTENT
@@ -215,20 +215,20 @@ async def test_unknown_turn_sends_no_events(app: Inspector) -> None:
         assert (await client.get("/turns/nobody/live")).status_code == httpx.codes.NOT_FOUND
 
 
-async def test_inbox_item_sends_an_event(app: Inspector, other: Engine) -> None:
-    turn = await paused_turn(other)
-    last = len(await other.store.facts(turn))
+async def test_inbox_item_sends_an_event(app: Inspector, other_engine: Engine) -> None:
+    turn = await paused_turn(other_engine)
+    last = len(await other_engine.store.facts(turn))
     async with listening(app, f"/turns/{turn}/live") as stream:
         assert await stream.next() == ("grown", {"seq": last})
-        await other.steer(turn, "Hurry")
+        await other_engine.steer(turn, "Hurry")
         assert await stream.next() == ("grown", {"seq": last})
 
 
-async def test_deleted_turn_sends_gone(app: Inspector, other: Engine) -> None:
-    turn = await paused_turn(other)
+async def test_deleted_turn_sends_gone(app: Inspector, other_engine: Engine) -> None:
+    turn = await paused_turn(other_engine)
     async with listening(app, f"/turns/{turn}/live") as stream:
         await stream.next()
-        await other.delete(turn)
+        await other_engine.delete(turn)
         assert await stream.rest() == [("gone", {})]
 
 
@@ -255,7 +255,7 @@ async def test_streamed_text_of_a_local_turn_is_received(file: Path) -> None:
             go.set()
             heard = await stream.rest()
         pieces = [data for name, data in heard if name == "piece"]
-        assert [(one["kind"], one["text"]) for one in pieces] == [
+        assert [(piece["kind"], piece["text"]) for piece in pieces] == [
             ("reasoning", "Hm"),
             ("text", "One"),
             ("text", " two"),
@@ -317,40 +317,42 @@ async def test_tool_progress_is_received_from_the_driving_process(file: Path) ->
 
 
 async def test_store_failure_is_reported_and_does_not_end_the_stream(
-    app: Inspector, engine: Engine, other: Engine
+    app: Inspector, engine: Engine, other_engine: Engine
 ) -> None:
-    turn = await paused_turn(other)
+    turn = await paused_turn(other_engine)
     async with listening(app, f"/turns/{turn}/live") as stream, listening(app, "/live") as all_turns:
         assert (await stream.next())[0] == "grown"
         assert (await all_turns.next())[0] == "changed"
         await engine.store.aclose()
-        for one in (stream, all_turns):
-            name, data = await one.next()
+        for listener in (stream, all_turns):
+            name, data = await listener.next()
             assert (name, bool(data["message"])) == ("trouble", True)
 
 
 async def test_store_migration_is_reported_and_does_not_end_the_stream(
-    app: Inspector, other: Engine, file: Path
+    app: Inspector, other_engine: Engine, file: Path
 ) -> None:
-    turn = await paused_turn(other)
+    turn = await paused_turn(other_engine)
     async with listening(app, f"/turns/{turn}/live") as stream, listening(app, "/live") as all_turns:
         assert (await stream.next())[0] == "grown"
         assert (await all_turns.next())[0] == "changed"
         with closing(sqlite3.connect(file)) as db:
             db.execute("PRAGMA user_version = 99")
-        for one in (stream, all_turns):
-            name, data = await one.next()
+        for listener in (stream, all_turns):
+            name, data = await listener.next()
             assert (name, "upgrade turnwright" in data["message"]) == ("trouble", True)
 
 
-async def test_disconnected_listener_leaves_no_task_behind(app: Inspector, engine: Engine, other: Engine) -> None:
-    turn = await paused_turn(other)
+async def test_disconnected_listener_leaves_no_task_behind(
+    app: Inspector, engine: Engine, other_engine: Engine
+) -> None:
+    turn = await paused_turn(other_engine)
     for path in ("/live", f"/turns/{turn}/live"):
         async with listening(app, path) as stream:
             await stream.next()
     assert (await engine.store.get(turn)).epoch == 1
     assert not await engine.store.is_driven(turn)
-    await other.delete(turn)
+    await other_engine.delete(turn)
 
 
 DRIVE = """

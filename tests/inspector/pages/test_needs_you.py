@@ -29,7 +29,7 @@ async def engine(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
 
 def boxes(page: str) -> list[str]:
     """Return the values of the boxes of a page."""
-    return [html.unescape(one) for one in re.findall(r'name="chosen" form="all-form" value="([^"]*)"', page)]
+    return [html.unescape(value) for value in re.findall(r'name="chosen" form="all-form" value="([^"]*)"', page)]
 
 
 async def ended(engine: Engine, turn: str) -> TurnResult:
@@ -63,8 +63,8 @@ async def test_turn_is_answered_on_the_page_and_the_page_stays(engine: Engine) -
         page = await enter(client, "/needs-you")
         assert "old.log" in page.text
         answer = {"csrf": csrf_of(page), "interrupt": "approval-1", "decision": "approve", "back": "needs-you"}
-        sent = await client.post(f"/turns/{turn}/answer", data=answer)
-        assert (sent.status_code, sent.headers["location"]) == (303, "/needs-you")
+        response = await client.post(f"/turns/{turn}/answer", data=answer)
+        assert (response.status_code, response.headers["location"]) == (303, "/needs-you")
         assert (await ended(engine, turn)).outcome is Outcome.FINISHED
         again = await client.post(f"/turns/{turn}/answer", data=answer)
         assert again.status_code == httpx.codes.CONFLICT
@@ -78,7 +78,7 @@ async def several(app: Inspector, engine: Engine, do: str) -> list[TurnResult]:
     turns = [await engine.run(AGENT, f"Prompt {number}") for number in range(3)]
     async with app.running(), browser(app) as client:
         page = await client.get("/needs-you")
-        assert [json.loads(one) for one in boxes(page.text)] == [[turn.id, ["approval-1"]] for turn in turns]
+        assert [json.loads(box) for box in boxes(page.text)] == [[turn.id, ["approval-1"]] for turn in turns]
         assert (await send(client, page, do, boxes(page.text))).status_code == httpx.codes.SEE_OTHER
         return [await ended(engine, turn.id) for turn in turns]
 
@@ -96,7 +96,7 @@ async def test_unchangeable_turns_of_a_selection_are_named(engine: Engine) -> No
     turn = await paused_turn(engine)
     async with browser(inspector_app(engine, access=Open())) as client:
         page = await client.get("/needs-you")
-        wrong = [json.dumps(one) for one in ([turn, []], ["gone", ["a"]], 5, [turn, ["approval-9"]])]
+        wrong = [json.dumps(choice) for choice in ([turn, []], ["gone", ["a"]], 5, [turn, ["approval-9"]])]
         refused = await send(client, page, "approve", wrong)
         assert refused.status_code == httpx.codes.CONFLICT
         for words in (f"{turn}: it asks for more than an approval", "gone: ", "does not say which", "approval-9"):
@@ -107,7 +107,7 @@ async def test_unchangeable_turns_of_a_selection_are_named(engine: Engine) -> No
         assert (await send(client, page, "approve", boxes(page.text))).status_code == httpx.codes.SEE_OTHER
         answered = await client.get("/needs-you")
         assert "It was answered, and has no driver yet." in answered.text
-        assert [json.loads(one) for one in boxes(answered.text)] == [[turn, []]]
+        assert [json.loads(box) for box in boxes(answered.text)] == [[turn, []]]
 
 
 async def test_approval_with_hidden_parts_is_refused_for_several_turns(file: Path) -> None:
@@ -119,7 +119,7 @@ async def test_approval_with_hidden_parts_is_refused_for_several_turns(file: Pat
     ):
         turn = await paused_turn(engine)
         page = (await client.get("/needs-you")).text
-        assert [json.loads(one) for one in boxes(page)] == [[turn, []]]
+        assert [json.loads(box) for box in boxes(page)] == [[turn, []]]
         assert "abcdefghijklmnop" not in page
 
 

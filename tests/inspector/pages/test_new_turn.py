@@ -29,12 +29,12 @@ async def test_turn_is_started_and_shown(file: Path) -> None:
     ):
         assert 'href="/new"' in (await person.client.get("/")).text
         form = (await person.client.get("/new", params={"prompt": "Clean"})).text
-        shown = await person.does("/new", agent="Cleaner", prompt="Clean up", session="s1")
+        page = await person.does("/new", agent="Cleaner", prompt="Clean up", session="s1")
         row = (await engine.store.turns())[0]
         ended = await engine.attach(row.id, CLEANER).result()
     assert "Cleans &lt;up&gt;" in form
     assert "Reader" not in form
-    assert shown.url.path == f"/turns/{row.id}"
+    assert page.url.path == f"/turns/{row.id}"
     assert (row.agent, row.session, ended.outcome) == ("Cleaner", "s1", Outcome.FINISHED)
 
 

@@ -50,10 +50,10 @@ def conversation(*more: dict[str, object]) -> str:
     )
 
 
-async def pages(asked: Iterable[str], *paths: Path) -> list[httpx.Response]:
+async def pages(addresses: Iterable[str], *paths: Path) -> list[httpx.Response]:
     """Open pages of an inspector of these files."""
     async with serving(*paths) as (client, _):
-        return [await client.get(path, follow_redirects=True) for path in asked]
+        return [await client.get(path, follow_redirects=True) for path in addresses]
 
 
 @asynccontextmanager
@@ -70,8 +70,8 @@ async def serving(*paths: Path) -> AsyncIterator[tuple[httpx.AsyncClient, RunLib
 async def test_run_shows_calls_and_unrecorded_parts(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(conversation())
     (tmp_path / "two.json").write_text(conversation({"role": "user", "content": "And beta?"}))
-    asked = ("/", "/runs/1", "/runs/2?step=2", "/runs/1/atif.json")
-    first, run, chosen, file = await pages(asked, tmp_path)
+    addresses = ("/", "/runs/1", "/runs/2?step=2", "/runs/1/atif.json")
+    first, run, chosen, file = await pages(addresses, tmp_path)
     assert first.url.path == "/runs"
     assert "one.json" in first.text
     assert "two.json" in first.text
@@ -96,8 +96,8 @@ async def test_run_shows_calls_and_unrecorded_parts(tmp_path: Path) -> None:
 async def test_runs_are_found_by_name_and_page(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"run-{number:02}.json").write_text(conversation())
-    asked = ("/runs", "/runs?start=50", "/runs?q=RUN-07", "/runs?q=nothing-like")
-    listed, later, some, none = await pages(asked, tmp_path)
+    addresses = ("/runs", "/runs?start=50", "/runs?q=RUN-07", "/runs?q=nothing-like")
+    listed, later, some, none = await pages(addresses, tmp_path)
     assert rows(listed) == [*range(1, 51)]
     assert "start=50" in listed.text
     assert rows(later) == [*range(51, 61)]
@@ -111,10 +111,10 @@ def rows(page: httpx.Response) -> list[int]:
     return [int(number) for number in re.findall(r'class="cover cut" dir="auto" href="/runs/(\d+)"', page.text)]
 
 
-def atif(name: str, *said: Mapping[str, object], **run: object) -> str:
+def atif(name: str, *messages: Mapping[str, object], **run: object) -> str:
     """A run in the Agent Trajectory Interchange Format."""
     agent = {"name": name, "version": "1", "model_name": f"{name}-model"}
-    steps = [{"step_id": number, **one} for number, one in enumerate(said, start=1)]
+    steps = [{"step_id": number, **fields} for number, fields in enumerate(messages, start=1)]
     return json.dumps({"schema_version": "ATIF-v1.8", "session_id": name, "agent": agent, "steps": steps, **run})
 
 
@@ -123,8 +123,8 @@ def replies(number: int, tokens: int, day: str = "2026-01-01") -> list[dict[str,
     first: dict[str, object] = {"source": "user", "message": "How many?", "timestamp": f"{day}T10:00:00Z"}
     metrics = {"prompt_tokens": tokens, "completion_tokens": 0, "cost_usd": tokens / 1000}
     return [first] + [
-        {"source": "agent", "message": f"Reply {one}", "timestamp": f"{day}T10:{one:02}:00Z", "metrics": metrics}
-        for one in range(1, number + 1)
+        {"source": "agent", "message": f"Reply {minute}", "timestamp": f"{day}T10:{minute:02}:00Z", "metrics": metrics}
+        for minute in range(1, number + 1)
     ]
 
 
@@ -133,7 +133,7 @@ async def test_runs_are_sorted_filtered_and_added_up(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(atif("cheap", *replies(3, 10)))
     (tmp_path / "b.json").write_text(atif("dear", *replies(2, 500, day="2026-02-01"), **labels))
     (tmp_path / "c.json").write_text(conversation())
-    by_tokens, by_steps, by_time, failed, named, ending, several = await pages(
+    by_tokens, by_steps, by_time, failed, by_name, ending, several = await pages(
         (
             "/runs?sort=tokens",
             "/runs?sort=steps&way=up",
@@ -149,7 +149,7 @@ async def test_runs_are_sorted_filtered_and_added_up(tmp_path: Path) -> None:
     assert rows(by_steps) == [2, 3, 1]
     assert rows(by_time) == [2, 1, 3]  # what has no time is the last
     assert rows(failed) == rows(ending) == [2]
-    assert rows(named) == [1]
+    assert rows(by_name) == [1]
     assert rows(several) == [1, 2]
     totals = re.sub(r"<[^>]+>|\s+", " ", by_tokens.text.split('aria-label="Totals of these runs"')[1].split("</dl>")[0])
     totals = " ".join(totals.split())
@@ -157,20 +157,20 @@ async def test_runs_are_sorted_filtered_and_added_up(tmp_path: Path) -> None:
     assert "Steps 7" in totals
     assert "Tokens 1,030" in totals
     assert "$1.0300" in totals
-    assert "3 min 0 s" in named.text
+    assert "3 min 0 s" in by_name.text
     assert 'aria-sort="descending"' in by_tokens.text
 
 
 async def test_search_covers_texts_calls_and_results_without_secrets(tmp_path: Path) -> None:
-    made: dict[str, object] = {
+    call_message: dict[str, object] = {
         "role": "assistant",
         "content": "",
         "tool_calls": [call("write", 3, path="notes.md", **SECRET)],
     }
     (tmp_path / "a.json").write_text(conversation())
-    (tmp_path / "b.json").write_text(conversation({"role": "user", "content": "And then?"}, made))
+    (tmp_path / "b.json").write_text(conversation({"role": "user", "content": "And then?"}, call_message))
     words = ("alpha", "LOOK_UP", "was+found", "then%3F", "write+notes.md", "hunter22hunter22", '"*')
-    alpha, tool, answer, then, argument, secret, odd = await pages((f"/runs?q={one}" for one in words), tmp_path)
+    alpha, tool, answer, then, argument, secret, odd = await pages((f"/runs?q={word}" for word in words), tmp_path)
     assert rows(alpha) == rows(tool) == rows(answer) == [1, 2]
     assert rows(then) == rows(argument) == [2]
     assert rows(secret) == rows(odd) == []
@@ -182,13 +182,13 @@ async def test_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Path)
         lines = await export_turn(engine.store, turn.id)
     (tmp_path / "turn.jsonl").write_text("\n".join(lines))
     (tmp_path / "broken.jsonl").write_text("\n".join([lines[0], "{}"]))
-    asked = ("/", f"/turns/{turn.id}?tab=chart", "/runs")
-    listed, page, others = await pages(asked, tmp_path / "turn.jsonl", tmp_path / "broken.jsonl")
+    addresses = ("/", f"/turns/{turn.id}?tab=chart", "/runs")
+    listed, page, run_list = await pages(addresses, tmp_path / "turn.jsonl", tmp_path / "broken.jsonl")
     assert "Clean up" in listed.text
     assert page.status_code == 200
     assert "FINISHED" in page.text
-    assert "No file holds a recorded run." in others.text
-    assert "line 2: it is not a fact of an exported turn" in others.text
+    assert "No file holds a recorded run." in run_list.text
+    assert "line 2: it is not a fact of an exported turn" in run_list.text
 
 
 async def test_missing_run_is_not_found(tmp_path: Path) -> None:
@@ -202,29 +202,35 @@ async def test_missing_run_is_not_found(tmp_path: Path) -> None:
 
 async def test_search_does_not_find_a_secret_in_a_run_name(tmp_path: Path) -> None:
     (tmp_path / "password=hunter22hunter22.json").write_text(conversation())
-    secret, shown = await pages(("/runs?q=hunter22", "/runs?q=PASSWORD"), tmp_path)
+    secret, listed = await pages(("/runs?q=hunter22", "/runs?q=PASSWORD"), tmp_path)
     assert "No matches in 1 run" in secret.text
-    assert 'href="/runs/1"' in shown.text
-    assert "hunter22hunter22" not in shown.text
+    assert 'href="/runs/1"' in listed.text
+    assert "hunter22hunter22" not in listed.text
 
 
 async def test_two_runs_are_compared_step_by_step(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(conversation({"role": "user", "content": "And beta?"}))
     (tmp_path / "b.json").write_text(conversation({"role": "assistant", "content": "Once more: none."}))
     (tmp_path / "c.json").write_text(atif("other", *replies(1, 5)))
-    both = "/runs/compare?left=1&right=2"
-    asked = (both, f"{both}&pair=2", "/runs/compare?left=1", "/runs/compare", "/runs/compare?left=1&right=x")
-    found, second, offered, empty, unknown = await pages(asked, tmp_path)
-    pairs = [row.split("</tr>")[0] for row in found.text.split('<tr id="pair-')[1:]]
+    comparison = "/runs/compare?left=1&right=2"
+    addresses = (
+        comparison,
+        f"{comparison}&pair=2",
+        "/runs/compare?left=1",
+        "/runs/compare",
+        "/runs/compare?left=1&right=x",
+    )
+    whole, second, offered, empty, unknown = await pages(addresses, tmp_path)
+    pairs = [row.split("</tr>")[0] for row in whole.text.split('<tr id="pair-')[1:]]
     assert ["nothing" in row for row in pairs] == [True, True, False]
     assert "only in one" in pairs[2]
-    assert "message without a reply" in found.text
-    assert "Once more: none." in found.text
+    assert "message without a reply" in whole.text
+    assert "Once more: none." in whole.text
     assert "The same was sent." in second.text
     assert re.findall(r'right=(\d+)"', offered.text) == ["2"]
     assert "Enter the numbers of two runs" in empty.text
     assert unknown.status_code == 404
-    for page in (found, second, offered):
+    for page in (whole, second, offered):
         assert page.status_code == 200
         assert "hunter22" not in page.text
         assert "<script>document" not in page.text
@@ -233,9 +239,9 @@ async def test_two_runs_are_compared_step_by_step(tmp_path: Path) -> None:
 
 async def test_request_and_calls_of_a_step_pair_are_compared(tmp_path: Path) -> None:
     for name, word in (("a", "alpha"), ("b", "beta")):
-        said = json.loads(conversation())
-        said[2]["tool_calls"] = [call("look_up", 1, word=word, **SECRET)]
-        (tmp_path / f"{name}.json").write_text(json.dumps(said))
+        messages = json.loads(conversation())
+        messages[2]["tool_calls"] = [call("look_up", 1, word=word, **SECRET)]
+        (tmp_path / f"{name}.json").write_text(json.dumps(messages))
     first, second = await pages((f"/runs/compare?left=1&right=2&pair={pair}" for pair in "12"), tmp_path)
     assert "&#34;word&#34;: &#34;beta&#34;" in first.text
     assert "The same was sent." in first.text
@@ -251,13 +257,13 @@ async def test_timeline_has_the_recorded_times(tmp_path: Path) -> None:
     steps[1]["observation"] = {"results": [{"source_call_id": "a", "content": "nothing", "extra": times}]}
     (tmp_path / "a.json").write_text(atif("timed", *steps))
     (tmp_path / "b.json").write_text(conversation())
-    asked = (
+    addresses = (
         "/runs/1?tab=timeline",
         "/runs/1?tab=timeline&step=2&zoom=60-120",
         "/runs/1?call=call-2-1",
         "/runs/2?tab=timeline",
     )
-    whole, zoomed, opened, untimed = await pages(asked, tmp_path)
+    whole, zoomed, opened, untimed = await pages(addresses, tmp_path)
     assert "look_up call-2-1, attempt 1: recorded, 30.000 s" in whole.text
     assert "model call: 10.000 s" in whole.text
     assert "Step 1: 60.000 s" in whole.text
@@ -273,8 +279,13 @@ async def test_timeline_has_the_recorded_times(tmp_path: Path) -> None:
 async def test_very_long_run_is_shown_and_compared_in_parts(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(atif("long", *({"source": "agent", "message": f"Reply {n}"} for n in range(700))))
     (tmp_path / "b.json").write_text(atif("other", *({"source": "agent", "message": f"Word {n}"} for n in range(1500))))
-    asked = ("/runs/1", "/runs/1?step=400", "/runs/compare?left=1&right=2", "/runs/compare?left=1&right=2&pair=1400")
-    first, middle, compared, last = await pages(asked, tmp_path)
+    addresses = (
+        "/runs/1",
+        "/runs/1?step=400",
+        "/runs/compare?left=1&right=2",
+        "/runs/compare?left=1&right=2&pair=1400",
+    )
+    first, middle, compared, last = await pages(addresses, tmp_path)
     assert steps_in(first) == [*range(1, 301), 301]  # and a link to later ones
     assert steps_in(middle) == [249, *range(250, 550), 550]
     pairs = [[int(number) for number in re.findall(r'<tr id="pair-(\d+)"', page.text)] for page in (compared, last)]
@@ -297,12 +308,14 @@ async def test_agents_and_models_are_compared_by_runs(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(atif("hasty", *replies(2, 500), **labeled(False, "max turns")))
     (tmp_path / "c.json").write_text(atif("hasty", *replies(9, 500), **labeled(True, "end_turn")))
     (tmp_path / "d.json").write_text(conversation())
-    asked = ("/runs/agents", "/runs/agents?sort=success", "/runs/agents?agent=steady&sort=nonsense")
-    by_runs, by_failures, some = await pages(asked, tmp_path)
-    named = [re.findall(r'class="cover cut" href="[^"]+">([^<]+)<', page.text) for page in (by_runs, by_failures, some)]
-    assert named[0][0] == "hasty"
-    assert named[1][:2] == ["hasty", "steady"]  # what does not say is the last
-    assert named[2] == ["steady"]
+    addresses = ("/runs/agents", "/runs/agents?sort=success", "/runs/agents?agent=steady&sort=nonsense")
+    by_runs, by_failures, some = await pages(addresses, tmp_path)
+    agent_names = [
+        re.findall(r'class="cover cut" href="[^"]+">([^<]+)<', page.text) for page in (by_runs, by_failures, some)
+    ]
+    assert agent_names[0][0] == "hasty"
+    assert agent_names[1][:2] == ["hasty", "steady"]  # what does not say is the last
+    assert agent_names[2] == ["steady"]
     hasty = " ".join(re.sub(r"<[^>]+>", " ", by_failures.text.split("<tbody>")[1].split("</tr>")[0]).split())
     assert hasty == "hasty hasty-model 2 50 % 50 % max turns 1 2 / 9 1,000 / 4,500 $5.5000"
     assert "agent=hasty&amp;model=hasty-model&amp;ending=max+turns" in by_failures.text
@@ -330,8 +343,8 @@ async def test_runs_have_the_statistics_page_of_turns(tmp_path: Path) -> None:
     )
     (tmp_path / "b.json").write_text(atif("dear", *replies(59, 500, day="2026-02-01")))
     (tmp_path / "c.json").write_text(conversation())
-    asked = ("/runs/statistics", "/runs/statistics?by=model&agent=dear", "/runs/statistics?agent=nobody", "/runs")
-    every, some, none, listed = await pages(asked, tmp_path)
+    addresses = ("/runs/statistics", "/runs/statistics?by=model&agent=dear", "/runs/statistics?agent=nobody", "/runs")
+    every, some, none, listed = await pages(addresses, tmp_path)
     words = " ".join(re.sub(r"<[^>]+>", " ", every.text.split("<main")[1]).split())
     assert "Runs 3 Ended by themselves 100 % Succeeded 100 % Tokens 29,530" in words
     assert "1 run is in no column: when it began is not known." in words
@@ -373,7 +386,7 @@ async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -
     labels = {"extra": {"turnwright": {"ending": EVIL, "limits": {EVIL: EVIL}}}}
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(atif(f"{name} {EVIL}", question, reply, **labels))
-    asked = (
+    addresses = (
         *(
             "/runs",
             "/runs?q=script",
@@ -390,7 +403,7 @@ async def test_hostile_names_and_times_are_inert_on_every_page(tmp_path: Path) -
             f"/runs/1?zoom={EVIL}",
         ),
     )
-    for page in await pages(asked, tmp_path):
+    for page in await pages(addresses, tmp_path):
         assert page.status_code == 200
         assert "<script>document" not in page.text
         assert "hunter22" not in page.text
@@ -435,12 +448,12 @@ async def test_growing_file_is_read_again(tmp_path: Path) -> None:
         assert rows(await client.get("/runs")) == [1]
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["file", "folder"])
-async def test_growing_store_is_read_again(file: Path, named: bool) -> None:
+@pytest.mark.parametrize("is_named", [True, False], ids=["file", "folder"])
+async def test_growing_store_is_read_again(file: Path, is_named: bool) -> None:
     """Its new turns are in SQLite's log first."""
     async with engine_on(file, "Done.", "Twice.") as engine:
         await engine.run(Agent(name="Cleaner"), "Clean up")
-        async with serving(file if named else file.parent) as (client, _):
+        async with serving(file if is_named else file.parent) as (client, _):
             assert rows(await client.get("/runs")) == [1]
             turn = (await engine.run(Agent(name="Cleaner"), "Once more", session="s")).id
             assert rows(await client.get("/runs")) == [1, 2]
@@ -452,8 +465,8 @@ async def test_growing_store_is_read_again(file: Path, named: bool) -> None:
 
 async def test_new_large_file_is_read_while_pages_report_progress(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, runs):
-        said = json.dumps([{"role": "user", "content": "x" * 17_000_000}, {"role": "assistant", "content": "Yes."}])
-        (tmp_path / "a.json").write_text(said)
+        messages = json.dumps([{"role": "user", "content": "x" * 17_000_000}, {"role": "assistant", "content": "Yes."}])
+        (tmp_path / "a.json").write_text(messages)
         await client.get("/runs")
         while runs.reading:  # noqa: ASYNC110 (a thread reads)
             await anyio.sleep(0.01)

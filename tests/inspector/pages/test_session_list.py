@@ -32,10 +32,10 @@ async def test_sessions_have_titles_open_turns_and_links() -> None:
         assert "No sessions yet" in (await client.get("/sessions")).text
         await engine.run(AGENT.model_copy(update={"tools": None}), "<b>Tidy</b> up", session="a&b")
         paused = await engine.run(AGENT.model_copy(update={"tools": None}), "Erase", session="a&b")
-        shown = (await client.get("/sessions")).text
-        assert "&lt;b&gt;Tidy&lt;/b&gt; up" in shown
-        assert f'href="/turns/{paused.id}"' in shown
-        assert 'href="/session?session=a%26b"' in shown
+        page = (await client.get("/sessions")).text
+        assert "&lt;b&gt;Tidy&lt;/b&gt; up" in page
+        assert f'href="/turns/{paused.id}"' in page
+        assert 'href="/session?session=a%26b"' in page
         turns = await client.get("/", params={"session": "a&b"})
         assert turns.status_code == httpx.codes.OK
         assert turns.text.count('id="row-') == 2
@@ -68,13 +68,13 @@ async def test_session_reads_as_a_conversation_with_totals() -> None:
         agent = AGENT.model_copy(update={"tools": None})
         await engine.run(agent, f"<b>One</b> {long}", session="a/b")
         await engine.run(agent, "Two", session="a/b")
-        shown = (await client.get("/session", params={"session": "a/b"})).text
-        assert shown.count(long.strip()) == 2
-        assert "&lt;b&gt;One&lt;/b&gt;" in shown
-        assert "<em>answer</em>" in shown
-        assert shown.index("First") < shown.index("Two") < shown.index("It waits for an answer.")
-        assert '<dt>Turns</dt><dd><a href="/?session=a%2Fb">2</a></dd>' in shown
-        assert "<dt>Steps</dt><dd>2</dd>" in shown
+        page = (await client.get("/session", params={"session": "a/b"})).text
+        assert page.count(long.strip()) == 2
+        assert "&lt;b&gt;One&lt;/b&gt;" in page
+        assert "<em>answer</em>" in page
+        assert page.index("First") < page.index("Two") < page.index("It waits for an answer.")
+        assert '<dt>Turns</dt><dd><a href="/?session=a%2Fb">2</a></dd>' in page
+        assert "<dt>Steps</dt><dd>2</dd>" in page
         missing = await client.get("/session", params={"session": "a"})
         assert missing.status_code == httpx.codes.NOT_FOUND
         assert (await client.get("/session")).status_code == httpx.codes.NOT_FOUND
@@ -88,11 +88,11 @@ async def test_earlier_turns_of_a_session_are_on_another_page() -> None:
     ):
         for number in range(TURNS + 1):
             await engine.run(AGENT, f"prompt {number}.", session="s")
-        shown, link = "", None
+        page, link = "", None
         while link is None:
-            shown = (await client.get("/session", params={"session": "s"})).text
-            link = re.search(r'href="(/session\?session=s&amp;before=\d+)">Earlier turns', shown)
-        assert ">prompt 0.</p>" not in shown
+            page = (await client.get("/session", params={"session": "s"})).text
+            link = re.search(r'href="(/session\?session=s&amp;before=\d+)">Earlier turns', page)
+        assert ">prompt 0.</p>" not in page
         earlier = (await client.get(html.unescape(link[1]))).text
         assert ">prompt 0.</p>" in earlier
         assert ">prompt 1.</p>" not in earlier

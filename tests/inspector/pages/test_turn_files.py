@@ -35,14 +35,14 @@ async def test_pictures_are_thumbnails_and_other_content_is_not_sent() -> None:
     async with Engine(model=model, tools=[draw]) as engine, browser(inspector_app(engine, access=Open())) as client:
         turn = await engine.run(Agent(name="A"), "Look.", files=files)
         page = (await client.get(f"/turns/{turn.id}")).text
-        png, svg, text, elsewhere = (one.seq for one in turn.messages[0].files)
+        png, svg, text, elsewhere = (file.seq for file in turn.messages[0].files)
         (result,) = [part for message in turn.messages for part in message.parts if part.type == "tool_result"]
         here = f"/turns/{turn.id}/files"
-        shown = re.findall(rf'<img src="{here}/([^"]*)"', page)
-        assert shown == [str(png), f"{result.seq}/0", f"{result.seq}/1"]
-        for one in (shown[0], shown[2]):
-            found = await client.get(f"{here}/{one}")
-            assert (found.status_code, found.content, found.headers["content-type"]) == (200, PNG, "image/png")
-            assert found.headers["x-content-type-options"] == "nosniff"
+        addresses = re.findall(rf'<img src="{here}/([^"]*)"', page)
+        assert addresses == [str(png), f"{result.seq}/0", f"{result.seq}/1"]
+        for address in (addresses[0], addresses[2]):
+            response = await client.get(f"{here}/{address}")
+            assert (response.status_code, response.content, response.headers["content-type"]) == (200, PNG, "image/png")
+            assert response.headers["x-content-type-options"] == "nosniff"
         refused = [svg, text, elsewhere, f"{result.seq}/0", f"{result.seq}/9", "1", "x", "9" * 30]
-        assert [(await client.get(f"{here}/{one}")).status_code for one in refused] == [404] * len(refused)
+        assert [(await client.get(f"{here}/{address}")).status_code for address in refused] == [404] * len(refused)

@@ -41,17 +41,17 @@ async def journal_of_a_turn() -> list[f.Fact]:
         return [fact for _, fact in await engine.store.facts((await engine.run(AGENT, "hi")).id)]
 
 
-async def write(store: MemoryStore, name: str, facts: Sequence[f.Fact], *, at: float = 1.0, **said: str) -> None:
-    first = structs.replace(facts[0], prompt=said.get("prompt", "hi"))
+async def write(store: MemoryStore, name: str, facts: Sequence[f.Fact], *, at: float = 1.0, **fields: str) -> None:
+    first = structs.replace(facts[0], prompt=fields.get("prompt", "hi"))
     state = facts[-1].state
     reason = facts[-1].reason if isinstance(facts[-1], f.TurnEnded) else None
-    new = NewTurn(name, said.get("session"), said.get("agent", "A"), said.get("model", "m"), at)
+    new = NewTurn(name, fields.get("session"), fields.get("agent", "A"), fields.get("model", "m"), at)
     claim = await store.create(new, [first, *facts[1:]], Status(state, 2, 1, reason))
     await store.release(claim)
 
 
 def names(turns: Sequence[Listed]) -> list[str]:
-    return [one.row.id for one in turns]
+    return [turn.row.id for turn in turns]
 
 
 async def test_text_search_covers_every_field_in_any_case() -> None:
@@ -70,11 +70,18 @@ async def test_text_search_covers_every_field_in_any_case() -> None:
 async def test_secrets_in_names_are_not_found_but_hidden_name_links_work() -> None:
     """The searched text is hidden too, so a whole name finds its turn."""
     facts, store, secret = await journal_of_a_turn(), MemoryStore(), "hunter22hunter22"
-    named = {name: f"{name} password={secret}" for name in ("agent", "model", "session")}
-    await write(store, "named", facts, agent=named["agent"], model=named["model"], session=named["session"])
+    names_with_secrets = {name: f"{name} password={secret}" for name in ("agent", "model", "session")}
+    await write(
+        store,
+        "named",
+        facts,
+        agent=names_with_secrets["agent"],
+        model=names_with_secrets["model"],
+        session=names_with_secrets["session"],
+    )
     await write(store, "other", facts, session="other")
     summaries = Summaries(store)
-    for name, value in named.items():
+    for name, value in names_with_secrets.items():
         for part in (secret, secret[:6]):
             for field in (name, "q"):
                 assert names((await list_turns(summaries, Query.of({field: part}))).turns) == [], (field, part)
@@ -93,11 +100,13 @@ async def test_secrets_in_names_are_not_found_but_hidden_name_links_work() -> No
         assert any(link.startswith("/session?") for link in links)
         assert any("agent=" in link for link in links)
         for link in links:
-            shown = await client.get(link)
-            assert shown.status_code == httpx.codes.OK, link
-            assert "named" in shown.text, link
-            assert secret not in shown.text, link
-        assert (await client.get("/session", params={"session": named["session"]})).status_code == httpx.codes.OK
+            response = await client.get(link)
+            assert response.status_code == httpx.codes.OK, link
+            assert "named" in response.text, link
+            assert secret not in response.text, link
+        assert (
+            await client.get("/session", params={"session": names_with_secrets["session"]})
+        ).status_code == httpx.codes.OK
 
 
 async def test_page_shows_the_number_of_ignored_search_words() -> None:
@@ -118,7 +127,7 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
     await write(store, "left", facts[:3], agent="Bee")
     async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1}))), tools=TOOLS, store=store) as engine:
         paused = (await engine.run(AGENT, "hi")).id
-        for query, found in (
+        for query, expected in (
             (Query(standing="finished"), ["ended"]),
             (Query(standing="paused"), [paused]),
             (Query(standing="unfinished"), ["left"]),
@@ -129,20 +138,20 @@ async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
             (Query(model="M", standing="finished"), ["ended"]),
             (Query(session="s"), ["ended"]),
         ):
-            assert names((await list_turns(Summaries(store), query)).turns) == found, query
+            assert names((await list_turns(Summaries(store), query)).turns) == expected, query
 
 
 async def test_sorted_list_pages_contain_every_turn_once() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     for number in range(PAGE + 3):
         await write(store, f"t{number:03}", facts, at=1e9 + 86_400 * number)
-    query, seen = Query.of({"sort": "tokens", "way": "up"}), list[str]()
+    query, seen_names = Query.of({"sort": "tokens", "way": "up"}), list[str]()
     for following in ({"before": str(PAGE)}, None):
         listing = await list_turns(Summaries(store), query)
-        seen += names(listing.turns)
+        seen_names += names(listing.turns)
         assert listing.following == following
         query = replace(query, before=PAGE)
-    assert seen == [f"t{number:03}" for number in range(PAGE + 3)]
+    assert seen_names == [f"t{number:03}" for number in range(PAGE + 3)]
     assert query.sorted_by(Order.TOKENS) == {"sort": "tokens"}
     assert Query().sorted_by(Order.NEWEST) == {"way": "up"}
     assert Query(text="a").sorted_by(Order.COST) == {"q": "a", "sort": "cost"}
@@ -154,14 +163,14 @@ async def test_turns_are_filtered_by_start_time() -> None:
     day = 1_000_080_000  # 2001-09-10
     for number, at in enumerate((day - 1, day, day + 86_399, day + 86_400)):
         await write(store, f"t{number}", facts, at=at)
-    for asked, found in (
+    for query, expected in (
         ({"since": "2001-09-10", "until": "2001-09-10"}, ["t2", "t1"]),
         ({"since": str(day + 1)}, ["t3", "t2"]),
         ({"until": "2001-09-09"}, ["t0"]),
         ({"range": "24h"}, []),
         ({"since": "yesterday", "until": "2001-13-01"}, ["t3", "t2", "t1", "t0"]),
     ):
-        assert names((await list_turns(Summaries(store), Query.of(asked))).turns) == found, asked
+        assert names((await list_turns(Summaries(store), Query.of(query))).turns) == expected, query
 
 
 async def test_totals_cover_all_pages() -> None:
@@ -187,7 +196,7 @@ async def test_turns_are_listed_before_the_background_summary() -> None:
     summaries = Summaries(store)
     listing = await list_turns(summaries, Query())
     assert (len(listing.turns), listing.current) == (PAGE, False)
-    assert all(one.turn.prompt == "hi" for one in listing.turns)
+    assert all(row.turn.prompt == "hi" for row in listing.turns)
     await summaries.catch_up()
     assert (await list_turns(summaries, Query())).current
 
@@ -207,9 +216,9 @@ async def test_search_does_not_reveal_a_secret_of_a_turn() -> None:
     facts, store = await journal_of_a_turn(), MemoryStore()
     secret = "sk-" + "abcdefgh1234" * 3
     await write(store, "t", facts, prompt=f"The key {secret} works")
-    for text, found in (("works", ["t"]), (secret, []), (secret[:12], []), ("abcdefgh1234", [])):
+    for text, expected in (("works", ["t"]), (secret, []), (secret[:12], []), ("abcdefgh1234", [])):
         listing = await list_turns(Summaries(store), Query(text=text))
-        assert names(listing.turns) == found, text
+        assert names(listing.turns) == expected, text
 
 
 async def test_turn_with_a_dead_driver_is_crashed() -> None:
@@ -217,13 +226,13 @@ async def test_turn_with_a_dead_driver_is_crashed() -> None:
     claim = await store.create(NewTurn("dead", None, "A", "m", 1.0), facts[:3], Status(State.STREAM, 1))
     await store.release(claim, crashed=True)
     await write(store, "left", facts[:3])
-    found = await list_turns(Summaries(store), Query(standing="crashed"))
-    assert names(found.turns) == ["dead"]
+    listing = await list_turns(Summaries(store), Query(standing="crashed"))
+    assert names(listing.turns) == ["dead"]
 
 
 def test_meaningless_address_asks_for_everything() -> None:
-    asked = {"q": " a\0b ", "outcome": "nonsense", "reason": "x", "before": "-1", "agent": "", "other": "1"}
-    assert Query.of(asked) == Query(text="ab")
+    address = {"q": " a\0b ", "outcome": "nonsense", "reason": "x", "before": "-1", "agent": "", "other": "1"}
+    assert Query.of(address) == Query(text="ab")
     assert Query.of({"before": "9" * 40}).before is None
     query = Query.of({"q": "a", "outcome": "paused", "reason": "budget", "session": "s&t"})
     assert Query.of(query.address) == query
@@ -234,16 +243,16 @@ async def test_pages_contain_every_turn_once_during_changes() -> None:
     total = 2 * PAGE + 7
     for number in range(total):
         await write(store, f"t{number:03}", facts)
-    seen, before = list[str](), None
+    seen_names, before = list[str](), None
     for page in range(3):
         listing = await list_turns(Summaries(store), Query(before=before))
-        seen += names(listing.turns)
+        seen_names += names(listing.turns)
         before = int(listing.following["before"]) if listing.following else None
         await write(store, f"new{page}", facts)
         if page == 0:
             await store.delete("t010")
     assert before is None
-    assert seen == [f"t{number:03}" for number in reversed(range(total)) if number != 10]
+    assert seen_names == [f"t{number:03}" for number in reversed(range(total)) if number != 10]
 
 
 async def test_exactly_full_page_is_the_last() -> None:
@@ -270,11 +279,11 @@ async def test_sub_agents_are_listed_below_callers_at_every_depth() -> None:
         (listed,) = (await list_turns(Summaries(engine.store), Query())).turns
         (helper,) = listed.children
         (under,) = helper.children
-        assert [one.row.agent for one in (listed, helper, under)] == ["Anybody", "Helper", "Under"]
+        assert [row.row.agent for row in (listed, helper, under)] == ["Anybody", "Helper", "Under"]
         assert under.row.id.startswith(f"{helper.row.id}:")
         counted = await statistics_of(Summaries(engine.store))
         assert counted.turns == 1
-        assert {one.tool: one.calls for one in counted.tools} == {"Helper": 1, "Under": 1, "ok": 2}
+        assert {tool.tool: tool.calls for tool in counted.tools} == {"Helper": 1, "Under": 1, "ok": 2}
         assert counted.usage == (await engine.get(turn.id)).usage
 
 
@@ -301,9 +310,9 @@ async def test_facts_copied_by_a_fork_count_once() -> None:
     never = Backoff(initial=0.0, max_retry_after=0.0)
     async with Engine(model=model, tools=TOOLS, backoff=never, store=MemoryStore()) as engine:
         turn: TurnResult = await engine.run(AGENT, "hi")
-        turn = await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
+        turn = await engine.resume(turn.id, {interrupt.id: approve() for interrupt in turn.interrupts})
         before = await statistics_of(Summaries(engine.store))
-        assert {one.tool: one.calls for one in before.tools} == {"ok": 1, "ask": 1}
+        assert {tool.tool: tool.calls for tool in before.tools} == {"ok": 1, "ask": 1}
         assert (before.retries, before.pauses, before.usage) == (1, 1, turn.usage)
         place = fork_places(turn.id, await engine.store.facts(turn.id))[-1].last
         fork = await engine.fork(turn.id, at=place)
@@ -324,7 +333,7 @@ async def test_fork_with_any_starting_place_is_counted(place: int) -> None:
     await write(store, "t", [structs.replace(facts[0], forked_from="other", forked_at=place), *facts[1:]])
     counted = await statistics_of(Summaries(store))
     assert counted.turns == 1
-    assert sum(one.calls for one in counted.tools) == (place < len(facts))
+    assert sum(tool.calls for tool in counted.tools) == (place < len(facts))
 
 
 class Deleting(MemoryStore):
@@ -398,7 +407,7 @@ async def test_journals_and_summaries_give_the_same_totals() -> None:
         for totals in stored:
             if totals.summarized:
                 assert replace(totals, answer="") == from_journals[totals.row.id]
-        listed = {shown.row.id: shown for shown in (await list_turns(summaries, Query())).turns}
+        listed = {turn.row.id: turn for turn in (await list_turns(summaries, Query())).turns}
         assert listed[caller.id].turn.usage == caller.usage
         # The fork has run nothing of its own.
         assert listed[fork].turn == from_journals[fork]
@@ -437,16 +446,16 @@ async def test_statistics_count_only_the_newest_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "share", "found"),
+    ("values", "share", "expected"),
     [([], 0.5, 0.0), ([3.0], 0.9, 3.0), ([4, 1, 3, 2], 0.5, 2), ([4, 1, 3, 2, 5], 0.5, 3), (range(1, 11), 0.9, 9)],
 )
-def test_quantile_bounds_the_given_share_of_values(values: Sequence[float], share: float, found: float) -> None:
-    assert quantile(values, share) == found
+def test_quantile_bounds_the_given_share_of_values(values: Sequence[float], share: float, expected: float) -> None:
+    assert quantile(values, share) == expected
 
 
 def test_impossible_step_counts_are_in_the_last_group() -> None:
     """A recorded run may have them."""
-    assert [(one.label, one.count) for one in grouped([150, 201, 9_000])] == [("101-200", 1), ("over 200", 2)]
+    assert [(group.label, group.count) for group in grouped([150, 201, 9_000])] == [("101-200", 1), ("over 200", 2)]
 
 
 async def test_page_has_quantiles_and_omits_all_zero_columns() -> None:

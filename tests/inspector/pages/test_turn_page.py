@@ -13,24 +13,24 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_slowest_step_is_named_and_linked() -> None:
-    passed = [0.0]
+    now = [0.0]
 
     @tool
     async def wait(seconds: float) -> str:
-        passed[0] += seconds
+        now[0] += seconds
         return "waited"
 
     waits = [asks_for(("wait", {"seconds": seconds})) for seconds in (2, 25, 3)]
     model = ScriptedModel(*waits, "Done.", waits[0], "Done.")
     async with (
-        Engine(model=model, tools=[wait], clock=lambda: passed[0]) as engine,
+        Engine(model=model, tools=[wait], clock=lambda: now[0]) as engine,
         browser(inspector_app(engine, access=Open())) as client,
     ):
         turn = await engine.run(Agent(name="Waiter"), "Wait")
         page = (await client.get(f"/turns/{turn.id}?tab=timeline")).text
         short = await engine.run(Agent(name="Waiter"), "Wait")
         assert 'id="slowest"' not in (await client.get(f"/turns/{short.id}")).text
-    found = re.search(r'<a id="slowest" href="([^"]*)">Step 2, 25.0 s</a>', page)
-    assert found is not None
-    assert "step=2" in found[1]
-    assert "tab=timeline" in found[1]
+    match = re.search(r'<a id="slowest" href="([^"]*)">Step 2, 25.0 s</a>', page)
+    assert match is not None
+    assert "step=2" in match[1]
+    assert "tab=timeline" in match[1]

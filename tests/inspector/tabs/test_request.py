@@ -39,51 +39,53 @@ MOST_FACTS = 2000
 
 def rebuilt_by(looked: TabContext) -> Rebuilt:
     agent = Agent.from_json(looked.turn.started.agent)
-    tools = tuple(one.spec for one in looked.engine.setup.tools_for(agent).values())
+    tools = tuple(tool.spec for tool in looked.engine.setup.tools_for(agent).values())
     turn = looked.turn
     return Rebuilt(turn.row.id, turn.journal, agent, tools, looked.history, looked.engine.setup.show_budget_to_model)
 
 
-def same(one: ModelRequest, other: ModelRequest) -> bool:
+def same(request: ModelRequest, other_request: ModelRequest) -> bool:
     """Whether the two are one request. `first` is for providers that bill a turn, and no page shows it."""
-    return (one.messages, one.tools, one.tool_choice, one.max_tokens, one.settings) == (
-        other.messages,
-        other.tools,
-        other.tool_choice,
-        other.max_tokens,
-        other.settings,
+    return (request.messages, request.tools, request.tool_choice, request.max_tokens, request.settings) == (
+        other_request.messages,
+        other_request.tools,
+        other_request.tool_choice,
+        other_request.max_tokens,
+        other_request.settings,
     )
 
 
 async def requests_of(engine: Engine, name: str) -> list[tuple[ModelRequest, bool]]:
     """Return the request of each attempt as the page shows it, in order, and whether the journal has its outcome."""
-    found = []
+    requests = []
     for looked in (await look_at_each_step(engine, name)).values():
         assert looked.step is not None
         sendings = rebuilt_by(looked).sendings(looked.step)
-        found += [(one.request, one.answered) for one in sendings]
+        requests += [(sending.request, sending.answered) for sending in sendings]
         view = tab.view(looked)
         assert view.missing == ("" if sendings else "Nothing was sent to a model here.")
         if sendings:
-            shown = rows_of(tab.view, looked, lambda view: (*view.same_messages, *view.new))
-            assert tuple(one.message for one in shown) == sendings[-1].request.messages
-            assert [one.number for one in shown] == list(range(1, len(shown) + 1))
-            assert all(one.title for one in shown)
+            rows = rows_of(tab.view, looked, lambda view: (*view.same_messages, *view.new))
+            assert tuple(row.message for row in rows) == sendings[-1].request.messages
+            assert [row.number for row in rows] == list(range(1, len(rows) + 1))
+            assert all(row.title for row in rows)
             assert view.attempts == len(sendings)
-    return found
+    return requests
 
 
-async def check(engine: Engine, name: str, got: Sequence[ModelRequest]) -> None:
+async def check(engine: Engine, name: str, sent_requests: Sequence[ModelRequest]) -> None:
     """Each request that the model got is what the page says; it may say of one without an answer that it was sent."""
-    said = await requests_of(engine, name)
+    page_requests = await requests_of(engine, name)
     place = 0
-    for request in got:
-        while place < len(said) and not same(said[place][0], request):
-            assert not said[place][1], f"the page shows a request that was not sent so: {said[place][0]} {request}"
+    for request in sent_requests:
+        while place < len(page_requests) and not same(page_requests[place][0], request):
+            assert not page_requests[place][1], (
+                f"the page shows a request that was not sent so: {page_requests[place][0]} {request}"
+            )
             place += 1
-        assert place < len(said), f"the page does not show {request}"
+        assert place < len(page_requests), f"the page does not show {request}"
         place += 1
-    assert not any(answered for _, answered in said[place:])
+    assert not any(answered for _, answered in page_requests[place:])
 
 
 @settings(max_examples=percent_of_examples(30))
@@ -94,7 +96,7 @@ def test_displayed_request_equals_the_request_sent_to_the_model(scenario: Scenar
     An attempt whose guardrail fails is shown with its request, although the guardrail may have come first. Each step is
     read from the whole journal, so only turns of some length are looked at: others would take minutes.
     """
-    fails = any(isinstance(verdict, ModelError) for one in scenario.guardrails for verdict in one.verdicts)
+    fails = any(isinstance(verdict, ModelError) for guardrail in scenario.guardrails for verdict in guardrail.verdicts)
     if scenario.crash is not None or fails:
         return
     driven = play(scenario, agent=AGENT, tools=TOOLS)
@@ -104,9 +106,9 @@ def test_displayed_request_equals_the_request_sent_to_the_model(scenario: Scenar
 
 async def _check_all(driven: Sequence[Driven]) -> None:
     engine, names = await kept(driven)
-    for name, one in zip(names, driven, strict=True):
-        assert one.requests is not None
-        await check(engine, name, [request for request in one.requests if not asks_for_summary(request)])
+    for name, scripted_turn in zip(names, driven, strict=True):
+        assert scripted_turn.requests is not None
+        await check(engine, name, [request for request in scripted_turn.requests if not asks_for_summary(request)])
 
 
 def asks_for_summary(request: ModelRequest) -> bool:
@@ -178,12 +180,12 @@ async def test_history_files_sessions_and_continuations_are_sent_again() -> None
         async def ran(begins: int, turn_id: str) -> None:
             await check(engine, turn_id, model.requests[begins:])
 
-        given = [
+        turn_options = [
             TurnOptions(message_history=history, files=[picture]),
             TurnOptions(session="s"),
             TurnOptions(session="s"),
         ]
-        for options in given:
+        for options in turn_options:
             begins = len(model.requests)
             await ran(begins, (await engine.run(AGENT, "hi", **options)).id)
         begins = len(model.requests)
@@ -220,7 +222,7 @@ async def test_sub_agent_requests_go_to_the_sub_agent_model() -> None:
     ) as engine:
         turn = await engine.run(outer, "hi")
         assert turn.paused
-        await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
+        await engine.resume(turn.id, {interrupt.id: approve() for interrupt in turn.interrupts})
         await check(engine, turn.id, models[""].requests)
         await check(engine, f"{turn.id}:call00001", models["inner"].requests)
 
@@ -232,17 +234,17 @@ async def test_thinking_is_shown_with_a_note_about_signatures() -> None:
         calls=(ResponseToolCall("ask", {"n": 1}),),
         usage=Usage(),
     )
-    one, other = ScriptedModel(signed, "done", name="one"), ScriptedModel("done", name="other")
-    store_of = Engine(model=one, tools=TOOLS)
+    first, second = ScriptedModel(signed, "done", name="one"), ScriptedModel("done", name="other")
+    store_of = Engine(model=first, tools=TOOLS)
     async with store_of as engine:
         turn = await engine.run(AGENT, "hi")
-        async with Engine(model=other, tools=TOOLS, store=engine.store) as later:
-            await later.resume(turn.id, {asked.id: reject() for asked in turn.interrupts})
+        async with Engine(model=second, tools=TOOLS, store=engine.store) as later:
+            await later.resume(turn.id, {interrupt.id: reject() for interrupt in turn.interrupts})
             view = tab.view(await look(later, turn.id))
         assert any("without the signatures" in note for note in view.notes)
-        unsigned = [m for m in other.requests[0].messages if m.role == "assistant"]
-        shown = [one.message for one in (*view.same_messages, *view.new) if one.message.role == "assistant"]
-        assert len(unsigned) == len(shown)
+        unsigned = [m for m in second.requests[0].messages if m.role == "assistant"]
+        messages = [row.message for row in (*view.same_messages, *view.new) if row.message.role == "assistant"]
+        assert len(unsigned) == len(messages)
 
 
 async def test_request_of_a_crashed_process_is_shown_too(tmp_path: Path) -> None:
@@ -277,11 +279,11 @@ async def seen_without_tools(file: Path, agent: Agent) -> tuple[tab.RequestView,
     async with Engine(model=model, tools=TOOLS, store=SqliteStore(file)) as engine:
         turn = await engine.run(agent, "hi")
     async with (
-        Engine(store=SqliteStore(file)) as other,
-        browser(inspector_app(other, access=Open())) as client,
+        Engine(store=SqliteStore(file)) as other_engine,
+        browser(inspector_app(other_engine, access=Open())) as client,
     ):
         page = await client.get(f"/turns/{turn.id}?tab=request")
-        return tab.view(await look(other, turn.id)), page.text
+        return tab.view(await look(other_engine, turn.id)), page.text
 
 
 async def test_names_of_tools_are_read_from_the_journal(tmp_path: Path) -> None:
@@ -321,7 +323,7 @@ async def test_messages_are_titled_by_kind() -> None:
     async with Engine(model=ScriptedModel(calls, asks_for(("ok", {"n": 3})), "done"), tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi\nthere")
         view = tab.view(await look(engine, turn.id, "3"))
-        assert [one.title for one in view.same_messages] == [
+        assert [message.title for message in view.same_messages] == [
             "You are somebody.",
             "hi there",
             "calls ok ×2, again",  # noqa: RUF001 (the sign of multiplication is meant)
@@ -329,7 +331,7 @@ async def test_messages_are_titled_by_kind() -> None:
             "ok call00002 ok: ok 2",
             "again call00003 ok: again 0",
         ]
-        assert [one.title for one in view.new] == ["calls ok", "ok call00004 ok: ok 3"]
+        assert [message.title for message in view.new] == ["calls ok", "ok call00004 ok: ok 3"]
 
 
 def test_picture_is_titled_by_the_file_name() -> None:
@@ -340,12 +342,12 @@ def test_picture_is_titled_by_the_file_name() -> None:
 
 async def test_request_can_be_sent_by_a_command() -> None:
     """The shell sends the text as it is, whatever is in it."""
-    said = "It's $HOME, `id` and \"all\"\nJSON\n'"
+    prompt = "It's $HOME, `id` and \"all\"\nJSON\n'"
     engine = Engine(model=ScriptedModel("Hello."))
-    turn = await engine.run(AGENT, said)
-    shown = tab.view(await look(engine, turn.id))
-    script = f"curl() {{ cat; }}\n{shown.curl}\n"
-    sent = await anyio.run_process(["sh", "-c", script])
-    assert json.loads(sent.stdout) == json.loads(shown.body)
-    assert json.loads(shown.body)["messages"][-1] == {"role": "user", "content": said}
-    assert "/chat/completions" in shown.curl
+    turn = await engine.run(AGENT, prompt)
+    request = tab.view(await look(engine, turn.id))
+    script = f"curl() {{ cat; }}\n{request.curl}\n"
+    process = await anyio.run_process(["sh", "-c", script])
+    assert json.loads(process.stdout) == json.loads(request.body)
+    assert json.loads(request.body)["messages"][-1] == {"role": "user", "content": prompt}
+    assert "/chat/completions" in request.curl

@@ -68,34 +68,34 @@ async def _check_all(driven: Sequence[Driven]) -> None:
 
 def check_budgets(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
     """The gauges are the turn's counters, and what the steps used adds up to them."""
-    result, gauges = whole.turn.result, {one.name: one for one in budgets.view(whole).gauges}
+    result, gauges = whole.turn.result, {gauge.name: gauge for gauge in budgets.view(whole).gauges}
     assert gauges["steps"].amount == result.steps
     assert gauges["tool calls"].amount == result.tool_calls
     assert gauges["tokens"].amount == result.usage.tokens
     stops = [fact.elapsed for _, fact in whole.turn.journal if isinstance(fact, f.Stopping)]
     assert gauges["seconds"].amount == (*stops, result.seconds)[0], "no limit counts the concluding call"
-    assert all(0 <= one.share <= 1 and one.by_step is None for one in gauges.values())
+    assert all(0 <= gauge.share <= 1 and gauge.by_step is None for gauge in gauges.values())
     summed: dict[str, float] = {}
     for looked in steps.values():
         for gauge in budgets.view(looked).gauges:
             assert gauge.by_step is not None
             summed[gauge.name] = summed.get(gauge.name, 0) + gauge.by_step
-    for name, used in summed.items():
-        assert used == pytest.approx(gauges[name].amount), name
-    stopped = [one for one in gauges.values() if one.stopped]
+    for name, amount in summed.items():
+        assert amount == pytest.approx(gauges[name].amount), name
+    stopped = [gauge for gauge in gauges.values() if gauge.stopped]
     assert len(stopped) <= 1
 
 
 def check_timeline(whole: TabContext) -> None:
     """Bars lie on the picture, and those of calls and attempts within their step's, but for the narrowest."""
     processes = timeline.view(whole).processes
-    lanes = rows_of(timeline.view, whole, lambda shown: shown.lanes)
+    lanes = rows_of(timeline.view, whole, lambda view: view.lanes)
     for lane in (*processes, *lanes):
         for bar in lane.bars:
             assert bar.width > 0
             assert 0 <= bar.x <= bar.x + bar.width <= WIDTH + 1e-6
     for lane in lanes:
-        step = next(one for one in lanes if one.step == lane.step and not one.depth).bars[0]
+        step = next(other_lane for other_lane in lanes if other_lane.step == lane.step and not other_lane.depth).bars[0]
         assert step.kind is BarKind.STEP
         for bar in lane.bars:
             assert step.x - 1e-6 <= bar.x
@@ -109,31 +109,31 @@ def check_timeline(whole: TabContext) -> None:
 
 def check_journal(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
     """Every fact once, in order, with its event; the facts of the steps are all of them."""
-    entries = rows_of(journal.view, whole, lambda shown: shown.entries)
-    assert [one.seq for one in entries] == [seq for seq, _ in whole.turn.journal]
+    entries = rows_of(journal.view, whole, lambda view: view.entries)
+    assert [entry.seq for entry in entries] == [seq for seq, _ in whole.turn.journal]
     assert journal.view(whole).verdict == "holds"
-    assert all(one.event for one in entries)
+    assert all(entry.event for entry in entries)
     groups = whole.turn.replayed.groups
-    assert sum(one.first for one in entries) == sum(one.last for one in entries) == len(groups)
-    assert [row for one in entries for row in one.rows] == [row.name for group in groups for row in group.rows]
+    assert sum(entry.first for entry in entries) == sum(entry.last for entry in entries) == len(groups)
+    assert [row for entry in entries for row in entry.rows] == [row.name for group in groups for row in group.rows]
     if steps:
-        parts = [rows_of(journal.view, looked, lambda shown: shown.entries) for looked in steps.values()]
-        assert [one.seq for part in parts for one in part] == [one.seq for one in entries]
+        parts = [rows_of(journal.view, looked, lambda view: view.entries) for looked in steps.values()]
+        assert [entry.seq for part in parts for entry in part] == [entry.seq for entry in entries]
 
 
 def check_transcript(whole: TabContext) -> None:
     """Every part of every message once, each result in the row of its call, at the fact that it came from."""
     lines = transcript.view(whole).lines
     messages = whole.turn.result.messages
-    shown = [said for line in lines for said in line.parts]
-    rows = [said.row for said in shown if said.row is not None]
-    parts = [*(said.part for said in shown), *(row.result for row in rows if row.result is not None)]
-    written = [part for message in messages for part in message.parts if not part.type.startswith("step_")]
-    assert sorted(parts, key=lambda part: part.seq) == sorted(written, key=lambda part: part.seq)
+    parts_shown = [part for line in lines for part in line.parts]
+    rows = [part.row for part in parts_shown if part.row is not None]
+    parts = [*(part.part for part in parts_shown), *(row.result for row in rows if row.result is not None)]
+    message_parts = [part for message in messages for part in message.parts if not part.type.startswith("step_")]
+    assert sorted(parts, key=lambda part: part.seq) == sorted(message_parts, key=lambda part: part.seq)
     assert all(row.result.call == row.id and row.status == row.result.status for row in rows if row.result)
     assert [line.number for line in lines] == sorted({line.number for line in lines})
     assert len({line.id for line in lines}) == len(lines)
-    assert all(1 <= said.fact <= whole.turn.length for said in shown)
+    assert all(1 <= part.fact <= whole.turn.length for part in parts_shown)
 
 
 def check_places(looked: TabContext) -> None:
@@ -154,7 +154,7 @@ async def test_step_can_be_repeated_from_the_model_call() -> None:
     async with Engine(model=model, tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi")
         for number, (_key, looked) in enumerate((await look_at_each_step(engine, turn.id)).items()):
-            (again,) = [one for one in reproduce.commands_of(looked) if one.does.startswith("Repeat")]
+            (again,) = [command for command in reproduce.commands_of(looked) if command.does.startswith("Repeat")]
             at = int(shlex.split(again.line)[4])
             fork = await engine.fork(turn.id, at=at)
             before = len(model.requests)
@@ -184,20 +184,20 @@ def test_each_generated_test_passes_unchanged(tmp_path: Path) -> None:
         async with Engine(tools=TOOLS, store=SqliteStore(file)) as engine:
             whole = await look(engine, name)
             return [
-                await to_thread.run_sync(reproduce.view, one)
-                for one in (whole, *(await look_at_each_step(engine, name)).values())
+                await to_thread.run_sync(reproduce.view, looked)
+                for looked in (whole, *(await look_at_each_step(engine, name)).values())
             ]
 
-    shown = anyio.run(views)
-    assert len({view.file for view in shown}) == len(shown) == 4
-    for view in shown:
+    test_views = anyio.run(views)
+    assert len({view.file for view in test_views}) == len(test_views) == 4
+    for view in test_views:
         assert view.missing == ""
-        said = (one.value for one in ast.walk(ast.parse(view.test)) if isinstance(one, ast.Constant))
-        words = "".join(map(str, said))
+        constants = (node.value for node in ast.walk(ast.parse(view.test)) if isinstance(node, ast.Constant))
+        words = "".join(map(str, constants))
         assert all(secret not in words for secret in SECRETS[:2])
         scope: dict[str, object] = {}
         exec(compile(view.test, view.file, "exec"), scope)  # noqa: S102 (it is what is tested)
-        (test,) = [one for name, one in scope.items() if name.startswith("test_")]
+        (test,) = [value for name, value in scope.items() if name.startswith("test_")]
         assert callable(test)
         test()
 
@@ -211,7 +211,9 @@ def test_displayed_read_only_commands_work(tmp_path: Path) -> None:
         async with Engine(tools=TOOLS, store=SqliteStore(file)) as engine:
             steps = (await look_at_each_step(engine, name)).values()
             looks = [await look(engine, name), *steps]
-            return [one for looked in looks for one in (await to_thread.run_sync(reproduce.view, looked)).commands]
+            return [
+                command for looked in looks for command in (await to_thread.run_sync(reproduce.view, looked)).commands
+            ]
 
     ran: set[str] = set()
     for command in anyio.run(commands):
@@ -239,15 +241,15 @@ async def test_turn_resumed_by_another_process_has_two_process_lanes(tmp_path: P
     async with Engine(model=model, tools=TOOLS, store=SqliteStore(file), backoff=NEVER_WAIT) as engine:
         name = (await engine.store.turns())[0].id
         await engine.resume(name)
-        shown = timeline.view(await look(engine, name))
+        view = timeline.view(await look(engine, name))
         facts = [fact for _, fact in await engine.store.facts(name)]
-    assert [[bar.kind for bar in lane.bars] for lane in shown.processes] == [
+    assert [[bar.kind for bar in lane.bars] for lane in view.processes] == [
         [BarKind.DRIVEN],
         [BarKind.READ, BarKind.DRIVEN],
     ]
-    assert len(shown.boundaries) == 1
+    assert len(view.boundaries) == 1
     starts = sum(isinstance(fact, f.CallStarted) for fact in facts)
-    (call,) = [lane for lane in shown.lanes if lane.depth]
+    (call,) = [lane for lane in view.lanes if lane.depth]
     assert len(call.bars) == starts
 
 
@@ -271,9 +273,9 @@ async def test_facts_copied_by_a_fork_are_distinguished() -> None:
 async def test_pause_does_not_count_as_another_process() -> None:
     async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1})), "done"), tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi")
-        await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
-        shown = timeline.view(await look(engine, turn.id))
-        assert [one.is_other_owner for one in shown.boundaries] == [False]
+        await engine.resume(turn.id, {interrupt.id: approve() for interrupt in turn.interrupts})
+        view = timeline.view(await look(engine, turn.id))
+        assert [boundary.is_other_owner for boundary in view.boundaries] == [False]
 
 
 @pytest.mark.parametrize("total", [0.0, 1e-320, 1e-5, 0.3, 1.0, 7.0, 3599.0, 1e6, 1e300])
@@ -324,13 +326,13 @@ async def test_page_shows_a_part_of_a_long_turn_and_links_to_the_rest(tab: str, 
             link = re.search(r'href="([^"]*)" rel="prev"', response.text)
             address = html.unescape(link[1]) if link else ""
             assert not address or f"tab={tab}" in address
-        found = [["".join(one) for one in re.findall(ROWS[tab], page)] for page in pages]
+        page_rows = [["".join(groups) for groups in re.findall(ROWS[tab], page)] for page in pages]
         assert len(pages) > 1
         assert 'rel="next"' not in pages[0]
-        rows = {row for part in found for row in part}
-        assert all(part for part in found)
+        rows = {row for part in page_rows for row in part}
+        assert all(part for part in page_rows)
         # Only the oldest page may repeat some of the one after it, to be as full as the others.
-        assert sum(map(len, map(set, found[:-1]))) == len({row for part in found[:-1] for row in part})
+        assert sum(map(len, map(set, page_rows[:-1]))) == len({row for part in page_rows[:-1] for row in part})
         whole = (await look(engine, name)).turn
         calls = sum(len(step.calls) for step in whole.steps)
         many = {"journal": whole.length, "transcript": calls, "timeline": calls, "chart": len(whole.steps)}
@@ -374,9 +376,9 @@ async def test_chart_state_opens_facts_linking_to_the_journal() -> None:
         assert set(links) == {"CHECK", "STREAM", "TOOL_EXEC", "CONTINUE", "FINISHED"}
         facts = (await client.get(html.unescape(links["TOOL_EXEC"]))).text
         assert "Facts in TOOL_EXEC" in facts
-        found = re.findall(r'href="([^"]*)#fact-(\d+)">(\w+)</a>', facts)
-        assert {"model_replied", "call_settled"} <= {kind for _, _, kind in found}
-        for address, seq, _ in found:
+        fact_links = re.findall(r'href="([^"]*)#fact-(\d+)">(\w+)</a>', facts)
+        assert {"model_replied", "call_settled"} <= {kind for _, _, kind in fact_links}
+        for address, seq, _ in fact_links:
             assert f'id="fact-{seq}"' in (await client.get(html.unescape(address))).text
         assert 'id="way-back"' not in (await client.get(f"/turns/{name}?tab=chart&state=nowhere")).text
 
@@ -406,13 +408,13 @@ async def test_chosen_step_of_a_long_turn_is_shown_and_kept_by_links(tab: str, f
 def test_windows_are_full_and_cover_all_rows(total: int, size: int) -> None:
     window = Window.of(total, size, None)
     assert window.last == total
-    seen = set(range(window.first, window.last + 1))
+    covered = set(range(window.first, window.last + 1))
     while window.earlier is not None:
         window = Window.of(total, size, window.earlier)
         assert len(range(total)[window.part]) == size
         assert window.later is not None
-        seen |= set(range(window.first, window.last + 1))
-    assert seen == set(range(1, total + 1))
+        covered |= set(range(window.first, window.last + 1))
+    assert covered == set(range(1, total + 1))
 
 
 @given(
@@ -434,8 +436,8 @@ async def test_overlong_texts_in_the_journal_are_cut_with_a_notice() -> None:
     async with Engine(model=ScriptedModel("x" * 100_000), stop_repetition=False) as engine:
         turn = await engine.run(AGENT, "hi")
         view = journal.view(await look(engine, turn.id))
-        assert max(len(one.payload) for one in view.entries) < 10_000
-        assert any("92,000 more characters" in one.payload for one in view.entries)
+        assert max(len(entry.payload) for entry in view.entries) < 10_000
+        assert any("92,000 more characters" in entry.payload for entry in view.entries)
 
 
 #: Entries that no page may stumble over, as a forged journal may have them.
@@ -481,10 +483,10 @@ async def test_beginning_of_a_long_text_contains_no_partial_secret() -> None:
     secret = SECRETS[0]
     for before in (19_990, 19_999, 20_001):
         text = "x " * (before // 2) + secret + " y" * 50_000
-        shown = beginning(text, 20_000, redactor().hide)
-        assert "more characters" in shown
-        assert secret[:8] not in shown
-        assert len(shown) < 20_100
+        text_beginning = beginning(text, 20_000, redactor().hide)
+        assert "more characters" in text_beginning
+        assert secret[:8] not in text_beginning
+        assert len(text_beginning) < 20_100
 
 
 @pytest.mark.parametrize(("calls", "warned"), [(8, False), (9, True)])
@@ -501,14 +503,14 @@ async def test_limit_warns_from_90_percent(calls: int, warned: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prices", "shown"), [({}, "none recorded"), ({"scripted": Price(input=1e6, output=0)}, "$1.0000")]
+    ("prices", "expected"), [({}, "none recorded"), ({"scripted": Price(input=1e6, output=0)}, "$1.0000")]
 )
-async def test_unpriced_cost_is_not_zero(prices: dict[str, Price], shown: str) -> None:
+async def test_unpriced_cost_is_not_zero(prices: dict[str, Price], expected: str) -> None:
     async with Engine(model=ScriptedModel("done"), prices=prices) as engine:
         turn = await engine.run(AGENT, "hi")
         async with browser(inspector_app(engine, access=Open())) as client:
             budgets = (await client.get(f"/turns/{turn.id}?tab=budgets")).text
             compared = (await client.get("/compare", params={"left": turn.id, "right": turn.id})).text
     for page in (budgets, compared):
-        assert shown in page
+        assert expected in page
         assert "$0.0000" not in page

@@ -48,8 +48,8 @@ async def test_sub_agent_steps_are_nested_within_the_call() -> None:
     )
     async with Engine(model=model, tools=TEAM, store=MemoryStore()) as engine:
         turn = await engine.run(AGENT, "hi")
-        shown = timeline.view(await with_sub_agents(engine, turn.id))
-    assert [(lane.depth, lane.label) for lane in shown.lanes] == [
+        view = timeline.view(await with_sub_agents(engine, turn.id))
+    assert [(lane.depth, lane.label) for lane in view.lanes] == [
         (0, "Step 1"),
         (1, "Helper"),
         (2, "Step 1"),
@@ -60,8 +60,8 @@ async def test_sub_agent_steps_are_nested_within_the_call() -> None:
         (2, "Step 2"),
         (0, "Step 2"),
     ]
-    assert {lane.step for lane in shown.lanes} == {"1", "2"}
-    rows = [lane.row for lane in shown.lanes]
+    assert {lane.step for lane in view.lanes} == {"1", "2"}
+    rows = [lane.row for lane in view.lanes]
     outer = {row.call: row for row in rows if row is not None and row.depth == 1}
     (helper,) = outer.values()
     for row in rows:
@@ -72,8 +72,8 @@ async def test_sub_agent_steps_are_nested_within_the_call() -> None:
 
 async def long_turn(steps: int, calls: int) -> TabContext:
     """A turn of many calls, whose steps take the same time: a second passes each time that the clock is read."""
-    asked = count()
-    limits, clock = Limits(tool_calls=1000), lambda: float(next(asked))
+    ticks = count()
+    limits, clock = Limits(tool_calls=1000), lambda: float(next(ticks))
     async with Engine(model=many_calls(calls), tools=TOOLS, store=MemoryStore(), limits=limits, clock=clock) as engine:
         return await look(engine, (await engine.run(Agent(name="A", steps=steps), "hi")).id)
 
@@ -91,13 +91,13 @@ def many_calls(calls: int) -> ScriptedModel:
 
 async def test_scale_covers_the_page_and_a_strip_covers_the_whole_turn() -> None:
     looked = await long_turn(steps=60, calls=4)
-    shown = timeline.view(looked)
-    assert shown.window.total == 60 * 5 + 1
-    assert 0 < shown.began < shown.ended <= shown.seconds
-    widest = max(bar.width for lane in shown.lanes for bar in lane.bars if bar.kind is BarKind.STEP)
+    view = timeline.view(looked)
+    assert view.window.total == 60 * 5 + 1
+    assert 0 < view.began < view.ended <= view.seconds
+    widest = max(bar.width for lane in view.lanes for bar in lane.bars if bar.kind is BarKind.STEP)
     assert widest > WIDTH / 60
-    assert [kind for kind, _ in shown.strip] == [BarKind.MODEL, BarKind.CALL]
-    assert len({words for _, words in shown.marks}) == len(shown.marks) > 1
+    assert [kind for kind, _ in view.strip] == [BarKind.MODEL, BarKind.CALL]
+    assert len({words for _, words in view.marks}) == len(view.marks) > 1
 
 
 async def test_zoom_shows_only_lanes_of_the_chosen_time() -> None:
@@ -148,9 +148,9 @@ async def test_running_call_is_named_and_has_an_open_bar(tmp_path: Path) -> None
         tasks.start_soon(engine.run, AGENT, "hi")
         await begun.wait()
         (name,) = [row.id for row in await engine.store.turns()]
-        shown = timeline.view(await look(engine, name))
-        assert [one.label for one in shown.now] == ["wait_here (call00001)"]
-        (call,) = [lane for lane in shown.lanes if lane.label == "wait_here"]
+        view = timeline.view(await look(engine, name))
+        assert [call.label for call in view.now] == ["wait_here (call00001)"]
+        (call,) = [lane for lane in view.lanes if lane.label == "wait_here"]
         assert [bar.status for bar in call.bars] == ["running"]
         assert call.bars[0].x + call.bars[0].width == pytest.approx(WIDTH)
         open_.set()
@@ -177,8 +177,8 @@ async def test_running_sub_agent_call_is_named_with_the_turn() -> None:
         tasks.start_soon(engine.run, AGENT, "hi")
         await begun.wait()
         name = next(row.id for row in await engine.store.turns() if ":" not in row.id)
-        shown = timeline.view(await with_sub_agents(engine, name))
-        assert [(one.label, one.owner) for one in shown.now] == [
+        view = timeline.view(await with_sub_agents(engine, name))
+        assert [(call.label, call.owner) for call in view.now] == [
             ("Waiter (call00001)", ""),
             ("wait_here (call00001)", f"{name}:call00001"),
         ]
@@ -193,8 +193,8 @@ async def test_bars_and_labels_link_to_steps_even_of_sub_agents() -> None:
     ):
         turn = (await engine.run(AGENT, "hi")).id
         page = (await client.get(f"/turns/{turn}?tab=timeline")).text
-        led = {html.unescape(one) for one in re.findall(r'data-href="([^"]+)"', page)}
-        assert f"/turns/{turn}?step=1&tab=request" in led
-        assert any(one.startswith(f"/turns/{turn}:call00001?") and "tab=request" in one for one in led)
-        for address in led:
+        links = {html.unescape(link) for link in re.findall(r'data-href="([^"]+)"', page)}
+        assert f"/turns/{turn}?step=1&tab=request" in links
+        assert any(link.startswith(f"/turns/{turn}:call00001?") and "tab=request" in link for link in links)
+        for address in links:
             assert (await client.get(address)).status_code == httpx.codes.OK

@@ -46,8 +46,8 @@ def test_every_state_is_in_the_picture() -> None:
 
 def test_every_arrow_has_a_card_and_both_halves() -> None:
     for name, count in (("card", 1), ("arrow", 2)):
-        found = Counter((element.get("data-from"), element.get("data-to")) for element in of_class(drawn(), name))
-        assert found == dict.fromkeys(ARROWS, count)
+        counts = Counter((element.get("data-from"), element.get("data-to")) for element in of_class(drawn(), name))
+        assert counts == dict.fromkeys(ARROWS, count)
 
 
 def test_every_chart_row_is_a_line_of_the_arrow_card() -> None:
@@ -68,19 +68,23 @@ def test_taken_row_highlights_line_arrow_and_states(number: int) -> None:
     row = CHART.rows[number - 1]
     assert [rows_of(line) for line in of_class(root, "line-of-card", "taken")] == [[number]]
     for kind in ("card", "arrow"):
-        lit = {(one.get("data-from"), one.get("data-to")) for one in of_class(root, kind, "taken")}
+        lit = {(element.get("data-from"), element.get("data-to")) for element in of_class(root, kind, "taken")}
         assert lit == {(row.source, row.dest)}
-    assert {one.get("data-state") for one in of_class(root, "state", "taken")} == {row.source, row.dest, State.CHECK}
-    assert [one.findtext("text") for one in of_class(root, "times")] == ["3×"]  # noqa: RUF001 (the sign of multiplication)
+    assert {element.get("data-state") for element in of_class(root, "state", "taken")} == {
+        row.source,
+        row.dest,
+        State.CHECK,
+    }
+    assert [element.findtext("text") for element in of_class(root, "times")] == ["3×"]  # noqa: RUF001 (the sign of multiplication)
 
 
 def test_chart_marks_the_current_or_final_state() -> None:
-    going = of_class(drawn(Lit({}, None, State.PAUSED, ended=False)), "here")
-    assert [(one.get("data-state"), one.get("aria-label")) for one in going] == [
+    current = of_class(drawn(Lit({}, None, State.PAUSED, ended=False)), "here")
+    assert [(element.get("data-state"), element.get("aria-label")) for element in current] == [
         ("PAUSED", "Facts in PAUSED. The turn is here.")
     ]
     over = of_class(drawn(Lit({}, None, State.CAP_HIT, ended=True)), "here", "ended")
-    assert [one.get("data-state") for one in over] == ["CAP_HIT"]
+    assert [element.get("data-state") for element in over] == ["CAP_HIT"]
 
 
 def test_path_of_the_chosen_step_is_highlighted_separately() -> None:
@@ -92,12 +96,14 @@ def test_path_of_the_chosen_step_is_highlighted_separately() -> None:
 
 def test_only_taken_arrows_are_focusable_and_states_link_to_facts() -> None:
     root = drawn(Lit({15: 1}, None, State.FINISHED, ended=True))
-    cards = [(one.get("data-from"), one.get("data-to")) for one in root.iter("g") if one.get("tabindex")]
+    cards = [
+        (element.get("data-from"), element.get("data-to")) for element in root.iter("g") if element.get("tabindex")
+    ]
     assert cards == [("STREAM", "FINISHED")]
-    states = {one.get("data-state"): one.get("href") for one in root.iter("a")}
+    states = {element.get("data-state"): element.get("href") for element in root.iter("a")}
     assert states == {"STREAM": "?state=STREAM", "FINISHED": "?state=FINISHED"}
 
 
 def test_no_two_elements_share_an_id() -> None:
-    ids = Counter(one.get("id") for one in drawn().iter() if one.get("id"))
+    ids = Counter(element.get("id") for element in drawn().iter() if element.get("id"))
     assert ids.most_common(1)[0][1] == 1

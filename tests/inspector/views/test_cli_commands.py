@@ -46,46 +46,46 @@ def test_store_without_an_address_has_no_flag() -> None:
 async def test_unknown_store_address_is_omitted_from_commands(tmp_path: Path) -> None:
     async with Engine(model=ScriptedModel("done"), store=SqliteStore(tmp_path / "turns.db")) as engine:
         turn = await engine.run(AGENT, "hi")
-        for one in (await look(engine, turn.id), *(await look_at_each_step(engine, turn.id)).values()):
-            known = await to_thread.run_sync(reproduce.view, one)
-            unknown = await to_thread.run_sync(reproduce.view, replace(one, store=""))
+        for looked in (await look(engine, turn.id), *(await look_at_each_step(engine, turn.id)).values()):
+            known_store = await to_thread.run_sync(reproduce.view, looked)
+            unknown = await to_thread.run_sync(reproduce.view, replace(looked, store=""))
             assert [command.line for command in unknown.commands] == [
-                command.line.replace(" --store sqlite:///turns.db", "") for command in known.commands
+                command.line.replace(" --store sqlite:///turns.db", "") for command in known_store.commands
             ]
             assert all("--store" not in command.line for command in unknown.commands)
-            assert NO_ADDRESS not in known.lacks
+            assert NO_ADDRESS not in known_store.lacks
             assert unknown.lacks.startswith(NO_ADDRESS)
 
 
 async def lines_of(engine: Engine, name: str) -> list[str]:
     """The commands of the Reproduce tab that run models and tools, for the turn and for each of its steps."""
     looks = [await look(engine, name), *(await look_at_each_step(engine, name)).values()]
-    views = [await to_thread.run_sync(reproduce.view, one) for one in looks]
+    views = [await to_thread.run_sync(reproduce.view, looked) for looked in looks]
     for view in views:
         runs = any(command.runs for command in view.commands)
-        assert (UNTOLD in view.lacks) is (runs and any(" --base-url URL" in one.line for one in view.commands))
+        assert (UNTOLD in view.lacks) is (runs and any(" --base-url URL" in command.line for command in view.commands))
     return [command.line for view in views for command in view.commands if command.runs]
 
 
 async def test_foreign_turn_is_rerun_only_with_an_explicit_model() -> None:
     async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Capped."), tools=TOOLS, store=MemoryStore()) as engine:
         name = (await engine.run(Agent(name="A", steps=1), "hi")).id
-        left = await engine.submit(Agent(name="A"), "hi")
-        for lines in (await lines_of(engine, name), await lines_of(engine, left)):
+        submitted = await engine.submit(Agent(name="A"), "hi")
+        for lines in (await lines_of(engine, name), await lines_of(engine, submitted)):
             assert lines
             assert all(line.endswith(" --base-url URL --tools FILE") for line in lines)
-        assert (await lines_of(engine, left))[0] == resume_command(left, "sqlite:///turns.db", elsewhere=True)
+        assert (await lines_of(engine, submitted))[0] == resume_command(submitted, "sqlite:///turns.db", elsewhere=True)
 
 
 async def test_command_line_turn_is_rerun_unchanged() -> None:
     context: dict[str, JsonValue] = {"model": "gpt"}
     async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Capped."), tools=TOOLS, store=MemoryStore()) as engine:
         name = (await engine.run(Agent(name="A", steps=1), "hi", metadata=context)).id
-        left = await engine.submit(Agent(name="A"), "hi", metadata=context)
-        lines = [*await lines_of(engine, name), *await lines_of(engine, left)]
+        submitted = await engine.submit(Agent(name="A"), "hi", metadata=context)
+        lines = [*await lines_of(engine, name), *await lines_of(engine, submitted)]
         assert [shlex.split(line)[1] for line in lines][:1] == ["run"]
         assert all(" URL" not in line for line in lines)
-        assert resume_command(left, "sqlite:///turns.db", elsewhere=False) in lines
+        assert resume_command(submitted, "sqlite:///turns.db", elsewhere=False) in lines
 
 
 async def test_memory_turn_has_no_reading_command() -> None:
@@ -110,7 +110,7 @@ async def test_fork_begins_at_the_nearest_possible_fact() -> None:
         turn = (await look(engine, name)).turn
         places = [group.last for group in fork_places(name, turn.journal)]
         for upto in range(turn.length + 1):
-            assert fork_place(turn, upto) == max((one for one in places if one <= upto), default=None)
+            assert fork_place(turn, upto) == max((place for place in places if place <= upto), default=None)
 
 
 async def test_tabs_offer_the_same_command_for_each_action() -> None:

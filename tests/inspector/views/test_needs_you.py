@@ -26,25 +26,25 @@ pytestmark = pytest.mark.anyio
 class Counting(SqliteStore):
     """Counts the questions whether a turn is driven."""
 
-    asked: Counter[str]
+    checks: Counter[str]
 
     async def is_driven(self, turn_id: str) -> bool:
-        self.asked[turn_id] += 1
+        self.checks[turn_id] += 1
         return await super().is_driven(turn_id)
 
 
 async def test_only_a_single_turn_of_each_process_is_checked(tmp_path: Path) -> None:
     driver, store = SqliteStore(tmp_path / "a.db"), Counting(tmp_path / "a.db")
-    store.asked = Counter()
+    store.checks = Counter()
     for number in range(20):
         await Written(f"t{number}").create(driver)
     async with Engine(model=ScriptedModel(), store=store) as engine:
         needs = NeedsYou(engine, BackgroundTurns(engine, drives=False), Summaries(store), store="")
         assert await needs.refresh() == 0
-        assert store.asked.total() == 1
+        assert store.checks.total() == 1
         await driver.aclose()
         assert len(await needs.find()) == 20
-        assert {one.crashed for one in await needs.find()} == {True}
+        assert {row.crashed for row in await needs.find()} == {True}
     await store.aclose()
 
 
@@ -57,12 +57,12 @@ class Full(SqliteStore):
 
 async def test_read_only_store_is_listed(tmp_path: Path) -> None:
     """From the journals, without totals of usage."""
-    store, written = Full(tmp_path / "a.db"), Written("t1", prompt="hello")
-    claim = await written.create(store)
-    await store.append(claim, written.answer(), written.status)
+    store, draft = Full(tmp_path / "a.db"), Written("t1", prompt="hello")
+    claim = await draft.create(store)
+    await store.append(claim, draft.answer(), draft.status)
     await store.release(claim)
     listing = await list_turns(Summaries(store), Query())
-    assert [(one.row.id, one.turn.prompt) for one in listing.turns] == [("t1", "hello")]
+    assert [(row.row.id, row.turn.prompt) for row in listing.turns] == [("t1", "hello")]
     await store.aclose()
 
 
@@ -70,10 +70,10 @@ class Down(SqliteStore):
     """A store whose server may be down. It counts the questions."""
 
     down = False
-    asked = 0
+    checks = 0
 
     async def totals(self, turn_filter: TurnFilter) -> TurnTotals:
-        self.asked += 1
+        self.checks += 1
         if self.down:
             raise StoreError("the server is down")
         return await super().totals(turn_filter)
@@ -88,15 +88,15 @@ async def test_unavailable_store_is_reported_after_a_single_query(tmp_path: Path
     ):
         await Written("t1").create(store)
         await anyio.sleep(3)
-        store.down, store.asked = True, 0
+        store.down, store.checks = True, 0
         for path in ("/", "/needs-you", "/turns/none", "/statistics"):
             page = await person.client.get(path)
             assert page.status_code == 503
             assert "the server is down" in page.text
             assert "Try again" in page.text
-        sent = await person.does("/turns/t1/abort")
-        assert (sent.status_code, "the server is down" in sent.text) == (503, True)
-        assert store.asked == 1
+        response = await person.does("/turns/t1/abort")
+        assert (response.status_code, "the server is down" in response.text) == (503, True)
+        assert store.checks == 1
         assert not await store.inbox("t1")
         store.down = False
         await anyio.sleep(3)

@@ -26,8 +26,8 @@ TURNS = (
 Box = tuple[float, float, float, float]
 
 
-def drawn(rows: Collection[int], stands: State = State.CHECK, taken: Collection[int] = ()) -> ET.Element:
-    lit = Lit(dict.fromkeys(taken, 1), None, stands, ended=False)
+def drawn(rows: Collection[int], stands: State = State.CHECK, taken_rows: Collection[int] = ()) -> ET.Element:
+    lit = Lit(dict.fromkeys(taken_rows, 1), None, stands, ended=False)
     return ET.fromstring(path_svg(lit, rows, lambda state: f"?state={state}"))  # noqa: S314 (our own drawing)
 
 
@@ -42,20 +42,25 @@ def points(path: str) -> list[tuple[float, float]]:
 def box(element: ET.Element) -> Box:
     path = element.find("path")
     assert path is not None
-    found = points(path.get("d", ""))
-    return min(x for x, _ in found), min(y for _, y in found), max(x for x, _ in found), max(y for _, y in found)
+    corners = points(path.get("d", ""))
+    return (
+        min(x for x, _ in corners),
+        min(y for _, y in corners),
+        max(x for x, _ in corners),
+        max(y for _, y in corners),
+    )
 
 
-def meet(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def meet(box: Box, other_box: Box) -> bool:
+    return box[0] < other_box[2] and other_box[0] < box[2] and box[1] < other_box[3] and other_box[1] < box[3]
 
 
 def check_nothing_covers_anything(root: ET.Element) -> None:
     width, height = float(root.get("width", "")), float(root.get("height", ""))
-    boxes = {one.get("id"): box(one) for name in ("card", "state") for one in of_class(root, name)}
-    for (name, one), (other_name, other) in combinations(boxes.items(), 2):
-        assert not meet(one, other), (name, other_name)
-    assert all(0 <= left < right <= width and 0 <= top < low <= height for left, top, right, low in boxes.values())
+    boxes = {element.get("id"): box(element) for name in ("card", "state") for element in of_class(root, name)}
+    for (name, first_box), (other_name, second_box) in combinations(boxes.items(), 2):
+        assert not meet(first_box, second_box), (name, other_name)
+    assert all(0 <= x < right <= width and 0 <= top < low <= height for x, top, right, low in boxes.values())
 
 
 @pytest.mark.parametrize("rows", [*TURNS, set(EVERY_ROW)])
@@ -67,8 +72,8 @@ def test_every_row_is_a_line_of_a_card_between_states(rows: set[int]) -> None:
         for number in map(int, card.get("data-rows", "").split()):
             row = CHART.rows[number - 1]
             assert (card.get("data-from"), card.get("data-to")) == (row.source, row.dest)
-    shown = {state for number in rows for state in (CHART.rows[number - 1].source, CHART.rows[number - 1].dest)}
-    assert {one.get("data-state") for one in of_class(root, "state")} == shown | {State.CHECK}
+    states = {state for number in rows for state in (CHART.rows[number - 1].source, CHART.rows[number - 1].dest)}
+    assert {element.get("data-state") for element in of_class(root, "state")} == states | {State.CHECK}
     check_nothing_covers_anything(root)
 
 
@@ -82,9 +87,9 @@ def test_drawn_elements_never_overlap(rows: set[int], stands: State) -> None:
 def test_arrow_passes_behind_no_card_except_of_a_loop(rows: set[int]) -> None:
     root = drawn(rows)
     cards = {
-        (one.get("data-from"), one.get("data-to")): box(one)
-        for one in of_class(root, "card")
-        if one.get("data-from") != one.get("data-to")
+        (element.get("data-from"), element.get("data-to")): box(element)
+        for element in of_class(root, "card")
+        if element.get("data-from") != element.get("data-to")
     }
     for arrow in of_class(root, "arrow"):
         path = arrow.find("path")
@@ -98,7 +103,7 @@ def test_arrow_passes_behind_no_card_except_of_a_loop(rows: set[int]) -> None:
 
 def test_arrow_begins_and_ends_at_states() -> None:
     root = drawn(EVERY_ROW)
-    states = {one.get("data-state"): box(one) for one in of_class(root, "state")}
+    states = {element.get("data-state"): box(element) for element in of_class(root, "state")}
     for arrow in of_class(root, "arrow"):
         path, head = arrow.find("path"), arrow.find("polygon")
         assert path is not None
@@ -107,23 +112,23 @@ def test_arrow_begins_and_ends_at_states() -> None:
             ("data-from", points(path.get("d", ""))[0]),
             ("data-to", points(head.get("points", ""))[0]),
         ):
-            left, top, right, low = states[arrow.get(name)]
-            assert left <= x <= right
+            x_min, top, right, low = states[arrow.get(name)]
+            assert x_min <= x <= right
             assert top <= y <= low
 
 
 def test_untaken_rows_have_a_reserved_place() -> None:
-    early, late = (drawn(TURNS[0], State.STREAM, taken) for taken in ({11}, TURNS[0]))
-    assert {one.get("id"): box(one) for one in of_class(early, "card")} == {
-        one.get("id"): box(one) for one in of_class(late, "card")
+    early, late = (drawn(TURNS[0], State.STREAM, taken_rows) for taken_rows in ({11}, TURNS[0]))
+    assert {element.get("id"): box(element) for element in of_class(early, "card")} == {
+        element.get("id"): box(element) for element in of_class(late, "card")
     }
-    assert [one.get("id") for one in of_class(early, "card") if "taken" in one.get("class", "")] == [
+    assert [element.get("id") for element in of_class(early, "card") if "taken" in element.get("class", "")] == [
         "path-card-CHECK-STREAM"
     ]
 
 
 def test_taken_state_links_to_the_facts() -> None:
     root = drawn(TURNS[1], State.FINISHED, TURNS[1])
-    assert {one.get("data-state"): one.get("href") for one in root.iter("a")} == {
+    assert {element.get("data-state"): element.get("href") for element in root.iter("a")} == {
         state: f"?state={state}" for state in ("CHECK", "STREAM", "FINISHED")
     }

@@ -90,8 +90,8 @@ def test_impossible_counts_are_drawn_within_bounds_or_left_out(value: float) -> 
 
 
 def test_smallest_series_are_merged_into_others() -> None:
-    found = series_of({str(number): [(NOON, number)] for number in range(1, 10)})
-    assert [one.name for one in found] == ["9", "8", "7", "6", "5", "4 others"]
-    assert [one.tone for one in found] == list(HUES)
-    assert sum(value for _, value in found[-1].values) == 1 + 2 + 3 + 4
-    assert [one.name for one in series_of({"a": [(NOON, 1)], "b": [(NOON, 2)]})] == ["b", "a"]
+    merged = series_of({str(number): [(NOON, number)] for number in range(1, 10)})
+    assert [series.name for series in merged] == ["9", "8", "7", "6", "5", "4 others"]
+    assert [series.tone for series in merged] == list(HUES)
+    assert sum(value for _, value in merged[-1].values) == 1 + 2 + 3 + 4
+    assert [series.name for series in series_of({"a": [(NOON, 1)], "b": [(NOON, 2)]})] == ["b", "a"]

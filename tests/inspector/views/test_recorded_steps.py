@@ -136,9 +136,9 @@ def test_request_consists_of_the_preceding_messages() -> None:
     run.result("a", "nothing")
     run.call("b", "look_up", {})
     run.reply("Done.")
-    said = ["user: Look.", "assistant: I look.", 'look_up({"word": "alpha"})', "look_up: nothing", "look_up({})"]
+    messages = ["user: Look.", "assistant: I look.", 'look_up({"word": "alpha"})', "look_up: nothing", "look_up({})"]
     text = text_before(run.finish(), 3)
-    assert " ".join(text.split()) == " ".join([*said, "look_up: no result"])
+    assert " ".join(text.split()) == " ".join([*messages, "look_up: no result"])
 
 
 MOMENTS = st.none() | st.floats(-1e6, 1e6).map(at) | st.sampled_from(["", "9999-12-31T23:59:59Z", "0001-01-01"])
@@ -160,5 +160,5 @@ def test_no_step_ends_before_the_beginning(entries: list[tuple[str, str | None, 
         assert 0 <= step.began <= step.ended <= lasts(steps)
         for call in step.calls:
             assert call.seconds is None or call.seconds >= 0
-    began = [step.began for step in steps]
-    assert began == pytest.approx(sorted(began))
+    beginnings = [step.began for step in steps]
+    assert beginnings == pytest.approx(sorted(beginnings))

@@ -33,30 +33,30 @@ def pieces_of(
     text: str, sizes: Sequence[int], *, kind: type[TextDeltaEvent | ReasoningDeltaEvent] = TextDeltaEvent, seq: int = 3
 ) -> list[DeltaEvent]:
     """The text in pieces of these lengths, again and again."""
-    made: list[DeltaEvent] = []
+    pieces: list[DeltaEvent] = []
     while text:
-        size = sizes[len(made) % len(sizes)]
-        made.append(kind(turn="t", seq=seq, index=len(made), text=text[:size]))
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(kind(turn="t", seq=seq, index=len(pieces), text=text[:size]))
         text = text[size:]
-    return made
+    return pieces
 
 
 def heard(words: Words, pieces: Iterable[DeltaEvent]) -> str:
     """Return the text that a page shows after these pieces and the end of the reply."""
-    shown = ""
-    for told in [*(one for piece in pieces for one in words.add(piece)), *words.rest()]:
-        assert told.name == "piece"
-        shown = "" if told.fields["kind"] == "restarted" else shown + str(told.fields["text"])
-    return shown
+    text = ""
+    for event in [*(addition for piece in pieces for addition in words.add(piece)), *words.rest()]:
+        assert event.name == "piece"
+        text = "" if event.fields["kind"] == "restarted" else text + str(event.fields["text"])
+    return text
 
 
 @given(TEXTS, st.lists(st.integers(1, 40), min_size=1, max_size=5))
 @example(f"The key is {SECRETS[0]}, and no other", [4])
 @example('"passphrase": "qorrekt hxrse battqry", and so on', [3, 1])
 def test_streamed_pieces_contain_no_secret_for_any_split(text: str, sizes: list[int]) -> None:
-    shown = heard(Words(Replies()), pieces_of(text, sizes))
+    text_shown = heard(Words(Replies()), pieces_of(text, sizes))
     for secret in (*SECRETS[:6], *SECRET_WORDS):
-        assert secret not in shown
+        assert secret not in text_shown
 
 
 @given(
@@ -71,13 +71,13 @@ def test_streamed_text_equals_the_redacted_text(words: list[str], sizes: list[in
 def test_reply_text_follows_the_reasoning() -> None:
     replies = Replies()
     thought = pieces_of("Hm, yes", [3], kind=ReasoningDeltaEvent)
-    said = [
+    text_pieces = [
         TextDeltaEvent(turn="t", seq=3, index=len(thought) + n, text=text) for n, text in enumerate(["One ", "two"])
     ]
     words = Words(replies)
-    told = [one for piece in (*thought, *said) for one in words.add(piece)] + list(words.rest())
-    assert "".join(str(one.fields["text"]) for one in told if one.fields["kind"] == "reasoning") == "Hm, yes"
-    assert "".join(str(one.fields["text"]) for one in told if one.fields["kind"] == "text") == "One two"
+    events = [event for piece in (*thought, *text_pieces) for event in words.add(piece)] + list(words.rest())
+    assert "".join(str(event.fields["text"]) for event in events if event.fields["kind"] == "reasoning") == "Hm, yes"
+    assert "".join(str(event.fields["text"]) for event in events if event.fields["kind"] == "text") == "One two"
 
 
 @given(TEXTS, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 50), st.integers(0, 50))
@@ -110,17 +110,17 @@ def test_text_of_another_reply_is_not_sent() -> None:
 pytestmark = pytest.mark.anyio
 
 
-async def sent(*told: PageEvent, rest: float = 0.0, then: Sequence[PageEvent] = ()) -> list[tuple[str, object]]:
-    """Return the names and first data that a browser receives for `told`, sent at once, and for `then`."""
+async def sent(*events: PageEvent, rest: float = 0.0, then: Sequence[PageEvent] = ()) -> list[tuple[str, object]]:
+    """Return the names and first data that a browser receives for `events`, sent at once, and for `then`."""
     waits = anyio.Event()
 
     async def source() -> AsyncGenerator[PageEvent]:
-        for one in told:
-            yield one
+        for event in events:
+            yield event
         if then:
             await waits.wait()
-        for one in then:
-            yield one
+        for event in then:
+            yield event
 
     heard: list[tuple[str, object]] = []
 
@@ -146,29 +146,29 @@ def said(text: str) -> PageEvent:
 
 
 async def test_frequent_changes_are_sent_at_intervals() -> None:
-    told = await sent(
+    events = await sent(
         PageEvent.grown(1), PageEvent.grown(2), PageEvent.grown(3), rest=0.1, then=[PageEvent.of("ended")]
     )
-    assert told == [("grown", '{"seq": 1}'), ("grown", '{"seq": 3}'), ("ended", "{}")]
+    assert events == [("grown", '{"seq": 1}'), ("grown", '{"seq": 3}'), ("ended", "{}")]
     assert [name for name, _ in await sent(PageEvent.grown(1), PageEvent.grown(2))] == ["grown", "grown"]
 
 
 async def test_end_is_sent_at_once() -> None:
-    told = await sent(PageEvent.grown(1), PageEvent.grown(2), PageEvent.of("ended"), rest=3600.0)
-    assert [name for name, _ in told] == ["grown", "grown", "ended"]
+    events = await sent(PageEvent.grown(1), PageEvent.grown(2), PageEvent.of("ended"), rest=3600.0)
+    assert [name for name, _ in events] == ["grown", "grown", "ended"]
 
 
 async def test_streamed_text_is_sent_at_once_and_again_after_a_page_update() -> None:
     """A page that receives `grown` drops the streamed text, for the journal has it then."""
     events = (PageEvent.grown(1), said("a"), PageEvent.grown(2), said("b"), PageEvent.grown(3), said("c"), said("d"))
-    shown, last = "", []
+    shown_text, last = "", []
     for name, data in await sent(*events, rest=0.1, then=[PageEvent.of("ended")]):
         if name == "grown" or '"restarted"' in str(data):
-            last.append(shown)
-            shown = ""
+            last.append(shown_text)
+            shown_text = ""
         elif name == "piece":
-            shown += str(data).split('"')[-2]
-    assert (last, shown) == (["", "a", "b", "cd"], "cd")
+            shown_text += str(data).split('"')[-2]
+    assert (last, shown_text) == (["", "a", "b", "cd"], "cd")
 
 
 def test_arguments_of_each_call_are_separate_and_redacted() -> None:
@@ -179,12 +179,12 @@ def test_arguments_of_each_call_are_separate_and_redacted() -> None:
         ToolCallDeltaEvent("t", 3, 3, 1, "look", "{}"),
     ]
     words = Words(Replies())
-    shown: dict[str, str] = {}
-    for one in [*(told for piece in pieces for told in words.add(piece)), *words.rest()]:
-        shown[str(one.fields["kind"])] = shown.get(str(one.fields["kind"]), "") + str(one.fields["text"])
-    assert shown == {
+    texts: dict[str, str] = {}
+    for event in [*(addition for piece in pieces for addition in words.add(piece)), *words.rest()]:
+        texts[str(event.fields["kind"])] = texts.get(str(event.fields["kind"]), "") + str(event.fields["text"])
+    assert texts == {
         "text": "I write.",
         "call 1: write": redactor().hide('{"text": "to be sure", "password": "hxrse-battery-9"}'),
         "call 2: look": "{}",
     }
-    assert "battery" not in shown["call 1: write"]
+    assert "battery" not in texts["call 1: write"]

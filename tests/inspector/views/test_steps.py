@@ -102,8 +102,8 @@ async def test_steps_take_each_row_of_the_replay_once() -> None:
         await told("Only words.", steps=0),
         await told(asks_for(("look_up", {"word": "alpha"})), repeat=True),
     ):
-        taken = Counter(CHART.rows[number - 1] for step in turn.steps for number in step.rows)
-        assert taken == turn.replayed.rows
+        taken_rows = Counter(CHART.rows[number - 1] for step in turn.steps for number in step.rows)
+        assert taken_rows == turn.replayed.rows
 
 
 async def test_steps_cover_the_journal_without_a_gap() -> None:
@@ -157,11 +157,11 @@ async def test_doom_loop_question_belongs_to_the_tripping_step() -> None:
     async with engine_of(*[asks_for(("look_up", {"word": "alpha"}))] * 3, "I give up.") as engine:
         turn = await engine.run(Agent.model_validate({"name": "Searcher", "doom_response": "ask"}), "Find it.")
         assert turn.paused
-        asked = await read_turn(engine.store, turn.id)
+        asking_turn = await read_turn(engine.store, turn.id)
         await engine.resume(turn.id, {turn.interrupts[0].id: "go_on"})
         read = await read_turn(engine.store, turn.id)
-    assert keys(asked) == ["1", "2", "3"]
-    assert arrows(asked.steps[2])[-1] == (State.CHECK, State.PAUSED)
+    assert keys(asking_turn) == ["1", "2", "3"]
+    assert arrows(asking_turn.steps[2])[-1] == (State.CHECK, State.PAUSED)
     assert arrows(read.steps[2])[-1] == (State.PAUSED, State.CHECK)
     assert arrows(read.steps[3]) == [(State.CHECK, State.STREAM), (State.STREAM, State.FINISHED)]
 
@@ -205,11 +205,11 @@ async def test_unknown_step_is_none(stopped: TurnRecord) -> None:
 async def test_step_with_a_hint_has_a_mark() -> None:
     calls = [asks_for(("look_up", {"word": "a"}))] * 4
     nudged = await told(*calls, "Done.", nudges=2, stall_rounds=None)
-    words = [[badge.words for badge in one.marks] for one in step_summaries(nudged.steps)]
+    words = [[badge.words for badge in summary.marks] for summary in step_summaries(nudged.steps)]
     assert words[3] == ["the model received a notice that it repeats itself"]
     failing = [asks_for(("broken", {"word": "a"}))] * 4
     hinted = await told(*failing, "Done.", doom_threshold=None, stall_errors=4, stall_rounds=2)
-    words = [[badge.words for badge in one.marks] for one in step_summaries(hinted.steps)]
+    words = [[badge.words for badge in summary.marks] for summary in step_summaries(hinted.steps)]
     assert "the model received a notice that its calls bring nothing new" in words[3]
     assert "the model received a notice that the same error comes again and again" in words[4]
 

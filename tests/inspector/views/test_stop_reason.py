@@ -132,12 +132,12 @@ async def test_failure_shows_the_error() -> None:
 async def test_paused_turn_lists_the_awaited_answers() -> None:
     stop = await explained([asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))])
     assert (stop.what, stop.title) == ("paused", "Paused: the turn waits for 2 answers")
-    assert [one.tool for one in stop.interrupts] == ["delete_file", "delete_file"]
+    assert [interrupt.tool for interrupt in stop.interrupts] == ["delete_file", "delete_file"]
 
 
 async def test_answered_turn_is_shown_as_not_resumed() -> None:
     def given(turn: TurnRecord, *, answers: int) -> TurnRecord:
-        items = [answer_item("t", one.id, approve()) for one in turn.result.interrupts]
+        items = [answer_item("t", interrupt.id, approve()) for interrupt in turn.result.interrupts]
         return replace(turn, inbox=tuple(items[:answers]))
 
     script = [asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))]

@@ -19,10 +19,10 @@ def shown(diff: tuple[DiffLine, ...], side: str) -> list[str | int]:
 
 
 @given(LINES, LINES)
-def test_diff_contains_both_texts(one: list[str], other: list[str]) -> None:
-    diff = text_diff(text(one), text(other))
-    assert bool(diff) is (one != other)
-    for side, lines in (("left", one), ("right", other)) if diff else ():
+def test_diff_contains_both_texts(old: list[str], new: list[str]) -> None:
+    diff = text_diff(text(old), text(new))
+    assert bool(diff) is (old != new)
+    for side, lines in (("left", old), ("right", new)) if diff else ():
         rest = list(lines)
         for line in shown(diff, side):
             if isinstance(line, int):

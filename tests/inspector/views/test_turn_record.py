@@ -128,16 +128,16 @@ class Counting(MemoryStore):
         self.read: list[int] = []
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
-        found = await super().facts(turn_id, after)
-        self.read.append(len(found))
-        return found
+        rows = await super().facts(turn_id, after)
+        self.read.append(len(rows))
+        return rows
 
 
 async def test_second_reading_of_a_turn_reads_only_new_facts(engine: Engine) -> None:
     facts = [fact for _, fact in await engine.store.facts(await turn_of(engine))]
     places = (await read_turn(engine.store, (await engine.store.turns())[0].id)).places
-    store, known = Counting(), places[-3]
-    claim = await store.create(NewTurn("t", None, "A", "m", 0.0), facts[:known], Status(State.STREAM))
+    store, half = Counting(), places[-3]
+    claim = await store.create(NewTurn("t", None, "A", "m", 0.0), facts[:half], Status(State.STREAM))
     turns = Turns(store)
     first = await turns.read("t")
     again = await turns.read("t")
@@ -146,9 +146,9 @@ async def test_second_reading_of_a_turn_reads_only_new_facts(engine: Engine) -> 
     assert again.steps is first.steps
     earlier = await turns.read("t", places[0])
     assert (earlier.at, earlier.replayed is first.replayed) == (places[0], True)
-    await store.append(claim, facts[known:], Status(State.FINISHED))
+    await store.append(claim, facts[half:], Status(State.FINISHED))
     whole = await turns.read("t")
-    assert store.read == [known, 0, 0, len(facts) - known]
+    assert store.read == [half, 0, 0, len(facts) - half]
     assert [fact for _, fact in whole.journal] == facts
     anew = await read_turn(store, "t")
     assert (whole.result, whole.steps, whole.replayed.groups) == (anew.result, anew.steps, anew.replayed.groups)
