@@ -69,6 +69,23 @@ def of_bare(subject: str) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
+def steps_with_results(subject: str) -> dict[str, dict[str, float]]:
+    """CPU of a step by the KiB of each of its two results: of the process, and of the server that it stores in."""
+    subjects = json_of("bench/results.json")["subjects"]
+    return next(measured["results"] for measured in subjects if measured["name"] == subject)
+
+
+def stored_steps(subject: str) -> str:
+    """Steps a CPU second with results of 15 bytes, the server's CPU included."""
+    step = steps_with_results(subject)["0"]
+    return f"{1000 / (step['cpu_ms'] + step['server_ms']):.0f}"
+
+
+def cost_of_long_results(subject: str) -> str:
+    steps = steps_with_results(subject)
+    return f"{steps['48']['cpu_ms'] / steps['0']['cpu_ms']:.1f}"
+
+
 def says(sentence: str, *values: object) -> str:
     """The sentence with the values, one after the other, where it has `{}`."""
     return sentence.format(*values)
@@ -94,6 +111,15 @@ SENTENCES: Final = {
             *map(of_bare, ("smolagents", "langgraph react")),
         ),
         says("of pydantic-ai {}, of openai-agents {} ", *map(of_bare, ("pydantic-ai", "openai-agents"))),
+        says("of 48 KiB a step takes {} times the CPU", cost_of_long_results("Turnwright, in memory")),
+        says(
+            "it is {} steps a CPU second: Absurd makes {},",
+            *map(stored_steps, ("Turnwright, PostgreSQL", "Absurd, PostgreSQL")),
+        ),
+        says(
+            "langgraph's StateGraph with its saver {}, DBOS {}.",
+            *map(stored_steps, ("langgraph StateGraph, AsyncPostgresSaver sync", "DBOS, PostgreSQL")),
+        ),
     ],
     "docs/limits.md": [
         says("| tool calls of one step | {}; further calls are refused |", LIMITS.max_calls_per_step),
