@@ -1,5 +1,6 @@
 """The amounts that were used: by a model call, and by a sub-agent out of its lease."""
 
+from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Any, Final, Self
 
@@ -12,6 +13,8 @@ from pydantic_core.core_schema import (
     no_info_plain_validator_function,
     plain_serializer_function_ser_schema,
 )
+
+from .payload import frozen
 
 #: The journal omits a cost only if it is this zero.
 _ZERO: Final = 0.0
@@ -26,6 +29,8 @@ class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
     def _check(self) -> None:
         for name in self.__struct_fields__:
+            if name == "rules":
+                continue
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf:
                 raise ValueError(f"{name}: {value!r} is not a finite number from 0 on")
@@ -117,6 +122,10 @@ class Spent(Amounts, frozen=True, kw_only=True, gc=False):
     calls: Annotated[int, Meta(ge=0)] = 0
     tokens: Annotated[int, Meta(ge=0)] = 0
     cost: Annotated[float, Meta(ge=0, le=LARGEST_FLOAT)] = _ZERO
+    #: The state in which it left the rules of its caller: empty if it did not begin, None if that is not known.
+    rules: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self._check()
+        if self.rules is not None:
+            force_setattr(self, "rules", frozen(self.rules))

@@ -87,6 +87,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 refused=refusal,
                 invalid=invalid,
                 output=call.output and allowed,
+                reaches=turn.named_tools(call.reaches) if call.reaches else (),
             )
         )
     return _lease_children(turn, calls_made, children, usage or Usage(), calls_left) if children else tuple(calls_made)

@@ -46,5 +46,7 @@ class Call(Struct, eq=False):
     has_result: bool = False
     #: The tool's own data for the next run of the call: not read.
     kept: JsonValue = None
+    #: The rules that people have allowed it to break.
+    approved_rules: tuple[str, ...] = ()
     #: The answers to its interrupts, oldest first.
     answers: tuple[Answered, ...] = ()

@@ -67,6 +67,8 @@ def only_input(facts: Sequence[f.Fact], at: int) -> Input | None:
                 arguments=fact.arguments,
                 decisions=fact.decisions,
             )
+        case f.CallSettled() if fact.rules:
+            return _refused_start(fact)
         case f.CallSettled(status=CallStatus.OK | CallStatus.ERROR | CallStatus.REFUSED):
             return construct_unchecked(
                 CallSettledInput,
@@ -117,6 +119,8 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
                 finish = Finish.LENGTH if head.message == CUT_SHORT else Finish.STOP
                 yield ModelRepliedInput(elapsed=elapsed, finish=finish, usage=head.usage)
             yield _copy_input(head, AttemptFailedInput)
+        case f.CallSettled() if head.rules:
+            yield _refused_start(head)
         case f.CallSettled():
             if head.status is CallStatus.UNKNOWN:  # perhaps a rerun for which no retry was left
                 yield CallStartedInput(elapsed=elapsed, call=head.call)
@@ -150,7 +154,7 @@ def _starts(facts: Sequence[f.Fact], at: int) -> bool:
     """Return whether the calls of the reply at the index `at` started with it: only then has a start no hash."""
     for place in range(at + 1, len(facts)):
         fact = facts[place]
-        if not isinstance(fact, f.CallSettled | f.Notice):
+        if not isinstance(fact, f.CallSettled | f.CallWaiting | f.Notice):
             return isinstance(fact, f.CallStarted) and not fact.hash
     return False
 
@@ -167,7 +171,13 @@ def _rebuild_call_fields(call: f.CallMade) -> dict[str, Any]:
         "ignore_in_loop_detection": not call.key,
         "delegates": call.lease is not None or call.refused in (TOO_DEEP, NO_LEASE),
         "output": call.output,
+        "reaches": call.reaches,
     }
+
+
+def _refused_start(fact: f.CallSettled) -> CallStartedInput:
+    """Return the start that a rule refused. A question of the call gives the same fact."""
+    return CallStartedInput(elapsed=fact.elapsed, call=fact.call, arguments=fact.arguments, decisions=fact.decisions)
 
 
 def _rebuild_wait(fact: f.CallWaiting) -> CallWaitingInput:

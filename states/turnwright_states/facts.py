@@ -74,7 +74,7 @@ class CallMade(JournalValue, frozen=True, kw_only=True):
     """One call of a reply, and the decision about it."""
 
     public_fields = allow("id", "name", "arguments", "raw", "refused", "invalid", "output")
-    private_fields = frozenset({"provider_id", "key", "own_key", "lease"})
+    private_fields = frozenset({"provider_id", "key", "own_key", "lease", "reaches"})
     json_fields = ("arguments",)
 
     #: Our id, unique in the turn: nine letters and digits, which every provider accepts.
@@ -95,13 +95,31 @@ class CallMade(JournalValue, frozen=True, kw_only=True):
     lease: Lease | None = None
     #: Whether it is the turn's typed answer.
     output: bool = False
+    #: The tools that its sub-agent may call, and that a rule names.
+    reaches: tuple[str, ...] = ()
+
+
+class RuleVerdict(JournalValue, frozen=True, kw_only=True):
+    """The decision of a rule about a call or an answer.
+
+    `broken` is the effect of a broken rule, and empty for a rule that allows the call. `by` are the earlier calls that
+    decided it.
+    """
+
+    public_fields = allow("rule", "broken", "by", "words")
+    rule: str
+    broken: str = ""
+    by: tuple[str, ...] = ()
+    #: Why the rule is broken.
+    words: str = ""
 
 
 class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     """A question to a person. `call` is empty for a doom loop."""
 
     public_fields = allow(
-        *("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at", "path", "approvals")
+        *("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at", "path", "approvals"),
+        rules=RuleVerdict.public_fields,
     )
     private_fields = frozenset({"approved_by", "otherwise", "kept", "schema", "restricted"})
     json_fields = ("arguments", "otherwise", "kept", "schema")
@@ -129,11 +147,34 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     schema: JsonObject | None = None
     #: Whether the app must authorize each answer, so that a process without its `authorize` accepts none.
     restricted: bool = False
+    #: The rules that an approval allows to break.
+    rules: tuple[RuleVerdict, ...] = ()
 
     @property
     def forwarded(self) -> bool:
         """Whether it belongs to a child: its call continues and passes the answer to the child."""
         return bool(self.call) and self.id.startswith(f"{self.call}/")
+
+
+#: What the effect of a broken rule did to its call.
+_EFFECTS: Final[Mapping[str, str]] = {"refuse": "refused", "ask": "refused", "end": "ended", "report": "reported"}
+
+
+def _broken(verdicts: Iterable[RuleVerdict]) -> list[str]:
+    """Return the words of broken rules, such as `refused by verify-first (by: call00003)`."""
+    broken = [verdict for verdict in verdicts if verdict.broken]
+    return [
+        f"{_EFFECTS.get(verdict.broken, verdict.broken)} by {verdict.rule}"
+        + (f" (by: {', '.join(verdict.by)})" if verdict.by else "")
+        for verdict in broken
+    ]
+
+
+#: The fields of the first fact that its JSON text omits if they are empty.
+_OMITTED: Final = (
+    *("files", "model_settings", "forked_with", "hooks", "guardrails"),
+    *("request", "restricted", "rules", "past"),
+)
 
 
 def _call(call: str, tools: Mapping[str, str]) -> str:
@@ -150,9 +191,9 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-        | {"model_settings", "forked_with", "hooks", "guardrails", "request", "restricted"}
+        | {"model_settings", "forked_with", "hooks", "guardrails", "request", "restricted", "rules", "past"}
     )
-    json_fields = ("agent", "metadata", "files", "message_history", "model_settings", "request")
+    json_fields = ("agent", "metadata", "files", "message_history", "model_settings", "request", "rules", "past")
     prompt: str
     limits: Limits
     session: str | None = None
@@ -180,15 +221,19 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     request: JsonObject = field(default_factory=dict)
     #: Whether the app must authorize each answer to the turn.
     restricted: bool = False
+    #: The rules over the turn's calls, pinned for the turn, and their state before it (`turnwright_states.rules`).
+    rules: tuple[JsonObject, ...] = ()
+    past: JsonObject = field(default_factory=dict)
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
         Its limits are written in full, because a later release may have other defaults. Empty `files`,
-        `model_settings`, `forked_with`, `hooks`, `guardrails` and `request`, and a false `restricted`, are omitted.
+        `model_settings`, `forked_with`, `hooks`, `guardrails`, `request`, `rules` and `past`, and a false `restricted`, are
+        omitted.
         """
         fields = to_builtins(self, enc_hook=plain)
-        for name in ("files", "model_settings", "forked_with", "hooks", "guardrails", "request", "restricted"):
+        for name in _OMITTED:
             if not fields[name]:
                 del fields[name]
         return text_of(fields)
@@ -317,7 +362,7 @@ class Reviewed(Fact, frozen=True, kw_only=True):
     """
 
     kind = "reviewed"
-    public_fields = allow("refused", "retry", "feedback", "answer", "output")
+    public_fields = allow("refused", "retry", "feedback", "answer", "output", rules=RuleVerdict.public_fields)
     private_fields = frozenset({"decisions"})
     json_fields = ("output", "decisions")
     refused: bool = False
@@ -326,6 +371,8 @@ class Reviewed(Fact, frozen=True, kw_only=True):
     answer: str | None = None
     output: JsonValue = None
     decisions: tuple[JsonObject, ...] = ()
+    #: The rules that refused the answer.
+    rules: tuple[RuleVerdict, ...] = ()
 
     def _words(self, _: Mapping[str, str], /) -> str:
         return (f"refused: {self.feedback}" if self.refused else "accepted") + decided(self.decisions)
@@ -408,7 +455,7 @@ class CallStarted(Fact, frozen=True, kw_only=True):
 
     kind = "call_started"
     noteworthy = False
-    public_fields = allow("call", "attempt", "child", "arguments")
+    public_fields = allow("call", "attempt", "child", "arguments", rules=RuleVerdict.public_fields)
     private_fields = frozenset({"decisions"})
     json_fields = ("arguments", "decisions")
     follows_from = CallStartedInput
@@ -418,10 +465,13 @@ class CallStarted(Fact, frozen=True, kw_only=True):
     #: The arguments that hooks changed, and the hooks' decisions.
     arguments: JsonObject | None = None
     decisions: tuple[JsonObject, ...] = ()
+    #: The rules that allowed it, and those that only report it.
+    rules: tuple[RuleVerdict, ...] = ()
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         attempt = f", attempt {self.attempt}" if self.attempt > 1 else ""
-        return _call(self.call, tools) + attempt + decided(self.decisions)
+        reported = "".join(f"; {words}" for words in _broken(self.rules))
+        return _call(self.call, tools) + attempt + decided(self.decisions) + reported
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} started, attempt {self.attempt}"
@@ -435,9 +485,13 @@ class CallSettled(Fact, frozen=True, kw_only=True):
 
     kind = "call_settled"
     noteworthy = False
-    public_fields = allow("call", "status", "result", "structured", "final", "retry", files=_FILES)
+    public_fields = allow(
+        *("call", "status", "result", "structured", "final", "retry", "arguments"),
+        files=_FILES,
+        rules=RuleVerdict.public_fields,
+    )
     private_fields = frozenset({"spent", "decisions", "key"})
-    json_fields = ("structured", "files", "decisions")
+    json_fields = ("structured", "files", "decisions", "arguments")
     call: str
     status: CallStatus = CallStatus.OK
     result: str = ""
@@ -449,8 +503,13 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     decisions: tuple[JsonObject, ...] = ()
     #: By which the doom-loop detector compares the result, if it compares results and this one counts.
     key: str = ""
+    #: The rules that refused the call, and the arguments that they judged, if hooks had changed them.
+    rules: tuple[RuleVerdict, ...] = ()
+    arguments: JsonObject | None = None
 
     def _words(self, tools: Mapping[str, str], /) -> str:
+        if self.rules:
+            return f"{_call(self.call, tools)}: {'; '.join(_broken(self.rules))}{decided(self.decisions)}"
         result = f": {self.result}" if self.result else ""
         return f"{_call(self.call, tools)}: {self.status}{decided(self.decisions)}{result}"
 
@@ -651,7 +710,7 @@ class TrippedGuardrail(JournalValue, frozen=True, kw_only=True):
     """The guardrail that ended a turn: its name, its message for people, and its data for programs.
 
     `checks` says what it tripped on: the prompt (`input`), text that a person added (`message`, `answer`, `history`), a
-    reply (`output`), or a call (`tool_input`, `tool_output`).
+    reply (`output`), or a call (`tool_input`, `tool_output`). A rule that ended the turn is one that checks a `rule`.
     """
 
     public_fields = allow("name", "message", "checks")
@@ -679,6 +738,7 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
         "also_reached",
         "partial",
         "undelivered",
+        "unmet",
         usage=TOKENS,
         guardrail=TrippedGuardrail.public_fields,
     )
@@ -693,6 +753,8 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
     #: The usage of the attempt that was cut off.
     usage: Usage | None = None
     guardrail: TrippedGuardrail | None = None
+    #: The rules whose `then` had not come.
+    unmet: tuple[str, ...] = ()
 
     def _words(self, _: Mapping[str, str], /) -> str:
         tripped = "" if self.guardrail is None else f" ({self.guardrail.name}: {self.guardrail.message})"

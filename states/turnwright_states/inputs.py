@@ -166,6 +166,8 @@ class ToolCall(Checked, frozen=True, kw_only=True):
     delegates: bool = False
     #: Whether the call is the turn's typed answer (docs/rules.md#typed-answers): it never runs, and takes no budget.
     output: bool = False
+    #: The tools that the sub-agent may call, also through its own: for rules (docs/rules.md#rules-over-calls).
+    reaches: tuple[str, ...] = ()
 
     def _check(self) -> None:
         super()._check()
@@ -198,7 +200,7 @@ class StartedInput(Input, frozen=True, kw_only=True):
     """A turn begins. The input has everything that a later resumption needs."""
 
     trigger = Trigger.PROCEED
-    json_fields = ("agent", "files", "message_history", "metadata", "model_settings", "request")
+    json_fields = ("agent", "files", "message_history", "metadata", "model_settings", "request", "rules", "past")
     prompt: str
     limits: Limits = field(default_factory=Limits)
     #: The turn's conversation and the model's id: for people and for a resumption.
@@ -233,6 +235,16 @@ class StartedInput(Input, frozen=True, kw_only=True):
     request: JsonObject = field(default_factory=dict)
     #: Whether the app must authorize each answer: kept with the question about a doom loop, not read.
     restricted: bool = False
+    #: The rules over the turn's calls, and their state before it (docs/rules.md#rules-over-calls).
+    rules: tuple[JsonObject, ...] = ()
+    past: JsonObject = field(default_factory=dict)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.rules:
+            from .rules import History  # noqa: PLC0415 (few turns have rules)
+
+            History.of_journal(self.rules, self.past)
 
 
 class ModelRepliedInput(Input, frozen=True, kw_only=True):

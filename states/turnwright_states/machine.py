@@ -13,7 +13,7 @@ It does no I/O and never waits. A driver, ours or yours, must:
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from . import batch
 from . import facts as f
@@ -53,7 +53,7 @@ from .inputs import (
     Usage,
     is_blank,
 )
-from .payload import frozen
+from .payload import frozen, text_of
 from .reasons import CUT_SHORT, NOTHING_SAID, Cause, EndReason
 from .result_key import SHORT, checksum, compared_text, result_key
 from .state import FINAL, State, Trigger
@@ -61,6 +61,8 @@ from .turn import Turn, count_answers, keep_open
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+
+    from .rules import Broken
 
 _APPROVED: Final = (InterruptKind.APPROVAL, Decision.APPROVE)
 _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
@@ -140,7 +142,7 @@ class TurnMachine:
             case State.STREAM:
                 return CallModel(True, turn.nudge, None if turn.limits.tokens is None else turn.tokens_left, turn.stall)
             case State.TOOL_EXEC:
-                runnable = turn.runnable()
+                runnable = turn.startable()
                 return RunTools(runnable) if runnable else Synthesize(tuple(turn.batch.values()))
             case State.REVIEW:
                 return ReviewReply(tuple(turn.batch.values()))
@@ -179,6 +181,8 @@ class TurnMachine:
                 return True
             case CallSettledInput() | CallStartedInput() | CallWaitingInput() | AnsweredInput() if final:
                 return True
+            case CallStartedInput() | CallWaitingInput() if self.turn.rules is not None and self.turn.rules.may_end:
+                return True
             case _ if (self.state, event.trigger) not in self._chart.ending:
                 return False
         row = self._chart.row(self.state, self._trigger(event), self.turn.counters)
@@ -198,7 +202,9 @@ class TurnMachine:
                 case CallSettledInput() | CallWaitingInput():
                     settled_count += 1
                 case CallStartedInput(call=call) if call in turn.batch:
-                    settled_count += turn.lacks_retry(turn.batch[call])
+                    # A rule may refuse the call.
+                    is_judged = turn.rules is not None and turn.rules.is_named(turn.batch[call].name)
+                    settled_count += is_judged or turn.lacks_retry(turn.batch[call])
                 case AnsweredInput():
                     asks = [bool(interrupt.call) for interrupt in turn.interrupts.values()]
                     return turn.state is State.PAUSED and asks == [True] and not turn.counters.final
@@ -325,6 +331,9 @@ class TurnMachine:
             )
             return self._take_failure(nothing)
         calls = self._decide(event)
+        broken = self._judge_reply(event, calls) if self.turn.rules is not None else ()
+        if broken:  # an answer that a rule refuses is refused in the same append, before anybody reviews it
+            self.turn.counters.review = True
         before, row = self.state, self._fire(Trigger.REPLIED)
         fact = f.ModelReplied(
             self._elapsed,
@@ -344,6 +353,8 @@ class TurnMachine:
                 self._settle_call(self.turn.batch[call.id], status, call.refused)
             else:
                 runs = True
+        if broken:
+            return self._refuse_answer(broken)
         if row.dest is State.REVIEW:
             return None
         if row.dest is not State.TOOL_EXEC:
@@ -353,6 +364,17 @@ class TurnMachine:
         return self._start_calls(calls) if event.starts else None
 
     def _start_calls(self, calls: tuple[f.CallMade, ...]) -> None:
+        turn = self.turn
+        if turn.rules is not None:
+            for open_call in turn.runnable():
+                if self.state is State.TOOL_EXEC and turn.find_blocker(open_call) is None:
+                    start = construct_unchecked(CallStartedInput, call=open_call.id)
+                    verdicts = self._judge_start(start, open_call, None)
+                    if verdicts is not None:
+                        self._emit_derived(
+                            f.CallStarted(self._elapsed, State.TOOL_EXEC, call=open_call.id, attempt=1, rules=verdicts)
+                        )
+            return
         for call in calls:
             if not call.refused:
                 self._emit_derived(f.CallStarted(self._elapsed, State.TOOL_EXEC, call=call.id, attempt=1))
@@ -377,6 +399,10 @@ class TurnMachine:
             self._refuse(event)
         self._check_answer(event)
         self._trigger(event)
+        if event.answer is not None and self.turn.rules is not None:
+            broken = self._judge_answers([self.turn.batch[event.answer].arguments])
+            if broken:
+                return self._refuse_answer(broken, event)
         row = self._fire(Trigger.REVIEWED)
         reviewed = f.Reviewed(
             self._elapsed,
@@ -397,6 +423,7 @@ class TurnMachine:
             self._close_step()
         else:
             self._halt(row, error=event.feedback)
+        return None
 
     def _check_answer(self, event: ReviewedInput) -> None:
         """Refuse a review that accepts a call which is not a typed answer, or leaves such a call open."""
@@ -484,6 +511,11 @@ class TurnMachine:
         if self.turn.lacks_retry(call):
             self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
+        verdicts: tuple[f.RuleVerdict, ...] | None = ()
+        if self.turn.rules is not None and not call.counted:
+            verdicts = self._judge_start(event, call, event.arguments)
+            if verdicts is None:
+                return None
         fact = f.CallStarted(
             self._elapsed,
             self.turn.state,
@@ -492,6 +524,7 @@ class TurnMachine:
             child=event.child,
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+            rules=verdicts,
         )
         return self._emit(fact)
 
@@ -502,6 +535,10 @@ class TurnMachine:
         if event.spent is not None:
             batch.check_spent("CallSettled", call, event.spent)
         spent = batch.unaccounted(call) if call.has_result and event.spent is None else event.spent
+        is_final = event.final
+        if is_final and event.status is CallStatus.OK and self.turn.rules is not None:
+            # While a rule refuses the answer, the result is an ordinary one.
+            is_final = not _enforced(self.turn.rules.answer_after(call.id, event.structured, event.result))
         fact = f.CallSettled(
             self._elapsed,
             self.turn.state,
@@ -511,7 +548,7 @@ class TurnMachine:
             structured=event.structured if event.structured is None else frozen(event.structured),
             files=tuple(map(frozen, event.files)) if event.files else (),
             spent=spent,
-            final=event.final,
+            final=is_final,
             retry=event.retry,
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
             key=self._result_key(call, event.status, event.result, event.files),
@@ -531,6 +568,12 @@ class TurnMachine:
         if call.has_result:
             raise InvalidCallError("CallWaiting", call.id, "it has its result")
         interrupt, *more = batch.ask(self.turn, call, event)
+        if self.turn.rules is not None and not call.counted and not event.forwarded:
+            broken = self._judge_call(event, call, event.changed)
+            if broken is None:
+                return None
+            if interrupt.kind is InterruptKind.APPROVAL:  # one question for all: an approval covers the rules too
+                interrupt = _with_rules(interrupt, [verdict for verdict in broken if verdict.broken == "ask"])
         if self.turn.counters.pauses_left == 0:
             # A counted call has started, although an answer may have made it ready again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
@@ -551,7 +594,10 @@ class TurnMachine:
 
     def _take_synthesis(self, event: SynthesizedInput) -> None:
         self._need_synthesis(event)
-        self._synthesized(_drop_blank(event.text))
+        text = _drop_blank(event.text)
+        if text is not None and self.turn.rules is not None and _enforced(self.turn.rules.answer(text)):
+            text = None
+        self._synthesized(text)
 
     def _synthesized(self, text: str | None) -> None:
         self._emit(f.Synthesized(self._elapsed, self.turn.state, text=text))
@@ -651,6 +697,158 @@ class TurnMachine:
             name=event.guardrail, message=event.message, metadata=frozen(event.metadata), checks=event.checks
         )
         self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent, guardrail=guardrail)
+
+    # The rules over the calls (docs/rules.md#rules-over-calls).
+
+    def _judge_start(
+        self, event: CallStartedInput, call: Call, changed: "Mapping[str, JsonValue] | None"
+    ) -> tuple[f.RuleVerdict, ...] | None:
+        """Judge a call that is about to start. Return the verdicts for its fact.
+
+        None if it does not start: a rule refused it, asks a person, or ended the turn.
+        """
+        verdicts = self._judge_call(event, call, changed)
+        asking = [] if verdicts is None else [verdict for verdict in verdicts if verdict.broken == "ask"]
+        if not asking:
+            return verdicts
+        question = construct_unchecked(
+            CallWaitingInput,
+            call=call.id,
+            interrupt_kind=InterruptKind.APPROVAL,
+            restricted=self.turn.restricted,
+        )
+        interrupt = _with_rules(batch.ask(self.turn, call, question)[0], asking)
+        fact = f.CallWaiting(
+            self._elapsed,
+            self.turn.state,
+            call=call.id,
+            interrupt=interrupt,
+            changed=changed if changed is None else frozen(changed),
+            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+        )
+        self._emit(fact)
+        self._settle_if_done()
+        return None
+
+    def _judge_call(
+        self, event: CallStartedInput | CallWaitingInput, call: Call, changed: "Mapping[str, JsonValue] | None"
+    ) -> tuple[f.RuleVerdict, ...] | None:
+        """Judge a call with its final arguments. Return the verdicts that do not refuse it, or None if a rule did.
+
+        Raises `InvalidCallError` for a call that has to wait for another one.
+        """
+        turn, rules = self.turn, self.turn.rules
+        assert rules is not None  # noqa: S101 (the callers asked)
+        if not call.made.reaches and not rules.is_named(call.name):
+            return ()
+        blocker = turn.find_blocker(call)
+        if blocker is not None:
+            raise InvalidCallError(event.title(), call.id, f"a rule couples it with {blocker.id}, which comes first")
+        arguments = call.arguments if changed is None else changed
+        judgment = rules.verdicts(call.name, arguments, call.id)
+        broken = [verdict for verdict in judgment.broken if verdict.rule not in call.approved_rules]
+        refused = self._find_conflict(call, arguments)
+        if refused is not None:
+            broken.append(refused)
+        verdicts = _record(broken)
+        effects = {verdict.effect for verdict in broken}
+        if "end" in effects:
+            self._end_by_rule(broken, call.id)
+        elif "refuse" in effects or ("ask" in effects and not turn.counters.pauses_left):
+            words = _explain(_enforced(broken))
+            fact = f.CallSettled(
+                self._elapsed,
+                turn.state,
+                call=call.id,
+                status=CallStatus.REFUSED,
+                result=f"refused and not run: {words}",
+                decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+                # A model that repeats a refused call is in a loop too.
+                key=self._result_key(call, CallStatus.ERROR, words),
+                rules=verdicts,
+                arguments=changed if changed is None else frozen(changed),
+            )
+            self._emit(fact)
+            self._settle_if_done()
+        else:
+            return (*verdicts, *(f.RuleVerdict(rule=held.rule, by=held.by) for held in judgment.holding))
+        return None
+
+    def _find_conflict(self, call: Call, arguments: "Mapping[str, JsonValue]") -> "Broken | None":
+        """Return why a call that no rule refuses must not start: an answer, or a paused sub-agent, comes before it."""
+        turn, rules = self.turn, self.turn.rules
+        assert rules is not None  # noqa: S101 (the callers asked)
+        rule = rules.opened_by(call.name, arguments) if turn.counters.final else ""
+        delegate = turn.find_paused_delegate(call)
+        if not rule and delegate is None:
+            return None
+        from .rules import Broken  # noqa: PLC0415 (few turns have rules)
+
+        if delegate is None:
+            return Broken(rule, "refuse", call.id, (), "the answer of the turn was given before this call")
+        shared_rules = {*rules.coupled_rules(call.name, call.made.reaches)}.intersection(
+            rules.coupled_rules(delegate.name, delegate.made.reaches)
+        )
+        words = f"the sub-agent of {delegate.id} waits for a person, and both calls are named by this rule"
+        return Broken(min(shared_rules), "refuse", call.id, (delegate.id,), words)
+
+    def _judge_reply(self, event: ModelRepliedInput, calls: tuple[f.CallMade, ...]) -> "Sequence[Broken]":
+        """Return the rules that the answer in a reply breaks: a text, or a typed answer. None for other replies."""
+        rules = self.turn.rules
+        if rules is None or self.state is not State.STREAM or event.finish is Finish.CONTENT_FILTER:
+            return ()
+        if not calls:
+            return _enforced(rules.answer(event.text))
+        return self._judge_answers([call.arguments or {} for call in calls if call.output and not call.refused])
+
+    def _judge_answers(self, answers: "Sequence[Mapping[str, JsonValue]]") -> "Sequence[Broken]":
+        """Return the rules that typed answers break; none if one of them breaks none."""
+        rules = self.turn.rules
+        assert rules is not None  # noqa: S101 (the callers asked)
+        broken: Sequence[Broken] = ()
+        for answer in answers:
+            broken = _enforced(rules.answer(text_of(answer)))
+            if not broken:
+                break
+        return broken
+
+    def _refuse_answer(self, broken: "Sequence[Broken]", event: ReviewedInput | None = None) -> None:
+        """Refuse an answer within the output retries; after these, or by its effect, a rule ends the turn."""
+        counters = self.turn.counters
+        if not counters.output_retries_left or broken[0].effect == "end":
+            return self._end_by_rule(broken)
+        counters.refused = True
+        feedback = _explain(broken)
+        row = self._fire(Trigger.REVIEWED)
+        reviewed = f.Reviewed(
+            self._elapsed,
+            State.REVIEW,
+            refused=True,
+            retry=row.dest is State.CONTINUE,
+            feedback=feedback,
+            decisions=() if event is None else tuple(map(frozen, event.decisions)),
+            rules=_record(broken),
+        )
+        self._emit(reviewed)
+        self._close_calls(f"refused: {feedback}", status=CallStatus.REFUSED, spent=_NOTHING)
+        return self._close_step()
+
+    def _end_by_rule(self, broken: "Sequence[Broken]", call: str = "") -> None:
+        """End the turn as a guardrail does."""
+        worst, row = broken[0], self._fire(Trigger.TRIPPED)
+        metadata = {"by": list(worst.by), "broken": [verdict.rule for verdict in broken]}
+        guardrail = f.TrippedGuardrail(
+            name=worst.rule,
+            message=worst.words,
+            metadata=frozen({**metadata, "call": call} if call else metadata),
+            checks="rule",
+        )
+        spent = {open_call.id: batch.unaccounted(open_call) for open_call in self.turn.open_calls()}
+        self._halt(
+            row,
+            spent={call_id: usage for call_id, usage in spent.items() if usage is not None},
+            guardrail=guardrail,
+        )
 
     def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
         """Check the reported usage of sub-agents, then take the row."""
@@ -832,6 +1030,7 @@ class TurnMachine:
                 error=error,
                 usage=usage,
                 guardrail=guardrail,
+                unmet=() if self.turn.rules is None else self.turn.rules.unmet(),
             )
         )
 
@@ -932,6 +1131,33 @@ class TurnMachine:
         for limit, amount, most in turn.use():
             if 5 * amount >= getattr(turn.marks, limit):
                 self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=amount, of=most))
+
+
+def _enforced(broken: "Sequence[Broken]") -> "Sequence[Broken]":
+    """Return the broken rules that do more than report."""
+    return [verdict for verdict in broken if verdict.effect != "report"]
+
+
+def _explain(broken: "Sequence[Broken]") -> str:
+    """Return the words of broken rules for the model, with the names of the rules."""
+    return "; ".join([f"{verdict.words} (rule {verdict.rule})" for verdict in broken])
+
+
+def _record(broken: "Sequence[Broken]") -> tuple[f.RuleVerdict, ...]:
+    """Return the verdicts on broken rules as facts have them."""
+    return tuple(
+        [
+            f.RuleVerdict(rule=verdict.rule, broken=verdict.effect, by=verdict.by, words=verdict.words)
+            for verdict in broken
+        ]
+    )
+
+
+def _with_rules(interrupt: f.InterruptRecord, verdicts: Sequence[f.RuleVerdict]) -> f.InterruptRecord:
+    """Return an approval that covers these broken rules too. Its question has their words."""
+    words = [verdict.words for verdict in verdicts if verdict.words not in interrupt.question]
+    question = " ".join(filter(None, [interrupt.question, *dict.fromkeys(words)]))
+    return replace(interrupt, question=question, rules=tuple(verdicts)) if verdicts else interrupt
 
 
 def _drop_blank(text: str | None) -> str | None:

@@ -8,7 +8,7 @@ differ. The counters change by the effects of `effects.py`, which proofs read to
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from zlib import crc32
 
 from msgspec import msgpack
@@ -25,6 +25,9 @@ from .payload import FrozenDict, plain
 from .reasons import Cause, EndReason
 from .rounds import NO_ROUNDS, NO_STALLS, SettledCall
 from .state import Stall, State
+
+if TYPE_CHECKING:
+    from .rules import History
 
 Rank = tuple[int, ...]
 
@@ -100,6 +103,8 @@ class Turn:
     reply_refused: bool = False
     #: The stall of which this step's request has a hint.
     stall: Stall | None = None
+    #: The history of the calls as the turn's rules read it; None without rules.
+    rules: "History | None" = None
     #: The reason of a conclusion, then the reason of the end.
     carried: EndReason | None = None
     reason: EndReason | None = None
@@ -243,6 +248,42 @@ class Turn:
         calls = self.batch.values()
         return tuple([call for call in calls if call.state is CallState.READY or call.state is CallState.STARTED])
 
+    def startable(self) -> tuple[Call, ...]:
+        """Return the runnable calls, without those that wait for a call that a rule couples with them."""
+        calls = self.runnable()
+        return calls if self.rules is None else tuple([call for call in calls if self.find_blocker(call) is None])
+
+    def find_blocker(self, call: Call) -> Call | None:
+        """Return the call that must end, or wait for a person, before this one starts (docs/rules.md#rules-over-calls).
+
+        It is an earlier one of the reply that a rule couples with it, or one whose sub-agent is at work.
+        """
+        return None if call.counted else self._find_coupled(call, waiting=False)
+
+    def find_paused_delegate(self, call: Call) -> Call | None:
+        """Return a call whose sub-agent waits for a person, and that a rule couples with this one."""
+        return self._find_coupled(call, waiting=True)
+
+    def _find_coupled(self, call: Call, *, waiting: bool) -> Call | None:
+        if self.rules is None or not (rules := self.rules.coupled_rules(call.name, call.made.reaches)):
+            return None
+        is_earlier = True
+        for coupled_call in self.batch.values():
+            is_earlier = is_earlier and coupled_call is not call
+            has_begun = coupled_call.counted and coupled_call.made.lease is not None
+            if coupled_call.state is CallState.SETTLED or coupled_call is call or not (is_earlier or has_begun):
+                continue
+            is_waiting = coupled_call.state is CallState.WAITING
+            if is_waiting != waiting or (waiting and not has_begun):
+                continue
+            if not self.rules.coupled_rules(coupled_call.name, coupled_call.made.reaches).isdisjoint(rules):
+                return coupled_call
+        return None
+
+    def named_tools(self, tools: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the tools that a rule names."""
+        return () if self.rules is None else tuple(tool for tool in tools if self.rules.is_named(tool))
+
     def lacks_retry(self, call: Call) -> bool:
         """Return whether a crash interrupted this call, and it cannot run again: no retry is left or paid."""
         return call.state is CallState.STARTED and not call.crash_paid and not self.counters.retries_left
@@ -282,6 +323,18 @@ class Turn:
             self.restricted = True
         self._watch_for_loops()
         self._pass_time()
+        if fact.rules:
+            self._begin_rules(fact)
+
+    def _begin_rules(self, fact: f.TurnStarted) -> None:
+        from .rules import History  # noqa: PLC0415 (few turns have rules)
+
+        if fact.parent_call is None:
+            self.rules = History.of_journal(fact.rules, fact.past)
+            self.rules.message(fact.prompt, "prompt")
+        else:  # its prompt is a model's
+            above = (fact.parent_turn or "").split(":")[1:]
+            self.rules = History.of_journal(fact.rules, fact.past, ":".join([*above, fact.parent_call]))
 
     def _watch_for_loops(self) -> None:
         limits = self.limits
@@ -366,13 +419,18 @@ class Turn:
         if again and not is_paid:
             self._pay_for_crash()
         call.crash_paid = False
-        if not call.counted:
+        is_first = not call.counted
+        if is_first:
             call.counted = True
             self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
         call.attempt = fact.attempt
         if fact.arguments is not None:
             call.arguments = fact.arguments
         call.state = CallState.STARTED
+        if self.rules is not None and is_first:
+            self.rules.started(call.id, call.name, call.arguments)
+            if call.made.lease is not None:
+                self.rules.delegate(call.id)
 
     def _pay_for_crash(self) -> None:
         """Let every call that runs in the journal run again: the retry of one pays for the crash of all."""
@@ -400,6 +458,11 @@ class Turn:
             count_answers(self.interrupts.values(), call.id) if was_waiting else 0,
         )
         call.state, call.crash_paid = CallState.SETTLED, False
+        if self.rules is not None and call.counted:
+            if record.lease is not None and was is not CallState.SETTLED:
+                self.rules.rejoin(call.id, call.name, record.reaches, None if spent is None else spent.rules)
+            result = fact.result if fact.structured is None else fact.structured
+            self.rules.settle(call.id, fact.status, result, fact.result)
         call.result_key = fact.key
         if ":" in fact.key:
             call.unkeyed = fact
@@ -455,6 +518,8 @@ class Turn:
             call.answers = (*call.answers, fact)
             if is_last:
                 call.state = CallState.READY
+            if fact.decision is Decision.APPROVE and interrupt.id not in still_open:
+                call.approved_rules += tuple(verdict.rule for verdict in interrupt.rules)
             call.has_result = fact.given is not None and not interrupt.forwarded
             if fact.arguments is not None and not interrupt.forwarded:
                 call.arguments = fact.arguments
@@ -477,8 +542,10 @@ class Turn:
         self.carried, self.also_reached, self.stopped_at = fact.reason, fact.also_reached, fact.elapsed
         RUN["stopping"](self.counters, fact.reason is EndReason.DOOM_LOOP)
 
-    def _add_message(self, fact: f.MessageAdded) -> None:  # noqa: ARG002 (its text is only for the transcript)
+    def _add_message(self, fact: f.MessageAdded) -> None:
         self.rounds = NO_ROUNDS
+        if self.rules is not None:
+            self.rules.steer(fact.text)
         if self.batch and self.keys_results:
             self.round_forgotten = True
         RUN["message_added"](self.counters)
@@ -562,6 +629,8 @@ class Turn:
             values.append("forgotten")
         if stalls is not NO_STALLS:
             values += ("stalls", stalls.error, stalls.errors, stalls.idle, stalls.checksum, stalls.stall)
+        if self.rules is not None:
+            values += ("rules", self.rules.checksum)
         for name in batch:
             call = batch[name]
             values += (call.state, call.attempt, call.counted, call.made.own_key)
@@ -572,6 +641,8 @@ class Turn:
                 values.append("crash_paid")
             if call.has_result:
                 values.append("given")
+            if call.approved_rules:
+                values.append(call.approved_rules)
             if keyed:
                 values += (call.made.key, f"{call.result_key}!" if call.failed and fails else call.result_key)
         try:
@@ -586,6 +657,8 @@ class Turn:
         twin.__dict__ = vars(self).copy()
         twin.counters = self.counters.copy()
         twin.batch = {name: replace(call) for name, call in self.batch.items()}
+        if self.rules is not None:
+            twin.rules = self.rules.copy()
         return twin
 
 

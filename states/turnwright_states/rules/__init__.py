@@ -3,12 +3,26 @@
 from .condition import UNKNOWN, Condition, InvalidRuleError, Scene, Truth
 from .history import Broken, Held, History, Judgment
 from .pattern import ANSWER, USER, CallPattern
-from .rule import EFFECTS, FORMS, SCOPES, Effect, Rule, RuleList, Scope, parse_rule
+from .rule import (
+    EFFECTS,
+    FORMS,
+    LANGUAGE,
+    SCOPES,
+    Effect,
+    Rule,
+    RuleLanguageError,
+    RuleList,
+    Scope,
+    parse_rule,
+    read_rules,
+    resolve_rules,
+)
 
 __all__ = [
     "ANSWER",
     "EFFECTS",
     "FORMS",
+    "LANGUAGE",
     "SCOPES",
     "UNKNOWN",
     "USER",
@@ -21,9 +35,12 @@ __all__ = [
     "InvalidRuleError",
     "Judgment",
     "Rule",
+    "RuleLanguageError",
     "RuleList",
     "Scene",
     "Scope",
     "Truth",
     "parse_rule",
+    "read_rules",
+    "resolve_rules",
 ]

@@ -1,20 +1,28 @@
 """The history of a turn, or of a session, as its rules read it."""
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from zlib import crc32
 
-from msgspec.json import encode
+from msgspec.json import Encoder, decode, encode
 
-from .condition import MOST_TEXT, UNKNOWN, InvalidRuleError, Scene
+from turnwright_states.payload import plain
+
+from .condition import MOST_TEXT, UNKNOWN, InvalidRuleError, Scene, Truth
 from .monitor import Monitor, Refusal, Start, make_monitors
 from .pattern import ANSWER, USER, ToolPattern
 from .remembered import parse_result
-from .rule import Effect, Rule, RuleList
+from .rule import Effect, Rule, RuleList, read_rules
 
 #: Names of tools are the model's: so many are looked up only once.
 _MOST_TOOLS: Final = 10_000
 _SEVERITY: Final = {effect: place for place, effect in enumerate(("end", "refuse", "ask", "report"))}
 _OUTCOME: Final = ("status", "result", "text")
+#: Equal values have equal bytes, also if a journal has frozen them.
+_encode_state: Final = Encoder(enc_hook=plain, order="deterministic").encode
+_NO_STATE: Final[Mapping[str, Any]] = {}
+_MARKS: Final[Mapping[Truth, str]] = {True: "+", False: "-", UNKNOWN: "?"}
 
 
 class Broken(NamedTuple):
@@ -47,24 +55,30 @@ _NO_RULE: Final = Judgment()
 
 
 class _Counting(NamedTuple):
-    monitor: Monitor
+    place: int
     pattern: ToolPattern
     #: Whether the start alone shows that the call matches, and with which key.
     certain: bool
 
 
 class _Roles:
-    """The monitors in which one tool has a role."""
+    """The monitors in which one tool has a role, by their places. Histories of the same rules share them."""
 
-    __slots__ = ("are_settled", "counted", "judged", "needed", "reads_result", "rules")
+    __slots__ = ("are_settled", "coupling", "counted", "is_named", "judged", "needed", "reads_result", "tree_coupling")
 
     def __init__(self, tool: str, monitors: Iterable[Monitor]) -> None:
-        self.judged: list[tuple[Monitor, ToolPattern]] = []
+        self.judged: list[tuple[int, ToolPattern]] = []
         self.counted: list[_Counting] = []
-        self.needed: list[tuple[Monitor, ToolPattern]] = []
+        self.needed: list[tuple[int, ToolPattern]] = []
         self.reads_result = False
-        self.rules: set[str] = set()
-        for monitor in monitors:
+        self.is_named = False
+        #: The rules that couple calls of the tool with others, and those of them that sub-agents inherit. A `never`
+        #: alone reads no history.
+        self.coupling: set[str] = set()
+        self.tree_coupling: set[str] = set()
+        for place, monitor in enumerate(monitors):
+            if monitor.is_inherited and tool in (USER, ANSWER):
+                continue
             judged, counted, needed = (
                 None if pattern is None else pattern.bind(tool)
                 for pattern in (monitor.judged, monitor.counted, monitor.needed)
@@ -72,18 +86,59 @@ class _Roles:
             if tool == ANSWER and monitor.judges_answers:
                 judged = ToolPattern((None,))
             if judged is not None:
-                self.judged.append((monitor, judged))
+                self.judged.append((place, judged))
             if counted is not None:
                 certain = not (counted.reads(*_OUTCOME) or monitor.counted_fields.reads_outcome)
-                self.counted.append(_Counting(monitor, counted, certain))
+                self.counted.append(_Counting(place, counted, certain))
                 self.reads_result |= counted.reads("result") or monitor.counted_fields.reads_result
             if needed is not None:
-                self.needed.append((monitor, needed))
+                self.needed.append((place, needed))
                 self.reads_result |= needed.reads("result") or monitor.there.reads_result
             if judged or counted or needed:
-                self.rules.add(monitor.rule.name)
+                self.is_named = True
+                if monitor.has_state:
+                    self.coupling.add(monitor.rule.name)
+                    if monitor.rule.sub_agents:
+                        self.tree_coupling.add(monitor.rule.name)
         #: Whether the outcome of a call changes a monitor.
         self.are_settled = bool(self.needed) or not all(role.certain for role in self.counted)
+
+
+class CompiledRules:
+    """Rules ready to use: their monitors without a state, and the roles of the tools that were looked up."""
+
+    __slots__ = ("monitors", "roles", "rules")
+
+    def __init__(self, rules: Iterable[RuleList], inherited: Collection[str] = ()) -> None:
+        self.monitors: list[Monitor] = []
+        self.rules: tuple[Rule, ...] = ()
+        self.roles: dict[str, _Roles] = {}
+        names: set[str] = set()
+        for rule_set in rules:
+            for rule, patterns in zip(rule_set.rules, rule_set.patterns, strict=True):
+                if rule.name in names:
+                    raise InvalidRuleError("two rules have this name", rule=rule.name)
+                names.add(rule.name)
+                self.rules += (rule,)
+                for monitor in make_monitors(rule, patterns):
+                    monitor.is_inherited = rule.name in inherited
+                    self.monitors.append(monitor)
+
+    def roles_of(self, tool: str) -> _Roles:
+        """Return the roles of a tool."""
+        roles = self.roles.get(tool)
+        if roles is None:
+            if len(self.roles) >= _MOST_TOOLS:
+                self.roles.clear()
+            roles = self.roles[tool] = _Roles(tool, self.monitors)
+        return roles
+
+
+@lru_cache(maxsize=64)
+def _compile(text: bytes) -> CompiledRules:
+    """Return the rules of a journal, as JSON. Turns with the same rules share them."""
+    rules, inherited = read_rules(decode(text))
+    return CompiledRules([rules], inherited)
 
 
 class _OpenCall(NamedTuple):
@@ -94,27 +149,129 @@ class _OpenCall(NamedTuple):
     turn: int
 
 
+class _Outcome(NamedTuple):
+    """How a call ended, and its place in the order of events."""
+
+    event: str
+    opened: _OpenCall
+    order: int
+    scene: Scene
+
+
 class History:
     """The state of rules: what was started and settled so far. Raises `InvalidRuleError` for rules that cannot be used.
 
     It is a fold of its events: the same events give the same state and the same judgments.
     """
 
-    def __init__(self, rules: RuleList | Iterable[Rule | RuleList]) -> None:
-        self._monitors: list[Monitor] = []
-        self.rules: tuple[Rule, ...] = ()
-        names: set[str] = set()
-        for rule_set in _rule_sets(rules):
-            for rule, patterns in zip(rule_set.rules, rule_set.patterns, strict=True):
-                if rule.name in names:
-                    raise InvalidRuleError("two rules have this name", rule=rule.name)
-                names.add(rule.name)
-                self.rules += (rule,)
-                self._monitors += make_monitors(rule, patterns)
-        self._roles: dict[str, _Roles] = {}
+    __slots__ = (
+        "_compiled",
+        "_delegates",
+        "_is_shared",
+        "_late",
+        "_monitors",
+        "_open",
+        "_order",
+        "_path",
+        "_turn",
+        "checksum",
+    )
+
+    def __init__(self, rules: "RuleList | Iterable[Rule | RuleList] | CompiledRules", *, path: str = "") -> None:
+        compiled = rules if isinstance(rules, CompiledRules) else CompiledRules(_rule_sets(rules))
+        self._compiled = compiled
+        self._monitors = [monitor.copy() for monitor in compiled.monitors]
+        for monitor in self._monitors:
+            monitor.clear()
         self._open: dict[str, _OpenCall] = {}
         self._order = 0
         self._turn = 0
+        self._path = f"{path}:" if path else ""
+        #: Whether another history may share the monitors.
+        self._is_shared = False
+        #: The calls that run sub-agents, and the outcomes that came since the first of them started.
+        self._delegates: frozenset[str] = frozenset()
+        self._late: tuple[_Outcome, ...] = ()
+        #: A checksum of all events, which decide the state.
+        self.checksum = 0
+
+    @classmethod
+    def of_journal(
+        cls, rules: Sequence[Mapping[str, object]], past: Mapping[str, Any] = _NO_STATE, path: str = ""
+    ) -> "History":
+        """Return the history at the beginning of a turn, from the rules and the `past` of its first fact.
+
+        `path` are the calls that lead to a sub-agent's turn: the ids of its own calls follow them. Raises
+        `InvalidRuleError`.
+        """
+        history = cls(_compile(_encode_state(rules)), path=path)
+        if past:
+            history.restore(past)
+        return history
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules."""
+        return self._compiled.rules
+
+    def copy(self) -> "History":
+        """Return a copy. Its monitors are copied at the next change of either."""
+        self._is_shared = True
+        state = {name: getattr(self, name) for name in History.__slots__} | {"_open": {**self._open}}
+        twin = object.__new__(History)
+        for name, value in state.items():
+            setattr(twin, name, value)
+        return twin
+
+    def save(self, *, scope: str = "turn", turn: str = "") -> dict[str, Any]:
+        """Return the state as JSON values: of all rules, or of those of a session.
+
+        The ids of calls of this turn follow `turn`, its id, if it is given.
+        """
+
+        def rename(event: str) -> str:
+            return f"{turn}/{event}" if turn and "/" not in event else event
+
+        states: dict[str, list[dict[str, Any]]] = {}
+        for monitor in self._monitors:
+            if scope in ("turn", monitor.rule.scope):
+                states.setdefault(monitor.rule.name, []).append(monitor.save(rename))
+        return {"order": self._order, "rules": {name: state for name, state in states.items() if any(state)}}
+
+    def restore(self, state: Mapping[str, Any], names: Collection[str] | None = None) -> None:
+        """Take a state that `save` returned: of all rules, or of those with these names.
+
+        Raises `LookupError`, `TypeError` or `ValueError` for a state that it did not return.
+        """
+        self._own()
+        states = {name: iter(states) for name, states in state["rules"].items()}
+        for monitor in self._monitors:
+            if names is None or monitor.rule.name in names:
+                monitor.restore(next(states.get(monitor.rule.name, iter(())), {}))
+        self._order = max(self._order, state["order"])
+        self.checksum = crc32(_encode_state(state), self.checksum)
+
+    def delegate(self, call: str) -> None:
+        """Note that a call runs a sub-agent from now on."""
+        self._delegates |= {self._path + call}
+
+    def rejoin(self, call: str, tool: str, reached: Iterable[str], state: Mapping[str, Any] | None) -> None:
+        """Take the state in which a sub-agent left the rules that it could change. It is empty if none began.
+
+        Without a state, the calls of the sub-agent are not known, and those rules refuse what they judge.
+        """
+        names = self.coupled_rules(tool, reached)
+        if state:
+            self.restore(state, names)
+        elif state is None:
+            self._own()
+            for monitor in self._monitors:
+                monitor.lacks_report |= monitor.rule.name in names
+        for outcome in self._late:
+            self._apply(outcome, names)
+        self._delegates -= {self._path + call}
+        if not self._delegates:
+            self._late = ()
 
     def message(self, text: str, event: str | None = None) -> None:
         """Begin a turn with a message of the user. Rules whose scope is a turn forget what was before."""
@@ -123,6 +280,7 @@ class History:
 
     def begin_turn(self) -> None:
         """Begin a turn."""
+        self._own()
         self._turn += 1
         for monitor in self._monitors:
             if monitor.rule.scope == "turn":
@@ -130,8 +288,8 @@ class History:
 
     def steer(self, text: str, event: str | None = None) -> None:
         """Note a message of the user within a turn."""
-        event = event or f"message{self._order + 1}"
-        roles = self._roles_of(USER)
+        event = self._path + (event or f"message{self._order + 1}")
+        roles = self._compiled.roles_of(USER)
         self._start(event, USER, roles, Scene(status="ok", text=text))
         self._settle(event, "ok", text, UNKNOWN)
 
@@ -141,18 +299,48 @@ class History:
 
     def answer(self, text: str) -> tuple[Broken, ...]:
         """Return the rules that an answer would break, the severest first. It changes nothing."""
-        return self._judge(ANSWER, self._roles_of(ANSWER), Scene(text=text), None).broken
+        return self._judge(ANSWER, self._compiled.roles_of(ANSWER), Scene(text=text), None).broken
+
+    @property
+    def judges_answers(self) -> bool:
+        """Whether a rule judges answers."""
+        return bool(self._compiled.roles_of(ANSWER).judged)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether a broken rule ends the turn."""
+        return any(rule.effect == "end" for rule in self._compiled.rules)
+
+    def answer_after(self, call: str, result: object, text: str) -> tuple[Broken, ...]:
+        """Return the rules that an answer would break if this call of the turn had ended ok. It changes nothing."""
+        if not self.judges_answers:
+            return ()
+        history = self.copy()
+        history.settle(call, "ok", text if result is None else result, text)
+        return history.answer(text)
+
+    def opened_by(self, tool: str, arguments: Mapping[str, object]) -> str:
+        """Return the rule by which an answer is owed something after a call starts; empty if none is."""
+        if not self.judges_answers:
+            return ""
+        scene = Scene(_plain(arguments))
+        for place, pattern, _ in self._compiled.roles_of(tool).counted:
+            monitor = self._monitors[place]
+            enforces = monitor.judges_answers and not monitor.is_inherited and monitor.rule.effect != "report"
+            if enforces and pattern(scene) is not False:
+                return monitor.rule.name
+        return ""
 
     def verdicts(self, tool: str, arguments: Mapping[str, object], call: str | None = None) -> Judgment:
         """Return the rules that a call would break, and those that allow it with their evidence."""
-        roles = self._roles.get(tool) or self._roles_of(tool)
+        roles = self._compiled.roles.get(tool) or self._compiled.roles_of(tool)
         return self._judge(tool, roles, Scene(_plain(arguments)), call) if roles.judged else _NO_RULE
 
     def started(self, call: str, tool: str, arguments: Mapping[str, object]) -> None:
         """Note that a call started. A call that runs again is still one start."""
-        roles = self._roles.get(tool) or self._roles_of(tool)
-        if roles.rules and call not in self._open:
-            self._start(call, tool, roles, Scene(_plain(arguments)))
+        roles = self._compiled.roles.get(tool) or self._compiled.roles_of(tool)
+        if roles.is_named and self._path + call not in self._open:
+            self._start(self._path + call, tool, roles, Scene(_plain(arguments)))
 
     def settled(self, call: str, *, ok: bool, result: object = None) -> None:
         """Note the result of a call that ran: a text, or a JSON value."""
@@ -163,41 +351,49 @@ class History:
 
         A result that is a text is parsed as JSON where a rule reads its fields. `text` is the text of another result.
         """
-        if call in self._open:
+        if not self._open:
+            return
+        event = self._path + call
+        if event in self._open:
             if status not in ("ok", "error"):
-                self._settle(call, status, UNKNOWN, UNKNOWN)
+                self._settle(event, status, UNKNOWN, UNKNOWN)
             elif isinstance(result, str):
-                self._settle(call, status, result, result)
+                self._settle(event, status, result, result)
             else:
-                self._settle(call, status, text if text is not None else _text_of(result), result)
+                self._settle(event, status, text if text is not None else _text_of(result), result)
 
     def unmet(self) -> tuple[str, ...]:
-        """Return the rules whose `then` has not come yet."""
-        return tuple(monitor.rule.name for monitor in self._monitors if monitor.is_owed)
+        """Return the rules whose `then` has not come yet, without those of a caller."""
+        return tuple(monitor.rule.name for monitor in self._monitors if monitor.is_owed and not monitor.is_inherited)
 
     def are_coupled(self, tool: str, next_tool: str) -> bool:
         """Return whether one rule names both tools, so that their calls start in the order of the reply."""
-        return not self._roles_of(tool).rules.isdisjoint(self._roles_of(next_tool).rules)
+        return not self._compiled.roles_of(tool).coupling.isdisjoint(self._compiled.roles_of(next_tool).coupling)
+
+    def coupled_rules(self, tool: str, reached: Iterable[str] = ()) -> Collection[str]:
+        """Return the rules that couple calls of a tool, or of one that its sub-agent reaches, with others."""
+        rules = self._compiled.roles_of(tool).coupling
+        for name in reached:
+            rules = rules | self._compiled.roles_of(name).tree_coupling
+        return rules
 
     def is_named(self, tool: str) -> bool:
         """Return whether a rule names this tool."""
-        return bool(self._roles_of(tool).rules)
+        return (self._compiled.roles.get(tool) or self._compiled.roles_of(tool)).is_named
 
-    def _roles_of(self, tool: str) -> _Roles:
-        roles = self._roles.get(tool)
-        if roles is None:
-            if len(self._roles) >= _MOST_TOOLS:
-                self._roles.clear()
-            roles = self._roles[tool] = _Roles(tool, self._monitors)
-        return roles
+    def _own(self) -> None:
+        """Copy the monitors before a change, if another history may share them."""
+        if self._is_shared:
+            self._monitors = [monitor.copy() for monitor in self._monitors]
+            self._is_shared = False
 
-    @staticmethod
-    def _judge(tool: str, roles: _Roles, scene: Scene, call: str | None) -> Judgment:
+    def _judge(self, tool: str, roles: _Roles, scene: Scene, call: str | None) -> Judgment:
         broken: dict[str, Broken] = {}
         allowing: list[Held] = []
-        for monitor, pattern in roles.judged:
+        for place, pattern in roles.judged:
             if pattern(scene) is False:
                 continue
+            monitor = self._monitors[place]
             verdict = monitor.judge("the answer" if tool == ANSWER else tool, scene)
             rule = monitor.rule
             if isinstance(verdict, Refusal):
@@ -211,34 +407,58 @@ class History:
         severest = sorted(broken.values(), key=lambda verdict: _SEVERITY[verdict.effect])
         return Judgment(tuple(severest), tuple(allowing))
 
-    def _start(self, call: str, tool: str, roles: _Roles, scene: Scene) -> None:
+    def _start(self, event: str, tool: str, roles: _Roles, scene: Scene) -> None:
+        self._own()
         self._order += 1
-        for monitor, pattern, certain in roles.counted:
-            if pattern(scene) is not False:
-                monitor.start(call, self._order, scene, certain=certain)
+        marks = [event, tool]
+        for place, pattern, certain in roles.counted:
+            is_match = pattern(scene)
+            if is_match is not False:
+                self._monitors[place].start(event, self._order, scene, certain=certain)
+            marks.append(_MARKS[is_match])
+        self._note(marks)
         if roles.are_settled:
-            self._open[call] = _OpenCall(roles, tool, scene.args, self._order, self._turn)
+            self._open[event] = _OpenCall(roles, tool, scene.args, self._order, self._turn)
 
-    def _settle(self, call: str, status: str, text: object, result: object) -> None:
-        opened = self._open.pop(call, None)
+    def _settle(self, event: str, status: str, text: object, result: object) -> None:
+        opened = self._open.pop(event, None)
         if opened is None:
             return
+        self._own()
         self._order += 1
-        roles = opened.roles
-        if roles.reads_result and isinstance(result, str):
+        if opened.roles.reads_result and isinstance(result, str):
             result = parse_result(result)
-        scene = Scene(opened.args, status=status, text=text, result=result)
-        for monitor, pattern, certain in roles.counted:
-            if certain or not self._remembers(monitor, opened):
+        outcome = _Outcome(event, opened, self._order, Scene(opened.args, status=status, text=text, result=result))
+        if self._delegates:
+            self._late += (outcome,)
+        self._note([event, status, *self._apply(outcome)])
+
+    def _apply(self, outcome: "_Outcome", names: Collection[str] | None = None) -> list[str]:
+        """Change the monitors by the outcome of a call: all, or those of some rules. Return what the monitors read."""
+        event, opened, order, scene = outcome
+        marks: list[str] = []
+        for place, pattern, certain in opened.roles.counted:
+            monitor = self._monitors[place]
+            if certain or not self._remembers(monitor, opened) or not (names is None or monitor.rule.name in names):
                 continue
-            if pattern(scene) is False:
-                monitor.take_back(call)
+            is_match = pattern(scene)
+            marks.append(_MARKS[is_match])
+            if is_match is False:
+                monitor.take_back(event)
             else:
-                monitor.confirm(call, opened.order, scene)
-        if status == "ok":
-            for monitor, pattern in roles.needed:
-                if self._remembers(monitor, opened):
-                    monitor.succeed(Start(opened.order, call), self._order, opened.tool, pattern, scene)
+                monitor.confirm(event, opened.order, scene)
+        if scene.status == "ok":
+            for place, pattern in opened.roles.needed:
+                monitor = self._monitors[place]
+                if self._remembers(monitor, opened) and (names is None or monitor.rule.name in names):
+                    start = Start(opened.order, event)
+                    monitor.succeed(start, order, opened.tool, pattern, scene)
+                    marks.append(monitor.there.key(scene) or "")
+                    marks.append("" if pattern.memory is not None else _MARKS[pattern(scene)])
+        return marks
+
+    def _note(self, marks: Iterable[str]) -> None:
+        self.checksum = crc32(" ".join(marks).encode(errors="replace"), self.checksum)
 
     def _remembers(self, monitor: Monitor, opened: _OpenCall) -> bool:
         """Return whether a monitor has not forgotten the call's start since."""

@@ -1,12 +1,12 @@
 """Monitors: the state of rules, a fold of what was started and settled, and the judgment of a call."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Context, Decimal
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from msgspec import UnsetType
 
-from .condition import Scene, is_number, parse_path
+from .condition import UNKNOWN, Scene, is_number, parse_path
 from .pattern import CallPattern, ToolPattern
 from .remembered import Fields
 from .rule import Rule
@@ -15,11 +15,17 @@ from .rule import Rule
 MOST_KEYS: Final = {"turn": 10_000, "session": 1_000}
 #: The last calls that a verdict names.
 MOST_EVIDENCE: Final = 3
+#: Larger whole numbers are texts in a saved state: JSON readers take 64 bits.
+_LARGEST: Final = 2**53
 #: Sums of amounts are exact: no sum of floats has more digits.
 _EXACT: Final = Context(prec=700)
 
 Amount: TypeAlias = Decimal | int
 Evidence: TypeAlias = tuple[str, ...]
+#: The state of a monitor as JSON values.
+MonitorState: TypeAlias = Mapping[str, Any]
+#: Changes the ids of calls where a state leaves its turn.
+Rename: TypeAlias = Callable[[str], str]
 
 
 class Refusal(NamedTuple):
@@ -49,6 +55,10 @@ class Monitor:
     needed: CallPattern | None = None
     #: Whether it judges answers, whatever they say.
     judges_answers = False
+    #: Whether earlier calls change what it judges.
+    has_state = True
+    #: Whether the rule is the caller's: it judges no answer of a sub-agent, and reads no message to it.
+    is_inherited = False
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -72,14 +82,43 @@ class Monitor:
     def clear(self) -> None:
         """Forget everything."""
         self.full = False
+        #: Whether a sub-agent ended without a report of its calls.
+        self.lacks_report = False
+
+    @property
+    def gap(self) -> str:
+        """Why the history is not whole, in words; empty if it is."""
+        if self.lacks_report:
+            return "its history is not whole: a sub-agent did not report its calls"
+        return f"its history is full ({self.most_keys} keys)" if self.full else ""
+
+    def copy(self) -> Self:
+        """Return a copy with a state of its own."""
+        twin = object.__new__(type(self))
+        twin.__dict__ = vars(self).copy()
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Make the state, which another monitor shares, this one's own."""
+
+    def save(self, rename: Rename) -> dict[str, Any]:
+        """Return the state as JSON values, with the ids of its calls renamed."""
+        del rename
+        return {name: True for name in ("full", "lacks_report") if getattr(self, name)}
+
+    def restore(self, state: MonitorState) -> None:
+        """Take a state that `save` returned. Raises `LookupError`, `TypeError` or `ValueError` for another one."""
+        self.clear()
+        self.full, self.lacks_report = "full" in state, "lacks_report" in state
 
     def judge(self, tool: str, scene: Scene) -> Refusal | Evidence | None:
         """Return why a call that matches is refused, or the calls that allow it; None if the rule does not act."""
         key = self.here.key(scene)
         if key is None:
             return Refusal("the fields that the rule compares are missing")
-        if self.full:
-            return Refusal(f"its history is full ({self.most_keys} keys)")
+        if self.full or self.lacks_report:
+            return Refusal(self.gap)
         return self.judge_key(tool, key, scene)
 
     def judge_key(self, tool: str, key: str, scene: Scene) -> Refusal | Evidence | None:
@@ -118,6 +157,26 @@ class _Starts:
         """Whether no start is counted."""
         return not self.last and not self.uncertain
 
+    def copy(self) -> "_Starts":
+        """Return a copy with lists of its own."""
+        twin = _Starts()
+        twin.total, twin.last, twin.uncertain = self.total, [*self.last], {**self.uncertain}
+        return twin
+
+    def save(self, key: str | None, rename: Rename) -> list[Any]:
+        """Return the starts of a key as JSON values."""
+        uncertain = [_save_start(start, rename) for start in self.uncertain.values()]
+        return [key, _save_amount(self.total), [_save_start(start, rename) for start in self.last], uncertain]
+
+    @classmethod
+    def restored(cls, total: Any, last: Iterable[Any], uncertain: Iterable[Any]) -> "_Starts":  # noqa: ANN401 (JSON)
+        """Return the starts that `save` returned."""
+        starts = cls()
+        starts.total = _restore_amount(total)
+        starts.last = [_restore_start(start) for start in last]
+        starts.uncertain = {start.event: start for start in map(_restore_start, uncertain)}
+        return starts
+
     def keep(self, start: Start) -> None:
         """Count a start for good."""
         self.total = _add(self.total, start.amount)
@@ -144,6 +203,20 @@ class _StartsMonitor(Monitor):
         self._starts: dict[str | None, _Starts] = {}
         #: The keys of the starts that are not certain.
         self._keys: dict[str, str | None] = {}
+
+    def detach(self) -> None:
+        self._starts = {key: starts.copy() for key, starts in self._starts.items()}
+        self._keys = {**self._keys}
+
+    def save(self, rename: Rename) -> dict[str, Any]:
+        starts = [starts.save(key, rename) for key, starts in self._starts.items()]
+        return super().save(rename) | ({"starts": starts} if starts else {})
+
+    def restore(self, state: MonitorState) -> None:
+        super().restore(state)
+        for key, total, last, uncertain in state.get("starts", ()):
+            starts = self._starts[key] = _Starts.restored(total, last, uncertain)
+            self._keys |= dict.fromkeys(starts.uncertain, key)
 
     def start(self, event: str, order: int, scene: Scene, *, certain: bool) -> None:
         key = self.counted_fields.key(scene)
@@ -226,6 +299,41 @@ class _NeedMonitor(Monitor):
         self._uses: dict[str | None, dict[str, int]] = {}
         self._keys: dict[str, str | None] = {}
 
+    def detach(self) -> None:
+        self._ok = {key: {**calls} for key, calls in self._ok.items()}
+        self._uses = {key: {**uses} for key, uses in self._uses.items()}
+        self._keys = {**self._keys}
+
+    def save(self, rename: Rename) -> dict[str, Any]:
+        state = super().save(rename)
+        if self._ok:
+            state["ok"] = [
+                [
+                    key,
+                    [[tool, call.order, rename(call.event), _save_scene(call.values)] for tool, call in calls.items()],
+                ]
+                for key, calls in self._ok.items()
+            ]
+        if self._uses:
+            state["uses"] = [
+                [key, [[rename(event), order, event in self._keys] for event, order in uses.items()]]
+                for key, uses in self._uses.items()
+            ]
+        return state
+
+    def restore(self, state: MonitorState) -> None:
+        super().restore(state)
+        for key, calls in state.get("ok", ()):
+            for tool, order, event, values in calls:
+                pattern = None if self.needed is None else self.needed.bind(tool)
+                if pattern is not None:
+                    self._ok.setdefault(key, {})[tool] = _Ok(order, event, pattern, _restore_scene(values))
+        for key, uses in state.get("uses", ()):
+            for event, order, is_uncertain in uses:
+                self._uses.setdefault(key, {})[event] = order
+                if is_uncertain:
+                    self._keys[event] = key
+
     def judge_key(self, tool: str, key: str, scene: Scene) -> Refusal | Evidence:
         last_use = self._last_use(key) if self._uses else 0
         latest = [(name, call) for name, call in self._ok.get(key, {}).items() if call.order > last_use]
@@ -306,6 +414,8 @@ class _AfterMonitor(_StartsMonitor):
 class _NeverMonitor(Monitor):
     """`never`: no judged call at all."""
 
+    has_state = False
+
     def __init__(self, rule: Rule, judged: CallPattern) -> None:
         super().__init__(rule)
         self.judged = judged
@@ -359,6 +469,18 @@ class _OweMonitor(_StartsMonitor):
         #: Starts that were not certain when a needed call came: their outcome opens nothing.
         self._met: set[str] = set()
 
+    def detach(self) -> None:
+        super().detach()
+        self._met = {*self._met}
+
+    def save(self, rename: Rename) -> dict[str, Any]:
+        met = sorted(rename(event) for event in self._met)
+        return super().save(rename) | ({"met": met} if met else {})
+
+    def restore(self, state: MonitorState) -> None:
+        super().restore(state)
+        self._met = set(state.get("met", ()))
+
     def take_back(self, event: str) -> None:
         super().take_back(event)
         self._met.discard(event)
@@ -371,11 +493,11 @@ class _OweMonitor(_StartsMonitor):
 
     @property
     def is_owed(self) -> bool:
-        return bool(self._starts) or self.full
+        return bool(self._starts or self.gap)
 
     def judge(self, tool: str, scene: Scene) -> Refusal | None:  # noqa: ARG002
-        if self.full:
-            return Refusal(f"its history is full ({self.most_keys} keys)")
+        if self.full or self.lacks_report:
+            return Refusal(self.gap)
         if not self._starts:
             return None
         return Refusal(
@@ -419,6 +541,41 @@ def _compared(values: Scene, judged: Scene) -> Scene:
     """Return the values of an earlier call beside the call that is judged."""
     call = {"args": judged.args, "text": judged.text}
     return Scene(values.args, status=values.status, text=values.text, result=values.result, judged=call)
+
+
+def _save_start(start: Start, rename: Rename) -> list[Any]:
+    return [start.order, rename(start.event), _save_amount(start.amount)]
+
+
+def _restore_start(start: Iterable[Any]) -> Start:
+    order, event, amount = start
+    return Start(order, event, _restore_amount(amount))
+
+
+def _save_amount(amount: Amount) -> int | str:
+    """Return an amount as JSON: a text for one with decimals or many digits."""
+    return amount if isinstance(amount, int) and abs(amount) < _LARGEST else str(amount)
+
+
+def _restore_amount(amount: int | str) -> Amount:
+    if isinstance(amount, int):
+        return amount
+    return int(amount) if amount.isdigit() else Decimal(amount)
+
+
+def _save_scene(values: Scene | None) -> dict[str, Any] | None:
+    """Return the values that are kept of a call, without those that are not there."""
+    if values is None:
+        return None
+    fields = {name: getattr(values, name) for name in ("args", "status", "text", "result")}
+    return {name: value for name, value in fields.items() if value is not UNKNOWN}
+
+
+def _restore_scene(values: Mapping[str, Any] | None) -> Scene | None:
+    if values is None:
+        return None
+    outcome = dict(values)
+    return Scene(outcome.pop("args", UNKNOWN), **outcome)
 
 
 def _amount(value: float) -> Amount:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args, overload
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 from msgspec.structs import force_setattr
 
 from turnwright_states.suggestions import explain_unknown
@@ -28,10 +28,16 @@ FORMS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("after", "then"): ("same",),
     ("not_both",): ("same",),
 }
+#: The version of the language, which a journal has with its rules.
+LANGUAGE: Final = 1
 _FORM_WORDS: Final = ("before", "need", "after", "never", "at_most", "of", "then", "not_both")
 _CALLS: Final = ("before", "need", "after", "never", "of", "then")
 #: The patterns whose calls are judged, and so may name no message of the user.
 _JUDGED: Final = ("before", "never", "of", "not_both")
+
+
+class RuleLanguageError(InvalidRuleError):
+    """A rule of a later release."""
 
 
 class _Name(Struct, frozen=True):
@@ -289,6 +295,63 @@ def parse_rule(words: Mapping[str, object]) -> Rule:
             raise InvalidRuleError(why, rule=name if isinstance(name, str) else "")
     make: Callable[..., Rule] = Rule
     return make(**{"name": None, **words})
+
+
+def resolve_rules(rule_sets: Iterable["RuleList"]) -> tuple[dict[str, object], ...]:
+    """Return rules as a journal keeps them: each stands alone, with the tools of its groups.
+
+    Raises `InvalidRuleError` for two rules of one name, unless they are equal: then one is kept.
+    """
+    resolved: dict[str, dict[str, object]] = {}
+    for rule_set in rule_sets:
+        for rule in rule_set.rules:
+            words = {"language": LANGUAGE, **_resolve(rule, rule_set.groups)}
+            if resolved.setdefault(rule.name, words) != words:
+                raise InvalidRuleError("two rules have this name", rule=rule.name)
+    return tuple(resolved.values())
+
+
+def read_rules(resolved: Iterable[Mapping[str, object]]) -> tuple["RuleList", frozenset[str]]:
+    """Return the rules of a journal, and the names of those that a caller handed down.
+
+    Raises `InvalidRuleError`, for those of a later release `RuleLanguageError`.
+    """
+    rules: list[Rule] = []
+    inherited: set[str] = set()
+    for words in resolved:
+        fields = dict(words)
+        language = fields.pop("language", LANGUAGE)
+        if language != LANGUAGE:
+            raise RuleLanguageError(
+                f"it is written in language {language!r}, and this release reads language {LANGUAGE}: upgrade it",
+                rule=str(fields.get("name", "")),
+            )
+        is_inherited = fields.pop("inherited", False)
+        rule = parse_rule(fields)
+        rules.append(rule)
+        if is_inherited:
+            inherited.add(rule.name)
+    return RuleList(rules), frozenset(inherited)
+
+
+def _resolve(rule: Rule, groups: Mapping[str, Sequence[str]]) -> dict[str, object]:
+    words: dict[str, object] = to_builtins(rule)
+    for word in _CALLS:
+        if rule.calls(word):
+            words[word] = _expand(rule.calls(word), groups)
+    if not isinstance(rule.not_both, UnsetType):
+        words["not_both"] = [_expand(_texts("not_both", call), groups) for call in rule.not_both]
+    return words
+
+
+def _expand(calls: Iterable[str], groups: Mapping[str, Sequence[str]]) -> object:
+    """Return calls with the tools of their groups."""
+    texts: list[str] = []
+    for call in calls:
+        name, separator, condition = call.partition(" if ")
+        tools = groups.get(name.strip()[1:], ()) if name.strip().startswith("$") else (name,)
+        texts += [f"{tool}{separator}{condition}" for tool in tools]
+    return texts[0] if len(texts) == 1 else texts
 
 
 class RuleList:
