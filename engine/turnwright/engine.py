@@ -35,6 +35,7 @@ from .driver.dependencies import (
     agents_by_name,
     deps_given,
     engine_limits,
+    engine_rules,
     factory_of,
     guardrails_of,
     hooks_of,
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from turnwright_states.replay import FactGroup
 
     from .journal.fork_changes import ForkChanges
+    from .rules import Rule, RuleSet
     from .runtime.engine_arguments import EngineArguments
     from .runtime.handle import TurnHandle
     from .runtime.started_turns import StartedTurn, StartedTurns
@@ -126,8 +128,9 @@ class Engine(Generic[DepsT]):
     name only the engine's model. `tools` are the tools that agents may use. `hooks` and `guardrails` apply to every
     turn, before those of its agent. An engine that lacks one of them cannot resume the turn. `store` is a store or its
     address (`memory:`, `sqlite:///turns.db`). `limits` are the defaults, which an agent's limits override; `ceiling`
-    applies to every agent. `prices` has the cost of each model's tokens, by model name; it precedes the cost that
-    a model reports, which precedes the published prices of `genai-prices`, if that is installed.
+    applies to every agent. `rules` hold for every agent, besides its own (docs/rules.md#rules-over-calls). `prices` has
+    the cost of each model's tokens, by model name; it precedes the cost that a model reports, which precedes the
+    published prices of `genai-prices`, if that is installed.
 
     Functions of yours may be async. Others run in threads, but for `needs_approval` and `loop_key` of a tool, which run
     in the event loop and must be fast. Those for `models`, `on_event` and the clocks must be plain, and run there too.
@@ -218,6 +221,7 @@ class Engine(Generic[DepsT]):
         models: Callable[[str], Model] | None = None,
         store: Store | str = "memory:",
         limits: Limits | None = None,
+        rules: "Sequence[Rule | RuleSet]" = (),
         prices: Mapping[str, Price] | None = None,
         history_processor: Prepare | None = None,
         synthesize: Synthesis | None = None,
@@ -253,6 +257,7 @@ class Engine(Generic[DepsT]):
             make_deps=factory_of(deps),
             takes_deps=deps is not None or deps_type is not None,
             limits=engine_limits(limits, tool_timeout),
+            rules=engine_rules(rules),
             prices=prices or {},
             history_processor=history_processor,
             synthesize=synthesize,

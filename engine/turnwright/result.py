@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
+from turnwright_states.verdict import Broken
 
 from ._base.words import cut_clean
 from .errors import ConfigError, NoOutputError
@@ -66,6 +67,10 @@ class TurnResult(Generic[OutT_co]):
     output: OutT_co | None = None
     #: The guardrail that ended the turn, with its message and its metadata.
     guardrail: f.TrippedGuardrail | None = None
+    #: Every decision of a rule that went against a call or an answer, oldest first.
+    broken: tuple[Broken, ...] = ()
+    #: The rules whose `then` had not come when the turn ended.
+    unmet: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Show the ending or the state, the counts and the beginning of the text: a notebook shows this."""
@@ -150,6 +155,8 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
         sentinel=transcript.sentinel,
         advice=transcript.advice,
         output=transcript.output,
+        broken=transcript.broken,
+        unmet=last.unmet if isinstance(last, f.TurnEnded) else (),
     )
 
 

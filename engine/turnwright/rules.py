@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
+from msgspec import to_builtins
 
-from turnwright_states.rules import Broken, History, InvalidRuleError, Rule, RuleList, parse_rule
+from turnwright_states import rules as states
+from turnwright_states.rules import Broken, History, InvalidRuleError, RuleList
 from turnwright_states.rules.pattern import ANSWER, USER, names_tool
 from turnwright_states.suggestions import find_similar_name
 
@@ -19,6 +21,20 @@ _DEEPEST: Final = 20
 
 class RuleError(ConfigError, InvalidRuleError):
     """A rule, or a file of rules, that cannot be used. The message has the file and the line."""
+
+
+if TYPE_CHECKING:  # a subclass would lose the overloads of its forms
+    from turnwright_states.rules import Rule
+else:
+
+    class Rule(states.Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+        """See `turnwright_states.rules.Rule`. Raises `RuleError`."""
+
+        def __post_init__(self) -> None:
+            try:
+                super().__post_init__()
+            except InvalidRuleError as error:
+                raise RuleError(error.why, rule=error.rule) from None
 
 
 class RuleSet(RuleList):
@@ -42,16 +58,16 @@ class RuleSet(RuleList):
         try:
             super().__init__(rules, groups)
         except InvalidRuleError as error:
-            raise self._error(error.why, error.rule) from None
+            raise self.error(error.why, error.rule) from None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (self.rules, dict(self.groups), self.file, self.lines)
 
-    def check_tools(self, tools: Collection[str]) -> tuple[str, ...]:
-        """Check the names of tools in the rules against those of an agent.
+    def check_tools(self, tools: Collection[str], hosted_tools: Collection[str] = ()) -> tuple[str, ...]:
+        """Check the names of tools in the rules against those of an agent. `hosted_tools` are run by its provider.
 
-        Raises `RuleError` for a name that no tool has. Returns a warning for each glob that names none. Names are
-        compared code point by code point.
+        Raises `RuleError` for a name that no tool has, and for a hosted tool. Returns a warning for each glob that
+        names none. Names are compared code point by code point.
         """
         warnings = []
         for rule, patterns in zip(self.rules, self.patterns, strict=True):
@@ -59,14 +75,18 @@ class RuleSet(RuleList):
             for name in names:
                 if name in (USER, ANSWER) or any(names_tool(name, tool) for tool in tools):
                     continue
+                if name in hosted_tools:
+                    why = f"{name} is a hosted tool: its provider runs it, and no rule can hold it"
+                    raise self.error(why, rule.name)
                 if "*" not in name:
                     similar = find_similar_name(name, tools)
                     hint = f"did you mean {similar!r}?" if similar else f"the tools are {', '.join(tools) or 'none'}"
-                    raise self._error(f"no tool is named {name!r}: {hint}", rule.name)
-                warnings.append(str(self._error(f"{name!r} names no tool", rule.name)))
+                    raise self.error(f"no tool is named {name!r}: {hint}", rule.name)
+                warnings.append(str(self.error(f"{name!r} names no tool", rule.name)))
         return tuple(warnings)
 
-    def _error(self, why: str, rule: str) -> RuleError:
+    def error(self, why: str, rule: str) -> RuleError:
+        """Return an error about a rule, with its file and its line."""
         return RuleError(why, rule=rule, file=self.file, line=self.lines.get(rule))
 
     @classmethod
@@ -87,15 +107,62 @@ class RuleSet(RuleList):
         try:
             rules, groups = _parse_rules(text, lines)
             return cls(rules, groups, file=file, lines=lines)
-        except RuleError:
-            raise
         except InvalidRuleError as error:
+            if error.file is not None:
+                raise
             raise RuleError(error.why, rule=error.rule, file=file, line=error.line or lines.get(error.rule)) from None
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else None
             raise RuleError(f"it is not YAML: {error.problem}", file=file, line=line) from None
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             raise RuleError(f"it is not YAML: {error}", file=file) from None
+
+
+#: The rules of an agent, or of an engine: rules, and sets of them.
+Rules = Sequence["Rule | RuleSet"]
+
+
+def make_rule_sets(rules: Iterable["Rule | RuleSet"], where: str) -> tuple[RuleSet, ...]:
+    """Return rules as sets; those that stand alone are one set. Raises `ConfigError` for another object.
+
+    `where` names their owner in errors.
+    """
+    items = list(rules)
+    for item in items:
+        if not isinstance(item, Rule | RuleSet):
+            raise ConfigError(f"{where}: {item!r:.80} is not a rule: write Rule(NAME, ...), or RuleSet.load(FILE)")
+    alone = [item for item in items if isinstance(item, Rule)]
+    return (*([RuleSet(alone)] if alone else ()), *(item for item in items if isinstance(item, RuleSet)))
+
+
+def read_rules(value: object) -> tuple["Rule | RuleSet", ...]:
+    """Return the rules of an agent's field, from code or from JSON. Raises `ValueError`."""
+    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+        raise ValueError(f"must be a list of rules, not {value!r:.80}")  # noqa: TRY004 (pydantic reports it)
+    rules = tuple(_read_item(item) for item in value)
+    try:
+        make_rule_sets(rules, "rules")
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return rules
+
+
+def _read_item(item: object) -> Any:  # noqa: ANN401 (checked by `make_rule_sets`)
+    if not isinstance(item, Mapping):
+        return item
+    if "name" in item or not isinstance(item.get("rules"), Sequence):
+        return states.parse_rule(item, Rule)
+    return RuleSet([states.parse_rule(words, Rule) for words in item["rules"]], item.get("groups"))
+
+
+def write_rules(value: Iterable["Rule | RuleSet"]) -> list[object]:
+    """Return rules as JSON values, which `read_rules` reads."""
+    return [
+        to_builtins(item)
+        if isinstance(item, Rule)
+        else {"rules": to_builtins(item.rules), "groups": {name: list(tools) for name, tools in item.groups.items()}}
+        for item in value
+    ]
 
 
 def _restored(
@@ -132,7 +199,7 @@ def _rule(node: yaml.Node, lines: dict[str, int]) -> Rule:
     if not isinstance(words, dict):
         raise InvalidRuleError("a rule has a name and the words of a form", line=_line(node))
     try:
-        rule = parse_rule(words)
+        rule = states.parse_rule(words, Rule)
     except InvalidRuleError as error:
         raise error.at(line=_line(node)) from None
     lines.setdefault(rule.name, _line(node))

@@ -58,11 +58,10 @@ from .reasons import CUT_SHORT, NOTHING_SAID, Cause, EndReason
 from .result_key import SHORT, checksum, compared_text, result_key
 from .state import FINAL, State, Trigger
 from .turn import Turn, count_answers, keep_open
+from .verdict import Broken
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
-
-    from .rules import Broken
 
 _APPROVED: Final = (InterruptKind.APPROVAL, Decision.APPROVE)
 _SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
@@ -283,6 +282,8 @@ class TurnMachine:
         )
         fact.freeze()
         self._emit(fact)
+        if event.past.get("incomplete"):
+            self._emit(f.Notice(self._elapsed, state, limit="rules_incomplete"))
         if row.dest is not State.TEXT_ONLY:
             self._leave_check(row)
         facts, self._out = self._out, []
@@ -700,6 +701,16 @@ class TurnMachine:
 
     # The rules over the calls (docs/rules.md#rules-over-calls).
 
+    def is_obsolete(self, event: Input) -> bool:
+        """Return whether a rule has decided otherwise since the driver made this input: drop it then.
+
+        A rule may end the turn, refuse a call or let it ask, before the other inputs of the same append are fed.
+        """
+        if self.turn.rules is None or self.state in FINAL:
+            return self.turn.rules is not None
+        is_result = isinstance(event, CallSettledInput) and event.call in self.turn.batch
+        return is_result and self.turn.batch[event.call].state in (CallState.WAITING, CallState.SETTLED)
+
     def _judge_start(
         self, event: CallStartedInput, call: Call, changed: "Mapping[str, JsonValue] | None"
     ) -> tuple[f.RuleVerdict, ...] | None:
@@ -782,8 +793,6 @@ class TurnMachine:
         delegate = turn.find_paused_delegate(call)
         if not rule and delegate is None:
             return None
-        from .rules import Broken  # noqa: PLC0415 (few turns have rules)
-
         if delegate is None:
             return Broken(rule, "refuse", call.id, (), "the answer of the turn was given before this call")
         shared_rules = {*rules.coupled_rules(call.name, call.made.reaches)}.intersection(

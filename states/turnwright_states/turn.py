@@ -329,12 +329,9 @@ class Turn:
     def _begin_rules(self, fact: f.TurnStarted) -> None:
         from .rules import History  # noqa: PLC0415 (few turns have rules)
 
-        if fact.parent_call is None:
-            self.rules = History.of_journal(fact.rules, fact.past)
+        self.rules = History.of_journal(fact.rules, fact.past)
+        if not fact.depth:  # the prompt of a sub-agent is a model's
             self.rules.message(fact.prompt, "prompt")
-        else:  # its prompt is a model's
-            above = (fact.parent_turn or "").split(":")[1:]
-            self.rules = History.of_journal(fact.rules, fact.past, ":".join([*above, fact.parent_call]))
 
     def _watch_for_loops(self) -> None:
         limits = self.limits

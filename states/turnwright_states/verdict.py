@@ -6,6 +6,7 @@ A missing tool or a bound that was reached proves nothing, so inconclusive is ne
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal, NamedTuple, TypeAlias
 
 
 class Verdict(StrEnum):
@@ -36,3 +37,19 @@ def worst(checks: Iterable[Check]) -> Verdict:
     if Verdict.VIOLATED in verdicts:
         return Verdict.VIOLATED
     return Verdict.HOLDS if verdicts == {Verdict.HOLDS} else Verdict.INCONCLUSIVE
+
+
+#: What a broken rule does: it ends the turn, refuses the call or the answer, asks a person, or only reports.
+Effect: TypeAlias = Literal["refuse", "ask", "end", "report"]
+
+
+class Broken(NamedTuple):
+    """A rule that a call, or an answer, breaks."""
+
+    rule: str
+    effect: Effect
+    #: The id of the call; None for an answer.
+    call: str | None
+    #: The ids of the last earlier calls that decided it, at most three.
+    by: tuple[str, ...]
+    words: str

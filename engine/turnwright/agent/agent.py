@@ -45,6 +45,8 @@ from .fields import (
     Mode,
     Name,
     OutputMode,
+    RuleItems,
+    RulesField,
     Text,
     TextOrFunction,
     ToolsFunction,
@@ -129,6 +131,9 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """Its hooks, which come after the engine's (docs/rules.md#hooks). In a file, the names `module:name`."""
     guardrails: Annotated[tuple[GuardrailBase[DepsT_contra], ...], Field(exclude=True), NAMES] = ()
     """Its guardrails, which come after the engine's (docs/rules.md#guardrails). In a file, the names `module:name`."""
+    rules: Annotated[RuleItems, RulesField] = ()
+    """Its rules over the history of calls, besides the engine's (docs/rules.md#rules-over-calls). In a file, a list of
+    rules and of names of files with rules."""
     conclude_prompt: Text | None = None
     """The text of the concluding call; None means `prompts/conclude.txt`."""
     compaction: Compact | None = None
@@ -230,7 +235,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         return isinstance(other, Agent) and super().__eq__(other) and self.overrides == other.overrides
 
     def __hash__(self) -> int:  # Python drops the hash of a class that defines equality
-        return hash(tuple(value for name, value in self.__dict__.items() if name != "output_schema"))
+        return hash(tuple(value for name, value in self.__dict__.items() if name not in {"output_schema", "rules"}))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -387,7 +392,8 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         `deps` says that the turn needs dependencies.
         """
         data = self.to_json()
-        needs: list[JsonValue] = [*([DEPS] if deps else []), *sorted(self.model_fields_set - data.keys())]
+        data.pop("rules", None)  # the turn has them, with those of the engine
+        needs: list[JsonValue] = [*([DEPS] if deps else []), *sorted(self.model_fields_set - {*data, "rules"})]
         if needs:
             data[_NEEDS] = needs
         return data

@@ -1,7 +1,7 @@
 """The arguments of `Agent`, for type checkers."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from turnwright.context import GuardrailBase, HooksBase
 from turnwright.model.model_settings import ModelSettings
@@ -9,6 +9,9 @@ from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
 
 from .fields import Compact, Mode, OutputMode, ToolsFunction
+
+if TYPE_CHECKING:
+    from turnwright.rules import Rule, RuleSet
 
 
 class BudgetFields(TypedDict, total=False):
@@ -31,6 +34,7 @@ class AgentFields(TypedDict, total=False):
     tools: Sequence[str] | None
     model: str | None
     model_settings: ModelSettings | None
+    rules: "Sequence[Rule | RuleSet]"
     conclude_prompt: str | None
     compaction: Compact | None
     repeatable_steps: bool

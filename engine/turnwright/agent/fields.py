@@ -3,7 +3,7 @@
 import reprlib
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,13 @@ from turnwright._base.field_docs import described
 from turnwright._base.words import cut_after
 from turnwright.context import MaybeAwaitable, TurnContext
 from turnwright_states import Limits
+
+if TYPE_CHECKING:
+    from turnwright.rules import Rule, RuleSet
+
+    RuleItems = tuple[Rule | RuleSet, ...]
+else:  # pydantic needs no more: `RulesField` checks them
+    RuleItems = tuple
 
 #: The tool that a model calls with a typed answer.
 OUTPUT_TOOL: Final = "final_result"
@@ -114,6 +121,30 @@ class TextOrFunction:
             return value if callable(value) else text(value)
 
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(Text))
+
+
+class RulesField:
+    """The schema of a field with rules: in code rules and sets of rules, in JSON their words, in files also names."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, __: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object) -> object:
+            from turnwright.rules import read_rules  # noqa: PLC0415 (few agents have rules)
+
+            return read_rules(value)
+
+        def write(value: "RuleItems") -> object:
+            from turnwright.rules import write_rules  # noqa: PLC0415 (few agents have rules)
+
+            return write_rules(value)
+
+        return core_schema.no_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(write)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> dict[str, JsonValue]:
+        return {"type": "array", "items": {"anyOf": [{"type": "object"}, {"type": "string"}]}}
 
 
 class InFiles(NamedTuple):

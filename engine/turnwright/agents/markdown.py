@@ -63,7 +63,7 @@ _OPENER: Final = (
 _KEY: Final = re.compile(r"""["']?([A-Za-z_][\w-]*)["']?[ \t]*:(?:[ \t]|$)""")
 _NAME: Final = re.compile(r"""\s{0,3}["']?name["']?[ \t]*:(?:[ \t]|$)""")
 #: The keys of our front matters, but for `description`, which front matters of other programs have too.
-_OURS: Final = (Agent.model_fields.keys() | {OLD_STEPS}) - {"description"}
+_OURS: Final = (Agent.model_fields.keys() | {OLD_STEPS, "groups"}) - {"description"}
 _NAMED: Final = re.compile(r"""(?m)^name[ \t]*:[ \t]*(\S.{0,99})""")
 # Wider than CommonMark, which does not accept a fence that is indented by four, as in lists.
 _CODE: Final = re.compile(r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
@@ -211,7 +211,7 @@ class _MarkdownFile:
         if len(self.blocks) > MAX_AGENTS:
             return self.say(f"has {len(self.blocks)} agents, more than {MAX_AGENTS}: split the file")
         for block in self.blocks:
-            block.read(self.limits)
+            block.read(self.limits, self.source)
             for loc, line, message in block.matter.mistakes:
                 self.problems.append(Problem(self.source, line, block.name, path_of(loc), message))
             for loc, message in block.notes:
@@ -284,8 +284,8 @@ class _AgentBlock:
         guess = _NAMED.search(self.matter.text)
         return guess and guess[1].strip(" \t\"'")
 
-    def read(self, limits: Limits) -> None:
-        """Set `agent`, or add to the front matter's mistakes."""
+    def read(self, limits: Limits, source: str) -> None:
+        """Set `agent`, or add to the front matter's mistakes. `source` is the file."""
         self.name = self.guessed_name  # names the agent in errors
         values = self.matter.read()
         if values is None:
@@ -298,6 +298,10 @@ class _AgentBlock:
         if old_steps(self.matter, values):
             self.notes.append(((OLD_STEPS,), OLD_STEPS_NOTE))
         resolve_code(self.matter, values)
+        if "rules" in values or "groups" in values:
+            from .rules import resolve_rules  # noqa: PLC0415 (few agents have rules)
+
+            resolve_rules(self.matter, values, source)
         instructions: dict[str, object] = {"instructions": self.body}
         if is_template(self.body) and values.get("template", True):
             instructions["template"] = True

@@ -5,6 +5,7 @@ No function retries or decides. A failed attempt is fed as such, and the chart d
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -12,10 +13,13 @@ import anyio
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright._base.ids import child_id
 from turnwright._base.words import cut_clean
-from turnwright.errors import CannotRunError, HookFailedError
+from turnwright.agent import Agent
+from turnwright.errors import CannotRunError, HookFailedError, TurnNotFoundError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.inbox import early_results
+from turnwright.journal.termination import end_child
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -26,13 +30,21 @@ from turnwright.model.protocol import (
     stream_reply,
     too_long,
 )
-from turnwright.tools.batch import can_be_repeated, can_start_at_once, make_work, run_batch, settle_after_crash
+from turnwright.tools.batch import (
+    CallReport,
+    can_be_repeated,
+    can_start_at_once,
+    make_work,
+    run_batch,
+    settle_after_crash,
+)
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
 from turnwright.tools.job_tasks import in_tasks
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import log_bug
+from turnwright.tools.work_item import JobOutcome
 from turnwright.transcript.wording import cut_off_problem
 from turnwright_states import (
     Action,
@@ -55,13 +67,14 @@ from turnwright_states import (
     ToolCall,
 )
 from turnwright_states.batch import NOT_WHOLE
+from turnwright_states.facts import TurnEnded
 from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 
 from .dependencies import FinishedCall, Prepare
 from .reply_events import replied_input, settled_input
-from .review import Review
+from .review import Review, TripError
 from .segment import Segment
 
 #: Characters of an unknown tool's name that are sent back to the model.
@@ -206,6 +219,9 @@ def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
     if not tools or not can_start_at_once(tools, segment.setup.max_parallel_tools):
         return False
     segment.defers = segment.agent.repeatable_steps and judge is None and can_be_repeated(tools)
+    rules = segment.machine.turn.rules
+    if segment.defers and rules is not None:
+        segment.defers = not any(rules.is_enforced_on(tool.name) for tool in tools)
     return True
 
 
@@ -382,7 +398,15 @@ def _checked_call(
         loop_key=loop_key,
         ignore_in_loop_detection=tool is not None and tool.ignore_in_loop_detection,
         delegates=tool is not None and tool.delegates,
+        reaches=_reached_tools(segment, tool) if tool is not None and tool.delegates else (),
     )
+
+
+def _reached_tools(segment: Segment, tool: Tool) -> tuple[str, ...]:
+    """Return the tools that a sub-agent may call, which a turn with rules must know."""
+    agent = getattr(tool, "agent", None)
+    has_rules = segment.machine.turn.rules is not None and isinstance(agent, Agent)
+    return tuple(segment.setup.reached_by(agent)) if has_rules else ()
 
 
 async def _with_keys(segment: Segment, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
@@ -426,15 +450,34 @@ def _is_offered(tool: str, names: Sequence[str] | None) -> bool:
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
     batch, started, segment.started = segment.batch_context(), segment.started, False
+    report: CallReport = segment.journal.feed if segment.machine.turn.rules is None else partial(_report, segment)
     try:
         if not started:
-            await run_batch(calls, batch, segment.journal.feed, segment.setup.max_parallel_tools)
+            await run_batch(calls, batch, report, segment.setup.max_parallel_tools)
         elif not batch.stopping():
-            await in_tasks(make_work(calls, batch, batch.checked), batch.cancel_grace, segment.journal.feed)
+            calls = tuple([call for call in calls if call.state is CallState.STARTED])  # a rule may hold others up
+            await in_tasks(make_work(calls, batch, batch.checked), batch.cancel_grace, report)
     except (anyio.get_cancelled_exc_class(), CannotRunError):
         await segment.journal.write()  # a paid reply is kept if the process can keep it
         raise
     return None
+
+
+async def _report(segment: Segment, event: JobOutcome, /, *more: JobOutcome) -> None:
+    """Journal what happened to calls. Raises `TripError` if a rule has ended the turn, so that the other calls stop.
+
+    Their sub-agents have ended then.
+    """
+    journal = segment.journal
+    running_calls = [call for call in segment.machine.turn.open_calls() if call.made.lease is not None and call.counted]
+    await journal.feed(event, *more)
+    ended = journal.transcript.last
+    if isinstance(ended, TurnEnded) and ended.guardrail is not None:
+        for call in running_calls:
+            with suppress(TurnNotFoundError):
+                child = child_id(journal.turn_id, call.id)
+                await end_child(journal.store, child, journal.listeners, abandoned=journal.claim.abandoned.for_children)
+        raise TripError(ended.guardrail.name, ended.guardrail.message, {}, ended.guardrail.checks)
 
 
 async def _synthesize(segment: Segment) -> Input:

@@ -17,6 +17,7 @@ from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.ids import new_id
 from turnwright.agent import OUTPUT_TOOL, Agent
 from turnwright.agents.bounds import WARNED_STEPS, class_of, steps_above
+from turnwright.context import JsonObject
 from turnwright.errors import (
     ConfigError,
     SessionBusyError,
@@ -100,6 +101,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
             model=model.name,
             synthesis=setup.synthesize is not None,
             model_settings={} if settings is None else settings.to_json(),
+            rules=_rules_for(agent, setup),
             hooks=names_of(setup.hooks),
             guardrails=names_of(setup.guardrails),
             restricted=setup.authorize is not None,
@@ -108,6 +110,15 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         raise ConfigError(error.why) from None
     journaled = cached(setup.journals_by_agent, agent, partial(_journaled, agent, limits, setup))
     return msgspec.structs.replace(started, agent=journaled)
+
+
+def _rules_for(agent: Agent, setup: Dependencies) -> tuple[JsonObject, ...]:
+    """See `turn_rules.rules_for`."""
+    if not setup.rules and not agent.rules:
+        return ()
+    from .turn_rules import rules_for  # noqa: PLC0415 (few agents have rules)
+
+    return rules_for(agent, setup)
 
 
 class _Requested(TypedDict):
@@ -266,6 +277,11 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
     try:
         if session is not None:
             earlier |= await _supersede(store, session, turn_id, request, listeners)
+            if started.rules:
+                from .turn_rules import read_past  # noqa: PLC0415 (few turns have rules)
+
+                past = await read_past(store, session, started.rules, earlier)
+                started = msgspec.structs.replace(started, past=past)
         now = setup.now()
         return await write_turn(
             store, turn_id, agent, started, created_at=now, listeners=listeners, driven=driven, earlier=earlier

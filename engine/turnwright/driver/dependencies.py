@@ -40,6 +40,7 @@ from turnwright_states import CallStatus, Limits, Usage
 from turnwright_states.facts import TurnStarted
 
 if TYPE_CHECKING:
+    from turnwright.rules import Rule, RuleSet
     from turnwright.transcript.output_type import OutputType
 
 
@@ -162,6 +163,8 @@ class Dependencies(msgspec.Struct, frozen=True):
     #: Whether every turn of the engine needs deps, from `make_deps` or from the caller.
     takes_deps: bool = False
     limits: Limits = msgspec.field(default_factory=Limits)
+    #: The rules that hold for every agent.
+    rules: tuple["RuleSet", ...] = ()
     prices: Mapping[str, Price] = msgspec.field(default_factory=dict)
     history_processor: Prepare | None = None
     synthesize: Synthesis | None = None
@@ -179,9 +182,11 @@ class Dependencies(msgspec.Struct, frozen=True):
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    #: The data of known agents: their limits, their JSON in journals, their tools, and the types of their answers.
+    #: The data of known agents: their limits, their JSON in journals, their rules, their tools, and the types of their
+    #: answers.
     limits_by_agent: ByAgent[Limits] = msgspec.field(default_factory=dict)
     journals_by_agent: ByAgent[JsonObject] = msgspec.field(default_factory=dict)
+    rules_by_agent: ByAgent[tuple[JsonObject, ...]] = msgspec.field(default_factory=dict)
     tools_by_agent: ByAgent[AgentTools] = msgspec.field(default_factory=dict)
     outputs_by_agent: "ByAgent[OutputType]" = msgspec.field(default_factory=dict)
     #: The model and the name of each setting of which a warning was logged.
@@ -411,6 +416,27 @@ class Dependencies(msgspec.Struct, frozen=True):
         """Return the agent's tools as its models receive them. Raises as `tools_for` does."""
         return cached(self.tools_by_agent, agent, partial(self._tools_for, agent)).specs
 
+    def hosted_tools(self, agent: Agent) -> tuple[str, ...]:
+        """Return the names of the tools that the provider of the agent's model runs."""
+        tools = getattr(self.model_for(agent), "hosted_tools", ())
+        return tuple(str(tool.get("name", tool.get("type"))) for tool in tools if isinstance(tool, Mapping))
+
+    def reached_by(self, agent: Agent) -> dict[str, Agent]:
+        """Return the tools that turns of an agent and of its sub-agents may call, each with an agent that may call it.
+
+        A sub-agent whose tools are not there reaches none: a call of it reports that.
+        """
+        agents, reached = [agent], dict[str, Agent]()
+        for caller in agents:  # the list grows as sub-agents are found
+            try:
+                tools = self.tools_for(caller)
+            except ConfigError:
+                continue
+            reached = dict.fromkeys(tools, caller) | reached
+            called = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
+            agents += [agent for agent in called if isinstance(agent, Agent) and agent not in agents]
+        return reached
+
     def _tools_for(self, agent: Agent) -> AgentTools:
         unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
@@ -430,6 +456,16 @@ def engine_limits(limits: Limits | None, tool_timeout: float | NotGiven | None) 
     except ValueError as error:
         raise ConfigError(f"tool_timeout {error}") from None
     return limits.model_copy(update={"tool_timeout": tool_timeout})
+
+
+def engine_rules(rules: "Sequence[Rule | RuleSet]") -> "tuple[RuleSet, ...]":
+    """Return the rules of an engine. Raises `ConfigError` for another object."""
+    need_list("rules", rules)
+    if not rules:
+        return ()
+    from turnwright.rules import make_rule_sets  # noqa: PLC0415 (few engines have rules)
+
+    return make_rule_sets(rules, "Engine")
 
 
 def no_such_tool(agent: Agent, name: str, offered: Collection[str]) -> ConfigError:

@@ -35,6 +35,7 @@ def settled_input(
     ignore_in_loop_detection: bool = False,
     delegates: bool = False,
     output: bool = False,
+    reaches: tuple[str, ...] = (),
 ) -> ToolCall:
     """Return a call of a reply as the machine takes it. Arguments that are nested too deep are dropped.
 
@@ -58,6 +59,7 @@ def settled_input(
             ignore_in_loop_detection=ignore_in_loop_detection,
             delegates=delegates,
             output=output,
+            reaches=reaches,
         )
     return construct_unchecked(
         ToolCall,
@@ -70,6 +72,7 @@ def settled_input(
         ignore_in_loop_detection=ignore_in_loop_detection,
         delegates=delegates,
         output=output,
+        reaches=reaches,
     )
 
 

@@ -317,7 +317,12 @@ class Segment:
             # A reply without starts waits for the first of them, unless an abort comes before them.
             deferred = self.defers if event.starts else not self.interruption.aborting
         consumed = self.interruption.consumed if type(event) is AbortInput else ()
+        counters = self.machine.turn.counters
+        retries_left = counters.output_retries_left
         await self.journal.feed(event, consumed=consumed, deferred=deferred)
+        is_refused = type(event) is ModelRepliedInput and counters.output_retries_left < retries_left
+        if is_refused and self.journal.is_followed:  # by a rule, in the append of the reply
+            self.journal.publish(ResponseRestartedEvent(self.journal.turn_id, self.journal.claim.seq))
 
     @property
     def partial(self) -> str:

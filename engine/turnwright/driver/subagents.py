@@ -221,8 +221,9 @@ class SubagentCalls:
             raise  # its turn has started elsewhere and may go on there: both turns stay as they are
         except ConfigError as error:
             extra = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
+            nothing: dict[str, object] | None = None if self._segment.machine.turn.rules is None else {}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", extra["turn"], call.name, error, extra=extra)
-            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent())  # its turn has not begun
+            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent(rules=nothing))  # its turn has not begun
 
     async def _drive_on(
         self, child: str, call: Call, begun: NewTurnClaim | None
@@ -235,7 +236,7 @@ class SubagentCalls:
             result = result_of(child, facts)
             if result.outcome is not None:
                 status = _STATUS.get(result.outcome, CallStatus.OK)
-                return self._settled(call, status, _report(result), spent_by(result))
+                return self._settled(call, status, _report(result), spent_by(result, facts))
             if self._segment.machine.turn.counters.pauses_left:
                 return self._forwarded(call, result.interrupts, str(first_fact(child, facts).agent["name"]))
             for interrupt in result.interrupts:
@@ -291,6 +292,11 @@ class SubagentCalls:
         if limits.cost is not None:
             setup.need_costs(tool.agent, f"agent {tool.agent.name!r}: the calling turn has a cost budget, which")
         lineage = {"parent_turn": segment.journal.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
+        if turn.rules is not None:
+            from .turn_rules import inherit_rules  # noqa: PLC0415 (few turns have rules)
+
+            rules = inherit_rules(segment.journal.started.rules, started.rules)
+            started = replace(started, rules=rules, past=turn.rules.save_tree(call.id))
         return tool.agent, replace(started, limits=limits, **lineage)
 
     async def _post_answers(self, child: str, call: Call) -> None:

@@ -1,11 +1,12 @@
 """Ends turns that nobody drives, without their tools and models."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Final
 
 import anyio
+from msgspec import structs
 
 from turnwright._base.ids import child_id
 from turnwright.errors import SessionBusyError, TurnBusyError, TurnExistsError, TurnNotFoundError, UnreadableTurnError
@@ -16,11 +17,13 @@ from turnwright.transcript.transcript import going_on, reading
 from turnwright_states import AbortInput, EndReason, Spent, State, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.inputs import AbortReason
+from turnwright_states.payload import frozen
+from turnwright_states.turn import fold
 
 from .answers import answer_item, unanswered
 from .inbox import ABORT, abort_item, steers
 from .message_history import EarlierJournals
-from .turn_journal import JournalFold, Listeners, TurnJournal
+from .turn_journal import JournalFold, Listeners, TurnJournal, first_fact
 
 #: Seconds between two tries to end a sub-agent's turn that another driver holds.
 _PATIENCE: Final = 0.05
@@ -138,13 +141,18 @@ async def end_children(journal: TurnJournal) -> dict[str, Spent]:
             with suppress(TurnNotFoundError, UnreadableTurnError):
                 abandoned = journal.claim.abandoned.for_children
                 await end_child(journal.store, child, journal.listeners, abandoned=abandoned)
-                spent[call.id] = spent_by(result_of(child, await journal.store.facts(child)))
+                facts = await journal.store.facts(child)
+                spent[call.id] = spent_by(result_of(child, facts), facts)
     return spent
 
 
-def spent_by(result: TurnResult) -> Spent:
-    """Return what a sub-agent and its own sub-agents used."""
-    return Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
+def spent_by(result: TurnResult, facts: Sequence[tuple[int, Fact]]) -> Spent:
+    """Return what a sub-agent and its own sub-agents used, and the state in which it left the rules of its caller."""
+    spent = Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
+    if not first_fact(result.id, facts).rules:
+        return spent
+    rules = fold([fact for _, fact in facts]).rules
+    return spent if rules is None else structs.replace(spent, rules=frozen(rules.save_tree()))
 
 
 async def end_child(

@@ -372,7 +372,7 @@ class TurnJournal:
                 await self._take_in(items, event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late, deferred=deferred)
 
-    async def _feed(  # noqa: C901 (in parts it would take more calls per step)
+    async def _feed(  # noqa: C901, PLR0912 (in parts it would take more calls per step)
         self,
         event: Input | None,
         more: Sequence[Input],
@@ -387,7 +387,8 @@ class TurnJournal:
         facts = [] if event is None else machine.feed(event)
         self._failed = True  # until all that the machine has taken is written
         for item in more:
-            facts += machine.feed(item)
+            if not machine.is_obsolete(item):
+                facts += machine.feed(item)
         earlier = self.unwritten
         if earlier:
             facts[:0], self.unwritten = earlier, ()

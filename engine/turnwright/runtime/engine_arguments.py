@@ -18,6 +18,7 @@ from turnwright_states import Limits
 from .protocol import Runtime
 
 if TYPE_CHECKING:
+    from turnwright.rules import Rule, RuleSet
     from turnwright.telemetry import Telemetry
 
 
@@ -28,6 +29,7 @@ class EngineArguments(TypedDict, total=False):
     models: Callable[[str], Model] | None
     store: Store | str
     limits: Limits | None
+    rules: "Sequence[Rule | RuleSet]"
     prices: Mapping[str, Price] | None
     history_processor: Prepare | None
     synthesize: Synthesis | None

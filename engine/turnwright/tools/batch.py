@@ -355,11 +355,16 @@ class _SideBySide:
             slot = self._slots.pop(outcome.call, None)
             if slot is not None:
                 slot.release()
-        for start in starts:
-            slot = self._slots.get(start.call)
-            if slot is not None:
-                slot.start()
-        return make_work([self._calls[start.call] for start in starts], self._batch, self._values)
+        calls = [self._calls[start.call] for start in starts]
+        for call in calls:
+            if call.state is not CallState.STARTED:  # a rule refused it, or asks a person first
+                self._free_places += 1
+                self._values.pop(call.id, None)
+                if call.id in self._slots:
+                    self._slots.pop(call.id).release()
+            elif call.id in self._slots:
+                self._slots[call.id].start()
+        return make_work([call for call in calls if call.state is CallState.STARTED], self._batch, self._values)
 
 
 @asynccontextmanager

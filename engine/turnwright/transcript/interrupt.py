@@ -32,7 +32,8 @@ class Interrupt:
     """An open interrupt: the question to a person, and the possible answers."""
 
     public_fields: ClassVar[PublicFields] = allow(
-        "id", "kind", "tool", "question", "arguments", "choices", "expires_at", "call", "key", "approvals", "progress"
+        *("id", "kind", "tool", "question", "arguments", "choices", "expires_at", "call", "key", "approvals"),
+        *("progress", "rules"),
     )
     private_fields: ClassVar[frozenset[str]] = frozenset(
         {"grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted"}
@@ -66,6 +67,8 @@ class Interrupt:
     progress: CallProgress | None = None
     #: Whether the app must authorize the answer.
     restricted: bool = False
+    #: The rules that an approval allows to break.
+    rules: tuple[str, ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -96,6 +99,7 @@ class Interrupt:
             otherwise=interrupt.otherwise,
             schema=None if interrupt.schema is None else frozen(dict(interrupt.schema)),
             restricted=interrupt.restricted,
+            rules=tuple(verdict.rule for verdict in interrupt.rules),
         )
 
     @classmethod
@@ -124,6 +128,8 @@ class Interrupt:
         line["choices"] = list(self.choices)
         if self.expires_at is not None:
             line["expires_at"] = self.expires_at
+        if self.rules:
+            line["rules"] = list(self.rules)
         return line
 
 

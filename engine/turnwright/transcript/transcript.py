@@ -5,9 +5,9 @@ of the parts rises in message order, is unique, and never changes (`part_seq`).
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -39,6 +39,7 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict, thawed
+from turnwright_states.verdict import Broken, Effect
 
 from .part_seq import FACT, FIRST_MESSAGE, SLOT, StepFacts, files_at, kept_seq
 from .refusal import CONTENT_CAUSES, refusal_text
@@ -96,6 +97,7 @@ class Transcript:
         "_steps",
         "_synthesis",
         "accepted",
+        "broken",
         "calls",
         "closed",
         "compactions",
@@ -174,6 +176,8 @@ class Transcript:
         #: The states of `path`, a byte each.
         self._path = bytearray()
         self._start_fact: f.TurnStarted | None = None
+        #: Every decision of a rule that went against a call or an answer.
+        self.broken: tuple[Broken, ...] = ()
 
     @classmethod
     def of(cls, facts: Iterable[tuple[int, f.Fact]]) -> "Transcript":
@@ -296,8 +300,16 @@ class Transcript:
         self.compactions = (*self.compactions, (fact, len(self.closed)))
         self.counted = None  # of another conversation
 
+    def _note_broken(self, verdicts: Iterable[f.RuleVerdict], call: str | None) -> None:
+        """Add the broken ones among the verdicts of rules."""
+        for verdict in verdicts:
+            if verdict.broken:
+                effect = cast("Effect", verdict.broken)
+                self.broken += (Broken(verdict.rule, effect, call, verdict.by, verdict.words),)
+
     def _review(self, at: int, fact: f.Reviewed) -> None:
         self._in_review = False
+        self._note_broken(fact.rules, None)
         self.replied_to = len(self.closed)
         if self._step is not None:
             self._step.refused = fact.refused
@@ -348,10 +360,13 @@ class Transcript:
             self.step_models = {**self.step_models, len(self.closed): self.prepared.model}
 
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
+        self._note_broken(fact.rules, fact.call)
         if fact.call not in self._started_calls:
             self._started_calls += (fact.call,)
 
     def _wait(self, _: int, fact: f.CallWaiting) -> None:
+        for interrupt in fact.interrupts:
+            self._note_broken(interrupt.rules, fact.call)
         self._asking_calls = {
             **self._asking_calls,
             **{interrupt.id: fact.call for interrupt in fact.interrupts},
@@ -364,6 +379,7 @@ class Transcript:
             self._changed_arguments = {**self._changed_arguments, call: fact.arguments}
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
+        self._note_broken(fact.rules, fact.call)
         if fact.final and fact.status is CallStatus.OK and fact.state is not State.REVIEW and self.accepted is None:
             self._direct = fact.result
         seq = kept_seq(self._slots[fact.call], at) if fact.call in self._slots else at
@@ -420,7 +436,13 @@ class Transcript:
         checks, replied = guardrail.checks, self._in_review
         if checks == "input":
             self.closed[0] = _message("user", TextPart(seq=self.closed[0].parts[0].seq, text=text))
-        if replied and checks in ("input", "history", "output"):
+        if checks == "rule":
+            by, call = guardrail.metadata.get("by", ()), guardrail.metadata.get("call")
+            evidence = tuple(map(str, by)) if isinstance(by, Sequence) else ()
+            self.broken += (
+                Broken(guardrail.name, "end", None if call is None else str(call), evidence, guardrail.message),
+            )
+        if replied and checks in ("input", "history", "output", "rule"):
             self._open, self._in_review = self._withheld(text), False
         if checks != "output":
             return []

@@ -132,6 +132,8 @@ def notice_text(notice: Notice, limits: Limits) -> str:
     """
     if notice.limit == "usage_unknown":
         return "The provider reports no usage: token and cost limits cannot be enforced"
+    if notice.limit == "rules_incomplete":
+        return "Earlier turns of the session are missing: its rules do not know their calls"
     if notice.limit == "steps":
         steps = limits.cap - int(notice.used)
         rest = f"{count(steps, 'step')} remaining" if steps > 0 else "the last step"

@@ -1,6 +1,6 @@
 """The history of a turn, or of a session, as its rules read it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -8,12 +8,13 @@ from zlib import crc32
 from msgspec.json import Encoder, decode, encode
 
 from turnwright_states.payload import plain
+from turnwright_states.verdict import Broken
 
 from .condition import MOST_TEXT, UNKNOWN, InvalidRuleError, Scene, Truth
-from .monitor import Monitor, Refusal, Start, make_monitors
+from .monitor import Monitor, Refusal, Rename, Start, make_monitors
 from .pattern import ANSWER, USER, ToolPattern
 from .remembered import parse_result
-from .rule import Effect, Rule, RuleList, read_rules
+from .rule import Rule, RuleList, read_rules
 
 #: Names of tools are the model's: so many are looked up only once.
 _MOST_TOOLS: Final = 10_000
@@ -23,18 +24,6 @@ _OUTCOME: Final = ("status", "result", "text")
 _encode_state: Final = Encoder(enc_hook=plain, order="deterministic").encode
 _NO_STATE: Final[Mapping[str, Any]] = {}
 _MARKS: Final[Mapping[Truth, str]] = {True: "+", False: "-", UNKNOWN: "?"}
-
-
-class Broken(NamedTuple):
-    """A rule that a call, or an answer, breaks."""
-
-    rule: str
-    effect: Effect
-    #: The id of the call; None for an answer.
-    call: str | None
-    #: The ids of the last earlier calls that decided it, at most three.
-    by: tuple[str, ...]
-    words: str
 
 
 class Held(NamedTuple):
@@ -64,7 +53,7 @@ class _Counting(NamedTuple):
 class _Roles:
     """The monitors in which one tool has a role, by their places. Histories of the same rules share them."""
 
-    __slots__ = ("are_settled", "coupling", "counted", "is_named", "judged", "needed", "reads_result", "tree_coupling")
+    __slots__ = ("are_settled", "counted", "coupling", "is_named", "judged", "needed", "reads_result", "tree_coupling")
 
     def __init__(self, tool: str, monitors: Iterable[Monitor]) -> None:
         self.judged: list[tuple[int, ToolPattern]] = []
@@ -196,17 +185,17 @@ class History:
         self.checksum = 0
 
     @classmethod
-    def of_journal(
-        cls, rules: Sequence[Mapping[str, object]], past: Mapping[str, Any] = _NO_STATE, path: str = ""
-    ) -> "History":
+    def of_journal(cls, rules: Sequence[Mapping[str, object]], past: Mapping[str, Any] = _NO_STATE) -> "History":
         """Return the history at the beginning of a turn, from the rules and the `past` of its first fact.
 
-        `path` are the calls that lead to a sub-agent's turn: the ids of its own calls follow them. Raises
-        `InvalidRuleError`.
+        Raises `InvalidRuleError`, and `ValueError` for a `past` that `save` did not return.
         """
-        history = cls(_compile(_encode_state(rules)), path=path)
+        history = cls(_compile(_encode_state(rules)), path=past.get("path", ""))
         if past:
-            history.restore(past)
+            try:
+                history.restore(past)
+            except (LookupError, TypeError, AttributeError) as error:
+                raise ValueError(f"past: it is not the state of rules: {error!r}") from error
         return history
 
     @property
@@ -223,25 +212,33 @@ class History:
             setattr(twin, name, value)
         return twin
 
-    def save(self, *, scope: str = "turn", turn: str = "") -> dict[str, Any]:
-        """Return the state as JSON values: of all rules, or of those of a session.
+    def save_session(self, turn: str) -> dict[str, Any]:
+        """Return the state of the rules with the scope of a session, as JSON values, for its next turn.
 
-        The ids of calls of this turn follow `turn`, its id, if it is given.
+        The ids of calls follow `turn`, the id of this turn.
         """
 
         def rename(event: str) -> str:
-            return f"{turn}/{event}" if turn and "/" not in event else event
+            return event if "/" in event else f"{turn}/{event}"
 
+        return self._save(lambda rule: rule.scope == "session", rename)
+
+    def save_tree(self, call: str = "") -> dict[str, Any]:
+        """Return the state of the rules that sub-agents inherit: for the sub-agent of a call, or for its caller."""
+        state = self._save(lambda rule: rule.sub_agents, str)
+        return state | ({"path": self._path + call} if call else {})
+
+    def _save(self, matches: Callable[[Rule], bool], rename: Rename) -> dict[str, Any]:
         states: dict[str, list[dict[str, Any]]] = {}
         for monitor in self._monitors:
-            if scope in ("turn", monitor.rule.scope):
+            if matches(monitor.rule):
                 states.setdefault(monitor.rule.name, []).append(monitor.save(rename))
         return {"order": self._order, "rules": {name: state for name, state in states.items() if any(state)}}
 
     def restore(self, state: Mapping[str, Any], names: Collection[str] | None = None) -> None:
-        """Take a state that `save` returned: of all rules, or of those with these names.
+        """Take a state that was saved: of all rules, or of those with these names.
 
-        Raises `LookupError`, `TypeError` or `ValueError` for a state that it did not return.
+        Raises `LookupError`, `TypeError` or `ValueError` for another value.
         """
         self._own()
         states = {name: iter(states) for name, states in state["rules"].items()}
@@ -380,6 +377,12 @@ class History:
     def is_named(self, tool: str) -> bool:
         """Return whether a rule names this tool."""
         return (self._compiled.roles.get(tool) or self._compiled.roles_of(tool)).is_named
+
+    def is_enforced_on(self, tool: str) -> bool:
+        """Return whether a rule that does more than report names this tool."""
+        roles = self._compiled.roles_of(tool)
+        places = [*(role[0] for role in (*roles.judged, *roles.needed)), *(role.place for role in roles.counted)]
+        return any(self._monitors[place].rule.effect != "report" for place in places)
 
     def _own(self) -> None:
         """Copy the monitors before a change, if another history may share them."""

@@ -8,13 +8,13 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 from msgspec.structs import force_setattr
 
 from turnwright_states.suggestions import explain_unknown
+from turnwright_states.verdict import Effect
 
 from .condition import InvalidRuleError, parse_path
 from .pattern import ANSWER, USER, CallPattern
 
 Call: TypeAlias = str | Sequence[str]
 Same: TypeAlias = Sequence[str] | Mapping[str, str]
-Effect: TypeAlias = Literal["refuse", "ask", "end", "report"]
 Scope: TypeAlias = Literal["turn", "session"]
 
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
@@ -286,14 +286,14 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
                 _check_text_only(USER, fields if owes and word == "after" else fields.values())
 
 
-def parse_rule(words: Mapping[str, object]) -> Rule:
+def parse_rule(words: Mapping[str, object], kind: type[Rule] = Rule) -> Rule:
     """Return the rule of these words, as a file has them. Raises `InvalidRuleError`, also for an unknown word."""
     name = words.get("name")
     for word in words:
         if word not in Rule.__struct_fields__:
             why = f"{word} {explain_unknown(str(word), Rule.__struct_fields__)}"
             raise InvalidRuleError(why, rule=name if isinstance(name, str) else "")
-    make: Callable[..., Rule] = Rule
+    make: Callable[..., Rule] = kind
     return make(**{"name": None, **words})
 
 
@@ -335,7 +335,9 @@ def read_rules(resolved: Iterable[Mapping[str, object]]) -> tuple["RuleList", fr
 
 
 def _resolve(rule: Rule, groups: Mapping[str, Sequence[str]]) -> dict[str, object]:
-    words: dict[str, object] = to_builtins(rule)
+    words: dict[str, object] = {
+        word: list(value) if isinstance(value, tuple) else value for word, value in to_builtins(rule).items()
+    }
     for word in _CALLS:
         if rule.calls(word):
             words[word] = _expand(rule.calls(word), groups)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.states.conftest import Script
 
 from turnwright_states import (
     AnsweredInput,
@@ -40,8 +41,6 @@ from turnwright_states import (
 from turnwright_states.inputs import AbortInput
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
-
-from ..conftest import Script
 
 Rules = dict[str, Any]
 Start = Callable[..., Script]
@@ -459,7 +458,7 @@ def test_past_of_a_session_is_the_state_before_a_turn(start: Start) -> None:
     script.step("refund", "mail")
     rules_before = script.machine.turn.rules
     assert rules_before is not None
-    later = start(*rules, past=rules_before.save(scope="session", turn="t1"))
+    later = start(*rules, past=rules_before.save_session("t1"))
     later.reply("refund", "mail")
     later.feed(CallStartedInput(call="call00001"))
     later.settle_one("call00002")
@@ -486,12 +485,16 @@ def test_sub_agent_continues_the_history_of_its_caller(start: Start) -> None:
     above = script.machine.turn.rules
     assert above is not None
     inner = start(
-        {**ONE, "inherited": True}, past=above.save(), parent_turn="t", parent_call="call00001", depth=1
+        {**ONE, "inherited": True},
+        past=above.save_tree("call00001"),
+        parent_turn="t",
+        parent_call="call00001",
+        depth=1,
     )
     inner.step("refund")
     state = inner.machine.turn.rules
     assert state is not None
-    script.feed(CallSettledInput(call="call00001", spent=Spent(rules=state.save())))
+    script.feed(CallSettledInput(call="call00001", spent=Spent(rules=state.save_tree())))
     script.reply("refund")
     script.feed(CallStartedInput(call="call00002"))
     assert verdicts(script.result("call00002")) == [("one", "refuse", ("call00001:call00001",))]
@@ -583,10 +586,10 @@ def test_state_that_was_saved_gives_the_same_judgments(start: Start) -> None:
     script.feed(CallSettledInput(call="call00002", structured={"open": True}))
     state = script.machine.turn.rules
     assert state is not None
-    saved = state.save(scope="session", turn="t")
+    saved = state.save_session("t")
     again = start(*rules, past=saved).machine.turn.rules
     assert again is not None
-    assert again.save(scope="session", turn="t2")["rules"] == saved["rules"]
+    assert again.save_session("t2")["rules"] == saved["rules"]
     assert [broken.rule for broken in again.judge("pay", {"x": 0.7})] == ["paid"]
     assert [broken.rule for broken in again.judge("pay", {"x": 0.9})] == ["sum", "paid"]
     assert again.unmet() == ("owe",)

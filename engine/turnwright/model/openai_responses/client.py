@@ -92,6 +92,8 @@ class OpenAIResponses(HttpModel):
             defaults = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
             reasons = not any(fnmatchcase(model.lower(), pattern) for pattern in _WITHOUT_REASONING)
             capabilities = replace(defaults, reasoning_details=reasons, thinking="effort" if reasons else None)
+        #: The tools that the provider runs.
+        self.hosted_tools = tuple(hosted_tools)
         encoder = ResponsesEncoder(
             model,
             reasoning=reasoning,

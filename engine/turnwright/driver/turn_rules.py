@@ -1,0 +1,147 @@
+"""The rules of a turn: those of its engine and its agent, those of its caller, and their state before the turn."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from turnwright.agent import Agent
+from turnwright.context import JsonObject
+from turnwright.errors import UnreadableTurnError
+from turnwright.journal.message_history import EarlierJournals
+from turnwright.journal.turn_journal import first_fact
+from turnwright.rules import RuleError, RuleSet, make_rule_sets
+from turnwright.store import Store
+from turnwright.transcript.transcript import reading
+from turnwright_states import facts as f
+from turnwright_states.rules import ANSWER, USER, InvalidRuleError, resolve_rules
+from turnwright_states.rules.pattern import names_tool
+from turnwright_states.turn import fold
+
+from .dependencies import Dependencies, cached
+
+_LOG = logging.getLogger(__name__)
+#: The effects by which a rule holds a call up.
+_HOLDS: Final = ("refuse", "ask", "end")
+Journal = Sequence[tuple[int, f.Fact]]
+
+
+def rules_for(agent: Agent, setup: Dependencies) -> tuple[JsonObject, ...]:
+    """Return the rules of a turn of this agent as its journal keeps them: the engine's, then the agent's.
+
+    Raises `RuleError` for an unknown tool, a tool that never runs, and two rules of one name, also of a sub-agent and
+    its caller. A glob that names no tool is logged. The result is cached for each agent.
+    """
+    return cached(setup.rules_by_agent, agent, partial(_rules_for, agent, setup))
+
+
+def _rules_for(agent: Agent, setup: Dependencies) -> tuple[JsonObject, ...]:
+    reached = setup.reached_by(agent)
+    own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
+    sets = (*setup.rules, *own_sets)
+    for rules in sets:
+        for warning in rules.check_tools((*setup.tools, *reached), setup.hosted_tools(agent)):
+            _LOG.warning("agent %r: %s", agent.name, warning)
+        _check_needs(rules, agent, reached)
+    resolved = _resolve(sets)
+    for sub_agent in {id(agent): agent for agent in reached.values()}.values():
+        if sub_agent is not agent and sub_agent.rules:
+            inherit_rules(resolved, _resolve((*setup.rules, *make_rule_sets(sub_agent.rules, sub_agent.name))))
+    return resolved
+
+
+def _resolve(sets: Iterable[RuleSet]) -> tuple[JsonObject, ...]:
+    try:
+        return resolve_rules(sets)
+    except InvalidRuleError as error:
+        raise RuleError(error.why, rule=error.rule) from None
+
+
+def _check_needs(rules: RuleSet, agent: Agent, reached: Mapping[str, Agent]) -> None:
+    """Refuse a rule that lets no call of a tool start, because the agent has no tool that its `need` names.
+
+    An earlier turn of a session may have had one.
+    """
+    for rule, patterns in zip(rules.rules, rules.patterns, strict=True):
+        if "need" not in patterns or rule.scope == "session" or rule.effect not in _HOLDS:
+            continue
+        judged, needed = patterns["before"][0], patterns["need"][0]
+        if needed.names(USER) or any(needed.names(tool) for tool in reached):
+            continue
+        for part in judged.parts:
+            tool = next((tool for tool in reached if names_tool(part.tool, tool)), None)
+            if part.tool == ANSWER or tool is not None:
+                never = "no answer is possible" if tool is None else f"{tool}: never runs"
+                raise rules.error(f"{never}: {needed.parts[0].tool} is not a tool of {agent.name}", rule.name)
+
+
+def inherit_rules(of_caller: Sequence[JsonObject], own: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """Return the rules of a sub-agent: those that its caller hands down, then its own.
+
+    A rule that both have is the caller's. Raises `RuleError` for two different rules of one name.
+    """
+    rules = {str(rule["name"]): dict(rule) | {"inherited": True} for rule in of_caller if rule.get("sub_agents", True)}
+    for rule in own:
+        inherited = rules.setdefault(str(rule["name"]), dict(rule))
+        if inherited is not rule and {**inherited, "inherited": True} != {**rule, "inherited": True}:
+            raise RuleError("a sub-agent and its caller have two rules of this name", rule=str(rule["name"]))
+    return tuple(rules.values())
+
+
+async def read_past(
+    store: Store, session: str, rules: Sequence[JsonObject], earlier: EarlierJournals
+) -> Mapping[str, Any]:
+    """Return the state of a session's rules before its next turn (docs/rules.md#rules-over-calls).
+
+    The last turn has it if it had the same rules. Otherwise all stored turns are read with the new rules, and what is
+    missing of them is noted. `earlier` are journals that were read already.
+    """
+    kept_rules = [rule for rule in rules if rule.get("scope") == "session"]
+    if not kept_rules:
+        return {}
+    past: Mapping[str, Any] = {}
+    rows = await store.turns(session=session, live=False, limit=1)
+    if not rows:
+        return past
+    last = None if rows[0].fault else await _read(store, rows[0].id, earlier)
+    if last is not None and [rule for rule in last[0].rules if rule.get("scope") == "session"] == kept_rules:
+        return _past_after(rows[0].id, last[1])
+    is_whole = True
+    for row in reversed(await store.turns(session=session, live=False)):
+        journal = None if row.fault else await _read(store, row.id, earlier)
+        if journal is None:
+            is_whole = False
+            continue
+        started, facts = journal
+        is_whole = is_whole and bool(past or not started.past) and not _delegates(facts)
+        begin = replace(started, rules=tuple(kept_rules), past=past, depth=0)
+        past = _past_after(row.id, [begin, *map(_without_report, facts[1:])])
+    return past if is_whole else {"order": 0, "rules": {}, **past, "incomplete": True}
+
+
+async def _read(store: Store, turn_id: str, earlier: EarlierJournals) -> tuple[f.TurnStarted, list[f.Fact]] | None:
+    """Return the beginning of a turn and its facts; None if it cannot be read."""
+    try:
+        journal = earlier.get(turn_id) or await store.facts(turn_id)
+        return first_fact(turn_id, journal), [fact for _, fact in journal]
+    except UnreadableTurnError:
+        return None
+
+
+def _past_after(turn_id: str, facts: Sequence[f.Fact]) -> Mapping[str, Any]:
+    with reading(turn_id):
+        rules = fold(facts).rules
+    return {} if rules is None else rules.save_session(turn_id)
+
+
+def _delegates(facts: Iterable[f.Fact]) -> bool:
+    return any(call.lease is not None for fact in facts if isinstance(fact, f.ModelReplied) for call in fact.calls)
+
+
+def _without_report(fact: f.Fact) -> f.Fact:
+    """Return a fact without the state in which a sub-agent left other rules."""
+    if isinstance(fact, f.CallSettled) and fact.spent is not None and fact.spent.rules is not None:
+        return replace(fact, spent=replace(fact.spent, rules={}))
+    return fact
