@@ -542,7 +542,9 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         ids = ", ".join(interrupt.id for interrupt in self.interrupts)
-        return f"{_call(self.call, tools)} waits for {ids}{decided(self.decisions)}"
+        names = ", ".join(verdict.rule for interrupt in self.interrupts for verdict in interrupt.rules)
+        rules = f" (asked by {names})" if names else ""
+        return f"{_call(self.call, tools)} waits for {ids}{rules}{decided(self.decisions)}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} waits for a person"

@@ -782,7 +782,7 @@ class TurnMachine:
             self._emit(fact)
             self._settle_if_done()
         else:
-            return (*verdicts, *(f.RuleVerdict(rule=held.rule, by=held.by) for held in judgment.holding))
+            return (*verdicts, *(f.RuleVerdict(rule=allowing.rule, by=allowing.by) for allowing in judgment.holding))
         return None
 
     def _find_conflict(self, call: Call, arguments: "Mapping[str, JsonValue]") -> "Broken | None":

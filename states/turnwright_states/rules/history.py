@@ -139,7 +139,7 @@ class _OpenCall(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """How a call ended, and its place in the order of events."""
+    """The end of a call, and its place in the order of events."""
 
     event: str
     opened: _OpenCall

@@ -87,7 +87,7 @@ class Monitor:
 
     @property
     def gap(self) -> str:
-        """Why the history is not whole, in words; empty if it is."""
+        """The reason why the history is not whole, in words; empty if it is."""
         if self.lacks_report:
             return "its history is not whole: a sub-agent did not report its calls"
         return f"its history is full ({self.most_keys} keys)" if self.full else ""

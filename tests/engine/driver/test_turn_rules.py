@@ -99,7 +99,9 @@ async def test_refund_before_verify_is_refused_and_tried_again() -> None:
 async def test_coupled_calls_of_a_reply_are_judged_one_after_the_other() -> None:
     """Meaning 7: at most one of two calls of one reply runs, beside a call that no rule names."""
     engine = engine_for(
-        asks_for(("refund", {"order_id": "7"}), ("look", {}), ("refund", {"order_id": "7"})), "Done.", rules=[ONE_REFUND]
+        asks_for(("refund", {"order_id": "7"}), ("look", {}), ("refund", {"order_id": "7"})),
+        "Done.",
+        rules=[ONE_REFUND],
     )
     async with engine:
         turn = await engine.run(Agent(name="Clerk"), "Pay.")
@@ -169,7 +171,7 @@ async def test_rule_ends_the_turn_and_stops_the_calls_beside() -> None:
 
 
 async def test_answer_is_refused_until_the_tests_have_passed() -> None:
-    """Meaning 12: the answer is withdrawn from followers, and the model is told what is owed."""
+    """Meaning 12: the answer is withdrawn from followers, and the model reads what is owed."""
     rule = Rule("tested", after="refund", then="verify if result.ok", say="Verify, then answer.")
     lines = (asks_for(("refund", {"order_id": "7"})), "Done.", asks_for(("verify", {"order_id": "7"})), "Verified.")
     async with engine_for(*lines, rules=[rule]) as engine:
@@ -183,7 +185,7 @@ async def test_answer_is_refused_until_the_tests_have_passed() -> None:
     assert [(broken.call, broken.by) for broken in turn.broken] == [(None, ("call00001",))]
 
 
-async def test_other_endings_name_what_was_owed() -> None:
+async def test_other_endings_name_the_owed_rules() -> None:
     """Meaning 13: a limit ends the turn as ever."""
     rule = Rule("tested", after="refund", then="verify")
     engine = engine_for(asks_for(("refund", {"order_id": "7"})), "Stopped.", rules=[rule], limits=Limits(steps=1))
@@ -275,7 +277,9 @@ async def test_hosted_tool_in_a_rule_is_an_error() -> None:
     model = ScriptedModel("Hi.")
     model.hosted_tools = ({"type": "web_search"},)  # type: ignore[attr-defined]  # as OpenAIResponses has
     async with Engine(model=model, tools=TOOLS, rules=[Rule("a", never="web_search")]) as engine:
-        with pytest.raises(RuleError, match="web_search is a hosted tool: its provider runs it, and no rule can hold it"):
+        with pytest.raises(
+            RuleError, match="web_search is a hosted tool: its provider runs it, and no rule can hold it"
+        ):
             await engine.run(Agent(name="Clerk"), "Go.")
 
 
@@ -335,7 +339,9 @@ async def test_unknown_tool_of_a_file_is_named_with_its_line(tmp_path: Path) -> 
     (tmp_path / "AGENTS.md").write_text(FILE.replace("  - more/rules.yaml\n", "").replace("verify\n", "verfy\n"))
     (agent,) = read_agents(tmp_path / "AGENTS.md")
     async with engine_for("Hi.") as engine:
-        with pytest.raises(RuleError, match=r"AGENTS.md:6: verify-first: no tool is named 'verfy': did you mean 'verify'"):
+        with pytest.raises(
+            RuleError, match=r"AGENTS.md:6: verify-first: no tool is named 'verfy': did you mean 'verify'"
+        ):
             await engine.run(agent, "Go.")
 
 
@@ -349,7 +355,7 @@ def test_agent_with_rules_is_json_and_back() -> None:
     assert "needs" not in agent.to_journal(deps=False)
 
 
-async def test_turn_of_a_later_language_stays_as_it_is() -> None:
+async def test_turn_of_a_later_language_stays_unchanged() -> None:
     """A turn with rules in a later language cannot be resumed or read here, and stays listed."""
     from msgspec.structs import force_setattr
 

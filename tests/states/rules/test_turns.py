@@ -103,7 +103,7 @@ def test_call_is_judged_with_the_arguments_that_hooks_changed(start: Start) -> N
     assert script.result("call00002").arguments == {"amount": 5000}
 
 
-def test_call_is_judged_before_it_asks_and_again_when_it_starts(start: Start) -> None:
+def test_call_is_judged_before_its_question_and_at_its_start(start: Start) -> None:
     """Meaning 6: a call is judged before it asks a person, and again with the arguments that the person changed."""
     script = start({"name": "large", "never": "refund if args.amount > 100"})
     script.reply(call("refund", amount=500), call("refund", amount=5))
@@ -150,7 +150,7 @@ def test_coupled_calls_start_in_the_order_of_the_reply(start: Start) -> None:
     )
 
 
-def test_reply_that_starts_its_calls_starts_only_those_that_may(start: Start) -> None:
+def test_reply_with_starts_starts_only_startable_calls(start: Start) -> None:
     """Meaning 7: the reply and the starts share an append, and coupled calls start later."""
     script = start(NEED, {"name": "ask", "never": "mail", "effect": "ask"})
     calls = (call("verify", id=1), call("mail"), call("refund", id=1), call("refund", id=2), call("read"))
@@ -211,7 +211,7 @@ def test_refused_call_has_the_words_the_rule_and_the_evidence(start: Start) -> N
 
 
 def test_own_words_of_a_rule_are_said(start: Start) -> None:
-    """Meaning 9: `say` stands in place of the rule's own words."""
+    """Meaning 9: `say` replaces the rule's own words."""
     script = start({"name": "no", "never": "x", "say": "Ask Ann."})
     script.reply("x")
     script.feed(CallStartedInput(call="call00001"))
@@ -344,7 +344,7 @@ def test_rule_may_end_the_turn_at_its_answer(start: Start) -> None:
     assert script.action == Halt(Outcome.FAILED, EndReason.GUARDRAIL, ())
 
 
-def test_answer_with_a_review_is_refused_before_it(start: Start) -> None:
+def test_answer_is_refused_before_its_review(start: Start) -> None:
     """Meaning 12: the rule comes before reviews."""
     script = start({"name": "p", "before": "@answer", "need": "check"})
     script.reply(text="Hm.", review=True)
@@ -363,7 +363,7 @@ def test_typed_answer_is_refused_with_its_reply(start: Start) -> None:
 
 
 def test_synthesis_gives_no_answer_that_a_rule_refuses(start: Start) -> None:
-    """Meaning 12: a refused synthesis gives no answer, and the turn goes on."""
+    """Meaning 12: a refused synthesis gives no answer, and another step follows."""
     script = start({"name": "p", "before": "@answer", "need": "check"}, synthesis=True)
     script.step("other")
     assert isinstance(script.action, Synthesize)
@@ -403,7 +403,7 @@ def test_call_that_opens_an_obligation_after_the_answer_is_refused(start: Start)
 # 13. Other endings.
 
 
-def test_limit_ends_the_turn_and_names_what_was_owed(start: Start) -> None:
+def test_limit_ends_the_turn_and_names_the_owed_rules(start: Start) -> None:
     """Meaning 13: no rule prevents the ending of a limit or an abort, which names what was owed."""
     script = start(OWE, limits=Limits(steps=1))
     script.step("write")
@@ -426,7 +426,7 @@ def test_text_of_a_turn_without_steps_is_not_judged(start: Start) -> None:
 # 14. Evidence.
 
 
-def test_start_names_the_rules_that_allowed_it(start: Start) -> None:
+def test_start_names_the_rules_that_allow_the_call(start: Start) -> None:
     """Meaning 14: `call_started` has each rule that allowed the call, and the call that satisfied it."""
     script = start(NEED)
     script.step(call("verify", id=1))
@@ -500,7 +500,7 @@ def test_sub_agent_continues_the_history_of_its_caller(start: Start) -> None:
     assert verdicts(script.result("call00002")) == [("one", "refuse", ("call00001:call00001",))]
 
 
-def test_call_waits_for_the_sub_agent_that_a_rule_couples_with_it(start: Start) -> None:
+def test_call_waits_for_a_coupled_sub_agent(start: Start) -> None:
     """Meaning 16: a call coupled with an open delegate waits for it; if that waits for a person, it is refused."""
     script = start(ONE)
     script.reply(child("clerk", "refund"), child("desk", "refund"), "refund", "read")
