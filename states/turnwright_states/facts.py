@@ -229,8 +229,8 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
         """Return the JSON text for the store.
 
         Its limits are written in full, because a later release may have other defaults. Empty `files`,
-        `model_settings`, `forked_with`, `hooks`, `guardrails`, `request`, `rules` and `past`, and a false `restricted`, are
-        omitted.
+        `model_settings`, `forked_with`, `hooks`, `guardrails`, `request`, `rules` and `past`, and a false `restricted`,
+        are omitted.
         """
         fields = to_builtins(self, enc_hook=plain)
         for name in _OMITTED:

@@ -87,7 +87,7 @@ def kinds_of(base: type[TurnEvent]) -> set[type[TurnEvent]]:
 @pytest.mark.parametrize(
     ("place", "kind", "private"),
     [
-        ("model_replied.calls", f.CallMade, {"provider_id", "key", "own_key", "lease"}),
+        ("model_replied.calls", f.CallMade, {"provider_id", "key", "own_key", "lease", "reaches"}),
         ("call_waiting.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept", "schema", "restricted"}),
         ("call_waiting.more", f.InterruptRecord, {"approved_by", "otherwise", "kept", "schema", "restricted"}),
         ("paused.interrupt", f.InterruptRecord, {"approved_by", "otherwise", "kept", "schema", "restricted"}),

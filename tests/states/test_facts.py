@@ -64,6 +64,10 @@ LIMITS = st.builds(
     doom_threshold=st.none() | st.integers(2, 9),
 )
 MOMENTS = st.datetimes().map(lambda at: f"{at.isoformat()}Z")
+#: The verdicts of rules.
+VERDICTS = st.lists(
+    st.builds(facts.RuleVerdict, rule=IDS, broken=TEXT, by=st.lists(IDS, max_size=3).map(tuple), words=TEXT), max_size=2
+).map(tuple)
 LEASE = st.builds(facts.Lease, calls=st.none() | COUNT, tokens=st.none() | COUNT, cost=st.none() | NUMBER)
 MADE = st.builds(
     facts.CallMade,
@@ -78,6 +82,7 @@ MADE = st.builds(
     invalid=st.booleans(),
     lease=st.none() | LEASE,
     output=st.booleans(),
+    reaches=st.lists(TEXT, max_size=2).map(tuple),
 )
 GIVEN = st.builds(GivenResult, text=TEXT, error=st.booleans(), structured=st.none() | OBJECT, files=OBJECTS)
 INTERRUPT = st.builds(
@@ -97,6 +102,7 @@ INTERRUPT = st.builds(
     kept=st.none() | OBJECT,
     schema=st.none() | OBJECT,
     restricted=st.booleans(),
+    rules=VERDICTS,
 )
 #: The fields of each kind, beside those of every fact.
 FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
@@ -123,6 +129,8 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "guardrails": st.lists(TEXT, max_size=2).map(tuple),
         "request": st.dictionaries(TEXT, TEXT, max_size=2),
         "restricted": st.booleans(),
+        "rules": OBJECTS,
+        "past": OBJECT,
     },
     facts.StepStarted: {
         "number": COUNT,
@@ -153,6 +161,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "answer": st.none() | IDS,
         "output": JSON,
         "decisions": OBJECTS,
+        "rules": VERDICTS,
     },
     facts.CompactionStarted: {"tokens": COUNT},
     facts.Compacted: {"text": TEXT, "cleared": st.booleans(), "kept": COUNT, "usage": USAGE},
@@ -171,6 +180,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "child": st.none() | IDS,
         "arguments": st.none() | OBJECT,
         "decisions": OBJECTS,
+        "rules": VERDICTS,
     },
     facts.CallSettled: {
         "call": IDS,
@@ -178,11 +188,13 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "result": TEXT,
         "structured": JSON,
         "files": st.lists(OBJECT, max_size=2).map(tuple),
-        "spent": st.none() | st.builds(Spent, calls=COUNT, tokens=COUNT, cost=NUMBER),
+        "spent": st.none() | st.builds(Spent, calls=COUNT, tokens=COUNT, cost=NUMBER, rules=st.none() | OBJECT),
         "final": st.booleans(),
         "retry": st.booleans(),
         "decisions": OBJECTS,
         "key": TEXT,
+        "rules": VERDICTS,
+        "arguments": st.none() | OBJECT,
     },
     facts.CallWaiting: {
         "call": IDS,
@@ -227,6 +239,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "error": TEXT,
         "usage": USAGE,
         "guardrail": st.none() | st.builds(facts.TrippedGuardrail, name=TEXT, message=TEXT, metadata=OBJECT),
+        "unmet": st.lists(TEXT, max_size=2).map(tuple),
     },
     facts.Notice: {"limit": TEXT, "used": NUMBER, "of": NUMBER},
 }

@@ -30,7 +30,7 @@ def resolve_rules(matter: FrontMatter, values: dict[str, object], source: str) -
                 rules.append(parse_rule(item, Rule))
                 places.setdefault(rules[-1].name, place)
             else:
-                raise RuleError("a rule has a name and the words of a form")  # noqa: TRY301 (noted like the others)
+                raise RuleError("a rule has a name and the words of a form")
         except InvalidRuleError as error:
             matter.wrong(("rules", place), str(error))
     if matter.mistakes or not rules:

@@ -6,6 +6,8 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import force_setattr
+from typing_extensions import Unpack
 
 from turnwright import (
     Agent,
@@ -19,13 +21,16 @@ from turnwright import (
 )
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import AgentFileError
+from turnwright.context import HooksBase
 from turnwright.errors import CannotRunError, ConfigError, UnreadableTurnError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.hooks.decisions import ChangeArguments
-from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.result import result_of
 from turnwright.rules import Rule, RuleError, RuleSet
+from turnwright.runtime.engine_arguments import EngineArguments
 from turnwright.tools.context import ToolContext
+from turnwright.tools.tool import Tool
 from turnwright_states import CallStatus, EndReason, InterruptKind, Limits
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
@@ -65,8 +70,13 @@ VERIFY_FIRST = Rule("verify-first", before="refund", need="verify if result.ok",
 ONE_REFUND = Rule("one-refund", at_most=1, of="refund if status != 'error'", per="order_id", scope="session")
 
 
-def engine_for(*lines: Any, tools: Sequence[Any] = TOOLS, **options: Any) -> Engine[None]:
-    return Engine(model=ScriptedModel(*lines), tools=tools, **options)
+def engine_for(
+    *lines: Line,
+    tools: Sequence[Tool[None]] = TOOLS,
+    hooks: Sequence[HooksBase[None]] = (),
+    **options: Unpack[EngineArguments],
+) -> Engine[None]:
+    return Engine(model=ScriptedModel(*lines), tools=tools, hooks=hooks, **options)
 
 
 async def check(engine: Engine[None], turn: TurnResult) -> list[f.Fact]:
@@ -263,7 +273,7 @@ async def test_rules_are_pinned_for_a_paused_turn() -> None:
         ([Rule("a", never="refund"), RuleSet([Rule("a", never="look")])], "a: two rules have this name"),
     ],
 )
-async def test_rule_that_cannot_be_held_is_an_error_before_the_turn(rules: Any, message: str) -> None:
+async def test_rule_that_cannot_be_held_is_an_error_before_the_turn(rules: list[Rule | RuleSet], message: str) -> None:
     """Static checks come before the first model call."""
     async with engine_for("Hi.") as engine:
         with pytest.raises(RuleError) as error:
@@ -284,9 +294,9 @@ async def test_hosted_tool_in_a_rule_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("rules", [Rule("a", never="b"), ["a"], [{"name": "a", "never": "b"}]])
-def test_object_that_is_no_rule_is_a_config_error(rules: Any) -> None:
-    with pytest.raises(ConfigError, match="rules must be a list|is not a rule"):
-        engine_for("Hi.", rules=rules)
+def test_object_that_is_no_rule_is_a_config_error(rules: object) -> None:
+    with pytest.raises(ConfigError, match=r"rules must be a list|is not a rule"):
+        engine_for("Hi.", rules=rules)  # type: ignore[arg-type]  # that is the mistake
 
 
 FILE = """---
@@ -357,8 +367,6 @@ def test_agent_with_rules_is_json_and_back() -> None:
 
 async def test_turn_of_a_later_language_stays_unchanged() -> None:
     """A turn with rules in a later language cannot be resumed or read here, and stays listed."""
-    from msgspec.structs import force_setattr
-
     async with engine_for(asks_for(("look", {})), "Done.") as engine:
         agent = Agent(name="Clerk", rules=[Rule("ask", never="look", effect="ask")])
         turn = await engine.run(agent, "Go.")
