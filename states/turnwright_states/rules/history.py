@@ -212,6 +212,10 @@ class History:
             setattr(twin, name, value)
         return twin
 
+    def save(self) -> dict[str, Any]:
+        """Return the state of all rules as JSON values."""
+        return self._save(lambda rule: bool(rule.name), str)
+
     def save_session(self, turn: str) -> dict[str, Any]:
         """Return the state of the rules with the scope of a session, as JSON values, for its next turn.
 

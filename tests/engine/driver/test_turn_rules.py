@@ -156,11 +156,11 @@ async def test_rule_asks_a_person_and_the_turn_goes_on() -> None:
 
 async def test_rule_ends_the_turn_and_stops_the_calls_beside() -> None:
     """Meaning 11: the turn fails as with a guardrail, and other calls of the batch are canceled."""
-    began = anyio.Event()
+    running = anyio.Event()
 
     @tool
     async def slow() -> str:
-        began.set()
+        running.set()
         await anyio.sleep_forever()
         return "never"
 
@@ -168,7 +168,7 @@ async def test_rule_ends_the_turn_and_stops_the_calls_beside() -> None:
         async def before_tool(self, ctx: ToolContext, call: CallView) -> None:
             del ctx
             if call.tool == "refund":
-                await began.wait()
+                await running.wait()
 
     rule = Rule("never", never="refund", effect="end", say="No refunds.")
     lines = (asks_for(("slow", {}), ("refund", {"order_id": "7"})),)
@@ -186,12 +186,12 @@ async def test_answer_is_refused_until_the_tests_have_passed() -> None:
     lines = (asks_for(("refund", {"order_id": "7"})), "Done.", asks_for(("verify", {"order_id": "7"})), "Verified.")
     async with engine_for(*lines, rules=[rule]) as engine:
         async with engine.stream(Agent(name="Clerk"), "Pay.") as events:
-            seen = [event async for event in events]
+            followed = [event async for event in events]
         turn = events.result
         assert turn is not None
         await check(engine, turn)
     assert (turn.outcome, turn.text, turn.unmet) == (Outcome.FINISHED, "Verified.", ())
-    assert sum(isinstance(event, ResponseRestartedEvent) for event in seen) == 1
+    assert sum(isinstance(event, ResponseRestartedEvent) for event in followed) == 1
     assert [(broken.call, broken.by) for broken in turn.broken] == [(None, ("call00001",))]
 
 
@@ -255,7 +255,7 @@ async def test_sub_agents_inherit_the_rules_of_their_caller() -> None:
 
 
 async def test_rules_are_pinned_for_a_paused_turn() -> None:
-    """A turn keeps the rules with which it began, under a new version of its agent and of its engine."""
+    """A turn keeps the rules with which it running, under a new version of its agent and of its engine."""
     ask = Rule("ask", never="look", effect="ask")
     never = Rule("no-refund", never="refund")
     async with engine_for(asks_for(("look", {})), asks_for(("refund", {"order_id": "7"})), "Done.") as engine:

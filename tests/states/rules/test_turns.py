@@ -55,8 +55,8 @@ def start() -> Iterator[Start]:
     scripts: list[Script] = []
 
     def _start(*rules: Rules, prompt: str = "Go.", limits: Limits | None = None, **fields: object) -> Script:
-        began = StartedInput(prompt=prompt, rules=rules, limits=limits or Limits(steps=20), **fields)
-        scripts.append(Script(began))
+        start_input = StartedInput(prompt=prompt, rules=rules, limits=limits or Limits(steps=20), **fields)
+        scripts.append(Script(start_input))
         return scripts[-1]
 
     yield _start

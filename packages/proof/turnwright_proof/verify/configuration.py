@@ -12,14 +12,16 @@ also leaves out:
 - *Counts without a limit:* calls without `tool_calls`. Only `calls_spent` and the places left read them, and neither
   can change within a walk.
 - *Usage above a limit,* and how often a call was started or answered: only facts and texts have it.
+- *The evidence of rules:* only their verdicts name earlier calls. Of their orders only the relations count.
 - *Rounds that cannot become part of a loop any more* (`loops_ahead`), and stalls that only give a hint.
 
 The unreduced key keeps all of these. A test walks several cases with both keys and compares ends, rows and the longest
 path in model calls.
 """
 
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from turnwright_states.call import Call, CallState
 from turnwright_states.chart import CHART, Chart, Row
@@ -184,4 +186,58 @@ def whole_key_of(turn: Turn) -> Key:
         turn.input_tokens,
         turn.output_tokens,
         turn.cost,
+        _ruled(turn),
     )
+
+
+def _ruled(turn: Turn) -> Key:
+    """Return the state of the rules, and what they read of the calls without a result."""
+    rules = turn.rules
+    if rules is None:
+        return ()
+    open_ids = {call.id for call in turn.open_calls()}
+    calls = tuple(
+        (call.name, tuple(sorted(call.arguments.items())), call.approved_rules, call.state)
+        for call in turn.batch.values()
+    )
+    states = [state for states in rules.save()["rules"].values() for state in states]
+    ranks = {order: rank for rank, order in enumerate(sorted({order for state in states for order in _orders(state)}))}
+    plain_states = tuple(str(_without_ids(state, ranks, open_ids)) for state in states)
+    return calls if open_ids else (), plain_states, turn.counters.final
+
+
+def _orders(state: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the places in the order of events in the state of a rule."""
+    for _, _, last, uncertain in state.get("starts", ()):
+        yield from (order for order, _, _ in (*last, *uncertain))
+    for _, calls in state.get("ok", ()):
+        yield from (order for _, order, _, _ in calls)
+    for _, uses in state.get("uses", ()):
+        yield from (order for _, order, _ in uses)
+
+
+def _without_ids(state: Mapping[str, Any], ranks: Mapping[int, int], open_ids: Collection[str]) -> list[object]:
+    """Return the state of a rule with ranks in place of its orders, and without the ids of calls that are settled."""
+
+    def plain(event: str) -> str:
+        return event if event in open_ids else ""
+
+    return [
+        [
+            (
+                key,
+                total,
+                *([(ranks[order], plain(event), amount) for order, event, amount in starts] for starts in parts),
+            )
+            for key, total, *parts in state.get("starts", ())
+        ],
+        [
+            (key, [(tool, ranks[order], values) for tool, order, _, values in calls])
+            for key, calls in state.get("ok", ())
+        ],
+        [
+            (key, [(plain(event), ranks[order], is_open) for event, order, is_open in uses])
+            for key, uses in state.get("uses", ())
+        ],
+        [plain(event) for event in state.get("met", ())],
+    ]

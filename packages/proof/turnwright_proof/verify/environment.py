@@ -63,6 +63,12 @@ from .configuration import condition, loops_ahead, stalls_ahead
 
 _A, _B = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={})
 _BAD = ToolCall(name="a", problem="unknown tool")
+#: Calls that rules distinguish, by tool and by an argument.
+_RULED: Final = (
+    ToolCall(name="a", arguments={"k": 1}),
+    ToolCall(name="b", arguments={"k": 1}),
+    ToolCall(name="b", arguments={"k": 2}),
+)
 _CHILD = ToolCall(name="agent", arguments={}, delegates=True)
 _ANSWER = ToolCall(name="answer", arguments={}, output=True)
 
@@ -133,6 +139,7 @@ class Environment:
         self._reduced = reduced
         self._hooked = case.hooked
         self._waits = case.waits
+        self._has_rules = case.rules != ()
         self._two_results = limits.results_decide
         self._timed = limits.seconds is not None
         #: Stops with a usage of sub-agents, and false accounts, each made once.
@@ -271,8 +278,8 @@ class Environment:
             yield from ends or _failed_check(call.id)
             return
         yield from ends or _settled(call.id)
-        if self._two_results and not ends:
-            yield _settled_otherwise(call.id)
+        if not ends:
+            yield from self._other_results(call.id)
         if self._hooked and not ends:
             yield from _final(call.id)
         if lease is not None:
@@ -282,6 +289,13 @@ class Environment:
             yield from _later_moves(call.id, delegates=lease is not None)
         if self._timed:
             yield from _settled(call.id, elapsed=self._in_time)
+
+    def _other_results(self, call: str) -> Iterator[Input]:
+        """Yield the results that rules, or the detector of loops, distinguish from the first one."""
+        if self._has_rules:
+            yield from _failed_check(call)
+        if self._two_results:
+            yield _settled_otherwise(call)
 
     def _answers(self, turn: Turn) -> Iterator[Input]:
         questions: dict[object, tuple[str, tuple[Decision, ...]]] = {}
@@ -325,10 +339,13 @@ def _batches(case: Case) -> Iterator[tuple[ToolCall, ...]]:
 
     They have up to `widest` calls of one tool, the last perhaps of an unknown tool. With the loop detector they use two
     tools, because otherwise a tool's name has no effect. With sub-agents they have every mixture of them and a plain
-    tool, in every order, because places are given in call order.
+    tool, in every order, because places are given in call order. With rules they have every mixture of calls that
+    rules distinguish.
     """
     for size in range(1, case.widest + 1):
-        if case.delegates:
+        if case.rules:
+            yield from product(_RULED, repeat=size)
+        elif case.delegates:
             yield from product((_A, _CHILD), repeat=size)
         elif case.limits.shortest_loop is not None:
             yield from combinations_with_replacement((_A, _B), size)

@@ -41,6 +41,8 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       loop of the turn itself, and both responses.
     - *Waits:* results from outside, several questions of one call, approvals of two people: caps 1 and 2, with budgets
       of 1, 2 and none, 1 and 2 pauses, with and without sub-agents, hooks and a synthesis.
+    - *Rules:* each set of `RULE_SETS` at caps 1 and 2, with batches of up to 2 calls, with hooks at cap 1, and with
+      single calls and a synthesis. No configurations are merged by the order of calls.
     - *Hooks:* hooks and guardrails act, requests are prepared and replies are reviewed, some with typed answers. Caps 0
       to 2 with budgets of 0, 1 and none, 0 to 2 output retries, 0 to 2 compactions, 0 and 1 retries, and batches of up
       to 2 calls. Each of these caps and budgets once more with a synthesis. Then a budget of tokens, money or time at
@@ -59,6 +61,28 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     yield from _delegating(bound, widest)
     yield from _hooked(bound)
     yield from _waiting(bound)
+    yield from _ruled(bound)
+
+
+#: Sets of rules over the tools `a` and `b`: each form, each effect, and forms that interact.
+RULE_SETS: Final[tuple[tuple[dict[str, object], ...], ...]] = (
+    ({"name": "need", "before": "b", "need": "a", "same": ["k"]},),
+    ({"name": "need", "before": "b", "need": "a", "once": True, "effect": "ask"},),
+    ({"name": "most", "at_most": 1, "of": "a if status != 'error'", "per": "k"},),
+    ({"name": "bar", "after": "a", "never": "b", "same": ["k"], "effect": "end"},),
+    ({"name": "owe", "after": "a", "then": "b"},),
+    ({"name": "both", "not_both": ["a", "b"]}, {"name": "report", "at_most": 0, "of": "b", "effect": "report"}),
+    ({"name": "most", "at_most": 1, "of": "a", "effect": "ask"}, {"name": "owe", "after": "a", "then": "b"}),
+    ({"name": "answer", "before": "@answer", "need": "b"}, {"name": "need", "before": "b", "need": "a"}),
+)
+
+
+def _ruled(bound: int) -> Iterator[Case]:
+    fields = {"tool_calls": None, "output_retries": 1, "max_retries": 1}
+    for rules, cap in product(RULE_SETS, range(1, min(bound, _FEW) + 1)):
+        for hooked in (False, True) if cap == 1 else (False,):
+            yield Case(_limits(steps=cap, **fields), widest=2, hooked=hooked, rules=rules)
+        yield Case(_limits(steps=cap, **fields), synthesis=True, widest=1, rules=rules)
 
 
 def _waiting(bound: int) -> Iterator[Case]:

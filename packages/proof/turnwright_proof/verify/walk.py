@@ -114,6 +114,7 @@ class _Walker:
         self.case = case
         self.chart = chart
         self.most = most
+        reduced = reduced and not case.rules  # rules read the names and the order of calls
         self.key_of = key_of if reduced else whole_key_of
         self.around = Environment(case, reduced=reduced)
         self.walk = Walk(walks=1)
