@@ -708,8 +708,9 @@ class TurnMachine:
         """
         if self.turn.rules is None or self.state in FINAL:
             return self.turn.rules is not None
-        is_result = isinstance(event, CallSettledInput) and event.call in self.turn.batch
-        return is_result and self.turn.batch[event.call].state in (CallState.WAITING, CallState.SETTLED)
+        if not isinstance(event, CallSettledInput | CallWaitingInput) or event.call not in self.turn.batch:
+            return False
+        return self.turn.batch[event.call].state in (CallState.WAITING, CallState.SETTLED)
 
     def _judge_start(
         self, event: CallStartedInput, call: Call, changed: "Mapping[str, JsonValue] | None"
