@@ -512,11 +512,9 @@ class TurnMachine:
         if self.turn.lacks_retry(call):
             self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
-        verdicts: tuple[f.RuleVerdict, ...] | None = ()
-        if self.turn.rules is not None and not call.counted:
-            verdicts = self._judge_start(event, call, event.arguments)
-            if verdicts is None:
-                return None
+        judged = () if self.turn.rules is None or call.counted else self._judge_start(event, call, event.arguments)
+        if judged is None:
+            return None
         fact = f.CallStarted(
             self._elapsed,
             self.turn.state,
@@ -525,7 +523,7 @@ class TurnMachine:
             child=event.child,
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
-            rules=verdicts,
+            rules=judged,
         )
         return self._emit(fact)
 
@@ -846,7 +844,7 @@ class TurnMachine:
     def _end_by_rule(self, broken: "Sequence[Broken]", call: str = "") -> None:
         """End the turn as a guardrail does."""
         worst, row = broken[0], self._fire(Trigger.TRIPPED)
-        metadata = {"by": list(worst.by), "broken": [verdict.rule for verdict in broken]}
+        metadata: dict[str, JsonValue] = {"by": list(worst.by), "broken": [verdict.rule for verdict in broken]}
         guardrail = f.TrippedGuardrail(
             name=worst.rule,
             message=worst.words,

@@ -317,7 +317,10 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
     match value:
         case facts.TurnStarted():
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-            left_out = ("files", "model_settings", "forked_with", "hooks", "guardrails", "request", "restricted")
+            left_out = (
+                *("files", "model_settings", "forked_with", "hooks", "guardrails", "request", "restricted"),
+                *("rules", "past"),
+            )
             return {name: entry for name, entry in whole.items() if entry or name not in left_out}
         case Struct():
             defaults = {field.name: field.default for field in structs.fields(value)}
@@ -405,8 +408,8 @@ def test_fact_as_data_equals_the_payload(fact: Fact) -> None:
     data = fact.to_json()
     payload = json.loads(fact.payload())
     assert payload.pop("v") == PAYLOAD_VERSION
-    empty: dict[str, JsonValue] = {"model_settings": {}, "request": {}, "restricted": False}
-    left_out = empty | {name: [] for name in ("files", "forked_with", "hooks", "guardrails")}
+    empty: dict[str, JsonValue] = {"model_settings": {}, "request": {}, "restricted": False, "past": {}}
+    left_out = empty | {name: [] for name in ("files", "forked_with", "hooks", "guardrails", "rules")}
     assert data == (left_out if isinstance(fact, facts.TurnStarted) else {}) | payload
 
 

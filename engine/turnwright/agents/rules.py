@@ -40,9 +40,8 @@ def resolve_rules(matter: FrontMatter, values: dict[str, object], source: str) -
         lines = {name: matter.line_of(("rules", place)) for name, place in places.items()}
         values["rules"] = [RuleSet(rules, _groups(groups), file=source, lines=lines), *sets]
     except InvalidRuleError as error:
-        place = places.get(error.rule)
         why = f"{error.rule}: {error.why}" if error.rule else error.why
-        matter.wrong(("groups",) if place is None else ("rules", place), why)
+        matter.wrong(("rules", places[error.rule]) if error.rule in places else ("groups",), why)
 
 
 def _groups(groups: object) -> dict[str, list[str]]:

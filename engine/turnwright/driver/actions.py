@@ -405,8 +405,9 @@ def _checked_call(
 def _reached_tools(segment: Segment, tool: Tool) -> tuple[str, ...]:
     """Return the tools that a sub-agent may call, which a turn with rules must know."""
     agent = getattr(tool, "agent", None)
-    has_rules = segment.machine.turn.rules is not None and isinstance(agent, Agent)
-    return tuple(segment.setup.reached_by(agent)) if has_rules else ()
+    if segment.machine.turn.rules is None or not isinstance(agent, Agent):
+        return ()
+    return tuple(segment.setup.reached_by(agent))
 
 
 async def _with_keys(segment: Segment, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -54,7 +54,7 @@ def _rules_for(agent: Agent, setup: Dependencies) -> tuple[JsonObject, ...]:
 
 def _resolve(sets: Iterable[RuleSet]) -> tuple[JsonObject, ...]:
     try:
-        return resolve_rules(sets)
+        return tuple(cast("JsonObject", words) for words in resolve_rules(sets))
     except InvalidRuleError as error:
         raise RuleError(error.why, rule=error.rule) from None
 

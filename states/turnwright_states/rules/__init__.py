@@ -1,14 +1,15 @@
 """Rules over the history of calls: six forms, conditions with three values, and the monitors that judge a call."""
 
+from turnwright_states.verdict import Broken, Effect
+
 from .condition import UNKNOWN, Condition, InvalidRuleError, Scene, Truth
-from .history import Broken, Held, History, Judgment
+from .history import Held, History, Judgment
 from .pattern import ANSWER, USER, CallPattern
 from .rule import (
     EFFECTS,
     FORMS,
     LANGUAGE,
     SCOPES,
-    Effect,
     Rule,
     RuleLanguageError,
     RuleList,

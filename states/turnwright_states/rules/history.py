@@ -1,6 +1,7 @@
 """The history of a turn, or of a session, as its rules read it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -371,9 +372,9 @@ class History:
         """Return whether one rule names both tools, so that their calls start in the order of the reply."""
         return not self._compiled.roles_of(tool).coupling.isdisjoint(self._compiled.roles_of(next_tool).coupling)
 
-    def coupled_rules(self, tool: str, reached: Iterable[str] = ()) -> Collection[str]:
+    def coupled_rules(self, tool: str, reached: Iterable[str] = ()) -> AbstractSet[str]:
         """Return the rules that couple calls of a tool, or of one that its sub-agent reaches, with others."""
-        rules = self._compiled.roles_of(tool).coupling
+        rules: AbstractSet[str] = self._compiled.roles_of(tool).coupling
         for name in reached:
             rules = rules | self._compiled.roles_of(name).tree_coupling
         return rules

@@ -25,6 +25,7 @@ from turnwright.context import HooksBase
 from turnwright.errors import CannotRunError, ConfigError, UnreadableTurnError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.hooks.decisions import ChangeArguments
+from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.result import result_of
 from turnwright.rules import Rule, RuleError, RuleSet
@@ -76,7 +77,8 @@ def engine_for(
     hooks: Sequence[HooksBase[None]] = (),
     **options: Unpack[EngineArguments],
 ) -> Engine[None]:
-    return Engine(model=ScriptedModel(*lines), tools=tools, hooks=hooks, **options)
+    options["model"] = ScriptedModel(*lines)
+    return Engine(tools=tools, hooks=hooks, **options)
 
 
 async def check(engine: Engine[None], turn: TurnResult) -> list[f.Fact]:
@@ -357,7 +359,7 @@ async def test_unknown_tool_of_a_file_is_named_with_its_line(tmp_path: Path) -> 
 
 def test_agent_with_rules_is_json_and_back() -> None:
     """The JSON of an agent has its rules; the journal has them once, with the turn."""
-    rules = [VERIFY_FIRST, RuleSet([Rule("w", never="$pays")], {"pays": ["refund"]})]
+    rules: list[Rule | RuleSet] = [VERIFY_FIRST, RuleSet([Rule("w", never="$pays")], {"pays": ["refund"]})]
     agent = Agent(name="Clerk", rules=rules)
     assert Agent.from_json(agent.to_json()) == agent
     assert hash(agent) == hash(Agent(name="Clerk", rules=rules))
@@ -382,6 +384,6 @@ async def test_refused_call_is_an_error_for_the_model() -> None:
     """Meaning 9: the status is refused, and the result has the words and the rule."""
     async with engine_for(asks_for(("refund", {"order_id": "7"})), "Done.", rules=[VERIFY_FIRST]) as engine:
         turn = await engine.run(Agent(name="Clerk"), "Pay.")
-    (result,) = [part for message in turn.messages for part in message.parts if hasattr(part, "status")]
+    (result,) = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert result.status is CallStatus.REFUSED
     assert result.text.startswith("refused and not run: refund needs an earlier ok verify")

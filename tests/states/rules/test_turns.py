@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pydantic import JsonValue
 from tests.states.conftest import Script
 
 from turnwright_states import (
@@ -54,7 +55,7 @@ def start() -> Iterator[Start]:
     """Begins a turn with rules. At the end its journal is checked: each cut, and the replay."""
     scripts: list[Script] = []
 
-    def _start(*rules: Rules, prompt: str = "Go.", limits: Limits | None = None, **fields: object) -> Script:
+    def _start(*rules: Rules, prompt: str = "Go.", limits: Limits | None = None, **fields: Any) -> Script:  # noqa: ANN401 (fields of the input)
         start_input = StartedInput(prompt=prompt, rules=rules, limits=limits or Limits(steps=20), **fields)
         scripts.append(Script(start_input))
         return scripts[-1]
@@ -75,7 +76,7 @@ def check_journal(script: Script) -> None:
     assert replayed.check.verdict is Verdict.HOLDS, replayed.check
 
 
-def call(name: str, **arguments: object) -> ToolCall:
+def call(name: str, **arguments: JsonValue) -> ToolCall:
     return ToolCall(name=name, arguments=arguments)
 
 
@@ -190,8 +191,9 @@ def test_all_broken_rules_are_recorded_and_the_severest_acts(start: Start) -> No
     script = start(*rules, {"name": "end", "never": "x", "effect": "end"})
     script.reply("x")
     script.feed(CallStartedInput(call="call00001"))
-    assert script.of(facts.TurnEnded)[0].guardrail is not None
-    assert script.of(facts.TurnEnded)[0].guardrail.metadata["broken"] == ["end", "refuse", "ask", "report"]
+    guardrail = script.of(facts.TurnEnded)[0].guardrail
+    assert guardrail is not None
+    assert guardrail.metadata["broken"] == ["end", "refuse", "ask", "report"]
 
 
 # 9. Refuse.
@@ -368,10 +370,10 @@ def test_synthesis_gives_no_answer_that_a_rule_refuses(start: Start) -> None:
     script.step("other")
     assert isinstance(script.action, Synthesize)
     script.feed(SynthesizedInput(text="Done."))
-    assert script.state is State.STREAM
+    assert script.state == State.STREAM
     script.step("check")
     script.feed(SynthesizedInput(text="Done."))
-    assert script.state is State.SYNTHESIS_DONE
+    assert script.end == Halt(Outcome.SYNTHESIS_DONE, EndReason.SYNTHESIZED, ())
 
 
 def test_direct_result_is_ordinary_while_a_rule_refuses_the_answer(start: Start) -> None:

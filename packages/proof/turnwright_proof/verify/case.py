@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from turnwright_states.inputs import StartedInput
+from turnwright_states.inputs import JsonObject, StartedInput
 from turnwright_states.limits import Limits
 
 
@@ -21,7 +21,7 @@ class Case(NamedTuple):
     delegates: bool = False
     hooked: bool = False
     waits: bool = False
-    rules: tuple[dict[str, object], ...] = ()
+    rules: tuple[JsonObject, ...] = ()
 
     @property
     def started(self) -> StartedInput:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Final
 
+from turnwright_states.inputs import JsonObject
 from turnwright_states.limits import Limits
 
 from .case import Case
@@ -65,7 +66,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
 
 
 #: Sets of rules over the tools `a` and `b`: each form, each effect, and forms that interact.
-RULE_SETS: Final[tuple[tuple[dict[str, object], ...], ...]] = (
+RULE_SETS: Final[tuple[tuple[JsonObject, ...], ...]] = (
     ({"name": "need", "before": "b", "need": "a", "same": ["k"]},),
     ({"name": "need", "before": "b", "need": "a", "once": True, "effect": "ask"},),
     ({"name": "most", "at_most": 1, "of": "a if status != 'error'", "per": "k"},),

@@ -1,0 +1,259 @@
+"""Static checks of rules: every state that their monitors can reach, with conditions as free atoms.
+
+A condition is true or false of a call, whatever it says, and all calls have one key. So the walk allows more than what
+can happen: what it never meets, never happens. A path names the conditions that it assumes.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from .condition import UNKNOWN, Condition, InvalidRuleError, Path, Scene, Truth
+from .history import CompiledRules, History
+from .pattern import ANSWER, USER, CallPattern, PatternPart
+from .rule import Rule, RuleList
+
+#: The most states of a walk, and the most conditions on the calls of one tool.
+MOST_STATES: Final = 50_000
+MOST_ATOMS: Final = 8
+_OUTCOME: Final = ("status", "result", "text")
+
+Kind: TypeAlias = Literal["unknown", "never runs", "no way to an answer", "never acts", "holds"]
+#: The truth of conditions, by their texts.
+_Truths: TypeAlias = Mapping[str, bool]
+
+
+class Finding(NamedTuple):
+    """What a check found out about a rule. `path` are calls that show it, the first one first."""
+
+    kind: Kind
+    rule: str
+    words: str
+    path: tuple[str, ...] = ()
+
+
+class _Atom(Condition):
+    """A condition whose truth is given: `args` of a scene has it. Before the outcome is known, it may be UNKNOWN."""
+
+    __slots__ = ()
+
+    def __init__(self, condition: Condition) -> None:
+        self.text = condition.text
+        #: Without `this`: a call is compared when it is settled.
+        self.paths: tuple[Path, ...] = tuple(path for path in condition.paths if path[0] != "this")
+
+    def __call__(self, scene: Scene) -> Truth:
+        is_settled = scene.status is not UNKNOWN
+        if not isinstance(scene.args, Mapping) or (not is_settled and self.reads(*_OUTCOME)):
+            return UNKNOWN
+        return bool(scene.args.get(self.text, False))
+
+
+class _AtomList(RuleList):
+    """Rules whose conditions are atoms, and whose calls all have one key."""
+
+    __slots__ = ()
+
+    def __init__(self, rules: Iterable[Rule], patterns: Iterable[dict[str, tuple[CallPattern, ...]]]) -> None:
+        self.groups = {}
+        self.rules = tuple(replace(rule, same=(), per=()) for rule in rules)
+        self.patterns = tuple(
+            {
+                word: tuple(CallPattern.of_parts(map(_abstract, call.parts)) for call in calls)
+                for word, calls in words.items()
+            }
+            for words in patterns
+        )
+
+
+def _abstract(part: PatternPart) -> PatternPart:
+    return part if part.condition is None else PatternPart(part.tool, _Atom(part.condition))
+
+
+def check_rules(rules: RuleList, tools: Sequence[str]) -> list[Finding]:
+    """Return what is wrong with rules for an agent with these tools, and what they guarantee.
+
+    Raises `InvalidRuleError` for rules with too many states.
+    """
+    return [*_list_unknown(rules, tools), *_Walk(rules, tools).findings()]
+
+
+def _list_unknown(rules: RuleList, tools: Sequence[str]) -> Iterator[Finding]:
+    for rule, words in zip(rules.rules, rules.patterns, strict=True):
+        names = {part.tool: None for calls in words.values() for call in calls for part in call.parts}
+        for name in names:
+            if "*" not in name and name not in (USER, ANSWER, *tools):
+                yield Finding("unknown", rule.name, f"{name}: no tool has this name")
+
+
+class _State(NamedTuple):
+    history: History
+    path: tuple[str, ...]
+
+
+class _Walk:
+    """The states of rules that calls of these tools can reach, the shortest paths first."""
+
+    def __init__(self, rules: RuleList, tools: Sequence[str]) -> None:
+        # Amounts are not abstracted: a rule with `sum` may allow each call.
+        chosen = [place for place, rule in enumerate(rules.rules) if not rule.sum]
+        self.rules = [rules.rules[place] for place in chosen]
+        atoms = _AtomList(self.rules, [rules.patterns[place] for place in chosen])
+        self._patterns = atoms.patterns
+        self._most = {rule.name: rule.at_most for rule in self.rules}
+        self._tools = tools
+        self._moves = {tool: self._list_moves(tool) for tool in (*tools, USER)}
+        self._answers = self._list_truths(ANSWER)
+        #: The shortest path after which a tool runs, or a rule acts, and the refusals of tools in the first state.
+        self._ran: dict[str, tuple[str, ...]] = {}
+        self._acted: dict[str, tuple[str, ...]] = {}
+        self._paths: dict[object, tuple[str, ...]] = {}
+        self._edges: dict[object, set[object]] = {}
+        self._refusals: dict[object, str] = {}
+        self._explore(History(CompiledRules([atoms])))
+
+    def _list_truths(self, tool: str) -> list[_Truths]:
+        texts = {
+            part.condition.text: None
+            for words in self._patterns
+            for calls in words.values()
+            for call in calls
+            for part in call.parts
+            if part.condition is not None and CallPattern.of_parts([part]).names(tool)
+        }
+        if len(texts) > MOST_ATOMS:
+            raise InvalidRuleError(f"{tool}: more than {MOST_ATOMS} conditions on its calls: inconclusive")
+        return [dict(zip(texts, values, strict=True)) for values in product((True, False), repeat=len(texts))]
+
+    def _list_moves(self, tool: str) -> list[tuple[_Truths, str]]:
+        statuses = ("ok",) if tool == USER else ("ok", "error")
+        return [(truths, status) for truths in self._list_truths(tool) for status in statuses]
+
+    def _explore(self, history: History) -> None:
+        first = _State(history, ())
+        self._paths[self._key(history)] = ()
+        states = deque([first])
+        while states:
+            state = states.popleft()
+            key = self._key(state.history)
+            targets = self._edges[key] = set()
+            for tool, moves in self._moves.items():
+                for truths, status in moves:
+                    after = self._take(state, tool, truths, status)
+                    if after is None:
+                        continue
+                    next_key = self._key(after.history)
+                    targets.add(next_key)
+                    if next_key not in self._paths:
+                        self._paths[next_key] = after.path
+                        if len(self._paths) > MOST_STATES:
+                            raise InvalidRuleError(f"more than {MOST_STATES} states: inconclusive")
+                        states.append(after)
+            if self._may_answer(state, key):
+                targets.add(ANSWER)
+
+    def _take(self, state: _State, tool: str, truths: _Truths, status: str) -> _State | None:
+        """Return the state after a call, or None if a rule refuses it."""
+        call = f"e{len(state.path)}"
+        if tool == USER:
+            history = state.history.copy()
+        else:
+            broken = state.history.judge(tool, truths)
+            for verdict in broken:
+                self._acted.setdefault(verdict.rule, (*state.path, tool))
+            if any(verdict.effect in ("refuse", "end") for verdict in broken):
+                return None
+            history = state.history.copy()
+        assumed = [text if value else f"not ({text})" for text, value in truths.items()]
+        step = f"{tool} if {' and '.join(assumed)}" if assumed else tool
+        path = (*state.path, f"{step} fails" if status == "error" else step)
+        self._ran.setdefault(tool, path)
+        history.started(call, tool, truths)
+        history.settle(call, status, {}, "")
+        return _State(history, path)
+
+    def _may_answer(self, state: _State, key: object) -> bool:
+        is_possible = False
+        for truths in self._answers:
+            broken = state.history.judge(ANSWER, truths)
+            for verdict in broken:
+                self._acted.setdefault(verdict.rule, (*state.path, "the answer"))
+            refusals = [verdict for verdict in broken if verdict.effect != "report"]
+            is_possible = is_possible or not refusals
+            if refusals:
+                self._refusals.setdefault(key, refusals[0].rule)
+        return is_possible
+
+    def _key(self, history: History) -> object:
+        """Return what decides the future of a state: not the ids of calls, and of their orders only the relations."""
+        states = history.save()["rules"]
+        orders = sorted({order for state in _flat(states) for order in _orders_of(state)})
+        ranks = {order: rank for rank, order in enumerate(orders)}
+        return tuple((name, *(self._plain(name, state, ranks) for state in states[name])) for name in sorted(states))
+
+    def _plain(self, name: str, state: Mapping[str, Any], ranks: Mapping[int, int]) -> object:
+        most = self._most[name]
+        least = 1 if isinstance(most, UnsetType) else int(most) + 1
+        return (
+            "full" in state,
+            tuple((key, min(int(total), least)) for key, total, _, _ in state.get("starts", ())),
+            tuple((tool, ranks[order]) for _, calls in state.get("ok", ()) for tool, order, _, _ in calls),
+            max((ranks[order] for _, uses in state.get("uses", ()) for _, order, _ in uses), default=-1),
+        )
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what the walk found."""
+        yield from self._list_never_run()
+        yield from self._list_dead_ends()
+        for rule in self.rules:
+            if rule.name not in self._acted:
+                yield Finding("never acts", rule.name, "no call and no answer can break it")
+        for rule, words in zip(self.rules, self._patterns, strict=True):
+            if "need" in words and rule.effect in ("refuse", "end"):
+                for part in words["before"][0].parts:
+                    if part.tool in self._ran:
+                        needed = " or ".join(dict.fromkeys(needed.tool for needed in words["need"][0].parts))
+                        claim = f"{part.tool} never starts before {needed}"
+                        yield Finding("holds", rule.name, claim, self._ran[part.tool])
+
+    def _list_never_run(self) -> Iterator[Finding]:
+        start = next(iter(self._paths.values()), ())
+        for tool in self._tools:
+            if tool not in self._ran:
+                acting = next((rule for rule, path in self._acted.items() if path[-1] == tool), "")
+                yield Finding("never runs", acting, f"{tool}: refused in every state", start)
+
+    def _list_dead_ends(self) -> Iterator[Finding]:
+        """Yield the nearest state from which no answer is possible."""
+        sources: dict[object, set[object]] = {}
+        for source, targets in self._edges.items():
+            for target in targets:
+                sources.setdefault(target, set()).add(source)
+        alive: set[object] = set()
+        pending: list[object] = [ANSWER]
+        while pending:
+            for source in sources.get(pending.pop(), ()):
+                if source not in alive:
+                    alive.add(source)
+                    pending.append(source)
+        for key, path in self._paths.items():
+            if key not in alive:
+                rule = self._refusals.get(key, "")
+                yield Finding("no way to an answer", rule, "no call can meet what the answer owes", path)
+                return
+
+
+def _flat(states: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Mapping[str, Any]]:
+    for monitors in states.values():
+        yield from monitors
+
+
+def _orders_of(state: Mapping[str, Any]) -> Iterator[int]:
+    for _, calls in state.get("ok", ()):
+        yield from (order for _, order, _, _ in calls)
+    for _, uses in state.get("uses", ()):
+        yield from (order for _, order, _ in uses)
