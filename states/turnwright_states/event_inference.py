@@ -154,7 +154,8 @@ def _starts(facts: Sequence[f.Fact], at: int) -> bool:
     """Return whether the calls of the reply at the index `at` started with it: only then has a start no hash."""
     for place in range(at + 1, len(facts)):
         fact = facts[place]
-        if not isinstance(fact, f.CallSettled | f.CallWaiting | f.Notice):
+        asks_by_rule = isinstance(fact, f.CallWaiting) and bool(fact.interrupt.rules)
+        if not asks_by_rule and not isinstance(fact, f.CallSettled | f.Notice):
             return isinstance(fact, f.CallStarted) and not fact.hash
     return False
 

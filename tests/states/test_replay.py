@@ -370,7 +370,7 @@ OUTSIDE: Final = frozenset(
             f"turn_started.limits.{name}"
             for name in ("stall_errors", "stall_rounds", "stall_response", "idle_steps", "tool_timeout")
         ),
-        *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth")),
+        *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth", "restricted")),
         *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid", "output")),
         # Whether a reply is reviewed.
