@@ -134,6 +134,8 @@ class RulesField:
             return read_rules(value)
 
         def write(value: "RuleItems") -> object:
+            if not value:
+                return []
             from turnwright.rules import write_rules  # noqa: PLC0415 (few agents have rules)
 
             return write_rules(value)

@@ -28,7 +28,7 @@ _Truths: TypeAlias = Mapping[str, bool]
 
 
 class Finding(NamedTuple):
-    """What a check found out about a rule. `path` are calls that show it, the first one first."""
+    """A result of the check of rules. `path` are calls that show it, the first one first."""
 
     kind: Kind
     rule: str
