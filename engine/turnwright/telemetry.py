@@ -110,7 +110,10 @@ class AttemptWork(Struct, eq=False, kw_only=True):
 
 
 class CallWork(Struct, eq=False, kw_only=True):
-    """One execution of a started call. `child` is the id of the sub-agent's turn that it drives, if it drives one.
+    """One execution of a started call, or the use of its result from outside.
+
+    `child` is the id of the sub-agent's turn that it drives, if it drives one. `via` is the channel of the last answer
+    to its questions, if there is one.
 
     When the block ends, `status` is the call's status, `waiting`, or empty if it was interrupted. `result` is the text
     for the model. `error` names the kind of an error.
@@ -122,6 +125,7 @@ class CallWork(Struct, eq=False, kw_only=True):
     arguments: Mapping[str, JsonValue]
     attempt: int
     child: str = ""
+    via: str = ""
     status: str = ""
     result: str = ""
     error: str = ""
@@ -241,6 +245,7 @@ class ObservedSegment:
             arguments=call.arguments,
             attempt=max(call.attempt, 1),
             child="" if call.made.lease is None else child_id(self.work.id, call.id),
+            via=call.answers[-1].via if call.answers else "",
         )
         with self._block(lambda observer: observer.call(work)):
             outcome = await execution(work.failed)

@@ -14,6 +14,7 @@ from tests.hypothesis_examples import percent_of_examples
 from tests.rule_bounds import MOST_STEPS, most_model_calls, most_steps, most_tool_calls, steps_with_tools
 
 from turnwright import Agent, EndReason, Engine, FinishedCall, StoreError, TurnResult, tool
+from turnwright.journal.answers import ANSWERABLE
 from turnwright.message import AnyPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
@@ -22,7 +23,7 @@ from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.tools import Tool
 from turnwright.transcript.pairing import check_pairing
 from turnwright.transcript.transcript import Transcript
-from turnwright_states import DECISIONS, Cause, Finish, InterruptKind, Limits, Turn, Usage
+from turnwright_states import Cause, Finish, InterruptKind, Limits, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
 from turnwright_testing import FaultyStore
@@ -164,7 +165,7 @@ class Run:
 
 
 def _decision(kind: InterruptKind, number: int) -> str:
-    takes = DECISIONS[kind]
+    takes = ANSWERABLE[kind]
     return str(takes[number % len(takes)])
 
 

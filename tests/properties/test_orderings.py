@@ -17,6 +17,7 @@ from tests.hypothesis_examples import percent_of_examples
 from tests.rule_bounds import most_tool_calls, steps_with_tools
 
 from turnwright import Agent, Engine, SessionBusyError, StoreError, TurnResult, tool
+from turnwright.journal.answers import ANSWERABLE
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
@@ -59,6 +60,7 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.counters import Counters
 from turnwright_states.fact_parser import parse_fact
+from turnwright_states.inputs import GivenResult
 from turnwright_testing import FaultyStore
 
 AGENT = Agent(name="Anybody")
@@ -160,7 +162,7 @@ class Orderings(RuleBasedStateMachine):
         turn = self.turn(paused[turn_index % len(paused)].id)
         interrupts = turn.interrupts if all_of_them else turn.interrupts[-1:]
         answers = {
-            interrupt.id: str(DECISIONS[interrupt.kind][decision % len(DECISIONS[interrupt.kind])])
+            interrupt.id: str(ANSWERABLE[interrupt.kind][decision % len(ANSWERABLE[interrupt.kind])])
             for interrupt in interrupts
         }
         note(f"{turn.id}: {answers}")
@@ -235,7 +237,7 @@ class Orderings(RuleBasedStateMachine):
         for _ in range(LIMITS.max_pauses + 1):
             for row in self.paused():
                 answers = {
-                    interrupt.id: str(DECISIONS[interrupt.kind][-1]) for interrupt in self.turn(row.id).interrupts
+                    interrupt.id: str(ANSWERABLE[interrupt.kind][-1]) for interrupt in self.turn(row.id).interrupts
                 }
                 self.process(["Done."] * 40, partial(_resume, turn=row.id, answers=answers))
         assert not self.live()
@@ -457,7 +459,9 @@ class Machines(RuleBasedStateMachine):
         pending = list(turn.machine.turn.interrupts.values())
         question = pending[interrupt % len(pending)]
         takes = DECISIONS[question.kind]
-        turn.feed(AnsweredInput(interrupt=question.id, decision=takes[decision % len(takes)]))
+        choice = takes[decision % len(takes)]
+        result = GivenResult(text="from outside") if choice is Decision.SETTLE else None
+        turn.feed(AnsweredInput(interrupt=question.id, decision=choice, given=result))
         assert question.id not in turn.machine.turn.interrupts
         assert len(pending) == 1 or turn.machine.state is State.PAUSED, "nothing runs until the last one is answered"
 

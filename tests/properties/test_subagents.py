@@ -11,13 +11,14 @@ from tests.rule_bounds import DEEPEST, most_steps, most_tool_calls
 
 from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, tool
 from turnwright.driver.subagents import agent_tool
+from turnwright.journal.answers import ANSWERABLE
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, Store
 from turnwright.transcript.pairing import check_pairing
-from turnwright_states import DECISIONS, Cause, InterruptKind, Limits, Usage
+from turnwright_states import Cause, InterruptKind, Limits, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
 from turnwright_states.replay import replay
@@ -179,7 +180,7 @@ class Tree:
 
 
 def _decision(kind: InterruptKind, number: int) -> str:
-    takes = DECISIONS[kind]
+    takes = ANSWERABLE[kind]
     return str(takes[number % len(takes)])
 
 

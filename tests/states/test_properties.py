@@ -57,7 +57,7 @@ from turnwright_states import (
 from turnwright_states.counters import BATCH
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import Fact, Lease
-from turnwright_states.inputs import StopInput
+from turnwright_states.inputs import GivenResult, StopInput
 from turnwright_states.turn import Turn
 
 # The surroundings: a model, tools and people who throw a die at each point where they could do this or that. The throws
@@ -208,7 +208,8 @@ def waits(dice: Dice, call: Call) -> CallWaitingInput:
 def answers(dice: Dice, about: facts.InterruptRecord, *, hooked: bool) -> AnsweredInput:
     decision = DECISIONS[about.kind][dice.number(len(DECISIONS[about.kind]))]
     changes = hooked and about.kind is InterruptKind.APPROVAL and decision is Decision.APPROVE and dice.number(2)
-    return AnsweredInput(interrupt=about.id, decision=decision, arguments={"n": 8} if changes else None)
+    result = GivenResult(text="from outside") if decision is Decision.SETTLE else None
+    return AnsweredInput(interrupt=about.id, decision=decision, arguments={"n": 8} if changes else None, given=result)
 
 
 def message(dice: Dice, instead: Option) -> Input:
@@ -221,6 +222,8 @@ def runs(dice: Dice, turn: Turn, call: Call, late: list[Option], *, hooked: bool
     changed = {"n": 9} if hooked and call.made.arguments is not None and dice.number(2) else None
     start = CallStartedInput(call=call.id, arguments=changed, decisions=({"hook": "h"},) if changed else ())
     end: Option = lambda: hooks_settle(dice, call) if hooked and not dice.number(3) else settled(dice, call)  # noqa: E731 (one of several)
+    if call.has_result:  # hooks and guardrails may end the turn instead
+        return dice.pick(*[end] * 5, *late)
     run = [lambda: start] * 5 if call.state is CallState.READY else [end] * 5
     says: Option = end if turn.counters.final else lambda: message(dice, end)
     return dice.pick(*run, end, lambda: start, lambda: waits(dice, call), says, *late)

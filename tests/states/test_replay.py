@@ -344,7 +344,14 @@ UNSEEN: Final = frozenset(
         ),
         *(
             f"turn_started.{name}"
-            for name in ("parent_turn", "parent_call", "continue_from", "forked_from", "forked_at", "forked_with")
+            for name in (
+                "parent_turn",
+                "parent_call",
+                "continue_from",
+                "forked_from",
+                "forked_at",
+                "forked_with",
+            )
         ),
         *(f"turn_started.limits.{name}" for name in ("conclude_seconds", "conclude_tokens")),
         *(f"model_replied.{name}" for name in ("reasoning", "reasoning_details", "calls.provider_id")),

@@ -199,6 +199,8 @@ class CallBlock(SpanBlock):
             attributes[names.TOOL_DESCRIPTION] = work.description
         if work.child:
             attributes[names.CHILD] = work.child
+        if work.via:
+            attributes[names.ANSWER_VIA] = work.via
         name = f"execute_tool {work.tool}"
         content_of = (lambda: {names.ARGUMENTS: content.as_json(dict(work.arguments))}) if full else None
         super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, content_of=content_of)

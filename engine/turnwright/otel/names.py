@@ -64,6 +64,7 @@ ALSO_REACHED: Final = "turnwright.also_reached"
 RELEASED: Final = "turnwright.released"
 STATUS: Final = "turnwright.call.status"
 CHILD: Final = "turnwright.call.turn"
+ANSWER_VIA: Final = "turnwright.answer.via"
 COST: Final = "turnwright.usage.cost"
 INTERRUPTED: Final = "turnwright.interrupted"
 

@@ -116,11 +116,17 @@ async def _judge_outcome(call: Call, batch: BatchContext, outcome: Outcome) -> O
 
 async def _settle_given(call: Call, batch: BatchContext) -> Outcome:
     """Return the outcome of a call whose result came from outside, as the hooks leave it."""
-    given_result = call.answers[-1].given
+    tool, given_result = batch.tools[call.name], call.answers[-1].given
     assert given_result is not None  # noqa: S101 (the call has its result)
     status = CallStatus.ERROR if given_result.error else CallStatus.OK
-    final = batch.tools[call.name].return_direct
-    return await _judge_outcome(call, batch, make_result(call, status, read_result(given_result), batch, final=final))
+    outcome: Outcome = make_result(call, status, read_result(given_result), batch, final=tool.return_direct)
+
+    async def run(_: Failed | None = None) -> Outcome:
+        return outcome
+
+    if batch.execute is not None:
+        outcome = await batch.execute(call, tool, run)
+    return await _judge_outcome(call, batch, outcome)
 
 
 def _judges_before(batch: BatchContext) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Literal, get_args
 
-from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
+from turnwright.journal.answers import ANSWERABLE
+from turnwright_states import Decision, InterruptKind, Limits
 from turnwright_states.facts import KINDS
 from turnwright_testing.faults.kill import KillAt, Write
 
@@ -109,7 +110,7 @@ class Plan:
     def answer(self, interrupt: str, kind: InterruptKind, *, other: bool = False) -> tuple[Decision, str]:
         """Return a person's answer to this interrupt; with `other`, another person's, which may differ."""
         draw = Random(f"{self.seed}/{self.number}/{interrupt}/{other}")  # noqa: S311 (likewise)
-        return draw.choice(DECISIONS[kind]), f"words-{draw.randint(1, 99)}"
+        return draw.choice(ANSWERABLE[kind]), f"words-{draw.randint(1, 99)}"
 
 
 def _batch(draw: Random, step: int) -> tuple[Planned, ...]:

@@ -24,6 +24,7 @@ from turnwright import (
     agent_tool,
     tool,
 )
+from turnwright.journal.answers import ANSWERABLE
 from turnwright.journal.fork import fork_places, fork_turn
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
@@ -31,7 +32,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore, NewTurn, SqliteStore, Status, Store
 from turnwright.tools import Tool
-from turnwright_states import DECISIONS, CallStatus, Cause, EndReason, InterruptKind, Limits, Outcome, State, Turn
+from turnwright_states import CallStatus, Cause, EndReason, InterruptKind, Limits, Outcome, State, Turn
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 from turnwright_states.replay import replay
@@ -98,7 +99,7 @@ async def answered(engine: Engine, turn: TurnResult, choice: int = 0) -> TurnRes
     """The turn, driven on until it has ended; each interrupt gets the decision of that number."""
     while turn.paused:
         interrupt = turn.interrupts[0]
-        takes = DECISIONS[interrupt.kind]
+        takes = ANSWERABLE[interrupt.kind]
         turn = await engine.resume(turn.id, {interrupt.id: str(takes[choice % len(takes)])})
     return turn
 

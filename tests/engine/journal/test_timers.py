@@ -114,9 +114,9 @@ async def test_sweep_reads_no_turn_that_only_waits(kind: str, tmp_path: Path) ->
     await fill(store)
     seconds: list[float] = []
     for _ in range(3):
-        began = time.process_time()
+        start = time.process_time()
         due = await store.due(NOW)
-        seconds.append(time.process_time() - began)
+        seconds.append(time.process_time() - start)
         assert [turn.row.id for turn in due] == ["t0", "t1"]
     assert min(seconds) < 0.02
     if isinstance(store, SqliteStore):

@@ -5,7 +5,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from turnwright import Agent, Engine, Limits, Price, ToolError, agent_tool, tool
+from turnwright import Agent, Engine, Later, Limits, Price, ToolError, agent_tool, tool
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
@@ -250,3 +250,22 @@ async def test_continuing_turn_links_to_the_predecessor(collector: Collector) ->
     first_span, second = collector.named("invoke_agent")
     assert attributes(second)["turnwright.turn.continues"] == first.id
     assert [link.context for link in second.links] == [first_span.context]
+
+
+async def test_result_from_outside_has_a_span_with_its_channel(collector: Collector) -> None:
+    """The call's first span ends at the wait; the second one is in the segment that uses the result."""
+
+    @tool
+    async def render() -> str:
+        """Render elsewhere."""
+        raise Later
+
+    model = ScriptedModel(asks_for(("render", {})), "Done.")
+    engine = Engine(model=model, tools=[render], telemetry=collector.telemetry)
+    turn = await engine.run(AGENT, "Render")
+    await engine.settle(turn.interrupts[0].key, error="the farm is closed", via="webhook")
+    await engine.resume(turn.id)
+    before, after = map(attributes, collector.named("execute_tool"))
+    assert (before["turnwright.call.status"], after["turnwright.call.status"]) == ("waiting", "error")
+    assert "turnwright.answer.via" not in before
+    assert after["turnwright.answer.via"] == "webhook"

@@ -21,7 +21,7 @@ from tests.inspector.conftest import (
     person_at,
 )
 
-from turnwright import Agent, Engine, tool
+from turnwright import Agent, Engine, Later, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import StoreError
 from turnwright.journal.questions import words
@@ -434,3 +434,33 @@ async def test_fork_and_origin_link_to_each_other(file: Path) -> None:
     }
     links = {name: re.findall(r'href="/turns/([^"?]*)', head) for name, head in heads.items()}
     assert links == {origin: [fork], fork: [origin, again], again: [fork]}
+
+
+async def test_wait_is_settled_on_the_page(file: Path) -> None:
+    """The page shows the key, and a form gives the result; several approvers see who has approved."""
+
+    @tool
+    async def render() -> str:
+        """Render elsewhere."""
+        raise Later
+
+    @tool(needs_approval=True, approvers=2)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel(asks_for(("render", {}), ("pay", {})), "Done.")
+    async with Engine(model=model, tools=[render, pay], store=f"sqlite:///{file}", poll_interval=0.02) as engine:
+        turn: TurnResult = await engine.run(Agent(name="Studio"), "Go")
+        await engine.resume(turn.id, {"approval-1": True}, by="ann")
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            page = html.unescape((await person.client.get(f"/turns/{turn.id}")).text)
+            assert f"{turn.id}:call00001" in page
+            assert "Approved by 1 of 2: ann by api" in page
+            path = f"/turns/{turn.id}/answer"
+            nameless = await person.does(path, interrupt="approval-1", decision="approve")
+            assert "approval-1 needs a name: give by=" in html.unescape(nameless.text)
+            await person.does(path, interrupt="approval-1", decision="approve", by="bob")
+            await person.does(path, interrupt="result-call00001", decision="settle", result="film.mp4")
+        assert (await engine.resume(turn.id)).text == "Done."
+        assert "film.mp4" in said_to_model(engine)
