@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     )
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
     from .journal.answers import Answer, Answering, approve, reject, settled
+    from .journal.links import Links
     from .message import FilePart, Message
     from .model.prices import Price
     from .result import TurnResult
@@ -161,6 +162,7 @@ else:
             "Later": ".tools.later",
             "external_tool": ".tools.later",
             "settled": ".journal.answers",
+            "Links": ".journal.links",
             "wait_tool": ".tools.later",
         },
     )
@@ -194,6 +196,7 @@ __all__ = [
     "Later",
     "LeaseLostError",
     "Limits",
+    "Links",
     "Message",
     "ModelSettings",
     "NoOutputError",

@@ -19,7 +19,7 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright.model.model_settings import ModelSettings
-from turnwright_states import Limits
+from turnwright_states import Decision, Limits
 
 from ._base.blocks import AsyncBlock, AsyncValues, Block, async_block
 from ._base.ids import new_id
@@ -73,6 +73,7 @@ from .journal.answers import (
 from .journal.event_bus import EventBus, Observer
 from .journal.follow import follow, read_events, wait_until_idle
 from .journal.inbox import steer_item
+from .journal.links import Links
 from .journal.message_history import session_messages
 from .journal.recovery import recover_turns
 from .journal.subturns import unfinished_below
@@ -90,6 +91,7 @@ from .store.sessions import checked_title
 from .tools.loop_handle import MAX_THREADS, Threads, in_event_loop
 from .tools.result import ToolResult
 from .tools.tool import Tool
+from .transcript.interrupt import Interrupt
 from .transcript.pairing import Unpaired
 
 if TYPE_CHECKING:
@@ -149,6 +151,9 @@ class Engine(Generic[DepsT]):
     `authorize` is asked about each answer, whichever way it comes, before it is stored: who answers which interrupt,
     and how (`Answering`). True accepts it; False, the reason why not, or an exception refuses it. A process without
     this function accepts no answer to a turn of such an engine. See docs/rules.md#who-may-answer.
+
+    `links` makes addresses with signed tokens: links by which people answer (`link`), and callbacks by which services
+    give results (`ToolContext.callback_url`). The app mounts `turnwright.web.answer_app` there.
 
     `tool_timeout` is short for the limit of that name: the seconds of a call of a tool without a `timeout` of its own,
     300 by default. `deps`, `synthesize` and `history_processor` have as long; None means that all of them may take for
@@ -238,6 +243,7 @@ class Engine(Generic[DepsT]):
         strict_settings: bool = False,
         stop_repetition: bool = True,
         authorize: Authorize | None = None,
+        links: Links | None = None,
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -270,6 +276,7 @@ class Engine(Generic[DepsT]):
             strict_settings=strict_settings,
             stop_repetition=stop_repetition,
             authorize=authorize,
+            links=links,
             cancel_grace=cancel_grace,
             poll_interval=poll_interval,
             now=now,
@@ -505,6 +512,31 @@ class Engine(Generic[DepsT]):
         if addressee is not None and not addressee.is_early:
             await self._runtime.submit(addressee.fold.turn_id, addressee.fold.segment)
         return addressee is not None
+
+    def link(
+        self,
+        turn_id: str,
+        asked: Interrupt,
+        decision: Decision | str,
+        *,
+        by: str = "",
+        expires_in: float | None = None,
+    ) -> str:
+        """Return the address by which the person `by` answers an open interrupt with this decision: `approve`, ...
+
+        Opening it shows the question, and a button answers: mail programs and chats open addresses by themselves. It is
+        valid for `expires_in` seconds, by default as long as the engine's links. `asked` is one of the turn's
+        interrupts. Raises `ConfigError` without `Engine(links=...)`, and for a decision that the interrupt does not
+        take. See docs/rules.md#links.
+        """
+        if self.setup.links is None:
+            raise ConfigError("link: give the engine links=Links(base, keys=[...])")
+        need_root(turn_id)
+        if not asked.turn_started_at:
+            raise ConfigError(f"link: {asked.id} is not an interrupt of a turn's result: take one of its `interrupts`")
+        now = self.setup.now()
+        by = sign(now, by=by).by
+        return self.setup.links.answer(turn_id, asked, str(decision), by=by, expires_in=expires_in, now=now)
 
     async def progress(self, key: str, progress: float, total: float | None = None, message: str = "") -> None:
         """Report the progress of a call that runs elsewhere: `progress` of `total`, in a unit of your choice.

@@ -135,13 +135,26 @@ class NoOutputError(TurnwrightError):
 
 
 class InvalidAnswerError(TurnwrightError):
-    """An answer to an interrupt that is not open or does not accept it. The message lists the open interrupts."""
+    """An answer to an interrupt that is not open or does not accept it. The message lists the open interrupts.
 
-    def __init__(self, interrupt: str, why: str, interrupts: Sequence[str]) -> None:
+    `is_unfit`: the answer itself is wrong, and another one would be accepted. `is_refused`: the app does not authorize
+    it.
+    """
+
+    def __init__(
+        self,
+        interrupt: str,
+        why: str,
+        interrupts: Sequence[str],
+        *,
+        is_unfit: bool = False,
+        is_refused: bool = False,
+    ) -> None:
         is_open = f"open: {', '.join(interrupts)}" if interrupts else "none is open"
         super().__init__(f"interrupt {interrupt!r}: {why} ({is_open})")
         self.interrupt = interrupt
         self.interrupts = tuple(interrupts)
+        self.is_unfit, self.is_refused = is_unfit, is_refused
 
 
 class AlreadySettledError(TurnwrightError):

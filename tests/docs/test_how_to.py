@@ -30,6 +30,7 @@ GUIDES = (
     "run-in-the-background.md",
     "start-once.md",
     "wait-for-a-result.md",
+    "answer-by-link.md",
     "steer-and-abort.md",
     "stop-a-turn-with-guardrails.md",
     "test-an-agent.md",

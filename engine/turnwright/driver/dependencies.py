@@ -26,6 +26,7 @@ from turnwright.context import (
 )
 from turnwright.errors import CannotRunError, ConfigError, need_function, need_kind, need_list, need_plain_function
 from turnwright.journal.answers import Authorize
+from turnwright.journal.links import Links
 from turnwright.message import Message, ToolSpec
 from turnwright.model.model_settings import ModelSettings, checked_settings, merge_settings
 from turnwright.model.prices import Price, PublishedPrice, is_free, published_price, reports_cost
@@ -178,6 +179,8 @@ class Dependencies(msgspec.Struct, frozen=True):
     stop_repetition: bool = True
     #: Decides who may answer.
     authorize: Authorize | None = None
+    #: Makes links by which people answer, and callbacks for results.
+    links: Links | None = None
     cancel_grace: float = 1.0
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
@@ -215,6 +218,7 @@ class Dependencies(msgspec.Struct, frozen=True):
         need_function("history_processor", self.history_processor)
         need_function("synthesize", self.synthesize)
         need_function("authorize", self.authorize)
+        need_kind("links", self.links, Links | None, "Links(base, keys=[...])")
         need_plain_function("now", self.now)
         need_plain_function("clock", self.clock)
         if self.model is not None:

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,6 +16,7 @@ from turnwright.errors import CannotRunError, ConfigError, HookFailedError
 from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.journal.answers import expired, unanswered
 from turnwright.journal.inbox import PROGRESS_PREFIX, early_results, steers, to_answered_input
+from turnwright.journal.links import Links
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.model_settings import ModelSettings
@@ -214,10 +216,15 @@ class Segment:
             decided=NOTHING_DECIDED if judge is None else {},
             context=self.context,
             restricted=setup.authorize is not None,
+            callback=None if setup.links is None else partial(self._callback, setup.links),
             write=self.journal.write,
         )
         self.checked = ()
         return batch
+
+    def _callback(self, links: Links, key: str, expires_in: float | None) -> str:
+        started_at, now = self.journal.transcript.started_at, self.setup.now()
+        return links.callback(key, started_at, expires_in=expires_in, now=now)
 
     async def back_off(self) -> None:
         """Wait as long as the last failed attempt asked for."""

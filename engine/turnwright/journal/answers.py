@@ -260,7 +260,8 @@ def _check_result(interrupt: Interrupt, reply: Answer, result: GivenResult, ids:
         raise InvalidAnswerError(interrupt.id, "a result comes with settle, and only with it", ids)
     misfit = "" if interrupt.schema is None else find_misfit(interrupt.schema, result)
     if misfit:
-        raise InvalidAnswerError(interrupt.id, f"the result does not fit output_schema: {misfit}", ids)
+        why = f"the result does not fit output_schema: {misfit}"
+        raise InvalidAnswerError(interrupt.id, why, ids, is_unfit=True)
 
 
 def _check_approver(interrupt: Interrupt, by: str, ids: Sequence[str]) -> None:
@@ -404,7 +405,7 @@ async def post_answers(
     need_live(turn_id, turn.state.outcome, turn.reason)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
-    interrupts = {interrupt.id: interrupt for interrupt in Interrupt.all_of(turn_id, turn)}
+    interrupts = {interrupt.id: interrupt for interrupt in Interrupt.all_of(turn_id, turn, fold.transcript.started_at)}
 
     def parse_all(answered: Collection[str] = ()) -> dict[str, Answer]:
         return {
@@ -445,7 +446,7 @@ async def need_authorized(judge: Judge | None, answering: Answering, ids: Sequen
     if judge is None and answering.interrupt.restricted:
         why = _NOT_AUTHORIZED
     if why:
-        raise InvalidAnswerError(answering.interrupt.id, why, ids)
+        raise InvalidAnswerError(answering.interrupt.id, why, ids, is_refused=True)
 
 
 async def need_accepted(

@@ -7,6 +7,7 @@ from turnwright.context import NotGiven
 from turnwright.driver.dependencies import Prepare, Synthesis
 from turnwright.journal.answers import Authorize
 from turnwright.journal.event_bus import Observer
+from turnwright.journal.links import Links
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
@@ -37,6 +38,7 @@ class EngineArguments(TypedDict, total=False):
     strict_settings: bool
     stop_repetition: bool
     authorize: Authorize | None
+    links: Links | None
     on_event: Sequence[Observer]
     backoff: Backoff | None
     tool_timeout: float | NotGiven | None

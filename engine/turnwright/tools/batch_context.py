@@ -10,7 +10,7 @@ from turnwright.context import TurnContext
 from turnwright_states import Call, CallSettledInput, CallWaitingInput
 from turnwright_states.limits import TOOL_TIMEOUT
 
-from .context import AbortSignal, Ask
+from .context import AbortSignal, Ask, Callback
 from .result import ToolResult
 from .tool import Tool
 
@@ -107,5 +107,7 @@ class BatchContext:
     tool_timeout: float | None = TOOL_TIMEOUT
     #: Whether the app must authorize each answer to a question of these calls.
     restricted: bool = False
+    #: Makes the addresses of callbacks, if the engine has links.
+    callback: Callback | None = None
     #: Writes the reply, if it still waits for the starts of its calls.
     write: Callable[[], Awaitable[None]] | None = None

@@ -15,12 +15,14 @@ from pydantic import JsonValue
 
 from turnwright._base.words import cut_clean
 from turnwright.context import DepsT_co, TurnContext
-from turnwright.errors import PicklableError
+from turnwright.errors import ConfigError, PicklableError
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.inputs import GivenResult
 
 from .loop_handle import LoopHandle, loop_handle
 
+#: Returns the address that takes the result of the call with this key.
+Callback = Callable[[str, float | None], str]
 #: Receives a call's progress: the amount, the total, and a message.
 ProgressListener = Callable[[float, float | None, str], None]
 
@@ -196,11 +198,22 @@ class ToolContext(TurnContext[DepsT_co]):
     kept: JsonValue = None
     abort_signal: AbortSignal = field(default_factory=AbortSignal, compare=False, repr=False)
     _line: ProgressLine = field(default_factory=ProgressLine, compare=False, repr=False)
+    _callback: Callback | None = field(default=None, compare=False, repr=False)
 
     @property
     def idempotency_key(self) -> str:
         """The idempotency key `{turn_id}:{call_id}`, the same in every attempt (docs/rules.md#recovery)."""
         return f"{self.turn_id}:{self.call_id}"
+
+    def callback_url(self, *, expires_in: float | None = None) -> str:
+        """Return an address to which a service posts the result of this call, as JSON: `{"result": ...}`.
+
+        It also takes `{"error": "..."}` and `{"progress": 0.5}`. It is valid for `expires_in` seconds, 7 days by
+        default, and says nothing but the result of this call. Raises `ConfigError` without `Engine(links=...)`.
+        """
+        if self._callback is None:
+            raise ConfigError("callback_url: give the engine links=Links(base, keys=[...])")
+        return self._callback(self.idempotency_key, expires_in)
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
         """Send the progress of the call to the turn's listeners: `progress` of `total`, in a unit of your choice.

@@ -242,6 +242,7 @@ def context_of(
         kept=thawed(call.kept),
         abort_signal=abort or AbortSignal(),
         _line=line or ProgressLine(),
+        _callback=batch.callback,
     )
 
 

@@ -1,6 +1,6 @@
 """An open interrupt, as people and apps receive it."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 from pydantic import JsonValue
@@ -36,7 +36,7 @@ class Interrupt:
         *("progress", "rules"),
     )
     private_fields: ClassVar[frozenset[str]] = frozenset(
-        {"grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted"}
+        {"grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted", "turn_started_at"}
     )
 
     id: str
@@ -54,7 +54,7 @@ class Interrupt:
     #: empty for a doom loop.
     call: str = ""
     #: The call's key, `TURN:CALL[:CALL...]`: its idempotency key, by which `settle` finds it. Empty for a doom loop.
-    key: str = ""
+    key: str = field(default="", compare=False)
     #: The number of people who must still approve, and those who have approved.
     approvals: int = 1
     approved_by: tuple[str, ...] = ()
@@ -69,6 +69,8 @@ class Interrupt:
     restricted: bool = False
     #: The rules that an approval allows to break.
     rules: tuple[str, ...] = ()
+    #: When the turn's first step began, in UTC (RFC 3339): links are void for another turn of the same id.
+    turn_started_at: str = ""
 
     @property
     def is_shared(self) -> bool:
@@ -76,7 +78,7 @@ class Interrupt:
         return self.approvals > 1 or bool(self.approved_by)
 
     @classmethod
-    def of(cls, turn_id: str, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
+    def of(cls, turn_id: str, turn: Turn, interrupt: f.InterruptRecord, started_at: str = "") -> "Interrupt":
         """Return an interrupt of a folded turn with the arguments of its call, or of the sub-agent's."""
         call = turn.batch.get(interrupt.call)
         arguments = interrupt.arguments if call is None or interrupt.forwarded else call.arguments
@@ -100,17 +102,18 @@ class Interrupt:
             schema=None if interrupt.schema is None else frozen(dict(interrupt.schema)),
             restricted=interrupt.restricted,
             rules=tuple(verdict.rule for verdict in interrupt.rules),
+            turn_started_at=started_at,
         )
 
     @classmethod
-    def all_of(cls, turn_id: str, turn: Turn) -> tuple["Interrupt", ...]:
+    def all_of(cls, turn_id: str, turn: Turn, started_at: str = "") -> tuple["Interrupt", ...]:
         """Return the open interrupts of a folded turn, in the order of their calls.
 
         Calls run side by side: the order in which they ask is chance, and after a crash it may be another one.
         """
         places = {name: place for place, name in enumerate(turn.batch)}
         interrupts = sorted(turn.interrupts.values(), key=lambda interrupt: places.get(interrupt.call, -1))
-        return tuple(cls.of(turn_id, turn, interrupt) for interrupt in interrupts)
+        return tuple(cls.of(turn_id, turn, interrupt, started_at) for interrupt in interrupts)
 
     def to_json(self) -> JsonLine:
         """Return the interrupt as an element of `interrupts`."""

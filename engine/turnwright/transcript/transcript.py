@@ -253,6 +253,12 @@ class Transcript:
         """The result of a step's tools, if the last fact ended them."""
         return phase_ended_by(self.last, self.calls, self._results, len(self._started_calls), self.turn.counters.steps)
 
+    @property
+    def started_at(self) -> str:
+        """When the turn's first step began, as its fact says; empty before. Another turn of the same id has another."""
+        first = self._steps[0] if self._steps else self._step
+        return "" if first is None else first.started.started_at or ""
+
     def add(self, seq: int, *facts: f.Fact) -> None:
         """Fold facts, the first of them at `seq`. The turn must have folded them before."""
         path, at = self._path, seq * FACT
