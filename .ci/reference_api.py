@@ -87,6 +87,7 @@ PAGES: Final = {
         (
             "turnwright_testing",
             "turnwright_testing.strategies",
+            "turnwright_testing.desk",
             "turnwright_testing.fuzz",
             "turnwright_testing.simulation",
             "turnwright_testing.faults",

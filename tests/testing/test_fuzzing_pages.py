@@ -1,4 +1,4 @@
-"""`fuzz-your-agents.md`: its files, commands and outputs are what happens."""
+"""`fuzz-your-agents.md` and `rehearse-an-agent.md`: their files, commands and outputs are real."""
 
 import re
 import subprocess
@@ -10,7 +10,9 @@ import pytest
 from turnwright_testing import INVARIANTS, Driven
 
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
-PAGE = (GUIDES / "fuzz-your-agents.md").read_text(encoding="utf-8")
+PAGE = "".join(
+    (GUIDES / f"{page}.md").read_text(encoding="utf-8") for page in ("fuzz-your-agents", "rehearse-an-agent")
+)
 
 #: The agent and the tools of the guide.
 AGENTS = """\
@@ -105,6 +107,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "AGENTS.md").write_text(AGENTS)
     (tmp_path / "rooms.py").write_text(ROOMS)
     (tmp_path / "refunds.py").write_text(REFUNDS)
+    (tmp_path / "desk.py").write_text(block("file: desk.py"))
     (tmp_path / "test_compaction.py").write_text(block("file: test_compaction.py"))
     return tmp_path
 
@@ -118,6 +121,21 @@ def test_command_prints_the_output_of_the_page(folder: Path) -> None:
     assert output[: len(promised)] == [without_figures(line) for line in promised]
     claims = [invariant(Driven(facts=())).claim for invariant in INVARIANTS]
     assert re.findall(r"^  holds: (.*) \(in", ran.stdout, re.MULTILINE) == claims
+
+
+def test_rehearsal_prints_the_fault_of_the_page(folder: Path) -> None:
+    """The test on standard output fails with it; then the mended desk is green, and warns of nothing."""
+    command, promised = block("first line of the rehearsal, names aside").splitlines()
+    arguments, _, file = command.removeprefix("$ ").partition(" > ")
+    ran = run(folder, *arguments.split())
+    names = re.compile(r"(ann|bob) canceled \w\d$", re.MULTILINE)
+    lines = [line for line in ran.stderr.splitlines() if not line.startswith(("rehearsing", "reducing"))]
+    assert (ran.returncode, names.sub("X", lines[0])) == (1, names.sub("X", promised))
+    (folder / file).write_text(ran.stdout)
+    assert promised.removeprefix("violated: ").rpartition(": ")[0] in run(folder, "pytest", "-q", file).stdout
+    mend(folder / "desk.py", r"if order not in CUSTOMERS:", 'if CUSTOMERS.get(order) != ctx.metadata["customer"]:')
+    green = run(folder, *arguments.split(), "--examples", "40", "--strict")
+    assert (green.returncode, "warning: " in green.stdout) == (0, False)
 
 
 def test_failure_becomes_a_test_and_both_page_mistakes_are_fixed(folder: Path) -> None:

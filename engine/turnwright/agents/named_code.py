@@ -135,7 +135,7 @@ def agents_of(spec: str, limits: Limits) -> list[Agent]:
     without agents, for another object, and for two agents with one name.
     """
     module, name = split_code(spec)
-    agents = _agents_in(load_module(module), spec, name)
+    agents = agents_in(load_module(module), spec, name)
     places: dict[str, Agent] = {}
     for agent in agents:
         if places.setdefault(agent.name, agent) is not agent:
@@ -144,7 +144,8 @@ def agents_of(spec: str, limits: Limits) -> list[Agent]:
     return [*places.values()]
 
 
-def _agents_in(module: ModuleType, spec: str, name: str) -> Sequence[Agent]:
+def agents_in(module: ModuleType, spec: str, name: str) -> Sequence[Agent]:
+    """Return the agents of a loaded module: all, or those of a name in it. Raises `ConfigError`, which names `spec`."""
     offered = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     if not name:
         if not offered:

@@ -154,7 +154,7 @@ EXAMPLES: Final = {
         "turnwright audit --strict turns.jsonl",
     ],
     "verify": ["turnwright verify", "turnwright verify --can-reach cap_hit/budget --with steps=4 --with PAUSED"],
-    "fuzz": ["turnwright fuzz --agents AGENTS.md --tools tools.py", "turnwright fuzz --seed 42 --examples 1000"],
+    "fuzz": ["turnwright fuzz --agents desk.py:DESK", "turnwright fuzz --agents AGENTS.md --tools tools.py"],
     "replay": ["turnwright replay 4f2c", "turnwright replay journal.jsonl"],
     "decode": ["turnwright decode --api openai-chat body.txt"],
     "worker": [

@@ -10,6 +10,7 @@ import selectors
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import TypeVar
 
 import anyio
@@ -26,7 +27,7 @@ _FAR = 10.0
 _PATIENCE = 5.0
 
 
-class _Skipping(selectors.SelectSelector):
+class SkippingSelector(selectors.SelectSelector):
     """A selector that adds a time-out to `now`, in seconds, instead of waiting."""
 
     def __init__(self) -> None:
@@ -56,9 +57,12 @@ class _Skipping(selectors.SelectSelector):
 class SkippingLoop(asyncio.SelectorEventLoop):
     """The loop. Its time begins at 0 and moves only when everything waits."""
 
-    def __init__(self) -> None:
-        self._skipping = _Skipping()
+    def __init__(self, selector: SkippingSelector | None = None) -> None:
+        self._skipping = SkippingSelector() if selector is None else selector
         super().__init__(self._skipping)
+
+        #: The functions that run in an executor.
+        self._in_executors = 0
 
     def time(self) -> float:
         return self._skipping.now
@@ -67,7 +71,19 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         """Skip no time while a function runs in a worker thread. Call it inside the loop."""
         limiter = anyio.to_thread.current_default_thread_limiter()
         here = threading.get_ident()
-        self._skipping.waits = lambda: limiter.borrowed_tokens > 0 or THREADS_AT_WORK[here] > 0
+        self._skipping.waits = lambda: (
+            limiter.borrowed_tokens > 0 or THREADS_AT_WORK[here] > 0 or self._in_executors > 0
+        )
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: object) -> "asyncio.Future[T]":
+        """Run a function in an executor. No time is skipped until it returns, after `wait_for_threads`."""
+        future = super().run_in_executor(executor, func, *args)
+        self._in_executors += 1
+        future.add_done_callback(self._leave_executor)
+        return future
+
+    def _leave_executor(self, _future: object) -> None:
+        self._in_executors -= 1
 
 
 def run(work: Callable[[], Awaitable[T]], *, real_time: bool = False) -> T:

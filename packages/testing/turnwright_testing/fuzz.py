@@ -3,24 +3,20 @@
 What fails is made as small as it can be, and written down as a test that fails in the same way.
 """
 
-import logging
 import random
 import signal
-import tempfile
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
-from hypothesis import HealthCheck, Phase, Verbosity, configuration, given, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
-from hypothesis.errors import Flaky, HypothesisWarning
+from hypothesis.errors import Flaky
 
 from turnwright.agent import Agent
 from turnwright.context import JsonObject
@@ -34,6 +30,7 @@ from .behavior import Driven
 from .fuzz_failure import Found
 from .invariants import InvariantViolatedError, check
 from .play import Build, play
+from .quiet import quiet
 from .scenario import Scenario
 from .strategies import scenarios
 
@@ -45,7 +42,6 @@ Progress = Callable[[int, bool], None]
 _ROUND: Final = 10
 #: Examples are meant to be large, and what is slow is the engine that plays them.
 _NO_MATTER: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
-_LOG: Final = logging.getLogger("turnwright")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,7 @@ def fuzz(
     the working directory. Raises `ConfigError` for an agent that cannot run with these tools.
     """
     start = time.monotonic()
-    with _quiet():
+    with quiet():
         for agent in target.agents:  # an agent that cannot run at all fails before any example
             target.play(agent, Scenario(metadata=target.metadata))
         run = _Run(target, FuzzReport(seed, examples), None if seconds is None else start + seconds, progress)
@@ -248,21 +244,6 @@ def _cases_of(target: Target) -> st.SearchStrategy[tuple[Agent, Scenario]]:
         return st.tuples(st.just(agent), drawn.map(lambda scenario: replace(scenario, metadata=target.metadata)))
 
     return st.one_of([of(agent) for agent in target.agents])
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress warnings about intended failures, and Hypothesis's files in the working directory."""
-    level = _LOG.level
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", HypothesisWarning)  # it finds examples too large to be shown, and nobody asks
-        configuration.set_hypothesis_home_dir(Path(folder))
-        _LOG.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            _LOG.setLevel(level)
-            configuration.set_hypothesis_home_dir(None)
 
 
 def _summed(claim: str, counted: Counter[Verdict], turns: int, stopped: str) -> Check:

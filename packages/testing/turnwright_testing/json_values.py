@@ -1,8 +1,8 @@
 """JSON values out of a JSON Schema, as tools and MCP servers write them, and values that do not fit it.
 
-Read are `type`, `enum`, `const`, `anyOf`, `oneOf`, `allOf` of one, `$ref` into `$defs`, and the bounds of numbers,
-texts, lists and objects. What else a schema demands is not read: a value may then be refused, which a model's may be,
-too.
+Read are `type`, `enum`, `const`, `examples`, `anyOf`, `oneOf`, `allOf` of one, `$ref` into `$defs`, and the bounds of
+numbers, texts, lists and objects. Examples are drawn three times of four, and bounds of numbers often. What
+else a schema demands is not read: a value may then be refused, which a model's may be, too.
 """
 
 import math
@@ -14,12 +14,17 @@ from pydantic import JsonValue
 
 Schema = Mapping[str, JsonValue]
 Values = st.SearchStrategy[JsonValue]
+#: Strategies by the name of a property, or by `type:` and a type of JSON Schema.
+ChosenValues = Mapping[str, Values]
 
 #: Texts that tools trip over, the plain ones first.
 _TEXTS: Final[tuple[str, ...]] = ("a", "", "a b", "../a", "line\nbreak", "naïve ☃", '{"a": 1}', "\x00", "0")
 _NUMBERS: Final = (0.5, 1.0, 0.0, -1.0, 1e300)
 _KEYS: Final[tuple[str, ...]] = ("a", "b", "path")
 _LONGEST: Final = 3
+#: Whole numbers that are few, so that each comes often.
+_FEW: Final = 13
+_NOTHING_CHOSEN: Final[ChosenValues] = {}
 _ANY_TYPE: Final = ("string", "integer", "boolean", "null", "number", "array", "object")
 #: The form of a value. Short and few: a model repeats itself, and a test is read by people.
 _FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -43,14 +48,20 @@ def json_values() -> Values:
     )
 
 
-def values_of(schema: Schema) -> Values:
-    """Values that fit `schema`."""
-    return _Reader(schema).read(schema)
+def values_of(schema: Schema, chosen: ChosenValues = _NOTHING_CHOSEN) -> Values:
+    """Values that fit `schema`, of the `chosen` strategies where they have its property or its type."""
+    return _Reader(schema, chosen).read(schema)
 
 
-def arguments_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
-    """Generate arguments for a tool whose `parameters` are `schema`."""
-    return values_of({**schema, "type": "object"}).map(_mapping)
+def arguments_of(schema: Schema, chosen: ChosenValues = _NOTHING_CHOSEN) -> st.SearchStrategy[dict[str, JsonValue]]:
+    """Generate arguments for a tool whose `parameters` are `schema`. See `values_of`."""
+    return values_of({**schema, "type": "object"}, chosen).map(_mapping)
+
+
+def chosen_type(chosen: ChosenValues, kind: str, schema: Schema) -> str:
+    """Return the name of the strategy that is chosen for the format or the type of a value; empty for none."""
+    names = (f"type:{schema.get('format', kind)}", f"type:{kind}")
+    return next((name for name in names if name in chosen), "")
 
 
 def misfits_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
@@ -77,11 +88,12 @@ def misfits_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
 class _Reader:
     """Reads the parts of one schema. A definition that refers to itself is read once, when it is drawn."""
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, chosen: ChosenValues) -> None:
+        self._chosen = chosen
         self._definitions = {**_mapping(root.get("definitions")), **_mapping(root.get("$defs"))}
         self._read: dict[str, Values] = {}
 
-    def read(self, schema: JsonValue | Schema) -> Values:
+    def read(self, schema: JsonValue | Schema) -> Values:  # noqa: PLR0911 (one return a keyword: flat)
         if not isinstance(schema, Mapping):  # true: anything fits
             return json_values()
         if isinstance(reference := schema.get("$ref"), str):
@@ -90,13 +102,21 @@ class _Reader:
             return st.just(schema["const"])
         if isinstance(choices := schema.get("enum"), list) and choices:
             return st.sampled_from(choices)
+        if isinstance(examples := schema.get("examples"), list) and examples:
+            plain = {key: value for key, value in schema.items() if key != "examples"}
+            general = self.read(plain)
+            return st.integers(0, 3).flatmap(lambda place: st.sampled_from(examples) if place else general)
         branches = schema.get("anyOf", schema.get("oneOf", schema.get("allOf")))
         if isinstance(branches, list) and branches:
             # Of several that must all fit, the first is a guess.
             return st.one_of([self.read(branch) for branch in (branches[:1] if "allOf" in schema else branches)])
         kind = schema.get("type", "object" if "properties" in schema else None)
         kinds = kind if isinstance(kind, list) else [kind]
-        return st.one_of([self._of_type(str(kind), schema) if kind in _ANY_TYPE else json_values() for kind in kinds])
+        return st.one_of([self._kind(str(kind), schema) if kind in _ANY_TYPE else json_values() for kind in kinds])
+
+    def _kind(self, kind: str, schema: Schema) -> Values:
+        name = chosen_type(self._chosen, kind, schema)
+        return self._chosen[name] if name else self._of_type(kind, schema)
 
     def _definition(self, name: str) -> Values:
         if name not in self._definitions:
@@ -115,7 +135,7 @@ class _Reader:
                 return _text(schema)
             case "integer":
                 low, high = _bounds(schema, 1)
-                return st.integers(math.ceil(low), math.floor(high)) if low <= high else st.just(math.ceil(low))
+                return _whole_numbers(math.ceil(low), math.floor(high))
             case "number":
                 low, high = _bounds(schema, 0.001)
                 fitting = [number for number in _NUMBERS if low <= number <= high]
@@ -126,7 +146,10 @@ class _Reader:
                 return st.none()
 
     def _object(self, schema: Schema) -> Values:
-        properties = {name: self.read(inner) for name, inner in _mapping(schema.get("properties")).items()}
+        properties = {
+            name: self._chosen[name] if name in self._chosen else self.read(inner)
+            for name, inner in _mapping(schema.get("properties")).items()
+        }
         needed = schema.get("required")
         required = set(map(str, needed)) if isinstance(needed, list) else set()
         known_fields: Values = st.fixed_dictionaries(
@@ -146,6 +169,15 @@ class _Reader:
         most = max(least, min(_whole(schema.get("maxItems"), _LONGEST), least + _LONGEST))
         unique = repr if schema.get("uniqueItems") else None
         return st.lists(self.read(schema.get("items", True)), min_size=least, max_size=most, unique_by=unique).map(list)
+
+
+def _whole_numbers(low: int, high: int) -> Values:
+    """Whole numbers, of which every other one is at a bound where they are many."""
+    if low > high:
+        return st.just(low)
+    near = [number for number in (low, low + 1, high - 1, high) if low <= number <= high]
+    numbers = st.integers(low, high)
+    return numbers if high - low <= _FEW else st.sampled_from(near) | st.integers(low, low + _FEW) | numbers
 
 
 def _names() -> st.SearchStrategy[str]:

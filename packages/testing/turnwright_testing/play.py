@@ -153,7 +153,7 @@ class _World:
         self._open_store = open_store
         self._journal: Store = MemoryStore() if open_store is None else open_store()
         self._prompter = Prompter(scenario.hooks, scenario.guardrails, self._facts_of)
-        self._agent = self._prompter.instructed(_without_models(agent), self._offered, scenario.compaction)
+        self._agent = self._prompter.instructed(without_models(agent), self._offered, scenario.compaction)
         self._limits = self._agent.limits_for(scenario.limits)
         self._build = build
         self._stage = stage
@@ -329,7 +329,7 @@ class _WatchedStore(FaultyStore):
         return store
 
 
-def _without_models(agent: Agent) -> Agent:
+def without_models(agent: Agent) -> Agent:
     """Return the agent without the names of models: the script speaks for every model."""
     changed: dict[str, object] = {"model": None}
     if agent.compaction is not None:

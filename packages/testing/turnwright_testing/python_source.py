@@ -43,6 +43,7 @@ _PUBLIC: Final = (
     "turnwright",
     "turnwright.model",
     "turnwright_testing",
+    "turnwright_testing.desk",
     "turnwright_testing.simulation",
     "turnwright.tools",
     "turnwright_states",

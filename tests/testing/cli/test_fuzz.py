@@ -211,3 +211,72 @@ def test_metadata_reaches_make_deps_and_templates(cli: "Cli") -> None:
     simulated = cli.run(*options, "--simulate", "--schedules", "3", "--metadata", "user=ann")
     assert simulated.code == 0
     assert "inconclusive" not in simulated.out
+
+
+#: An agent that is code, with a tool that says so when it runs, and an invariant that its tool breaks.
+DESK = """
+from pathlib import Path
+
+from turnwright import Agent, tool
+
+METADATA = ({"user": "ann"},)
+NIGHTS = []
+
+def reset():
+    NIGHTS.clear()
+
+@tool
+async def reserve(nights: int = 1) -> str:
+    \"""Reserve a room.\"""
+    NIGHTS.append(nights)
+    return "yours"
+
+@tool
+async def unused() -> str:
+    \"""Do nothing.\"""
+    return ""
+
+def invariant_few_nights():
+    for nights in NIGHTS:
+        assert nights <= 7, f"{nights} nights"
+
+DESK = Agent(name="Hotel", tools=("reserve",))
+"""
+
+
+def test_tools_of_an_agent_in_code_run_and_a_fault_is_named_first(cli: "Cli") -> None:
+    cli.write("desk.py", DESK)
+    output = cli.run("fuzz", "--agents", "desk.py:DESK", "--seed", "1")
+    assert output.code == 1
+    lines = [line for line in output.err.splitlines() if not line.startswith(("rehearsing", "reducing"))]
+    assert lines[0].startswith("violated: reserve: invariant_few_nights: ")
+    command = "turnwright fuzz --agents desk.py:DESK --examples 200 --seed 1"
+    assert lines[-1] == f"to repeat: {command}"
+    assert output.out.startswith(f"# {lines[0]}\n# Found by: {command}\n")
+    assert cli.run(*command.split()[1:]).out == output.out
+    assert "1 failed" in pytest_says(cli, output.out)
+
+
+def test_failing_case_is_written_to_a_file(cli: "Cli") -> None:
+    cli.write("desk.py", DESK)
+    output = cli.run("fuzz", "--agents", "desk.py:DESK", "--seed", "1", "--test", "test_found.py")
+    assert (output.code, output.out) == (1, "")
+    assert "load_desk" in (cli.folder / "test_found.py").read_text()
+
+
+def test_warning_of_a_rehearsal_is_an_error_with_strict(cli: "Cli") -> None:
+    """The hook never decides anything."""
+    hook = "@before_tool\nasync def silent(ctx, call):\n    return None\n\nDESK = Agent(hooks=[silent], "
+    source = DESK.replace("nights <= 7", "nights > -100").replace("DESK = Agent(", hook)
+    cli.write("desk.py", source.replace("import Agent", "import Agent, before_tool"))
+    options = ("fuzz", "--agents", "desk.py:DESK", "--seed", "1", "--examples", "5")
+    output = cli.run(*options)
+    assert (output.code, "\nwarning: hook silent never decided anything\n" in output.out) == (0, True)
+    assert "\n  tool reserve: asked for " in output.out
+    assert cli.run(*options, "--strict").code == 1
+
+
+def test_stand_ins_replace_the_tools_of_an_agent_in_code(cli: "Cli") -> None:
+    cli.write("desk.py", DESK)
+    output = cli.run("fuzz", "--agents", "desk.py:DESK", "--tools", "desk.py", "--stand-ins", "--examples", "5")
+    assert (output.code, "stand-ins replaced the tools" in output.out) == (0, True)

@@ -58,6 +58,9 @@ def fuzz(
             "--run-tools", help="Run the tools for real, with random arguments. Not for tools that can do harm."
         ),
     ] = False,
+    stand_ins: Annotated[
+        bool, typer.Option("--stand-ins", help="Never run the tools, also those of agents that are code.")
+    ] = False,
     root: RootOption = None,
     metadata: MetadataOption = None,
     examples: Annotated[int, typer.Option("--examples", metavar="N", min=1, help="The number of examples.")] = 200,
@@ -66,6 +69,12 @@ def fuzz(
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", min=0, help="Repeat the examples of an earlier run.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if a tool never started, or anything else never occurred.")
+    ] = False,
+    test: Annotated[
+        Path | None, typer.Option("--test", metavar="FILE", help="Write the failing test there, not to stdout.")
     ] = None,
     coverage: Annotated[
         Path | None,
@@ -84,8 +93,11 @@ def fuzz(
     Models, tools, people and streams behave and misbehave, and processes die. Without --agents and --tools, the
     defaults of `run` are used.
 
-    Your tools and sub-agents are NOT run: stand-ins replace them. Only the check of arguments, the approval and the
-    loop key of a tool run. A failure is reduced to the smallest example, and printed as a test.
+    Agents that are code (desk.py:DESK) are rehearsed first: their tools RUN, with values of their domain, and the
+    invariants of the module are checked. See the guide: Fuzz your agents and hooks.
+
+    Otherwise your tools and sub-agents are NOT run: stand-ins replace them. Only the check of arguments, the approval
+    and the loop key of a tool run. A failure is reduced to the smallest example, and printed as a test.
 
     With --simulate, sub-agents run, and a seed decides everything. Schedule N has the seed SEED + N - 1, which repeats
     it exactly.
@@ -100,6 +112,21 @@ def fuzz(
         if run_tools:
             raise ConfigError("--simulate runs no tools: leave out --run-tools")
         raise typer.Exit(_simulate(target_options, schedules=schedules, seed=seed, seconds=seconds))
+    if names_code(agents or "") and not stand_ins:
+        from .desk import DeskOptions, rehearse  # noqa: PLC0415 (Hypothesis is slow to load)
+
+        flags = ["--strict"] if strict else []
+        raise typer.Exit(
+            rehearse(
+                DeskOptions(str(agents), agent or "", tools or "", str(root or Path()), read_metadata(metadata)),
+                examples=examples,
+                seed=seed,
+                seconds=seconds,
+                strict=strict,
+                test=test,
+                command=shlex.join(["turnwright", "fuzz", *target_options.words(), *flags]),
+            )
+        )
     from turnwright_testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is slow to load)
 
     folder = root or Path()

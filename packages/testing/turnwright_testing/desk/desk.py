@@ -1,0 +1,127 @@
+"""A desk: an agent as its module states it, with its tools, its outside world and its invariants."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Final, cast
+
+from hypothesis import strategies as st
+
+from turnwright.agent import Agent
+from turnwright.agents.named_code import agents_in
+from turnwright.context import JsonObject
+from turnwright.driver.subagents import agent_tools
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError
+from turnwright.tools import Tool, builtin_tools
+from turnwright.tools.load import MAKE_DEPS, load_module, split_code
+from turnwright_testing.behavior import Stage
+
+#: The strategies of values: by parameter (`order`, or `cancel.order` of one tool), or by type.
+Values = Mapping[str | type, st.SearchStrategy[object]]
+#: A function whose `assert` statements hold whenever no call runs.
+Invariant = Callable[..., object]
+
+#: The beginning of the name of an invariant, and the values that one may take.
+_INVARIANT: Final = "invariant_"
+_TAKES: Final = ("turn", "requests")
+_PLAIN: Final[tuple[JsonObject, ...]] = ({},)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """An agent with all that a run of it needs. `load_desk` reads one from a module.
+
+    `tools` run for real. `reset` brings the outside world to its beginning. Each of the `invariants` holds whenever no
+    call runs; it may take `turn`, the result of an ended turn, and `requests`, those of the turn so far. `metadata` and
+    `prompts` are those of turns. `build` makes the engine. `values` has strategies for arguments, and `modules` are
+    searched for more of them.
+    """
+
+    agent: Agent
+    tools: tuple[Tool, ...] = ()
+    agents: tuple[Agent, ...] = ()
+    invariants: tuple[Invariant, ...] = ()
+    reset: Callable[[], object] = bool
+    metadata: tuple[JsonObject, ...] = _PLAIN
+    prompts: tuple[str, ...] = ("hi",)
+    build: Callable[..., Engine[None]] = Engine
+    values: Values = field(default_factory=dict)
+    modules: tuple[ModuleType, ...] = ()
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The source files of the desk, for places in reports."""
+        return frozenset(module.__file__ for module in self.modules if module.__file__)
+
+
+def load_desk(source: str, agent: str = "", *, tools: str = "", root: str = ".") -> Desk:
+    """Load one desk. Takes and raises what `load_desks` does, and raises `ConfigError` unless `agent` names one."""
+    desks = load_desks(source, tools=tools, root=root)
+    chosen = [desk for desk in desks if agent in ("", desk.agent.name)]
+    if len(chosen) != 1:
+        names = ", ".join(desk.agent.name for desk in desks)
+        raise ConfigError(f"{source} has {len(chosen)} agents of the name {agent!r}: choose one of {names}")
+    return chosen[0]
+
+
+def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
+    """Load the agents of `path/file.py`, `path/file.py:NAME` or `module:NAME`, each with what its module states.
+
+    The module is imported once. Its tools are those of the agents, with those of the module `tools`. Stand-ins take the
+    places of built-in tools, which would read and write the folder `root`. Under these names the module may state more:
+    `reset()`, `invariant_...()`, `METADATA`, `PROMPTS`, `VALUES`, `make_deps(turn)`, `make_engine(**parts)`.
+
+    Raises `ConfigError` for a module that cannot be loaded, and for an invariant of unknown arguments.
+    """
+    path, name = split_code(source)
+    modules = [load_module(path), *([load_module(tools)] if tools and tools != path else [])]
+    stated = {key: value for module in reversed(modules) for key, value in vars(module).items()}
+    agents = tuple(agents_in(modules[0], source, name))
+    every_agent = tuple({agent.name: agent for agent in (*_values(stated, Agent), *agents)}.values())
+    metadata, prompts, deps = (stated.get(key) for key in ("METADATA", "PROMPTS", MAKE_DEPS))
+    build = stated.get("make_engine") or (Engine if deps is None else partial(Engine, deps=deps))
+    return [
+        Desk(
+            agent=agent,
+            tools=tuple(_tools(stated, every_agent, root)),
+            agents=tuple(agent if registered.name == agent.name else registered for registered in every_agent),
+            invariants=tuple(_invariants(stated, source)),
+            reset=cast("Callable[[], object]", stated.get("reset", bool)),
+            metadata=tuple(cast("Sequence[JsonObject]", metadata)) if metadata else _PLAIN,
+            prompts=tuple(cast("Sequence[str]", prompts)) if prompts else ("hi",),
+            build=cast("Callable[..., Engine[None]]", build),
+            values=cast("Values", stated.get("VALUES", {})),
+            modules=tuple(modules),
+        )
+        for agent in agents
+    ]
+
+
+def _values(stated: Mapping[str, object], kind: type[Agent]) -> Iterator[Agent]:
+    yield from (value for value in stated.values() if isinstance(value, kind))
+
+
+def _tools(stated: Mapping[str, object], agents: Sequence[Agent], root: str) -> Iterator[Tool]:
+    """Return the tools of the modules, stand-ins for the built-in ones that an agent names, and the sub-agents."""
+    names = {name for agent in agents for name in agent.tools or ()}
+    built_in = [tool for tool in builtin_tools(Path(root)) if tool.name in names]
+    tools = {tool.name: tool for tool in Stage().tools(built_in)}
+    tools |= {value.name: value for value in stated.values() if isinstance(value, Tool)}
+    yield from tools.values()
+    delegated = {tool.name for tool in tools.values() if tool.delegates}
+    yield from (helper for helper in agent_tools(agents) if helper.name not in delegated)
+
+
+def _invariants(stated: Mapping[str, object], source: str) -> Iterator[Invariant]:
+    for name, value in stated.items():
+        if name.startswith(_INVARIANT) and callable(value):
+            unknown = [key for key in inspect.signature(value).parameters if key not in _TAKES]
+            if unknown:
+                raise ConfigError(
+                    f"{source}: {name} takes {unknown[0]!r}: an invariant may take {' and '.join(_TAKES)}"
+                )
+            yield value

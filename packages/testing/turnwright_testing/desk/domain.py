@@ -1,0 +1,318 @@
+"""The values of a desk's domain, from which the arguments of calls are drawn.
+
+They come from strategies of the user, from schemas (enums, examples, bounds), from the modules of the desk (keys, rows
+and constants, with the numbers next to them), from the agent's own texts, and from the results of earlier calls.
+"""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime
+from enum import Enum
+from random import Random
+from types import CodeType, FunctionType, ModuleType, NoneType, UnionType
+from typing import Final
+from uuid import UUID
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.tools import Tool
+from turnwright_testing.json_values import Schema, arguments_of, chosen_type, values_of
+
+from .desk import Desk
+
+#: The values that are drawn of each strategy.
+_POOL: Final = 60
+#: Strategies of users may be slow, and refuse much: a pool is drawn once.
+_SLOW: Final = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+#: The most values that are taken of a container, and how deep containers are searched.
+_MOST: Final = 50
+_DEEPEST: Final = 3
+_LONGEST: Final = 120
+#: Numbers above the limits of most desks.
+_LARGE: Final = (100, 1_000, 10_000)
+#: A word of a text that looks like an id, a name or a number: it has a digit, a capital inside, or one of `@-_.:`.
+_WORD: Final = re.compile(r"[\w@.:/-]*[\d@_:/-][\w@.:/-]*\w|[A-Z]{2,}")
+_KINDS: Final[Mapping[str, type | UnionType]] = {
+    "string": str,
+    "integer": int,
+    "number": int | float,
+    "boolean": bool,
+    "null": NoneType,
+    "array": list,
+    "object": dict,
+}
+_TYPES: Final[Mapping[type, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    date: "date",
+    datetime: "date-time",
+    UUID: "uuid",
+}
+
+
+def draw_pool(strategy: st.SearchStrategy[object], seed: int, most: int = _POOL) -> list[object]:
+    """Draw values of a strategy, as the seed has them; fewer where it has no more."""
+    values: list[object] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=most,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=_SLOW,
+        verbosity=Verbosity.quiet,
+    )
+    @given(strategy)
+    def collect(value: object) -> None:
+        values.append(value)
+
+    collect()
+    return values
+
+
+class Domain:
+    """The values of one desk. `seed` decides what is drawn of strategies."""
+
+    def __init__(self, desk: Desk, seed: int) -> None:
+        self._seed = seed
+        self._values = desk.values
+        world = [value for module in desk.modules for value in _values_in(module)]
+        agents = {agent.name: agent for agent in (desk.agent, *desk.agents)}.values()
+        texts = [agent.instructions for agent in agents if isinstance(agent.instructions, str)]
+        texts += [tool.description for tool in desk.tools]
+        world += [word for text in (*texts, *desk.prompts) for word in _WORD.findall(text)]
+        world += [constant for tool in desk.tools for constant in _constants_of(tool)]
+        self.texts = list(dict.fromkeys(value for value in world if isinstance(value, str)))
+        whole = [value for value in world if isinstance(value, int)]
+        self.numbers = sorted({near for value in (*whole, *_LARGE) for near in (value - 1, value, value + 1)})
+        self._pools: dict[str, list[object]] = {}
+
+    def pool(self, schema: Schema, tool: str) -> list[object]:
+        """Return values that fit a schema; `tool` is the name of the tool whose arguments they are."""
+        key = f"{tool}:{json.dumps(schema, sort_keys=True, default=str)}"
+        if key not in self._pools:
+            strategy = arguments_of(schema, self.chosen(tool)) if tool else values_of(schema)
+            self._pools[key] = draw_pool(strategy, self._seed) or [{}]
+        return self._pools[key]
+
+    def chosen(self, tool: str) -> dict[str, st.SearchStrategy[JsonValue]]:
+        """Return the user's strategies by parameter of this tool, and by the type of a schema."""
+        strategies: dict[str, st.SearchStrategy[JsonValue]] = {}
+        for name, strategy in self._values.items():
+            if isinstance(name, type):
+                strategies[f"type:{_TYPES.get(name, name.__name__)}"] = strategy.map(_as_json)
+            elif "." not in name or name.startswith(f"{tool}."):
+                strategies[name.rpartition(".")[2]] = strategy.map(_as_json)
+        return strategies
+
+
+class Memory:
+    """The values that the results of one case had, by the name under which they came."""
+
+    def __init__(self) -> None:
+        self.values: list[JsonValue] = []
+        self._by_name: dict[str, list[JsonValue]] = {}
+
+    def add(self, text: str) -> None:
+        """Remember the values of a result: those of JSON, the words of a text, and the whole text."""
+        try:
+            data: JsonValue = json.loads(text)
+        except ValueError:
+            data = [text, *_WORD.findall(text)]
+        for name, value in _leaves("", data):
+            known_values = self._by_name.setdefault(name, [])
+            if value not in known_values:
+                known_values.append(value)
+                self.values.append(value)
+
+    def of(self, name: str) -> list[JsonValue]:
+        """Return the values that came under a name like this one: `order` is like `order_id`, and like `id`."""
+        return [
+            value
+            for known_name, values in self._by_name.items()
+            if known_name and (known_name == name or known_name in name.split("_") or name in known_name.split("_"))
+            for value in values
+        ]
+
+
+class Arguments:
+    """Draws the arguments of calls in one case."""
+
+    def __init__(self, domain: Domain, random: Random, memory: Memory) -> None:
+        self._domain = domain
+        self._random = random
+        self._memory = memory
+
+    def draw(self, schema: Schema, tool: str = "") -> JsonValue:
+        """Draw a value that fits the schema: one of its pool, in which some leaves become values of the domain."""
+        value = self._random.choice(self._domain.pool(schema, tool))
+        definitions = schema.get("$defs")
+        return self._placed(schema, value, tool, "", definitions if isinstance(definitions, Mapping) else {})
+
+    def _placed(  # noqa: PLR0911 (one return a kind of schema: flat)
+        self, schema: JsonValue | Schema, value: object, tool: str, name: str, definitions: Mapping[str, JsonValue]
+    ) -> JsonValue:
+        if not isinstance(schema, Mapping):
+            return value  # type: ignore[return-value]  # pools have JSON values
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._placed(definitions.get(reference.rpartition("/")[2]), value, tool, name, definitions)
+        branches = schema.get("anyOf", schema.get("oneOf"))
+        if isinstance(branches, list):
+            fitting = [branch for branch in branches if _may_be(branch, value)]
+            return self._placed(fitting[0] if fitting else None, value, tool, name, definitions)
+        if isinstance(value, dict):
+            properties = schema.get("properties")
+            inner = properties if isinstance(properties, Mapping) else {}
+            return {
+                key: item
+                if key in self._domain.chosen(tool)
+                else self._placed(inner.get(key), item, tool, key, definitions)
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self._placed(schema.get("items"), item, tool, name, definitions) for item in value]
+        if chosen_type(self._domain.chosen(tool), str(schema.get("type")), schema):
+            return value  # type: ignore[return-value]  # as above
+        return self._leaf(schema, value, name)
+
+    def _leaf(self, schema: Schema, value: object, name: str) -> JsonValue:
+        """Return the value, or one of the domain: mostly that of a result, or of an example where there are some."""
+        is_fixed = any(key in schema for key in ("enum", "const", "pattern", "format"))
+        stays = 0.8 if schema.get("examples") else 0.35
+        if not is_fixed and self._random.random() >= stays:
+            candidates = self._candidates(name)
+            fitting = [candidate for candidate in candidates if _fits(schema, candidate)]
+            if fitting:
+                return self._random.choice(fitting)
+        return value  # type: ignore[return-value]  # pools have JSON values
+
+    def _candidates(self, name: str) -> Sequence[JsonValue]:
+        namesakes, chance = self._memory.of(name), self._random.random()
+        if namesakes and chance < 0.5:  # noqa: PLR2004 (the share of each source)
+            return namesakes
+        if self._memory.values and chance < 0.7:  # noqa: PLR2004 (as above)
+            return self._memory.values
+        return [*self._domain.texts, *self._domain.numbers]
+
+
+def _may_be(schema: JsonValue, value: object) -> bool:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    return isinstance(value, _KINDS.get(str(kind), object))
+
+
+def _fits(schema: Schema, value: JsonValue) -> bool:
+    """Whether a leaf fits the type and the bounds of a schema."""
+    match schema.get("type"):
+        case "string" if isinstance(value, str):
+            return _between(len(value), schema.get("minLength"), schema.get("maxLength"))
+        case "integer" if isinstance(value, int) and not isinstance(value, bool):
+            return _in_bounds(schema, value)
+        case "number" if isinstance(value, int | float) and not isinstance(value, bool):
+            return _in_bounds(schema, value)
+        case _:
+            return False
+
+
+def _in_bounds(schema: Schema, value: float) -> bool:
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    is_inside = not (isinstance(above, int | float) and value <= above)
+    is_inside = is_inside and not (isinstance(below, int | float) and value >= below)
+    return is_inside and _between(value, schema.get("minimum"), schema.get("maximum"))
+
+
+def _between(value: float, low: JsonValue, high: JsonValue) -> bool:
+    return not (isinstance(low, int | float) and value < low) and not (isinstance(high, int | float) and value > high)
+
+
+def _leaves(name: str, data: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield "", key
+            yield from _leaves(key, value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _leaves(name, value)
+    elif isinstance(data, str | int | float) and not isinstance(data, bool):
+        yield name, data
+
+
+def _as_json(value: object) -> JsonValue:
+    """Return a value of a user's strategy as a model would write it."""
+    if isinstance(value, Enum):
+        return _as_json(value.value)
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, date):
+        return value.isoformat()
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _values_in(module: ModuleType) -> Iterator[str | int]:
+    """Return the texts and whole numbers of a module: of its data, and of the code of its functions."""
+    for name, value in vars(module).items():
+        if name.startswith("__") or isinstance(value, ModuleType | type):
+            continue
+        if isinstance(value, FunctionType):
+            if value.__module__ == module.__name__:
+                yield from _constants(value.__code__, value.__doc__)
+        else:
+            yield from _plain(value, 0)
+
+
+def _plain(value: object, depth: int) -> Iterator[str | int]:
+    if isinstance(value, bool) or value is None or depth > _DEEPEST:
+        return
+    if isinstance(value, Enum):
+        yield from _plain(value.value, depth)
+    elif isinstance(value, str):
+        yield from [value] if 0 < len(value) <= _LONGEST else []
+    elif isinstance(value, int):
+        yield value
+    elif isinstance(value, sqlite3.Connection):
+        yield from _plain(list(_rows(value)), depth)
+    elif isinstance(value, Mapping):
+        yield from _plain([*value.keys(), *value.values()][: 2 * _MOST], depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        # The order of a set differs from process to process.
+        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        for item in [*items][:_MOST]:
+            yield from _plain(item, depth + 1)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _plain([getattr(value, field.name) for field in fields(value)], depth + 1)
+
+
+def _rows(database: sqlite3.Connection) -> Iterator[object]:
+    """Return the values of the rows of a database; none where it cannot be read here."""
+    try:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            for row in database.execute(f'SELECT * FROM "{table}" LIMIT {_MOST}'):  # noqa: S608 (its own table)
+                yield from row
+    except sqlite3.Error:
+        return
+
+
+def _constants_of(tool: Tool) -> Iterator[str | int]:
+    for function in tool.functions:
+        code = getattr(function, "__code__", None)
+        if isinstance(code, CodeType):
+            yield from _constants(code, getattr(function, "__doc__", None))
+
+
+def _constants(code: CodeType, doc: str | None) -> Iterator[str | int]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _constants(constant, None)
+        elif constant != doc:
+            yield from _plain(constant, 1)

@@ -1,0 +1,381 @@
+"""Plays the visits of a case with the desk's real tools, and collects its faults."""
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from types import FrameType
+from typing import Final, Protocol
+
+import anyio
+
+from turnwright.agent import OUTPUT_TOOL
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError, StoreError
+from turnwright.events import FactEvent, TurnEvent
+from turnwright.journal.answers import ANSWERABLE, Answer
+from turnwright.message import ToolResultPart
+from turnwright.model import ScriptedModel
+from turnwright.model.model_settings import ModelSettings
+from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
+from turnwright.model.retry import Backoff
+from turnwright.result import TurnResult
+from turnwright.store import MemoryStore, Store
+from turnwright.transcript.interrupt import Interrupt
+from turnwright.transcript.pairing import NO_RESULT
+from turnwright_states import EndReason
+from turnwright_states import facts as f
+from turnwright_states.fact import Fact
+from turnwright_states.limits import TOOL_TIMEOUT
+from turnwright_testing.faults import FaultyStore
+from turnwright_testing.play import without_models
+
+from .checks import Checks
+from .desk import Desk
+from .hang_watch import BlockedLoopError, HangWatch
+from .reached import Reached, ReachedTurns
+from .visit import Reply, Visit, Visits
+from .watched_tool import ToolWatch, place_of_frame
+
+#: Seconds of real time without a new fact after which a case hangs.
+PATIENCE: Final = 2.0
+#: The pauses of a turn that people answer; then it is aborted.
+_MOST_PAUSES: Final = 8
+#: The most steps of a turn that asks for the same calls again and again.
+_MOST_STEPS: Final = 50
+_NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
+#: The hook or the guardrail that an error names.
+_NAMED: Final = re.compile(r"(?:hook|guardrail|validator) '?([\w.]+)'?")
+#: Kinds of faults that a busy machine could show, too.
+_TIMED: Final = ("blocks the event loop", "hangs")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault: the tools and the hooks that it is about, its kind, and a sentence for people."""
+
+    subject: str
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.detail}"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether real time decides about it, so that a second run must confirm it."""
+        return self.kind in _TIMED
+
+
+class Guest(Protocol):
+    """Decides what comes to the desk: the visits, the replies of the model, and the answers of people."""
+
+    visits: Visits
+
+    def reply(self, place: int, number: int, request: ModelRequest) -> Reply:
+        """Return the reply to a request of the visit at `place`; both count from 0."""
+        ...
+
+    def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:
+        """Return the answers at a pause of the visit, the `number`-th from 0."""
+        ...
+
+    def hear(self, result: str) -> None:
+        """Take note of the result of a call."""
+        ...
+
+
+class Script:
+    """A guest who repeats visits as they were."""
+
+    def __init__(self, visits: Visits) -> None:
+        self.visits = visits
+
+    def reply(self, place: int, number: int, request: ModelRequest) -> Reply:  # noqa: ARG002 (a script takes any)
+        replies, is_endless = self.visits[place].replies, self.visits[place].endless
+        if number < len(replies):
+            return replies[number]
+        return replies[-1] if is_endless and replies else "Done."
+
+    def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:
+        answers = self.visits[place].answers
+        scripted = answers[number] if number < len(answers) else {}
+        return {
+            interrupt.id: scripted.get(interrupt.id, Answer(ANSWERABLE[interrupt.kind][0], "yes"))
+            for interrupt in interrupts
+        }
+
+    def hear(self, result: str) -> None:
+        """Do nothing: a script learns nothing."""
+
+
+class Rehearsal:
+    """One case: its `faults`, oldest first, and the `visits` as they were, which a `Script` repeats."""
+
+    def __init__(self, desk: Desk, guest: Guest, reached: Reached, *, patience: float = PATIENCE) -> None:
+        self.faults: list[Fault] = []
+        self.visits: list[Visit] = [replace(visit, replies=(), answers=()) for visit in guest.visits]
+        self._desk = desk
+        self._guest = guest
+        self._reached = reached
+        self._facts = ReachedTurns(reached)
+        self._checks = Checks(desk.invariants, reached)
+        self._disk: Store = MemoryStore()
+        self._tool_watch = ToolWatch(desk.files, self._note)
+        self._tools = [tool if tool.delegates else self._tool_watch.watch(tool) for tool in desk.tools]
+        self._agent = without_models(desk.agent)
+        self._agents = [
+            self._agent if agent.name == self._agent.name else without_models(agent) for agent in desk.agents
+        ]
+        timeouts = [tool.timeout or 0.0 for tool in desk.tools]
+        self._watch = HangWatch(patience, max([TOOL_TIMEOUT, *timeouts]) * 2, self._hang)
+        self._scope: anyio.CancelScope | None = None
+        #: The calls that have started and have no result, with their tools.
+        self._open_calls: dict[tuple[str, str], str] = {}
+        #: The tools of each turn whose calls have results, and the hooks that decided; and those since the last check.
+        self._acts: dict[str, dict[str, None]] = {}
+        self._recent: dict[str, None] = {}
+        self._results: dict[tuple[str, str], str] = {}
+
+    def play(self) -> "Rehearsal":
+        """Play the case from the beginning of the outside world. Raises `ConfigError` for a desk that cannot run."""
+        self._desk.reset()
+        try:
+            with self._watch.alarm():
+                options = {"loop_factory": self._watch.make_loop}
+                anyio.run(self._play, backend="asyncio", backend_options=options)
+        except (ConfigError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if isinstance(error, BaseExceptionGroup):
+                passed_on, _ = error.split((ConfigError, KeyboardInterrupt))
+                if passed_on is not None:
+                    raise _first(passed_on) from error
+                error = _first(error)
+            if isinstance(error, BlockedLoopError):  # noted as a hang
+                return self
+            self._note(self._subject(), "the engine raises", f"the engine raises {type(error).__name__}: {error}")
+        return self
+
+    async def _play(self) -> None:
+        loop = self._watch.loop
+        assert loop is not None  # noqa: S101 (this runs in it)
+        loop.wait_for_threads()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch.wait_for_hang)
+            with anyio.CancelScope() as self._scope:
+                for places in _together(self._guest.visits):
+                    async with anyio.create_task_group() as visits:
+                        for place in places:
+                            visits.start_soon(self._visit, place)
+            group.cancel_scope.cancel()
+
+    async def _visit(self, place: int) -> None:
+        visit, turn = self._guest.visits[place], f"visit-{place + 1}"
+        model = _RehearsedModel(partial(self._reply, place, turn))
+        store = _DyingStore(self._disk, visit.dies_at)
+        engine = self._engine(model, store)
+        self._expect(turn, engine)
+        begin = partial(
+            engine.run, self._agent, visit.prompt, id=turn, session=visit.session, metadata=dict(visit.metadata)
+        )
+        try:
+            result: TurnResult = await self._answer(engine, place, await begin())
+        except StoreError:
+            if not store.failed:
+                raise
+            await store.aclose()
+            self._die(turn)
+            engine = self._engine(model, self._disk)
+            await engine.recover()
+            result = await self._answer(engine, place, await engine.get(turn))
+        if result.outcome is not None:
+            self._judge(turn, result, model.requests)
+
+    def _engine(self, model: "_RehearsedModel", store: Store) -> Engine[None]:
+        return self._desk.build(
+            model=model,
+            tools=self._tools,
+            store=store,
+            agents=self._agents,
+            on_event=[self._observe],
+            backoff=_NEVER_WAIT,
+            clock=anyio.current_time,
+        )
+
+    def _expect(self, turn: str, engine: Engine[None]) -> None:
+        agent, setup = self._agent, engine.setup
+        hooks = [*setup.hooks, *setup.guardrails, *agent.hooks, *agent.guardrails]
+        names = [tool.name for tool in self._tools if agent.may_use(tool.name, delegates=tool.delegates)]
+        self._reached.expect(agent, hooks, names, [invariant.__name__ for invariant in self._desk.invariants])
+        if setup.history_processor is not None:
+            self._act(turn, f"hook {getattr(setup.history_processor, '__name__', 'history_processor')}")
+
+    async def _answer(self, engine: Engine[None], place: int, result: TurnResult) -> TurnResult:
+        """Answer the pauses of a turn until it ends."""
+        number = 0
+        while result.paused and number < _MOST_PAUSES:
+            answers = self._guest.answer(place, number, result.interrupts)
+            visit = self.visits[place]
+            self.visits[place] = replace(visit, answers=(*visit.answers, answers))
+            result = await engine.resume(result.id, answers, agent=self._agent)
+            number += 1
+        if result.paused:
+            await engine.abort(result.id)
+            result = await engine.get(result.id)
+        return result
+
+    def _reply(self, place: int, turn: str, requests: Sequence[ModelRequest]) -> Reply:
+        """Return the reply to the last of the requests."""
+        self._watch.notice_progress()
+        self._check(turn, requests=requests)
+        self._look_for_dropped_results(turn, requests[-1])
+        visit = self.visits[place]
+        if visit.endless and len(requests) > _MOST_STEPS:
+            detail = f"the same calls are repeated in {_MOST_STEPS} steps, and nothing notices the loop"
+            self._note(self._subject(self._acts.get(turn, {})), "the turn loops", detail)
+            return "Done."
+        with self._watch.paused():
+            reply = self._guest.reply(place, len(requests) - 1, requests[-1])
+        if not (visit.endless and visit.replies):
+            self.visits[place] = replace(visit, replies=(*visit.replies, reply))
+        return reply
+
+    def _look_for_dropped_results(self, turn: str, request: ModelRequest) -> None:
+        for part in (part for message in request.messages for part in message.parts):
+            if isinstance(part, ToolResultPart) and part.text == NO_RESULT:
+                result = self._results.get((turn, part.call), NO_RESULT)
+                if result != NO_RESULT:
+                    self._reached.warnings[
+                        f"a history_processor drops results of {part.name}: the engine repairs it"
+                    ] = None
+
+    def _observe(self, event: TurnEvent) -> None:
+        if not isinstance(event, FactEvent):
+            return
+        self._watch.notice_progress()
+        turn, fact = event.turn, event.fact
+        self._facts.add(turn, fact)
+        for decision in getattr(fact, "decisions", ()):
+            self._act(turn, f"hook {decision['hook']}")
+        match fact:
+            case f.CallStarted():
+                self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
+            case f.CallWaiting():
+                self._open_calls.pop((turn, fact.call), None)
+            case f.CallSettled():
+                self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
+                self._results[turn, fact.call] = fact.result
+                self._guest.hear(fact.result)
+            case _:
+                return
+        if not self._open_calls:
+            self._check(turn)
+
+    def _act(self, turn: str, name: str) -> None:
+        if name == OUTPUT_TOOL:
+            return
+        self._acts.setdefault(turn, {})[name] = None
+        self._recent[name] = None
+
+    def _check(self, turn_id: str, **values: object) -> None:
+        """Evaluate the invariants that take these values, and name those who acted since the last check."""
+        actors = self._acts.get(turn_id, {}) if values else self._recent
+        for name, detail in self._checks.broken(values):
+            self._note(self._subject(actors), name, f"{name}: {detail}")
+        if not values:
+            self._recent = {}
+
+    def _judge(self, turn: str, result: TurnResult, requests: Sequence[ModelRequest]) -> None:
+        """Look at the end of a turn."""
+        self._reached.ends[f"{result.outcome}/{result.reason}"] += 1
+        if result.guardrail is not None:
+            self._reached.hooks[result.guardrail.name]["trip"] += 1
+            self._act(turn, f"hook {result.guardrail.name}")
+        if result.reason is EndReason.ENGINE_ERROR:
+            match = _NAMED.search(result.error)
+            subject = match[1] if match else self._subject(self._acts.get(turn, {}))
+            self._note(subject, "the turn fails", f"the turn fails: {result.error}")
+        if not self._open_calls:
+            self._check(turn)
+        self._check(turn, turn=result, requests=requests)
+
+    def _die(self, turn: str) -> None:
+        """Forget what the dead process knew: the calls that it worked on."""
+        for key in [key for key in self._open_calls if key[0] == turn]:
+            name = self._open_calls.pop(key)
+            self._reached.tools[name]["crashed in"] += 1
+
+    def _hang(self, frame: FrameType | None) -> None:
+        works = [*self._tool_watch.running.values()]
+        places = [place_of_frame(frame, self._desk.files) or work.where(self._desk.files) for work in works]
+        verb = "waits" if frame is None else "blocks the event loop"
+        calls = [f"call {work.call} {verb} at {place}" for work, place in zip(works, places, strict=True)]
+        subject = ", ".join(dict.fromkeys(work.tool for work in works)) or self._subject()
+        self._note(subject, "hangs", f"never ends: {'; '.join(calls) or 'no call is at work'}")
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def _note(self, subject: str, kind: str, detail: str) -> None:
+        if not any(fault.kind == kind for fault in self.faults):
+            self.faults.append(Fault(subject, kind, detail))
+
+    def _subject(self, actors: Mapping[str, None] | None = None) -> str:
+        """Return the names of those who acted: tools, then hooks; else the functions of the agent, or its name."""
+        names = sorted(self._recent if actors is None else actors, key=lambda name: name.startswith("hook "))
+        functions = [getattr(validator, "__name__", "validator") for validator in self._agent.output_validators]
+        return ", ".join(names or functions) or self._agent.name
+
+
+class _RehearsedModel:
+    """A model whose replies a function makes of the requests so far."""
+
+    name = "rehearsed"
+    #: It is never silent.
+    silence_timeout: Final = None
+
+    def __init__(self, reply: "_ReplyFunction") -> None:
+        self.requests: list[ModelRequest] = []
+        self._reply = reply
+
+    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (it takes any)
+        return {}
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Stream the next reply. See `Model.stream`."""
+        self.requests.append(request)
+        async for item in ScriptedModel(self._reply(self.requests)).stream(request):
+            yield item
+
+
+class _ReplyFunction(Protocol):
+    def __call__(self, requests: Sequence[ModelRequest], /) -> Reply: ...
+
+
+class _DyingStore(FaultyStore):
+    """A store that dies before the result of a call is written: that of this number, counted from 1."""
+
+    def __init__(self, inner: Store, dies_at: int | None) -> None:
+        super().__init__(inner)
+        self._results = dies_at
+
+    def _fails(self, facts: Sequence[Fact]) -> bool:
+        results = sum(isinstance(fact, f.CallSettled) for fact in facts)
+        if self._results is None or self.failed or not results:
+            return False
+        self._results -= results
+        return self._results <= 0
+
+
+def _together(visits: Visits) -> list[list[int]]:
+    """Return the places of the visits, in groups of those that begin together."""
+    numbers, number = [], 0
+    for visit in visits:
+        number += not visit.together
+        numbers.append(number)
+    return [list(places) for _, places in groupby(range(len(visits)), key=numbers.__getitem__)]
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,164 @@
+"""Tools that run for real, and are watched: what they raise, how long they block the event loop, where they wait."""
+
+import copy
+import inspect
+import sys
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Final
+
+import anyio
+from pydantic import JsonValue
+
+from turnwright.errors import Retry
+from turnwright.tools import Ask, NeedsPersonError, Tool, ToolContext, ToolError
+from turnwright.tools.errors import holds
+from turnwright_states.limits import TOOL_TIMEOUT
+
+from .hang_watch import BlockedLoopError, voluntary_waits
+
+#: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
+_ASLEEP: Final = 0.1
+_AT_WORK: Final = 1.0
+#: Errors of a tool that are for the model, for a person, or for the end of the process.
+_MEANT: Final = (ToolError, Retry, NeedsPersonError, KeyboardInterrupt, GeneratorExit)
+
+
+@dataclass(slots=True)
+class Work:
+    """A call at work. `coroutine` is the tool's own work, which has the place where it waits."""
+
+    turn: str
+    call: str
+    tool: str
+    coroutine: Coroutine[object, object, object] | None = None
+
+    def where(self, files: frozenset[str]) -> str:
+        """Return the place in these files where the work waits."""
+        return _place_of(self.coroutine, files) or _place_in_threads(files)
+
+
+class ToolWatch:
+    """Receives what watched tools do. `on_fault` is called with the tool, the kind of the fault and its description."""
+
+    def __init__(self, files: frozenset[str], on_fault: Callable[[str, str, str], None]) -> None:
+        self.running: dict[tuple[str, str], Work] = {}
+        self.files = files
+        self._on_fault = on_fault
+
+    def watch(self, tool: Tool) -> Tool:
+        """Return a copy of the tool that is watched."""
+        watched = copy.copy(tool)
+        watched.takes_context = True
+        vars(watched)["execute"] = partial(self._execute, tool)
+        vars(watched)["asks_first"] = partial(self._asks_first, tool)
+        return watched
+
+    async def _asks_first(self, tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+        try:
+            return await tool.asks_first(arguments, context)
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, ToolError) else error
+            if cause is not None:
+                self._on_fault(tool.name, "approval check fails", f"its check for approval {self._describe(cause)}")
+            raise
+
+    async def _execute(self, tool: Tool, values: Mapping[str, object], context: ToolContext) -> object:
+        work = Work(context.turn_id, context.call_id, tool.name)
+        self.running[context.turn_id, context.call_id] = work
+        started, start = tool.execute(values, context), anyio.current_time()
+        work.coroutine = started if inspect.iscoroutine(started) else None
+        try:
+            return await (started if work.coroutine is None else _Sections(work.coroutine, partial(self._blocks, work)))
+        except _MEANT:
+            raise
+        except anyio.get_cancelled_exc_class() as error:
+            if not tool.has_own_timeout and anyio.current_time() - start >= TOOL_TIMEOUT:
+                place = place_of_error(error, self.files) or _place_in_threads(self.files)
+                self._on_fault(
+                    tool.name,
+                    "never ends",
+                    f"never ends: call {work.call} is cut off after {TOOL_TIMEOUT:g} s, at {place}",
+                )
+            raise
+        except BaseException as error:
+            if not any(holds(error, kind) for kind in (*_MEANT, BlockedLoopError, anyio.get_cancelled_exc_class())):
+                self._on_fault(tool.name, f"raises {type(error).__name__}", self._describe(error))
+            raise
+        finally:
+            del self.running[context.turn_id, context.call_id]
+
+    def _describe(self, error: BaseException) -> str:
+        place = place_of_error(error, self.files)
+        return f"raises {type(error).__name__}: {error}" + (f" ({place})" if place else "")
+
+    def _blocks(self, work: Work, seconds: float) -> None:
+        self._on_fault(work.tool, "blocks the event loop", f"blocks the event loop for {seconds:.2f} s")
+
+
+class _Sections:
+    """A coroutine whose sections between two waits are measured: `on_long` is called with one that takes too long."""
+
+    def __init__(self, work: Coroutine[object, object, object], on_long: Callable[[float], None]) -> None:
+        self._work = work
+        self._on_long = on_long
+
+    def __await__(self) -> Generator[object, object, object]:
+        resume: Callable[[], object] = partial(self._work.send, None)
+        while True:
+            start, worked, waits = time.monotonic(), time.thread_time(), voluntary_waits()
+            try:
+                awaited = resume()
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                seconds, computed = time.monotonic() - start, time.thread_time() - worked
+                is_asleep = seconds - computed > _ASLEEP and voluntary_waits() > waits
+                if is_asleep or computed > _AT_WORK:
+                    self._on_long(seconds)
+            try:
+                value = yield awaited
+            except BaseException as error:  # noqa: BLE001 (passed on to the work)
+                resume = partial(self._work.throw, error)
+            else:
+                resume = partial(self._work.send, value)
+
+
+def place_of_error(error: BaseException, files: frozenset[str]) -> str:
+    """Return the innermost place in these files of a traceback: `desk.py:12 in redeem`."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{_short(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+
+
+def place_of_frame(frame: FrameType | None, files: frozenset[str]) -> str:
+    """Return the innermost place in these files of a running frame."""
+    while frame is not None and frame.f_code.co_filename not in files:
+        frame = frame.f_back
+    return "" if frame is None else _show(frame)
+
+
+def _place_of(coroutine: object, files: frozenset[str]) -> str:
+    place = ""
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None)
+        if isinstance(frame, FrameType) and frame.f_code.co_filename in files:
+            place = _show(frame)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return place
+
+
+def _place_in_threads(files: frozenset[str]) -> str:
+    places = (place_of_frame(frame, files) for frame in sys._current_frames().values())  # noqa: SLF001 (documented)
+    return next(filter(None, places), "")
+
+
+def _show(frame: FrameType) -> str:
+    return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _short(file: str) -> str:
+    return file.rpartition("/")[2]

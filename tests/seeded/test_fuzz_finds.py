@@ -1,0 +1,35 @@
+"""`turnwright fuzz` finds the bug of each seeded agent, names its tool or hook, and is green on its mended twin."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from turnwright.tools import Tool
+from turnwright_testing.desk import fuzz_desk, load_desk
+
+_FOLDER: Final = Path(__file__).parent
+_NAMES: Final = sorted(path.parent.name for path in _FOLDER.glob("*/buggy.py"))
+#: The bugs that may be missed.
+_MISSED: Final = 3
+
+
+@pytest.mark.slow
+def test_rehearsals_find_nearly_all_bugs() -> None:
+    """Each first line begins with a function of the agent."""
+    missed: list[str] = []
+    for name in _NAMES:
+        desk = load_desk(f"{_FOLDER}/{name}/buggy.py:DESK")
+        fault = fuzz_desk(desk, seed=1, seconds=60).fault
+        subjects = str(fault).partition(": ")[0].replace("hook ", "").split(", ")
+        functions = {tool.name for tool in vars(desk.modules[0]).values() if isinstance(tool, Tool)}
+        functions |= {key for key, value in vars(desk.modules[0]).items() if callable(value)}
+        missed += [] if functions & {*subjects} else [f"{name}: {fault}"]
+    assert len(missed) <= _MISSED, missed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _NAMES)
+def test_rehearsal_of_a_mended_agent_finds_nothing(name: str) -> None:
+    desk = load_desk(f"{_FOLDER}/{name}/mended.py:DESK")
+    assert fuzz_desk(desk, examples=30, seed=2, seconds=20).fault is None

@@ -1,0 +1,433 @@
+"""Rehearsals of a desk: real tools, values of the domain, hangs, faults without an invariant, and counts."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Annotated, Final, Literal, Unpack
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+from pydantic import Field, JsonValue
+
+from turnwright import Agent, ConfigError, Engine, Message, ToolContext, ToolError, TurnResult, tool
+from turnwright.model import asks_for
+from turnwright.tools import Tool
+from turnwright_states.verdict import Verdict
+from turnwright_testing import EngineParts
+from turnwright_testing.desk import CaseFailedError, Desk, DeskReport, Visit, assert_case, fuzz_desk, load_desk
+from turnwright_testing.desk.domain import Arguments, Domain, Memory
+from turnwright_testing.desk.fuzz import as_test
+
+#: The outside world of the tools below.
+BOOKINGS: Final[list[str]] = []
+
+
+def here() -> ModuleType:
+    """Return this module, whose file has the places of the tools."""
+    module = ModuleType("here")
+    module.__file__ = __file__
+    return module
+
+
+def make_desk(*tools: Tool, **parts: object) -> Desk:
+    """Make a desk with these tools."""
+    agent = Agent(name="Desk", tools=tuple(tool.name for tool in tools))
+    return Desk(agent, tools, modules=(here(),), reset=BOOKINGS.clear, **parts)  # type: ignore[arg-type]  # its fields
+
+
+def fuzz_tools(*tools: Tool, examples: int = 40, **parts: object) -> DeskReport:
+    """Rehearse a desk with these tools."""
+    return fuzz_desk(make_desk(*tools, **parts), examples=examples, seed=1)
+
+
+def fault_of(*tools: Tool, **parts: object) -> str:
+    """Return the fault that a rehearsal shows."""
+    return str(fuzz_desk(make_desk(*tools, **parts), examples=40, seed=1).fault)
+
+
+@tool
+async def book(room: Literal["blue", "red"]) -> str:
+    """Book a room."""
+    BOOKINGS.append(room)
+    return f"the {room} room is booked"
+
+
+def invariant_no_red_room() -> None:
+    """The red room is closed."""
+    for room in BOOKINGS:
+        assert room != "red", f"booked {BOOKINGS}"
+
+
+def test_broken_invariant_names_the_tool_and_a_small_case() -> None:
+    """The case has one visit with one call, and fails again as a test."""
+    report = fuzz_tools(book, invariants=(invariant_no_red_room,))
+    assert str(report.fault) == "book: invariant_no_red_room: booked ['red']"
+    (visit,) = report.case
+    assert visit.replies[0] == asks_for(("book", {"room": "red"}))
+    with pytest.raises(CaseFailedError, match=r"^book: invariant_no_red_room: "):
+        assert_case(report.desk, report.case)
+
+
+def test_case_is_written_as_a_test() -> None:
+    report = fuzz_tools(book, invariants=(invariant_no_red_room,))
+    text = as_test(report, 'load_desk("desk.py:DESK")', command="turnwright fuzz --seed 1")
+    assert text.startswith(
+        "# violated: book: invariant_no_red_room: booked ['red']\n# Found by: turnwright fuzz --seed 1\n"
+    )
+    assert 'asks_for(("book", {"room": "red"}))' in text
+    compile(text, "test_found.py", "exec")
+
+
+def test_same_seed_repeats_a_rehearsal() -> None:
+    first, second = (fuzz_tools(book, examples=5) for _ in range(2))
+    assert (first.reached.tools, first.reached.ends) == (second.reached.tools, second.reached.ends)
+
+
+def test_unexpected_exception_of_a_tool_is_a_fault() -> None:
+    """`ToolError` is for the model, and none."""
+
+    @tool
+    async def divide(by: Annotated[int, Field(ge=0, le=3)]) -> int:
+        """Divide 6."""
+        return 6 // by
+
+    @tool
+    async def refuse(by: int) -> int:
+        """Refuse."""
+        raise ToolError(f"not by {by}")
+
+    assert "divide: raises ZeroDivisionError: " in fault_of(divide)
+    assert "test_desk.py:" in fault_of(divide)
+    assert fuzz_tools(refuse).fault is None
+
+
+def test_raising_check_for_approval_is_a_fault() -> None:
+    def is_large(amount: int) -> bool:
+        return 10 // amount < 1
+
+    @tool(needs_approval=is_large)
+    async def pay(amount: Annotated[int, Field(ge=0, le=20)]) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    assert fault_of(pay).startswith("pay: its check for approval raises ZeroDivisionError")
+
+
+@tool(timeout=None)
+async def wait_for_event() -> str:
+    """Wait for what never comes."""
+    await asyncio.Event().wait()
+    return "over"
+
+
+@tool
+async def wait_with_time_limit() -> str:
+    """Wait for what never comes, within the time limit of every tool."""
+    await asyncio.Event().wait()
+    return "over"
+
+
+@tool(timeout=None)
+async def poll() -> str:
+    """Poll for what never comes."""
+    while True:  # noqa: ASYNC110 (the fault)
+        await anyio.sleep(0.1)
+
+
+@tool(timeout=None)
+async def poll_without_pause() -> str:
+    """Give the loop a turn, again and again."""
+    while True:
+        await anyio.lowlevel.checkpoint()
+
+
+@tool
+async def spin() -> str:
+    """Give the loop no turn."""
+    while True:
+        time.sleep(0.01)  # noqa: ASYNC251 (the fault)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "text"),
+    [
+        (wait_for_event, "never ends: call call00001 waits at test_desk.py:"),
+        (wait_with_time_limit, "never ends: call call00001 is cut off after 300 s, at test_desk.py:"),
+        (poll, "never ends: call call00001 waits at test_desk.py:"),
+    ],
+)
+def test_hang_without_work_is_reported_at_once(waiting: Tool, text: str) -> None:
+    """No real time passes: the report has the tool, the call and its place."""
+    report = fuzz_tools(waiting)
+    assert str(report.fault).startswith(f"{waiting.name}: {text}")
+    assert str(report.fault).endswith(f" in {waiting.name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waiting", [poll_without_pause, spin])
+def test_hang_in_real_time_is_reported(waiting: Tool) -> None:
+    """A loop that goes round without an end, and one that gets no turn, cost seconds."""
+    assert fault_of(waiting).startswith(f"{waiting.name}: never ends: call ")
+
+
+@pytest.mark.slow
+def test_hang_in_a_thread_is_reported() -> None:
+    done = threading.Event()
+
+    @tool
+    def wait_in_thread() -> str:
+        """Wait in a thread."""
+        done.wait()
+        return "over"
+
+    try:
+        assert fault_of(wait_in_thread).startswith("wait_in_thread: never ends: call ")
+    finally:
+        done.set()
+
+
+@pytest.mark.slow
+def test_blocking_call_in_an_async_tool_is_a_fault() -> None:
+    """The same call of a tool that is not async runs in a thread."""
+
+    @tool
+    async def sleep_in_loop() -> str:
+        """Sleep."""
+        time.sleep(0.2)  # noqa: ASYNC251 (the fault)
+        return "slept"
+
+    @tool
+    def sleep_in_thread() -> str:
+        """Sleep."""
+        time.sleep(0.2)
+        return "slept"
+
+    assert fault_of(sleep_in_loop).startswith("sleep_in_loop: blocks the event loop for ")
+    assert fuzz_tools(sleep_in_thread, examples=2).fault is None
+
+
+def test_loop_of_equal_calls_without_a_guard_is_a_fault() -> None:
+    agent = Agent(name="Desk", tools=("book",), doom_threshold=None, stall_rounds=None, budget=None)
+    report = fuzz_desk(Desk(agent, (book,), reset=BOOKINGS.clear), examples=60, seed=1)
+    assert str(report.fault) == "book: the same calls are repeated in 50 steps, and nothing notices the loop"
+
+
+def test_crash_between_effect_and_record_repeats_an_effect() -> None:
+    """The process dies before the result is recorded, and the call of an idempotent tool runs again."""
+
+    @tool(idempotent=True)
+    async def stamp(ctx: ToolContext) -> str:
+        """Stamp a paper."""
+        BOOKINGS.append(ctx.idempotency_key)
+        return "stamped"
+
+    def invariant_one_stamp_a_call() -> None:
+        assert len(set(BOOKINGS)) == len(BOOKINGS), f"stamps: {BOOKINGS}"
+
+    report = fuzz_tools(stamp, invariants=(invariant_one_stamp_a_call,))
+    assert str(report.fault) == "stamp: invariant_one_stamp_a_call: stamps: ['visit-1:call00001', 'visit-1:call00001']"
+    assert report.case[0].dies_at == 1
+
+
+def test_calls_run_in_parallel_and_visits_together() -> None:
+    """A race between calls that wait shows."""
+    balance = {"cents": 0, "deposits": 0}
+
+    @tool
+    async def deposit() -> str:
+        """Deposit a cent."""
+        cents = balance["cents"]
+        await anyio.sleep(0.01)
+        balance["cents"] = cents + 1
+        balance["deposits"] += 1
+        return "deposited"
+
+    def invariant_balance() -> None:
+        assert balance["cents"] == balance["deposits"], f"{balance}"
+
+    desk = Desk(
+        Agent(name="Desk"),
+        (deposit,),
+        reset=lambda: balance.update(cents=0, deposits=0),
+        invariants=(invariant_balance,),
+    )
+    assert "deposit: invariant_balance: " in str(fuzz_desk(desk, examples=40, seed=1).fault)
+
+
+def test_run_counts_events_and_warns_of_missing_events() -> None:
+    def invariant_vacuous() -> None:
+        for room in BOOKINGS:
+            if room == "green":
+                assert False, "there is no green room"  # noqa: B011, PT015 (never reached)
+
+    def invariant_assumed() -> None:
+        assume("green" in BOOKINGS)
+
+    @tool
+    async def unused() -> str:
+        """Do nothing."""
+        return "nothing"
+
+    agent = Agent(name="Desk", tools=("book",))
+    desk = Desk(agent, (book, unused), reset=BOOKINGS.clear, invariants=(invariant_vacuous, invariant_no_green_room))
+    report = fuzz_desk(desk, examples=5, seed=1)
+    assert report.verdict is Verdict.HOLDS
+    assert report.reached.tools["book"]["started"] > 0
+    assert report.reached.invariants["invariant_no_green_room"]["reached"] > 0
+    (warning,) = report.reached.warn()
+    assert warning.startswith("invariant_vacuous never reached an assertion (")
+    assert list(fuzz_desk(Desk(agent, (book,), invariants=(invariant_assumed,)), examples=2).reached.warn())
+
+
+def invariant_no_green_room() -> None:
+    """There is no green room."""
+    assert "green" not in BOOKINGS
+
+
+def test_tool_that_never_started_and_silent_hook_are_warnings() -> None:
+    """A tool that `prepare_tools` never offers, and a guardrail that lets everything pass."""
+    from turnwright import Trip, TurnContext, input_guardrail  # noqa: PLC0415 (only this test has a guardrail)
+
+    @input_guardrail
+    async def never(_ctx: TurnContext, _prompt: str) -> Trip | None:
+        return None
+
+    async def offer_nothing(_ctx: TurnContext, _names: tuple[str, ...]) -> Sequence[str]:
+        return []
+
+    agent = Agent(name="Desk", tools=("book",), guardrails=(never,), prepare_tools=offer_nothing)
+    warnings = list(fuzz_desk(Desk(agent, (book,)), examples=3).reached.warn())
+    assert warnings == ["tool book never started (0 calls asked for it)", "hook never never decided anything"]
+
+
+def test_dropped_result_is_a_warning() -> None:
+    """The engine repairs it, so that the turn continues."""
+
+    async def forget_results(messages: Sequence[Message]) -> list[Message]:
+        return [message for message in messages if message.role != "tool"]
+
+    def build(**parts: Unpack[EngineParts]) -> Engine[None]:
+        return Engine(history_processor=forget_results, **parts)
+
+    report = fuzz_tools(book, examples=5, build=build)
+    assert "a history_processor drops results of book: the engine repairs it" in list(report.reached.warn())
+
+
+def drawn(schema: Mapping[str, JsonValue], desk: Desk, results: Sequence[str] = ()) -> list[JsonValue]:
+    """Draw many values of the parameter `order`."""
+    memory = Memory()
+    for result in results:
+        memory.add(result)
+    arguments = Arguments(Domain(desk, 1), Random(1), memory)  # noqa: S311 (repeatable, not secret)
+    whole: dict[str, JsonValue] = {"type": "object", "properties": {"order": {**schema}}, "required": ["order"]}
+    values = (arguments.draw(whole, "cancel") for _ in range(300))
+    return [value["order"] for value in values if isinstance(value, dict)]
+
+
+def module_with(**names: object) -> ModuleType:
+    module = ModuleType("world")
+    vars(module).update(names)
+    return module
+
+
+def limited(amount: int) -> bool:
+    """Have a constant in the code."""
+    return amount > 4711
+
+
+@pytest.mark.parametrize(
+    ("schema", "parts", "results", "value"),
+    [
+        ({"type": "string", "examples": ["A1"]}, {}, (), "A1"),
+        ({"enum": ["A1", "B1"]}, {}, (), "B1"),
+        ({"type": "integer", "minimum": 1, "maximum": 9999}, {}, (), 9999),
+        ({"type": "integer", "exclusiveMinimum": 0}, {}, (), 1),
+        ({"type": "string"}, {}, ('["A7", "A8"]',), "A8"),
+        ({"type": "string"}, {}, ('{"orders": [{"order_id": "A9"}]}',), "A9"),
+        ({"type": "string"}, {}, ("your order is no-4711.",), "no-4711"),
+        ({"type": "string"}, {"modules": (module_with(ORDERS={"C3": ("ann", 50)}),)}, (), "C3"),
+        ({"type": "integer"}, {"modules": (module_with(MOST=(77,)),)}, (), 78),
+        ({"type": "string"}, {"agent": Agent(name="Desk", instructions="Orders are like D-12.")}, (), "D-12"),
+        ({"type": "string"}, {"values": {"order": st.just("E5")}}, (), "E5"),
+        ({"type": "string"}, {"values": {"cancel.order": st.just("E6")}}, (), "E6"),
+        ({"type": "string"}, {"values": {str: st.just("E7")}}, (), "E7"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, {}, ("F-1",), "F-1"),
+    ],
+)
+def test_values_come_from_the_domain(
+    schema: Mapping[str, JsonValue], parts: Mapping[str, object], results: Sequence[str], value: JsonValue
+) -> None:
+    """Schemas, results, data of modules, the agent's texts, and strategies of the user."""
+    desk = Desk(**{"agent": Agent(name="Desk"), **parts})  # type: ignore[arg-type]  # its fields
+    assert value in drawn(schema, desk, results)
+
+
+def test_strategy_of_the_user_is_the_only_source() -> None:
+    desk = Desk(Agent(name="Desk"), values={"order": st.sampled_from(["E5", "E6"])})
+    assert set(drawn({"type": "string"}, desk, ["G-1"])) == {"E5", "E6"}
+
+
+def test_constants_of_code_are_values() -> None:
+    """So are the numbers next to them."""
+    module = module_with(limited=limited)
+    limited_module: Callable[..., object] = limited
+    module.__name__ = limited_module.__module__
+    values = drawn({"type": "integer"}, Desk(Agent(name="Desk"), modules=(module,)))
+    assert {4710, 4711, 4712} <= set(values)
+
+
+DESK_FILE: Final = '''
+from turnwright import Agent, TurnResult, tool
+
+LOADED = []
+LOADED.append(1)
+METADATA = ({"user": "ann"}, {"user": "bob"})
+PROMPTS = ("Book the blue room.",)
+
+@tool
+async def book(room: str) -> str:
+    """Book a room."""
+    return room
+
+def reset():
+    pass
+
+def invariant_one(turn: TurnResult):
+    assert turn.id
+
+DESK = Agent(name="Hotel", tools=("book",))
+'''
+
+
+def test_module_states_the_desk(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(DESK_FILE)
+    desk = load_desk(f"{tmp_path}/desk.py:DESK")
+    assert (desk.agent.name, [tool.name for tool in desk.tools]) == ("Hotel", ["book"])
+    assert (desk.prompts, len(desk.metadata), len(desk.invariants)) == (("Book the blue room.",), 2, 1)
+    assert fuzz_desk(desk, examples=2).verdict is Verdict.HOLDS
+
+
+def test_invariant_of_an_unknown_argument_is_a_configuration_mistake(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(DESK_FILE.replace("turn: TurnResult", "result"))
+    with pytest.raises(ConfigError, match="invariant_one takes 'result': an invariant may take turn and requests"):
+        load_desk(f"{tmp_path}/desk.py:DESK")
+
+
+def test_invariant_of_a_turn_is_checked_at_its_end() -> None:
+    turns: list[TurnResult] = []
+
+    def invariant_ended(turn: TurnResult) -> None:
+        turns.append(turn)
+        assert turn.outcome is not None
+
+    assert_case(
+        make_desk(book, invariants=(invariant_ended,)), (Visit(replies=(asks_for(("book", {"room": "red"})),)),)
+    )
+    assert [turn.text for turn in turns] == ["Done."]
