@@ -58,6 +58,9 @@ PAGES: Final = {
         "turnwright_protocols.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright_protocols.ag_ui",)
     ),
     "ui": Page("turnwright_protocols.ui", "Turns as a chat of the AI SDK.", ("turnwright_protocols.ui",)),
+    "responses": Page(
+        "turnwright_protocols.responses", "Turns as responses of the OpenAI SDK.", ("turnwright_protocols.responses",)
+    ),
     "guards": Page(
         "turnwright_guards",
         "The bounds of a turn in a loop around a client, or in a framework.",

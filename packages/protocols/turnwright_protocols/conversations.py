@@ -9,7 +9,7 @@ from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.driver.admission import TurnOptions
 from turnwright.engine import Engine
-from turnwright.errors import InvalidAnswerError, SessionBusyError, TurnNotFoundError
+from turnwright.errors import InvalidAnswerError, SessionBusyError, TurnBusyError, TurnNotFoundError
 from turnwright.events import FactEvent, StreamEvent, TurnPausedEvent
 from turnwright.journal.answers import Answer, parse_answer
 from turnwright.runtime.handle import TurnHandle
@@ -61,6 +61,20 @@ async def start_in_session(
                 await engine.abort(busy.turn)
             await anyio.sleep(_PAUSE)
     raise SessionBusyError(options.get("session") or "", "")
+
+
+async def abort_turn(engine: Engine, turn_id: str) -> None:
+    """Abort a turn, and wait until it has ended. A driver that just paused the turn may still hold it.
+
+    Raises `TurnBusyError` if that takes too long.
+    """
+    with anyio.move_on_after(_PATIENCE):
+        while True:
+            await engine.abort(turn_id)
+            if (await engine.store.get(turn_id)).status.outcome is not None:
+                return
+            await anyio.sleep(_PAUSE)
+    raise TurnBusyError(turn_id, "another driver")
 
 
 def answerable_by_text(interrupts: Sequence[Interrupt]) -> str:

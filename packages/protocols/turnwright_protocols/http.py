@@ -59,10 +59,11 @@ _REFUSED: Final[Mapping[type[Exception], tuple[int, str]]] = {
 class Refusal(Exception):  # noqa: N818 (a response, in the protocol's own form)
     """A request that is refused with an HTTP `status`. `why` is for the client, without names of hosts or files."""
 
-    def __init__(self, status: int, why: str, *, field: str = "") -> None:
+    def __init__(self, status: int, why: str, *, field: str = "", code: str = "") -> None:
         super().__init__(why)
         self.status = status
         self.why = why
+        self.code = code
         #: The field of the request that is wrong.
         self.field = field
 

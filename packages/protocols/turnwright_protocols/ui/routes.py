@@ -15,6 +15,7 @@ from turnwright.events import StreamEvent
 from turnwright.runtime.handle import TurnHandle
 from turnwright_protocols.conversations import (
     PausedTurn,
+    abort_turn,
     accepts_text,
     answer_turn,
     find_open_turn,
@@ -138,7 +139,7 @@ class _Chat:
         _, session = await self._session(request)
         row = await find_open_turn(self._engine, session)
         if row is not None:
-            await self._engine.abort(row.id)
+            await abort_turn(self._engine, row.id)
         return Response(status_code=204)
 
     async def _session(self, request: Request) -> tuple[str, str]:

@@ -1,0 +1,191 @@
+"""Read the requests of the Responses API: a prompt with its history, or answers to a paused turn."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.journal.answers import Answer, reject
+from turnwright.message import FilePart, Message
+from turnwright_protocols.conversations import AnswerValue
+from turnwright_protocols.http import JsonObject, Refusal
+from turnwright_states import Decision
+
+_ID: Final = re.compile(r"resp_([A-Za-z0-9._-]{1,128})_([0-9]{1,9})")
+#: The most items of an input, and entries of metadata with their lengths.
+_MOST_ITEMS: Final = 2000
+_MOST_METADATA: Final = 16
+_LONGEST: Final = 512
+#: Items of earlier responses that the journal has, if the client sends them back.
+_OURS: Final = frozenset({"function_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "reasoning"})
+_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+#: Settings that have a meaning for a model, which is the agent's to set. Their defaults are accepted.
+_UNSUPPORTED: Final = ("conversation", "prompt", "context_management")
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """A request for a response: a prompt, or `answers` by the ids of interrupts with their turn."""
+
+    model: JsonValue
+    prompt: str = ""
+    files: tuple[FilePart, ...] = ()
+    history: tuple[Message, ...] = ()
+    instructions: str = ""
+    previous: str = ""
+    answers: dict[str, AnswerValue] = field(default_factory=dict)
+    stream: bool = False
+    background: bool = False
+    metadata: dict[str, JsonValue] = field(default_factory=dict)
+
+
+def parse_id(identifier: str) -> tuple[str, int]:
+    """Return the turn and the seq of a response's id. Raises `Refusal`."""
+    match = _ID.fullmatch(identifier)
+    if match is None:
+        raise Refusal(404, "there is no such response", field="response_id")
+    return match[1], int(match[2])
+
+
+def read_request(body: JsonObject) -> ResponseRequest:
+    """Read the body of `POST /responses`. Raises `Refusal`, which names the field."""
+    if not isinstance(body.get("model"), str):
+        raise _wrong("model", "is missing: it is the agent's name")
+    if body.get("tools"):
+        raise _wrong("tools", "tools of the client are not supported: the agent has its own")
+    if body.get("store") is False:
+        raise _wrong("store", "must not be false: the journal keeps each turn")
+    for name in _UNSUPPORTED:
+        if body.get(name) is not None:
+            raise _wrong(name, "is not supported")
+    previous = body.get("previous_response_id")
+    if not isinstance(previous, str | None):
+        raise _wrong("previous_response_id", "must be a text")
+    instructions = body.get("instructions")
+    if not isinstance(instructions, str | None):
+        raise _wrong("instructions", "must be a text")
+    items = _items(body.get("input"))
+    answers = _answers(items)
+    messages = [_message(item) for item in items if item.get("type", "message") == "message"]
+    prompt, files, history = "", tuple[FilePart, ...](), messages
+    if not answers:
+        if not messages or messages[-1].role != "user":
+            raise _wrong("input", "must end with a message of the user")
+        *history, last = messages
+        prompt, files = last.text, last.files
+    return ResponseRequest(
+        model=body["model"],
+        prompt=prompt,
+        files=files,
+        history=tuple(history),
+        instructions=instructions or "",
+        previous=previous or "",
+        answers=answers,
+        stream=_flag(body, "stream"),
+        background=_flag(body, "background"),
+        metadata=_metadata(body.get("metadata")),
+    )
+
+
+def _wrong(name: str, why: str) -> Refusal:
+    return Refusal(400, f"{name}: {why}", field=name)
+
+
+def _flag(body: JsonObject, name: str) -> bool:
+    value = body.get(name)
+    if not isinstance(value, bool | None):
+        raise _wrong(name, "must be true or false")
+    return bool(value)
+
+
+def _metadata(value: JsonValue) -> dict[str, JsonValue]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > _MOST_METADATA:
+        raise _wrong("metadata", f"must be an object of at most {_MOST_METADATA} entries")
+    if not all(
+        isinstance(text, str) and len(text) <= _LONGEST and len(name) <= _LONGEST for name, text in value.items()
+    ):
+        raise _wrong("metadata", f"must have texts of at most {_LONGEST} characters")
+    return value
+
+
+def _items(value: JsonValue) -> list[dict[str, JsonValue]]:
+    if isinstance(value, str) and value.strip():
+        return [{"type": "message", "role": "user", "content": value}]
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_ITEMS:
+        raise _wrong("input", f"must be a text, or a list of 1 to {_MOST_ITEMS} items")
+    items: list[dict[str, JsonValue]] = []
+    for number, item in enumerate(value):
+        kind = item.get("type", "message") if isinstance(item, dict) else None
+        if not isinstance(item, dict) or not isinstance(kind, str):
+            raise _wrong("input", f"item {number} is not an item")
+        if kind in _OURS:
+            continue
+        if kind not in ("message", "mcp_approval_response"):
+            raise _wrong("input", f"item {number}: the type {kind[:40]!r} is not supported")
+        items.append(item)
+    return items
+
+
+def _answers(items: Sequence[dict[str, JsonValue]]) -> dict[str, AnswerValue]:
+    answers: dict[str, AnswerValue] = {}
+    for item in items:
+        if item.get("type") != "mcp_approval_response":
+            continue
+        name, approve, reason = item.get("approval_request_id"), item.get("approve"), item.get("reason")
+        if not isinstance(name, str) or not isinstance(approve, bool) or not isinstance(reason, str | None):
+            raise _wrong("input", "an approval needs approval_request_id and approve")
+        if name in answers:
+            raise _wrong("input", "an approval is answered twice")
+        answers[name] = Answer(Decision.APPROVE) if approve else reject(reason or "")
+    return answers
+
+
+def _message(item: dict[str, JsonValue]) -> Message:
+    role, content = item.get("role"), item.get("content")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise _wrong("input", "a message needs the role user, assistant, system or developer")
+    text, files = _content(content)
+    if not text.strip() and not files:
+        raise _wrong("input", "a message has no content")
+    if role == "user":
+        return Message.user(text, files)
+    return Message.assistant(text) if role == "assistant" else Message.system(text)
+
+
+def _content(content: JsonValue) -> tuple[str, tuple[FilePart, ...]]:
+    if isinstance(content, str):
+        return content, ()
+    if not isinstance(content, list):
+        raise _wrong("input", "a message has no content")
+    texts: list[str] = []
+    files: list[FilePart] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if not isinstance(part, dict) or not isinstance(kind, str):
+            raise _wrong("input", "a part of a message has no type")
+        if kind in ("input_text", "output_text", "text", "refusal"):
+            text = part.get("refusal" if kind == "refusal" else "text")
+            if not isinstance(text, str):
+                raise _wrong("input", f"a part of type {kind} has no text")
+            texts.append(text)
+        elif kind == "input_image":
+            files.append(_file("image/*", part.get("image_url"), ""))
+        elif kind == "input_file":
+            url = part.get("file_data") or part.get("file_url")
+            files.append(_file("application/octet-stream", url, part.get("filename") or ""))
+        else:
+            raise _wrong("input", f"a part of the type {kind[:40]!r} is not supported")
+    return "\n".join(texts), tuple(files)
+
+
+def _file(media_type: str, url: JsonValue, name: JsonValue) -> FilePart:
+    if not isinstance(url, str) or not isinstance(name, str):
+        raise _wrong("input", "a file needs its content or its address; ids of files are not supported")
+    try:
+        return FilePart(media_type=media_type, url=url, name=name)
+    except ValueError as error:
+        raise _wrong("input", f"a file: {error}") from None

@@ -1,0 +1,336 @@
+"""The HTTP routes of the Responses API: create, retrieve, cancel and delete responses, and list models."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import anyio
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from turnwright._base.ids import new_id
+from turnwright.agent import Agent
+from turnwright.context import DepsT
+from turnwright.engine import Engine
+from turnwright.errors import InvalidAnswerError, TurnNotFoundError
+from turnwright.events import FactEvent, StreamEvent, TurnPausedEvent
+from turnwright.journal.answers import parse_answer
+from turnwright.message import Message
+from turnwright.runtime.handle import TurnHandle
+from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, accepts_text, answer_turn
+from turnwright_protocols.http import (
+    Endpoint,
+    EventStream,
+    Gate,
+    Refusal,
+    agents_by_name,
+    choose_agent,
+    refusal_of,
+)
+from turnwright_states import facts as f
+
+from .chat_completions import ChatCompletions
+from .request import ResponseRequest, parse_id, read_request
+from .response_encoder import APPROVALS, Json, ResponseEncoder, ResponseOptions, Segment, to_sse
+
+#: Our key in the metadata of turns that this door started.
+_KEY: Final = "responses"
+_VIA: Final = "responses"
+_LEFT: Final = "the turn was interrupted: retrieve the response later"
+_CLIENT_FAULT: Final = 500
+
+
+def responses_routes(
+    engine: Engine[DepsT],
+    agents: Sequence[Agent[DepsT, object]],
+    gate: Gate,
+    *,
+    path: str = "/v1",
+    options: ResponseOptions | None = None,
+) -> list[Route]:
+    """Return the routes of `/responses`, `/chat/completions` and `/models`, for an application of Starlette or FastAPI.
+
+    A model is an agent, by its name. A response is a segment of a turn: from its start or an answer to its next pause
+    or end. The gate authorizes the conversation, which begins with a response without a previous one and has a random
+    id. Raises `ConfigError` without agents.
+    """
+    # No request gives dependencies: the engine makes them, or refuses the turn.
+    plain, by_name = cast("Engine", engine), agents_by_name(cast("Sequence[Agent]", agents))
+    door = _Responses(plain, by_name, gate, options or ResponseOptions())
+    chat = ChatCompletions(plain, by_name, gate)
+
+    def serve(handle: Callable[[Request], Awaitable[Response]]) -> Endpoint:
+        return Endpoint(gate, handle, refuse)
+
+    return [
+        Route(f"{path}/responses", serve(door.create), methods=["POST"]),
+        Route(f"{path}/responses/{{response}}", serve(door.retrieve), methods=["GET"]),
+        Route(f"{path}/responses/{{response}}", serve(door.delete), methods=["DELETE"]),
+        Route(f"{path}/responses/{{response}}/cancel", serve(door.cancel), methods=["POST"]),
+        Route(f"{path}/chat/completions", serve(chat.create), methods=["POST"]),
+        Route(f"{path}/models", serve(door.models), methods=["GET"]),
+    ]
+
+
+def refuse(refusal: Refusal) -> Response:
+    """Return a refusal in the form of the API's errors."""
+    kind = "server_error" if refusal.status >= _CLIENT_FAULT else "invalid_request_error"
+    error = {"message": refusal.why, "type": kind, "param": refusal.field or None, "code": refusal.code or None}
+    return JSONResponse({"error": error}, refusal.status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A response in the journal: its segment, and all events of its turn."""
+
+    segment: Segment
+    events: Sequence[StreamEvent]
+    agent: str
+    conversation: str
+    user: str
+
+    @property
+    def pause(self) -> TurnPausedEvent | None:
+        """The pause that ended the segment."""
+        after = (event for event in self.events if event.seq > self.segment.seq)
+        return next((event for event in after if isinstance(event, TurnPausedEvent)), None)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the segment is the turn's last one so far."""
+        return self.pause is None or self.pause is self.events[-1]
+
+
+class _Responses:
+    """The handlers of responses."""
+
+    def __init__(self, engine: Engine, agents: Mapping[str, Agent], gate: Gate, options: ResponseOptions) -> None:
+        self._engine = engine
+        self._agents = agents
+        self._gate = gate
+        self._options = options
+
+    async def models(self, request: Request) -> Response:
+        """List the agents."""
+        await self._gate.identify(request, "models")
+        models = [{"id": name, "object": "model", "created": 0, "owned_by": "turnwright"} for name in self._agents]
+        return JSONResponse({"object": "list", "data": models})
+
+    async def create(self, request: Request) -> Response:
+        """Start a turn, or answer the paused one."""
+        body = read_request(await self._gate.read_json(request))
+        agent = choose_agent(self._agents, body.model)
+        earlier = await self._earlier(request, body)
+        if earlier is not None and (body.answers or earlier.pause is not None):
+            answers = self._answers(earlier, body)
+            if answers:
+                return await self._answer(earlier, body, agent, answers)
+            if not earlier.is_last:
+                raise Refusal(409, "the previous response was answered already", field="previous_response_id")
+            await abort_turn(self._engine, earlier.segment.turn)  # another message replaces the paused turn
+        return await self._start(request, body, agent, earlier)
+
+    async def retrieve(self, request: Request) -> Response:
+        """Return a response as it is now, or stream it from its beginning."""
+        stored = await self._open(request, str(request.path_params["response"]))
+        if request.query_params.get("stream") == "true":
+            if request.query_params.get("starting_after"):
+                raise Refusal(
+                    400, "a stream begins with the response: leave starting_after out", field="starting_after"
+                )
+            handle = self._engine.attach(stored.segment.turn, choose_agent(self._agents, stored.agent))
+            return self._stream(handle, self._encoder(stored, up_to=stored.segment.seq), stored.segment)
+        return JSONResponse(self._encoder(stored).response)
+
+    async def cancel(self, request: Request) -> Response:
+        """Abort the turn of a response."""
+        identifier = str(request.path_params["response"])
+        stored = await self._open(request, identifier)
+        if not stored.is_last:
+            raise Refusal(409, "the response has ended")
+        await abort_turn(self._engine, stored.segment.turn)
+        return JSONResponse(self._encoder(await self._open(request, identifier)).response)
+
+    async def delete(self, request: Request) -> Response:
+        """Delete the turn of a response, with its other responses."""
+        identifier = str(request.path_params["response"])
+        stored = await self._open(request, identifier)
+        await self._engine.delete(stored.segment.turn)
+        return JSONResponse({"id": identifier, "object": "response", "deleted": True})
+
+    # Reading.
+
+    async def _earlier(self, request: Request, body: ResponseRequest) -> _Stored | None:
+        """Return the response that a request continues. Raises `Refusal` for answers to several turns."""
+        if body.previous:
+            return await self._open(request, body.previous)
+        turns = {name.partition("/")[0] for name in body.answers}
+        if not turns:
+            return None
+        if len(turns) > 1:
+            raise Refusal(400, "input: the approvals belong to several turns", field="input")
+        (turn,) = turns
+        parse_id(f"resp_{turn}_0")
+        first = await self._open(request, f"resp_{turn}_0")
+        pauses = [event.seq for event in first.events if isinstance(event, TurnPausedEvent)]
+        starts = [0, *pauses[:-1]]  # of the response that ended with the last pause
+        return await self._open(request, f"resp_{turn}_{starts[-1]}")
+
+    async def _open(self, request: Request, identifier: str) -> _Stored:
+        """Read a response that this door began. Raises `Refusal` and `TurnNotFoundError`."""
+        turn, seq = parse_id(identifier)
+        row = await self._engine.store.get(turn)
+        events = await self._engine.snapshot(turn)
+        first = events[0].fact if events and isinstance(events[0], FactEvent) else None
+        about = first.metadata.get(_KEY) if isinstance(first, f.TurnStarted) else None
+        if not isinstance(about, Mapping) or not isinstance(about.get("conversation"), str):
+            raise TurnNotFoundError(turn)
+        conversation = str(about["conversation"])
+        user = await self._gate.identify(request, conversation)
+        starts = [0, *(event.seq for event in events[:-1] if isinstance(event, TurnPausedEvent))]
+        if user != about.get("user") or seq not in starts:
+            raise TurnNotFoundError(turn)
+        place = starts.index(seq)
+        previous = f"resp_{turn}_{starts[place - 1]}" if place else about.get("previous") or None
+        fields: Json = {"model": row.agent.lower(), "previous_response_id": previous}
+        if not place:
+            own = about.get("metadata")
+            fields["background"] = bool(about.get("background"))
+            fields["metadata"] = {**own} if isinstance(own, Mapping) else {}
+        return _Stored(Segment(turn, seq, fields, row.created_at), events, row.agent, conversation, user)
+
+    def _encoder(self, stored: _Stored, *, up_to: int | None = None) -> ResponseEncoder:
+        """Return the encoder of a response, which has read the turn's events, or those up to a fact."""
+        encoder = ResponseEncoder(stored.segment, self._options)
+        for event in stored.events:
+            if event.seq <= stored.segment.seq:
+                encoder.absorb(event)
+            elif up_to is None:
+                encoder.encode(event)
+        return encoder
+
+    # Writing.
+
+    def _answers(self, earlier: _Stored, body: ResponseRequest) -> dict[str, AnswerValue]:
+        """Return the answers to the pause of a response, by interrupt. Raises `Refusal` unless all are there."""
+        pause = earlier.pause
+        if pause is None:
+            raise Refusal(409, "the previous response waits for no answer", field="input")
+        prefix, answers = f"{earlier.segment.turn}/", dict[str, AnswerValue]()
+        for name, answer in body.answers.items():
+            if not name.startswith(prefix):
+                raise Refusal(404, "there is no such approval request", field="input")
+            answers[name.removeprefix(prefix)] = answer
+        missing = [interrupt for interrupt in pause.interrupts if interrupt.id not in answers]
+        if not body.answers or body.prompt:
+            text = body.prompt
+            interrupt = accepts_text(missing, text)
+            if not interrupt and self._options.approvals == "text" and len(missing) == 1:
+                interrupt = _approval_by_text(missing[0].id, pause, text)
+            return {**answers, interrupt: text} if interrupt else {}
+        if missing:
+            raise Refusal(400, "input: all open requests must be answered in one request", field="input")
+        return answers
+
+    async def _answer(
+        self, earlier: _Stored, body: ResponseRequest, agent: Agent, answers: Mapping[str, AnswerValue]
+    ) -> Response:
+        pause, turn = earlier.pause, earlier.segment.turn
+        if agent.name != earlier.agent:
+            raise Refusal(400, "model: the paused turn is another agent's", field="model")
+        seq = 0 if pause is None else pause.seq
+        later = (event.seq for event in earlier.events if isinstance(event, TurnPausedEvent) and event.seq > seq)
+        end = next(later, None)
+        paused = PausedTurn([event for event in earlier.events if end is None or event.seq < end])
+        fields: Json = {"model": earlier.agent.lower(), "previous_response_id": earlier.segment.id}
+        fields |= {"metadata": body.metadata, "background": body.background}
+        segment = Segment(turn, seq, fields, earlier.segment.created_at)
+        encoder = ResponseEncoder(segment, self._options)
+        for event in paused.events:
+            encoder.absorb(event)
+        handle = await answer_turn(self._engine, agent, paused, turn, answers, by=earlier.user, via=_VIA)
+        return await self._respond(handle, encoder, segment, body)
+
+    async def _start(self, request: Request, body: ResponseRequest, agent: Agent, earlier: _Stored | None) -> Response:
+        conversation = new_id() if earlier is None else earlier.conversation
+        user = await self._gate.identify(request, conversation)
+        history = [] if earlier is None else await self._history(earlier)
+        instructions = [Message.system(body.instructions)] if body.instructions else []
+        about: Json = {"conversation": conversation, "user": user, "previous": body.previous}
+        about |= {"metadata": body.metadata, "background": body.background, "instructions": bool(instructions)}
+        handle = await self._engine.start(
+            agent,
+            body.prompt,
+            files=body.files,
+            message_history=[*instructions, *history, *body.history],
+            metadata={_KEY: about},
+        )
+        fields: Json = {"model": agent.name.lower(), "previous_response_id": body.previous or None}
+        fields |= {"metadata": body.metadata, "background": body.background}
+        segment = Segment(handle.id, 0, fields, self._engine.setup.now())
+        return await self._respond(handle, ResponseEncoder(segment, self._options), segment, body)
+
+    async def _history(self, earlier: _Stored) -> list[Message]:
+        """Return the conversation up to the end of a response's turn. Raises `Refusal` while that runs."""
+        result = await self._engine.get(earlier.segment.turn)
+        if result.outcome is None:
+            raise Refusal(409, "the previous response is in progress", field="previous_response_id")
+        started = earlier.events[0].fact if isinstance(earlier.events[0], FactEvent) else None
+        before: list[Message] = []
+        if isinstance(started, f.TurnStarted):
+            about = started.metadata.get(_KEY)
+            skipped = 1 if isinstance(about, Mapping) and about.get("instructions") else 0
+            before = [Message.of_json(message) for message in started.message_history[skipped:]]
+        return [*before, *result.new_messages()]
+
+    async def _respond(
+        self, handle: TurnHandle[str], encoder: ResponseEncoder, segment: Segment, body: ResponseRequest
+    ) -> Response:
+        if body.stream:
+            return self._stream(handle, encoder, segment)
+        if body.background:
+            return JSONResponse(encoder.response)
+        with anyio.move_on_after(self._gate.bounds.stream_seconds):
+            async for event in handle.events(segment.seq):
+                encoder.encode(event)
+        response = encoder.response
+        error = response["error"]
+        if isinstance(error, dict):
+            raise Refusal(500, str(error["message"]), code=str(error["code"]))
+        if not encoder.is_over:
+            raise Refusal(503, _LEFT)
+        return JSONResponse(response)
+
+    def _stream(self, handle: TurnHandle[str], encoder: ResponseEncoder, segment: Segment) -> Response:
+        events = handle.events(segment.seq)  # at once: the text of a fast reply streams in from now on
+        return EventStream(_lines(events, encoder), self._gate.bounds)
+
+
+async def _lines(events: AsyncIterator[StreamEvent], encoder: ResponseEncoder) -> AsyncGenerator[str, None]:
+    def encode(encoded: Sequence[Mapping[str, JsonValue]]) -> str:
+        return "".join(map(to_sse, encoded))
+
+    yield encode(encoder.start())
+    try:
+        async for event in events:
+            if encoded := encoder.encode(event):
+                yield encode(encoded)
+        if not encoder.is_over:
+            yield encode(encoder.close(_LEFT))
+    except Exception as error:  # noqa: BLE001 (the response has begun: the client gets words of ours)
+        yield encode(encoder.close(refusal_of(error).why))
+    yield "data: [DONE]\n\n"
+
+
+def _approval_by_text(interrupt: str, pause: TurnPausedEvent, text: str) -> str:
+    """Return the interrupt if the text approves or rejects it."""
+    pending = next(open_interrupt for open_interrupt in pause.interrupts if open_interrupt.id == interrupt)
+    if pending.kind not in APPROVALS or text.lstrip().startswith("{"):
+        return ""
+    try:
+        parse_answer(pause.interrupts, interrupt, text)
+    except InvalidAnswerError:
+        return ""
+    return interrupt
