@@ -53,3 +53,16 @@ class Broken(NamedTuple):
     #: The ids of the last earlier calls that decided it, at most three.
     by: tuple[str, ...]
     words: str
+
+
+#: The kinds of findings about rules.
+FindingKind: TypeAlias = Literal["unknown", "never runs", "no way to an answer", "never acts", "holds"]
+
+
+class Finding(NamedTuple):
+    """A result of the check of rules. `path` are calls that show it, the first one first."""
+
+    kind: FindingKind
+    rule: str
+    words: str
+    path: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Rules over the history of calls: six forms, conditions with three values, and the monitors that judge a call."""
 
-from turnwright_states.verdict import Broken, Effect
+from turnwright_states.verdict import Broken, Effect, Finding
 
 from .condition import UNKNOWN, Condition, InvalidRuleError, Scene, Truth
 from .history import Held, History, Judgment
@@ -31,6 +31,7 @@ __all__ = [
     "CallPattern",
     "Condition",
     "Effect",
+    "Finding",
     "Held",
     "History",
     "InvalidRuleError",

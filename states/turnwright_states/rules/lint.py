@@ -7,10 +7,12 @@ can happen: what it never meets, never happens. A path names the conditions that
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import UnsetType
 from msgspec.structs import replace
+
+from turnwright_states.verdict import Finding
 
 from .condition import UNKNOWN, Condition, InvalidRuleError, Path, Scene, Truth
 from .history import CompiledRules, History
@@ -22,18 +24,8 @@ MOST_STATES: Final = 50_000
 MOST_ATOMS: Final = 8
 _OUTCOME: Final = ("status", "result", "text")
 
-Kind: TypeAlias = Literal["unknown", "never runs", "no way to an answer", "never acts", "holds"]
 #: The truth of conditions, by their texts.
 _Truths: TypeAlias = Mapping[str, bool]
-
-
-class Finding(NamedTuple):
-    """A result of the check of rules. `path` are calls that show it, the first one first."""
-
-    kind: Kind
-    rule: str
-    words: str
-    path: tuple[str, ...] = ()
 
 
 class _Atom(Condition):
